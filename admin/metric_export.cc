@@ -15,38 +15,6 @@ namespace {
 
 constexpr int kHistogramEdges = 27;  // 1 us * 2^0 .. 2^26, which is 67 s
 
-void AddGauge(std::vector<MetricSample>* out, const char* name, const char* help, double value,
-              MetricSample::Type type = MetricSample::Type::kGauge) {
-  MetricSample sample;
-  sample.name = name;
-  sample.help = help;
-  sample.type = type;
-  sample.value = value;
-  out->push_back(std::move(sample));
-}
-
-void AddProcessMetrics(std::vector<MetricSample>* out) {
-  const ProcessStats stats = ReadProcessStats();
-  AddGauge(out, "process_cpu_seconds_total", "User and system CPU time of the process.",
-           stats.cpu_seconds, MetricSample::Type::kCounter);
-  AddGauge(out, "process_max_fds", "Most file descriptors the process may have open.",
-           static_cast<double>(stats.max_fds));
-  AddGauge(out, "process_open_fds", "File descriptors the process has open.",
-           static_cast<double>(stats.open_fds));
-  AddGauge(out, "process_resident_memory_bytes", "Resident memory of the process.",
-           static_cast<double>(stats.resident_bytes));
-  AddGauge(out, "process_start_time_seconds", "Start of the process, in seconds since 1970.",
-           stats.start_time_seconds);
-  AddGauge(out, "process_virtual_memory_bytes", "Virtual memory of the process.",
-           static_cast<double>(stats.virtual_bytes));
-  MetricSample build;
-  build.name = "hotbed_build_info";
-  build.help = "Always 1; the labels say what was built.";
-  build.labels = {{"compiler", __VERSION__}, {"version", HOTBED_VERSION}};
-  build.value = 1;
-  out->push_back(std::move(build));
-}
-
 prometheus::MetricType TypeOf(const MetricSample& sample) {
   switch (sample.type) {
     case MetricSample::Type::kCounter:
@@ -118,6 +86,8 @@ class SampleCollectable : public prometheus::Collectable {
 std::vector<MetricSample> CollectAllMetrics() {
   std::vector<MetricSample> samples = CollectMetrics();
   AddProcessMetrics(&samples);
+  AddSample("hotbed_build_info", "Always 1; the labels say what was built.",
+            {{"compiler", __VERSION__}, {"version", HOTBED_VERSION}}, 1, &samples);
   std::stable_sort(samples.begin(), samples.end(),
                    [](const MetricSample& a, const MetricSample& b) { return a.name < b.name; });
   return samples;

@@ -42,13 +42,12 @@ double BootTime() {
 
 }  // namespace
 
-ProcessStats ReadProcessStats() {
-  ProcessStats stats;
+void AddProcessMetrics(std::vector<MetricSample>* samples) {
   const std::string text = ReadFile("/proc/self/stat");
   // The second field is the program's name in parentheses and may hold blanks: count from the last
   // parenthesis.
   const size_t close = text.rfind(')');
-  if (close == std::string::npos) return stats;
+  if (close == std::string::npos) return;
   std::istringstream in(text.substr(close + 1));
   const double ticks = static_cast<double>(sysconf(_SC_CLK_TCK));
   std::string state;
@@ -57,20 +56,22 @@ ProcessStats ReadProcessStats() {
   double field[25] = {};
   for (int i = 4; i <= 24 && in >> field[i]; ++i) {
   }
-  stats.cpu_seconds = (field[14] + field[15]) / ticks;
-  stats.threads = static_cast<uint64_t>(field[20]);
-  stats.virtual_bytes = static_cast<uint64_t>(field[23]);
-  stats.resident_bytes =
-      static_cast<uint64_t>(field[24]) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const double since_boot = field[22] / ticks;
-  stats.start_time_seconds = BootTime() + since_boot;
-  double machine_uptime = 0;
-  std::istringstream(ReadFile("/proc/uptime")) >> machine_uptime;
-  if (machine_uptime > since_boot) stats.uptime_seconds = machine_uptime - since_boot;
-  stats.open_fds = CountOpenFds();
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) stats.max_fds = limit.rlim_cur;
-  return stats;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto add = [samples](const char* name, const char* help, double value) {
+    AddSample(name, help, {}, value, samples);
+  };
+  add("process_cpu_seconds_total", "User and system CPU time of the process.",
+      (field[14] + field[15]) / ticks);
+  add("process_max_fds", "Most file descriptors the process may have open.",
+      static_cast<double>(limit.rlim_cur));
+  add("process_open_fds", "File descriptors the process has open.",
+      static_cast<double>(CountOpenFds()));
+  add("process_resident_memory_bytes", "Resident memory of the process.",
+      field[24] * static_cast<double>(sysconf(_SC_PAGESIZE)));
+  add("process_start_time_seconds", "Start of the process, in seconds since 1970.",
+      BootTime() + field[22] / ticks);
+  add("process_virtual_memory_bytes", "Virtual memory of the process.", field[23]);
 }
 
 }  // namespace hotbed

@@ -1,24 +1,15 @@
-// The kernel's statistics of this process, read from /proc at each call. Fields stay 0 where there
-// is no /proc. Thread-safe.
+// The kernel's statistics of this process, read from /proc at each call; none where there is no
+// /proc. Named as in Prometheus's client libraries. Thread-safe.
 #ifndef HOTBED_ADMIN_PROCESS_STATS_H_
 #define HOTBED_ADMIN_PROCESS_STATS_H_
 
-#include <cstdint>
+#include <vector>
+
+#include "common/metrics.h"
 
 namespace hotbed {
 
-struct ProcessStats {
-  uint64_t resident_bytes = 0;
-  uint64_t virtual_bytes = 0;
-  double cpu_seconds = 0;         // user and system, all threads
-  double start_time_seconds = 0;  // since 1970
-  double uptime_seconds = 0;
-  uint64_t open_fds = 0;
-  uint64_t max_fds = 0;
-  uint64_t threads = 0;
-};
-
-ProcessStats ReadProcessStats();
+void AddProcessMetrics(std::vector<MetricSample>* samples);
 
 }  // namespace hotbed
 

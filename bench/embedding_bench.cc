@@ -7,6 +7,7 @@
 // buffers; its roof is only the sums, by plain loops over an index of occurrences made before.
 // Forward pools bags from rows in memory and is compared with the same loop. Medians of interleaved
 // rounds.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
@@ -233,16 +234,16 @@ void MeasureForward(const Batch& batch, bench::RatioTable* table) {
 }
 
 int Main(int argc, char** argv) {
+  std::string output;
+  CLI::App app;
+  app.add_option("-o", output);
+  CLI11_PARSE(app, argc, argv);
   const std::unique_ptr<Batch> batch = MakeBatch();
   if (batch == nullptr) return 1;
   bench::RatioTable table(5, 0.3);
   MeasureBackward(*batch, &table);
   MeasureForward(*batch, &table);
-  if (bench::WantsJson(argc, argv)) {
-    table.PrintJson();
-  } else {
-    table.PrintTable();
-  }
+  table.Print(output);
   return 0;
 }
 

@@ -1,1 +1,1 @@
-hotbed_executable(embedding_bench SRCS embedding_bench.cc DEPS hotbed_client hotbed_common)
+hotbed_executable(embedding_bench SRCS embedding_bench.cc DEPS hotbed_client hotbed_common CLI11::CLI11)

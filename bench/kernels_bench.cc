@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/resident_table.h"
 #include "bench/roofs/plain_loops.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
@@ -53,37 +54,16 @@ const uint64_t* BatchOfIds(uint64_t n) {
   return ids->data() + (n % kBatches) * kBatchIds;
 }
 
-// A table whose rows are all resident, filled by the kernels themselves.
 class Rows {
  public:
   Rows(const CpuKernelSet& kernels, WeightType type, OptimizerKind optimizer, bool direct)
-      : kernels_(kernels) {
-    table_.dim = kDim;
-    table_.weight_type = type;
-    table_.optimizer.kind = optimizer;
-    table_.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
-    table_.weight_bytes = BytesPerWeight(type) * kDim;
-    table_.weight_stride = table_.weight_bytes;
-    table_.state_bytes = StateBytes(table_.optimizer, kDim);
-    table_.direct = direct;
-    table_.slots = kRows;
-    table_.weights = Memory(uint64_t{table_.weight_stride} * kRows);
-    table_.state = Memory(uint64_t{table_.state_bytes} * kRows);
-    table_.bits = Memory(kRows);
-    if (!direct) {
-      table_.bucket_count = kRows / 12;
-      table_.positions = reinterpret_cast<uint64_t*>(Memory(8ull * kRows));
-      table_.buckets =
-          reinterpret_cast<IndexBucket*>(Memory(sizeof(IndexBucket) * table_.bucket_count));
-    }
-    Fill();
-  }
+      : kernels_(kernels), table_(kernels, Params(optimizer), type, kRows, kDim, direct) {}
 
-  RowTable* table() { return &table_; }
-  uint64_t row_bytes() const { return table_.weight_bytes + table_.state_bytes; }
+  RowTable* table() { return table_.table(); }
+  uint64_t row_bytes() const { return table_.row_bytes(); }
   void Gather(uint64_t n, RowType type, uint8_t* out) {
     GatherBatch batch;
-    batch.table = &table_;
+    batch.table = table();
     batch.ids = BatchOfIds(n);
     batch.count = kBatchIds;
     batch.type = type;
@@ -93,7 +73,7 @@ class Rows {
   }
   void Probe(uint64_t n, uint32_t* slots) {
     ProbeBatch batch;
-    batch.table = &table_;
+    batch.table = table();
     batch.ids = BatchOfIds(n);
     batch.count = kBatchIds;
     batch.slots = slots;
@@ -101,44 +81,18 @@ class Rows {
     kernels_.probe(&batch);
   }
   void Apply(const uint32_t* slots, RowType type, const uint8_t* const* gradients) {
-    ApplyBatch batch;
-    batch.table = &table_;
-    batch.slots = slots;
-    batch.count = kBatchIds;
-    batch.gradient_type = type;
-    batch.gradients = gradients;
-    batch.scalars.learning_rate = 1e-3f;
-    kernels_.apply(&batch);
+    table_.Apply(slots, kBatchIds, type, gradients);
   }
 
  private:
-  uint8_t* Memory(uint64_t bytes) {
-    memory_.push_back(HugeBuffer::Allocate(bytes + 64).value());
-    return memory_.back().data();
-  }
-  void Fill() {
-    std::vector<uint64_t> positions(kRows);
-    std::vector<uint32_t> slots(kRows);
-    std::vector<const uint8_t*> sources(kRows, nullptr);
-    Random random(2);
-    for (uint32_t i = 0; i < kRows; ++i) {
-      positions[i] = i;
-      slots[i] = i;
-      // Rows of an index are inserted in the order of requests, not of their positions.
-      if (!table_.direct) std::swap(slots[i], slots[random.Uniform(i + 1)]);
-    }
-    InsertBatch batch;
-    batch.table = &table_;
-    batch.positions = positions.data();
-    batch.slots = slots.data();
-    batch.sources = sources.data();
-    batch.count = kRows;
-    kernels_.insert(&batch);
+  static OptimizerParams Params(OptimizerKind kind) {
+    OptimizerParams params;
+    params.kind = kind;
+    return params;
   }
 
   const CpuKernelSet& kernels_;
-  RowTable table_;
-  std::vector<HugeBuffer> memory_;
+  ResidentTable table_;
   std::vector<uint32_t> scratch_ = std::vector<uint32_t>(kBatchIds);
 };
 

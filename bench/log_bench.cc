@@ -10,16 +10,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "bench/ratio_table.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/crc32c.h"
@@ -131,11 +130,6 @@ double Checksums(const Options& options) {
   return repeats * bytes.size() / seconds;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 void Run(const Options& options) {
   HOTBED_CHECK(FileSystem::Real()->MakeDir(options.dir).ok()) << options.dir;
   struct Variant {
@@ -156,7 +150,7 @@ void Run(const Options& options) {
           LogAppends(options, variants[v].sync_interval_ms, variants[v].scattered));
     }
   }
-  const double roof = Median(plain);
+  const double roof = bench::Median(plain);
   std::printf("records of %llu bytes (%llu x %llu fp32), %llu MiB a run, median of %d\n",
               static_cast<unsigned long long>(record_bytes),
               static_cast<unsigned long long>(options.rows),
@@ -164,32 +158,10 @@ void Run(const Options& options) {
               static_cast<unsigned long long>(options.mib), kRounds);
   std::printf("%-32s %7.2f GB/s   1.00\n", "plain write() of the same bytes", roof / 1e9);
   for (size_t v = 0; v < variants.size(); ++v) {
-    const double rate = Median(measured[v]);
+    const double rate = bench::Median(measured[v]);
     std::printf("%-32s %7.2f GB/s   %.2f\n", variants[v].name, rate / 1e9, rate / roof);
   }
   std::printf("%-32s %7.2f GB/s\n", "CRC32C alone", Checksums(options) / 1e9);
-}
-
-bool Parse(int argc, char** argv, Options* options) {
-  const std::pair<const char*, uint64_t*> numbers[] = {{"--mib=", &options->mib},
-                                                       {"--rows=", &options->rows},
-                                                       {"--dim=", &options->dim},
-                                                       {"--batch=", &options->batch}};
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view arg = argv[i];
-    bool known = absl::ConsumePrefix(&arg, "--dir=");
-    if (known) options->dir = std::string(arg);
-    for (const auto& [flag, value] : numbers) {
-      if (!known && absl::ConsumePrefix(&arg, flag))
-        known = absl::SimpleAtoi(arg, value) && *value > 0;
-    }
-    if (!known) {
-      std::fprintf(stderr, "log_bench: %s is not one of --dir= --mib= --rows= --dim= --batch=\n",
-                   argv[i]);
-      return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -197,7 +169,13 @@ bool Parse(int argc, char** argv, Options* options) {
 
 int main(int argc, char** argv) {
   hotbed::Options options;
-  if (!hotbed::Parse(argc, argv, &options)) return 2;
+  CLI::App app;
+  app.add_option("--dir", options.dir);
+  app.add_option("--mib", options.mib)->check(CLI::PositiveNumber);
+  app.add_option("--rows", options.rows)->check(CLI::PositiveNumber);
+  app.add_option("--dim", options.dim)->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.batch)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
   hotbed::Run(options);
   return 0;
 }

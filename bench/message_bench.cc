@@ -9,26 +9,22 @@
 // half the time of a hundred. Medians of five interleaved rounds.
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
-#include <stdlib.h>
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "bench/bench_host.h"
 #include "bench/ratio_table.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/process_tuning.h"
 #include "common/random.h"
 #include "proto/data.pb.h"
-#include "server/host/shard_host.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/pull_stream.h"
 
@@ -41,93 +37,18 @@ constexpr uint64_t kRows = 10'000;  // a table: 100 tables of 64 fp32 are 256 MB
 constexpr uint32_t kDim = 64;
 constexpr int kRequests = 64;  // distinct, in turns
 
-class Rows {
- public:
-  Rows() {
-    std::string path = (std::filesystem::temp_directory_path() / "message-bench-XXXXXX").string();
-    HOTBED_CHECK(mkdtemp(path.data()) != nullptr) << path;
-    dir_ = path;
-    ShardHostOptions options;
-    options.data_dir = dir_;
-    options.host_bytes = 1ull << 30;
-    auto host = ShardHost::Open(options, Clock::Real());
-    HOTBED_CHECK(host.ok()) << host.status();
-    host_ = *std::move(host);
-    HOTBED_CHECK(host_->SetIdentity({1, "bench"}).ok());
-    host_->SetIncarnation(1);
-    AssignTables();
-    plane_ = std::make_unique<DataPlane>(DataPlaneLimits(), host_.get(), Clock::Real());
+std::vector<TableSpec> Tables() {
+  std::vector<TableSpec> tables;
+  for (TableId id = 1; id <= kTables; ++id) {
+    TableSpec& table = tables.emplace_back();
+    table.id = id;
+    table.name = absl::StrCat("t", id);
+    table.rows = kRows;
+    table.dim = kDim;
+    table.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
+    table.durability = Durability::kCheckpoint;
   }
-  ~Rows() {
-    plane_.reset();
-    host_.reset();
-    std::filesystem::remove_all(dir_);
-  }
-
-  ShardHost* host() { return host_.get(); }
-  DataPlane* plane() { return plane_.get(); }
-
- private:
-  void AssignTables() {
-    std::vector<TableSpec> tables;
-    std::vector<ShardRecord> records;
-    for (TableId id = 1; id <= kTables; ++id) {
-      TableSpec& table = tables.emplace_back();
-      table.id = id;
-      table.name = absl::StrCat("t", id);
-      table.rows = kRows;
-      table.dim = kDim;
-      table.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
-      table.durability = Durability::kCheckpoint;
-      ShardRecord& record = records.emplace_back();
-      record.shard = {id, 0};
-      record.range = {0, kRows, 0, kDim};
-      record.epoch = record.revision = 1;
-      record.primary = {1, 1};
-      record.members = {record.primary};
-    }
-    HOTBED_CHECK(host_->ApplyAssignment(tables, records, {}).ok());
-    while (host_->ShardsToActivate().size() < kTables) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    for (ShardRecord& record : records) {
-      record.active = true;
-      record.revision = 2;
-    }
-    HOTBED_CHECK(host_->ApplyAssignment({}, records, {}).ok());
-  }
-
-  std::string dir_;
-  std::unique_ptr<ShardHost> host_;
-  std::unique_ptr<DataPlane> plane_;
-};
-
-// Every row gets a value, so that pulls find it resident.
-struct Filling final : PushWork {
-  void Done() override { done.Notify(); }
-  absl::Notification done;
-};
-
-void Fill(ShardHost* host, TableId table) {
-  const std::vector<float> gradient(kDim, 1.0f);
-  std::vector<uint64_t> ids(kRows);
-  for (uint64_t i = 0; i < kRows; ++i) ids[i] = i;
-  const std::vector<const uint8_t*> rows(kRows, reinterpret_cast<const uint8_t*>(gradient.data()));
-  Filling work;
-  work.session = 1;
-  work.incarnation = 1;
-  PushSegment& segment = work.segments.emplace_back();
-  segment.shard_id = {table, 0};
-  segment.shard = host->Find(segment.shard_id);
-  segment.epoch = 1;
-  segment.ids = ids.data();
-  segment.count = kRows;
-  segment.gradients = rows.data();
-  segment.seq = 1;
-  segment.open = true;
-  host->Push(&work);
-  work.done.WaitForNotification();
-  HOTBED_CHECK(segment.result.code == SegmentCode::kOk) << segment.result.detail;
+  return tables;
 }
 
 grpc::ByteBuffer Encode(const std::vector<TableId>& tables, Random* random) {
@@ -175,9 +96,16 @@ class Answered final : public PullSink {
 };
 
 int Main(int argc, char** argv) {
+  std::string output;
+  CLI::App app;
+  app.add_option("-o", output);
+  CLI11_PARSE(app, argc, argv);
   TuneDataPlaneProcess();
-  Rows rows;
-  for (TableId id = 1; id <= kTables; ++id) Fill(rows.host(), id);
+  bench::BenchHost host;
+  const std::vector<TableSpec> tables = Tables();
+  host.Serve(tables, 1);
+  for (const TableSpec& table : tables) host.Fill(table, 1, 1.0f);
+  DataPlane plane(DataPlaneLimits(), host.get(), Clock::Real());
   Random random(20261121);
   std::vector<TableId> all;
   for (TableId id = 1; id <= kTables; ++id) all.push_back(id);
@@ -197,20 +125,16 @@ int Main(int argc, char** argv) {
        .unit = "sets of 2,000 rows",
        .bar = 2.0},
       [&] {
-        sink.Pull(rows.plane(), joined[next_joined++ % joined.size()]);
+        sink.Pull(&plane, joined[next_joined++ % joined.size()]);
         return 1.0;
       },
       [&] {
         for (uint32_t i = 0; i < kTables; ++i) {
-          sink.Pull(rows.plane(), single[next_single++ % single.size()]);
+          sink.Pull(&plane, single[next_single++ % single.size()]);
         }
         return 1.0;
       });
-  if (bench::WantsJson(argc, argv)) {
-    table.PrintJson();
-  } else {
-    table.PrintTable();
-  }
+  table.Print(output);
   return 0;
 }
 

@@ -21,6 +21,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "bench/ratio_table.h"
+#include "bench/resident_table.h"
 #include "bench/roofs/plain_loops.h"
 #include "client/batch/dedupe.h"
 #include "client/rows/row_sums.h"
@@ -45,63 +47,11 @@ double SecondsOf(const std::function<void()>& work) {
   return ThreadSeconds() - start;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+ResidentTable MakeTable(OptimizerKind kind, uint32_t rows, uint32_t dim) {
+  OptimizerParams optimizer;
+  optimizer.kind = kind;
+  return ResidentTable(CpuKernels(), optimizer, WeightType::kFp32, rows, dim, /*direct=*/true);
 }
-
-// A table whose rows are all resident, with slot = row.
-class Table {
- public:
-  Table(const OptimizerParams& optimizer, uint32_t rows, uint32_t dim) {
-    table_.dim = dim;
-    table_.optimizer = optimizer;
-    table_.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
-    table_.weight_bytes = 4 * dim;
-    table_.weight_stride = 4 * dim;
-    table_.state_bytes = StateBytes(optimizer, dim);
-    table_.direct = true;
-    table_.slots = rows;
-    table_.weights = Memory(uint64_t{table_.weight_stride} * rows);
-    table_.state = Memory(uint64_t{table_.state_bytes} * rows);
-    table_.bits = Memory(rows);
-    std::vector<uint64_t> positions(rows);
-    std::vector<uint32_t> slots(rows);
-    const std::vector<const uint8_t*> sources(rows, nullptr);
-    for (uint32_t i = 0; i < rows; ++i) positions[i] = slots[i] = i;
-    InsertBatch batch;
-    batch.table = &table_;
-    batch.positions = positions.data();
-    batch.slots = slots.data();
-    batch.sources = sources.data();
-    batch.count = rows;
-    CpuKernels().insert(&batch);
-  }
-
-  float* weights() { return reinterpret_cast<float*>(table_.weights); }
-  float* state() { return reinterpret_cast<float*>(table_.state); }
-  uint64_t row_bytes() const { return table_.weight_bytes + table_.state_bytes; }
-  uint32_t state_floats() const { return table_.state_bytes / 4; }
-
-  void Apply(const uint32_t* slots, uint32_t count, const uint8_t* const* gradients) {
-    ApplyBatch batch;
-    batch.table = &table_;
-    batch.slots = slots;
-    batch.count = count;
-    batch.gradients = gradients;
-    batch.scalars = ResolveScalars(table_.optimizer, 1e-3f, 100);
-    CpuKernels().apply(&batch);
-  }
-
- private:
-  uint8_t* Memory(uint64_t bytes) {
-    memory_.push_back(HugeBuffer::Allocate(bytes + 64).value());
-    return memory_.back().data();
-  }
-
-  RowTable table_;
-  std::vector<HugeBuffer> memory_;
-};
 
 constexpr uint32_t kRows = 1u << 18;
 constexpr uint32_t kBatchRows = 512;
@@ -109,9 +59,8 @@ constexpr uint32_t kBatches = 512;       // per turn: as many rows as the table 
 constexpr uint32_t kBatchesCached = 64;  // per turn whose rows stay in a third-level cache
 
 void UpdateRun(benchmark::State& state, OptimizerKind kind, uint32_t dim, uint32_t batches) {
-  OptimizerParams optimizer;
-  optimizer.kind = kind;
-  Table table(optimizer, kRows, dim);
+  ResidentTable table = MakeTable(kind, kRows, dim);
+  const auto state_floats = static_cast<uint32_t>(table.row_bytes() / 4 - dim);
   Random random(1);
   std::vector<uint32_t> slots;
   for (uint32_t b = 0; b < batches; ++b) {
@@ -129,12 +78,12 @@ void UpdateRun(benchmark::State& state, OptimizerKind kind, uint32_t dim, uint32
   }
   const auto ours = [&] {
     for (uint32_t b = 0; b < batches; ++b) {
-      table.Apply(slots.data() + b * kBatchRows, kBatchRows, pointers.data());
+      table.Apply(slots.data() + b * kBatchRows, kBatchRows, RowType::kFp32, pointers.data());
     }
   };
   const auto loop = [&] {
     for (uint32_t b = 0; b < batches; ++b) {
-      PlainReadModifyWrite(table.weights(), table.state(), dim, table.state_floats(),
+      PlainReadModifyWrite(table.weights(), table.state(), dim, state_floats,
                            slots.data() + b * kBatchRows, kBatchRows, gradients.data());
     }
   };
@@ -175,13 +124,13 @@ std::vector<uint64_t> ZipfIds(uint64_t seed, size_t count) {
 // One table and step: the client's removal of duplicates and sums, then one update per row.
 class ExactPush {
  public:
-  void Run(const uint64_t* ids, const uint8_t* const* gradients, Table* table) {
+  void Run(const uint64_t* ids, const uint8_t* const* gradients, ResidentTable* table) {
     const IdsPart part{{ids, kLookups}};
     deduper_.Run(absl::MakeConstSpan(&part, 1), &unique_);
     const auto rows = static_cast<uint32_t>(unique_.unique.size());
     slots_.assign(unique_.unique.begin(), unique_.unique.end());
     Sum(gradients);
-    table->Apply(slots_.data(), rows, pointers_.data());
+    table->Apply(slots_.data(), rows, RowType::kFp32, pointers_.data());
     rows_ = rows;
   }
   uint32_t rows() const { return rows_; }
@@ -218,10 +167,10 @@ class ExactPush {
 };
 
 void ExactAdagradRun(benchmark::State& state) {
-  OptimizerParams optimizer;
-  optimizer.kind = OptimizerKind::kRowwiseAdagrad;
-  std::vector<Table> tables;
-  for (uint32_t t = 0; t < kTables; ++t) tables.emplace_back(optimizer, kTableRows, kTableDim);
+  std::vector<ResidentTable> tables;
+  for (uint32_t t = 0; t < kTables; ++t) {
+    tables.push_back(MakeTable(OptimizerKind::kRowwiseAdagrad, kTableRows, kTableDim));
+  }
   const std::vector<uint64_t> ids = ZipfIds(1, kTables * kLookups);
   Random random(2);
   std::vector<float> gradients(kTables * kBags * kTableDim);

@@ -7,13 +7,13 @@
 // --quick: 4 tables instead of 32 (which need 3.3 GB), shorter rounds.
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -105,7 +105,7 @@ class PooledTable {
   Lsn lsn_ = 0;
 };
 
-int Run(bool quick, bool json) {
+void Run(bool quick, const std::string& output) {
   const uint32_t tables = quick ? 4 : 32;
   std::string dir = (std::filesystem::temp_directory_path() / "hotbed-pooled-XXXXXX").string();
   HOTBED_CHECK(mkdtemp(dir.data()) != nullptr);
@@ -146,10 +146,9 @@ int Run(bool quick, bool json) {
           },
           plain);
     }
-    json ? table.PrintJson() : table.PrintTable();
+    table.Print(output);
   }
   std::filesystem::remove_all(dir);
-  return 0;
 }
 
 }  // namespace
@@ -157,6 +156,11 @@ int Run(bool quick, bool json) {
 
 int main(int argc, char** argv) {
   bool quick = false;
-  for (int i = 1; i < argc; ++i) quick |= std::string_view(argv[i]) == "--quick";
-  return hotbed::bench::Run(quick, hotbed::bench::WantsJson(argc, argv));
+  std::string output;
+  CLI::App app;
+  app.add_option("-o", output);
+  app.add_flag("--quick", quick);
+  CLI11_PARSE(app, argc, argv);
+  hotbed::bench::Run(quick, output);
+  return 0;
 }

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,6 +62,12 @@ class RatioTable {
   }
   void Add(RatioRow row) { rows_.push_back(std::move(row)); }
 
+  // As `-o` asks: "json", or else a table.
+  void Print(const std::string& output = "") const {
+    output == "json" ? PrintJson() : PrintTable();
+  }
+
+ private:
   void PrintTable() const {
     std::printf("%-44s %14s %14s %7s %6s  %s\n", "measure", "ours /s", "roof /s", "ratio", "bar",
                 "roof");
@@ -84,19 +89,10 @@ class RatioTable {
     std::printf("\n]}\n");
   }
 
- private:
   const int rounds_;
   const double seconds_;
   std::vector<RatioRow> rows_;
 };
-
-// True when the command line has `-o json`.
-inline bool WantsJson(int argc, char** argv) {
-  for (int i = 1; i + 1 < argc; ++i) {
-    if (std::string_view(argv[i]) == "-o" && std::string_view(argv[i + 1]) == "json") return true;
-  }
-  return false;
-}
 
 }  // namespace hotbed::bench
 

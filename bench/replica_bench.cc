@@ -3,6 +3,7 @@
 // time, and rows of a snapshot transfer in blocks of 1 MiB.
 //
 //   replica_bench [--rounds=5] [--seconds=1]
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "bench/ratio_table.h"
 #include "bench/roofs/peer_process.h"
@@ -191,7 +191,7 @@ void Run(int rounds, double seconds) {
                .ours = Median(ours),
                .limit = Median(roof)});
   }
-  table.PrintTable();
+  table.Print();
 }
 
 }  // namespace
@@ -207,16 +207,10 @@ int main(int argc, char** argv) {
   if (const auto code = hotbed::roofs::ServeIfAsked(argc, argv)) return *code;
   int rounds = 5;
   double seconds = 1.0;
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view word = argv[i];
-    const bool good = absl::ConsumePrefix(&word, "--rounds=")    ? absl::SimpleAtoi(word, &rounds)
-                      : absl::ConsumePrefix(&word, "--seconds=") ? absl::SimpleAtod(word, &seconds)
-                                                                 : false;
-    if (!good) {
-      std::fprintf(stderr, "replica_bench: bad argument '%s'\n", argv[i]);
-      return 2;
-    }
-  }
+  CLI::App app;
+  app.add_option("--rounds", rounds)->check(CLI::PositiveNumber);
+  app.add_option("--seconds", seconds);
+  CLI11_PARSE(app, argc, argv);
   hotbed::bench::Run(rounds, seconds);
   return 0;
 }

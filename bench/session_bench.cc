@@ -7,28 +7,21 @@
 // The difference is compared with the processor time of a whole push of 64 rows x 64, row-wise
 // Adagrad, through the shard host, rows and log. Medians of interleaved rounds. Bars: 64 bytes, 3
 // %.
-#include <stdlib.h>
 #include <time.h>
 
-#include <chrono>
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <deque>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
-#include "absl/synchronization/notification.h"
+#include "bench/bench_host.h"
 #include "bench/ratio_table.h"
 #include "common/check.h"
-#include "common/clock.h"
 #include "common/process_tuning.h"
 #include "common/random.h"
-#include "server/host/shard_host.h"
 #include "server/protocol/session_table.h"
 #include "server/protocol/shard_core.h"
 
@@ -122,17 +115,6 @@ class Core {
 class Host {
  public:
   explicit Host(Durability durability) {
-    std::string path = (std::filesystem::temp_directory_path() / "session-bench-XXXXXX").string();
-    HOTBED_CHECK(mkdtemp(path.data()) != nullptr) << path;
-    dir_ = path;
-    ShardHostOptions options;
-    options.data_dir = dir_;
-    options.host_bytes = 1ull << 30;
-    auto host = ShardHost::Open(options, Clock::Real());
-    HOTBED_CHECK(host.ok()) << host.status();
-    host_ = *std::move(host);
-    HOTBED_CHECK(host_->SetIdentity({1, "bench"}).ok());
-    host_->SetIncarnation(1);
     TableSpec table;
     table.id = 1;
     table.name = "bench";
@@ -140,11 +122,7 @@ class Host {
     table.dim = kDim;
     table.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
     table.durability = durability;
-    HOTBED_CHECK(host_->ApplyAssignment({table}, {Record({1, 0}, false)}, {}).ok());
-    while (host_->ShardsToActivate().empty()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    HOTBED_CHECK(host_->ApplyAssignment({}, {Record({1, 0}, true)}, {}).ok());
+    host_.Serve({table}, 1);
     Random random(2);
     for (std::vector<uint64_t>& ids : batches_) {
       for (uint32_t i = 0; i < kBatch; ++i) {  // one per stretch of rows: unique
@@ -153,19 +131,18 @@ class Host {
     }
   }
   ~Host() {
-    while (!under_way_.empty()) FinishOne();
-    host_.reset();
-    std::filesystem::remove_all(dir_);
+    for (const auto& push : under_way_) push->Wait();
   }
 
   void Push() {
-    if (under_way_.size() >= kInFlight) FinishOne();
-    auto& work = *under_way_.emplace_back(std::make_unique<Waiting>());
-    work.session = 1;
-    work.incarnation = 1;
+    if (under_way_.size() >= kInFlight) {
+      under_way_.front()->Wait();
+      under_way_.pop_front();
+    }
+    auto& work = *under_way_.emplace_back(std::make_unique<bench::BenchPush>());
     PushSegment& segment = work.segments.emplace_back();
     segment.shard_id = {1, 0};
-    segment.shard = host_->Find(segment.shard_id);
+    segment.shard = host_.get()->Find(segment.shard_id);
     segment.epoch = 1;
     segment.ids = batches_[step_ % kBatches].data();
     segment.count = kBatch;
@@ -173,29 +150,16 @@ class Host {
     segment.prev_seq = step_ << kStepShift;
     segment.seq = ++step_ << kStepShift;
     segment.open = step_ == 1;
-    host_->Push(&work);
+    host_.get()->Push(&work);
   }
 
  private:
-  struct Waiting final : PushWork {
-    void Done() override { done.Notify(); }
-    absl::Notification done;
-  };
-  void FinishOne() {
-    Waiting& work = *under_way_.front();
-    work.done.WaitForNotification();
-    HOTBED_CHECK(work.segments[0].result.code == SegmentCode::kOk)
-        << work.segments[0].result.detail;
-    under_way_.pop_front();
-  }
-
-  std::string dir_;
-  std::unique_ptr<ShardHost> host_;
+  bench::BenchHost host_;
   std::vector<uint64_t> batches_[kBatches];
   const std::vector<float> gradient_ = std::vector<float>(kDim, 0.001f);
   const std::vector<const uint8_t*> gradients_ =
       std::vector<const uint8_t*>(kBatch, reinterpret_cast<const uint8_t*>(gradient_.data()));
-  std::deque<std::unique_ptr<Waiting>> under_way_;
+  std::deque<std::unique_ptr<bench::BenchPush>> under_way_;
   uint64_t step_ = 0;
 };
 
@@ -265,16 +229,10 @@ int main(int argc, char** argv) {
   hotbed::TuneDataPlaneProcess();
   double seconds = 1;
   int rounds = 5;
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view word = argv[i];
-    const bool good = absl::ConsumePrefix(&word, "--rounds=")    ? absl::SimpleAtoi(word, &rounds)
-                      : absl::ConsumePrefix(&word, "--seconds=") ? absl::SimpleAtod(word, &seconds)
-                                                                 : false;
-    if (!good || rounds < 1) {
-      std::fprintf(stderr, "session_bench: bad argument '%s'\n", argv[i]);
-      return 2;
-    }
-  }
+  CLI::App app;
+  app.add_option("--seconds", seconds);
+  app.add_option("--rounds", rounds)->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
   hotbed::PrintBytes();
   hotbed::PrintCost(seconds, rounds);
   return 0;

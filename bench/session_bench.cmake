@@ -1,1 +1,1 @@
-hotbed_executable(session_bench SRCS session_bench.cc DEPS hotbed_host hotbed_common)
+hotbed_executable(session_bench SRCS session_bench.cc bench_host.cc DEPS hotbed_host hotbed_common CLI11::CLI11)

@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,9 +16,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "bench/ratio_table.h"
 #include "bench/roofs/peer_process.h"
 #include "bench/roofs/roofs.h"
@@ -219,25 +218,7 @@ void Run(const Arguments& arguments) {
             PushMessage(batches, gradients, 1).Length(), 200, arguments, &table);
     std::filesystem::remove_all(dir);
   }
-  table.PrintTable();
-}
-
-bool Parse(int argc, char** argv, Arguments* out) {
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view word = argv[i];
-    const bool good =
-        absl::ConsumePrefix(&word, "--rounds=")    ? absl::SimpleAtoi(word, &out->rounds)
-        : absl::ConsumePrefix(&word, "--seconds=") ? absl::SimpleAtod(word, &out->seconds)
-        : absl::ConsumePrefix(&word, "--threads=") ? absl::SimpleAtoi(word, &out->threads)
-        : absl::ConsumePrefix(&word, "--dir=")     ? (out->dir = std::string(word), true)
-        : absl::ConsumePrefix(&word, "--only=")    ? (out->only = std::string(word), true)
-                                                   : false;
-    if (!good) {
-      std::fprintf(stderr, "stream_bench: bad argument '%s'\n", argv[i]);
-      return false;
-    }
-  }
-  return true;
+  table.Print();
 }
 
 }  // namespace
@@ -252,7 +233,13 @@ int main(int argc, char** argv) {
   }
   if (const auto code = hotbed::roofs::ServeIfAsked(argc, argv)) return *code;
   hotbed::bench::Arguments arguments;
-  if (!hotbed::bench::Parse(argc, argv, &arguments)) return 2;
+  CLI::App app;
+  app.add_option("--dir", arguments.dir);
+  app.add_option("--rounds", arguments.rounds)->check(CLI::PositiveNumber);
+  app.add_option("--seconds", arguments.seconds);
+  app.add_option("--threads", arguments.threads);
+  app.add_option("--only", arguments.only);
+  CLI11_PARSE(app, argc, argv);
   hotbed::bench::Run(arguments);
   return 0;
 }

@@ -5,13 +5,13 @@
 //   tiers_bench [-o json] [--quick] [--resident | --spilled | --zipf | --uniform]
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -44,14 +44,11 @@ class QueueExecutor : public Executor {
     tasks_.push_back(std::move(task));
   }
   void WaitAndRunOne() {
-    absl::AnyInvocable<void()> task;
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &QueueExecutor::HasTask));
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
     }
-    task();
+    RunOne();  // nobody else takes tasks
   }
   bool RunOne() {
     absl::AnyInvocable<void()> task;
@@ -339,24 +336,21 @@ void MeasureSpilled(const Settings& settings, RatioTable* table) {
 
 int Main(int argc, char** argv) {
   Settings settings;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view arg = argv[i];
-    settings.quick |= arg == "--quick";
-    for (const char* part : {"--resident", "--spilled", "--zipf", "--uniform"}) {
-      if (arg == part) settings.only = arg.substr(2);
-    }
+  std::string output;
+  CLI::App app;
+  app.add_option("-o", output);
+  app.add_flag("--quick", settings.quick);
+  for (const std::string part : {"resident", "spilled", "zipf", "uniform"}) {
+    app.add_flag_callback("--" + part, [&settings, part] { settings.only = part; });
   }
+  CLI11_PARSE(app, argc, argv);
   settings.dir =
       absl::StrCat(std::filesystem::temp_directory_path().string(), "/tiers_bench.", ::getpid());
   std::filesystem::create_directories(settings.dir);
   RatioTable table(/*rounds=*/5, settings.quick ? 0.2 : 1.0);
   if (settings.only.empty() || settings.only == "resident") MeasureResident(settings, &table);
   if (settings.only != "resident") MeasureSpilled(settings, &table);
-  if (WantsJson(argc, argv)) {
-    table.PrintJson();
-  } else {
-    table.PrintTable();
-  }
+  table.Print(output);
   std::filesystem::remove_all(settings.dir);
   return 0;
 }

@@ -164,6 +164,12 @@ absl::Duration CommandContext::timeout_duration() const {
   return absl::Milliseconds(ms.ok() ? *ms : 10000);
 }
 
+absl::Status CommandContext::Answer(const nlohmann::ordered_json& json,
+                                    absl::string_view text) const {
+  *out << (this->json() ? json.dump(2) + "\n" : text);
+  return absl::OkStatus();
+}
+
 int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream* err) {
   CommandContext context;
   context.out = out;

@@ -10,14 +10,17 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kMessageBytesMin = 64 << 10;
-constexpr uint64_t kMessageBytesMax = 64 << 20;
-constexpr int kThreadsMax = 64;
-constexpr uint32_t kTrainersMax = 65536;
-
 absl::Status BadOption(absl::string_view name, absl::string_view value, absl::string_view allowed) {
   return absl::InvalidArgumentError(
       absl::StrCat("ClientOptions::", name, " is ", value, "; allowed: ", allowed));
+}
+
+template <typename Number>
+absl::Status CheckRange(absl::string_view name, Number value, int64_t min, int64_t max) {
+  if (std::cmp_greater_equal(value, min) && std::cmp_less_equal(value, max)) {
+    return absl::OkStatus();
+  }
+  return BadOption(name, absl::StrCat(value), absl::StrCat(min, "..", max));
 }
 
 std::string SessionNameOf(const ClientOptions& options, uint64_t seed) {
@@ -28,22 +31,11 @@ std::string SessionNameOf(const ClientOptions& options, uint64_t seed) {
 }  // namespace
 
 absl::Status ValidateClientOptions(const ClientOptions& o) {
-  if (o.message_bytes_max < kMessageBytesMin || o.message_bytes_max > kMessageBytesMax) {
-    return BadOption("message_bytes_max", absl::StrCat(o.message_bytes_max),
-                     absl::StrCat(kMessageBytesMin, "..", kMessageBytesMax));
-  }
-  if (o.pulls_in_flight_max < 1 || o.pulls_in_flight_max > 65536) {
-    return BadOption("pulls_in_flight_max", absl::StrCat(o.pulls_in_flight_max), "1..65536");
-  }
-  if (o.pushes_in_flight_max < 1 || o.pushes_in_flight_max > 65536) {
-    return BadOption("pushes_in_flight_max", absl::StrCat(o.pushes_in_flight_max), "1..65536");
-  }
-  if (o.threads < 1 || o.threads > kThreadsMax) {
-    return BadOption("threads", absl::StrCat(o.threads), absl::StrCat("1..", kThreadsMax));
-  }
-  if (o.trainers < 1 || o.trainers > kTrainersMax) {
-    return BadOption("trainers", absl::StrCat(o.trainers), absl::StrCat("1..", kTrainersMax));
-  }
+  HOTBED_RETURN_IF_ERROR(CheckRange("message_bytes_max", o.message_bytes_max, 64 << 10, 64 << 20));
+  HOTBED_RETURN_IF_ERROR(CheckRange("pulls_in_flight_max", o.pulls_in_flight_max, 1, 65536));
+  HOTBED_RETURN_IF_ERROR(CheckRange("pushes_in_flight_max", o.pushes_in_flight_max, 1, 65536));
+  HOTBED_RETURN_IF_ERROR(CheckRange("threads", o.threads, 1, 64));
+  HOTBED_RETURN_IF_ERROR(CheckRange("trainers", o.trainers, 1, 65536));
   if (o.push_type == RowType::kInt8) {
     return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (gradients do not travel as int8)");
   }
@@ -67,7 +59,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
       follower_(control_.get(), &map_,
                 [this](const std::string& address) { transport_->Abandon(address); }),
       retry_(seed),
-      pulls_({.options = &options_,
+      parts_({.options = &options_,
               .owner = this,
               .clock = clock,
               .map = &map_,
@@ -75,20 +67,11 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
               .transport = transport_.get(),
               .timer = &timer_,
               .retry = &retry_,
-              .reads = &reads_,
               .counters = &counters_}),
+      pulls_(parts_, &reads_),
       session_(SessionNameOf(options, seed), control_.get(), transport_.get(), clock),
-      pushes_({.options = &options_,
-               .owner = this,
-               .clock = clock,
-               .map = &map_,
-               .follower = &follower_,
-               .transport = transport_.get(),
-               .timer = &timer_,
-               .retry = &retry_,
-               .counters = &counters_,
-               .session = &session_}),
-      delivery_(clock, &map_, &follower_, transport_.get(), &retry_, [this] { return Handles(); }),
+      pushes_(parts_, &session_),
+      delivery_(parts_, [this] { return Handles(); }),
       trainer_(&options_, clock, control_.get(), &session_, &pushes_, &delivery_,
                [this] { return Handles(); }),
       timer_(clock, [this] {
@@ -117,7 +100,7 @@ absl::Status ClientImpl::Start() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Table*> ClientImpl::HandleOf(const TableRoute& route) {
+const Table* ClientImpl::HandleOf(const TableRoute& route) {
   absl::MutexLock lock(&mu_);
   std::unique_ptr<TableHandle>& handle = tables_[route.spec.id];
   if (handle == nullptr) {
@@ -211,18 +194,13 @@ std::vector<PushResult> ClientImpl::UnansweredPushes(absl::Duration at_least) co
 }
 
 ClientStats ClientImpl::Stats() const {
-  ClientStats stats;
+  ClientStats stats = transport_->Stats();
   stats.ids_asked = counters_.ids_asked.load();
   stats.ids_zeroed = counters_.ids_zeroed.load();
   stats.rows_pulled = counters_.rows_pulled.load();
   stats.rows_pushed = counters_.rows_pushed.load();
   stats.retries = counters_.retries.load();
   stats.wrong_epoch = counters_.wrong_epoch.load();
-  const TransportStats transport = transport_->Stats();
-  stats.bytes_sent = transport.bytes_sent;
-  stats.bytes_received = transport.bytes_received;
-  stats.messages = transport.messages;
-  stats.reconnects = transport.reconnects;
   return stats;
 }
 

@@ -65,7 +65,7 @@ class ClientImpl final : public Client {
   const ClientOptions& options() const { return options_; }
 
  private:
-  absl::StatusOr<const Table*> HandleOf(const TableRoute& route);
+  const Table* HandleOf(const TableRoute& route);
   std::vector<const TableHandle*> Handles();
   // When a call that begins now ends; zero: after the client's own deadline.
   int64_t DeadlineNs(absl::Duration deadline) const;
@@ -79,6 +79,7 @@ class ClientImpl final : public Client {
   MapFollower follower_;
   RetryPolicy retry_;
   ReadChoice reads_;
+  const EngineParts parts_;
   PullEngine pulls_;
   PushSession session_;
   PushEngine pushes_;

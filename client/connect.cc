@@ -22,10 +22,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   }
   std::random_device entropy;
   const uint64_t seed = uint64_t{entropy()} << 32 | entropy();
-  auto client = std::make_unique<ClientImpl>(
-      options, NewGrpcControlPlane(std::string(address)),
-      NewGrpcTransport({options.threads, options.join_requests, options.message_bytes_max}),
-      Clock::Real(), seed);
+  auto client = std::make_unique<ClientImpl>(options, NewGrpcControlPlane(std::string(address)),
+                                             NewGrpcTransport(options), Clock::Real(), seed);
   HOTBED_RETURN_IF_ERROR(client->Start());
   return client;
 }

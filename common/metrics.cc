@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <tuple>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 
 namespace hotbed {
@@ -176,6 +176,17 @@ double LatencyHistogram::Snapshot::Quantile(double q) const {
     below = at_or_below;
   }
   return lower;  // beyond the last bucket: at least this
+}
+
+void AddSample(std::string name, std::string help, Labels labels, double value,
+               std::vector<MetricSample>* samples) {
+  MetricSample& sample = samples->emplace_back();
+  sample.type =
+      absl::EndsWith(name, "_total") ? MetricSample::Type::kCounter : MetricSample::Type::kGauge;
+  sample.name = std::move(name);
+  sample.help = std::move(help);
+  sample.labels = std::move(labels);
+  sample.value = value;
 }
 
 std::vector<MetricSample> CollectMetrics() {

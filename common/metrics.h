@@ -77,6 +77,10 @@ struct MetricSample {
   LatencyHistogram::Snapshot histogram;
 };
 
+// Adds a sample of a counter, if the name ends in _total, or of a gauge.
+void AddSample(std::string name, std::string help, Labels labels, double value,
+               std::vector<MetricSample>* samples);
+
 // Samples sorted by name, then labels.
 std::vector<MetricSample> CollectMetrics();
 

@@ -2,7 +2,6 @@
 #ifndef HOTBED_COMMON_THREAD_POOL_H_
 #define HOTBED_COMMON_THREAD_POOL_H_
 
-#include <cstddef>
 #include <deque>
 #include <string>
 #include <thread>

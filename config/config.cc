@@ -42,17 +42,38 @@ std::string NumberText(double value) {
                                                              : absl::StrFormat("%.17g", value);
 }
 
-absl::Status CheckLimits(double value, Limits limits,
-                         const std::function<std::string(double)>& text) {
-  if (value >= limits.min && value <= limits.max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      limits.max < Limits().max
-          ? absl::StrCat("is out of range, allowed: ", text(limits.min), " to ", text(limits.max))
-          : absl::StrCat("is out of range, allowed: at least ", text(limits.min)));
-}
-
 absl::Status Expected(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("is not valid, expected ", what));
+}
+
+std::string BytesText(double bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
+std::string MillisText(double millis) { return ExactMillis(static_cast<int64_t>(millis)); }
+
+// A number as `parse` reads it, within the limits; `text` writes them for the error.
+template <typename T>
+std::function<absl::StatusOr<T>(const std::string&)> Limited(
+    absl::StatusOr<T> (*parse)(const std::string&), Limits limits, std::string (*text)(double)) {
+  return [=](const std::string& given) -> absl::StatusOr<T> {
+    HOTBED_ASSIGN_OR_RETURN(const T value, parse(given));
+    const double number = static_cast<double>(value);
+    if (number >= limits.min && number <= limits.max) return value;
+    return absl::InvalidArgumentError(
+        limits.max < Limits().max
+            ? absl::StrCat("is out of range, allowed: ", text(limits.min), " to ", text(limits.max))
+            : absl::StrCat("is out of range, allowed: at least ", text(limits.min)));
+  };
+}
+
+absl::StatusOr<int64_t> ParseWhole(const std::string& text) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return Expected("a whole number");
+  return value;
+}
+
+absl::StatusOr<double> ParseNumber(const std::string& text) {
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) return Expected("a number");
+  return value;
 }
 
 }  // namespace
@@ -79,121 +100,81 @@ void ConfigSchema::AddEntry(Entry entry) {
   entries_.push_back(std::make_unique<Entry>(std::move(entry)));
 }
 
-void ConfigSchema::Add(const std::string& name, std::string* value, const std::string& placeholder,
-                       const std::string& help) {
+template <typename T>
+void ConfigSchema::AddValue(const std::string& name, T* value, const std::string& placeholder,
+                            const std::string& help,
+                            std::function<absl::StatusOr<T>(const std::string&)> read,
+                            std::function<std::string(const T&)> print) {
   AddEntry({.name = name,
             .placeholder = placeholder,
             .help = help,
-            .parse =
-                [value](const std::string& text) {
-                  *value = text;
-                  return absl::OkStatus();
-                },
-            .print = [value] { return JsonString(*value); }});
+            .parse = [value, read = std::move(read)](const std::string& text) -> absl::Status {
+              HOTBED_ASSIGN_OR_RETURN(*value, read(text));
+              return absl::OkStatus();
+            },
+            .print = [value, print = std::move(print)] { return print(*value); },
+            .is_bool = std::is_same_v<T, bool>});
+}
+
+void ConfigSchema::Add(const std::string& name, std::string* value, const std::string& placeholder,
+                       const std::string& help) {
+  AddValue<std::string>(
+      name, value, placeholder, help, [](const std::string& text) { return text; }, JsonString);
 }
 
 void ConfigSchema::AddHostPort(const std::string& name, std::string* value, const std::string& help,
                                int port_min) {
-  const auto parse = [value, port_min](const std::string& text) -> absl::Status {
-    if (!text.empty() && !CheckHostPort(text, port_min).ok()) {
-      return Expected(absl::StrCat("HOST:PORT with a port of ", port_min, " to 65535"));
-    }
-    *value = text;
-    return absl::OkStatus();
-  };
-  AddEntry(
-      {.name = name, .placeholder = "HOST:PORT", .help = help, .parse = parse, .print = [value] {
-         return JsonString(*value);
-       }});
+  AddValue<std::string>(
+      name, value, "HOST:PORT", help,
+      [port_min](const std::string& text) -> absl::StatusOr<std::string> {
+        if (text.empty() || CheckHostPort(text, port_min).ok()) return text;
+        return Expected(absl::StrCat("HOST:PORT with a port of ", port_min, " to 65535"));
+      },
+      JsonString);
 }
 
 void ConfigSchema::AddChoice(const std::string& name, std::string* value,
                              const std::vector<std::string>& choices, const std::string& help) {
-  const auto parse = [value, choices](const std::string& text) -> absl::Status {
-    if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-      return Expected(absl::StrCat("one of ", absl::StrJoin(choices, ", ")));
-    }
-    *value = text;
-    return absl::OkStatus();
-  };
-  AddEntry({.name = name,
-            .placeholder = absl::StrJoin(choices, "|"),
-            .help = help,
-            .parse = parse,
-            .print = [value] { return JsonString(*value); }});
+  AddValue<std::string>(
+      name, value, absl::StrJoin(choices, "|"), help,
+      [choices](const std::string& text) -> absl::StatusOr<std::string> {
+        if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
+        return Expected(absl::StrCat("one of ", absl::StrJoin(choices, ", ")));
+      },
+      JsonString);
 }
 
 void ConfigSchema::AddBool(const std::string& name, bool* value, const std::string& help) {
-  AddEntry({.name = name,
-            .placeholder = "true|false",
-            .help = help,
-            .parse =
-                [value](const std::string& text) {
-                  if (text != "true" && text != "false") return Expected("true or false");
-                  *value = text == "true";
-                  return absl::OkStatus();
-                },
-            .print = [value] { return std::string(*value ? "true" : "false"); },
-            .is_bool = true});
+  AddValue<bool>(
+      name, value, "true|false", help,
+      [](const std::string& text) -> absl::StatusOr<bool> {
+        if (text != "true" && text != "false") return Expected("true or false");
+        return text == "true";
+      },
+      [](bool on) { return on ? "true" : "false"; });
 }
 
 void ConfigSchema::AddInt(const std::string& name, int64_t* value, const std::string& help,
                           Limits limits) {
-  const auto parse = [value, limits](const std::string& text) -> absl::Status {
-    int64_t parsed;
-    if (!absl::SimpleAtoi(text, &parsed)) return Expected("a whole number");
-    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, NumberText));
-    *value = parsed;
-    return absl::OkStatus();
-  };
-  AddEntry({.name = name, .placeholder = "number", .help = help, .parse = parse, .print = [value] {
-              return absl::StrCat(*value);
-            }});
+  AddValue<int64_t>(name, value, "number", help, Limited(ParseWhole, limits, NumberText),
+                    [](int64_t number) { return absl::StrCat(number); });
 }
 
 void ConfigSchema::AddDouble(const std::string& name, double* value, const std::string& help,
                              Limits limits) {
-  const auto parse = [value, limits](const std::string& text) -> absl::Status {
-    double parsed;
-    if (!absl::SimpleAtod(text, &parsed) || !std::isfinite(parsed)) return Expected("a number");
-    HOTBED_RETURN_IF_ERROR(CheckLimits(parsed, limits, NumberText));
-    *value = parsed;
-    return absl::OkStatus();
-  };
-  AddEntry({.name = name, .placeholder = "number", .help = help, .parse = parse, .print = [value] {
-              return NumberText(*value);
-            }});
+  AddValue<double>(name, value, "number", help, Limited(ParseNumber, limits, NumberText),
+                   NumberText);
 }
 
 void ConfigSchema::AddBytes(const std::string& name, uint64_t* value, const std::string& help,
                             Limits limits) {
-  const auto parse = [value, limits](const std::string& text) -> absl::Status {
-    HOTBED_ASSIGN_OR_RETURN(const uint64_t parsed, ParseBytes(text));
-    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, [](double bytes) {
-      return FormatBytes(static_cast<uint64_t>(bytes));
-    }));
-    *value = parsed;
-    return absl::OkStatus();
-  };
-  AddEntry({.name = name, .placeholder = "size", .help = help, .parse = parse, .print = [value] {
-              return ExactBytes(*value);
-            }});
+  AddValue<uint64_t>(name, value, "size", help, Limited(ParseBytes, limits, BytesText), ExactBytes);
 }
 
 void ConfigSchema::AddMillis(const std::string& name, int64_t* value, const std::string& help,
                              Limits limits) {
-  const auto parse = [value, limits](const std::string& text) -> absl::Status {
-    HOTBED_ASSIGN_OR_RETURN(const int64_t parsed, ParseMillis(text));
-    HOTBED_RETURN_IF_ERROR(CheckLimits(static_cast<double>(parsed), limits, [](double millis) {
-      return ExactMillis(static_cast<int64_t>(millis));
-    }));
-    *value = parsed;
-    return absl::OkStatus();
-  };
-  AddEntry(
-      {.name = name, .placeholder = "duration", .help = help, .parse = parse, .print = [value] {
-         return ExactMillis(*value);
-       }});
+  AddValue<int64_t>(name, value, "duration", help, Limited(ParseMillis, limits, MillisText),
+                    ExactMillis);
 }
 
 ConfigSchema::Entry* ConfigSchema::Find(const std::string& name) const {
@@ -215,7 +196,7 @@ absl::Status ConfigSchema::Unknown(const std::string& what, const std::string& n
 absl::Status ConfigSchema::ParseArguments(const std::vector<std::string>& args,
                                           std::vector<Setting>* settings) {
   for (size_t i = 0; i < args.size(); ++i) {
-    const std::string& arg = args[i];
+    const std::string arg = args[i] == "-o" ? "--output" : args[i];  // as the CLI spells it
     if (!absl::StartsWith(arg, "--") || arg.size() == 2) {
       return absl::InvalidArgumentError(
           absl::StrCat("unexpected argument \"", arg, "\"; options are --name=value"));

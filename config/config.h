@@ -88,6 +88,12 @@ class ConfigSchema {
   };
 
   void AddEntry(Entry entry);
+  // `read` gives the value of a text, or says what is wrong with it; `print` writes a YAML scalar
+  // that `read` takes.
+  template <typename T>
+  void AddValue(const std::string& name, T* value, const std::string& placeholder,
+                const std::string& help, std::function<absl::StatusOr<T>(const std::string&)> read,
+                std::function<std::string(const T&)> print);
   Entry* Find(const std::string& name) const;
   absl::Status Unknown(const std::string& what, const std::string& name) const;
   absl::Status ParseArguments(const std::vector<std::string>& args, std::vector<Setting>* settings);

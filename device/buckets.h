@@ -118,8 +118,6 @@ HOTBED_ROW_FN uint32_t FindSlot(const Team& team, const Table& table, uint64_t p
   return entry == kNoRow ? kNoRow : kBucketSlots * home.bucket + entry;
 }
 
-HOTBED_ROW_FN uint32_t VisitsOf(uint8_t bits) { return (bits & 1u) + (bits >> 1 & 1u); }
-
 // The bits of a row after a visit that may also hold it.
 HOTBED_ROW_FN uint8_t BitsOfVisit(uint8_t bits, bool hold) {
   const uint8_t visits = (bits & kVisitedOnce) != 0 ? kVisitedTwice : kVisitedOnce;
@@ -273,15 +271,6 @@ HOTBED_ROW_FN void SetEntry(const Team& team, uint32_t entry, uint8_t digest, ui
                             BucketView<Team>* view) {
   SetByteAt(team, entry, digest, &view->digests);
   SetByteAt(team, entry, bits, &view->bits);
-}
-
-template <typename Team>
-HOTBED_ROW_FN void ClearEntry(const Team& team, const Table& table, uint32_t slot) {
-  team.Sync();
-  team.Once([&]() {
-    table.buckets[slot / kBucketSlots].digests[slot % kBucketSlots] = 0;
-    *table.BitsAt(slot) = 0;
-  });
 }
 
 }  // namespace device

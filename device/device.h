@@ -107,7 +107,6 @@ class Device {
   virtual void Run(const ReadWork& work) = 0;
   virtual void Run(const LeftWork& work) = 0;
   virtual void Run(const PoolWork& work) = 0;
-  virtual void Run(const DecodeWork& work) = 0;
   virtual void Run(const BucketWork& work) = 0;
   virtual void Run(const InsertWork& work) = 0;
   virtual void Run(const FirstValueWork& work) = 0;

@@ -163,7 +163,7 @@ Status HostDevice::Failure() const {
   if (!misuse_.empty()) return {Code::kFailed, misuse_};
   return {Code::kFailed, "the emulated device failed at work " +
                              std::to_string(options_.works_before_fault) +
-                             ", as it was told to; start the server anew"};
+                             ", as it was told to; start the server again"};
 }
 
 Status HostDevice::WaitFor(uint64_t mark) {
@@ -261,7 +261,6 @@ void HostDevice::RunUnits(const Work& work) {
 void HostDevice::Run(const ReadWork& work) { RunUnits(work); }
 void HostDevice::Run(const LeftWork& work) { RunUnits(work); }
 void HostDevice::Run(const PoolWork& work) { RunUnits(work); }
-void HostDevice::Run(const DecodeWork& work) { RunUnits(work); }
 void HostDevice::Run(const BucketWork& work) { RunUnits(work); }
 void HostDevice::Run(const InsertWork& work) { RunUnits(work); }
 void HostDevice::Run(const FirstValueWork& work) { RunUnits(work); }

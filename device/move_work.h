@@ -223,17 +223,15 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const FirstValueWork& work, const Un
              IdOfPosition(table.shape, batch.positions[k]));
 }
 
-// Copies out the stored bytes of rows by number, and marks the rows clean or takes them out. One
-// unit per row.
+// Copies out the stored bytes of rows by number, and marks the rows clean. One unit per row.
 struct TakeWork {
   static constexpr uint32_t kLanes = 16;
   const Table* tables = nullptr;
   const uint32_t* table_of = nullptr;
   const uint32_t* numbers = nullptr;  // each once
   uint32_t count = 0;
-  bool erase = false;
   uint64_t* positions = nullptr;  // out
-  uint8_t* rows = nullptr;        // out: row k at k * row_stride, a multiple of 16; or null
+  uint8_t* rows = nullptr;        // out: row k at k * row_stride, a multiple of 16
   uint32_t row_stride = 0;
 
   HOTBED_ROW_FN uint32_t units() const { return count; }
@@ -245,10 +243,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const TakeWork& work, const Unit& un
   const Table& table = work.tables[work.table_of[k]];
   const uint32_t slot = work.numbers[k] - table.row_base;
   team.Once([&]() { work.positions[k] = table.PositionAt(slot); });
-  if (work.rows != nullptr) {
-    CopyOut(team, table, slot, work.rows + uint64_t{work.row_stride} * k);
-  }
-  if (work.erase) return ClearEntry(team, table, slot);
+  CopyOut(team, table, slot, work.rows + uint64_t{work.row_stride} * k);
   team.Once([&]() { team.And(table.BitsAt(slot), static_cast<uint8_t>(~kDirty)); });
 }
 

@@ -218,25 +218,6 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const PoolWork& work, const Unit& un
   SumInFours(team, work, table, segment.type, bag, out);
 }
 
-// Wire rows of any type to fp32, as a client reads them. One unit per row.
-struct DecodeWork {
-  static constexpr uint32_t kLanes = 16;
-  const uint8_t* rows = nullptr;  // count * RowWireBytes(type, dim)
-  RowType type = RowType::kFp32;
-  uint32_t dim = 0;
-  uint32_t count = 0;
-  uint8_t* out = nullptr;  // count * dim floats
-
-  HOTBED_ROW_FN uint32_t units() const { return count; }
-};
-
-template <typename Team>
-HOTBED_ROW_FN void DoUnit(const Team& team, const DecodeWork& work, const Unit& unit) {
-  const uint64_t k = unit.number;
-  DecodeWireRow(team, work.type, work.rows + k * RowWireBytes(work.type, work.dim), work.dim,
-                work.out + 4 * k * work.dim);
-}
-
 }  // namespace device
 }  // namespace hotbed
 

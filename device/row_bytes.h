@@ -104,20 +104,6 @@ HOTBED_ROW_FN void EncodeRow(const Team& team, const RowShape& shape, const uint
   WriteRow(team, shape.dim, type, out, [&](uint32_t i) { return LoadElement(stored, weights, i); });
 }
 
-// A wire row to fp32.
-template <typename Team>
-HOTBED_ROW_FN void DecodeWireRow(const Team& team, RowType type, const uint8_t* row, uint32_t dim,
-                                 uint8_t* out) {
-  if (type != RowType::kInt8) {
-    team.Strided(dim, [&](uint32_t i) { StoreAligned(out, i, LoadElement(type, row, i)); });
-    return;
-  }
-  const float scale = Fp32Codec::Load(row + dim, 0);
-  const float bias = Fp32Codec::Load(row + dim, 1);
-  team.Strided(
-      dim, [&](uint32_t i) { StoreAligned(out, i, static_cast<float>(row[i]) * scale + bias); });
-}
-
 // A weight after rounding to its type.
 HOTBED_ROW_FN float StoredWeight(WeightType type, float value) {
   if (type == WeightType::kFp32) return value;

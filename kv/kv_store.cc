@@ -5,7 +5,6 @@
 #include <atomic>
 #include <limits>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/log.h"

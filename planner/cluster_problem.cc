@@ -1,6 +1,7 @@
 #include "planner/cluster_problem.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -25,48 +26,27 @@ constexpr uint64_t kEvaluationsMax = 20000;
 // which is not measured, hardly counts.
 constexpr double kMeasuredReads = 65536;
 
-PlannerWeight WeightOf(WeightType type) {
-  switch (type) {
-    case WeightType::kFp16:
-      return PlannerWeight::kFp16;
-    case WeightType::kBf16:
-      return PlannerWeight::kBf16;
-    default:
-      return PlannerWeight::kFp32;
-  }
-}
+static_assert(static_cast<int>(PlannerWeight::kFp32) == static_cast<int>(WeightType::kFp32) &&
+                  static_cast<int>(PlannerWeight::kFp16) == static_cast<int>(WeightType::kFp16) &&
+                  static_cast<int>(PlannerWeight::kBf16) == static_cast<int>(WeightType::kBf16),
+              "a table's weight types have the same numbers in the planner");
 
-PlannerOptimizer OptimizerOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return PlannerOptimizer::kSgd;
-    case OptimizerKind::kAdagrad:
-      return PlannerOptimizer::kAdagrad;
-    case OptimizerKind::kRowwiseAdagrad:
-      return PlannerOptimizer::kRowwiseAdagrad;
-    case OptimizerKind::kAdam:
-      return PlannerOptimizer::kAdam;
-    case OptimizerKind::kMomentumSgd:
-      return PlannerOptimizer::kMomentumSgd;
-    case OptimizerKind::kAdamW:
-      return PlannerOptimizer::kAdamW;
-    case OptimizerKind::kPartialRowwiseAdam:
-      return PlannerOptimizer::kPartialRowwiseAdam;
-    case OptimizerKind::kLamb:
-      return PlannerOptimizer::kLamb;
-    case OptimizerKind::kPartialRowwiseLamb:
-      return PlannerOptimizer::kPartialRowwiseLamb;
-    case OptimizerKind::kLars:
-      return PlannerOptimizer::kLars;
-    case OptimizerKind::kFtrl:
-      return PlannerOptimizer::kFtrl;
-    case OptimizerKind::kRmsProp:
-      return PlannerOptimizer::kRmsprop;
-    case OptimizerKind::kNone:
-      return PlannerOptimizer::kNone;
-  }
-  return PlannerOptimizer::kSgd;
-}
+using Planned = PlannerOptimizer;
+// By OptimizerKind.
+constexpr Planned kOptimizers[] = {Planned::kSgd,
+                                   Planned::kAdagrad,
+                                   Planned::kRowwiseAdagrad,
+                                   Planned::kAdam,
+                                   Planned::kMomentumSgd,
+                                   Planned::kAdamW,
+                                   Planned::kPartialRowwiseAdam,
+                                   Planned::kLamb,
+                                   Planned::kPartialRowwiseLamb,
+                                   Planned::kLars,
+                                   Planned::kFtrl,
+                                   Planned::kRmsprop,
+                                   Planned::kNone};
+static_assert(std::size(kOptimizers) == static_cast<size_t>(kLastOptimizerKind) + 1);
 
 InputTable InputOf(const TableSpec& spec) {
   InputTable table;
@@ -74,8 +54,8 @@ InputTable InputOf(const TableSpec& spec) {
   // A hashed table may be created without an expected size; one row per bucket is a guess.
   table.rows = spec.hashed && spec.rows == 0 ? kHashBuckets : spec.rows;
   table.dim = spec.dim;
-  table.weight = WeightOf(spec.weight_type);
-  table.optimizer = OptimizerOf(spec.optimizer.kind);
+  table.weight = static_cast<PlannerWeight>(spec.weight_type);
+  table.optimizer = kOptimizers[static_cast<size_t>(spec.optimizer.kind)];
   const StateLayout layout = LayoutOfState(spec.optimizer);
   table.state_bf16 = spec.optimizer.state_type == StateType::kBf16;
   table.row_counters = uint32_t{layout.has_updates} + uint32_t{layout.has_last_step};

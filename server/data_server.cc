@@ -20,7 +20,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/await_for.h"
-#include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/grpc_tuning.h"
@@ -74,35 +73,25 @@ absl::Status ProbeAddress(const std::string& listen) {
                    failed == EADDRINUSE ? "; stop the other process or choose another port" : ""));
 }
 
-void AddGauge(const char* name, const char* help, Labels labels, double value,
-              std::vector<MetricSample>* samples) {
-  MetricSample sample;
-  sample.name = name;
-  sample.help = help;
-  sample.labels = std::move(labels);
-  sample.value = value;
-  samples->push_back(std::move(sample));
-}
-
 void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
                    std::vector<MetricSample>* samples) {
+  const auto add = [samples](const char* name, const char* help, Labels labels, double value) {
+    AddSample(name, help, std::move(labels), value, samples);
+  };
   constexpr char kInFlight[] = "hotbed_server_in_flight_bytes";
   constexpr char kInFlightHelp[] = "Bytes of requests and answers in flight, by budget.";
-  AddGauge(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight(), samples);
-  AddGauge(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight(), samples);
-  AddGauge("hotbed_server_push_waiting_bytes",
-           "Bytes of pushes that wait for room in their budget.", {},
-           plane.push_budget.waiting_bytes(), samples);
-  AddGauge("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
-           plane.answers->pooled_bytes(), samples);
-  AddGauge("hotbed_replica_received_held_bytes",
-           "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "log"}}, peers.budget->log_bytes(), samples);
-  AddGauge("hotbed_replica_received_held_bytes",
-           "Bytes received from other servers and not yet applied or written, by kind.",
-           {{"kind", "rows"}}, peers.budget->rows_bytes(), samples);
-  AddGauge("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load(),
-           samples);
+  add(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight());
+  add(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight());
+  add("hotbed_server_push_waiting_bytes", "Bytes of pushes that wait for room in their budget.", {},
+      plane.push_budget.waiting_bytes());
+  add("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},
+      plane.answers->pooled_bytes());
+  constexpr char kHeld[] = "hotbed_replica_received_held_bytes";
+  constexpr char kHeldHelp[] =
+      "Bytes received from other servers and not yet applied or written, by kind.";
+  add(kHeld, kHeldHelp, {{"kind", "log"}}, peers.budget->log_bytes());
+  add(kHeld, kHeldHelp, {{"kind", "rows"}}, peers.budget->rows_bytes());
+  add("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load());
 }
 
 }  // namespace

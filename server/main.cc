@@ -17,7 +17,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -106,7 +105,7 @@ absl::Status StartParts(Process* process) {
   ShardHostOptions host_options = HostOptionsOf(options);
   host_options.open_device = [&options] {
     return OpenChosenDevice(options.device, options.device_bytes,
-                            CarveHostBytes(options.host_bytes).hot_bytes / 8);
+                            CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
@@ -139,7 +138,7 @@ absl::Status StartParts(Process* process) {
   link_options.admin_address = process->admin_address;
   link_options.failure_domain = options.failure_domain;
   link_options.network = process->data->network();
-  link_options.host_bytes = options.host_bytes;
+  link_options.host_bytes = options.host.host_bytes;
   link_options.message_bytes_max = options.message_bytes_max;
   link_options.jitter_seed = std::random_device()();
   process->link = std::make_unique<CoordinatorLink>(std::move(link_options), process->host.get(),
@@ -228,7 +227,7 @@ int Main(int argc, char** argv) {
       kill(getpid(), SIGTERM);
     }
   });
-  ResidentBound resident(process.options.host_bytes, ResidentBound::Real());
+  ResidentBound resident(process.options.host.host_bytes, ResidentBound::Real());
   const timespec second = {1, 0};
   while (sigtimedwait(&stops, nullptr, &second) < 0) resident.Check();
   if (refused.load()) {

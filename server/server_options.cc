@@ -17,7 +17,7 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
   schema->AddHostPort("coordinator", &o->coordinator, "Where the coordinator listens. Required.",
                       1);
-  schema->Add("data-dir", &o->data_dir, "DIR",
+  schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
   schema->AddHostPort(
       "listen", &o->listen,
@@ -35,14 +35,14 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
 }
 
 void AddMemory(ConfigSchema* schema, ServerOptions* o) {
-  schema->AddBytes("host-bytes", &o->host_bytes,
+  schema->AddBytes("host-bytes", &o->host.host_bytes,
                    "Memory for rows, caches, buffers and messages together.", {.min = 64 * kMiB});
-  schema->AddBytes("spill-bytes-max", &o->spill_bytes_max,
+  schema->AddBytes("spill-bytes-max", &o->host.spill_bytes_max,
                    "Disk for spilled rows; 0: no limit. Beyond it pushes are refused.");
-  schema->AddBytes("log-bytes-max", &o->log_bytes_max,
+  schema->AddBytes("log-bytes-max", &o->host.log_bytes_max,
                    "Disk for the log; dirty rows are written back so that it stays below.",
                    {.min = 16 * kMiB});
-  schema->AddMillis("log-sync-interval-ms", &o->log_sync_interval_ms,
+  schema->AddMillis("log-sync-interval-ms", &o->host.log_sync_interval_ms,
                     "Longest time that an acknowledged push is only in the operating system's "
                     "memory; 0: it is on disk before it is acknowledged.");
   schema->AddChoice(
@@ -59,11 +59,11 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddInt("pool-threads", &o->pool_threads,
                  "Threads that load rows that are not in memory, and write rows back.",
                  {.min = 1, .max = 256});
-  schema->AddBytes("staged-bytes-max", &o->staged_bytes_max,
+  schema->AddBytes("staged-bytes-max", &o->host.staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
   schema->AddBytes(
-      "replica-tail-bytes", &o->replica_tail_bytes,
+      "replica-tail-bytes", &o->host.replica_tail_bytes,
       "Log records kept in memory for other replicas. A new replica that pushes outrun "
       "gets the rows that changed; one that falls behind later gets all rows. 0: a 32nd of "
       "--host-bytes.");
@@ -101,7 +101,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
   schema->AddMillis(
-      "checkpoint-interval-ms", &o->checkpoint_interval_ms,
+      "checkpoint-interval-ms", &o->host.checkpoint_interval_ms,
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
       "at a clean stop.");
   schema->AddMillis(
@@ -115,7 +115,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
 std::string WhatIsMissing(const ServerOptions& options) {
   if (options.name.empty()) return "--name is required: a name unique in the cluster";
   if (options.coordinator.empty()) return "--coordinator is required: its HOST:PORT";
-  if (options.data_dir.empty()) return "--data-dir is required: a directory for log and rows";
+  if (options.host.data_dir.empty()) return "--data-dir is required: a directory for log and rows";
   for (const std::string& listen : {options.listen, options.admin_listen, options.coordinator}) {
     if (!absl::StrContains(listen, ':')) return absl::StrCat("'", listen, "' is not HOST:PORT");
   }
@@ -139,22 +139,14 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 }
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {
-  ShardHostOptions host;
-  host.data_dir = options.data_dir;
-  host.host_bytes = options.host_bytes;
-  host.spill_bytes_max = options.spill_bytes_max;
-  host.log_sync_interval_ms = options.log_sync_interval_ms;
-  host.log_bytes_max = options.log_bytes_max;
-  host.staged_bytes_max = options.staged_bytes_max;
-  host.replica_tail_bytes = options.replica_tail_bytes;
-  host.checkpoint_interval_ms = options.checkpoint_interval_ms;
+  ShardHostOptions host = options.host;
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;
 }
 
 DataServerOptions DataOptionsOf(const ServerOptions& options) {
-  const uint64_t half = CarveHostBytes(options.host_bytes).message_bytes / 2;
+  const uint64_t half = CarveHostBytes(options.host.host_bytes).message_bytes / 2;
   DataServerOptions data;
   data.listen = options.listen;
   data.threads = static_cast<int>(options.threads);
@@ -166,13 +158,14 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.push_bytes_in_flight_max =
       options.push_bytes_in_flight_max > 0 ? options.push_bytes_in_flight_max : half / 5 * 4;
   data.limits.push_bytes_waiting_max = data.limits.push_bytes_in_flight_max / 4;
-  data.peer_limits.transfer_bytes_max = options.transfer_bytes_max > 0
-                                            ? options.transfer_bytes_max
-                                            : CarveHostBytes(options.host_bytes).transfer_bytes;
+  data.peer_limits.transfer_bytes_max =
+      options.transfer_bytes_max > 0 ? options.transfer_bytes_max
+                                     : CarveHostBytes(options.host.host_bytes).transfer_bytes;
   data.peer_streams.queue_bytes_max = options.transfer_queue_bytes_max;
   data.peer_limits.replica_tail_bytes_max =
-      options.replica_tail_bytes != 0 ? options.replica_tail_bytes
-                                      : CarveHostBytes(options.host_bytes).replica_tail_bytes;
+      options.host.replica_tail_bytes != 0
+          ? options.host.replica_tail_bytes
+          : CarveHostBytes(options.host.host_bytes).replica_tail_bytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;

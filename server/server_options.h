@@ -6,30 +6,22 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
-#include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {
 
 struct ServerOptions {
+  ShardHostOptions host;  // those fields that are flags of the same name
   std::string name;
   std::string coordinator;
   std::string listen = "127.0.0.1:0";
   std::string advertise;       // empty: as bound
   std::string failure_domain;  // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
-  std::string data_dir;
   std::string device = "auto";
   std::string log_format = "text";
-  uint64_t host_bytes = 1ull << 30;
   uint64_t device_bytes = 0;
-  uint64_t spill_bytes_max = 0;
-  uint64_t log_bytes_max = 4ull << 30;
-  uint64_t staged_bytes_max = 0;
-  uint64_t replica_tail_bytes = 0;
-  int64_t log_sync_interval_ms = 1000;
   int64_t threads = 0;
   int64_t pool_threads = 2;
   uint64_t message_bytes_max = 16ull << 20;
@@ -42,7 +34,6 @@ struct ServerOptions {
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
   int64_t pull_ids_max = 1 << 20;
-  int64_t checkpoint_interval_ms = 300'000;
   int64_t drain_ms_max = 30'000;
 };
 

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "admin/admin_server.h"
-#include "common/clock.h"
 #include "common/metrics.h"
 #include "server/cluster/coordinator_link.h"
-#include "server/data_server.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {

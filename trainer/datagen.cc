@@ -54,7 +54,7 @@ void WriteField(std::string* line, int64_t value, bool hexadecimal, int field) {
 }
 
 void WriteRow(const PlantedRow& row, std::string* line) {
-  line->assign(row.label ? "1" : "0");
+  line->assign(1, row.label ? '1' : '0');
   for (int f = 0; f < kCriteoIntegers; ++f) WriteField(line, row.integers[f], false, f);
   for (int f = 0; f < kCriteoCategories; ++f) WriteField(line, row.categories[f], true, f);
   line->push_back('\n');

@@ -48,7 +48,6 @@ class Dataset {
   ~Dataset();
 
   uint64_t lines() const { return lines_; }
-  char delimiter() const { return delimiter_; }
 
   // The lines that a reader gets.
   enum class Part { kTrain, kHeldOut, kAll };

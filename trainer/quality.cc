@@ -5,11 +5,6 @@
 
 namespace hotbed {
 
-void BinaryScores::Merge(const BinaryScores& other) {
-  scores_.insert(scores_.end(), other.scores_.begin(), other.scores_.end());
-  positives_ += other.positives_;
-}
-
 double BinaryScores::Auc() const {
   const uint64_t negatives = size() - positives_;
   if (positives_ == 0 || negatives == 0) return 0.5;

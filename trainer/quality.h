@@ -15,9 +15,7 @@ class BinaryScores {
     scores_.push_back({logit, label});
     positives_ += label;
   }
-  void Merge(const BinaryScores& other);
   uint64_t size() const { return scores_.size(); }
-  uint64_t positives() const { return positives_; }
 
   // Area under the ROC curve: the probability that a positive scores above a negative, with
   // ties counted half (the Mann-Whitney statistic, exact). 0.5 when one class is missing.
@@ -36,10 +34,6 @@ struct SquaredErrors {
   void Add(double error) {
     sum += error * error;
     ++count;
-  }
-  void Merge(const SquaredErrors& other) {
-    sum += other.sum;
-    count += other.count;
   }
   double Rmse() const;  // 0 when empty
 };

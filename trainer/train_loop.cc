@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "common/await_for.h"
@@ -17,15 +17,12 @@ constexpr int kSlots = 3;              // one computes, one is pulled, one is pu
 constexpr uint64_t kWarmUpSteps = 50;  // of a worker, until its learning rate is the configured one
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
-// The state that all workers of a run share. Counters only grow.
+// The state that all workers of a run share.
 struct SharedProgress {
-  std::atomic<uint64_t> examples{0};
-  std::atomic<uint64_t> rows_pulled{0};
-  std::atomic<uint64_t> rows_pushed{0};
   absl::Mutex mu;
+  TrainProgress total ABSL_GUARDED_BY(mu);  // `loss`: exponential mean over batches
   double epoch_loss ABSL_GUARDED_BY(mu) = 0;
   uint64_t epoch_examples ABSL_GUARDED_BY(mu) = 0;
-  double recent_loss ABSL_GUARDED_BY(mu) = 0;  // exponential mean over batches
   absl::Status error ABSL_GUARDED_BY(mu);
 
   void Fail(absl::Status status) {
@@ -85,8 +82,8 @@ class Worker {
         step_(step),
         learning_rate_(learning_rate),
         shared_(shared),
-        pulled_before_(source->rows_pulled()),
-        pushed_before_(source->rows_pushed()) {
+        pulled_(source->rows_pulled()),
+        pushed_(source->rows_pushed()) {
     for (Slot& slot : slots_) {
       slot.rows.resize(options.layout.fields());
       slot.gradients.resize(options.layout.fields());
@@ -174,27 +171,26 @@ class Worker {
       if (slot.pull.valid()) first.Update(slot.pull.Wait());
       first.Update(FinishPush(&slot));
     }
+    absl::MutexLock lock(&shared_->mu);
     CountRows();  // of the pushes that were in flight after the last batch
     return first;
   }
 
-  void CountRows() {
+  void CountRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mu) {
     const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
-    shared_->rows_pulled.fetch_add(pulled - pulled_before_, std::memory_order_relaxed);
-    shared_->rows_pushed.fetch_add(pushed - pushed_before_, std::memory_order_relaxed);
-    pulled_before_ = pulled;
-    pushed_before_ = pushed;
+    shared_->total.rows_pulled += pulled - std::exchange(pulled_, pulled);
+    shared_->total.rows_pushed += pushed - std::exchange(pushed_, pushed);
   }
 
   void Account(double loss, size_t count) {
-    shared_->examples.fetch_add(count, std::memory_order_relaxed);
-    CountRows();
     absl::MutexLock lock(&shared_->mu);
+    CountRows();
+    TrainProgress& total = shared_->total;
+    total.examples += count;
     shared_->epoch_loss += loss;
     shared_->epoch_examples += count;
     const double mean = loss / static_cast<double>(count);
-    shared_->recent_loss =
-        shared_->recent_loss == 0 ? mean : 0.98 * shared_->recent_loss + 0.02 * mean;
+    total.loss = total.loss == 0 ? mean : 0.98 * total.loss + 0.02 * mean;
   }
 
   const TrainOptions& options_;
@@ -203,7 +199,7 @@ class Worker {
   uint64_t* step_;
   const float learning_rate_;
   SharedProgress* shared_;
-  uint64_t pulled_before_, pushed_before_;
+  uint64_t pulled_, pushed_;  // as counted
   std::array<Slot, kSlots> slots_;
   Batch chunk_;
   size_t chunk_next_ = 0;
@@ -249,14 +245,10 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
   TrainReport report;
   const int64_t start_ns = Clock::Real()->NowNs();
   auto snapshot = [&](int epoch) {
-    TrainProgress p;
-    p.epoch = epoch;
-    p.examples = shared.examples.load();
-    p.rows_pulled = shared.rows_pulled.load();
-    p.rows_pushed = shared.rows_pushed.load();
-    p.seconds = static_cast<double>(Clock::Real()->NowNs() - start_ns) * 1e-9;
     absl::MutexLock lock(&shared.mu);
-    p.loss = shared.recent_loss;
+    TrainProgress p = shared.total;
+    p.epoch = epoch;
+    p.seconds = static_cast<double>(Clock::Real()->NowNs() - start_ns) * 1e-9;
     return p;
   };
   std::vector<uint64_t> steps(workers, options.first_step);

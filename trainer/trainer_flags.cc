@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstring>
-
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "config/config.h"
@@ -86,11 +84,6 @@ void Default(T* value, T otherwise) {
 }  // namespace
 
 bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code) {
-  // The CLI spells --output as -o.
-  static char output_flag[] = "--output";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;
-  }
   ConfigSchema schema("hotbed-train-ctr", kSummary);
   schema.AddHostPort("coordinator", &flags->coordinator, "Of the cluster that holds the rows.", 1);
   AddDataFlags(&schema, flags);

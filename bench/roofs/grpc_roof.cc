@@ -162,8 +162,8 @@ struct Session {
 
 absl::StatusOr<Session> Connect(const MessageLoad& load) {
   Session session;
-  HOTBED_ASSIGN_OR_RETURN(session.peer, PeerProcess::Start({"grpc", absl::StrCat(load.reply_bytes),
-                                                            absl::StrCat(load.server_threads)}));
+  HOTBED_ASSIGN_OR_RETURN(session.peer,
+                          PeerProcess::Start({"grpc", absl::StrCat(load.reply_bytes), "0"}));
   auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", session.peer->port()),
                                            grpc::InsecureChannelCredentials(),
                                            DataPlaneChannelArguments(kMessageBytesMax));
@@ -184,7 +184,7 @@ void Drain(grpc::CompletionQueue* queue) {
 
 }  // namespace
 
-// args: reply bytes, threads.
+// args: reply bytes, threads (0: half of the cores, at least 1).
 int ServeGrpc(const std::vector<std::string>& args) {
   uint64_t reply_bytes = 0;
   int threads = 0;
@@ -225,32 +225,7 @@ absl::StatusOr<MessageRate> GrpcStream(const MessageLoad& load) {
   return MessageRate{messages_per_s, messages_per_s * (load.request_bytes + load.reply_bytes)};
 }
 
-absl::StatusOr<double> GrpcUnaryRateMax(const MessageLoad& load) {
-  HOTBED_ASSIGN_OR_RETURN(const Session session, Connect(load));
-  const Payload request(load.request_bytes);
-  grpc::CompletionQueue queue;
-  std::vector<ClientUnary> calls(load.in_flight);
-  const auto begin = Clock::now();
-  for (ClientUnary& call : calls) {
-    call.Start(session.stub.get(), request.message(), &queue, begin);
-  }
-  uint64_t done = 0;
-  double seconds = 0;
-  bool failed = false;
-  void* tag;
-  bool ok;
-  while ((seconds = Since(begin)) < load.seconds && !failed && queue.Next(&tag, &ok)) {
-    auto* const call = static_cast<ClientUnary*>(tag);
-    failed = !call->ok();
-    ++done;
-    call->Start(session.stub.get(), request.message(), &queue, begin);
-  }
-  Drain(&queue);
-  if (failed) return absl::UnavailableError("a call to the peer of a gRPC roof failed");
-  return done / seconds;
-}
-
-absl::StatusOr<UnaryLatency> GrpcUnary(const MessageLoad& load, double rate) {
+absl::StatusOr<double> GrpcUnaryP99(const MessageLoad& load, double rate) {
   HOTBED_ASSIGN_OR_RETURN(const Session session, Connect(load));
   const Payload request(load.request_bytes);
   grpc::CompletionQueue queue;
@@ -289,12 +264,10 @@ absl::StatusOr<UnaryLatency> GrpcUnary(const MessageLoad& load, double rate) {
   if (failed || latencies.empty()) {
     return absl::UnavailableError("a call to the peer of a gRPC roof failed");
   }
-  const auto quantile = [&latencies](double q) {
-    const auto at = latencies.begin() + static_cast<size_t>(q * (latencies.size() - 1));
-    std::nth_element(latencies.begin(), at, latencies.end());
-    return *at;
-  };
-  return UnaryLatency{latencies.size() / load.seconds, quantile(0.5), quantile(0.99)};
+  const auto p99 =
+      latencies.begin() + static_cast<size_t>(0.99 * static_cast<double>(latencies.size() - 1));
+  std::nth_element(latencies.begin(), p99, latencies.end());
+  return *p99;
 }
 
 }  // namespace hotbed::roofs

@@ -24,7 +24,6 @@ struct MessageLoad {
   uint64_t reply_bytes = 128 << 10;
   int in_flight = 8;
   double seconds = 1.0;
-  int server_threads = 0;  // gRPC; 0: half of the cores, at least 1
 };
 
 struct MessageRate {
@@ -74,16 +73,9 @@ absl::StatusOr<double> Memcpy(double seconds);
 absl::StatusOr<double> Appends(const std::string& dir, uint64_t record_bytes, double seconds,
                                bool synced);
 
-// Unary calls of generic ByteBuffer messages in an open loop at `rate` calls/s; latency counts from
-// the time at which a call was scheduled.
-struct UnaryLatency {
-  double rate = 0;  // reached
-  double p50_s = 0;
-  double p99_s = 0;
-};
-absl::StatusOr<UnaryLatency> GrpcUnary(const MessageLoad& load, double rate);
-// The highest rate of such calls with `load.in_flight` open at once.
-absl::StatusOr<double> GrpcUnaryRateMax(const MessageLoad& load);
+// Unary calls of generic ByteBuffer messages in an open loop at `rate` calls/s: the 99th percentile
+// of their latencies in seconds, which count from the time at which a call was scheduled.
+absl::StatusOr<double> GrpcUnaryP99(const MessageLoad& load, double rate);
 
 }  // namespace hotbed::roofs
 

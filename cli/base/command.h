@@ -9,7 +9,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace CLI {
 class App;
@@ -29,6 +31,9 @@ struct CommandContext {
   std::string timeout = "10s";   // for one request to the cluster
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
+
+  // Prints the answer of a command: `json` with -o json, otherwise `text`.
+  absl::Status Answer(const nlohmann::ordered_json& json, absl::string_view text) const;
 
   std::string command_line;  // as it was typed, for reports
   std::ostream* out = nullptr;

@@ -32,8 +32,6 @@ class CoordinatorStub {
 
  private:
   struct Grpc;
-  const std::string address_;
-  const absl::Duration timeout_;
   std::unique_ptr<Grpc> grpc_;
 };
 

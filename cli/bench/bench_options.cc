@@ -139,29 +139,21 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         absl::StrCat("--batch ", o.batch, pooled ? absl::StrCat(" bags of ", o.bag_ids) : "",
                      " unique ids do not fit into --rows ", o.rows));
   }
-  if (pooled && o.kind != BenchKind::kPull && o.kind != BenchKind::kLookup) {
-    return absl::InvalidArgumentError("--pooling is for hotbed bench pull and lookup");
-  }
-  if (pooled && o.wire == "int8") {
-    return absl::InvalidArgumentError("--wire int8: pooled rows travel as fp32, fp16 or bf16");
-  }
-  if (o.optimizer == "none" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
-    return absl::InvalidArgumentError(
-        "--optimizer none: its tables take no gradients; bench pull and lookup measure them");
-  }
-  if (o.consistency != "async" && o.kind == BenchKind::kMixed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--consistency ", o.consistency, ": bench push measures it, bench mixed does not"));
-  }
-  if (o.strict && o.read_from == "any") {
-    return absl::InvalidArgumentError(
-        "--strict and --read-from any exclude each other: the primary alone answers strict pulls");
-  }
-  if (o.strict && o.kind == BenchKind::kPush) {
-    return absl::InvalidArgumentError("--strict is for hotbed bench pull, lookup and mixed");
-  }
-  if (o.wire == "int8" && (o.kind == BenchKind::kPush || o.kind == BenchKind::kMixed)) {
-    return absl::InvalidArgumentError("--wire int8: gradients travel as fp32, fp16 or bf16");
+  const bool mixed = o.kind == BenchKind::kMixed, pushes = mixed || o.kind == BenchKind::kPush;
+  const std::pair<bool, std::string> faults[] = {
+      {pooled && pushes, "--pooling is for hotbed bench pull and lookup"},
+      {pooled && o.wire == "int8", "--wire int8: pooled rows travel as fp32, fp16 or bf16"},
+      {o.optimizer == "none" && pushes,
+       "--optimizer none: its tables take no gradients; bench pull and lookup measure them"},
+      {o.consistency != "async" && mixed,
+       absl::StrCat("--consistency ", o.consistency,
+                    ": bench push measures it, bench mixed does not")},
+      {o.strict && o.read_from == "any",
+       "--strict and --read-from any exclude each other: the primary alone answers strict pulls"},
+      {o.strict && pushes && !mixed, "--strict is for hotbed bench pull, lookup and mixed"},
+      {o.wire == "int8" && pushes, "--wire int8: gradients travel as fp32, fp16 or bf16"}};
+  for (const auto& [wrong, text] : faults) {
+    if (wrong) return absl::InvalidArgumentError(text);
   }
   return absl::OkStatus();
 }

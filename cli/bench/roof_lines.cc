@@ -10,8 +10,10 @@ namespace {
 
 constexpr uint64_t kLogRecordHeaderBytes = 96;
 
-double Rows(const MessageShape& shape, double messages_per_s) {
-  return messages_per_s * static_cast<double>(shape.rows);
+absl::StatusOr<double> Rows(const MessageShape& shape,
+                            const absl::StatusOr<roofs::MessageRate>& rate) {
+  if (!rate.ok()) return rate.status();
+  return rate->messages_per_s * static_cast<double>(shape.rows);
 }
 
 roofs::MessageLoad PullLoad(const MessageShape& shape, double seconds) {
@@ -41,76 +43,57 @@ roofs::GatherLoad Gather(const MessageShape& shape, double seconds) {
   return load;
 }
 
-absl::StatusOr<RoofLine> TcpRoof(const std::string& name, const MessageShape& shape,
-                                 const roofs::MessageLoad& load) {
-  HOTBED_ASSIGN_OR_RETURN(const roofs::MessageRate rate, roofs::TcpLoop(load));
-  return RoofLine{name, Rows(shape, rate.messages_per_s)};
-}
-
-absl::StatusOr<RoofLine> GatherRoof(const MessageShape& shape, double seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const double rows, roofs::GatherRows(Gather(shape, seconds)));
-  return RoofLine{"gather loop in memory", rows};
-}
-
-absl::StatusOr<RoofLine> MemcpyRoof(const MessageShape& shape, double seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const double bytes, roofs::Memcpy(seconds));
-  return RoofLine{"memcpy", bytes / static_cast<double>(shape.row_bytes)};
-}
-
 }  // namespace
 
-absl::StatusOr<RoofLine> GrpcPullRoof(const MessageShape& shape, double seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const roofs::MessageRate rate,
-                          roofs::GrpcStream(PullLoad(shape, seconds)));
-  return RoofLine{"bare gRPC, same bytes", Rows(shape, rate.messages_per_s)};
+absl::StatusOr<double> GrpcPullRoof(const MessageShape& shape, double seconds) {
+  return Rows(shape, roofs::GrpcStream(PullLoad(shape, seconds)));
 }
 
-absl::StatusOr<RoofLine> GrpcPushRoof(const MessageShape& shape, double seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const roofs::MessageRate rate,
-                          roofs::GrpcStream(PushLoad(shape, seconds)));
-  return RoofLine{"bare gRPC upload, same bytes", Rows(shape, rate.messages_per_s)};
+absl::StatusOr<double> GrpcPushRoof(const MessageShape& shape, double seconds) {
+  return Rows(shape, roofs::GrpcStream(PushLoad(shape, seconds)));
 }
 
-absl::StatusOr<RoofLine> TcpGatherRoof(const MessageShape& shape, double seconds) {
-  HOTBED_ASSIGN_OR_RETURN(const roofs::MessageRate rate,
-                          roofs::TcpGather(Gather(shape, seconds), shape.in_flight));
-  return RoofLine{"TCP loop with gather", Rows(shape, rate.messages_per_s)};
+absl::StatusOr<double> TcpGatherRoof(const MessageShape& shape, double seconds) {
+  return Rows(shape, roofs::TcpGather(Gather(shape, seconds), shape.in_flight));
 }
 
-absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds, bool synced) {
+absl::StatusOr<double> AppendRoof(const MessageShape& shape, double seconds, bool synced) {
   const uint64_t record_bytes = (8 + shape.row_bytes) * shape.rows + kLogRecordHeaderBytes;
   HOTBED_ASSIGN_OR_RETURN(const double records,
                           roofs::Appends(shape.dir, record_bytes, seconds, synced));
-  return RoofLine{synced ? "plain appends and a sync" : "plain appends, same bytes",
-                  Rows(shape, records)};
+  return records * static_cast<double>(shape.rows);
 }
 
 absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const MessageShape& shape,
                                                    double seconds) {
-  using Measure = std::function<absl::StatusOr<RoofLine>()>;
-  std::vector<Measure> measures;
-  if (kind != BenchKind::kPush) {
-    measures.push_back([&] { return GrpcPullRoof(shape, seconds); });
-    measures.push_back(
-        [&] { return TcpRoof("TCP loop, same bytes", shape, PullLoad(shape, seconds)); });
-    measures.push_back([&] { return TcpGatherRoof(shape, seconds); });
-    measures.push_back([&] { return GatherRoof(shape, seconds); });
-  }
-  if (kind == BenchKind::kPush || kind == BenchKind::kMixed) {
-    measures.push_back([&] { return GrpcPushRoof(shape, seconds); });
-    measures.push_back(
-        [&] { return TcpRoof("TCP upload, same bytes", shape, PushLoad(shape, seconds)); });
-    if (shape.log) {
-      measures.push_back([&] { return AppendRoof(shape, seconds, false); });
-      measures.push_back([&] { return AppendRoof(shape, seconds, true); });
-    }
-  }
-  measures.push_back([&] { return MemcpyRoof(shape, seconds); });
+  const bool pulls = kind != BenchKind::kPush;
+  const bool pushes = kind == BenchKind::kPush || kind == BenchKind::kMixed;
+  struct Roof {
+    bool wanted;
+    const char* name;
+    std::function<absl::StatusOr<double>()> rows_per_s;
+  };
+  const Roof measured[] = {
+      {pulls, "bare gRPC, same bytes", [&] { return GrpcPullRoof(shape, seconds); }},
+      {pulls, "TCP loop, same bytes",
+       [&] { return Rows(shape, roofs::TcpLoop(PullLoad(shape, seconds))); }},
+      {pulls, "TCP loop with gather", [&] { return TcpGatherRoof(shape, seconds); }},
+      {pulls, "gather loop in memory", [&] { return roofs::GatherRows(Gather(shape, seconds)); }},
+      {pushes, "bare gRPC upload, same bytes", [&] { return GrpcPushRoof(shape, seconds); }},
+      {pushes, "TCP upload, same bytes",
+       [&] { return Rows(shape, roofs::TcpLoop(PushLoad(shape, seconds))); }},
+      {pushes && shape.log, "plain appends, same bytes",
+       [&] { return AppendRoof(shape, seconds, false); }},
+      {pushes && shape.log, "plain appends and a sync",
+       [&] { return AppendRoof(shape, seconds, true); }}};
   std::vector<RoofLine> lines;
-  for (const Measure& measure : measures) {
-    HOTBED_ASSIGN_OR_RETURN(RoofLine line, measure());
-    lines.push_back(std::move(line));
+  for (const Roof& roof : measured) {
+    if (!roof.wanted) continue;
+    HOTBED_ASSIGN_OR_RETURN(const double rows_per_s, roof.rows_per_s());
+    lines.push_back({roof.name, rows_per_s});
   }
+  HOTBED_ASSIGN_OR_RETURN(const double bytes, roofs::Memcpy(seconds));
+  lines.push_back({"memcpy", bytes / static_cast<double>(shape.row_bytes)});
   return lines;
 }
 

@@ -33,12 +33,12 @@ constexpr uint64_t kMessageHeaderBytes = 96;
 absl::StatusOr<std::vector<RoofLine>> MeasureRoofs(BenchKind kind, const MessageShape& shape,
                                                    double seconds);
 
-// Single roofs, for the suite.
-absl::StatusOr<RoofLine> GrpcPullRoof(const MessageShape& shape, double seconds);
-absl::StatusOr<RoofLine> GrpcPushRoof(const MessageShape& shape, double seconds);
-absl::StatusOr<RoofLine> TcpGatherRoof(const MessageShape& shape, double seconds);
+// Single roofs in rows/s, for the suite.
+absl::StatusOr<double> GrpcPullRoof(const MessageShape& shape, double seconds);
+absl::StatusOr<double> GrpcPushRoof(const MessageShape& shape, double seconds);
+absl::StatusOr<double> TcpGatherRoof(const MessageShape& shape, double seconds);
 // `synced`: the rate of the disk, with one sync at the end; otherwise the rate of the page cache.
-absl::StatusOr<RoofLine> AppendRoof(const MessageShape& shape, double seconds, bool synced);
+absl::StatusOr<double> AppendRoof(const MessageShape& shape, double seconds, bool synced);
 
 }  // namespace hotbed
 

@@ -16,6 +16,16 @@
 namespace hotbed {
 namespace {
 
+// Our figure and that of the roof in each round.
+struct Compared {
+  std::vector<double> ours, roof, ratios;
+  void Add(double our, double limit) {
+    ours.push_back(our);
+    roof.push_back(limit);
+    ratios.push_back(our / limit);
+  }
+};
+
 class Suite {
  public:
   explicit Suite(const BenchOptions& options) : options_(options) {}
@@ -35,8 +45,6 @@ class Suite {
   }
 
  private:
-  using Ratios = std::vector<double>;
-
   absl::StatusOr<std::vector<std::string>> Prepare(const BenchTables& tables) {
     return PrepareTables(client_.get(), tables, /*preload=*/true, options_.err);
   }
@@ -67,12 +75,16 @@ class Suite {
   void Say(const std::string& measure) const {
     if (options_.err != nullptr) *options_.err << "measuring " << measure << "\n" << std::flush;
   }
-  void Add(const std::string& measure, const std::vector<double>& ours, const std::string& unit,
-           const std::string& roof_name, const std::vector<double>& roof, const Ratios& ratios,
-           double bar) {
-    rows_.push_back({measure, absl::StrCat(ShortCount(Median(ours)), " ", unit),
-                     absl::StrCat(roof_name, ", ", ShortCount(Median(roof)), " ", unit),
-                     Median(ratios), bar, false});
+  // Rates in `unit`, of which more is better; "": seconds, of which less is.
+  void AddRow(const std::string& measure, const Compared& rounds, const std::string& unit,
+              const std::string& roof_name, double bar) {
+    const auto median = [&unit](const std::vector<double>& values) {
+      const double value = Median(values);
+      return unit.empty() ? ShortSeconds(value) : absl::StrCat(ShortCount(value), " ", unit);
+    };
+    rows_.push_back({measure, median(rounds.ours),
+                     absl::StrCat(roof_name, ", ", median(rounds.roof)), Median(rounds.ratios), bar,
+                     unit.empty()});
   }
 
   absl::Status Pull512And2048() {
@@ -80,20 +92,16 @@ class Suite {
       const std::string measure = absl::StrCat("pull ", rows, " x 64 fp32, uniform");
       Say(measure);
       HOTBED_ASSIGN_OR_RETURN(const auto load, OpenWarm(Spec(BenchKind::kPull, resident_, rows)));
-      std::vector<double> ours, grpc, tcp;
-      Ratios to_grpc, to_tcp;
+      Compared to_grpc, to_tcp;
       for (uint32_t r = 0; r < options_.repeats; ++r) {
-        HOTBED_ASSIGN_OR_RETURN(const RoofLine g, GrpcPullRoof(Shape(rows), options_.seconds));
+        HOTBED_ASSIGN_OR_RETURN(const double grpc, GrpcPullRoof(Shape(rows), options_.seconds));
         HOTBED_ASSIGN_OR_RETURN(const double rate, RowsPerSecond(load.get()));
-        HOTBED_ASSIGN_OR_RETURN(const RoofLine t, TcpGatherRoof(Shape(rows), options_.seconds));
-        ours.push_back(rate);
-        grpc.push_back(g.rows_per_s);
-        tcp.push_back(t.rows_per_s);
-        to_grpc.push_back(rate / g.rows_per_s);
-        to_tcp.push_back(rate / t.rows_per_s);
+        HOTBED_ASSIGN_OR_RETURN(const double tcp, TcpGatherRoof(Shape(rows), options_.seconds));
+        to_grpc.Add(rate, grpc);
+        to_tcp.Add(rate, tcp);
       }
-      Add(measure, ours, "rows/s", "bare gRPC", grpc, to_grpc, rows == 512 ? 0.65 : 0.50);
-      if (rows == 512) Add(measure, ours, "rows/s", "TCP loop with gather", tcp, to_tcp, 1.0);
+      AddRow(measure, to_grpc, "rows/s", "bare gRPC", rows == 512 ? 0.65 : 0.50);
+      if (rows == 512) AddRow(measure, to_tcp, "rows/s", "TCP loop with gather", 1.0);
     }
     return absl::OkStatus();
   }
@@ -107,24 +115,20 @@ class Suite {
     tables.options.durability = durability;
     HOTBED_ASSIGN_OR_RETURN(const auto names, Prepare(tables));
     HOTBED_ASSIGN_OR_RETURN(const auto load, OpenWarm(Spec(BenchKind::kPush, names, 512)));
-    std::vector<double> ours, roof, synced;
-    Ratios ratios, to_synced;
+    Compared to_roof, to_synced;
     for (uint32_t r = 0; r < options_.repeats; ++r) {
-      HOTBED_ASSIGN_OR_RETURN(const RoofLine line,
+      HOTBED_ASSIGN_OR_RETURN(const double roof,
                               log ? AppendRoof(Shape(512), options_.seconds, /*synced=*/false)
                                   : GrpcPushRoof(Shape(512), options_.seconds));
       HOTBED_ASSIGN_OR_RETURN(const double rate, RowsPerSecond(load.get()));
-      ours.push_back(rate);
-      roof.push_back(line.rows_per_s);
-      ratios.push_back(rate / line.rows_per_s);
+      to_roof.Add(rate, roof);
       if (!log) continue;
-      HOTBED_ASSIGN_OR_RETURN(const RoofLine kept, AppendRoof(Shape(512), options_.seconds, true));
-      synced.push_back(kept.rows_per_s);
-      to_synced.push_back(rate / kept.rows_per_s);
+      HOTBED_ASSIGN_OR_RETURN(const double kept, AppendRoof(Shape(512), options_.seconds, true));
+      to_synced.Add(rate, kept);
     }
-    Add(measure, ours, "rows/s", log ? "plain appends" : "bare gRPC upload", roof, ratios,
-        log ? 0.90 : 0.80);
-    if (log) Add(measure, ours, "rows/s", "plain appends and a sync", synced, to_synced, 0.90);
+    AddRow(measure, to_roof, "rows/s", log ? "plain appends" : "bare gRPC upload",
+           log ? 0.90 : 0.80);
+    if (log) AddRow(measure, to_synced, "rows/s", "plain appends and a sync", 0.90);
     return absl::OkStatus();
   }
 
@@ -140,21 +144,18 @@ class Suite {
     HOTBED_ASSIGN_OR_RETURN(const auto fp32, OpenWarm(spec));
     spec.wire = RowType::kFp16;
     HOTBED_ASSIGN_OR_RETURN(const auto fp16, OpenWarm(spec));
-    std::vector<double> first, rates[2];
-    Ratios ratios[2];
+    Compared to_first[2];
     for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const LoadResult b, base->Run(options_.seconds, 0));
-      first.push_back(b.IdsPerSecond());
       Load* const loads[2] = {fp16.get(), fp32.get()};
       for (int i = 0; i < 2; ++i) {
         HOTBED_ASSIGN_OR_RETURN(const LoadResult result, loads[i]->Run(options_.seconds, 0));
-        rates[i].push_back(result.IdsPerSecond());
-        ratios[i].push_back(result.IdsPerSecond() / b.IdsPerSecond());
+        to_first[i].Add(result.IdsPerSecond(), b.IdsPerSecond());
       }
     }
     for (int i = 0; i < 2; ++i) {
-      Add(absl::StrCat("pull Zipf(1.05), 26 tables x 2,048, ", i == 0 ? "fp16" : "fp32"), rates[i],
-          "ids/s", "first row", first, ratios[i], i == 0 ? 3.0 : 1.7);
+      AddRow(absl::StrCat("pull Zipf(1.05), 26 tables x 2,048, ", i == 0 ? "fp16" : "fp32"),
+             to_first[i], "ids/s", "first row", i == 0 ? 3.0 : 1.7);
     }
     return absl::OkStatus();
   }
@@ -166,20 +167,15 @@ class Suite {
     bare.request_bytes = 26 * 8 + kMessageHeaderBytes;
     bare.reply_bytes = 26 * 256 + kMessageHeaderBytes;
     bare.seconds = options_.seconds;
-    std::vector<double> ours, roof;
-    Ratios ratios;
+    Compared to_roof;
     for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const LoadResult most, load->Run(options_.seconds, 0));
       const double rate = most.CallsPerSecond() / 2;
-      HOTBED_ASSIGN_OR_RETURN(const roofs::UnaryLatency unary, roofs::GrpcUnary(bare, rate));
+      HOTBED_ASSIGN_OR_RETURN(const double unary_p99, roofs::GrpcUnaryP99(bare, rate));
       HOTBED_ASSIGN_OR_RETURN(const LoadResult result, load->Run(options_.seconds, rate));
-      ours.push_back(result.Latency(0.99));
-      roof.push_back(unary.p99_s);
-      ratios.push_back(result.Latency(0.99) / unary.p99_s);
+      to_roof.Add(result.Latency(0.99), unary_p99);
     }
-    rows_.push_back({"lookup 26 x 64, p99 at half the highest rate", ShortSeconds(Median(ours)),
-                     absl::StrCat("bare gRPC unary, ", ShortSeconds(Median(roof))), Median(ratios),
-                     2.0, true});
+    AddRow("lookup 26 x 64, p99 at half the highest rate", to_roof, "", "bare gRPC unary", 2.0);
     return absl::OkStatus();
   }
 
@@ -193,18 +189,13 @@ class Suite {
     HOTBED_ASSIGN_OR_RETURN(const auto together, OpenWarm(spec));
     spec.call_per_table = true;
     HOTBED_ASSIGN_OR_RETURN(const auto apart, OpenWarm(spec));
-    std::vector<double> ours, roof;
-    Ratios ratios;
+    Compared to_roof;
     for (uint32_t r = 0; r < options_.repeats; ++r) {
       HOTBED_ASSIGN_OR_RETURN(const LoadResult one, together->Run(options_.seconds, 0));
       HOTBED_ASSIGN_OR_RETURN(const LoadResult many, apart->Run(options_.seconds, 0));
-      ours.push_back(1 / one.CallsPerSecond());
-      roof.push_back(1 / many.CallsPerSecond());
-      ratios.push_back(many.CallsPerSecond() / one.CallsPerSecond());
+      to_roof.Add(1 / one.CallsPerSecond(), 1 / many.CallsPerSecond());
     }
-    rows_.push_back({"one message for 100 tables x 20 ids", ShortSeconds(Median(ours)),
-                     absl::StrCat("100 messages, ", ShortSeconds(Median(roof))), Median(ratios),
-                     0.5, true});
+    AddRow("one message for 100 tables x 20 ids", to_roof, "", "100 messages", 0.5);
     return absl::OkStatus();
   }
 

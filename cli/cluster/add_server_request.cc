@@ -41,6 +41,14 @@ absl::StatusOr<AddedServer> ReadReply(const std::string& path) {
 
 }  // namespace
 
+nlohmann::ordered_json ToJson(const AddedServer& server) {
+  return {{"name", server.name},
+          {"coordinator", server.coordinator},
+          {"address", server.address},
+          {"admin_address", server.admin_address},
+          {"log", server.log_path}};
+}
+
 absl::StatusOr<AddedServer> AskForServer(const std::string& data_dir, absl::Duration timeout,
                                          const std::function<bool()>& cancelled,
                                          const Clock* clock) {
@@ -81,11 +89,8 @@ absl::Status AnswerServerRequest(const std::string& data_dir, LocalCluster* clus
   nlohmann::ordered_json reply;
   if (added.ok()) {
     const LocalCluster::Process& process = cluster->processes().back();
-    reply = {{"name", process.name},
-             {"coordinator", cluster->coordinator_address()},
-             {"address", process.address},
-             {"admin_address", process.admin_address},
-             {"log", process.log_path}};
+    reply = ToJson({process.name, cluster->coordinator_address(), process.address,
+                    process.admin_address, process.log_path});
   } else {
     reply = {{"error", std::string(added.status().message())}};
   }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "cli/cluster/local_cluster.h"
 #include "common/clock.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace hotbed {
 
@@ -24,6 +25,7 @@ struct AddedServer {
   std::string admin_address;
   std::string log_path;
 };
+nlohmann::ordered_json ToJson(const AddedServer& server);
 
 // FailedPrecondition: no cluster runs in the directory. AlreadyExists: another request waits.
 // DeadlineExceeded: no answer within `timeout`. Cancelled: `cancelled` (may be empty) returned

@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
@@ -80,6 +81,12 @@ absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string&
   }
   reply.body = response.substr(end + 4);
   return reply;
+}
+
+absl::Status GetReady(const std::string& address) {
+  HOTBED_ASSIGN_OR_RETURN(const HttpReply reply,
+                          HttpGet(address, "/readyz", absl::Milliseconds(500)));
+  return reply.code == 200 ? absl::OkStatus() : absl::UnavailableError(reply.body);
 }
 
 }  // namespace hotbed

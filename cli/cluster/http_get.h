@@ -19,6 +19,9 @@ struct HttpReply {
 absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
                                   absl::Duration timeout);
 
+// OK: /readyz of the process at `address` answers 200. Unavailable, with the reason, otherwise.
+absl::Status GetReady(const std::string& address);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLI_CLUSTER_HTTP_GET_H_

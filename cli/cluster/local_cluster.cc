@@ -227,21 +227,24 @@ absl::StatusOr<std::string> LocalCluster::AddServer() {
   return process.name;
 }
 
-absl::StatusOr<LocalCluster::Process*> LocalCluster::Find(const std::string& name,
-                                                          const char* what) {
+absl::StatusOr<std::vector<LocalCluster::Process*>> LocalCluster::Find(const std::string& name) {
+  std::vector<Process*> meant;
   std::string known;
   for (Process& process : processes_) {
-    if (process.name == name) return &process;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", process.name);
+    const bool server = &process != &processes_[0];
+    if (process.name == name || (name == "all" && server)) meant.push_back(&process);
+    absl::StrAppend(&known, ", ", process.name);
   }
-  return absl::NotFoundError(
-      absl::StrCat("no process '", name, "' to ", what, "; there are: ", known));
+  if (!meant.empty()) return meant;
+  return absl::NotFoundError(absl::StrCat("no process '", name, "'; there are: all", known));
 }
 
 absl::Status LocalCluster::KillForGood(const std::string& name) {
-  HOTBED_ASSIGN_OR_RETURN(Process* const process, Find(name, "kill"));
-  process->given_up = true;
-  process->child.reset();  // SIGKILL
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<Process*> meant, Find(name));
+  for (Process* process : meant) {
+    process->given_up = true;
+    process->child.reset();  // SIGKILL
+  }
   return absl::OkStatus();
 }
 
@@ -271,13 +274,11 @@ absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
       }
       if (options_.cancelled && options_.cancelled()) return absl::CancelledError("interrupted");
       Tick();
-      const absl::StatusOr<HttpReply> reply =
-          HttpGet(process.admin_address, "/readyz", absl::Milliseconds(500));
-      if (reply.ok() && reply->code == 200) break;
+      const absl::Status ready = GetReady(process.admin_address);
+      if (ready.ok()) break;
       if (clock_->NowNs() > limit_ns) {
-        return LastWords(process,
-                         absl::StrCat("is not ready after ", absl::FormatDuration(timeout), ": ",
-                                      reply.ok() ? reply->body : reply.status().message()));
+        return LastWords(process, absl::StrCat("is not ready after ", absl::FormatDuration(timeout),
+                                               ": ", ready.message()));
       }
       clock_->SleepNs(20'000'000);
     }
@@ -315,17 +316,7 @@ void LocalCluster::Tick() {
 }
 
 absl::Status LocalCluster::Restart(const std::string& name, int signal) {
-  std::vector<Process*> meant;
-  std::string known;
-  for (Process& process : processes_) {
-    const bool server = &process != &processes_[0];
-    if (process.name == name || (name == "all" && server)) meant.push_back(&process);
-    absl::StrAppend(&known, ", ", process.name);
-  }
-  if (meant.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("no process '", name, "' to restart; there are: all", known));
-  }
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<Process*> meant, Find(name));
   for (Process* process : meant) {
     if (process->child != nullptr) process->child->Signal(signal);
   }
@@ -339,12 +330,6 @@ absl::Status LocalCluster::Restart(const std::string& name, int signal) {
     HOTBED_RETURN_IF_ERROR(Spawn(process));
   }
   return absl::OkStatus();
-}
-
-bool LocalCluster::Ready(const Process& process) const {
-  const absl::StatusOr<HttpReply> reply =
-      HttpGet(process.admin_address, "/readyz", absl::Milliseconds(500));
-  return reply.ok() && reply->code == 200;
 }
 
 absl::Status LocalCluster::Stop(absl::Duration timeout) {

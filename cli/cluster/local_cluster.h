@@ -85,15 +85,13 @@ class LocalCluster {
   // too. Returns its name. ResourceExhausted: there are kLocalServersMax already. Invalidates
   // references to processes().
   absl::StatusOr<std::string> AddServer();
-  // Kills the process, which is not restarted for the life of this object.
+  // Kills the process (or "all": the servers), which is not restarted for the life of this object.
   absl::Status KillForGood(const std::string& name);
   // SIGTERM to the coordinator, then to the servers; SIGKILL after `timeout`, with an error that
   // names the process. The coordinator goes first: otherwise each server would try to hand its
   // shards over, and no server stays that could take them.
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
-  // Whether /readyz of the process answers 200 now.
-  bool Ready(const Process& process) const;
   const std::vector<Process>& processes() const { return processes_; }
   const std::string& coordinator_address() const { return processes_[0].address; }
 
@@ -107,7 +105,7 @@ class LocalCluster {
   absl::Status Store();
   // `server` 0 is the coordinator, then s0, s1, ...
   Process Describe(size_t server) const;
-  absl::StatusOr<Process*> Find(const std::string& name, const char* what);
+  absl::StatusOr<std::vector<Process*>> Find(const std::string& name);  // not empty
   absl::Status Spawn(Process* process);
   void Say(const std::string& text) const;
 

@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/base/command.h"
+#include "cli/base/interrupt.h"
 #include "cli/cluster/child_process.h"
+#include "cli/cluster/http_get.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/demo/click_data.h"
 #include "cli/demo/cluster_changes.h"
@@ -29,9 +31,6 @@ constexpr char kLedgerTable[] = "ledger";
 constexpr double kKillAfterSeconds = 3;  // after the training began
 constexpr double kTrainSecondsMax = 600;
 constexpr uint64_t kLookups = 2000;
-
-volatile std::sig_atomic_t g_demo_interrupted = 0;
-void OnDemoSignal(int) { g_demo_interrupted = 1; }
 
 struct DemoFlags {
   uint64_t rows = 500000;
@@ -78,6 +77,7 @@ class Demo {
 
   const CommandContext& context_;
   const DemoFlags flags_;
+  const InterruptScope interrupt_;
   const Clock* const clock_ = Clock::Real();
   const int64_t start_ns_ = clock_->NowNs();
   int64_t step_ns_ = 0;
@@ -98,7 +98,7 @@ absl::Status Demo::StartCluster() {
   options.servers = flags_.servers;
   options.port = 0;
   options.say = [this](const std::string& text) { Say(text); };
-  options.cancelled = [] { return g_demo_interrupted != 0; };
+  options.cancelled = [this] { return interrupt_.interrupted(); };
   HOTBED_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options, clock_));
   HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
   for (const LocalCluster::Process& process : cluster_->processes()) {
@@ -141,7 +141,9 @@ absl::Status Demo::KillOneServer() {
 void Demo::NoteRecovery(bool training) {
   if (killed_ns_ == 0 || recovery_seconds_ > 0) return;
   const LocalCluster::Process& victim = cluster_->processes().back();
-  if (victim.child == nullptr || victim.restarts == 0 || !cluster_->Ready(victim)) return;
+  if (victim.child == nullptr || victim.restarts == 0 || !GetReady(victim.admin_address).ok()) {
+    return;
+  }
   recovery_seconds_ = Elapsed(killed_ns_);
   Say(absl::StrFormat("%s serves again %s after the kill%s", victim.name,
                       ShortSeconds(recovery_seconds_),
@@ -175,7 +177,7 @@ absl::Status Demo::Train() {
     const std::string line = LastLines(log, 1);
     if (line != shown && line.find("ETA") != std::string::npos) Say(line);
     shown = line;
-    if (g_demo_interrupted != 0) return absl::CancelledError("interrupted");
+    if (interrupt_.interrupted()) return absl::CancelledError("interrupted");
     if (Elapsed(step_ns_) > kTrainSecondsMax) {
       return absl::DeadlineExceededError(
           absl::StrCat("training is not done after ", kTrainSecondsMax, " s; see ", log));
@@ -202,7 +204,7 @@ absl::Status Demo::Train() {
 // Runs between two polls of a wait.
 absl::Status Demo::Alive() {
   cluster_->Tick();
-  return g_demo_interrupted != 0 ? absl::CancelledError("interrupted") : absl::OkStatus();
+  return interrupt_.interrupted() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 
 // Prints the ledger client's calls since the last time.
@@ -311,7 +313,7 @@ absl::Status Demo::Steps() {
       {"Stop everything", &Demo::StopCluster},
   };
   for (const Chapter& chapter : chapters) {
-    if (g_demo_interrupted != 0) return absl::CancelledError("interrupted");
+    if (interrupt_.interrupted()) return absl::CancelledError("interrupted");
     step_name_ = chapter.title;
     ++step_;
     step_ns_ = clock_->NowNs();
@@ -327,8 +329,6 @@ absl::Status Demo::Steps() {
 }
 
 absl::Status Demo::Run() {
-  signal(SIGINT, OnDemoSignal);
-  signal(SIGTERM, OnDemoSignal);
   run_dir_ = absl::StrCat(flags_.work_dir, "/run-", getpid());
   HOTBED_RETURN_IF_ERROR(FileSystem::Real()->MakeDir(run_dir_));
   absl::Status status = Steps();

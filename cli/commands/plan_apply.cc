@@ -105,10 +105,7 @@ void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream
     out << "No moves: the placement is good enough as it is\n";
     return;
   }
-  out << moves.size() << (moves.size() == 1 ? " move" : " moves") << " of "
-      << BytesText(MovedBytes(replan.after)) << ", in this order\n";
-  for (size_t i = 0; i < std::min(rows_max, moves.size()); ++i) out << MoveLine(moves[i]);
-  if (moves.size() > rows_max) out << "  and " << moves.size() - rows_max << " more\n";
+  out << MovesText(moves, ", in this order", rows_max);
 }
 
 PlanJson ToJson(const Replan& replan, bool dry_run) {

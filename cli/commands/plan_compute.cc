@@ -8,9 +8,6 @@
 #include "planner/compute_plan.h"
 #include "planner/json/constants_json.h"
 #include "planner/json/read_input.h"
-#include "planner/json/write_plan.h"
-#include "planner/report/plan_svg.h"
-#include "planner/report/plan_text.h"
 
 namespace hotbed {
 namespace {
@@ -35,13 +32,7 @@ absl::Status Compute(const ComputeOptions& options, CommandContext* context) {
   }
   const PlanResult<PlannerOutput> plan = ComputePlan(input.value());
   if (!plan.ok()) return RefusePlan(plan.error(), output, context);
-  if (output == "json") {
-    *context->out << WritePlan(plan.value());
-  } else if (output == "svg") {
-    *context->out << PlanSvg(plan.value(), &input.value());
-  } else {
-    *context->out << PlanText(plan.value(), &input.value(), PlanRows(options.all));
-  }
+  PrintPlan(plan.value(), &input.value(), output, options.all, *context);
   return absl::OkStatus();
 }
 

@@ -8,9 +8,6 @@
 #include "cli/shards/plan_file.h"
 #include "common/status_macros.h"
 #include "planner/cluster_problem.h"
-#include "planner/json/write_plan.h"
-#include "planner/report/plan_svg.h"
-#include "planner/report/plan_text.h"
 
 namespace hotbed {
 namespace {
@@ -21,21 +18,9 @@ struct ShowOptions {
   bool all = false;
 };
 
-void PrintPlan(const PlannerOutput& plan, const PlannerInput* input, const ShowOptions& options,
-               const CommandContext& context) {
-  const std::string output = PlanOutput(options.output, context);
-  if (output == "json") {
-    *context.out << WritePlan(plan);
-  } else if (output == "svg") {
-    *context.out << PlanSvg(plan, input);
-  } else {
-    *context.out << PlanText(plan, input, PlanRows(options.all));
-  }
-}
-
 absl::Status ShowFile(const ShowOptions& options, const CommandContext& context) {
   HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(options.file));
-  PrintPlan(plan, nullptr, options, context);
+  PrintPlan(plan, nullptr, PlanOutput(options.output, context), options.all, context);
   return absl::OkStatus();
 }
 
@@ -45,11 +30,12 @@ absl::Status ShowLive(const ShowOptions& options, const CommandContext& context)
   HOTBED_ASSIGN_OR_RETURN(const ClusterView view, ViewOfMap(map));
   const PlannerInput problem = ClusterProblem(view);
   const PlannerOutput plan = LivePlanOf(problem);
-  if (PlanOutput(options.output, context) == "text") {
+  const std::string output = PlanOutput(options.output, context);
+  if (output == "text") {
     *context.out << "The placement in force, plan revision " << map.plan_revision() << "\n"
                  << (plan.cost.max_server_ms > 0 ? kLiveWorkloadText : "") << UnreachableText(view);
   }
-  PrintPlan(plan, &problem, options, context);
+  PrintPlan(plan, &problem, output, options.all, context);
   return absl::OkStatus();
 }
 

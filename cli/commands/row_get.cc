@@ -98,16 +98,12 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
                     absl::StrJoin(place.shards, " "), absl::StrJoin(place.servers, " "),
                     WeightsText(weights, spec.dim, flags.all)});
   }
-  if (context.json()) {
-    *context.out << json.dump(2) << "\n";
-    return absl::OkStatus();
-  }
-  *context.out << printer.ToText();
+  std::string text = printer.ToText();
   if (std::count(rows.exists.begin(), rows.exists.end(), 0) > 0) {
-    *context.out << "exists no: the row was never pushed; its first value is shown ("
-                 << InitializerText(spec.initializer) << ")\n";
+    absl::StrAppend(&text, "exists no: the row was never pushed; its first value is shown (",
+                    InitializerText(spec.initializer), ")\n");
   }
-  return absl::OkStatus();
+  return context.Answer(json, text);
 }
 
 }  // namespace

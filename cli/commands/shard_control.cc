@@ -30,22 +30,25 @@ nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::CopyLimi
           {"rebalance", RebalanceJson(rebalance)}};
 }
 
+std::string MoveCountText(uint64_t moves) {
+  return absl::StrCat(": ", moves, moves == 1 ? " move\n" : " moves\n");
+}
+std::string LimitsText(bool paused, const v1::CopyLimits& limits) {
+  return absl::StrCat("copies: ", paused ? "PAUSED, " : "", DialText(limits), "\n");
+}
+std::string RebalancingText(const v1::RebalanceStatus& rebalance) {
+  return absl::StrCat("rebalancing ", RebalanceText(rebalance), "\n");
+}
+
 // The moves that are concerned, from the coordinator's present list.
 absl::Status DryRun(const Action& request, const char* said, CoordinatorStub* coordinator,
                     CommandContext* context) {
   v1::ListMovesRequest list;
   list.set_number(request.number());
   HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator->ListMoves(list));
-  if (context->json()) {
-    *context->out << StateJson(reply.moves_total(), reply.paused(), reply.limits(),
-                               reply.rebalance(), true)
-                         .dump(2)
-                  << "\n";
-  } else {
-    *context->out << "would be " << said << ": " << reply.moves_total()
-                  << (reply.moves_total() == 1 ? " move" : " moves") << "\n";
-  }
-  return absl::OkStatus();
+  return context->Answer(
+      StateJson(reply.moves_total(), reply.paused(), reply.limits(), reply.rebalance(), true),
+      absl::StrCat("would be ", said, MoveCountText(reply.moves_total())));
 }
 
 // `said`: the word for the result, such as "paused".
@@ -56,24 +59,15 @@ absl::Status Control(Action request, const char* said, const ShardControlFlags& 
   SetDial(flags.dial, &request);
   if (flags.dry_run) return DryRun(request, said, &coordinator, context);
   HOTBED_ASSIGN_OR_RETURN(const v1::ControlMovesReply reply, coordinator.ControlMoves(request));
-  if (context->json()) {
-    *context->out << StateJson(reply.moves(), reply.paused(), reply.limits(), reply.rebalance(),
-                               false)
-                         .dump(2)
-                  << "\n";
-    return absl::OkStatus();
-  }
+  const nlohmann::ordered_json json =
+      StateJson(reply.moves(), reply.paused(), reply.limits(), reply.rebalance(), false);
   if (request.action() == Action::REBALANCE_ON || request.action() == Action::REBALANCE_OFF) {
-    *context->out << "rebalancing " << RebalanceText(reply.rebalance()) << "\n";
-    return absl::OkStatus();
+    return context->Answer(json, RebalancingText(reply.rebalance()));
   }
-  if (request.action() != Action::NOTHING) {
-    *context->out << said << ": " << reply.moves() << (reply.moves() == 1 ? " move" : " moves")
-                  << "\n";
-  }
-  *context->out << "copies: " << (reply.paused() ? "PAUSED, " : "") << DialText(reply.limits())
-                << "\n";
-  return absl::OkStatus();
+  return context->Answer(json, absl::StrCat(request.action() == Action::NOTHING
+                                                ? ""
+                                                : absl::StrCat(said, MoveCountText(reply.moves())),
+                                            LimitsText(reply.paused(), reply.limits())));
 }
 
 CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name, const char* help,
@@ -96,24 +90,13 @@ absl::Status ShowLimits(const ShardControlFlags& flags, CommandContext* context)
   if (SetDial(flags.dial, &request)) return Control(request, "", flags, context);
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator.ListMoves({}));
-  if (context->json()) {
-    *context->out << DialJson(reply.limits()).dump(2) << "\n";
-  } else {
-    *context->out << "copies: " << (reply.paused() ? "PAUSED, " : "") << DialText(reply.limits())
-                  << "\n";
-  }
-  return absl::OkStatus();
+  return context->Answer(DialJson(reply.limits()), LimitsText(reply.paused(), reply.limits()));
 }
 
 absl::Status ShowRebalance(CommandContext* context) {
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ListMovesReply reply, coordinator.ListMoves({}));
-  if (context->json()) {
-    *context->out << RebalanceJson(reply.rebalance()).dump(2) << "\n";
-  } else {
-    *context->out << "rebalancing " << RebalanceText(reply.rebalance()) << "\n";
-  }
-  return absl::OkStatus();
+  return context->Answer(RebalanceJson(reply.rebalance()), RebalancingText(reply.rebalance()));
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ absl::Status List(const CommandContext& context, const std::string& table) {
                       CopiesText(copies, CopyRole::kLearner)});
     }
   }
-  *context.out << (context.json() ? json.dump(2) + "\n" : printer.ToText());
-  return absl::OkStatus();
+  return context.Answer(json, printer.ToText());
 }
 
 }  // namespace

@@ -40,15 +40,11 @@ absl::Status Move(const ShardMoveFlags& flags, CommandContext* context) {
                   << (from == 0 ? "" : absl::StrCat(", or without a copy on ", flags.from)) << "\n";
   }
   if (wanted.moves.empty()) {
-    if (context->json()) {
-      *context->out << nlohmann::ordered_json{{"dry_run", flags.move.dry_run},
-                                              {"passed_over", wanted.passed_over},
-                                              {"moves", nlohmann::ordered_json::array()},
-                                              {"done", true}}
-                           .dump(2)
-                    << "\n";
-    }
-    return absl::OkStatus();
+    return context->Answer({{"dry_run", flags.move.dry_run},
+                            {"passed_over", wanted.passed_over},
+                            {"moves", nlohmann::ordered_json::array()},
+                            {"done", true}},
+                           "");
   }
   v1::MoveShardsRequest request;
   for (const auto& move : wanted.moves) *request.add_moves() = move;

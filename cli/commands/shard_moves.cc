@@ -95,9 +95,7 @@ absl::Status Show(const ShardMovesFlags& flags, CommandContext* context) {
     HOTBED_ASSIGN_OR_RETURN(list, coordinator.ListMoves(request));
   }
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  *context->out << (context->json() ? ToJson(list, map).dump(2) + "\n"
-                                    : ToText(list, map, flags.all));
-  return absl::OkStatus();
+  return context->Answer(ToJson(list, map), ToText(list, map, flags.all));
 }
 
 }  // namespace

@@ -223,18 +223,14 @@ absl::Status PrintStatus(const CommandContext& context) {
             [](const v1::ServerInfo& a, const v1::ServerInfo& b) { return a.name() < b.name(); });
   HOTBED_ASSIGN_OR_RETURN(const v1::ListTrainersReply trainers, coordinator.ListTrainers());
   HOTBED_ASSIGN_OR_RETURN(const Doings doings, AskDoings(&coordinator));
-  if (!context.json()) {
-    *context.out << ToText(map) << TrainersText(trainers) << DoingsText(doings);
-    return absl::OkStatus();
-  }
   nlohmann::ordered_json json = ToJson(map);
   json["trainer_groups"] = TrainersJson(trainers);
   json["moves"] = MovesJson(doings.moves);
   json["rebalance"] = RebalanceJson(doings.moves.rebalance());
   json["events"] = nlohmann::ordered_json::array();
   for (const v1::ClusterEvent& event : doings.events) json["events"].push_back(EventJson(event));
-  *context.out << json.dump(2) << "\n";
-  return absl::OkStatus();
+  return context.Answer(json,
+                        absl::StrCat(ToText(map), TrainersText(trainers), DoingsText(doings)));
 }
 
 }  // namespace

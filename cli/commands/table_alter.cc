@@ -2,7 +2,6 @@
 #include <CLI/Validators.hpp>
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
@@ -54,16 +53,8 @@ absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSp
   change.at_step = flags.at_step;
   for (const auto& [option, text] : flags.given) {
     HOTBED_RETURN_IF_ERROR(SetTableOption(*option, text, &asked));
-    const absl::string_view field = option->field;
-    change.has_learning_rate |= field == "optimizer.learning_rate";
-    change.has_clip_value |= field == "optimizer.clip_value";
-    change.has_clip_row_norm |= field == "optimizer.clip_row_norm";
-    change.has_schedule |= absl::StartsWith(field, "schedule.");
+    TakeChange(*option, asked, &change);
   }
-  if (change.has_learning_rate) change.learning_rate = asked.optimizer.learning_rate;
-  if (change.has_clip_value) change.clip_value = asked.optimizer.clip_value;
-  if (change.has_clip_row_norm) change.clip_row_norm = asked.optimizer.clip_row_norm;
-  if (change.has_schedule) change.schedule = asked.schedule;
   return change;
 }
 
@@ -79,22 +70,17 @@ absl::Status Alter(const CommandContext& context, const TableAlterFlags& flags) 
   request.set_dry_run(flags.dry_run);
   HOTBED_ASSIGN_OR_RETURN(const v1::AlterTableReply reply, coordinator.AlterTable(request));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
-  if (context.json()) {
-    nlohmann::ordered_json json = TableJson(spec);
-    json["altered"] = reply.altered();
-    json["dry_run"] = flags.dry_run;
-    *context.out << json.dump(2) << "\n";
-    return absl::OkStatus();
-  }
+  nlohmann::ordered_json json = TableJson(spec);
+  json["altered"] = reply.altered();
+  json["dry_run"] = flags.dry_run;
   const char* did = flags.dry_run     ? "would alter table '"
                     : reply.altered() ? "altered table '"
                                       : "there already: table '";
-  *context.out
-      << did << spec.name << "', from step " << change.at_step << " on " << ChangeText(change)
-      << "\n"
-      << "  servers learn it with their next heartbeat; a push of a later step that arrives "
-         "earlier uses the old options\n";
-  return absl::OkStatus();
+  return context.Answer(
+      json,
+      absl::StrCat(did, spec.name, "', from step ", change.at_step, " on ", ChangeText(change),
+                   "\n  servers learn it with their next heartbeat; a push of a later step that "
+                   "arrives earlier uses the old options\n"));
 }
 
 }  // namespace

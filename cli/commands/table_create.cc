@@ -56,21 +56,19 @@ absl::Status Create(const CommandContext& context, const TableCreateFlags& flags
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTableReply reply, coordinator.CreateTable(request));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
-  if (context.json()) {
-    *context.out << CreatedJson(reply, spec, flags.dry_run).dump(2) << "\n";
-    return absl::OkStatus();
-  }
   const char* did = flags.dry_run     ? "would create table '"
                     : reply.created() ? "created table '"
                                       : "there already, and equal: table '";
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
-  *context.out << did << spec.name << "' (" << KindText(spec) << ", dim " << spec.dim << ", "
-               << OptimizerText(spec.optimizer) << ", init " << InitializerText(spec.initializer)
-               << ")\n"
-               << "  " << reply.shards_size() << " shards on " << Servers(reply) << " servers";
-  if (spec.rows > 0) *context.out << ", " << FormatBytes(spec.rows * row_bytes) << " when full";
-  *context.out << "\n";
-  return absl::OkStatus();
+  return context.Answer(
+      CreatedJson(reply, spec, flags.dry_run),
+      absl::StrCat(did, spec.name, "' (", KindText(spec), ", dim ", spec.dim, ", ",
+                   OptimizerText(spec.optimizer), ", init ", InitializerText(spec.initializer),
+                   ")\n  ", reply.shards_size(), " shards on ", Servers(reply), " servers",
+                   spec.rows == 0
+                       ? ""
+                       : absl::StrCat(", ", FormatBytes(spec.rows * row_bytes), " when full"),
+                   "\n"));
 }
 
 absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags) {
@@ -108,14 +106,10 @@ absl::Status CreateTogether(const CommandContext& context, const TableCreateFlag
                     spec.rows > 0 ? FormatBytes(spec.rows * row_bytes) : "-",
                     flags.dry_run || one.created() ? "" : "there already"});
   }
-  if (context.json()) {
-    *context.out << json.dump(2) << "\n";
-  } else if (flags.dry_run) {
-    *context.out << "would create, placed together:\n" << printer.ToText();
-  } else {
-    *context.out << "created " << created << " tables, placed together\n" << printer.ToText();
-  }
-  return absl::OkStatus();
+  return context.Answer(json, absl::StrCat(flags.dry_run ? "would create, placed together:"
+                                                         : absl::StrCat("created ", created,
+                                                                        " tables, placed together"),
+                                           "\n", printer.ToText()));
 }
 
 bool Gives(const TableCreateFlags& flags, absl::string_view name) {

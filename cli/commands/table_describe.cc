@@ -103,18 +103,13 @@ absl::Status Describe(const CommandContext& context, const std::string& name) {
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, name));
   const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
   const CopyView view(map);
-  if (!context.json()) {
-    *context.out << ToText(spec, view, shards);
-    return absl::OkStatus();
-  }
   nlohmann::ordered_json json = TableJson(spec);
   json["shards"] = nlohmann::ordered_json::array();
   for (const v1::ShardRecord& shard : shards) {
     json["shards"].push_back(ShardJson(map, shard));
     json["shards"].back()["copies"] = CopiesJson(view.CopiesOf(shard));
   }
-  *context.out << json.dump(2) << "\n";
-  return absl::OkStatus();
+  return context.Answer(json, ToText(spec, view, shards));
 }
 
 }  // namespace

@@ -40,18 +40,13 @@ absl::Status Drop(const CommandContext& context, const TableDropFlags& flags) {
   request.set_name(flags.name);
   request.set_dry_run(flags.dry_run);
   HOTBED_ASSIGN_OR_RETURN(const v1::DropTableReply reply, coordinator.DropTable(request));
-  if (context.json()) {
-    const nlohmann::ordered_json json = {{"name", flags.name},
-                                         {"id", reply.id()},
-                                         {"shards", reply.shards()},
-                                         {"dropped", !flags.dry_run},
-                                         {"dry_run", flags.dry_run}};
-    *context.out << json.dump(2) << "\n";
-  } else {
-    *context.out << (flags.dry_run ? "would drop table '" : "dropped table '") << flags.name
-                 << "' with its " << reply.shards() << " shards\n";
-  }
-  return absl::OkStatus();
+  return context.Answer({{"name", flags.name},
+                         {"id", reply.id()},
+                         {"shards", reply.shards()},
+                         {"dropped", !flags.dry_run},
+                         {"dry_run", flags.dry_run}},
+                        absl::StrCat(flags.dry_run ? "would drop table '" : "dropped table '",
+                                     flags.name, "' with its ", reply.shards(), " shards\n"));
 }
 
 }  // namespace

@@ -30,8 +30,7 @@ absl::Status List(const CommandContext& context) {
                   FindTableOption("durability")->print(spec), ActiveText(view.CountOf(spec.id)),
                   kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]});
   }
-  *context.out << (context.json() ? json.dump(2) + "\n" : table.ToText());
-  return absl::OkStatus();
+  return context.Answer(json, table.ToText());
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "cli/base/command.h"
+#include "cli/base/interrupt.h"
 #include "cli/cluster/add_server_request.h"
 #include "cli/cluster/http_get.h"
 #include "cli/cluster/local_cluster.h"
@@ -17,9 +17,6 @@
 
 namespace hotbed {
 namespace {
-
-volatile std::sig_atomic_t g_stop = 0;
-void OnUpSignal(int) { g_stop = 1; }
 
 constexpr absl::Duration kReadyMax = absl::Seconds(60);
 
@@ -61,13 +58,12 @@ std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
 }
 
 // Waits until the server reports that it serves.
-absl::Status WaitReady(const AddedServer& server) {
+absl::Status WaitReady(const AddedServer& server, const InterruptScope& interrupt) {
   const absl::Time limit = absl::Now() + kReadyMax;
   while (absl::Now() < limit) {
-    const absl::StatusOr<HttpReply> reply =
-        HttpGet(server.admin_address, "/readyz", absl::Milliseconds(500));
-    if (reply.ok() && reply->code == 200) return absl::OkStatus();
-    if (g_stop != 0) return absl::CancelledError("interrupted; the server keeps running");
+    if (GetReady(server.admin_address).ok()) return absl::OkStatus();
+    if (interrupt.interrupted())
+      return absl::CancelledError("interrupted; the server keeps running");
     absl::SleepFor(absl::Milliseconds(50));
   }
   return absl::UnavailableError(
@@ -75,19 +71,14 @@ absl::Status WaitReady(const AddedServer& server) {
                    ". Its log ", server.log_path, " ends with:\n", LastLines(server.log_path, 5)));
 }
 
-absl::Status AddServer(const CommandContext& context, const std::string& data_dir) {
-  HOTBED_ASSIGN_OR_RETURN(const AddedServer server,
-                          AskForServer(
-                              data_dir, kReadyMax, [] { return g_stop != 0; }, Clock::Real()));
-  HOTBED_RETURN_IF_ERROR(WaitReady(server));
+absl::Status AddServer(const CommandContext& context, const UpFlags& flags,
+                       const InterruptScope& interrupt) {
+  HOTBED_ASSIGN_OR_RETURN(
+      const AddedServer server,
+      AskForServer(flags.cluster.data_dir, kReadyMax, flags.cluster.cancelled, Clock::Real()));
+  HOTBED_RETURN_IF_ERROR(WaitReady(server, interrupt));
   if (context.json()) {
-    *context.out << nlohmann::ordered_json{{"name", server.name},
-                                           {"coordinator", server.coordinator},
-                                           {"address", server.address},
-                                           {"admin_address", server.admin_address},
-                                           {"log", server.log_path}}
-                        .dump()
-                 << "\n";
+    *context.out << ToJson(server).dump() << "\n";
     return absl::OkStatus();
   }
   *context.out << server.name << " serves at " << server.address << ". Status page: http://"
@@ -106,18 +97,16 @@ absl::Status Up(const CommandContext& context, UpFlags flags) {
   flags.cluster.say = [&context](const std::string& text) {
     *context.err << "hotbed up: " << text << std::endl;
   };
-  flags.cluster.cancelled = [] { return g_stop != 0; };
-  g_stop = 0;
-  signal(SIGINT, OnUpSignal);
-  signal(SIGTERM, OnUpSignal);
-  if (flags.add_server) return AddServer(context, flags.cluster.data_dir);
+  const InterruptScope interrupt;
+  flags.cluster.cancelled = [&interrupt] { return interrupt.interrupted(); };
+  if (flags.add_server) return AddServer(context, flags, interrupt);
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> cluster,
                           LocalCluster::Start(flags.cluster, Clock::Real()));
   ForgetServerRequests(flags.cluster.data_dir);
   HOTBED_RETURN_IF_ERROR(cluster->WaitReady(kReadyMax));
   *context.out << (context.json() ? PortsJson(*cluster) : Greeting(*cluster, absl::Now() - start))
                << std::flush;
-  while (g_stop == 0) {
+  while (!interrupt.interrupted()) {
     cluster->Tick();
     const absl::Status answered = AnswerServerRequest(flags.cluster.data_dir, cluster.get());
     if (!answered.ok()) flags.cluster.say(std::string(answered.message()));

@@ -1,5 +1,6 @@
 #include <CLI/App.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "nlohmann/json.hpp"
 #include "proto/wire.h"
@@ -13,19 +14,14 @@ absl::Status PrintVersion(const CommandContext& context) {
 #else
   const char* checks = "with debug checks";
 #endif
-  if (context.json()) {
-    const nlohmann::ordered_json json = {{"version", HOTBED_VERSION},
-                                         {"wire_version", kWireVersion},
-                                         {"feature_level", kFeatureLevel},
-                                         {"compiler", __VERSION__},
-                                         {"build", checks}};
-    *context.out << json.dump(2) << "\n";
-  } else {
-    *context.out << "hotbed " << HOTBED_VERSION << "\nwire version " << kWireVersion
-                 << ", feature level " << kFeatureLevel << "\nbuilt with " << __VERSION__ << ", "
-                 << checks << "\n";
-  }
-  return absl::OkStatus();
+  return context.Answer(
+      {{"version", HOTBED_VERSION},
+       {"wire_version", kWireVersion},
+       {"feature_level", kFeatureLevel},
+       {"compiler", __VERSION__},
+       {"build", checks}},
+      absl::StrCat("hotbed ", HOTBED_VERSION, "\nwire version ", kWireVersion, ", feature level ",
+                   kFeatureLevel, "\nbuilt with ", __VERSION__, ", ", checks, "\n"));
 }
 
 }  // namespace

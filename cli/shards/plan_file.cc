@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "planner/json/read_plan.h"
 #include "planner/json/write_plan.h"
+#include "planner/report/plan_svg.h"
 #include "planner/report/plan_text.h"
 
 namespace hotbed {
@@ -47,6 +48,13 @@ void AddPlanOutput(CLI::App* command, std::string* output) {
 std::string PlanOutput(const std::string& output, const CommandContext& context) {
   if (!output.empty()) return output == "table" ? "text" : output;
   return context.json() ? "json" : "text";
+}
+
+void PrintPlan(const PlannerOutput& plan, const PlannerInput* input, const std::string& output,
+               bool all, const CommandContext& context) {
+  *context.out << (output == "json"  ? WritePlan(plan)
+                   : output == "svg" ? PlanSvg(plan, input)
+                                     : PlanText(plan, input, PlanRows(all)));
 }
 
 absl::Status RefusePlan(const PlanError& error, const std::string& output,

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "cli/base/command.h"
 #include "planner/model/plan_error.h"
+#include "planner/model/planner_input.h"
 #include "planner/model/planner_output.h"
 
 namespace hotbed {
@@ -26,6 +27,10 @@ void AddPlanOutput(CLI::App* command, std::string* output);
 
 // "json", "text" or "svg": from the command's own flag, else the global one, else text.
 std::string PlanOutput(const std::string& output, const CommandContext& context);
+
+// Prints the plan in the form `output`; `input` may be null. `all`: text shows every row.
+void PrintPlan(const PlannerOutput& plan, const PlannerInput* input, const std::string& output,
+               bool all, const CommandContext& context);
 
 // Prints the error in the form `output`; the command then ends with kExitFailed. A refused plan is
 // an answer, so it goes to the same stream as a plan.

@@ -167,19 +167,15 @@ class TableReader {
           }
         }
       } else if (dashed == "learning-rate" || dashed == "clip-value" || dashed == "clip-row-norm") {
-        Set(shown, *FindTableOption(dashed), value, &asked);
-        change.has_learning_rate |= dashed == "learning-rate";
-        change.has_clip_value |= dashed == "clip-value";
-        change.has_clip_row_norm |= dashed == "clip-row-norm";
+        const TableOption& option = *FindTableOption(dashed);
+        Set(shown, option, value, &asked);
+        TakeChange(option, asked, &change);
       } else {
         Fail(shown,
              "unknown key; a change has at_step, learning_rate, clip_value, clip_row_norm "
              "and schedule");
       }
     }
-    if (change.has_learning_rate) change.learning_rate = asked.optimizer.learning_rate;
-    if (change.has_clip_value) change.clip_value = asked.optimizer.clip_value;
-    if (change.has_clip_row_norm) change.clip_row_norm = asked.optimizer.clip_row_norm;
     change.schedule = asked.schedule;
     return change;
   }

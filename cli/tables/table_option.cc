@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -86,17 +88,23 @@ std::string WordOf(const std::vector<std::string>& words, size_t index) {
   return index < words.size() ? words[index] : absl::StrCat(index);
 }
 
+constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+
 template <auto kMember>
+using ValueAt = std::decay_t<decltype(At(std::declval<TableSpec&>(), kMember))>;
+template <typename T>
+constexpr bool kIsWhole = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+
+// kLeast and kMost are for the error of a text that is no whole number; ValidateTableSpec checks
+// the range.
+template <auto kMember, uint64_t kLeast = 0, uint64_t kMost = kAny>
 absl::Status ParseAt(const TableOption& option, absl::string_view text, TableSpec* spec) {
   auto value = At(*spec, kMember);
-  HOTBED_RETURN_IF_ERROR(Parse(option, text, &value));
-  At(*spec, kMember) = value;
-  return absl::OkStatus();
-}
-template <auto kMember, uint64_t kLeast, uint64_t kMost>
-absl::Status ParseIntegerAt(const TableOption&, absl::string_view text, TableSpec* spec) {
-  auto value = At(*spec, kMember);
-  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &value, kLeast, kMost));
+  if constexpr (kIsWhole<ValueAt<kMember>>) {
+    HOTBED_RETURN_IF_ERROR(ParseInteger(text, &value, kLeast, kMost));
+  } else {
+    HOTBED_RETURN_IF_ERROR(Parse(option, text, &value));
+  }
   At(*spec, kMember) = value;
   return absl::OkStatus();
 }
@@ -193,48 +201,22 @@ constexpr char kFirstValues[] = "rows that nobody pushed to are computed from it
 constexpr char kUnderway[] = "steps in progress depend on it";
 constexpr char kRule[] = "rows would be trained partly by one rule and partly by another";
 
-template <auto kMember>
-constexpr TableOption Number(const char* name, const char* alias, const char* field,
-                             const char* group, const char* about, const char* fixed) {
-  return {name,
-          alias,
-          field,
-          group,
-          OptionShape::kNumber,
-          nullptr,
-          about,
-          fixed,
-          ParseAt<kMember>,
-          PrintAt<kMember>};
-}
-constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
-
+// A flag, a whole number or a number, by the type of the member.
 template <auto kMember, uint64_t kLeast = 0, uint64_t kMost = kAny>
-constexpr TableOption Integer(const char* name, const char* alias, const char* field,
-                              const char* group, const char* about, const char* fixed) {
+constexpr TableOption Option(const char* name, const char* alias, const char* field,
+                             const char* group, const char* about, const char* fixed) {
+  using Value = ValueAt<kMember>;
   return {name,
           alias,
           field,
           group,
-          OptionShape::kInteger,
+          kIsWhole<Value>               ? OptionShape::kInteger
+          : std::is_same_v<Value, bool> ? OptionShape::kFlag
+                                        : OptionShape::kNumber,
           nullptr,
           about,
           fixed,
-          ParseIntegerAt<kMember, kLeast, kMost>,
-          PrintAt<kMember>};
-}
-template <auto kMember>
-constexpr TableOption Flag(const char* name, const char* field, const char* group,
-                           const char* about, const char* fixed) {
-  return {name,
-          "",
-          field,
-          group,
-          OptionShape::kFlag,
-          nullptr,
-          about,
-          fixed,
-          ParseAt<kMember>,
+          ParseAt<kMember, kLeast, kMost>,
           PrintAt<kMember>};
 }
 template <auto kMember, const std::vector<std::string>* kWords>
@@ -255,17 +237,17 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 using O = OptimizerParams;
 
 constexpr TableOption kOptions[] = {
-    Integer<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
-    Integer<&TableSpec::rows>(
+    Option<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
+    Option<&TableSpec::rows>(
         "rows", "", "rows", kRows,
         "Bounded: ids are 0..rows-1. With --hashed: the number expected, for placement", kPlaced),
-    Flag<&TableSpec::hashed>("hashed", "hashed", kRows,
-                             "Any 64-bit id; a row exists once it was pushed", kPlaced),
+    Option<&TableSpec::hashed>("hashed", "", "hashed", kRows,
+                               "Any 64-bit id; a row exists once it was pushed", kPlaced),
     {"init", "initializer", "initializer", kRows, OptionShape::kText, nullptr,
      "First values: zero, constant:V, uniform:LOW,HIGH, normal:MEAN,DEV, truncated-normal:MEAN,DEV",
      kFirstValues, ParseInit, PrintInit},
-    Integer<&TableSpec::seed>("seed", "", "seed", kRows,
-                              "Seed of the first values; 0: from the name", kFirstValues),
+    Option<&TableSpec::seed>("seed", "", "seed", kRows,
+                             "Seed of the first values; 0: from the name", kFirstValues),
     {"padding-id", "", "padding_id", kRows, OptionShape::kInteger, nullptr,
      "Reads as zeros, takes no gradient, counts in no mean", kIdMeaning, ParsePadding,
      PrintPadding},
@@ -275,59 +257,59 @@ constexpr TableOption kOptions[] = {
         kIdMeaning),
     Word<&O::kind, &kOptimizerWords>("optimizer", "", "optimizer.kind", kOptimizer,
                                      "The rule by which a push changes a row", kStateMeaning),
-    Number<&O::learning_rate>("learning-rate", "lr", "optimizer.learning_rate", kOptimizer,
+    Option<&O::learning_rate>("learning-rate", "lr", "optimizer.learning_rate", kOptimizer,
                               "For pushes that carry none", nullptr),
-    Number<&O::epsilon>("epsilon", "eps", "optimizer.epsilon", kOptimizer,
+    Option<&O::epsilon>("epsilon", "eps", "optimizer.epsilon", kOptimizer,
                         "Added to the root of the second moment or sum of squares", kRule),
-    Number<&O::beta1>("beta1", "", "optimizer.beta1", kOptimizer,
+    Option<&O::beta1>("beta1", "", "optimizer.beta1", kOptimizer,
                       "Decay of the first moment: Adam and LAMB kinds", kStateMeaning),
-    Number<&O::beta2>("beta2", "", "optimizer.beta2", kOptimizer,
+    Option<&O::beta2>("beta2", "", "optimizer.beta2", kOptimizer,
                       "Decay of the second moment: Adam and LAMB kinds, RMSProp", kStateMeaning),
-    Number<&O::momentum>("momentum", "", "optimizer.momentum", kOptimizer, "momentum-sgd and lars",
+    Option<&O::momentum>("momentum", "", "optimizer.momentum", kOptimizer, "momentum-sgd and lars",
                          kStateMeaning),
-    Number<&O::trust_coefficient>("trust-coefficient", "", "optimizer.trust_coefficient",
+    Option<&O::trust_coefficient>("trust-coefficient", "", "optimizer.trust_coefficient",
                                   kOptimizer, "lars: factor of the ratio of norms", kRule),
-    Number<&O::initial_accumulator>("initial-accumulator", "", "optimizer.initial_accumulator",
+    Option<&O::initial_accumulator>("initial-accumulator", "", "optimizer.initial_accumulator",
                                     kOptimizer, "First sum of squares: Adagrad kinds, ftrl",
                                     kStateMeaning),
-    Number<&O::l1>("l1", "", "optimizer.l1", kOptimizer, "ftrl: sparsity of the weights", kRule),
-    Number<&O::l2>("l2", "", "optimizer.l2", kOptimizer, "ftrl: shrinking of the weights", kRule),
-    Number<&O::ftrl_beta>("ftrl-beta", "", "optimizer.ftrl_beta", kOptimizer,
+    Option<&O::l1>("l1", "", "optimizer.l1", kOptimizer, "ftrl: sparsity of the weights", kRule),
+    Option<&O::l2>("l2", "", "optimizer.l2", kOptimizer, "ftrl: shrinking of the weights", kRule),
+    Option<&O::ftrl_beta>("ftrl-beta", "", "optimizer.ftrl_beta", kOptimizer,
                           "ftrl: added to the root of the sum of squares", kRule),
-    Number<&O::weight_decay>("weight-decay", "", "optimizer.weight_decay", kOptimizer,
+    Option<&O::weight_decay>("weight-decay", "", "optimizer.weight_decay", kOptimizer,
                              "Pulls weights to zero, by --decay-mode", kRule),
     Word<&O::decay_mode, &kDecayModeWords>(
         "decay-mode", "", "optimizer.decay_mode", kOptimizer,
         "Decay added to the gradient, or taken off the weights separately", kRule),
-    Flag<&O::lazy_decay>("lazy-decay", "optimizer.lazy_decay", kOptimizer,
-                         "Apply the decay of skipped steps when a row is next updated", kLayout),
-    Flag<&O::row_bias_correction>(
-        "row-bias-correction", "optimizer.row_bias_correction", kOptimizer,
+    Option<&O::lazy_decay>("lazy-decay", "", "optimizer.lazy_decay", kOptimizer,
+                           "Apply the decay of skipped steps when a row is next updated", kLayout),
+    Option<&O::row_bias_correction>(
+        "row-bias-correction", "", "optimizer.row_bias_correction", kOptimizer,
         "Adam and LAMB kinds: count the row's own updates, not the step", kLayout),
-    Number<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
+    Option<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
                            "Limit each element of a row's gradient to [-V, V]; 0: off", nullptr),
-    Number<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,
+    Option<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,
                               "Limit the norm of a row's gradient, after --clip-value; 0: off",
                               nullptr),
-    Number<&TableSpec::clip_slice_norm>(
+    Option<&TableSpec::clip_slice_norm>(
         "clip-slice-norm", "", "clip_slice_norm", kLimits,
         "Limit the norm of a column slice's gradient, over all rows of a push; 0: off", kRule),
-    Number<&O::max_norm>("max-norm", "", "optimizer.max_norm", kLimits,
+    Option<&O::max_norm>("max-norm", "", "optimizer.max_norm", kLimits,
                          "Limit the norm of a row's weights after the step; 0: off", kRule),
     Word<&Schedule::kind, &kScheduleWords>("schedule", "", "schedule.kind", kSchedule,
                                            "Course of the learning rate after the warm-up",
                                            nullptr),
-    Integer<&Schedule::warmup_steps>("warmup-steps", "", "schedule.warmup_steps", kSchedule,
-                                     "Steps from --warmup-from to the learning rate", nullptr),
-    Number<&Schedule::warmup_from>("warmup-from", "", "schedule.warmup_from", kSchedule,
+    Option<&Schedule::warmup_steps>("warmup-steps", "", "schedule.warmup_steps", kSchedule,
+                                    "Steps from --warmup-from to the learning rate", nullptr),
+    Option<&Schedule::warmup_from>("warmup-from", "", "schedule.warmup_from", kSchedule,
                                    "Learning rate at which the warm-up begins", nullptr),
-    Integer<&Schedule::total_steps>("total-steps", "", "schedule.total_steps", kSchedule,
-                                    "cosine: the step at which it reaches its minimum", nullptr),
-    Number<&Schedule::min_factor>("min-factor", "", "schedule.min_factor", kSchedule,
+    Option<&Schedule::total_steps>("total-steps", "", "schedule.total_steps", kSchedule,
+                                   "cosine: the step at which it reaches its minimum", nullptr),
+    Option<&Schedule::min_factor>("min-factor", "", "schedule.min_factor", kSchedule,
                                   "cosine: factor of the learning rate at the end", nullptr),
-    Integer<&Schedule::step_size>("step-size", "", "schedule.step_size", kSchedule,
-                                  "step: number of steps between two decreases", nullptr),
-    Number<&Schedule::gamma>("gamma", "", "schedule.gamma", kSchedule,
+    Option<&Schedule::step_size>("step-size", "", "schedule.step_size", kSchedule,
+                                 "step: number of steps between two decreases", nullptr),
+    Option<&Schedule::gamma>("gamma", "", "schedule.gamma", kSchedule,
                              "step: factor of each decrease", nullptr),
     Word<&TableSpec::gradient_reduction, &kGradientReductionWords>(
         "reduction", "", "gradient_reduction", kTraining,
@@ -341,9 +323,9 @@ constexpr TableOption kOptions[] = {
                                                      "Format of stored weights", kLayout),
     Word<&O::state_type, &kStateTypeWords>("state-type", "", "optimizer.state_type", kStorage,
                                            "Format of stored vectors of optimizer state", kLayout),
-    Flag<&O::stochastic_rounding>("stochastic-rounding", "optimizer.stochastic_rounding", kStorage,
-                                  "Unbiased rounding of fp16 and bf16 weights", kRule),
-    Integer<&TableSpec::column_slices, 1, kColumnSlicesMax>(
+    Option<&O::stochastic_rounding>("stochastic-rounding", "", "optimizer.stochastic_rounding",
+                                    kStorage, "Unbiased rounding of fp16 and bf16 weights", kRule),
+    Option<&TableSpec::column_slices, 1, kColumnSlicesMax>(
         "column-slices", "", "column_slices", kStorage,
         "Number of ranges of columns into which rows are cut", kPlaced),
     Word<&TableSpec::row_statistics, &kRowStatisticsWords>(
@@ -355,10 +337,11 @@ constexpr TableOption kOptions[] = {
     {"copies", "", "copies", kStorage, OptionShape::kInteger, nullptr,
      "Replicas of each shard, with --durability replicated; replicated=N sets both",
      "shards are placed by it", ParseCopies, PrintAt<&TableSpec::copies>},
-    Flag<&TableSpec::data_parallel>("data-parallel", "data_parallel", kStorage,
-                                    "Every server has a read copy of every shard; pushes go to the "
-                                    "primary",
-                                    kPlaced),
+    Option<&TableSpec::data_parallel>(
+        "data-parallel", "", "data_parallel", kStorage,
+        "Every server has a read copy of every shard; pushes go to the "
+        "primary",
+        kPlaced),
 };
 
 }  // namespace
@@ -385,6 +368,23 @@ const TableOption* FindTableOption(absl::string_view name) {
 
 absl::Status SetTableOption(const TableOption& option, absl::string_view text, TableSpec* spec) {
   return option.parse(option, text, spec);
+}
+
+void TakeChange(const TableOption& option, const TableSpec& spec, TableChange* change) {
+  const absl::string_view name = option.name;
+  if (absl::string_view(option.group) == kSchedule) {
+    change->has_schedule = true;
+    change->schedule = spec.schedule;
+  } else if (name == "learning-rate") {
+    change->has_learning_rate = true;
+    change->learning_rate = spec.optimizer.learning_rate;
+  } else if (name == "clip-value") {
+    change->has_clip_value = true;
+    change->clip_value = spec.optimizer.clip_value;
+  } else if (name == "clip-row-norm") {
+    change->has_clip_row_norm = true;
+    change->clip_row_norm = spec.optimizer.clip_row_norm;
+  }
 }
 
 std::string FloatText(float value) {

@@ -46,6 +46,9 @@ const TableOption* FindTableOption(absl::string_view name);
 // the nearest one.
 absl::Status SetTableOption(const TableOption& option, absl::string_view text, TableSpec* spec);
 
+// Takes the value of an option that may change from `spec` into `change`.
+void TakeChange(const TableOption& option, const TableSpec& spec, TableChange* change);
+
 // The shortest text that reads back as the same number.
 std::string FloatText(float value);
 

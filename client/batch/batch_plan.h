@@ -21,6 +21,13 @@ namespace hotbed {
 // Rows per part, whatever their bytes: fewer than a server accepts in one segment (--pull-ids-max).
 inline constexpr uint64_t kPartRowsMax = 1 << 18;
 
+// The cluster and the client that a call is planned for.
+struct PlanInput {
+  ClusterMapPtr map;
+  const void* owner = nullptr;     // the client that the tables must belong to
+  uint64_t segment_bytes_max = 0;  // of one message (SegmentBytesMax)
+};
+
 // The fields that features of pulls and of pushes share.
 struct FeatureIds {
   const TableHandle* table = nullptr;

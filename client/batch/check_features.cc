@@ -14,18 +14,20 @@ std::string FeatureName(size_t index, const Table& table) {
   return absl::StrCat("feature ", index, " of table ", table.name());
 }
 
+template <typename... Text>
+absl::Status Bad(size_t index, const Table* table, const Text&... text) {
+  return absl::InvalidArgumentError(absl::StrCat(FeatureName(index, *table), ": ", text...));
+}
+
 // Checks the rows of `gradients` that the ids name.
 absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
   if (feature.ids.empty()) return absl::OkStatus();
-  const std::string name = FeatureName(index, *feature.table);
   if ((feature.arg_max == nullptr) != (feature.bag_positions == nullptr)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": arg_max and bag_positions come together; one is missing"));
+    return Bad(index, feature.table, "arg_max and bag_positions come together; one is missing");
   }
   if (feature.gradient_stride != 0 && feature.gradient_stride < feature.table->dim()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": gradient_stride is ",
-                                                   feature.gradient_stride, ", below the dim ",
-                                                   feature.table->dim()));
+    return Bad(index, feature.table, "gradient_stride is ", feature.gradient_stride,
+               ", below the dim ", feature.table->dim());
   }
   if (feature.gradient_rows == nullptr) return absl::OkStatus();
   uint32_t largest = 0;
@@ -35,9 +37,8 @@ absl::Status CheckGradientRows(size_t index, const PushFeature& feature) {
   if (largest < feature.gradient_row_count) return absl::OkStatus();
   const uint32_t* const at =
       std::find(feature.gradient_rows, feature.gradient_rows + feature.ids.size(), largest);
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": gradient row ", largest, " at position ", at - feature.gradient_rows,
-                   ", gradient_row_count is ", feature.gradient_row_count));
+  return Bad(index, feature.table, "gradient row ", largest, " at position ",
+             at - feature.gradient_rows, ", gradient_row_count is ", feature.gradient_row_count);
 }
 
 }  // namespace
@@ -48,9 +49,7 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
   for (size_t f = 0; f < features.size(); ++f) {
     const FeatureIds& feature = features[f];
     if (feature.table->owner() != owner) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(FeatureName(f, *feature.table),
-                       ": the table was opened by another client; open it with this one"));
+      return Bad(f, feature.table, "the table was opened by another client; open it with this one");
     }
     const TableRoute* route = map.Table(feature.table->id());
     if (route == nullptr) {
@@ -60,9 +59,8 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
     uint64_t& ids = ids_of_table[feature.table];
     ids += feature.ids.size();
     if (ids > kIdsPerCallMax) {
-      return absl::InvalidArgumentError(absl::StrCat(FeatureName(f, *feature.table), ": ", ids,
-                                                     " ids of one table in one call, the limit is ",
-                                                     kIdsPerCallMax, "; make several calls"));
+      return Bad(f, feature.table, ids, " ids of one table in one call, the limit is ",
+                 kIdsPerCallMax, "; make several calls");
     }
   }
   return absl::OkStatus();
@@ -97,17 +95,14 @@ absl::Status CheckNoBags(size_t index, const PullFeature& feature) {
                       : feature.row_stride != 0             ? "row_stride"
                                                             : nullptr;
   if (asked == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(FeatureName(index, *feature.table), ": ", asked,
-                   " without bag_lengths: it is for pooled rows; give the bags' lengths"));
+  return Bad(index, feature.table, asked,
+             " without bag_lengths: it is for pooled rows; give the bags' lengths");
 }
 
 absl::Status CheckBags(size_t index, const PullFeature& feature, RowType wire_type) {
   if (feature.bag_lengths.empty()) return CheckNoBags(index, feature);
   const std::string name = FeatureName(index, *feature.table);
-  const auto error = [&](const auto&... text) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", text...));
-  };
+  const auto error = [&](const auto&... text) { return Bad(index, feature.table, "", text...); };
   uint64_t end = 0;
   for (size_t b = 0; b < feature.bag_lengths.size(); ++b) {
     end += feature.bag_lengths[b];
@@ -148,15 +143,13 @@ absl::Status CheckBags(size_t index, const PullFeature& feature, RowType wire_ty
 absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
   const TableOptions& options = feature.table->options();
   if (options.row_statistics != RowStatistics::kSlice) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        FeatureName(index, *feature.table),
-        ": wire_type int8 scales whole rows, and the table has ", options.column_slices,
-        " column slices; pull fp32, fp16 or bf16, or create it with row_statistics=slice"));
+    return Bad(index, feature.table, "wire_type int8 scales whole rows, and the table has ",
+               options.column_slices,
+               " column slices; pull fp32, fp16 or bf16, or create it with row_statistics=slice");
   }
   if (feature.row_type == RowType::kInt8) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        FeatureName(index, *feature.table), ": row_type is int8, and the table's ",
-        options.column_slices, " column slices each have a scale and bias; take rows as fp32"));
+    return Bad(index, feature.table, "row_type is int8, and the table's ", options.column_slices,
+               " column slices each have a scale and bias; take rows as fp32");
   }
   return absl::OkStatus();
 }
@@ -171,13 +164,11 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
     }
     HOTBED_RETURN_IF_ERROR(CheckBags(f, feature, wire_type));
     if (feature.rows == nullptr && !feature.ids.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          FeatureName(f, *feature.table), ": no buffer for ", feature.ids.size(), " rows"));
+      return Bad(f, feature.table, "no buffer for ", feature.ids.size(), " rows");
     }
     if (feature.row_type != RowType::kFp32 && feature.row_type != wire_type) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(FeatureName(f, *feature.table),
-                       ": rows arrive as fp32 or as they travel; ask for the same wire_type"));
+      return Bad(f, feature.table,
+                 "rows arrive as fp32 or as they travel; ask for the same wire_type");
     }
     if (wire_type == RowType::kInt8 && feature.table->options().column_slices > 1) {
       HOTBED_RETURN_IF_ERROR(CheckInt8OfSlices(f, feature));
@@ -195,8 +186,7 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assi
       return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
     }
     if (feature.gradients == nullptr && !feature.ids.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          FeatureName(f, *feature.table), ": no gradients for ", feature.ids.size(), " ids"));
+      return Bad(f, feature.table, "no gradients for ", feature.ids.size(), " ids");
     }
     if (feature.table->options().optimizer.kind == OptimizerKind::kNone && !assign) {
       return absl::FailedPreconditionError(absl::StrCat(

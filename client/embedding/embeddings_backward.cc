@@ -6,6 +6,7 @@
 #include "client/batch/gradient_sum.h"
 #include "client/embedding/embeddings_impl.h"
 #include "client/map/table_handle.h"
+#include "client/push/push_engine.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -89,21 +90,14 @@ absl::Status EmbeddingsImpl::DescribePush(const JaggedBatch& batch, const Embedd
 Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& batch,
                                             const EmbeddingOutput& output,
                                             const OutputGradients& gradients,
-                                            const BackwardOptions& options) {
+                                            const PushOptions& options) {
   std::unique_ptr<BackwardScratch> scratch = backward_.Take();
   absl::Status described = DescribePush(batch, output, gradients, scratch.get());
   Future<PushResult> future;
   if (described.ok()) {
-    PushOptions push = options.push;
-    push.clip_global_norm = options.clip_global_norm;
-    push.gradient_scale = options.gradient_scale;
-    future = client_->Push(step, scratch->features, push);
+    future = client_->Push(step, scratch->features, options);
   } else {
-    PushResult refused;
-    refused.outcome = PushResult::Outcome::kFailed;
-    refused.status = std::move(described);
-    refused.step = step;
-    future = Future<PushResult>::Ready(std::move(refused));
+    future = PushEngine::Refuse(step, std::move(described));
   }
   // Push has read the gradients when it returns.
   backward_.GiveBack(std::move(scratch));

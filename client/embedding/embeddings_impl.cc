@@ -248,7 +248,7 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
         if (!bound.lengths.empty()) scratch->pulls.push_back(PooledPull(f, bound, output));
       } else {
         rows_here = true;
-        ClientCounters::Add(&counters_->ids_zeroed, bound.resolved.zeroed);
+        counters_->ids_zeroed += bound.resolved.zeroed;
       }
     }
     if (!rows_here) continue;
@@ -260,7 +260,7 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
     PullFeature pull{tables_[t], table.ids, table.rows.get()};
     pull.distinct = true;
     scratch->pulls.push_back(pull);
-    ClientCounters::Add(&counters_->ids_asked, inputs - table.ids.size());
+    counters_->ids_asked += inputs - table.ids.size();
   }
 }
 

@@ -10,33 +10,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/batch/dedupe.h"
+#include "client/batch/free_list.h"
 #include "client/embedding/embedding_batch.h"
 #include "client/net/client_counters.h"
 #include "hotbed/embedding.h"
 
 namespace hotbed {
-
-// Keeps the working memory of calls for later calls. Thread-safe.
-template <typename Scratch>
-class FreeList {
- public:
-  std::unique_ptr<Scratch> Take() {
-    absl::MutexLock lock(&mu_);
-    if (free_.empty()) return std::make_unique<Scratch>();
-    std::unique_ptr<Scratch> scratch = std::move(free_.back());
-    free_.pop_back();
-    return scratch;
-  }
-  void GiveBack(std::unique_ptr<Scratch> scratch) {
-    absl::MutexLock lock(&mu_);
-    if (free_.size() < kKept) free_.push_back(std::move(scratch));
-  }
-
- private:
-  static constexpr size_t kKept = 4;
-  absl::Mutex mu_;
-  std::vector<std::unique_ptr<Scratch>> free_ ABSL_GUARDED_BY(mu_);
-};
 
 struct ForwardScratch {
   // The distinct rows that a table's pooled features read.
@@ -71,12 +50,14 @@ class EmbeddingsImpl final : public Embeddings {
   Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) override;
   Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                               const EmbeddingOutput& output, const OutputGradients& gradients,
-                              const BackwardOptions& options) override;
+                              const PushOptions& options) override;
   absl::StatusOr<std::vector<SparseGradient>> Gradients(const JaggedBatch& batch,
                                                         const EmbeddingOutput& output,
                                                         const OutputGradients& gradients) override;
 
  private:
+  static constexpr size_t kScratchKept = 4;
+
   void ShapeOutput(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                    EmbeddingOutput* output) const;
   // Describes one pull of all rows and bags that the bound features need.
@@ -103,8 +84,8 @@ class EmbeddingsImpl final : public Embeddings {
   std::vector<const Table*> tables_;  // each once, in the order of the features
   std::vector<size_t> table_of_;      // of each feature, index into tables_
 
-  FreeList<ForwardScratch> forward_;
-  FreeList<BackwardScratch> backward_;
+  FreeList<ForwardScratch> forward_{kScratchKept};
+  FreeList<BackwardScratch> backward_{kScratchKept};
 };
 
 }  // namespace hotbed

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/batch/gradient_clip.h"
+#include "client/push/push_engine.h"
 #include "client/rows/row_sums.h"
 #include "common/status_macros.h"
 #include "hotbed/embedding.h"
@@ -93,23 +94,14 @@ uint32_t GradientAccumulator::added() const { return state_->added; }
 
 Future<PushResult> PushGradients(Client* client, uint64_t step,
                                  absl::Span<const SparseGradient> gradients,
-                                 const BackwardOptions& options) {
+                                 const PushOptions& options) {
   absl::Status checked = CheckGradient(gradients);
-  if (!checked.ok()) {
-    PushResult refused;
-    refused.outcome = PushResult::Outcome::kFailed;
-    refused.status = std::move(checked);
-    refused.step = step;
-    return Future<PushResult>::Ready(std::move(refused));
-  }
+  if (!checked.ok()) return PushEngine::Refuse(step, std::move(checked));
   std::vector<PushFeature> features;
   for (const SparseGradient& gradient : gradients) {
     features.push_back({gradient.table, gradient.ids, gradient.gradients.data()});
   }
-  PushOptions push = options.push;
-  push.clip_global_norm = options.clip_global_norm;
-  push.gradient_scale = options.gradient_scale;
-  return client->Push(step, features, push);
+  return client->Push(step, features, options);
 }
 
 double GlobalNorm(absl::Span<const SparseGradient> gradients) {

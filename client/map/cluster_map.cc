@@ -92,8 +92,7 @@ void ClusterMapHolder::NoteAhead(const MapUpdate& update) {
 void ClusterMapHolder::Apply(const MapUpdate& update) {
   absl::MutexLock lock(&mu_);
   const uint64_t revision = std::max(update.plan_revision, update.tables_revision);
-  // Ignores a map that was requested before the current one. A map of the same revision may still
-  // contain news that do not raise it: a table whose other shards arrived first.
+  // Ignores a map that was requested before the current one.
   if (revision != 0 && revision < map_->plan_revision_) return;
   NoteAhead(update);
   auto next = std::make_shared<ClusterMap>(*map_);
@@ -114,7 +113,6 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
       return !specs.contains(table) && !IsAhead(table, /*dropped=*/false, revision);
     };
     absl::erase_if(next->tables_, [&](const auto& entry) { return gone(entry.first); });
-    absl::erase_if(partial_, [&](const auto& entry) { return gone(entry.first); });
     next->servers_.clear();
   }
   for (const auto& [table, list] : records) {
@@ -123,10 +121,7 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
   }
   for (const ServerAddress& server : update.servers) next->servers_[server.server] = server;
   next->CountLimits();
-  for (TableId table : update.tables_dropped) {
-    next->tables_.erase(table);
-    partial_.erase(table);
-  }
+  for (TableId table : update.tables_dropped) next->tables_.erase(table);
   map_ = std::move(next);
   absl::erase_if(ahead_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return entry.second.revision <= map_->plan_revision_;
@@ -147,19 +142,14 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     known->second = std::move(route);
     return;
   }
-  PartialTable& partial = partial_[table];
-  if (spec != nullptr) partial.spec = *spec;
-  for (const ShardRecord* record : records) {
-    const auto [it, added] = partial.shards.try_emplace(record->shard.index, *record);
-    if (!added && record->IsNewerThan(it->second)) it->second = *record;
-  }
-  if (partial.spec.id == 0 || partial.shards.empty()) return;
+  if (spec == nullptr) return;
+  // The coordinator shows a table together with all its shards.
   auto route = std::make_shared<TableRoute>();
-  route->spec = partial.spec;
-  for (uint32_t i = 0; i < partial.shards.size(); ++i) {
-    const auto it = partial.shards.find(i);
-    if (it == partial.shards.end()) return;
-    route->shards.push_back(it->second);
+  route->spec = *spec;
+  route->shards.resize(records.size());
+  for (const ShardRecord* record : records) {
+    if (record->shard.index >= records.size()) return;
+    route->shards[record->shard.index] = *record;
   }
   const uint32_t in_slice = RangesThatTile(route->spec, route->shards);
   if (in_slice == 0) return;
@@ -167,7 +157,6 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   for (uint32_t i = 0; i < in_slice; ++i) ranges.push_back(route->shards[i].range);
   route->locator = ShardLocator(route->spec.hashed, ranges);
   next->tables_[table] = std::move(route);
-  partial_.erase(table);
 }
 
 size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {

@@ -56,7 +56,7 @@ struct TableRoute {
 
 class ClusterMap {
  public:
-  // Null when there is no such table, or not all of its shards are known yet.
+  // Null when there is no such table.
   const TableRoute* Table(TableId table) const;
   const TableRoute* Table(const std::string& name) const;
   // Null when unknown.
@@ -104,11 +104,6 @@ class ClusterMapHolder {
   size_t ApplyRecords(absl::Span<const ShardRecord> records);
 
  private:
-  // The known shards of a table that is not complete yet.
-  struct PartialTable {
-    TableSpec spec;
-    absl::flat_hash_map<uint32_t, ShardRecord> shards;
-  };
   // A table that a call of this client created or dropped, until the map reaches that revision.
   struct Ahead {
     uint64_t revision = 0;
@@ -118,13 +113,11 @@ class ClusterMapHolder {
   bool IsAhead(TableId table, bool dropped, uint64_t revision) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteAhead(const MapUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
-                  const std::vector<const ShardRecord*>& records)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
+                         const std::vector<const ShardRecord*>& records);
 
   mutable absl::Mutex mu_;
   ClusterMapPtr map_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<TableId, PartialTable> partial_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<TableId, Ahead> ahead_ ABSL_GUARDED_BY(mu_);
 };
 

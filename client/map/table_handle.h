@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
 #include "hotbed/client.h"
@@ -29,6 +30,10 @@ class TableHandle final : public Table {
   uint32_t shard_count() const override { return shard_count_; }
   TableId id() const { return options_.id; }
   const void* owner() const { return owner_; }  // the client that opened the table
+  // "table NAME shard INDEX", for messages.
+  std::string WhereOf(uint32_t shard) const {
+    return absl::StrCat("table ", name(), " shard ", shard);
+  }
 
   // For read-your-writes and monotonic reads: notes the newest state in which this client saw
   // `shard`, which later pulls name as the LSN that they need.

@@ -15,10 +15,6 @@ struct ClientCounters {
   std::atomic<uint64_t> rows_pushed{0};
   std::atomic<uint64_t> retries{0};
   std::atomic<uint64_t> wrong_epoch{0};
-
-  static void Add(std::atomic<uint64_t>* counter, uint64_t n) {
-    counter->fetch_add(n, std::memory_order_relaxed);
-  }
 };
 
 }  // namespace hotbed

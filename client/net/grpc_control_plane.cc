@@ -56,12 +56,10 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
   absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
-    grpc::ClientContext context;
-    Prepare(&context, timeout);
     v1::GetClusterMapRequest request;
     request.set_plan_revision_known(revision_known);
     v1::ClusterMap map;
-    HOTBED_RETURN_IF_ERROR(Checked(stub_->GetClusterMap(&context, request, &map)));
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::GetClusterMap, request, timeout, &map));
     return UpdateOf(map);
   }
 
@@ -95,13 +93,11 @@ class GrpcControlPlane final : public ControlPlane {
 
   absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
                                         absl::Duration timeout) override {
-    grpc::ClientContext context;
-    Prepare(&context, timeout);
     v1::CreateTableRequest request;
     *request.mutable_spec() = ToProto(spec);
     request.set_if_not_exists(if_not_exists);
     v1::CreateTableReply reply;
-    HOTBED_RETURN_IF_ERROR(Checked(stub_->CreateTable(&context, request, &reply)));
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::CreateTable, request, timeout, &reply));
     v1::ClusterMap map;
     map.set_delta(true);
     *map.add_tables() = reply.spec();
@@ -112,12 +108,10 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
   absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
-    grpc::ClientContext context;
-    Prepare(&context, timeout);
     v1::DropTableRequest request;
     request.set_name(name);
     v1::DropTableReply reply;
-    HOTBED_RETURN_IF_ERROR(Checked(stub_->DropTable(&context, request, &reply)));
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::DropTable, request, timeout, &reply));
     MapUpdate update;
     update.delta = true;
     update.tables_dropped.push_back(reply.id());
@@ -127,32 +121,31 @@ class GrpcControlPlane final : public ControlPlane {
 
   absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
                                               absl::Duration timeout) override {
-    grpc::ClientContext context;
-    Prepare(&context, timeout);
     v1::OpenSessionRequest request;
     request.set_name(name);
     v1::OpenSessionReply reply;
-    HOTBED_RETURN_IF_ERROR(Checked(stub_->OpenSession(&context, request, &reply)));
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::OpenSession, request, timeout, &reply));
     return SessionIdentity{reply.session(), reply.incarnation()};
   }
 
   absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
                                        absl::Duration timeout) override {
-    grpc::ClientContext context;
-    Prepare(&context, timeout);
     v1::TrainReply reply;
-    HOTBED_RETURN_IF_ERROR(Checked(stub_->Train(&context, request, &reply)));
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::Train, request, timeout, &reply));
     return reply;
   }
 
  private:
-  static void Prepare(grpc::ClientContext* context, absl::Duration timeout) {
+  template <typename Method, typename Request, typename Reply>
+  absl::Status Call(Method method, const Request& request, absl::Duration timeout,
+                    Reply* reply) const {
+    grpc::ClientContext context;
     // gRPC's deadlines cannot be infinite.
-    context->set_deadline(std::chrono::system_clock::now() +
-                          absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))));
-    context->set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() +
+                         absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))));
+    context.set_wait_for_ready(true);
+    return Checked((stub_.get()->*method)(&context, request, reply));
   }
-
   absl::Status Checked(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();
     const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||

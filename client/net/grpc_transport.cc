@@ -52,7 +52,7 @@ class UnaryCall final : public CompletionEvent {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(const GrpcTransportOptions& options)
+  explicit GrpcTransport(const ClientOptions& options)
       : options_(options), driver_(std::make_shared<CompletionPoller>(options.threads)) {}
 
   ~GrpcTransport() override {
@@ -95,9 +95,11 @@ class GrpcTransport final : public Transport {
     cluster_id_ = cluster_id;
   }
 
-  TransportStats Stats() const override {
-    return {counters_.bytes_sent.load(), counters_.bytes_received.load(), counters_.messages.load(),
-            counters_.reconnects.load()};
+  ClientStats Stats() const override {
+    return {.bytes_sent = counters_.bytes_sent.load(),
+            .bytes_received = counters_.bytes_received.load(),
+            .messages = counters_.messages.load(),
+            .reconnects = counters_.reconnects.load()};
   }
 
   std::shared_ptr<WaitDriver> driver() override { return driver_; }
@@ -130,7 +132,7 @@ class GrpcTransport final : public Transport {
     return static_cast<int>(options_.message_bytes_max * 4 + (4 << 20));
   }
 
-  const GrpcTransportOptions options_;
+  const ClientOptions options_;
   GrpcCounters counters_;
   LiveCount live_;
   const std::shared_ptr<CompletionPoller> driver_;  // shared with the futures
@@ -223,7 +225,7 @@ void UnaryCall::Run(bool ok) {
 
 }  // namespace
 
-std::unique_ptr<Transport> NewGrpcTransport(const GrpcTransportOptions& options) {
+std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options) {
   return std::make_unique<GrpcTransport>(options);
 }
 

@@ -7,17 +7,11 @@
 #include <memory>
 
 #include "client/net/transport.h"
+#include "hotbed/client.h"
 
 namespace hotbed {
 
-struct GrpcTransportOptions {
-  int threads = 1;
-  bool join_requests = true;
-  uint64_t message_bytes_max =
-      1 << 20;  // of what the client sends; it accepts four times as much and some room
-};
-
-std::unique_ptr<Transport> NewGrpcTransport(const GrpcTransportOptions& options);
+std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options);
 
 }  // namespace hotbed
 

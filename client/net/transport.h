@@ -13,6 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "client/net/buffer_pool.h"
+#include "hotbed/client.h"
 #include "hotbed/wait_driver.h"
 #include "proto/wire.h"
 
@@ -74,13 +75,6 @@ class PendingRequest {
   virtual bool Abandoned() const { return false; }
 };
 
-struct TransportStats {
-  uint64_t bytes_sent = 0;
-  uint64_t bytes_received = 0;
-  uint64_t messages = 0;
-  uint64_t reconnects = 0;
-};
-
 class Transport {
  public:
   // Ends every stream; open requests are Done with Cancelled before it returns.
@@ -98,7 +92,8 @@ class Transport {
   virtual void SetClusterId(const std::string& cluster_id) = 0;
   // The smallest `message_bytes_max` in any server's hello so far; 0: none arrived.
   virtual uint64_t MessageBytesMax() const = 0;
-  virtual TransportStats Stats() const = 0;
+  // Bytes, messages and reconnects alone.
+  virtual ClientStats Stats() const = 0;
   // For the promises of the senders. Null: threads that wait for them sleep.
   virtual std::shared_ptr<WaitDriver> driver() { return nullptr; }
 };

@@ -29,7 +29,7 @@ absl::Status PullAnswer::TakeRows(const v1::SegmentReply& segment, const PlanPar
   const uint64_t flag_bytes = call->want_flags ? part.rows() : 0;
   if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes) {
     return absl::InternalError(absl::StrCat(
-        WhereOf(*group.table, part.shard), ": answered ", segment.row_bytes(), " bytes (",
+        group.table->WhereOf(part.shard), ": answered ", segment.row_bytes(), " bytes (",
         rows_.left(), " in the message), ", part.rows(), " rows need ", bytes));
   }
   thread_local std::vector<const uint8_t*> pointers;
@@ -60,7 +60,7 @@ absl::Status PullAnswer::TakePooled(const v1::SegmentReply& segment, const Poole
   if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes ||
       arg_max_.left() < arg_bytes) {
     return absl::InternalError(absl::StrCat(
-        WhereOf(*feature.table, part.shard), ": answered ", segment.row_bytes(), " bytes (",
+        feature.table->WhereOf(part.shard), ": answered ", segment.row_bytes(), " bytes (",
         rows_.left(), " in the message), ", part.bags(), " pooled rows need ", bytes, ", and ",
         arg_bytes, " of arg_max (", arg_max_.left(), " in the message)"));
   }
@@ -75,7 +75,7 @@ absl::Status PullAnswer::TakePooled(const v1::SegmentReply& segment, const Poole
   if (arg_bytes > 0) rows.arg_max = arg_max_.Contiguous(arg_bytes, 1, &wire);
   if (flag_bytes > 0) rows.flags = flags_.Contiguous(flag_bytes, 1, &wire);
   if (!call->scratch->join.Take(plan, part, rows)) {
-    return absl::InternalError(absl::StrCat(WhereOf(*feature.table, part.shard),
+    return absl::InternalError(absl::StrCat(feature.table->WhereOf(part.shard),
                                             ": answered an arg_max beyond the ids of its bag"));
   }
   return absl::OkStatus();

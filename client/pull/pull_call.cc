@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client/net/message_limits.h"
 #include "common/check.h"
 
@@ -14,10 +13,6 @@ uint64_t PullScratch::BytesOf(uint32_t p, RowType wire_type) const {
   }
   const PlanPart& part = plan.parts()[p];
   return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
-}
-
-std::string WhereOf(const TableHandle& table, uint32_t shard) {
-  return absl::StrCat("table ", table.name(), " shard ", shard);
 }
 
 bool PullCall::Enter() {

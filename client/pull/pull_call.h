@@ -71,9 +71,6 @@ struct PullScratch {
   uint64_t BytesOf(uint32_t p, RowType wire_type) const;
 };
 
-// "table NAME shard INDEX", for messages.
-std::string WhereOf(const TableHandle& table, uint32_t shard);
-
 class PullCall {
  public:
   PullCall(std::unique_ptr<PullScratch> s, Lane l, RowType type, int64_t deadline,

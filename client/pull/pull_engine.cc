@@ -56,11 +56,11 @@ struct PullEngine::Outcome {
   bool busy = false;
 };
 
-PullEngine::PullEngine(const Wiring& wiring)
-    : use_(wiring),
-      calls_(static_cast<size_t>(wiring.options->pulls_in_flight_max),
-             wiring.options->pull_bytes_in_flight_max, wiring.clock, wiring.transport,
-             wiring.timer) {}
+PullEngine::PullEngine(const EngineParts& parts, ReadChoice* reads)
+    : use_(parts),
+      reads_(reads),
+      calls_(static_cast<size_t>(parts.options->pulls_in_flight_max),
+             parts.options->pull_bytes_in_flight_max, parts.clock, parts.transport, parts.timer) {}
 
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
                                        const PullOptions& options, Lane lane, int64_t deadline_ns) {
@@ -91,15 +91,13 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
   call->read_from = options.strict                            ? ReadFrom::kPrimary
                     : options.read_from == ReadFrom::kDefault ? use_.options->read_from
                                                               : options.read_from;
-  call->turn = use_.reads->NextTurn();
-  PullPlanInput input{use_.map->Get(), use_.owner, 0};
-  input.segment_bytes_max =
-      SegmentBytesMax(use_.options->message_bytes_max, input.map->message_bytes_max(),
-                      use_.transport->MessageBytesMax());
+  call->turn = reads_->NextTurn();
+  PlanInput input{use_.map->Get(), use_.owner, 0};
+  input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
   PullPlanCounts counts;
   HOTBED_RETURN_IF_ERROR(PlanPull(features, input, call.get(), &counts));
-  ClientCounters::Add(&use_.counters->ids_asked, counts.ids);
-  ClientCounters::Add(&use_.counters->ids_zeroed, counts.zeroed);
+  use_.counters->ids_asked += counts.ids;
+  use_.counters->ids_zeroed += counts.zeroed;
   return call;
 }
 
@@ -111,7 +109,7 @@ ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, u
   const bool any = (call.read_from == ReadFrom::kAny && options.copies > 1) ||
                    (call.read_from != ReadFrom::kPrimary && options.data_parallel);
   if (!any || attempt > 0) return record.primary.server;
-  return use_.reads->Choose(record, call.turn, use_.clock->NowNs());
+  return reads_->Choose(record, call.turn, use_.clock->NowNs());
 }
 
 absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& call,
@@ -143,8 +141,7 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
   std::vector<uint32_t> without_server;
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
-  const uint64_t bytes_max = SegmentBytesMax(
-      use_.options->message_bytes_max, map->message_bytes_max(), use_.transport->MessageBytesMax());
+  const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
   const auto flush = [&] {
     if (!message.empty()) SendMessage(call, message, {map, to, use_.clock->NowNs(), attempt});
@@ -187,13 +184,13 @@ void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> par
 }
 
 void PullEngine::ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
-  ClientCounters::Add(&use_.counters->retries, parts.size());
+  use_.counters->retries += parts.size();
   SendParts(call, parts, attempt + 1);
 }
 
 void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
                             uint32_t retry_after_ms, bool busy) {
-  ClientCounters::Add(&use_.counters->retries, parts.size());
+  use_.counters->retries += parts.size();
   const int64_t delay_ns = use_.retry->ResendDelayNs(attempt + 1, retry_after_ms, busy);
   use_.timer->RunAfter(delay_ns, [this, call, parts = std::move(parts), attempt] {
     if (!call->Enter()) return;
@@ -207,7 +204,7 @@ void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, in
 void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                          const absl::Status& transport, const Reply* reply) {
   if (!transport.ok()) return OnLost(call, parts, sent, transport);
-  use_.reads->Answered(sent.to->server, use_.clock->NowNs() - sent.at_ns);
+  reads_->Answered(sent.to->server, use_.clock->NowNs() - sent.at_ns);
   Outcome outcome;
   TakeReply(call, parts, sent, *reply, &outcome);
   if (call->closed()) return;
@@ -250,7 +247,7 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
     }
     absl::Status taken = answer.TakeSegment(segment, part, call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
-    ClientCounters::Add(&use_.counters->rows_pulled, call->scratch->RowsCounted(part));
+    use_.counters->rows_pulled += call->scratch->RowsCounted(part);
     ++outcome->done;
   }
 }
@@ -265,7 +262,7 @@ void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, c
   // FailedPrecondition is the server's "never": another cluster, another wire version.
   if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
   call->NoteError(transport);
-  use_.reads->Failed(sent.to->server, use_.clock->NowNs());
+  reads_->Failed(sent.to->server, use_.clock->NowNs());
   use_.follower->RequestRefresh();
   std::vector<uint32_t> now;
   std::vector<uint32_t> later;
@@ -280,11 +277,11 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
   const ShardId shard{table.id(), call->scratch->ShardOf(part)};
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
   const absl::Status status =
-      StatusOf(segment.code(), WhereOf(table, shard.index), segment.detail());
+      StatusOf(segment.code(), table.WhereOf(shard.index), segment.detail());
   if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
   call->NoteError(status);
   if (verdict == Verdict::kReroute) {
-    ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+    use_.counters->wrong_epoch += 1;
     const ClusterMapPtr map = use_.map->Get();
     const ShardRecord* const known = map->Shard(shard);
     if (known == nullptr || known->IsNewerThan(*sent.map->Shard(shard))) {

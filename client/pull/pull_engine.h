@@ -14,38 +14,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "client/map/cluster_map.h"
-#include "client/map/map_follower.h"
 #include "client/map/read_choice.h"
-#include "client/net/client_counters.h"
-#include "client/net/retry.h"
-#include "client/net/timer.h"
-#include "client/net/transport.h"
+#include "client/net/engine_parts.h"
 #include "client/pull/pull_call.h"
 #include "client/pull/pulls_in_flight.h"
-#include "common/clock.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
 
 class PullEngine {
  public:
-  // The parts that the engine uses; all outlive the engine. The transport may call back until it is
-  // destroyed, so it goes before the engine does, and after Shutdown.
-  struct Wiring {
-    const ClientOptions* options;
-    const void* owner;  // the client that tables must belong to
-    const Clock* clock;
-    ClusterMapHolder* map;
-    MapFollower* follower;
-    Transport* transport;
-    Timer* timer;
-    RetryPolicy* retry;
-    ReadChoice* reads;
-    ClientCounters* counters;
-  };
-
-  explicit PullEngine(const Wiring& wiring);
+  PullEngine(const EngineParts& parts, ReadChoice* reads);
 
   // `lane` is kPull or kLookup. Blocks while the limits on pulls in flight do not admit the call,
   // at most until the deadline.
@@ -96,7 +75,8 @@ class PullEngine {
   void RetryLater(const CallPtr& call, std::vector<uint32_t> parts, int attempt,
                   uint32_t retry_after_ms, bool busy);
 
-  const Wiring use_;
+  const EngineParts use_;
+  ReadChoice* const reads_;
   PullsInFlight calls_;
 };
 

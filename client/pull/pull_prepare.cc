@@ -27,7 +27,7 @@ absl::Status CheckPullConsistency(const PullOptions& options) {
 }
 
 // Moves the pooled features out of those that are pulled row by row.
-void PlanPooledFeatures(absl::Span<const PullFeature> features, const PullPlanInput& input,
+void PlanPooledFeatures(absl::Span<const PullFeature> features, const PlanInput& input,
                         PullCall* call) {
   PullScratch& scratch = *call->scratch;
   scratch.pooled.Clear();
@@ -109,7 +109,7 @@ absl::Status CheckPull(absl::Span<const PullFeature> features, const PullOptions
   return CheckPullConsistency(options);
 }
 
-absl::Status PlanPull(absl::Span<const PullFeature> features, const PullPlanInput& input,
+absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& input,
                       PullCall* call, PullPlanCounts* counts) {
   PullScratch& scratch = *call->scratch;
   scratch.features.clear();

@@ -13,13 +13,6 @@
 
 namespace hotbed {
 
-// The cluster and the client that a plan is made for.
-struct PullPlanInput {
-  ClusterMapPtr map;
-  const void* owner = nullptr;     // the client that the tables must belong to
-  uint64_t segment_bytes_max = 0;  // of one message (SegmentBytesMax)
-};
-
 struct PullPlanCounts {
   uint64_t ids = 0;     // with duplicates
   uint64_t zeroed = 0;  // outside of their table, bounds mode `zero`
@@ -31,7 +24,7 @@ absl::Status CheckPull(absl::Span<const PullFeature> features, const PullOptions
 
 // Fills the call's scratch, its buffers, and everything that follows from `features`, which
 // CheckPull has accepted. Zeroes rows and `exists` of ids that no shard is asked for.
-absl::Status PlanPull(absl::Span<const PullFeature> features, const PullPlanInput& input,
+absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& input,
                       PullCall* call, PullPlanCounts* counts);
 
 }  // namespace hotbed

@@ -7,11 +7,6 @@
 #include "common/check.h"
 
 namespace hotbed {
-namespace {
-
-constexpr size_t kPullScratchKept = 32;
-
-}  // namespace
 
 bool PullsInFlight::HasRoom(const PullCall& call) const {
   if (shut_down_ || calls_.empty()) return true;
@@ -38,24 +33,15 @@ absl::Status PullsInFlight::Admit(const CallPtr& call) {
 
 void PullsInFlight::Leave(const CallPtr& call) {
   if (!call->Leave()) return;
-  std::unique_ptr<PullScratch> scratch = std::move(call->scratch);
+  scratches_.GiveBack(std::move(call->scratch));
   {
     absl::MutexLock lock(&mu_);
     HOTBED_DCHECK(bytes_ >= call->bytes);
     calls_.erase(call);
     bytes_ -= call->bytes;
-    if (free_.size() < kPullScratchKept) free_.push_back(std::move(scratch));
   }
   timer_->RemoveWatcher();
   call->promise.Set(call->result());
-}
-
-std::unique_ptr<PullScratch> PullsInFlight::TakeScratch() {
-  absl::MutexLock lock(&mu_);
-  if (free_.empty()) return std::make_unique<PullScratch>();
-  std::unique_ptr<PullScratch> scratch = std::move(free_.back());
-  free_.pop_back();
-  return scratch;
 }
 
 absl::Status PullsInFlight::DeadlineError(const PullCall& call) {

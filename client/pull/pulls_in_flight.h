@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "client/batch/free_list.h"
 #include "client/net/timer.h"
 #include "client/net/transport.h"
 #include "client/pull/pull_call.h"
@@ -43,9 +44,11 @@ class PullsInFlight {
   // Ends every call, and each later one, with Cancelled.
   void Shutdown();
   // A scratch that an earlier call gave back, or a new one.
-  std::unique_ptr<PullScratch> TakeScratch();
+  std::unique_ptr<PullScratch> TakeScratch() { return scratches_.Take(); }
 
  private:
+  static constexpr size_t kScratchesKept = 32;
+
   bool HasRoom(const PullCall& call) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status DeadlineError(const PullCall& call);
 
@@ -55,9 +58,9 @@ class PullsInFlight {
   Transport* const transport_;
   Timer* const timer_;
 
+  FreeList<PullScratch> scratches_{kScratchesKept};
   absl::Mutex mu_;
   absl::flat_hash_set<CallPtr> calls_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<PullScratch>> free_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of calls_
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };

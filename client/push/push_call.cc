@@ -19,10 +19,6 @@ void PushPart::DropThrough(uint64_t last_seq) {
   first_seq = last_seq + 1;
 }
 
-std::string PushPart::Where() const {
-  return absl::StrCat("table ", table->name(), " shard ", shard);
-}
-
 absl::Status PushPart::EndOf(const absl::Status& status) const {
   if (!maybe_applied) return status;
   return absl::UnknownError(
@@ -36,9 +32,10 @@ PushResult PushCall::Result() const {
   result.step = step;
   result.ticket = ticket;
   result.shards = refused;
-  result.staged = !assign && std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
-    return IsSynchronous(part.table->options());
-  });
+  result.staged =
+      !options.assign && std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
+        return IsSynchronous(part.table->options());
+      });
   if (!refused.empty()) {
     const auto open = std::find_if(refused.begin(), refused.end(), [](const PushResult::Shard& s) {
       return absl::IsUnknown(s.status);

@@ -40,7 +40,7 @@ struct PushPart : ChainedPart {
   // last: an earlier incarnation of this trainer cut the step differently, and those rows are
   // applied.
   void DropThrough(uint64_t seq);
-  std::string Where() const;  // table and shard, for messages
+  std::string Where() const { return table->WhereOf(shard); }
   // The result of the part when it is refused for good with `status`: kUnknown where an earlier
   // send of it may have been applied, which the refusal does not rule out.
   absl::Status EndOf(const absl::Status& status) const;
@@ -51,9 +51,7 @@ struct PushCall {
   uint64_t step = 0;
   uint64_t ticket = 0;
   RowType gradient_type = RowType::kFp32;
-  bool has_learning_rate = false;
-  float learning_rate = 0.0f;
-  bool assign = false;
+  PushOptions options;
   int64_t deadline_ns = 0;
   uint64_t bytes = 0;
   PushWindow::Entry entry;

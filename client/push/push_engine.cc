@@ -43,10 +43,11 @@ class PushRequest final : public PendingRequest {
   const std::vector<SentPart> parts_;
 };
 
-PushEngine::PushEngine(const Wiring& wiring)
-    : use_(wiring),
-      ledger_(static_cast<uint64_t>(wiring.options->pushes_in_flight_max),
-              wiring.options->push_bytes_in_flight_max) {}
+PushEngine::PushEngine(const EngineParts& parts, PushSession* session)
+    : use_(parts),
+      session_(session),
+      ledger_(static_cast<uint64_t>(parts.options->pushes_in_flight_max),
+              parts.options->push_bytes_in_flight_max) {}
 
 Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
   PushResult result;
@@ -63,7 +64,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
   absl::Status prepared = Prepare(step, features, options, call.get());
   if (!prepared.ok()) return Refuse(step, std::move(prepared));
   if (call->parts.empty()) return Future<PushResult>::Ready(call->Result());
-  const absl::StatusOr<SessionIdentity> identity = use_.session->Open(deadline_ns);
+  const absl::StatusOr<SessionIdentity> identity = session_->Open(deadline_ns);
   if (!identity.ok()) return Refuse(step, identity.status());
   Resolutions resolutions;
   Future<PushResult> future;
@@ -95,20 +96,14 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   }
   call->step = step;
   call->gradient_type = use_.options->push_type;
-  call->has_learning_rate = options.has_learning_rate;
-  call->learning_rate = options.learning_rate;
-  call->assign = options.assign;
-  PushPlanInput input{use_.map->Get(), use_.owner, use_.options->trainers, 0};
-  input.segment_bytes_max = SegmentBytesMaxOf(*input.map);
+  call->options = options;
+  PlanInput input{use_.map->Get(), use_.owner, 0};
+  input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
   uint64_t zeroed = 0;
-  HOTBED_RETURN_IF_ERROR(PreparePush(features, options, input, call, &zeroed));
-  ClientCounters::Add(&use_.counters->ids_zeroed, zeroed);
+  HOTBED_RETURN_IF_ERROR(
+      PreparePush(features, options, input, use_.options->trainers, call, &zeroed));
+  use_.counters->ids_zeroed += zeroed;
   return absl::OkStatus();
-}
-
-uint64_t PushEngine::SegmentBytesMaxOf(const ClusterMap& map) const {
-  return SegmentBytesMax(use_.options->message_bytes_max, map.message_bytes_max(),
-                         use_.transport->MessageBytesMax());
 }
 
 absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {
@@ -158,7 +153,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
   std::vector<SentPart> message;
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
-  const uint64_t bytes_max = SegmentBytesMaxOf(*map);
+  const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
   for (ShardChain* chain : chains) {
     const ShardRecord* record = map->Shard(chain->shard);
@@ -320,7 +315,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
   if (verdict == Verdict::kOk) {
     chain.chain.OnApplied(part, segment.last_seq());
-    if (part->column_first == 0) ClientCounters::Add(&use_.counters->rows_pushed, part->rows);
+    if (part->column_first == 0) use_.counters->rows_pushed += part->rows;
     part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
     return Finish(part, absl::OkStatus(), resolutions);
   }
@@ -329,7 +324,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
     return Refused(sent, segment.last_seq(),
                    IsAboutContent(segment.code()) ? status : part->EndOf(status), resolutions);
   }
-  ClientCounters::Add(&use_.counters->retries, 1);
+  use_.counters->retries += 1;
   part->call->last_error = status;
   chain.retry_after_ms = std::max(chain.retry_after_ms, segment.retry_after_ms());
   chain.busy |= IsOverload(segment.code());
@@ -340,7 +335,7 @@ void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment
 }
 
 void PushEngine::OnReroute(const SentPart& sent) {
-  ClientCounters::Add(&use_.counters->wrong_epoch, 1);
+  use_.counters->wrong_epoch += 1;
   const ClusterMapPtr map = use_.map->Get();
   const ShardRecord* const record = map->Shard(sent.chain->shard);
   if (record == nullptr || record->epoch > sent.epoch) {

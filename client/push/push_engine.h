@@ -14,18 +14,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
-#include "client/map/map_follower.h"
-#include "client/net/client_counters.h"
-#include "client/net/retry.h"
-#include "client/net/timer.h"
-#include "client/net/transport.h"
+#include "client/net/engine_parts.h"
 #include "client/push/push_call.h"
 #include "client/push/push_ledger.h"
 #include "client/push/push_message.h"
 #include "client/push/push_session.h"
-#include "common/clock.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
@@ -42,22 +36,7 @@ struct ShardChain {
 
 class PushEngine {
  public:
-  // The parts that the engine uses; all outlive the engine. The transport may call back until it is
-  // destroyed, so it goes before the engine does, and after Shutdown.
-  struct Wiring {
-    const ClientOptions* options;
-    const void* owner;  // the client that tables must belong to
-    const Clock* clock;
-    ClusterMapHolder* map;
-    MapFollower* follower;
-    Transport* transport;
-    Timer* timer;
-    RetryPolicy* retry;
-    ClientCounters* counters;
-    PushSession* session;
-  };
-
-  explicit PushEngine(const Wiring& wiring);
+  PushEngine(const EngineParts& parts, PushSession* session);
 
   // The Future of a push that cannot start: nothing was sent.
   static Future<PushResult> Refuse(uint64_t step, absl::Status status);
@@ -82,7 +61,6 @@ class PushEngine {
 
   absl::Status Prepare(uint64_t step, absl::Span<const PushFeature> features,
                        const PushOptions& options, PushCall* call);
-  uint64_t SegmentBytesMaxOf(const ClusterMap& map) const;
   bool WaitForRoom(const PushCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Appends the call's parts to their chains, which it returns.
   std::vector<ShardChain*> Chain(PushCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -110,7 +88,8 @@ class PushEngine {
   void Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const Wiring use_;
+  const EngineParts use_;
+  PushSession* const session_;
 
   mutable absl::Mutex mu_;
   PushLedger ledger_ ABSL_GUARDED_BY(mu_);

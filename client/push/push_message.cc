@@ -24,9 +24,9 @@ OutgoingMessage BuildPushMessage(const SessionIdentity& identity, RowType gradie
     segment->set_seq(part.seq);
     segment->set_prev_seq(sent.stamp.prev_seq);
     segment->set_open(sent.stamp.open);
-    segment->set_has_learning_rate(part.call->has_learning_rate);
-    segment->set_learning_rate(part.call->learning_rate);
-    segment->set_assign(part.call->assign);
+    segment->set_has_learning_rate(part.call->options.has_learning_rate);
+    segment->set_learning_rate(part.call->options.learning_rate);
+    segment->set_assign(part.call->options.assign);
     segment->set_last_part(part.last_of_shard);
     segment->set_dim(part.columns);
     ids.Append(part.ids.owner, part.ids.data, part.ids.size);

@@ -170,7 +170,8 @@ absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientS
 }  // namespace
 
 absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
-                         const PushPlanInput& input, PushCall* call, uint64_t* zeroed) {
+                         const PlanInput& input, uint32_t trainers, PushCall* call,
+                         uint64_t* zeroed) {
   HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features, options.assign));
   HOTBED_RETURN_IF_ERROR(CheckPushOptions(options, call->step));
   thread_local PushScratch scratch;
@@ -191,7 +192,7 @@ absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptio
     HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
     for (SummedGradients& none : scratch.summed) none = {};
   } else {
-    ClipGradients(plan.groups(), {options.clip_global_norm, input.trainers}, &sum, &scratch.summed);
+    ClipGradients(plan.groups(), {options.clip_global_norm, trainers}, &sum, &scratch.summed);
   }
   OrderByServer(plan, *input.map, &scratch.order);
   return FillParts(scratch, input.segment_bytes_max, &sum, call);

@@ -13,19 +13,13 @@
 
 namespace hotbed {
 
-// The cluster and the client that a push is planned for.
-struct PushPlanInput {
-  ClusterMapPtr map;
-  const void* owner = nullptr;     // the client that the tables must belong to
-  uint32_t trainers = 1;           // ClientOptions::trainers
-  uint64_t segment_bytes_max = 0;  // of one message (SegmentBytesMax)
-};
-
-// Fills `call->parts`, ordered by server; `call` has its step and gradient type. Adds to `zeroed`
+// Fills `call->parts`, ordered by server; `call` has its step and gradient type, `trainers` is that
+// of ClientOptions. Adds to `zeroed`
 // the ids that bounds mode `zero` drops. On an error nothing may be sent; it names table, id and
 // limit. Thread-safe.
 absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
-                         const PushPlanInput& input, PushCall* call, uint64_t* zeroed);
+                         const PlanInput& input, uint32_t trainers, PushCall* call,
+                         uint64_t* zeroed);
 
 }  // namespace hotbed
 

@@ -9,47 +9,36 @@
 namespace hotbed {
 namespace {
 
-// Each source gives 8 floats from element i on, or one.
-struct Fp32Source {
+// Each source gives 8 floats from element i on. Fewer come from the scalar twin, or for int8, whose
+// scale and bias lie behind the row, one by one.
+template <int kType, uint64_t kBytes>
+struct PlainSource {
   const uint8_t* row;
-  Fp32Source(const uint8_t* r, uint32_t) : row(r) {}
+  PlainSource(const uint8_t* r, uint32_t) : row(r) {}
+  void Few(uint32_t i, uint32_t n, float* out) const {
+    if (n > 0) ScalarRowConverters().to_floats[kType](row + kBytes * i, n, out + i);
+  }
+};
+
+struct Fp32Source : PlainSource<static_cast<int>(RowType::kFp32), 4> {
+  using PlainSource::PlainSource;
   __m256 Load8(uint32_t i) const {
     return _mm256_loadu_ps(reinterpret_cast<const float*>(row) + i);
   }
-  float Load1(uint32_t i) const {
-    float f;
-    __builtin_memcpy(&f, row + 4ull * i, 4);
-    return f;
-  }
 };
 
-struct Fp16Source {
-  const uint8_t* row;
-  Fp16Source(const uint8_t* r, uint32_t) : row(r) {}
+struct Fp16Source : PlainSource<static_cast<int>(RowType::kFp16), 2> {
+  using PlainSource::PlainSource;
   __m256 Load8(uint32_t i) const {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 2ull * i)));
   }
-  float Load1(uint32_t i) const {
-    uint16_t h;
-    __builtin_memcpy(&h, row + 2ull * i, 2);
-    return _cvtsh_ss(h);
-  }
 };
 
-struct Bf16Source {
-  const uint8_t* row;
-  Bf16Source(const uint8_t* r, uint32_t) : row(r) {}
+struct Bf16Source : PlainSource<static_cast<int>(RowType::kBf16), 2> {
+  using PlainSource::PlainSource;
   __m256 Load8(uint32_t i) const {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + 2ull * i));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
-  }
-  float Load1(uint32_t i) const {
-    uint16_t h;
-    __builtin_memcpy(&h, row + 2ull * i, 2);
-    const uint32_t bits = static_cast<uint32_t>(h) << 16;
-    float f;
-    __builtin_memcpy(&f, &bits, 4);
-    return f;
   }
 };
 
@@ -66,9 +55,11 @@ struct Int8Source {
     const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(q));
     return _mm256_add_ps(_mm256_mul_ps(value, _mm256_set1_ps(scale)), _mm256_set1_ps(bias));
   }
-  float Load1(uint32_t i) const {
-    const float scaled = static_cast<float>(row[i]) * scale;
-    return scaled + bias;
+  void Few(uint32_t i, uint32_t n, float* out) const {
+    for (const uint32_t end = i + n; i < end; ++i) {
+      const float scaled = static_cast<float>(row[i]) * scale;
+      out[i] = scaled + bias;
+    }
   }
 };
 
@@ -77,7 +68,7 @@ void ToFloats(const uint8_t* row, uint32_t dim, float* out) {
   const Source source(row, dim);
   uint32_t i = 0;
   for (; i + 8 <= dim; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
-  for (; i < dim; ++i) out[i] = source.Load1(i);
+  source.Few(i, dim - i, out);
 }
 
 // Whole cache lines bypass the cache. The ends, which share a line with a neighbour, are written
@@ -91,13 +82,14 @@ void ToFloatsStreaming(const uint8_t* row, uint32_t dim, float* out) {
   uint32_t head = static_cast<uint32_t>((0 - address) % 64 / 4);
   if (head > dim) head = dim;
   for (; i + 8 <= head; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
-  for (; i < head; ++i) out[i] = source.Load1(i);
+  source.Few(i, head - i, out);
+  i = head;
   for (; i + 16 <= dim; i += 16) {
     _mm256_stream_ps(out + i, source.Load8(i));
     _mm256_stream_ps(out + i + 8, source.Load8(i + 8));
   }
   for (; i + 8 <= dim; i += 8) _mm256_storeu_ps(out + i, source.Load8(i));
-  for (; i < dim; ++i) out[i] = source.Load1(i);
+  source.Few(i, dim - i, out);
 }
 
 void CopyStreaming(const uint8_t* from, uint32_t bytes, uint8_t* to) {
@@ -129,6 +121,13 @@ __m256i NotBelow(__m256i magnitude, uint32_t limit) {
   return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(static_cast<int>(limit - 1)));
 }
 
+// Writes the elements from i on, which do not fill a register. True if they are finite.
+bool Rest(RowType type, uint64_t bytes, const float* values, uint32_t i, uint32_t dim,
+          uint8_t* row) {
+  return i == dim || ScalarRowConverters().from_floats[static_cast<int>(type)](values + i, dim - i,
+                                                                               row + bytes * i);
+}
+
 bool ToFp32(const float* values, uint32_t dim, uint8_t* row) {
   float* const out = reinterpret_cast<float*>(row);
   const __m256i magnitude_mask = _mm256_set1_epi32(0x7fffffff);
@@ -140,14 +139,7 @@ bool ToFp32(const float* values, uint32_t dim, uint8_t* row) {
         bad, NotBelow(_mm256_and_si256(_mm256_castps_si256(v), magnitude_mask), kFp32Infinite));
     _mm256_storeu_ps(out + i, v);
   }
-  bool finite = _mm256_testz_si256(bad, bad) != 0;
-  for (; i < dim; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, values + i, 4);
-    finite &= (bits & 0x7fffffffu) < kFp32Infinite;
-    __builtin_memcpy(row + 4ull * i, &bits, 4);
-  }
-  return finite;
+  return Rest(RowType::kFp32, 4, values, i, dim, row) && _mm256_testz_si256(bad, bad) != 0;
 }
 
 bool ToFp16(const float* values, uint32_t dim, uint8_t* row) {
@@ -160,18 +152,7 @@ bool ToFp16(const float* values, uint32_t dim, uint8_t* row) {
         bad, _mm_cmpgt_epi16(_mm_and_si128(half, magnitude_mask), _mm_set1_epi16(0x7bff)));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2ull * i), half);
   }
-  bool finite = _mm_testz_si128(bad, bad) != 0;
-  for (; i < dim; ++i) {
-    const uint16_t half = _cvtss_sh(values[i], _MM_FROUND_TO_NEAREST_INT);
-    finite &= (half & 0x7fffu) < 0x7c00u;
-    __builtin_memcpy(row + 2ull * i, &half, 2);
-  }
-  return finite;
-}
-
-uint16_t Bf16Of(uint32_t bits) {
-  if ((bits & 0x7fffffffu) > kFp32Infinite) return static_cast<uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+  return Rest(RowType::kFp16, 2, values, i, dim, row) && _mm_testz_si128(bad, bad) != 0;
 }
 
 bool ToBf16(const float* values, uint32_t dim, uint8_t* row) {
@@ -193,15 +174,7 @@ bool ToBf16(const float* values, uint32_t dim, uint8_t* row) {
         _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(row + 2ull * i), packed);
   }
-  bool finite = _mm256_testz_si256(bad, bad) != 0;
-  for (; i < dim; ++i) {
-    uint32_t bits;
-    __builtin_memcpy(&bits, values + i, 4);
-    const uint16_t half = Bf16Of(bits);
-    finite &= (half & 0x7fffu) < 0x7f80u;
-    __builtin_memcpy(row + 2ull * i, &half, 2);
-  }
-  return finite;
+  return Rest(RowType::kBf16, 2, values, i, dim, row) && _mm256_testz_si256(bad, bad) != 0;
 }
 
 constexpr RowConverters kAvx2 = {

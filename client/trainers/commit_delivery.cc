@@ -10,14 +10,6 @@
 #include "proto/convert.h"
 
 namespace hotbed {
-namespace {
-
-std::string WhereOfCommit(ShardId shard, uint64_t step) {
-  return absl::StrCat("commit of step ", step, ", ", shard.ToString());
-}
-
-}  // namespace
-
 // The answers to one round of messages. Outlives Deliver if that ends at its deadline.
 struct CommitDelivery::Round {
   absl::Mutex mu;
@@ -53,13 +45,13 @@ class CommitRequest final : public PendingRequest {
 };
 
 CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns) {
-  ClusterMapPtr map = map_->Get();
+  ClusterMapPtr map = use_.map->Get();
   const auto unknown = [&](TableId table) { return map->Table(table) == nullptr; };
   if (std::any_of(commit.tables().begin(), commit.tables().end(), unknown)) {
     // Another trainer has just created the table, or it was dropped.
-    const int64_t left_ns = std::max<int64_t>(deadline_ns - clock_->NowNs(), 1'000'000);
-    (void)follower_->Refresh(absl::Nanoseconds(left_ns));
-    map = map_->Get();
+    const int64_t left_ns = std::max<int64_t>(deadline_ns - use_.clock->NowNs(), 1'000'000);
+    (void)use_.follower->Refresh(absl::Nanoseconds(left_ns));
+    map = use_.map->Get();
   }
   Open open;
   for (const TableId table : commit.tables()) {
@@ -85,9 +77,9 @@ void CommitDelivery::Send(const std::string& address, const v1::PushHeader& head
   OutgoingMessage message;
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(shards.size());
-  retry_->CountRequest();
-  transport_->Send(address, Lane::kPush, std::move(message),
-                   std::make_shared<CommitRequest>(round, std::move(shards)));
+  use_.retry->CountRequest();
+  use_.transport->Send(address, Lane::kPush, std::move(message),
+                       std::make_shared<CommitRequest>(round, std::move(shards)));
 }
 
 absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
@@ -99,7 +91,7 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   v1::StepCommit* body = head.add_commits();
   body->set_step(commit.step());
   *body->mutable_sessions() = commit.sessions();
-  const ClusterMapPtr map = map_->Get();
+  const ClusterMapPtr map = use_.map->Get();
   std::map<std::string, v1::PushHeader> messages;
   auto round = std::make_shared<Round>();
   for (auto it = open->begin(); it != open->end();) {
@@ -111,7 +103,7 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
     const ServerAddress* server = map->Server(record->primary.server);
     if (server == nullptr) {
       it->second = absl::UnavailableError("its server is not known");
-      follower_->RequestRefresh();
+      use_.follower->RequestRefresh();
       ++it;
       continue;
     }
@@ -130,8 +122,8 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   std::vector<std::pair<ShardId, v1::SegmentReply>> answers;
   {
     absl::MutexLock lock(&round->mu);
-    (void)AwaitAnswers(transport_, clock_, &round->mu, absl::Condition(round.get(), &Round::Over),
-                       deadline_ns);
+    (void)AwaitAnswers(use_.transport, use_.clock, &round->mu,
+                       absl::Condition(round.get(), &Round::Over), deadline_ns);
     answers.swap(round->answers);
   }
   for (const auto& [shard, answer] : answers) {
@@ -157,13 +149,13 @@ absl::Status CommitDelivery::TakeAnswer(ShardId shard, const v1::SegmentReply& a
   it->second = StatusOf(answer.code(), shard.ToString(), answer.detail());
   if (verdict == Verdict::kReroute) {
     const auto record = FromProto(answer.record());
-    const bool known = answer.has_record() && record.ok() && map_->ApplyRecord(*record);
-    if (!known) follower_->RequestRefresh();
+    const bool known = answer.has_record() && record.ok() && use_.map->ApplyRecord(*record);
+    if (!known) use_.follower->RequestRefresh();
     return absl::OkStatus();
   }
   if (verdict == Verdict::kLater) {
     *retry_after_ms = std::max(*retry_after_ms, answer.retry_after_ms());
-    if (answer.code() == v1::UNAVAILABLE) follower_->RequestRefresh();
+    if (answer.code() == v1::UNAVAILABLE) use_.follower->RequestRefresh();
     return absl::OkStatus();
   }
   return it->second;
@@ -177,17 +169,17 @@ absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const Sessio
     uint32_t retry_after_ms = 0;
     HOTBED_RETURN_IF_ERROR(RunRound(commit, identity, deadline_ns, &open, &retry_after_ms));
     if (open.empty()) break;
-    const int64_t now_ns = clock_->NowNs();
+    const int64_t now_ns = use_.clock->NowNs();
     if (now_ns >= deadline_ns) {
       const auto& [shard, why] = *open.begin();
-      return absl::DeadlineExceededError(
-          absl::StrCat(WhereOfCommit(shard, commit.step()), " and ", open.size() - 1,
-                       " more have not applied it: ", why.message(), "; end the step again"));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "commit of step ", commit.step(), ", ", shard.ToString(), " and ", open.size() - 1,
+          " more have not applied it: ", why.message(), "; end the step again"));
     }
-    const int64_t delay_ns = retry_->SoonNs(attempt, retry_after_ms);
+    const int64_t delay_ns = use_.retry->SoonNs(attempt, retry_after_ms);
     const auto never = [] { return false; };
     absl::MutexLock lock(&never_mu);
-    (void)AwaitAnswers(transport_, clock_, &never_mu, absl::Condition(&never),
+    (void)AwaitAnswers(use_.transport, use_.clock, &never_mu, absl::Condition(&never),
                        std::min(deadline_ns, now_ns + delay_ns));
   }
   return absl::OkStatus();

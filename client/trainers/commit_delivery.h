@@ -15,13 +15,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
-#include "client/map/map_follower.h"
 #include "client/map/table_handle.h"
-#include "client/net/retry.h"
-#include "client/net/transport.h"
-#include "common/clock.h"
+#include "client/net/engine_parts.h"
 #include "common/ids.h"
 #include "proto/control.pb.h"
 
@@ -30,16 +26,9 @@ namespace hotbed {
 class CommitDelivery {
  public:
   // `tables` returns the tables that this client has opened; they note the LSNs that shards answer
-  // (read your writes). All pointers outlive this.
-  CommitDelivery(const Clock* clock, ClusterMapHolder* map, MapFollower* follower,
-                 Transport* transport, RetryPolicy* retry,
-                 std::function<std::vector<const TableHandle*>()> tables)
-      : clock_(clock),
-        map_(map),
-        follower_(follower),
-        transport_(transport),
-        retry_(retry),
-        tables_(std::move(tables)) {}
+  // (read your writes).
+  CommitDelivery(const EngineParts& parts, std::function<std::vector<const TableHandle*>()> tables)
+      : use_(parts), tables_(std::move(tables)) {}
 
   // Blocks. DeadlineExceeded names a shard that has not answered, and its last answer; an error
   // that no resend can help is returned as it is. Tables that were dropped are left out.
@@ -61,11 +50,7 @@ class CommitDelivery {
   absl::Status TakeAnswer(ShardId shard, const v1::SegmentReply& answer, Open* open,
                           uint32_t* retry_after_ms);
 
-  const Clock* const clock_;
-  ClusterMapHolder* const map_;
-  MapFollower* const follower_;
-  Transport* const transport_;
-  RetryPolicy* const retry_;
+  const EngineParts use_;
   const std::function<std::vector<const TableHandle*>()> tables_;
 };
 

@@ -87,7 +87,6 @@ absl::Status TrainerMember::NoteReply(const v1::TrainReply& reply) {
 absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
   absl::MutexLock step_lock(&step_mu_);
   StopRenewing();
-  if (renewer_.joinable()) renewer_.join();
   if (options_->trainer_group.empty()) {
     absl::MutexLock lock(&mu_);
     return Member();
@@ -123,7 +122,6 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
 absl::Status TrainerMember::Leave(int64_t deadline_ns) {
   absl::MutexLock step_lock(&step_mu_);
   StopRenewing();
-  if (renewer_.joinable()) renewer_.join();
   v1::TrainRequest request;
   {
     absl::MutexLock lock(&mu_);
@@ -137,8 +135,11 @@ absl::Status TrainerMember::Leave(int64_t deadline_ns) {
 void TrainerMember::Stop() { (void)Leave(clock_->NowNs() + kLeaveNsMax); }
 
 void TrainerMember::StopRenewing() {
-  absl::MutexLock lock(&mu_);
-  renewing_ = false;
+  {
+    absl::MutexLock lock(&mu_);
+    renewing_ = false;
+  }
+  if (renewer_.joinable()) renewer_.join();
 }
 
 void TrainerMember::RenewLoop() {

@@ -75,7 +75,7 @@ class TrainerMember {
   absl::Status AwaitCommit(uint64_t step, int64_t deadline_ns);
   bool WaitsForCommits() const;
   void RenewLoop();
-  void StopRenewing();
+  void StopRenewing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(step_mu_);
 
   const ClientOptions* const options_;
   const Clock* const clock_;

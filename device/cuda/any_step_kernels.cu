@@ -3,9 +3,7 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchAnySteps(const AnyStepWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
+HOTBED_KERNEL(AnyStepWork);
 
 }  // namespace device
 }  // namespace hotbed

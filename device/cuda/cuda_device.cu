@@ -2,7 +2,8 @@
 #include <string>
 
 #include "device/cuda/cuda_device.h"
-#include "device/cuda/launch.cuh"
+#include "device/cuda/launch.h"
+#include "device/step_kinds.h"
 
 namespace hotbed {
 namespace device {
@@ -179,47 +180,26 @@ class CudaDevice : public Device {
   uint64_t SortScratchBytes(uint32_t count) override { return SortBytes(count); }
   void Sort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
             uint32_t* sorted, uint32_t* order, uint8_t* scratch) override {
-    Launch("sort", SortLaunches(bits), [&]() {
-      return LaunchSort(keys, counted, count, bits, sorted, order, scratch, stream_);
-    });
+    counts_.launches += SortLaunches(bits);
+    if (!ok()) return;
+    Note("sort", LaunchSort(keys, counted, count, bits, sorted, order, scratch, stream_));
   }
-
-  void Run(const ReadWork& work) override {
-    Launch("read", 1, [&]() { return LaunchRead(work, processors_, stream_); });
-  }
-  void Run(const LeftWork& work) override {
-    Launch("left", 1, [&]() { return LaunchLeft(work, processors_, stream_); });
-  }
-  void Run(const PoolWork& work) override {
-    Launch("pool", 1, [&]() { return LaunchPool(work, processors_, stream_); });
-  }
-  void Run(const DecodeWork& work) override {
-    Launch("decode", 1, [&]() { return LaunchDecode(work, processors_, stream_); });
-  }
-  void Run(const BucketWork& work) override {
-    Launch("buckets", 1, [&]() { return LaunchBuckets(work, processors_, stream_); });
-  }
-  void Run(const InsertWork& work) override {
-    Launch("insert", 1, [&]() { return LaunchInsert(work, processors_, stream_); });
-  }
-  void Run(const FirstValueWork& work) override {
-    Launch("first values", 1, [&]() { return LaunchFirstValues(work, processors_, stream_); });
-  }
-  void Run(const TakeWork& work) override {
-    Launch("take", 1, [&]() { return LaunchTake(work, processors_, stream_); });
-  }
-  void Run(const ReleaseWork& work) override {
-    Launch("release", 1, [&]() { return LaunchRelease(work, processors_, stream_); });
-  }
-  void Run(const SumWork& work) override {
-    Launch("sums", 1, [&]() { return LaunchSums(work, processors_, stream_); });
-  }
+  void Run(const ReadWork& work) override { Launch("read", work); }
+  void Run(const LeftWork& work) override { Launch("left", work); }
+  void Run(const PoolWork& work) override { Launch("pool", work); }
+  void Run(const BucketWork& work) override { Launch("buckets", work); }
+  void Run(const InsertWork& work) override { Launch("insert", work); }
+  void Run(const FirstValueWork& work) override { Launch("first values", work); }
+  void Run(const TakeWork& work) override { Launch("take", work); }
+  void Run(const ReleaseWork& work) override { Launch("release", work); }
+  void Run(const SumWork& work) override { Launch("sums", work); }
+  void Run(const AnyStepWork& work) override { Launch("any steps", work); }
   void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) override {
-    const auto launch = way == StepWay::kPlain ? &LaunchPlainSteps : &LaunchOptionSteps;
-    Launch("steps", 1, [&]() { return launch(StepKind(kind), batch, processors_, stream_); });
-  }
-  void Run(const AnyStepWork& work) override {
-    Launch("any steps", 1, [&]() { return LaunchAnySteps(work, processors_, stream_); });
+    ForStepKind(kind, [&](auto of) {
+      constexpr OptimizerKind kKind = decltype(of)::kKind;
+      if (way == StepWay::kPlain) return Launch("steps", StepWork<kKind, StepWay::kPlain>{batch});
+      Launch("steps", StepWork<kKind, StepWay::kOptions>{batch});
+    });
   }
 
   Status Wait() override {
@@ -259,10 +239,10 @@ class CudaDevice : public Device {
   void Note(const char* what, cudaError_t error) {
     if (error != cudaSuccess) Failed(what, error);
   }
-  template <typename F>
-  void Launch(const char* what, uint32_t launches, F launch) {
-    counts_.launches += launches;
-    if (ok()) Note(what, launch());
+  template <typename Work>
+  void Launch(const char* what, const Work& work) {
+    ++counts_.launches;
+    if (ok()) Note(what, LaunchUnits(work, processors_, stream_));
   }
 
   const int number_;

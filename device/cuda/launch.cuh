@@ -2,12 +2,10 @@
 #ifndef HOTBED_DEVICE_CUDA_LAUNCH_CUH_
 #define HOTBED_DEVICE_CUDA_LAUNCH_CUH_
 
-#include <cuda_runtime.h>
-
 #include <algorithm>
-#include <cstdint>
 
 #include "device/batch.h"
+#include "device/cuda/launch.h"
 #include "device/cuda/warp_team.cuh"
 #include "device/move_work.h"
 #include "device/read_work.h"
@@ -48,8 +46,6 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocksHeld<Work>)
   }
 }
 
-// Launches as many blocks as the multiprocessors hold at once, so that none is left over when the
-// others have finished. Launches nothing for 0 units.
 template <typename Work>
 cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stream) {
   const uint32_t units = work.units();
@@ -69,29 +65,9 @@ cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stre
   return cudaGetLastError();
 }
 
-// One function per file of kernels, so that each file is compiled by itself.
-cudaError_t LaunchRead(const ReadWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchLeft(const LeftWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchPool(const PoolWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchDecode(const DecodeWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchBuckets(const BucketWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchInsert(const InsertWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchFirstValues(const FirstValueWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchTake(const TakeWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchSums(const SumWork& work, uint32_t processors, cudaStream_t stream);
-// StepWork of one kind in one way; kinds with sums over the row have a file of their own.
-cudaError_t LaunchPlainSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
-                             cudaStream_t stream);
-cudaError_t LaunchOptionSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
-                              cudaStream_t stream);
-cudaError_t LaunchRowwiseOptionSteps(OptimizerKind kind, const UpdateBatch& batch,
-                                     uint32_t processors, cudaStream_t stream);
-cudaError_t LaunchAnySteps(const AnyStepWork& work, uint32_t processors, cudaStream_t stream);
-
-uint64_t SortBytes(uint32_t count);
-cudaError_t LaunchSort(const uint32_t* keys, const uint32_t* counted, uint32_t count, uint32_t bits,
-                       uint32_t* sorted, uint32_t* order, uint8_t* scratch, cudaStream_t stream);
+// Compiles the kernel of a work in this file, so that files of kernels are compiled side by side.
+#define HOTBED_KERNEL(...) \
+  template cudaError_t LaunchUnits(const __VA_ARGS__& work, uint32_t processors, cudaStream_t)
 
 }  // namespace device
 }  // namespace hotbed

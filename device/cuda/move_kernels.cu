@@ -3,22 +3,11 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchBuckets(const BucketWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchInsert(const InsertWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchFirstValues(const FirstValueWork& work, uint32_t processors,
-                              cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchTake(const TakeWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchRelease(const ReleaseWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
+HOTBED_KERNEL(BucketWork);
+HOTBED_KERNEL(InsertWork);
+HOTBED_KERNEL(FirstValueWork);
+HOTBED_KERNEL(TakeWork);
+HOTBED_KERNEL(ReleaseWork);
 
 }  // namespace device
 }  // namespace hotbed

@@ -3,34 +3,13 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchOptionSteps(OptimizerKind kind, const UpdateBatch& batch, uint32_t processors,
-                              cudaStream_t stream) {
-  switch (kind) {
-    case OptimizerKind::kSgd:
-      return LaunchUnits(StepWork<OptimizerKind::kSgd, StepWay::kOptions>{batch}, processors,
-                         stream);
-    case OptimizerKind::kAdagrad:
-      return LaunchUnits(StepWork<OptimizerKind::kAdagrad, StepWay::kOptions>{batch}, processors,
-                         stream);
-    case OptimizerKind::kAdam:
-      return LaunchUnits(StepWork<OptimizerKind::kAdam, StepWay::kOptions>{batch}, processors,
-                         stream);
-    case OptimizerKind::kMomentumSgd:
-      return LaunchUnits(StepWork<OptimizerKind::kMomentumSgd, StepWay::kOptions>{batch},
-                         processors, stream);
-    case OptimizerKind::kFtrl:
-      return LaunchUnits(StepWork<OptimizerKind::kFtrl, StepWay::kOptions>{batch}, processors,
-                         stream);
-    case OptimizerKind::kRmsProp:
-      return LaunchUnits(StepWork<OptimizerKind::kRmsProp, StepWay::kOptions>{batch}, processors,
-                         stream);
-    case OptimizerKind::kNone:
-      return LaunchUnits(StepWork<OptimizerKind::kNone, StepWay::kOptions>{batch}, processors,
-                         stream);
-    default:
-      return LaunchRowwiseOptionSteps(kind, batch, processors, stream);
-  }
-}
+HOTBED_KERNEL(StepWork<OptimizerKind::kSgd, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kAdagrad, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kAdam, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kMomentumSgd, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kFtrl, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kRmsProp, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kNone, StepWay::kOptions>);
 
 }  // namespace device
 }  // namespace hotbed

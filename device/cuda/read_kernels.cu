@@ -3,18 +3,9 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchRead(const ReadWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchLeft(const LeftWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchPool(const PoolWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
-cudaError_t LaunchDecode(const DecodeWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
+HOTBED_KERNEL(ReadWork);
+HOTBED_KERNEL(LeftWork);
+HOTBED_KERNEL(PoolWork);
 
 }  // namespace device
 }  // namespace hotbed

@@ -1,6 +1,6 @@
 #include <cub/device/device_radix_sort.cuh>
 
-#include "device/cuda/launch.cuh"
+#include "device/cuda/launch.h"
 
 namespace hotbed {
 namespace device {

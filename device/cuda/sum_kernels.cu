@@ -3,9 +3,7 @@
 namespace hotbed {
 namespace device {
 
-cudaError_t LaunchSums(const SumWork& work, uint32_t processors, cudaStream_t stream) {
-  return LaunchUnits(work, processors, stream);
-}
+HOTBED_KERNEL(SumWork);
 
 }  // namespace device
 }  // namespace hotbed

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/base/interrupt.h"
 #include "cli/cluster/local_cluster.h"
 #include "common/clock.h"
 #include "common/process_tuning.h"
@@ -30,9 +30,6 @@ namespace {
 constexpr uint64_t kScoreSeed = 7;
 constexpr uint64_t kNeighbourMinCount = 20;
 constexpr uint64_t kServerHostBytes = 128u << 20;
-
-volatile std::sig_atomic_t g_interrupted = 0;
-void OnSignal(int) { g_interrupted = 1; }
 
 // A directory of this run, removed with its content.
 class ScratchDirectory {
@@ -74,6 +71,7 @@ class WordsRun {
   void ShowNeighbours(const WordVectors& vectors);
 
   const WordsFlags flags_;
+  const InterruptScope interrupt_;
   std::unique_ptr<ScratchDirectory> scratch_;
   std::unique_ptr<LocalCluster> cluster_;  // null where a running cluster is used
   std::string target_;
@@ -92,7 +90,7 @@ absl::Status WordsRun::StartCluster() {
   options.port = 0;
   options.host_bytes = kServerHostBytes;
   options.say = [](const std::string& text) { std::cerr << "cluster: " << text << std::endl; };
-  options.cancelled = [] { return g_interrupted != 0; };
+  options.cancelled = [this] { return interrupt_.interrupted(); };
   HOTBED_ASSIGN_OR_RETURN(cluster_, LocalCluster::Start(options, Clock::Real()));
   HOTBED_RETURN_IF_ERROR(cluster_->WaitReady(absl::Seconds(60)));
   result_.servers = options.servers;
@@ -113,7 +111,7 @@ absl::StatusOr<WordTrainingReport> WordsRun::Train(const std::string& label,
                            ShortCount(static_cast<double>(p.words) / std::max(p.seconds, 1e-3)),
                            p.loss);
     bar.Update(p.words, note);
-    return g_interrupted == 0;
+    return !interrupt_.interrupted();
   });
   bar.Finish(note);
   return report;
@@ -229,8 +227,6 @@ int main(int argc, char** argv) {
   hotbed::WordsFlags flags;
   int exit_code = 0;
   if (!hotbed::LoadWordsFlags(argc, argv, &flags, &exit_code)) return exit_code;
-  signal(SIGINT, hotbed::OnSignal);
-  signal(SIGTERM, hotbed::OnSignal);
   const absl::Status status = hotbed::WordsRun(flags).Run();
   if (status.ok()) return 0;
   std::cerr << "hotbed-train-words: " << status.message() << "\n";

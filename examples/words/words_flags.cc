@@ -1,7 +1,5 @@
 #include "examples/words/words_flags.h"
 
-#include <cstring>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "config/config.h"
@@ -77,11 +75,6 @@ void AddModelFlags(ConfigSchema* schema, WordsFlags* flags) {
 }  // namespace
 
 bool LoadWordsFlags(int argc, char** argv, WordsFlags* flags, int* exit_code) {
-  // The CLI spells --output as -o.
-  static char output_flag[] = "--output";
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "-o") == 0) argv[i] = output_flag;
-  }
   ConfigSchema schema("hotbed-train-words", kSummary);
   AddRunFlags(&schema, flags);
   AddModelFlags(&schema, flags);

@@ -15,14 +15,6 @@
 namespace hotbed {
 namespace {
 
-void AddPerf(TablePerf& sum, const TablePerf& part) {
-  sum.forward_compute_ms += part.forward_compute_ms;
-  sum.forward_comms_ms += part.forward_comms_ms;
-  sum.backward_compute_ms += part.backward_compute_ms;
-  sum.backward_comms_ms += part.backward_comms_ms;
-  sum.prefetch_ms += part.prefetch_ms;
-}
-
 class Report {
  public:
   Report(const PlannerInput& input, const PlacementState& state)
@@ -98,8 +90,8 @@ class Report {
       const double ticks = entry.host_extra * outside.host + entry.spill_extra * outside.spill;
       perf.prefetch_ms += ticks * unit.heat_fraction / problem_.ticks_per_ns / kNsPerMs;
     }
-    AddPerf(*placed.perf, perf);
-    AddPerf(*server.perf, perf);
+    *placed.perf += perf;
+    *server.perf += perf;
   }
 
   static PlacedRange Range(const InputTable& table, const ProblemShard& shard, uint32_t server,

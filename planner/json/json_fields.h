@@ -13,9 +13,12 @@
 #ifndef HOTBED_PLANNER_JSON_JSON_FIELDS_H_
 #define HOTBED_PLANNER_JSON_JSON_FIELDS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -74,21 +77,19 @@ void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failu
 
 // A value of an enumeration by its word.
 template <typename T>
-void ReadName(const PlanJson& json, const std::string& path, FieldFailure* failure,
-              const NamesOf<T>& names, T* out) {
+requires std::is_enum_v<T>
+void ReadJson(const PlanJson& json, const std::string& path, FieldFailure* failure, T* out) {
   std::string word;
   ReadJson(json, path, failure, &word);
   if (failure->error) return;
-  std::vector<absl::string_view> known;
-  for (const auto& [name, value] : names) {
-    if (word == name) {
-      *out = value;
-      return;
-    }
-    known.push_back(name);
+  const std::vector<absl::string_view> known(std::begin(kPlanWords<T>), std::end(kPlanWords<T>));
+  const auto found = std::find(known.begin(), known.end(), word);
+  if (found == known.end()) {
+    return failure->Set(
+        path, absl::StrCat("unknown value '", Shown(word), "'; the nearest known one is '",
+                           NearestOf(word, known), "'"));
   }
-  failure->Set(path, absl::StrCat("unknown value '", Shown(word), "'; the nearest known one is '",
-                                  NearestOf(word, known), "'"));
+  *out = static_cast<T>(found - known.begin());
 }
 
 class JsonFields {
@@ -111,15 +112,6 @@ class JsonFields {
   void Optional(absl::string_view key, T* out) const {
     if (const PlanJson* json = Find(key)) ReadJson(*json, Path(key), failure_, out);
   }
-  template <typename T>
-  void OptionalName(absl::string_view key, const NamesOf<T>& names, T* out) const {
-    if (const PlanJson* json = Find(key)) ReadName(*json, Path(key), failure_, names, out);
-  }
-  template <typename T>
-  void RequiredName(absl::string_view key, const NamesOf<T>& names, T* out) const {
-    if (const PlanJson* json = FindRequired(key)) ReadName(*json, Path(key), failure_, names, out);
-  }
-
   // Calls read(json, path) for each item of the array under `key`, until one fails.
   template <typename F>
   void Items(absl::string_view key, bool required, const F& read) const {

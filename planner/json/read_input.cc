@@ -66,11 +66,11 @@ void ReadTable(const PlanJson& json, const std::string& path, PlannerStrategy st
   failure->table = table.name;
   fields.Required("rows", &table.rows);
   fields.Required("dim", &table.dim);
-  fields.OptionalName("weight_type", WeightNames(), &table.weight);
-  fields.OptionalName("optimizer", OptimizerNames(), &table.optimizer);
-  fields.OptionalName("combiner", CombinerNames(), &table.combiner);
+  fields.Optional("weight_type", &table.weight);
+  fields.Optional("optimizer", &table.optimizer);
+  fields.Optional("combiner", &table.combiner);
   fields.Optional("hashed", &table.hashed);
-  fields.OptionalName("row_statistics", RowStatisticsNames(), &table.row_statistics);
+  fields.Optional("row_statistics", &table.row_statistics);
   if (SlicesColumns(strategy) && !fields.Find("optimizer") && !fields.Find("row_statistics") &&
       table.weight != PlannerWeight::kInt8) {
     table.row_statistics = RowStatistics::kSlice;
@@ -123,7 +123,7 @@ void ReadTopology(const PlanJson& json, const std::string& path, FieldFailure* f
   fields.Items("servers", true, [&](const PlanJson& item, const std::string& item_path) {
     ReadServer(item, item_path, failure, topology);
   });
-  fields.OptionalName("device", DeviceNames(), &topology->device);
+  fields.Optional("device", &topology->device);
   const PlanJson* const found = fields.Find("bandwidth");
   if (found == nullptr) return;
   const JsonFields bandwidth(*found, fields.Path("bandwidth"),
@@ -148,10 +148,7 @@ void ReadConstraint(const PlanJson& json, const std::string& path, const NameInd
   fields.Required("table", &table);
   failure->table = table;
   Resolve(table, tables, "table", fields.Path("table"), failure, &constraint.table);
-  fields.Items("sharding", false, [&](const PlanJson& item, const std::string& item_path) {
-    constraint.sharding.emplace_back();
-    ReadName(item, item_path, failure, ShardingNames(), &constraint.sharding.back());
-  });
+  fields.Optional("sharding", &constraint.sharding);
   fields.Optional("kernels", &constraint.kernels);
   fields.Items("servers", false, [&](const PlanJson& item, const std::string& item_path) {
     std::string name;
@@ -170,12 +167,12 @@ void ReadConstraint(const PlanJson& json, const std::string& path, const NameInd
 
 // All of the options but the constraints, which need the names of tables and servers.
 void ReadOptions(const JsonFields& fields, FieldFailure* failure, PlannerOptions* options) {
-  fields.RequiredName("strategy", StrategyNames(), &options->strategy);
+  fields.Required("strategy", &options->strategy);
   fields.Optional("column_slice_threshold", &options->column_slice_threshold);
   fields.Optional("row_slice_threshold", &options->row_slice_threshold);
   fields.Optional("data_parallel_threshold", &options->data_parallel_threshold);
   fields.Optional("strict", &options->strict);
-  fields.OptionalName("order", FeatureOrderNames(), &options->order);
+  fields.Optional("order", &options->order);
   fields.Optional("seed", &options->seed);
   fields.Optional("evaluations_max", &options->evaluations_max);
   fields.Optional("move_bytes_max", &options->move_bytes_max);
@@ -183,7 +180,7 @@ void ReadOptions(const JsonFields& fields, FieldFailure* failure, PlannerOptions
   if (found == nullptr) return;
   const JsonFields reserve(*found, fields.Path("reserve"), {"kind", "fraction", "dense_bytes"},
                            failure);
-  reserve.RequiredName("kind", ReserveKindNames(), &options->reserve.kind);
+  reserve.Required("kind", &options->reserve.kind);
   reserve.Optional("fraction", &options->reserve.fraction);
   reserve.Optional("dense_bytes", &options->reserve.dense_bytes);
 }

@@ -1,6 +1,7 @@
 #include "planner/json/read_plan.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,19 +25,11 @@ class PlanReader {
         failure_);
     fields.Optional("strategy", &plan_->strategy);
     servers_given_ = fields.Find("servers") != nullptr;
-    fields.Items("servers", false, [&](const PlanJson& item, const std::string& item_path) {
-      ReadServer(item, item_path);
-    });
-    fields.Items("tables", true, [&](const PlanJson& item, const std::string& item_path) {
-      ReadTable(item, item_path);
-    });
-    fields.Items("outputs", false, [&](const PlanJson& item, const std::string& item_path) {
-      ReadOutput(item, item_path);
-    });
+    fields.Items("servers", false, std::bind_front(&PlanReader::ReadServer, this));
+    fields.Items("tables", true, std::bind_front(&PlanReader::ReadTable, this));
+    fields.Items("outputs", false, std::bind_front(&PlanReader::ReadOutput, this));
     if (const PlanJson* cost = fields.Find("cost")) ReadCost(*cost, fields.Path("cost"));
-    fields.Items("moves", false, [&](const PlanJson& item, const std::string& item_path) {
-      ReadMove(item, item_path);
-    });
+    fields.Items("moves", false, std::bind_front(&PlanReader::ReadMove, this));
     if (const PlanJson* cuts = fields.Find("cuts")) ReadCuts(*cuts, fields.Path("cuts"));
     fields.Optional("context_hash", &plan_->context_hash);
   }
@@ -85,7 +78,7 @@ class PlanReader {
     PlacedTable table;
     fields.Required("name", &table.name);
     failure_->table = table.name;
-    fields.OptionalName("sharding", ShardingNames(), &table.sharding);
+    fields.Optional("sharding", &table.sharding);
     fields.Items("shards", true, [&](const PlanJson& item, const std::string& item_path) {
       ReadShard(item, item_path, &table);
     });
@@ -102,17 +95,9 @@ class PlanReader {
     PlacedRange range;
     std::string server;
     fields.Required("server", &server);
-    fields.OptionalName("role", RoleNames(), &range.role);
+    fields.Optional("role", &range.role);
     ReadRange(fields, "rows", &range.row_first, &range.row_limit);
-    uint64_t column_first = 0;
-    uint64_t column_limit = 0;
-    ReadRange(fields, "columns", &column_first, &column_limit);
-    if (!failure_->error && column_limit > UINT32_MAX) {
-      failure_->Set(fields.Path("columns"),
-                    absl::StrCat(column_limit, " is above the limit ", UINT32_MAX));
-    }
-    range.column_first = static_cast<uint32_t>(column_first);
-    range.column_limit = static_cast<uint32_t>(column_limit);
+    ReadRange(fields, "columns", &range.column_first, &range.column_limit);
     fields.Optional("elements", &range.elements);
     fields.Optional("weight_bytes", &range.weight_bytes);
     fields.Optional("bytes", &range.bytes);
@@ -131,9 +116,9 @@ class PlanReader {
     table->ranges.push_back(std::move(range));
   }
 
-  void ReadRange(const JsonFields& fields, absl::string_view key, uint64_t* first,
-                 uint64_t* limit) {
-    std::vector<uint64_t> pair;
+  template <typename T>
+  void ReadRange(const JsonFields& fields, absl::string_view key, T* first, T* limit) {
+    std::vector<T> pair;
     fields.Required(key, &pair);
     if (failure_->error) return;
     if (pair.size() != 2 || pair[0] >= pair[1]) {
@@ -146,16 +131,11 @@ class PlanReader {
   void ReadPerf(const JsonFields& fields, std::optional<TablePerf>* perf) {
     const PlanJson* const found = fields.Find("perf");
     if (found == nullptr) return;
-    const JsonFields terms(*found, fields.Path("perf"),
-                           {"forward_compute_ms", "forward_comms_ms", "backward_compute_ms",
-                            "backward_comms_ms", "prefetch_ms"},
-                           failure_);
+    std::vector<absl::string_view> known;
+    for (const PerfTerm& term : kPerfTerms) known.emplace_back(term.key);
+    const JsonFields terms(*found, fields.Path("perf"), known, failure_);
     perf->emplace();
-    terms.Optional("forward_compute_ms", &(*perf)->forward_compute_ms);
-    terms.Optional("forward_comms_ms", &(*perf)->forward_comms_ms);
-    terms.Optional("backward_compute_ms", &(*perf)->backward_compute_ms);
-    terms.Optional("backward_comms_ms", &(*perf)->backward_comms_ms);
-    terms.Optional("prefetch_ms", &(*perf)->prefetch_ms);
+    for (const PerfTerm& term : kPerfTerms) terms.Optional(term.key, &((**perf).*term.ms));
   }
 
   void ReadOutput(const PlanJson& json, const std::string& path) {
@@ -183,14 +163,7 @@ class PlanReader {
     PlannedMove move;
     fields.Required("table", &move.table);
     ReadRange(fields, "rows", &move.row_first, &move.row_limit);
-    uint64_t column_first = 0;
-    uint64_t column_limit = 0;
-    ReadRange(fields, "columns", &column_first, &column_limit);
-    if (!failure_->error && column_limit > UINT32_MAX) {
-      failure_->Set(fields.Path("columns"), "beyond 2^32");
-    }
-    move.column_first = static_cast<uint32_t>(column_first);
-    move.column_limit = static_cast<uint32_t>(column_limit);
+    ReadRange(fields, "columns", &move.column_first, &move.column_limit);
     fields.Required("from", &move.from);
     fields.Required("to", &move.to);
     fields.Optional("bytes", &move.bytes);

@@ -100,11 +100,9 @@ void Print(const PlanJson& json, size_t column, size_t indent, std::string* out)
 }
 
 PlanJson PerfJson(const TablePerf& perf) {
-  return {{"forward_compute_ms", perf.forward_compute_ms},
-          {"forward_comms_ms", perf.forward_comms_ms},
-          {"backward_compute_ms", perf.backward_compute_ms},
-          {"backward_comms_ms", perf.backward_comms_ms},
-          {"prefetch_ms", perf.prefetch_ms}};
+  PlanJson json = PlanJson::object();
+  for (const PerfTerm& term : kPerfTerms) json[term.key] = perf.*term.ms;
+  return json;
 }
 
 PlanJson PairJson(uint64_t first, uint64_t limit) {
@@ -122,7 +120,7 @@ PlanJson ShardJson(const PlacedRange& range, const PlannerOutput& plan) {
   PlanJson::object_t::Container& members = json.get_ref<PlanJson::object_t&>();
   members.reserve(8);
   members.emplace_back("server", plan.servers[range.server].name);
-  members.emplace_back("role", RoleName(range.role));
+  members.emplace_back("role", PlanWord(range.role));
   members.emplace_back("rows", PairJson(range.row_first, range.row_limit));
   members.emplace_back("columns", PairJson(range.column_first, range.column_limit));
   members.emplace_back("elements", range.elements);
@@ -133,7 +131,7 @@ PlanJson ShardJson(const PlacedRange& range, const PlannerOutput& plan) {
 }
 
 PlanJson TableJson(const PlacedTable& table, const PlannerOutput& plan) {
-  PlanJson json = {{"name", table.name}, {"sharding", ShardingName(table.sharding)}};
+  PlanJson json = {{"name", table.name}, {"sharding", PlanWord(table.sharding)}};
   PlanJson& shards = json["shards"] = PlanJson::array();
   for (const PlacedRange& range : table.ranges) shards.push_back(ShardJson(range, plan));
   if (table.perf) json["perf"] = PerfJson(*table.perf);
@@ -210,7 +208,7 @@ PlanJson PlanToJson(const PlannerOutput& plan) {
 }
 
 PlanJson ErrorToJson(const PlanError& error) {
-  PlanJson json = {{"kind", PlanErrorKindName(error.kind)}};
+  PlanJson json = {{"kind", PlanWord(error.kind)}};
   if (error.table) json["table"] = *error.table;
   if (error.limit) json["limit"] = *error.limit;
   if (error.missing_bytes) json["missing_bytes"] = *error.missing_bytes;

@@ -40,92 +40,49 @@ class Fnv {
     for (const T& value : values) Add(value);
     return *this;
   }
-  Fnv& Add(const HotnessPoint& point) { return Add(point.rows).Add(point.accesses); }
+  template <typename... Values>
+  Fnv& AddAll(const Values&... values) {
+    return (Add(values), ...);
+  }
+  Fnv& Add(const HotnessPoint& point) { return AddAll(point.rows, point.accesses); }
   Fnv& Add(const MeasuredRange& m) {
-    return Add(m.row_first).Add(m.column_first).Add(m.bytes).Add(m.reads).Add(m.updates);
+    return AddAll(m.row_first, m.column_first, m.bytes, m.reads, m.updates);
   }
   Fnv& Add(const InputTable& t) {
     if (t.state_bf16 || t.row_counters != 0) {
       Add(t.state_bf16).Add(t.row_counters);  // no input in a file has them
     }
     if (!t.measured.empty()) Add(t.measured);  // nor this
-    return Add(t.name)
-        .Add(t.rows)
-        .Add(t.dim)
-        .Add(t.weight)
-        .Add(t.optimizer)
-        .Add(t.combiner)
-        .Add(t.hashed)
-        .Add(t.row_statistics)
-        .Add(t.copies)
-        .Add(t.reads_per_step)
-        .Add(t.zipf)
-        .Add(t.hotness);
+    return AddAll(t.name, t.rows, t.dim, t.weight, t.optimizer, t.combiner, t.hashed,
+                  t.row_statistics, t.copies, t.reads_per_step, t.zipf, t.hotness);
   }
-  Fnv& Add(const InputFeature& f) {
-    return Add(f.name).Add(f.table).Add(f.pooling_factor).Add(f.weighted);
-  }
+  Fnv& Add(const InputFeature& f) { return AddAll(f.name, f.table, f.pooling_factor, f.weighted); }
   Fnv& Add(const InputServer& s) {
     if (s.unreachable) Add(s.unreachable);  // no input in a file has it
-    return Add(s.name)
-        .Add(s.host)
-        .Add(s.zone)
-        .Add(s.device_bytes)
-        .Add(s.host_bytes)
-        .Add(s.spill_bytes)
-        .Add(s.draining)
-        .Add(s.load);
+    return AddAll(s.name, s.host, s.zone, s.device_bytes, s.host_bytes, s.spill_bytes, s.draining,
+                  s.load);
   }
   Fnv& Add(const CostConstants& c) {
-    return Add(c.gather_row_ns)
-        .Add(c.update_row_ns)
-        .Add(c.device_row_ns)
-        .Add(c.spill_row_ns)
-        .Add(c.segment_ns)
-        .Add(c.host_bandwidth)
-        .Add(c.network_bandwidth)
-        .Add(c.spill_bandwidth)
-        .Add(c.device_bandwidth)
-        .Add(c.device_host_bandwidth);
+    return AddAll(c.gather_row_ns, c.update_row_ns, c.device_row_ns, c.spill_row_ns, c.segment_ns,
+                  c.host_bandwidth, c.network_bandwidth, c.spill_bandwidth, c.device_bandwidth,
+                  c.device_host_bandwidth);
   }
   Fnv& Add(const Topology& t) {
     const Bandwidths& b = t.bandwidth;
-    return Add(t.servers)
-        .Add(t.device)
-        .Add(b.device)
-        .Add(b.host)
-        .Add(b.device_host)
-        .Add(b.intra_host)
-        .Add(b.inter_host)
-        .Add(b.spill);
+    return AddAll(t.servers, t.device, b.device, b.host, b.device_host, b.intra_host, b.inter_host,
+                  b.spill);
   }
   Fnv& Add(const TableConstraint& c) {
     if (c.column_slices) Add(c.column_slices);  // no input in a file has it
-    return Add(c.table)
-        .Add(c.sharding)
-        .Add(c.kernels)
-        .Add(c.servers)
-        .Add(c.columns_min)
-        .Add(c.cache_load_factor)
-        .Add(c.batch_sizes)
-        .Add(c.pooling_factors)
-        .Add(c.num_poolings);
+    return AddAll(c.table, c.sharding, c.kernels, c.servers, c.columns_min, c.cache_load_factor,
+                  c.batch_sizes, c.pooling_factors, c.num_poolings);
   }
   Fnv& Add(const PlannerOptions& o) {
     if (o.copies_as_they_are) Add(o.copies_as_they_are);  // no input in a file has it
-    return Add(o.strategy)
-        .Add(o.column_slice_threshold)
-        .Add(o.row_slice_threshold)
-        .Add(o.data_parallel_threshold)
-        .Add(o.strict)
-        .Add(o.order)
-        .Add(o.constraints)
-        .Add(o.reserve.kind)
-        .Add(o.reserve.fraction)
-        .Add(o.reserve.dense_bytes)
-        .Add(o.seed)
-        .Add(o.evaluations_max)
-        .Add(o.move_bytes_max);
+    return AddAll(o.strategy, o.column_slice_threshold, o.row_slice_threshold,
+                  o.data_parallel_threshold, o.strict, o.order, o.constraints, o.reserve.kind,
+                  o.reserve.fraction, o.reserve.dense_bytes, o.seed, o.evaluations_max,
+                  o.move_bytes_max);
   }
   uint64_t hash() const { return hash_; }
 

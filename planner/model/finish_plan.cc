@@ -98,7 +98,7 @@ void FuseGroups(const PlannerInput& input, PlannerOutput* plan) {
 }  // namespace
 
 void FinishPlan(const PlannerInput& input, PlannerOutput* plan) {
-  if (plan->strategy.empty()) plan->strategy = StrategyName(input.options.strategy);
+  if (plan->strategy.empty()) plan->strategy = PlanWord(input.options.strategy);
   plan->servers.resize(std::max(plan->servers.size(), input.topology.servers.size()));
   for (size_t i = 0; i < input.topology.servers.size(); ++i) {
     if (plan->servers[i].name.empty()) plan->servers[i].name = input.topology.servers[i].name;

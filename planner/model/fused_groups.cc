@@ -8,7 +8,7 @@ namespace hotbed {
 
 void FusedGroups::Add(uint32_t server, const InputTable& table, uint32_t width, uint64_t rows,
                       bool alone) {
-  const char* const combiner = CombinerName(table.combiner);
+  const char* const combiner = PlanWord(table.combiner);
   std::vector<FusedGroup>& groups = groups_[server];
   for (size_t i = 0; i < groups.size() && !alone; ++i) {
     if (ends_[server][i] == 0 || groups[i].dim != width || groups[i].combiner != combiner) continue;

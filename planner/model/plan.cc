@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 namespace {
@@ -19,18 +20,6 @@ bool Continues(const PlannedShard& last, const PlannedShard& next) {
 }
 
 }  // namespace
-
-const char* RoleName(Role role) {
-  switch (role) {
-    case Role::kPrimary:
-      return "primary";
-    case Role::kBackup:
-      return "backup";
-    case Role::kReplica:
-      return "replica";
-  }
-  return "unknown";
-}
 
 bool operator==(const PlannedShard& a, const PlannedShard& b) {
   return a.shard == b.shard && a.range.first == b.range.first && a.range.limit == b.range.limit &&
@@ -52,7 +41,7 @@ std::string Plan::ToString() const {
                     shards[last].range.limit, ") columns [", first.range.column_first, ", ",
                     first.range.column_limit, "), ", bytes, " bytes on");
     for (const Assignment& a : first.assignments) {
-      absl::StrAppend(&out, " ", a.server, " ", RoleName(a.role));
+      absl::StrAppend(&out, " ", a.server, " ", PlanWord(a.role));
     }
     absl::StrAppend(&out, "\n");
     i = last + 1;

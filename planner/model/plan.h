@@ -15,9 +15,6 @@ namespace hotbed {
 
 enum class Role : uint8_t { kPrimary = 0, kBackup = 1, kReplica = 2 };
 
-// "primary", "backup" or "replica".
-const char* RoleName(Role role);
-
 struct Assignment {
   ServerId server = 0;
   Role role = Role::kPrimary;

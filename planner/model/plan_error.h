@@ -26,9 +26,6 @@ struct PlanError {
   std::optional<uint64_t> missing_bytes;
 };
 
-// "insufficient_storage", "strict_constraints", "partition" or "input".
-const char* PlanErrorKindName(PlanErrorKind kind);
-
 // Either a T or a PlanError. Call value() only if ok(), and error() only if not.
 template <typename T>
 class PlanResult {

@@ -1,11 +1,10 @@
 // The words that the planner's JSON, flags and messages use for its enumerations, both ways. Pure;
-// safe from any thread. ShardingName, RoleName and PlanErrorKindName are declared with their types.
+// safe from any thread.
 #ifndef HOTBED_PLANNER_MODEL_PLAN_NAMES_H_
 #define HOTBED_PLANNER_MODEL_PLAN_NAMES_H_
 
-#include <string>
-#include <utility>
-#include <vector>
+#include <cstddef>
+#include <iterator>
 
 #include "planner/model/plan_error.h"
 #include "planner/model/planner_input.h"
@@ -13,34 +12,58 @@
 
 namespace hotbed {
 
-// Every value of an enumeration with its word, in the order of the enumeration.
+// The words of an enumeration in the order of its values, which count from 0.
 template <typename T>
-using NamesOf = std::vector<std::pair<const char*, T>>;
-
-const NamesOf<PlannerWeight>& WeightNames();
-const NamesOf<PlannerOptimizer>& OptimizerNames();
-const NamesOf<PlannerCombiner>& CombinerNames();
-const NamesOf<RowStatistics>& RowStatisticsNames();
-const NamesOf<PlannerDevice>& DeviceNames();
-const NamesOf<PlannerStrategy>& StrategyNames();
-const NamesOf<FeatureOrder>& FeatureOrderNames();
-const NamesOf<ReserveKind>& ReserveKindNames();
-const NamesOf<Sharding>& ShardingNames();
-const NamesOf<Role>& RoleNames();
-const NamesOf<PlanErrorKind>& PlanErrorKindNames();
+extern const char* const kPlanWords[];
+template <>
+inline constexpr const char* kPlanWords<PlannerWeight>[] = {"fp32", "fp16", "bf16", "int8"};
+template <>
+inline constexpr const char* kPlanWords<PlannerOptimizer>[] = {"none",
+                                                               "sgd",
+                                                               "momentum_sgd",
+                                                               "adagrad",
+                                                               "rowwise_adagrad",
+                                                               "adam",
+                                                               "adamw",
+                                                               "partial_rowwise_adam",
+                                                               "lamb",
+                                                               "partial_rowwise_lamb",
+                                                               "lars",
+                                                               "ftrl",
+                                                               "rmsprop",
+                                                               "rowwise_rmsprop"};
+template <>
+inline constexpr const char* kPlanWords<PlannerCombiner>[] = {"sum", "mean", "max", "none"};
+template <>
+inline constexpr const char* kPlanWords<RowStatistics>[] = {"row", "slice"};
+template <>
+inline constexpr const char* kPlanWords<PlannerDevice>[] = {"cpu", "cuda"};
+template <>
+inline constexpr const char* kPlanWords<PlannerStrategy>[] = {
+    "basic", "memory_balanced", "memory_optimized", "column_even", "fair", "whole_feature",
+    "cost",  "torchrec"};
+template <>
+inline constexpr const char* kPlanWords<FeatureOrder>[] = {"difference", "ascending", "shuffled"};
+template <>
+inline constexpr const char* kPlanWords<ReserveKind>[] = {"none", "percentage", "heuristic",
+                                                          "inference"};
+template <>
+inline constexpr const char* kPlanWords<Sharding>[] = {
+    "table_wise",        "row_wise", "column_wise",  "table_row_wise",
+    "table_column_wise", "grid",     "data_parallel"};
+template <>
+inline constexpr const char* kPlanWords<Role>[] = {"primary", "backup", "replica"};
+template <>
+inline constexpr const char* kPlanWords<PlanErrorKind>[] = {
+    "insufficient_storage", "strict_constraints", "partition", "input"};
 
 // The word for `value`, or "unknown" if it is not a value of the enumeration.
 template <typename T>
-const char* NameIn(const NamesOf<T>& names, T value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return name;
-  }
-  return "unknown";
+const char* PlanWord(T value) {
+  const auto& words = kPlanWords<T>;
+  return static_cast<size_t>(value) < std::size(words) ? words[static_cast<size_t>(value)]
+                                                       : "unknown";
 }
-
-const char* StrategyName(PlannerStrategy strategy);
-const char* CombinerName(PlannerCombiner combiner);
-const char* OptimizerName(PlannerOptimizer optimizer);
 
 }  // namespace hotbed
 

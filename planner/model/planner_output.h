@@ -51,8 +51,28 @@ struct TablePerf {
     return forward_compute_ms + forward_comms_ms + backward_compute_ms + backward_comms_ms +
            prefetch_ms;
   }
+  TablePerf& operator+=(const TablePerf& other);
   friend bool operator==(const TablePerf&, const TablePerf&) = default;
 };
+
+// Each term with its key in a plan file and its heading in a report.
+struct PerfTerm {
+  const char* key;
+  const char* heading;
+  double TablePerf::*ms;
+};
+inline constexpr PerfTerm kPerfTerms[] = {
+    {"forward_compute_ms", "fwd compute", &TablePerf::forward_compute_ms},
+    {"forward_comms_ms", "fwd comms", &TablePerf::forward_comms_ms},
+    {"backward_compute_ms", "bwd compute", &TablePerf::backward_compute_ms},
+    {"backward_comms_ms", "bwd comms", &TablePerf::backward_comms_ms},
+    {"prefetch_ms", "prefetch", &TablePerf::prefetch_ms},
+};
+
+inline TablePerf& TablePerf::operator+=(const TablePerf& other) {
+  for (const PerfTerm& term : kPerfTerms) this->*term.ms += other.*term.ms;
+  return *this;
+}
 
 struct PlacedTable {
   std::string name;
@@ -140,9 +160,6 @@ struct PlannerOutput {
   std::string context_hash;  // of the input without its current plan
   friend bool operator==(const PlannerOutput&, const PlannerOutput&) = default;
 };
-
-// "table_wise", "row_wise", ...
-const char* ShardingName(Sharding sharding);
 
 }  // namespace hotbed
 

@@ -1,22 +1,16 @@
 #include "planner/model/table_bytes.h"
 
+#include <iterator>
 #include <limits>
 
 #include "planner/model/placement.h"
+#include "planner/model/plan_names.h"
 
 namespace hotbed {
 
 uint64_t WeightBytes(PlannerWeight weight) {
-  switch (weight) {
-    case PlannerWeight::kFp32:
-      return 4;
-    case PlannerWeight::kFp16:
-    case PlannerWeight::kBf16:
-      return 2;
-    case PlannerWeight::kInt8:
-      return 1;
-  }
-  return 4;
+  if (weight == PlannerWeight::kInt8) return 1;
+  return weight == PlannerWeight::kFp32 ? 4 : 2;
 }
 
 uint64_t RowWeightBytes(const InputTable& table, uint32_t columns) {
@@ -27,41 +21,41 @@ uint64_t RowWeightBytes(const InputTable& table, uint32_t columns) {
 
 namespace {
 
-// Vectors of one element per column, and scalars per row.
+// The state of one row. A statistic of the row (its norm, or a number of its state) needs all of
+// its columns.
 struct OptimizerState {
-  uint64_t vectors = 0;
-  uint64_t numbers = 0;
+  uint64_t vectors;  // of one element per column
+  uint64_t numbers;
+  bool of_whole_rows;
 };
 
-OptimizerState StateOf(PlannerOptimizer optimizer) {
-  switch (optimizer) {
-    case PlannerOptimizer::kNone:
-    case PlannerOptimizer::kSgd:
-      return {0, 0};
-    case PlannerOptimizer::kRowwiseAdagrad:
-    case PlannerOptimizer::kRowwiseRmsprop:
-      return {0, 1};
-    case PlannerOptimizer::kMomentumSgd:
-    case PlannerOptimizer::kAdagrad:
-    case PlannerOptimizer::kLars:
-    case PlannerOptimizer::kRmsprop:
-      return {1, 0};
-    case PlannerOptimizer::kPartialRowwiseAdam:
-    case PlannerOptimizer::kPartialRowwiseLamb:
-      return {1, 1};
-    case PlannerOptimizer::kAdam:
-    case PlannerOptimizer::kAdamW:
-    case PlannerOptimizer::kLamb:
-    case PlannerOptimizer::kFtrl:
-      return {2, 0};
-  }
-  return {};
+// By PlannerOptimizer.
+constexpr OptimizerState kStates[] = {
+    {0, 0, false},  // none
+    {0, 0, false},  // sgd
+    {1, 0, false},  // momentum_sgd
+    {1, 0, false},  // adagrad
+    {0, 1, true},   // rowwise_adagrad
+    {2, 0, false},  // adam
+    {2, 0, false},  // adamw
+    {1, 1, true},   // partial_rowwise_adam
+    {2, 0, true},   // lamb
+    {1, 1, true},   // partial_rowwise_lamb
+    {1, 0, true},   // lars
+    {2, 0, false},  // ftrl
+    {1, 0, false},  // rmsprop
+    {0, 1, true},   // rowwise_rmsprop
+};
+static_assert(std::size(kStates) == std::size(kPlanWords<PlannerOptimizer>));
+
+const OptimizerState& StateOf(const InputTable& table) {
+  return kStates[static_cast<size_t>(table.optimizer)];
 }
 
 }  // namespace
 
 uint64_t RowStateBytes(const InputTable& table, uint32_t columns) {
-  const OptimizerState state = StateOf(table.optimizer);
+  const OptimizerState& state = StateOf(table);
   const uint64_t vectors = state.vectors * columns * (table.state_bf16 ? 2 : 4);
   return (vectors + 3) / 4 * 4 + 4 * (state.numbers + table.row_counters);
 }
@@ -72,18 +66,7 @@ uint64_t RowBytes(const InputTable& table, uint32_t columns) {
 }
 
 bool NeedsWholeRows(const InputTable& table) {
-  if (table.weight == PlannerWeight::kInt8) return true;
-  switch (table.optimizer) {
-    case PlannerOptimizer::kRowwiseAdagrad:
-    case PlannerOptimizer::kRowwiseRmsprop:
-    case PlannerOptimizer::kPartialRowwiseAdam:
-    case PlannerOptimizer::kPartialRowwiseLamb:
-    case PlannerOptimizer::kLamb:
-    case PlannerOptimizer::kLars:
-      return true;
-    default:
-      return false;
-  }
+  return table.weight == PlannerWeight::kInt8 || StateOf(table).of_whole_rows;
 }
 
 uint64_t RangeBytesOf(const InputTable& table, uint64_t row_first, uint64_t row_limit,

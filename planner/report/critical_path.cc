@@ -8,11 +8,9 @@ CriticalPath CriticalPathOf(const PlannerOutput& plan) {
   TablePerf slowest;
   for (const PlacedServer& server : plan.servers) {
     if (!server.perf) continue;
-    const TablePerf& perf = *server.perf;
-    slowest.forward_compute_ms = std::max(slowest.forward_compute_ms, perf.forward_compute_ms);
-    slowest.forward_comms_ms = std::max(slowest.forward_comms_ms, perf.forward_comms_ms);
-    slowest.backward_compute_ms = std::max(slowest.backward_compute_ms, perf.backward_compute_ms);
-    slowest.backward_comms_ms = std::max(slowest.backward_comms_ms, perf.backward_comms_ms);
+    for (const PerfTerm& term : kPerfTerms) {
+      slowest.*term.ms = std::max(slowest.*term.ms, (*server.perf).*term.ms);
+    }
   }
   return {slowest.forward_comms_ms + slowest.backward_comms_ms,
           slowest.forward_compute_ms + slowest.backward_compute_ms};

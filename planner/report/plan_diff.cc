@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "planner/model/plan_differences.h"
+#include "planner/model/plan_names.h"
 #include "planner/report/imbalance.h"
 #include "planner/report/plan_text.h"
 #include "planner/report/text_table.h"
@@ -35,11 +36,9 @@ Number Ms(std::string name, double ms) { return {std::move(name), MsText(ms), ms
 
 void AddPerf(const std::optional<TablePerf>& perf, Numbers* numbers) {
   const TablePerf terms = perf.value_or(TablePerf());
-  numbers->push_back(Ms("fwd compute ms", terms.forward_compute_ms));
-  numbers->push_back(Ms("fwd comms ms", terms.forward_comms_ms));
-  numbers->push_back(Ms("bwd compute ms", terms.backward_compute_ms));
-  numbers->push_back(Ms("bwd comms ms", terms.backward_comms_ms));
-  numbers->push_back(Ms("prefetch ms", terms.prefetch_ms));
+  for (const PerfTerm& term : kPerfTerms) {
+    numbers->push_back(Ms(absl::StrCat(term.heading, " ms"), terms.*term.ms));
+  }
 }
 
 Numbers OfWhole(const PlannerOutput& plan) {
@@ -98,7 +97,7 @@ Numbers OfTable(const PlannerOutput& plan, size_t t) {
     bytes += range.bytes;
     servers.insert(range.server);
   }
-  Numbers numbers = {{"sharding", ShardingName(table.sharding), 0},
+  Numbers numbers = {{"sharding", PlanWord(table.sharding), 0},
                      Count("shards", table.ranges.size()),
                      Count("servers", servers.size()),
                      Bytes("bytes", bytes)};
@@ -191,20 +190,10 @@ std::string PlanDiffText(const PlannerOutput& before, const PlannerOutput& after
       [&](const std::string& name, const char* was, const char* is) {
         tables.AddRow({name, "table", was, is, ""});
       });
-  std::string out = moves.empty() ? "Nothing moves.\n" : "";
-  if (!moves.empty()) {
-    uint64_t bytes = 0;
-    for (const PlannedMove& move : moves) bytes += move.bytes;
-    out = absl::StrCat(moves.size(), moves.size() == 1 ? " move" : " moves", " of ",
-                       BytesText(bytes), "\n");
-    for (size_t i = 0; i < std::min(rows_max, moves.size()); ++i) out += MoveLine(moves[i]);
-    if (moves.size() > rows_max) {
-      absl::StrAppend(&out, "  and ", moves.size() - rows_max, " more\n");
-    }
-  }
   const std::string numbers =
       absl::StrCat(whole.ToText("Whole"), servers.ToText("Servers"), tables.ToText("Tables"));
-  return absl::StrCat(out, numbers.empty() ? "The plans' numbers are equal.\n" : numbers);
+  return absl::StrCat(moves.empty() ? "Nothing moves.\n" : MovesText(moves, "", rows_max),
+                      numbers.empty() ? "The plans' numbers are equal.\n" : numbers);
 }
 
 }  // namespace hotbed

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "planner/model/plan_names.h"
 #include "planner/report/critical_path.h"
 #include "planner/report/imbalance.h"
 #include "planner/report/text_table.h"
@@ -77,15 +78,17 @@ std::string TermsText(const PlannerOutput& plan, size_t rows_max) {
     sizes.push_back(server.perf ? static_cast<uint64_t>(server.perf->Total() * 1000) : 0);
   }
   if (!any) return "";
-  TextTable table(
-      {"server", "fwd compute", "fwd comms", "bwd compute", "bwd comms", "prefetch", "total"}, 24,
-      {});
+  std::vector<std::string> columns = {"server"};
+  for (const PerfTerm& term : kPerfTerms) columns.push_back(term.heading);
+  columns.push_back("total");
+  TextTable table(std::move(columns), 24, {});
   const std::vector<size_t> shown = Largest(sizes, rows_max);
   for (const size_t s : shown) {
     const TablePerf perf = plan.servers[s].perf.value_or(TablePerf());
-    table.AddRow({plan.servers[s].name, MsText(perf.forward_compute_ms),
-                  MsText(perf.forward_comms_ms), MsText(perf.backward_compute_ms),
-                  MsText(perf.backward_comms_ms), MsText(perf.prefetch_ms), MsText(perf.Total())});
+    std::vector<std::string> cells = {plan.servers[s].name};
+    for (const PerfTerm& term : kPerfTerms) cells.push_back(MsText(perf.*term.ms));
+    cells.push_back(MsText(perf.Total()));
+    table.AddRow(std::move(cells));
   }
   return absl::StrCat("\nMilliseconds a step\n", table.ToText(),
                       More(sizes.size(), shown.size(), "servers"));
@@ -111,7 +114,7 @@ std::string TablesText(const PlannerOutput& plan, const PlannerInput* input, siz
     const PlacedTable& table = plan.tables[t];
     std::set<uint32_t> servers;
     for (const PlacedRange& range : table.ranges) servers.insert(range.server);
-    text.AddRow({table.name, ShardingName(table.sharding), absl::StrCat(table.ranges.size()),
+    text.AddRow({table.name, PlanWord(table.sharding), absl::StrCat(table.ranges.size()),
                  absl::StrCat(servers.size()), BytesText(sizes[t]), HotnessText(input, t),
                  table.perf ? MsText(table.perf->Total()) : "-"});
   }
@@ -168,25 +171,7 @@ std::string ImbalanceText(const PlannerOutput& plan) {
   return absl::StrCat("\nImbalance (0: even)\n", table.ToText());
 }
 
-std::string MovesText(const PlannerOutput& plan, size_t rows_max) {
-  if (plan.moves.empty()) return "";
-  uint64_t bytes = 0;
-  for (const PlannedMove& move : plan.moves) bytes += move.bytes;
-  std::string out =
-      absl::StrCat("\n", plan.moves.size(), plan.moves.size() == 1 ? " move" : " moves", " of ",
-                   BytesText(bytes), ", in this order\n");
-  for (size_t i = 0; i < std::min(rows_max, plan.moves.size()); ++i) {
-    absl::StrAppend(&out, MoveLine(plan.moves[i]));
-  }
-  if (plan.moves.size() > rows_max) {
-    absl::StrAppend(&out, "  and ", plan.moves.size() - rows_max, " more\n");
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string MoveLine(const PlannedMove& move) {
+std::string MoveLines(const PlannedMove& move) {
   const std::string what =
       absl::StrCat("  ", Fitted(move.table, 24), " rows [", move.row_first, ", ", move.row_limit,
                    ") columns [", move.column_first, ", ", move.column_limit, ")");
@@ -194,6 +179,19 @@ std::string MoveLine(const PlannedMove& move) {
       absl::StrCat("    ", move.from.empty() ? "(gone)" : Fitted(move.from, 24), " -> ",
                    Fitted(move.to, 24), ", ", BytesText(move.bytes), ": ", move.reason);
   return absl::StrCat(Fitted(what, kReportColumns), "\n", Fitted(how, kReportColumns), "\n");
+}
+
+}  // namespace
+
+std::string MovesText(const std::vector<PlannedMove>& moves, absl::string_view note,
+                      size_t rows_max) {
+  uint64_t bytes = 0;
+  for (const PlannedMove& move : moves) bytes += move.bytes;
+  std::string out = absl::StrCat(moves.size(), moves.size() == 1 ? " move" : " moves", " of ",
+                                 BytesText(bytes), note, "\n");
+  for (size_t i = 0; i < std::min(rows_max, moves.size()); ++i) out += MoveLines(moves[i]);
+  if (moves.size() > rows_max) absl::StrAppend(&out, "  and ", moves.size() - rows_max, " more\n");
+  return out;
 }
 
 std::string PlanText(const PlannerOutput& plan, const PlannerInput* input, size_t rows_max) {
@@ -211,12 +209,13 @@ std::string PlanText(const PlannerOutput& plan, const PlannerInput* input, size_
   }
   absl::StrAppend(&out, ServersText(plan, input, rows_max), TermsText(plan, rows_max),
                   TablesText(plan, input, rows_max), CostText(plan), ImbalanceText(plan),
-                  MovesText(plan, rows_max));
+                  plan.moves.empty() ? "" : "\n",
+                  plan.moves.empty() ? "" : MovesText(plan.moves, ", in this order", rows_max));
   return out;
 }
 
 std::string PlanErrorText(const PlanError& error) {
-  std::string out = absl::StrCat("No plan: ", PlanErrorKindName(error.kind), "\n");
+  std::string out = absl::StrCat("No plan: ", PlanWord(error.kind), "\n");
   std::string line = " ";
   for (const absl::string_view word : absl::StrSplit(error.message, ' ')) {
     if (line.size() + 1 + word.size() > kReportColumns && line.size() > 1) {

@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "planner/model/plan_error.h"
 #include "planner/model/planner_input.h"
 #include "planner/model/planner_output.h"
@@ -24,8 +26,10 @@ std::string PlanText(const PlannerOutput& plan, const PlannerInput* input, size_
 // Kind, table, limit and missing bytes of an error, and its message, wrapped.
 std::string PlanErrorText(const PlanError& error);
 
-// Two lines: the moved range; then source, target, bytes and reason.
-std::string MoveLine(const PlannedMove& move);
+// The number of moves and their bytes, then `note`; for each of the first `rows_max` moves, a line
+// with the moved range and one with source, target, bytes and reason; the number of the rest.
+std::string MovesText(const std::vector<PlannedMove>& moves, absl::string_view note,
+                      size_t rows_max);
 
 }  // namespace hotbed
 

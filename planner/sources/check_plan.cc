@@ -27,9 +27,9 @@ bool Allows(const std::vector<T>& allowed, T value) {
 std::optional<PlanError> CheckConstraint(const TableConstraint& constraint,
                                          const PlacedTable& table, const PlannerOutput& plan) {
   if (!Allows(constraint.sharding, table.sharding)) {
-    return Broken(
-        table, absl::StrCat("strategy ", plan.strategy, " makes it ", ShardingName(table.sharding),
-                            ", which its constraint does not allow"));
+    return Broken(table,
+                  absl::StrCat("strategy ", plan.strategy, " makes it ", PlanWord(table.sharding),
+                               ", which its constraint does not allow"));
   }
   for (const PlacedRange& range : table.ranges) {
     if (!Allows(constraint.servers, range.server)) {

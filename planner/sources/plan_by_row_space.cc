@@ -94,7 +94,7 @@ PlanResult<PlannerOutput> PlanByRowSpace(const PlannerInput& input) {
   if (!servers.ok()) return servers.error();
   const auto count = static_cast<uint32_t>(servers.value().size());
   PlannerOutput plan;
-  plan.strategy = StrategyName(input.options.strategy);
+  plan.strategy = PlanWord(input.options.strategy);
   if (input.options.strict && input.tables.size() < count) {
     return PlanError{PlanErrorKind::kStrictConstraints,
                      absl::StrCat("strategy ", plan.strategy,

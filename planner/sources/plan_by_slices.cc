@@ -37,8 +37,8 @@ std::optional<PlanError> CheckColumnSlices(const PlannerInput& input, const Plan
       return Refused(
           table,
           absl::StrCat("table '", table.name, "': strategy ", plan.strategy, " cuts its ",
-                       table.dim, " columns, but optimizer ", OptimizerName(table.optimizer),
-                       " with weights ", NameIn(WeightNames(), table.weight),
+                       table.dim, " columns, but optimizer ", PlanWord(table.optimizer),
+                       " with weights ", PlanWord(table.weight),
                        " needs statistics of whole rows; row_statistics=slice allows it, as does "
                        "a column_slice_threshold of ",
                        table.rows * table.dim, " elements or another optimizer"));
@@ -64,14 +64,14 @@ class SlicePlan {
     } else {
       by_column = CopyAndCutRows();
     }
-    plan_.strategy = StrategyName(strategy);
+    plan_.strategy = PlanWord(strategy);
     if (auto error = PlaceColumns(strategy, by_column)) return *std::move(error);
     if (auto error = CheckColumnSlices(input_, plan_)) return *std::move(error);
     return std::move(plan_);
   }
 
   PlanResult<PlannerOutput> ColumnEven() {
-    plan_.strategy = StrategyName(PlannerStrategy::kColumnEven);
+    plan_.strategy = PlanWord(PlannerStrategy::kColumnEven);
     for (uint32_t t = 0; t < input_.tables.size(); ++t) {
       const InputTable& table = input_.tables[t];
       if (input_.options.strict && table.dim % workers() != 0) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/model/plan_names.h"
 #include "planner/model/table_bytes.h"
 #include "planner/torchrec/perf_estimator.h"
 #include "planner/torchrec/shard_layout.h"
@@ -120,7 +121,7 @@ std::vector<Kernel> AllowedKernels(const TableRules& rules, Sharding sharding,
 
 std::string TypeNames(const std::vector<Sharding>& types) {
   return absl::StrJoin(types, ", ", [](std::string* out, Sharding sharding) {
-    absl::StrAppend(out, ShardingName(sharding));
+    absl::StrAppend(out, PlanWord(sharding));
   });
 }
 

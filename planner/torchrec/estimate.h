@@ -54,14 +54,6 @@ inline double TotalMs(const TablePerf& perf) {
          perf.backward_comms_ms + perf.prefetch_ms;
 }
 
-inline void AddPerf(const TablePerf& perf, TablePerf* sum) {
-  sum->forward_compute_ms += perf.forward_compute_ms;
-  sum->forward_comms_ms += perf.forward_comms_ms;
-  sum->backward_compute_ms += perf.backward_compute_ms;
-  sum->backward_comms_ms += perf.backward_comms_ms;
-  sum->prefetch_ms += perf.prefetch_ms;
-}
-
 }  // namespace hotbed::torchrec
 
 #endif  // HOTBED_PLANNER_TORCHREC_ESTIMATE_H_

@@ -64,7 +64,7 @@ bool GreedyPartitioner::HostPinned(uint32_t table, uint32_t host) const {
 void GreedyPartitioner::Take(uint32_t rank, const Storage& storage, const TablePerf& perf) {
   Device& device = devices_[rank];
   device.free -= storage;
-  AddPerf(perf, &device.perf);
+  device.perf += perf;
   device.total_ms = TotalMs(device.perf);
   Reorder(rank);
   host_stale_[rank / topology_.ranks_per_host] = true;
@@ -98,7 +98,7 @@ bool GreedyPartitioner::PlaceUniform(const OptionsOfTables& options) {
   left_.assign(topology_.ranks + 1, {});
   for (const ShardingOption* const option : options) {
     if (option->partition_by() != PartitionBy::kUniform) continue;
-    AddPerf(option->perf, &sum.perf);
+    sum.perf += option->perf;
     uint32_t rank = 0;
     for (const StoredRun& run : option->runs) {
       left_[rank] += run.storage;

@@ -9,8 +9,8 @@
 
 namespace hotbed {
 
-PlanResult<TorchrecPlan> PlanLikeTorchrec(const PlannerInput& input,
-                                          torchrec::PartitionerKind partitioner) {
+PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input,
+                                           torchrec::PartitionerKind partitioner) {
   const PlanResult<torchrec::RankTopology> built = torchrec::BuildRankTopology(input);
   if (!built.ok()) return built.error();
   const torchrec::RankTopology& topology = built.value();
@@ -32,21 +32,7 @@ PlanResult<TorchrecPlan> PlanLikeTorchrec(const PlannerInput& input,
   if (!result.best) {
     return torchrec::ExplainFailure(input, space.value(), topology, reserved.value(), result);
   }
-  TorchrecPlan plan;
-  plan.output =
-      torchrec::DescribePlan(input, space.value(), topology, reserved.value(), *result.best);
-  plan.statistics = torchrec::MeasurePlan(topology, loads.value(), *result.best);
-  plan.statistics.proposals = result.proposals;
-  plan.statistics.plans = result.plans;
-  plan.statistics.dense_reserved = reserved.value().dense;
-  plan.statistics.ids_reserved = reserved.value().ids;
-  return plan;
-}
-
-PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input) {
-  PlanResult<TorchrecPlan> plan = PlanLikeTorchrec(input, torchrec::PartitionerKind::kGreedy);
-  if (!plan.ok()) return plan.error();
-  return std::move(plan.value().output);
+  return torchrec::DescribePlan(input, space.value(), topology, reserved.value(), *result.best);
 }
 
 }  // namespace hotbed

@@ -10,23 +10,16 @@
 #include "planner/model/plan_error.h"
 #include "planner/model/planner_input.h"
 #include "planner/model/planner_output.h"
-#include "planner/torchrec/plan_statistics.h"
+#include "planner/torchrec/plan_search.h"
 
 namespace hotbed {
 
 // `input` must have passed ValidateInput. Fills in strategy, tables with perf, servers with perf,
 // bytes and elements, and cost. Errors: input, strict_constraints, insufficient_storage, partition.
-PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input);
-
-struct TorchrecPlan {
-  PlannerOutput output;
-  torchrec::PlanStatistics statistics;
-};
-
-// The same with a choice of partitioner (TorchRec's default is the greedy one) and with the figures
-// of its report.
-PlanResult<TorchrecPlan> PlanLikeTorchrec(const PlannerInput& input,
-                                          torchrec::PartitionerKind partitioner);
+// TorchRec's default partitioner is the greedy one.
+PlanResult<PlannerOutput> PlanLikeTorchrec(
+    const PlannerInput& input,
+    torchrec::PartitionerKind partitioner = torchrec::PartitionerKind::kGreedy);
 
 }  // namespace hotbed
 

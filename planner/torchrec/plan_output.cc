@@ -130,7 +130,7 @@ void AddToServers(const InputTable& table, const RankTopology& topology,
   for (const PlacedShard& shard : ShardsOf(option, ranks)) {
     PlacedServer& server = (*servers)[topology.server_of_rank[shard.rank]];
     server.elements += RangeBytesOf(table, 0, shard.unit_limit - shard.unit_first, shard.columns);
-    AddPerf(option.perf, &*server.perf);
+    *server.perf += option.perf;
     (*used)[shard.rank] += shard.storage;
   }
 }

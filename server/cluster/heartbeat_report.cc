@@ -10,10 +10,6 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
 
-bool SameJoin(const ShardHost::JoinReady& a, const ShardHost::JoinReady& b) {
-  return a.shard == b.shard && a.epoch == b.epoch && a.member == b.member;
-}
-
 bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
   return a.shard == b.shard && a.epoch == b.epoch;
 }
@@ -45,9 +41,8 @@ void FillTransfer(const ShardHost::TransferProgress& transfer, v1::CopyProgress*
 }  // namespace
 
 bool HeartbeatReport::HasNews() const {
-  const std::vector<ShardHost::JoinReady> joins = host_->JoinsReady();
   const std::vector<ShardHost::LostReplica> lost = host_->LostReplicas();
-  return !std::equal(joins.begin(), joins.end(), joins_.begin(), joins_.end(), SameJoin) ||
+  return host_->JoinsReady() != joins_ ||
          !std::equal(lost.begin(), lost.end(), lost_.begin(), lost_.end(), SameLoss);
 }
 

@@ -53,7 +53,7 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
   absl::flat_hash_map<ShardId, const ShardStatus*> by_id;
   uint64_t rows_resident = 0, rows_pulled = 0, rows_pushed = 0, bytes_held = 0;
   for (const ShardStatus& shard : status.shards) {
-    rows_resident += shard.rows_resident;
+    rows_resident += shard.store.rows_resident;
     rows_pulled += shard.rows_pulled;
     rows_pushed += shard.rows_pushed;
     bytes_held += shard.bytes;
@@ -62,10 +62,10 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
   load->set_rows_resident(rows_resident);
   load->set_rows_pulled_total(rows_pulled);
   load->set_rows_pushed_total(rows_pushed);
-  load->set_hot_bytes(status.hot_bytes);
-  load->set_host_bytes_limit(status.host_bytes_limit);
-  load->set_spill_bytes(status.spill_bytes);
-  load->set_log_bytes(status.log_bytes);
+  load->set_hot_bytes(status.numbers["hot_bytes"]);
+  load->set_host_bytes_limit(status.numbers["host_bytes_limit"]);
+  load->set_spill_bytes(status.numbers["spill_bytes"]);
+  load->set_log_bytes(status.numbers["log_bytes"]);
   load->set_read_only(status.read_only);
   load->set_copied_bytes_total(copied_bytes);
   load->set_pull_p99_us(pull_p99_us_);

@@ -262,9 +262,9 @@ void Assignments::AbandonInstall(ShardId id, absl::Status wiped) {
 
 // --- the end
 
-bool Assignments::Close() {
+void Assignments::Close() {
   absl::MutexLock lock(&mu_);
-  return !std::exchange(closed_, true);
+  closed_ = true;
 }
 
 void Assignments::ReleaseDropping() {

@@ -82,8 +82,8 @@ class Assignments {
   absl::Status ForgetAll(const ShardList& closed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- the end
-  // From now on nothing changes. False: it was closed already.
-  bool Close() ABSL_LOCKS_EXCLUDED(mu_);
+  // From now on nothing changes.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_);
   void ReleaseDropping() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -54,8 +54,7 @@ void Assignments::FinishDrops() {
   ShardList deleted;
   for (const auto& shard : idle) {
     shard->ReleaseStore();
-    const absl::Status status =
-        wiring_.tiers->DeleteShard(shard->table(), shard->range(), shard->id());
+    const absl::Status status = wiring_.tiers->DeleteShard(shard->spilled());
     if (status.ok()) {
       deleted.push_back(shard);
     } else {
@@ -150,7 +149,7 @@ void Assignments::AddMissing() {
 // --- a damaged spill tier
 
 // A server that takes over a shard asks the servers that its record names, in any incarnation. A
-// learner may be counted on until it is taken out of its epoch (Shard::CopyLost).
+// learner may be counted on until it is taken out of its epoch (Shard::ReplicaLost).
 bool Assignments::NothingDependsOnTier() const {
   if (!installing_.empty()) return false;
   const Member self = wiring_.data->self();
@@ -165,7 +164,7 @@ bool Assignments::NothingDependsOnTier() const {
     if (!record.active || ContainsServer(record.members, self.server)) return false;
     const std::shared_ptr<Shard>& shard = it->second.shard;
     if (shard != nullptr && ContainsServer(record.learners, self.server) &&
-        (!shard->refused() || shard->CopyLost(record, self))) {
+        (!shard->refused() || shard->ReplicaLost(record, self))) {
       return false;
     }
   }

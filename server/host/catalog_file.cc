@@ -86,6 +86,17 @@ void VisitTable(Io* io, Table& table) {
   for (auto& change : table.changes) VisitChange(io, change);
 }
 
+template <typename Io, typename Range, typename Installing, typename Position>
+void VisitShard(Io* io, Range& range, Installing& installing, Position& log_from) {
+  io->Number(range.first);
+  io->Number(range.limit);
+  io->Number(range.column_first);
+  io->Number(range.column_limit);
+  io->Bool(installing);
+  io->Number(log_from.segment);
+  io->Number(log_from.offset);
+}
+
 class Writer {
  public:
   explicit Writer(std::string* out) : out_(out) {}
@@ -136,22 +147,15 @@ std::string Catalog::Serialize() const {
   std::string out(kMagic);
   AppendLittle<uint32_t>(kVersion, &out);
   AppendLittle<uint32_t>(static_cast<uint32_t>(tables.size()), &out);
-  for (const auto& [id, table] : tables) {
-    Writer writer(&out);
-    VisitTable(&writer, table);
-  }
-  AppendLittle<uint32_t>(static_cast<uint32_t>(shards.size()), &out);
+  Writer writer(&out);
+  for (const auto& [id, table] : tables) VisitTable(&writer, table);
+  writer.Number(static_cast<uint32_t>(shards.size()));
   for (const auto& [shard, range] : shards) {
-    AppendLittle<uint64_t>(shard.packed(), &out);
-    AppendLittle<uint64_t>(range.first, &out);
-    AppendLittle<uint64_t>(range.limit, &out);
-    AppendLittle<uint32_t>(range.column_first, &out);
-    AppendLittle<uint32_t>(range.column_limit, &out);
-    AppendLittle<uint8_t>(installing.contains(shard), &out);
     const auto from = log_from.find(shard);
     const LogPosition position = from == log_from.end() ? LogPosition() : from->second;
-    AppendLittle<uint64_t>(position.segment, &out);
-    AppendLittle<uint64_t>(position.offset, &out);
+    const bool incomplete = installing.contains(shard);
+    writer.Number(shard.packed());
+    VisitShard(&writer, range, incomplete, position);
   }
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
@@ -171,27 +175,21 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
         absl::StrCat("CATALOG: version ", version, ", this program reads ", kVersion));
   }
   Catalog catalog;
+  Reader reader(&in);
   for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
     TableSpec table;
-    Reader reader(&in);
     VisitTable(&reader, table);
     catalog.tables[table.id] = std::move(table);
   }
   for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
     const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
-    ShardRange range;
-    range.first = in.Take<uint64_t>();
-    range.limit = in.Take<uint64_t>();
-    range.column_first = in.Take<uint32_t>();
-    range.column_limit = in.Take<uint32_t>();
+    bool incomplete = false;
+    LogPosition from;
+    VisitShard(&reader, catalog.shards[shard], incomplete, from);
     if (!catalog.tables.contains(shard.table)) {
       return absl::DataLossError(absl::StrCat("CATALOG: ", shard.ToString(), " has no table"));
     }
-    catalog.shards[shard] = range;
-    if (in.Take<uint8_t>() != 0) catalog.installing.insert(shard);
-    LogPosition from;
-    from.segment = in.Take<uint64_t>();
-    from.offset = in.Take<uint64_t>();
+    if (incomplete) catalog.installing.insert(shard);
     if (from != LogPosition()) catalog.log_from[shard] = from;
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");

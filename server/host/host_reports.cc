@@ -42,7 +42,7 @@ std::vector<ShardHost::LostReplica> HostReports::LostReplicas() const {
   const Member self = data_->self();
   std::vector<ShardHost::LostReplica> lost;
   for (const auto& [id, entry] : directory_->Current()) {
-    if (entry.shard == nullptr || !entry.shard->CopyLost(entry.record, self)) continue;
+    if (entry.shard == nullptr || !entry.shard->ReplicaLost(entry.record, self)) continue;
     lost.push_back({id, entry.record.epoch, entry.shard->error()});
   }
   return lost;

@@ -109,8 +109,8 @@ absl::Status Recovery::WipeIncomplete() {
   }
   for (const ShardId shard : catalog->installing) {
     HOTBED_LOG(Info) << shard.ToString() << ": its rows here are incomplete and are deleted";
-    HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(catalog->tables.at(shard.table),
-                                                      catalog->shards.at(shard), shard));
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(
+        SpillShard(catalog->tables.at(shard.table), catalog->shards.at(shard), shard)));
   }
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   return wiring_.data->ChangeCatalog([](Catalog* changed) {
@@ -148,7 +148,7 @@ absl::Status Recovery::ReplayLog(const ShardDirectory::Map& map) {
 }
 
 void Recovery::RetryReplay(const ShardDirectory::Map& map) {
-  ResumeWrites(wiring_.log, wiring_.tiers, wiring_.tiers->GetUsage());
+  ResumeWrites(wiring_.log, wiring_.tiers, wiring_.tiers->GetHealth());
   for (const auto& [id, entry] : map) {
     if (entry.shard->refused()) continue;
     if (const std::string error = entry.shard->error(); !error.empty()) {
@@ -172,13 +172,13 @@ void Recovery::RefuseDamaged(const ShardDirectory::Map& map) {
   }
 }
 
-void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Usage& usage) {
+void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Health& health) {
   if (log->GetUsage().read_only) {
     if (const absl::Status resumed = log->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the log is read-only: " << resumed;
     }
   }
-  if (!usage.background_error.empty() && !usage.damaged) {
+  if (!health.background_error.empty() && !health.damaged) {
     if (const absl::Status resumed = tiers->TryResume(); !resumed.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10) << "the spill tier is read-only: " << resumed;
     }

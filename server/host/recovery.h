@@ -39,7 +39,7 @@ class Recovery {
 
 // Tries to get a read-only log and a read-only spill tier back to work: a full disk may have space
 // again.
-void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Usage& usage);
+void ResumeWrites(ShardLog* log, TierHost* tiers, const TierHost::Health& health);
 
 }  // namespace hotbed
 

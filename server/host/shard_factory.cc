@@ -23,7 +23,7 @@ std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
   options.replica_budget = wiring_.replica_budget;
   options.installed = installed;
   options.staged_bytes = staged_bytes_;
-  options.staged_bytes_max = wiring_.staged_bytes_max;
+  options.staged_bytes_max = wiring_.options->staged_bytes_max;
   options.log_full = options.log == nullptr ? nullptr : wiring_.log_full;
   // Appends that queued requests began are committed when the queue is empty, off the strand.
   options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };

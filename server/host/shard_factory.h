@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "common/thread_pool.h"
 #include "server/host/promise_keeper.h"
@@ -24,7 +25,7 @@ class ShardFactory {
  public:
   // All outlive the shards' work.
   struct Wiring {
-    const ShardHostOptions* options = nullptr;
+    const ShardHostOptions* options = nullptr;  // complete
     TierHost* tiers = nullptr;
     ShardLog* log = nullptr;
     ThreadPool* pool = nullptr;
@@ -33,7 +34,6 @@ class ShardFactory {
     ReplicaBudget* replica_budget = nullptr;
     const std::atomic<bool>* log_full = nullptr;
     const Clock* clock = nullptr;
-    uint64_t staged_bytes_max = 0;
   };
   explicit ShardFactory(const Wiring& wiring) : wiring_(wiring) {}
 
@@ -42,11 +42,11 @@ class ShardFactory {
   std::shared_ptr<Shard> Make(const TableSpec& table, ShardId id, const ShardRange& range,
                               bool installed) const;
 
-  // Pushes that wait for their step's commit, in all shards together.
-  uint64_t staged_bytes() const {
-    return static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed));
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("staged_bytes", "hotbed_server_staged_bytes",
+                 "Pushes to synchronous tables that wait for their step's commit.",
+                 static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed)));
   }
-  uint64_t staged_bytes_max() const { return wiring_.staged_bytes_max; }
 
  private:
   const Wiring wiring_;

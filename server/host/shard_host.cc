@@ -3,6 +3,7 @@
 // Locks, in the order in which one thread may take them; each line may be held while those below
 // are taken. No part calls another with a lock of its own held except where this list says so.
 //
+//   Shutdown              waits for everything that follows
 //   Assignments           one change of the shard map and of the catalog at a time; held while
 //                         shards' strands run, which call ReplicaOutlet
 //   PromiseKeeper batch   one write of promises at a time; held while shards' strands run
@@ -50,8 +51,13 @@ constexpr uint64_t kLogFullCheckMessages = 8;
 constexpr uint32_t kPullsPerTimedOne = 8;
 constexpr size_t kSizedPart = 5;  // one in this many shards is sized per second
 
-ShardHostOptions WithFiles(ShardHostOptions options) {
+// Every value that the options leave open.
+ShardHostOptions Completed(ShardHostOptions options) {
+  const HostBudget budget = CarveHostBytes(options.host_bytes);
   if (options.files == nullptr) options.files = FileSystem::Real();
+  if (options.hot_bytes == 0) options.hot_bytes = budget.hot_bytes;
+  if (options.staged_bytes_max == 0) options.staged_bytes_max = budget.staged_bytes;
+  if (options.replica_tail_bytes == 0) options.replica_tail_bytes = budget.replica_tail_bytes;
   return options;
 }
 
@@ -106,7 +112,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
  private:
   // ReplicaOutlet: what shards ask for.
   void Send(ReplicaMessage message) override;
-  void StartCopy(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
+  void StartSnapshot(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
   void PromiseWanted(ShardId shard, Epoch epoch) override;
   void HasNews() override { ticker_->HasNews(); }
   void WaitsUntil(int64_t ns) override { ticker_->WaitsUntil(ns); }
@@ -123,10 +129,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void RefuseUnknown(Segment* segment) const;
   void StopThreads();
   void CloseShards();
+  absl::Status WriteAllBack();
 
   const ShardHostOptions options_;
   const Clock* const clock_;
-  const HostBudget budget_;
   ReplicaBudget replica_budget_;
   std::unique_ptr<DataDirectory> data_;
   std::unique_ptr<TierHost> tiers_;
@@ -148,18 +154,16 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<SnapshotReceiver> receiver_;
   std::unique_ptr<Upkeep> upkeep_;
   PullLatency pull_latency_;
-  std::atomic<int64_t> pull_p99_ns_{0};
+  absl::Mutex shutdown_mu_;
+  std::optional<absl::Status> shut_down_
+      ABSL_GUARDED_BY(shutdown_mu_);  // its result, once it ended
 };
 
 // --- opening
 
 ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
-    : options_(WithFiles(options)),
-      clock_(clock),
-      budget_(CarveHostBytes(options.host_bytes)),
-      pull_latency_(clock) {
-  replica_budget_.tail_bytes_max =
-      options_.replica_tail_bytes != 0 ? options_.replica_tail_bytes : budget_.replica_tail_bytes;
+    : options_(Completed(options)), clock_(clock), pull_latency_(clock) {
+  replica_budget_.tail_bytes_max = options_.replica_tail_bytes;
 }
 
 absl::Status ShardHostImpl::Start() {
@@ -179,12 +183,13 @@ absl::Status ShardHostImpl::OpenTiers() {
   TierOptions options;
   options.open_device = options_.open_device;
   options.spill_dir = data_->PathOf("spill");
-  options.hot_bytes = options_.hot_bytes != 0 ? options_.hot_bytes : budget_.hot_bytes;
-  options.block_cache_bytes = budget_.block_cache_bytes;
-  options.memtable_bytes = budget_.memtable_bytes;
+  const HostBudget budget = CarveHostBytes(options_.host_bytes);
+  options.hot_bytes = options_.hot_bytes;
+  options.block_cache_bytes = budget.block_cache_bytes;
+  options.memtable_bytes = budget.memtable_bytes;
   options.spill_bytes_max = options_.spill_bytes_max;
-  if (options_.copy_file_bytes_min != 0) {
-    options.copy_file_bytes_min = options_.copy_file_bytes_min;
+  if (options_.snapshot_file_bytes_min != 0) {
+    options.snapshot_file_bytes_min = options_.snapshot_file_bytes_min;
   }
   options.io_threads = std::max(1, options_.pool_threads);
   HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
@@ -198,7 +203,7 @@ absl::Status ShardHostImpl::OpenLog() {
       std::min(options_.log_segment_bytes,
                std::max<uint64_t>(options_.log_bytes_max / kLogSegmentsMin, 64 << 10));
   options.sync_interval_ms = options_.log_sync_interval_ms;
-  options.queue_bytes_max = budget_.message_bytes;
+  options.queue_bytes_max = CarveHostBytes(options_.host_bytes).message_bytes;
   options.rebooted = data_->rebooted();
   HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
@@ -221,18 +226,16 @@ absl::Status ShardHostImpl::MakeParts() {
                                                               .clock = clock_});
   write_back_ = std::make_unique<ShardWriteBack>(&directory_, tiers_.get(), log_.get(),
                                                  options_.log_bytes_max);
-  factory_ = std::make_unique<ShardFactory>(ShardFactory::Wiring{
-      .options = &options_,
-      .tiers = tiers_.get(),
-      .log = log_.get(),
-      .pool = pool_.get(),
-      .promises = promises_.get(),
-      .outlet = this,
-      .replica_budget = &replica_budget_,
-      .log_full = write_back_->log_full(),
-      .clock = clock_,
-      .staged_bytes_max =
-          options_.staged_bytes_max != 0 ? options_.staged_bytes_max : budget_.staged_bytes});
+  factory_ =
+      std::make_unique<ShardFactory>(ShardFactory::Wiring{.options = &options_,
+                                                          .tiers = tiers_.get(),
+                                                          .log = log_.get(),
+                                                          .pool = pool_.get(),
+                                                          .promises = promises_.get(),
+                                                          .outlet = this,
+                                                          .replica_budget = &replica_budget_,
+                                                          .log_full = write_back_->log_full(),
+                                                          .clock = clock_});
   assignments_ = std::make_unique<Assignments>(
       Assignments::Wiring{.data = data_.get(),
                           .directory = &directory_,
@@ -301,11 +304,7 @@ std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
        }},
       {kSecondNs, [this](int64_t) { receiver_->Check(); }},
       {kSecondNs, [this](int64_t now_ns) { assignments_->DropKeptLeft(now_ns); }},
-      {kSecondNs,
-       [this](int64_t) {
-         pull_p99_ns_.store(pull_latency_.TakeP99(), std::memory_order_relaxed);
-         rate_.OnSecond(pull_p99_ns_.load(std::memory_order_relaxed));
-       }},
+      {kSecondNs, [this](int64_t) { rate_.OnSecond(pull_latency_.TakeP99()); }},
       {kSecondNs, [this](int64_t) { reports_->TellListener(); }},
       {kSecondNs, [this, turn = size_t{0}](int64_t) mutable { SizeSomeShards(turn++); }},
       {0, [this](int64_t now_ns) { CheckTroubles(now_ns); }},
@@ -316,17 +315,16 @@ std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
 }
 
 void ShardHostImpl::CheckTroubles(int64_t now_ns) {
-  const TierHost::Usage usage = tiers_->GetUsage();
-  ResumeWrites(log_.get(), tiers_.get(), usage);
-  renewal_->RenewWhereDamaged(usage, now_ns);
+  const TierHost::Health health = tiers_->GetHealth();
+  ResumeWrites(log_.get(), tiers_.get(), health);
+  renewal_->RenewWhereDamaged(health, now_ns);
 }
 
 // A part of the shards at a time: it costs some microseconds per shard.
 void ShardHostImpl::SizeSomeShards(size_t turn) {
   const ShardList shards = directory_.Shards();
   for (size_t i = turn % kSizedPart; i < shards.size(); i += kSizedPart) {
-    shards[i]->SetSpilledBytes(
-        tiers_->SpilledBytes(shards[i]->table(), shards[i]->range(), shards[i]->id()));
+    shards[i]->SetSpilledBytes(tiers_->SpilledBytes(shards[i]->spilled()));
   }
 }
 
@@ -460,57 +458,36 @@ void ShardHostImpl::PromiseWanted(ShardId shard, Epoch epoch) {
 
 HostStatus ShardHostImpl::Status() const {
   HostStatus status;
-  status.host_bytes_limit = options_.host_bytes;
-  const TierHost::Usage tiers = tiers_->GetUsage();
-  status.hot_bytes_limit = tiers.hot_bytes_limit;
-  status.hot_bytes = tiers.hot_bytes;
-  status.device = tiers.device;
-  status.device_bytes_limit = tiers.device_bytes_limit;
-  status.device_bytes = tiers.device_bytes;
-  status.device_pinned_bytes = tiers.device_pinned_bytes;
-  status.device_rows_direct_bytes = tiers.device_rows_direct_bytes;
-  status.device_rows_copied_bytes = tiers.device_rows_copied_bytes;
-  status.device_error = tiers.device_error;
-  status.block_cache_bytes = tiers.block_cache_bytes;
-  status.memtable_bytes = tiers.memtable_bytes;
-  status.spill_bytes = tiers.spill_bytes;
+  StatusNumbers& numbers = status.numbers;
+  numbers.Add("host_bytes_limit", "hotbed_server_host_limit_bytes", "The memory budget.",
+              options_.host_bytes);
+  tiers_->AddNumbers(&numbers);
+  renewal_->AddNumbers(&numbers);
+  log_->AddNumbers(&numbers);
+  factory_->AddNumbers(&numbers);
+  checkpoints_->AddNumbers(&numbers);
+  replica_budget_.AddNumbers(&numbers);
+  sender_->AddNumbers(&numbers);
+  receiver_->AddNumbers(&numbers);
+  rate_.AddNumbers(&numbers);
+  status.device = tiers_->DeviceName();
+  tiers_->AddDeviceNumbers(&status.device_numbers);
+  status.device_error = tiers_->DeviceError();
   const ShardLog::Usage log = log_->GetUsage();
-  status.staged_bytes = factory_->staged_bytes();
-  status.staged_bytes_limit = factory_->staged_bytes_max();
-  status.log_bytes = log.bytes;
-  status.log_refused_bytes = log.bytes_aside;
-  status.spill_renewals = renewal_->renewals();
-  status.checkpoints = checkpoints_->total();
-  status.log_appends = log.appends;
-  status.log_writes = log.writes;
-  status.log_syncs = log.syncs;
+  const TierHost::Health tiers = tiers_->GetHealth();
   status.read_only = log.read_only || !tiers.background_error.empty();
   status.read_only_reason = log.read_only ? log.error : tiers.background_error;
   if (const std::string trouble = renewal_->trouble(); tiers.damaged && !trouble.empty()) {
     absl::StrAppend(&status.read_only_reason, "; ", trouble);
   }
   if (const absl::StatusOr<uint64_t> free = data_->FreeBytes(); free.ok()) {
+    const uint64_t spilled = numbers["spill_bytes"];
     const uint64_t left =
         options_.spill_bytes_max == 0
             ? *free
-            : options_.spill_bytes_max - std::min(options_.spill_bytes_max, tiers.spill_bytes);
+            : options_.spill_bytes_max - std::min(options_.spill_bytes_max, spilled);
     status.free_bytes = std::min(*free, left);
   }
-  status.replica_tail_bytes =
-      static_cast<uint64_t>(replica_budget_.tail_bytes.load(std::memory_order_relaxed));
-  status.replica_tail_bytes_limit = replica_budget_.tail_bytes_max;
-  status.records_sent = replica_budget_.records_sent.load(std::memory_order_relaxed);
-  status.records_taken = replica_budget_.records_taken.load(std::memory_order_relaxed);
-  status.replica_messages_refused =
-      replica_budget_.messages_refused.load(std::memory_order_relaxed);
-  status.replicas_diverged = replica_budget_.replicas_diverged.load(std::memory_order_relaxed);
-  status.copies_sent = sender_->sent_total();
-  status.copies_failed = sender_->failed_total();
-  status.copied_bytes_sent = rate_.bytes_total();
-  status.copies_received = receiver_->installed_total();
-  status.copied_bytes_received = receiver_->bytes_total();
-  status.copy_rate_now = rate_.rate();
-  status.pull_p99_ns = pull_p99_ns_.load(std::memory_order_relaxed);
   for (const auto& shard : directory_.Shards()) status.shards.push_back(shard->Status());
   return status;
 }
@@ -530,11 +507,17 @@ void ShardHostImpl::CloseShards() {
   log_->Commit();
 }
 
+absl::Status ShardHostImpl::Shutdown() {
+  absl::MutexLock lock(&shutdown_mu_);
+  if (!shut_down_.has_value()) shut_down_ = WriteAllBack();
+  return *shut_down_;
+}
+
 // Class checkpoint first: should the process be killed before the end, their checkpoint is there,
 // and the other tables have their log.
-absl::Status ShardHostImpl::Shutdown() {
+absl::Status ShardHostImpl::WriteAllBack() {
   StopThreads();
-  if (!assignments_->Close()) return absl::OkStatus();
+  assignments_->Close();
   CloseShards();
   const ShardsByClass shards = SplitByClass(directory_.Shards());
   const absl::Status kept = checkpoints_->KeepLast(shards.checkpointed);

@@ -19,6 +19,7 @@
 #include "common/file_system.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/requests.h"
@@ -53,8 +54,8 @@ struct ShardHostOptions {
   // How long a replica that is no longer in its shard's record is kept while the shard lacks
   // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
-  uint64_t hot_bytes = 0;            // of the hot tier; 0: as CarveHostBytes says
-  uint64_t copy_file_bytes_min = 0;  // see TierOptions; 0: its default
+  uint64_t hot_bytes = 0;                // of the hot tier; 0: as CarveHostBytes says
+  uint64_t snapshot_file_bytes_min = 0;  // see TierOptions; 0: its default
   // See TierOptions; null: no device.
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   FileSystem* files = nullptr;  // for log, promises, catalog and identity; null: the real one
@@ -62,43 +63,12 @@ struct ShardHostOptions {
 
 // A server's state for metrics, /statusz and heartbeats. Its fields may be microseconds apart.
 struct HostStatus {
-  uint64_t host_bytes_limit = 0;
-  uint64_t hot_bytes_limit = 0;
-  uint64_t hot_bytes = 0;
-  std::string device;  // whose memory holds the hottest rows; empty: none
-  uint64_t device_bytes_limit = 0;
-  uint64_t device_bytes = 0;
-  uint64_t device_pinned_bytes = 0;       // memory of answers that the device copies into
-  uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them, here and below
-  uint64_t device_rows_copied_bytes = 0;
+  StatusNumbers numbers;  // each part of the host adds its own
+  std::string device;     // whose memory holds the hottest rows; empty: none
+  StatusNumbers device_numbers;
   std::string device_error;  // why the device has failed, for good; empty: it works
-  uint64_t block_cache_bytes = 0;
-  uint64_t memtable_bytes = 0;
-  uint64_t spill_bytes = 0;
-  uint64_t staged_bytes = 0;
-  uint64_t staged_bytes_limit = 0;
-  uint64_t log_bytes = 0;
-  uint64_t log_refused_bytes = 0;  // part of log_bytes that is kept for refused shards alone
-  uint64_t checkpoints = 0;        // of tables of class checkpoint, since the start
-  uint64_t log_appends = 0;
-  uint64_t log_writes = 0;
-  uint64_t log_syncs = 0;
-  uint64_t replica_tail_bytes = 0;  // records kept in memory for other replicas
-  uint64_t replica_tail_bytes_limit = 0;
-  uint64_t records_sent = 0;  // to other replicas
-  uint64_t records_taken = 0;
-  uint64_t replica_messages_refused = 0;
-  uint64_t replicas_diverged = 0;  // shards found to differ from their primary, since the start
-  uint64_t copies_sent = 0;        // snapshots of whole shards; so are the next four
-  uint64_t copies_failed = 0;
-  uint64_t copies_received = 0;
-  uint64_t copied_bytes_sent = 0;
-  uint64_t copied_bytes_received = 0;
-  uint64_t copy_rate_now = 0;  // bytes per second that transfers may take now; 0: no limit
-  int64_t pull_p99_ns = 0;     // of the last second; 0: no pulls
   bool read_only = false;
   std::string read_only_reason;
-  uint64_t spill_renewals = 0;  // times that a damaged spill tier was emptied, since the start
   std::optional<uint64_t> free_bytes;  // for rows: on the data disk, below spill_bytes_max
   std::vector<ShardStatus> shards;
 };
@@ -160,6 +130,7 @@ class ShardHost : public ReplicaSink {
     ShardId shard;
     Epoch epoch = 0;
     Member member;
+    friend bool operator==(const JoinReady& a, const JoinReady& b) = default;
   };
   virtual std::vector<JoinReady> JoinsReady() const = 0;
   // Members and acknowledging learners that do not answer their shard's primary, which is here and
@@ -188,7 +159,7 @@ class ShardHost : public ReplicaSink {
   // Each is listed until the coordinator has taken this server out of the shard's record, so that a
   // new replica can be made. An only member is listed too: if its epoch was never active, the
   // coordinator may go back to the members of the previous one. So are learners that may have
-  // acknowledged (Shard::CopyLost).
+  // acknowledged (Shard::ReplicaLost).
   struct LostReplica {
     ShardId shard;
     Epoch epoch = 0;
@@ -208,7 +179,8 @@ class ShardHost : public ReplicaSink {
   // Pins the memory of answers for the device; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }
 
-  // Stops taking work, writes all rows back, marks the data directory clean. Blocks.
+  // Stops taking work, writes all rows back, marks the data directory clean. Blocks; a further call
+  // waits for the first one and has its result.
   virtual absl::Status Shutdown() = 0;
 };
 

@@ -21,7 +21,7 @@ absl::Status ShardWriteBack::WriteBack(const ShardList& shards) {
   absl::Status first_error;
   std::vector<std::pair<Shard*, Lsn>> covered;
   for (const auto& shard : shards) {
-    absl::StatusOr<Lsn> lsn = shard->Sweep();
+    absl::StatusOr<Lsn> lsn = shard->WriteBack();
     if (lsn.ok()) {
       covered.emplace_back(shard.get(), *lsn);
     } else {
@@ -66,7 +66,7 @@ void ShardWriteBack::WriteBackDue(int64_t now_ns) {
 absl::Status ShardWriteBack::WriteBackWhereLogIsLost() {
   ShardList lost;
   for (const auto& [id, entry] : directory_->Current()) {
-    if (entry.shard != nullptr && entry.shard->wants_sweep()) lost.push_back(entry.shard);
+    if (entry.shard != nullptr && entry.shard->wants_write_back()) lost.push_back(entry.shard);
   }
   if (lost.empty()) return absl::OkStatus();
   HOTBED_LOG(Warning) << lost.size() << " shards, " << lost[0]->id().ToString()

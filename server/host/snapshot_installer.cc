@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -44,11 +43,10 @@ absl::StatusOr<SnapshotInstaller::Arriving> SnapshotInstaller::Empty(
     const std::shared_ptr<Shard>& shard) {
   HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}, wiring_.clock));
   shard->ReleaseStore();
-  HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->table(), shard->range(), shard->id()));
-  Arriving arriving{shard->table(), shard->range(), nullptr};
-  HOTBED_ASSIGN_OR_RETURN(arriving.rows,
-                          wiring_.tiers->WriteShard(arriving.table, arriving.range, shard->id()));
-  return arriving;
+  HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->spilled()));
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<ShardRowWriter> rows,
+                          wiring_.tiers->WriteShard(shard->spilled()));
+  return Arriving{shard->spilled(), shard->range(), std::move(rows)};
 }
 
 absl::Status SnapshotInstaller::Write(ShardId id, absl::string_view block) {
@@ -89,7 +87,7 @@ void SnapshotInstaller::Abandon(ShardId id) {
   if (it == arriving_.end()) return;
   const Arriving arriving = std::move(it->second);
   arriving_.erase(it);
-  absl::Status wiped = wiring_.tiers->DeleteShard(arriving.table, arriving.range, id);
+  absl::Status wiped = wiring_.tiers->DeleteShard(arriving.shard);
   if (wiped.ok()) wiped = wiring_.tiers->Flush();
   wiring_.assignments->AbandonInstall(id, std::move(wiped));
 }

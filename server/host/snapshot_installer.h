@@ -14,7 +14,6 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/shard_record.h"
-#include "common/table_spec.h"
 #include "server/host/assignments.h"
 #include "server/host/data_directory.h"
 #include "server/host/promise_keeper.h"
@@ -51,7 +50,7 @@ class SnapshotInstaller : public SnapshotReceiver::Site {
  private:
   // A shard whose rows are being written.
   struct Arriving {
-    TableSpec table;
+    SpillShard shard;
     ShardRange range;
     std::unique_ptr<ShardRowWriter> rows;
   };

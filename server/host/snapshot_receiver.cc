@@ -1,7 +1,6 @@
 #include "server/host/snapshot_receiver.h"
 
 #include <algorithm>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
@@ -110,10 +109,7 @@ SnapshotReceiver::Install SnapshotReceiver::InstallOf(const Message& message) co
 void SnapshotReceiver::Begin(Message next) {
   const Install install = InstallOf(next);
   const bool wanted = site_->Wants(install.shard, install.from, install.epoch);
-  if (!wanted) {
-    refused_.fetch_add(1, std::memory_order_relaxed);
-    return Answer(install, absl::FailedPreconditionError("not wanted here"), 0);
-  }
+  if (!wanted) return Answer(install, absl::FailedPreconditionError("not wanted here"), 0);
   // Its sender has given up the previous one.
   TakeBackWhere([&](const Install& other) {
     return other.shard == install.shard ? "another transfer of it begins" : nullptr;
@@ -125,7 +121,6 @@ void SnapshotReceiver::Begin(Message next) {
   }
   const absl::Status begun = site_->Begin(install.shard, install.from, install.epoch, install.lsn);
   if (begun.ok()) installs_.push_back(install);
-  if (!begun.ok()) refused_.fetch_add(1, std::memory_order_relaxed);
   Answer(install, begun, 0);
 }
 

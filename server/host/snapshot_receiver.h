@@ -13,7 +13,6 @@
 #include <deque>
 #include <functional>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/status_numbers.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {
@@ -58,9 +58,14 @@ class SnapshotReceiver {
   // Leaves transfers in flight as they are: the next start deletes their rows.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  uint64_t bytes_total() const { return bytes_.load(std::memory_order_relaxed); }
-  uint64_t installed_total() const { return installed_.load(std::memory_order_relaxed); }
-  uint64_t refused_total() const { return refused_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("snapshots_received", "hotbed_server_snapshots_received_total",
+                 "Snapshot transfers of shards completed from other servers.",
+                 installed_.load(std::memory_order_relaxed));
+    numbers->Add("snapshot_bytes_received", "hotbed_server_snapshot_received_bytes_total",
+                 "Bytes of snapshot transfers from other servers.",
+                 bytes_.load(std::memory_order_relaxed));
+  }
   size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
 
  private:
@@ -94,7 +99,6 @@ class SnapshotReceiver {
   const Clock* const clock_;
   std::atomic<uint64_t> bytes_{0};
   std::atomic<uint64_t> installed_{0};
-  std::atomic<uint64_t> refused_{0};
   std::atomic<size_t> in_flight_{0};
 
   // The thread's.

@@ -10,7 +10,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/status_macros.h"
-#include "server/tiers/spill/spill_tier.h"
 
 namespace hotbed {
 namespace {
@@ -79,18 +78,8 @@ void SnapshotSender::OnPeerLost(const Member& peer) {
 std::vector<ShardHost::TransferProgress> SnapshotSender::Progress() const {
   absl::MutexLock lock(&mu_);
   std::vector<ShardHost::TransferProgress> progress;
-  for (const auto& transfer : running_) {
-    progress.push_back({.shard = transfer->shard,
-                        .to = transfer->to,
-                        .bytes_copied = transfer->bytes_copied,
-                        .bytes_total = transfer->bytes_total,
-                        .bytes_per_s = transfer->bytes_per_s,
-                        .passes = transfer->passes,
-                        .changed_bytes_per_s = transfer->changed_bytes_per_s,
-                        .beyond_rate = transfer->beyond_rate});
-  }
-  for (const auto& transfer : waiting_)
-    progress.push_back({.shard = transfer->shard, .to = transfer->to});
+  for (const auto& transfer : running_) progress.push_back(*transfer);
+  for (const auto& transfer : waiting_) progress.push_back(*transfer);
   return progress;
 }
 
@@ -166,6 +155,17 @@ absl::Status SnapshotSender::Send(Shard* shard, Transfer* transfer, SnapshotBase
   }
 }
 
+ReplicaMessage SnapshotSender::MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind,
+                                         Epoch epoch) {
+  ReplicaMessage message;
+  message.kind = kind;
+  message.shard = transfer.shard;
+  message.epoch = epoch;
+  message.to = transfer.to;
+  message.transfer = transfer.number;
+  return message;
+}
+
 absl::Status SnapshotSender::SendPass(Shard* shard, Transfer* transfer, bool holds,
                                       SnapshotBase* base) {
   const Lsn above = base->lsn;
@@ -181,12 +181,7 @@ absl::Status SnapshotSender::SendPass(Shard* shard, Transfer* transfer, bool hol
   NoteChanges(*shard, transfer);
   BeginPass(transfer, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
   if (epoch == 0) {
-    ReplicaMessage begin;
-    begin.kind = ReplicaMessage::Kind::kSnapshotBegin;
-    begin.shard = transfer->shard;
-    begin.epoch = base->epoch;
-    begin.to = transfer->to;
-    begin.transfer = transfer->number;
+    ReplicaMessage begin = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotBegin, base->epoch);
     begin.lsn = base->lsn;
     begin.bytes_total = reader->bytes_total() + base->meta.size();
     wiring_.send(std::move(begin));
@@ -212,12 +207,7 @@ absl::Status SnapshotSender::SendRows(const Shard& shard, Epoch epoch, ShardRowR
     HOTBED_RETURN_IF_ERROR(AwaitRate(shard, transfer, epoch, block.size()));
     Count(transfer, block.size());
     LeaveRateIfOutrun(transfer);
-    ReplicaMessage rows;
-    rows.kind = ReplicaMessage::Kind::kSnapshotRows;
-    rows.shard = transfer->shard;
-    rows.epoch = epoch;
-    rows.to = transfer->to;
-    rows.transfer = transfer->number;
+    ReplicaMessage rows = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotRows, epoch);
     rows.chunk = transfer->chunks++;
     rows.body = Share(std::move(block));
     wiring_.send(std::move(rows));
@@ -231,12 +221,7 @@ absl::Status SnapshotSender::SendEnd(Shard* shard, const SnapshotBase& base, Tra
   // From here on pushes may wait for the transfer: no rate and no pause delays it.
   wiring_.rate->WaitNs(base.meta.size(), wiring_.clock->NowNs());
   Count(transfer, base.meta.size());
-  ReplicaMessage end;
-  end.kind = ReplicaMessage::Kind::kSnapshotEnd;
-  end.shard = transfer->shard;
-  end.epoch = base.epoch;
-  end.to = transfer->to;
-  end.transfer = transfer->number;
+  ReplicaMessage end = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotEnd, base.epoch);
   end.chunk = transfer->chunks;
   end.lsn = base.lsn;
   end.body = Share(base.meta);
@@ -250,8 +235,8 @@ void SnapshotSender::NoteChanges(const Shard& shard, Transfer* transfer) {
   const uint64_t before = std::exchange(transfer->rows_pushed, shard.rows_pushed());
   absl::MutexLock lock(&mu_);
   if (transfer->passes == 0) return;
-  const double bytes = static_cast<double>(transfer->rows_pushed - before) *
-                       SpillShard(shard.table(), shard.range(), shard.id()).record_bytes();
+  const double bytes =
+      static_cast<double>(transfer->rows_pushed - before) * shard.spilled().record_bytes();
   const int64_t ns =
       std::max(transfer->pass_begun_ns - transfer->pass_before_begun_ns, kMillisecondNs);
   transfer->changed_bytes_per_s =
@@ -274,7 +259,7 @@ void SnapshotSender::LeaveRateIfOutrun(Transfer* transfer) {
 
 absl::Status SnapshotSender::CheckWanted(const Shard& shard, const Transfer& transfer,
                                          Epoch epoch) const {
-  if (!shard.primary() || shard.epoch() != epoch || !shard.WantsCopy(transfer.to)) {
+  if (!shard.primary() || shard.epoch() != epoch || !shard.WantsSnapshot(transfer.to)) {
     return absl::AbortedError("the shard's record does not want it any more");
   }
   return absl::OkStatus();

@@ -30,9 +30,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/status_numbers.h"
 #include "server/host/transfer_rate.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/shard.h"
@@ -63,15 +63,20 @@ class SnapshotSender {
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Those in flight, then those that wait.
   std::vector<ShardHost::TransferProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t failed_total() const { return failed_.load(std::memory_order_relaxed); }
-  uint64_t sent_total() const { return sent_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("snapshots_sent", "hotbed_server_snapshots_sent_total",
+                 "Snapshot transfers of shards completed to other servers.",
+                 sent_.load(std::memory_order_relaxed));
+    numbers->Add("snapshots_failed", "hotbed_server_snapshots_failed_total",
+                 "Snapshot transfers of shards that were broken off.",
+                 failed_.load(std::memory_order_relaxed));
+  }
   // Ends the transfers in flight.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Transfer {
-    ShardId shard;
-    Member to;
+  // The progress is under mu_, but for shard and receiver.
+  struct Transfer : ShardHost::TransferProgress {
     uint64_t number = 0;  // names the transfer on the wire
     // The sending thread's.
     uint64_t chunks = 0;
@@ -85,15 +90,9 @@ class SnapshotSender {
     uint64_t answered = 0;  // chunks
     bool accepted = false;
     absl::Status error;  // the receiver's, or the peer is lost
-    uint32_t passes = 0;
-    bool beyond_rate = false;
-    uint64_t changed_bytes_per_s = 0;
-    uint64_t bytes_copied = 0;
-    uint64_t bytes_total = 0;
     int64_t begun_ns = 0;
     int64_t rate_since_ns = 0;  // begin of the second that rate_bytes counts
     uint64_t rate_bytes = 0;
-    uint64_t bytes_per_s = 0;
   };
   struct Failed {
     ShardId shard;
@@ -113,6 +112,7 @@ class SnapshotSender {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SendEnd(Shard* shard, const SnapshotBase& base, Transfer* transfer)
       ABSL_LOCKS_EXCLUDED(mu_);
+  static ReplicaMessage MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind, Epoch epoch);
   void BeginPass(Transfer* transfer, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void NoteChanges(const Shard& shard, Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
   void LeaveRateIfOutrun(Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);

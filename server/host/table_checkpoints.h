@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/status_numbers.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_write_back.h"
 #include "server/tiers/api/host.h"
@@ -42,7 +42,11 @@ class TableCheckpoints {
   void KeepWhereDue(int64_t now_ns);
   // At the end: the shards are closed and take no more pushes.
   absl::Status KeepLast(const ShardList& shards);
-  uint64_t total() const { return total_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("checkpoints", "hotbed_server_checkpoints_total",
+                 "Checkpoints made of the tables of class checkpoint.",
+                 total_.load(std::memory_order_relaxed));
+  }
 
  private:
   absl::Status Keep(const ShardList& shards);

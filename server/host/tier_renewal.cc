@@ -15,15 +15,15 @@ constexpr int64_t kPrimariesLaterNs = 5 * kSecondNs;
 
 }  // namespace
 
-void TierRenewal::RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns) {
-  if (!usage.damaged) {
+void TierRenewal::RenewWhereDamaged(const TierHost::Health& health, int64_t now_ns) {
+  if (!health.damaged) {
     damaged_since_ns_ = 0;
     return;
   }
   if (damaged_since_ns_ == 0) {
     damaged_since_ns_ = now_ns;
     HOTBED_LOG(Error) << "the spill tier is damaged and takes no more rows: "
-                      << usage.background_error << "; replicas that other servers hold too are "
+                      << health.background_error << "; replicas that other servers hold too are "
                       << "given up, then it starts empty";
   }
   const std::string trouble = GiveUpReplicas(now_ns);
@@ -63,14 +63,14 @@ std::string TierRenewal::GiveUpReplicas(int64_t now_ns) {
     if (entry.shard->refused() || !record.active) continue;
     if (record.primary == self && !primaries_too) continue;
     entry.shard->Refuse(absl::DataLossError(
-        "the spill tier of its server is damaged; a copy elsewhere takes its place"));
+        "the spill tier of its server is damaged; a replica elsewhere takes its place"));
     given_up = true;
   }
   if (given_up) wiring_.has_news();
   if (alone == 0) return "";
   return absl::StrCat(first, alone == 1 ? "" : absl::StrCat(" and ", alone - 1, " others"),
-                      " have no copy on another server, so nothing is deleted; export what can "
-                      "still be read, then drop the tables and load them anew");
+                      " have no replica on another server, so nothing is deleted; export what can "
+                      "still be read, then drop the tables and load them again");
 }
 
 absl::Status TierRenewal::Renew() {

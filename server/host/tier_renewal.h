@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/status_numbers.h"
 #include "server/host/assignments.h"
 #include "server/host/data_directory.h"
 #include "server/host/shard_directory.h"
@@ -37,12 +38,17 @@ class TierRenewal {
   explicit TierRenewal(Wiring wiring) : wiring_(std::move(wiring)) {}
 
   // The upkeep thread, with each pass.
-  void RenewWhereDamaged(const TierHost::Usage& usage, int64_t now_ns);
+  void RenewWhereDamaged(const TierHost::Health& health, int64_t now_ns);
 
   // --- any thread
   // Why a damaged tier stays as it is, for people; empty: it does not.
   std::string trouble() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t renewals() const { return renewals_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("spill_renewals", "hotbed_server_spill_renewals_total",
+                 "Times that a damaged spill tier was emptied; its rows come back from other "
+                 "replicas.",
+                 renewals_.load(std::memory_order_relaxed));
+  }
 
  private:
   std::string GiveUpReplicas(int64_t now_ns);

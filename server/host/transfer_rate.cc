@@ -29,9 +29,12 @@ uint64_t TransferRate::rate() const {
   return RateNow();
 }
 
-uint64_t TransferRate::bytes_total() const {
+void TransferRate::AddNumbers(StatusNumbers* numbers) const {
   absl::MutexLock lock(&mu_);
-  return bytes_total_;
+  numbers->Add("snapshot_bytes_sent", "hotbed_server_snapshot_sent_bytes_total",
+               "Bytes of snapshot transfers to other servers.", bytes_total_);
+  numbers->Add("transfer_rate_limit", "hotbed_server_transfer_rate_limit_bytes",
+               "Bytes per second that snapshot transfers may take now; 0: no limit.", RateNow());
 }
 
 int64_t TransferRate::WaitNs(uint64_t bytes, int64_t now_ns) {

@@ -7,6 +7,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/status_numbers.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {
@@ -23,7 +24,7 @@ class TransferRate {
 
   // Bytes per second that are allowed now; 0: no limit.
   uint64_t rate() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t bytes_total() const ABSL_LOCKS_EXCLUDED(mu_);
+  void AddNumbers(StatusNumbers* numbers) const ABSL_LOCKS_EXCLUDED(mu_);
 
   static constexpr uint64_t kRateMin = 1ull << 20;
   static constexpr uint64_t kRateMax =

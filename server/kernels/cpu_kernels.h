@@ -17,7 +17,7 @@ struct CpuKernelSet {
   const char* name;
   void (*probe)(ProbeBatch*);
   void (*gather)(GatherBatch*);
-  void (*gather_pooled)(GatherPooledBatch*);
+  void (*gather_pooled)(GatherBatch*);
   void (*apply)(ApplyBatch*);
   void (*insert)(InsertBatch*);
   void (*evict)(EvictBatch*);

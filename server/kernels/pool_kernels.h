@@ -23,16 +23,14 @@ inline void EncodePooled(const float* sum, uint32_t dim, RowType type, uint8_t* 
 template <typename Weight>
 class BagWalk {
  public:
-  explicit BagWalk(GatherPooledBatch* batch) : batch_(batch), dim_(batch->table->dim) {
-    BeginBag();
-  }
+  explicit BagWalk(GatherBatch* batch) : batch_(batch), dim_(batch->table->dim) { BeginBag(); }
 
   // The next rows of `source`, all there, from its row `k` on, which is id `k` + base of the batch.
   template <typename Rows>
   void Take(const Rows& source, uint64_t k, uint64_t limit, uint64_t base) {
     const float* const weights = batch_->weights == nullptr ? nullptr : batch_->weights + base;
     while (k < limit) {
-      const uint64_t left = batch_->lengths[bag_] - place_;
+      const uint64_t left = batch_->bag_lengths[bag_] - place_;
       const uint64_t end = left < limit - k ? k + left : limit;
       const PoolPieceOf piece{k, end, place_, weights};
       PoolPiece<Weight>(batch_->pooling, source, piece, dim_, sum_, arg_);
@@ -50,7 +48,7 @@ class BagWalk {
  private:
   void Advance(uint32_t rows) {
     place_ += rows;
-    if (place_ < batch_->lengths[bag_]) return;
+    if (place_ < batch_->bag_lengths[bag_]) return;
     if (incomplete_) {
       batch_->missing[missing_++] = bag_;
     } else if (batch_->type != RowType::kFp32) {
@@ -62,7 +60,7 @@ class BagWalk {
   void BeginBag() {
     place_ = 0;
     incomplete_ = false;
-    for (; bag_ < batch_->bags && batch_->lengths[bag_] == 0; ++bag_) {
+    for (; bag_ < batch_->bags && batch_->bag_lengths[bag_] == 0; ++bag_) {
       __builtin_memset(Out(), 0, RowWireBytes(batch_->type, dim_));
       if (batch_->arg_max != nullptr) __builtin_memset(Arg(), 0xff, 4ull * dim_);
     }
@@ -72,7 +70,7 @@ class BagWalk {
   uint8_t* Out() { return batch_->rows + uint64_t{RowWireBytes(batch_->type, dim_)} * bag_; }
   uint8_t* Arg() { return batch_->arg_max + 4ull * dim_ * bag_; }
 
-  GatherPooledBatch* const batch_;
+  GatherBatch* const batch_;
   const uint32_t dim_;
   uint32_t bag_ = 0;
   uint32_t place_ = 0;  // in the bag
@@ -87,8 +85,8 @@ class BagWalk {
 inline const uint8_t kFetchedLater = 0;
 
 // Looks up `count` ids from number `base` on. False: some are not resident.
-inline bool FindRows(const GatherPooledBatch& batch, const RowTable& table, uint64_t base,
-                     uint32_t count, const uint8_t** found) {
+inline bool FindRows(const GatherBatch& batch, const RowTable& table, uint64_t base, uint32_t count,
+                     const uint8_t** found) {
   const uint64_t* const ids = batch.ids + base;
   uint8_t* const flags = batch.flags == nullptr ? nullptr : batch.flags + base;
   bool complete = true;
@@ -129,10 +127,10 @@ void TakeWithGaps(const RowTable& table, const uint64_t* ids, const FoundRows& s
 }
 
 template <typename Weight>
-void GatherPooledAs(GatherPooledBatch* batch) {
+void GatherPooledAs(GatherBatch* batch) {
   const RowTable table = *batch->table;
   uint64_t count = 0;
-  for (uint32_t b = 0; b < batch->bags; ++b) count += batch->lengths[b];
+  for (uint32_t b = 0; b < batch->bags; ++b) count += batch->bag_lengths[b];
   BagWalk<Weight> walk(batch);
   if (table.direct && table.rows == table.slots) {
     const DirectRows rows{batch->ids, table.weights, table.first_position, table.weight_stride,
@@ -161,7 +159,7 @@ void GatherPooledAs(GatherPooledBatch* batch) {
   walk.End();
 }
 
-inline void RunGatherPooled(GatherPooledBatch* batch) {
+inline void RunGatherPooled(GatherBatch* batch) {
   switch (batch->table->weight_type) {
     case WeightType::kFp32:
       return GatherPooledAs<Fp32Codec>(batch);

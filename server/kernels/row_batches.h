@@ -13,6 +13,8 @@
 
 namespace hotbed {
 
+class AnswerMemory;
+
 // ids -> slots; kNoSlot for rows that are not resident. Counts a visit of each row found.
 struct ProbeBatch {
   const RowTable* table = nullptr;
@@ -23,40 +25,41 @@ struct ProbeBatch {
   uint32_t missing_count = 0;   // out
 };
 
-// ids -> rows in the wire type, in one pass. Lists rows that are not resident in `missing` and
-// writes nothing for them, except rows that exist nowhere: they get their first value and flag 0.
-struct GatherBatch {
-  const RowTable* table = nullptr;
+// A read of rows of one shard, of the columns of its range. Ids are the caller's (not positions)
+// and lie in the range.
+struct RowReads {
   const uint64_t* ids = nullptr;
-  const uint32_t* picks = nullptr;  // work on ids[picks[k]], k < count; null: on all of 0..count-1
   uint32_t count = 0;
   RowType type = RowType::kFp32;
-  bool absent_is_initial = false;  // a row that is not resident exists nowhere
-  uint8_t* rows = nullptr;         // row i at i * RowWireBytes(type, dim), unaligned
-  uint8_t* flags = nullptr;        // flag i: 1 = exists; may be null
-  uint32_t* missing = nullptr;     // count: numbers of ids; may be the same memory as picks
-  uint32_t missing_count = 0;      // out
-};
-
-// Pools consecutive bags of `ids` to one row each (row_math/pooling.h), in the order of the ids, in
-// fp32 and then written as `type`. Rows that exist nowhere count with their first value. A bag with
-// rows that must come from the spill tier is listed in `missing`, and its `rows`, `flags` and
-// `arg_max` hold no values: PoolRowsBatch computes them, to the same bits.
-struct GatherPooledBatch {
-  const RowTable* table = nullptr;
-  const uint64_t* ids = nullptr;
-  const uint32_t* lengths = nullptr;  // `bags`; an empty bag is zeros
-  const float* weights = nullptr;     // kSum: one per id, or null
+  // One row per id, or per bag, of RowWireBytes(type, dim) bytes each; unaligned.
+  uint8_t* rows = nullptr;
+  uint8_t* flags = nullptr;        // count bytes or null; bit 0 = the row exists
+  AnswerMemory* answer = nullptr;  // the memory that holds `rows`; null: memory of any kind
+  // Not pooled: read only ids[picks[k]], k < count; rows and flags keep the places they have in a
+  // read of all ids. Null: read all.
+  const uint32_t* picks = nullptr;
+  // Pooled (row_math/pooling.h): the ids form `bags` consecutive bags.
+  RowPooling pooling = RowPooling::kNone;
+  const uint32_t* bag_lengths = nullptr;
   uint32_t bags = 0;
-  RowPooling pooling = RowPooling::kSum;  // kSum or kMax
-  RowType type = RowType::kFp32;          // fp32, fp16 or bf16
-  bool absent_is_initial = false;         // a row that is not resident exists nowhere
-  uint8_t* rows = nullptr;                // bag b at b * RowWireBytes(type, dim), unaligned
-  uint8_t* flags = nullptr;               // one per id: 1 = exists; may be null
+  const float* weights = nullptr;  // kSum: one per id, or null
   // kMax: dim u32 per bag, unaligned: the id's number in its bag, 0xffffffff if empty; or null.
   uint8_t* arg_max = nullptr;
-  uint32_t* missing = nullptr;  // bags
-  uint32_t missing_count = 0;   // out
+};
+
+// ids -> rows in the wire type, in one pass. Lists rows that are not resident in `missing` and
+// writes nothing for them, except rows that exist nowhere: they get their first value and flag 0.
+//
+// Pooled: the rows of each bag become one, in the order of the ids, in fp32 and then written as
+// `type` (fp32, fp16 or bf16); an empty bag is zeros. Rows that exist nowhere count with their
+// first value. A bag with rows that must come from the spill tier is listed in `missing`, and its
+// `rows`, `flags` and `arg_max` hold no values: PoolRowsBatch computes them, to the same bits.
+struct GatherBatch : RowReads {
+  const RowTable* table = nullptr;
+  bool absent_is_initial = false;  // a row that is not resident exists nowhere
+  // `count` numbers of ids, which may be the same memory as picks; or `bags` numbers of bags.
+  uint32_t* missing = nullptr;
+  uint32_t missing_count = 0;  // out
 };
 
 // Adds a piece of one bag, whose rows are contiguous as they are stored.
@@ -65,23 +68,26 @@ struct PoolRowsBatch {
   const uint8_t* rows = nullptr;  // count * weight_bytes
   uint32_t count = 0;
   uint32_t place = 0;              // number of the first row in its bag; 0 starts the bag
-  const float* weights = nullptr;  // as in GatherPooledBatch, for these rows
+  const float* weights = nullptr;  // as in RowReads, for these rows
   RowPooling pooling = RowPooling::kSum;
   float* sum = nullptr;        // dim: sum of the pieces so far
   uint8_t* arg_max = nullptr;  // dim u32, or null
 };
 
+struct GradientRows {
+  uint32_t count = 0;
+  RowType gradient_type = RowType::kFp32;     // fp32, fp16 or bf16
+  const uint8_t* const* gradients = nullptr;  // one pointer per row, to dim unaligned elements
+  UpdateScalars scalars;
+  bool assign = false;  // gradients are the rows' new weights; optimizer state starts over
+};
+
 // One optimizer step on each of `count` slots; marks them dirty.
-struct ApplyBatch {
+struct ApplyBatch : GradientRows {
   RowTable* table = nullptr;
   const uint32_t* slots = nullptr;  // no slot twice; kNoSlot is skipped
   const uint32_t* picks =
-      nullptr;  // gradient of slots[k] is gradients[picks[k]]; null: gradients[k]
-  uint32_t count = 0;
-  RowType gradient_type = RowType::kFp32;
-  const uint8_t* const* gradients = nullptr;
-  UpdateScalars scalars;
-  bool assign = false;   // gradients are the new weights; the state starts over
+      nullptr;           // gradient of slots[k] is gradients[picks[k]]; null: gradients[k]
   uint32_t dirtied = 0;  // out: rows that were clean before
 };
 

@@ -21,7 +21,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"

@@ -19,12 +19,10 @@ GrpcReplicaNetwork::GrpcReplicaNetwork(const PeerStreamOptions& options, Replica
       gauges_([this](std::vector<MetricSample>* samples) {
         absl::ReaderMutexLock lock(&mu_);
         for (const auto& [server, stream] : streams_) {
-          MetricSample sample;
-          sample.name = "hotbed_replica_queued_bytes";
-          sample.help = "Bytes that wait to be sent to another server, by its number.";
-          sample.labels = {{"server", std::to_string(server)}};
-          sample.value = static_cast<double>(stream->waiting_bytes());
-          samples->push_back(std::move(sample));
+          AddSample("hotbed_replica_queued_bytes",
+                    "Bytes that wait to be sent to another server, by its number.",
+                    {{"server", std::to_string(server)}},
+                    static_cast<double>(stream->waiting_bytes()), samples);
         }
       }) {}
 

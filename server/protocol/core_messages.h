@@ -19,16 +19,7 @@ inline constexpr int kStepShift = 20;  // a sequence is step << 20 | part
 using PushToken = uint64_t;
 
 // One entry of the log, without its rows: the shell keeps the rows under `payload`.
-struct CoreEntry {
-  RecordKind kind = RecordKind::kPush;
-  bool open = false;
-  bool staged = false;  // a push that is kept for its step's commit
-  Epoch epoch = 0;
-  Lsn lsn = 0;
-  SessionId session = 0;  // 0: a commit
-  Incarnation incarnation = 0;
-  uint64_t seq = 0;  // of a commit: the sequence of part 0 of its step
-  uint64_t prev_seq = 0;
+struct CoreEntry : EntryHead {
   PushToken payload = 0;  // 0: forget
   // In CoreReady::appends: names this hand-over to the log, which returns it in Appended or
   // AppendFailed. The same (epoch, lsn) may be handed over again after it was cut.

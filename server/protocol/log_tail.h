@@ -11,12 +11,10 @@
 #ifndef HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
 #define HOTBED_SERVER_PROTOCOL_LOG_TAIL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "common/check.h"
 #include "common/ids.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/session_state.h"

@@ -98,7 +98,9 @@ void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
   const bool commits = entry.kind == RecordKind::kStepCommit;
   if (entry.kind != RecordKind::kPush && !commits) state->count = 0;
   RecordHeader& header = state->append.header;
-  header = HeaderOf(entry, shard_.options.id);
+  header = RecordHeader();
+  static_cast<EntryHead&>(header) = entry;
+  header.shard = shard_.options.id;
   header.id_count = state->count;
   header.dim = commits ? 0 : shard_.dim;
   if (state->work == nullptr) return;

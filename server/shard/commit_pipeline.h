@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "common/ids.h"
 #include "server/protocol/core_messages.h"
 #include "server/shard/in_flight.h"

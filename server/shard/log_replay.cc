@@ -67,7 +67,7 @@ bool LogReplay::Next() {
   Item& item = *queue_.front();
   if (std::exchange(item.taken, true)) return Apply(item);
   const RecordHeader& header = item.header;
-  CoreEntry entry = EntryOf(header);
+  CoreEntry entry{header};
   if (PlantedBug("forget_sessions_on_restart")) entry.session = 0;
   const bool commits = header.kind == RecordKind::kStepCommit;
   if (commits) item.staged = shard_.core.StagedOf(header.scalars.step, item.ids);
@@ -121,7 +121,7 @@ void LogReplay::Warm(int64_t ns_max) {
   if (shard_.store == nullptr || shard_.serving.refused()) return;
   const ShardOptions& options = shard_.options;
   const int64_t end_ns = options.clock->NowNs() + ns_max;
-  auto reader = options.tiers->ReadShard(options.table, options.range, options.id, /*above=*/0);
+  auto reader = options.tiers->ReadShard(options.Spilled(), /*above=*/0);
   absl::Status status = reader.status();
   for (bool more = status.ok(); more && options.clock->NowNs() < end_ns;) {
     const absl::StatusOr<std::string> block = (*reader)->Next(kWarmBlockBytes);

@@ -22,7 +22,6 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/step_commits.h"
 #include "server/shard_log/shard_log.h"

@@ -6,7 +6,6 @@
 #define HOTBED_SERVER_SHARD_PUSH_STATE_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/status_numbers.h"
+
 namespace hotbed {
 
 struct ReplicaBudget {
@@ -20,6 +22,27 @@ struct ReplicaBudget {
   std::atomic<uint64_t> replicas_diverged{0};  // found by the rolling hash
   std::atomic<uint64_t> records_sent{0};
   std::atomic<uint64_t> records_taken{0};
+
+  void AddNumbers(StatusNumbers* numbers) const {
+    const auto get = [](const auto& counter) {
+      return static_cast<uint64_t>(counter.load(std::memory_order_relaxed));
+    };
+    numbers->Add("records_sent", "hotbed_server_records_sent_total",
+                 "Log records sent to other replicas.", get(records_sent));
+    numbers->Add("records_taken", "hotbed_server_records_taken_total",
+                 "Log records taken from primaries.", get(records_taken));
+    numbers->Add(
+        "replica_messages_refused", "hotbed_server_replica_messages_refused_total",
+        "Records of other replicas that were damaged or not of the shard; requested again.",
+        get(messages_refused));
+    numbers->Add("replicas_diverged", "hotbed_server_replicas_diverged_total",
+                 "Shards whose rolling hash was found to differ from their primary's.",
+                 get(replicas_diverged));
+    numbers->Add("replica_tail_bytes_limit", "hotbed_server_replica_tail_limit_bytes",
+                 "Limit of hotbed_server_replica_tail_bytes.", tail_bytes_max);
+    numbers->Add("replica_tail_bytes", "hotbed_server_replica_tail_bytes",
+                 "Log records kept in memory for other replicas.", get(tail_bytes));
+  }
 };
 
 }  // namespace hotbed

@@ -42,9 +42,9 @@ void ReplicaComparison::Compare(const ReplicaMessage& append) {
 void ReplicaComparison::OnVerdict(RollingHash::Verdict verdict, Lsn lsn) {
   if (verdict != RollingHash::Verdict::kDiffers || !shard_.serving.error().ok()) return;
   shard_.options.replica_budget->replicas_diverged.fetch_add(1, std::memory_order_relaxed);
-  shard_.serving.GiveUpReplica(
-      absl::DataLossError(absl::StrCat("this copy differs from its primary's at LSN ", lsn,
-                                       " (rolling hash); a new copy of all rows takes its place")));
+  shard_.serving.GiveUpReplica(absl::DataLossError(
+      absl::StrCat("this replica differs from its primary's at LSN ", lsn,
+                   " (rolling hash); a new replica with all rows takes its place")));
 }
 
 }  // namespace hotbed

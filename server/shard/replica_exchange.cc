@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "server/shard/commit_pipeline.h"
-#include "server/shard/record_mapping.h"
 #include "server/shard/segment_check.h"
 
 namespace hotbed {
@@ -38,7 +37,8 @@ struct ReplicaExchange::Incoming {
 void ReplicaExchange::Send(const CoreSend& send) {
   ReplicaOutlet* const outlet = shard_.options.outlet;
   if (outlet == nullptr) return;
-  if (send.kind == CoreSend::Kind::kSnapshot) return outlet->StartCopy(shard_.options.id, send.to);
+  if (send.kind == CoreSend::Kind::kSnapshot)
+    return outlet->StartSnapshot(shard_.options.id, send.to);
   if (send.kind == CoreSend::Kind::kAppend) return SendAppends(send);
   ReplicaMessage message;
   message.kind = ReplicaMessage::Kind::kAppendReply;
@@ -124,8 +124,7 @@ void ReplicaExchange::OnMessage(const Member& from, ReplicaMessage message) {
                                      " is not taken: ", error);
       break;
     }
-    incoming->entries.push_back(EntryOf(header));
-    incoming->entries.back().payload = reinterpret_cast<PushToken>(state);
+    incoming->entries.push_back({header, reinterpret_cast<PushToken>(state)});
   }
   incoming->message = std::move(message);
   incoming->running = shard_.in_flight.Begin();
@@ -199,7 +198,7 @@ void ReplicaExchange::RefuseRecord(const Member& from, const ReplicaMessage& app
     untaken_lsn_ = lsn;
     if (untaken_times_ >= kRecordTriesMax) {
       shard_.serving.GiveUpReplica(absl::DataLossError(absl::StrCat(
-          error, " (", untaken_times_, " times); a new copy of all rows takes its place")));
+          error, " (", untaken_times_, " times); a new replica with all rows takes its place")));
       return pipeline_.Drain();
     }
     if (untaken_times_ > 1) return;

@@ -16,7 +16,7 @@ class ReplicaOutlet {
   virtual ~ReplicaOutlet() = default;
   virtual void Send(ReplicaMessage message) = 0;
   // Sends a snapshot of `shard`, whose primary is here, to `to`; ends in Shard::EndSnapshot.
-  virtual void StartCopy(ShardId shard, const Member& to) = 0;
+  virtual void StartSnapshot(ShardId shard, const Member& to) = 0;
   // Makes the promise of `epoch` durable, then calls Shard::PromiseDurable.
   virtual void PromiseWanted(ShardId shard, Epoch epoch) = 0;
   // A shard wants its activation, has learners that are ready to join, or was refused: the

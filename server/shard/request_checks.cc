@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/bag_check.h"
@@ -51,7 +50,7 @@ Refusal CheckReplicaPull(const ShardContext& shard, const PullWork& work,
       reads.rows_ahead_of_log_lsn != 0 && !Mutated(CoreMutant::kRowsReadWhileGuarded);
   if (guarded || !core.serves_reads()) {
     return Refuse(SegmentCode::kUnavailable, shard,
-                  ": this copy has not caught up yet; another one has");
+                  ": this replica has not caught up yet; another one has");
   }
   const int64_t silent_ns = shard.options.clock->NowNs() - reads.primary_heard_ns;
   if (work.staleness_ms_max != 0 && silent_ns > work.staleness_ms_max * int64_t{1'000'000}) {
@@ -237,7 +236,7 @@ Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_f
   }
   if (tail_full) {
     return Refuse(SegmentCode::kResourceExhausted, shard,
-                  ": records that other copies have not taken fill the server's ",
+                  ": records that other replicas have not taken fill the server's ",
                   options.replica_budget->tail_bytes_max, " bytes (--replica-tail-bytes)");
   }
   if (segment.commit_step == 0 && (segment.seq == 0 || work.session == 0)) {
@@ -267,7 +266,7 @@ std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const Pu
     case SegmentCode::kFenced:
       return absl::StrCat(name, ": a later incarnation of this session has opened, or it was ",
                           "silent for so long that it was forgotten here (of more than ",
-                          shard.options.core.sessions_max, " sessions); open it anew");
+                          shard.options.core.sessions_max, " sessions); open it again");
     case SegmentCode::kGap:
       return absl::StrCat(name, ": sequence ", seq, " follows ", segment.prev_seq,
                           ", the last here is ", last_seq);

@@ -16,12 +16,11 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/ids.h"
-#include "row_math/types.h"
+#include "server/kernels/row_batches.h"
 #include "server/protocol/segment_code.h"
 
 namespace hotbed {
 
-class AnswerMemory;
 class PullLatency;
 class Shard;
 
@@ -34,22 +33,13 @@ struct SegmentResult {
   std::string detail;     // empty when ok; names the thing, the value and the limit
 };
 
-struct PullSegment {
+// Ids, bag lengths and weights are aligned. `type` and `answer` are the shard's to fill in, as the
+// work has them. bag_check.h says which bags are refused.
+struct PullSegment : RowReads {
   std::shared_ptr<Shard> shard;  // null: unknown; the host fills in the result
   ShardId shard_id;
   Epoch epoch = 0;
   Lsn lsn_min = 0;
-  const uint64_t* ids = nullptr;  // aligned, `count` of them
-  uint32_t count = 0;
-  // One row per id (or per bag), RowWireBytes(row_type, dim) bytes each, unaligned.
-  uint8_t* rows = nullptr;
-  uint8_t* flags = nullptr;  // count bytes, or null; bit 0 = the row exists
-  // Pooled: bags of ids, each reduced to one row (bag_check.h says which bags are refused).
-  RowPooling pooling = RowPooling::kNone;
-  const uint32_t* bag_lengths = nullptr;  // aligned, `bags` of them
-  uint32_t bags = 0;
-  const float* weights = nullptr;  // aligned, one per id, or null
-  uint8_t* arg_max = nullptr;      // dim u32 per bag, unaligned, or null
   // Owned by the shard while the pull waits for an LSN.
   int64_t waits_until_ns = 0;
   bool waits_for_commit = false;  // lsn_min covers what a strict pull has to see

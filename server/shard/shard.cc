@@ -229,17 +229,9 @@ ShardStatus Shard::Status() const {
   gauges_.Read(&status);
   absl::MutexLock lock(&mu_);
   if (stats_of_ == nullptr) return status;
-  const StoreStats stats = stats_of_->Stats();
-  status.rows_resident = stats.rows_resident;
-  status.hot_bytes = stats.hot_bytes;
-  status.device_rows = stats.device_rows;
-  status.device_bytes = stats.device_bytes;
-  status.device_hits = stats.device_hits;
-  status.bytes = std::max(stats.hot_bytes + stats.device_bytes, gauges_.spilled_bytes());
-  status.hot_hits = stats.hits;
-  status.hot_misses = stats.misses;
-  status.evictions = stats.evictions;
-  status.writebacks = stats.writebacks;
+  status.store = stats_of_->Stats();
+  status.bytes =
+      std::max(status.store.hot_bytes + status.store.device_bytes, gauges_.spilled_bytes());
   return status;
 }
 

@@ -90,7 +90,7 @@ class Shard {
   void RetryReplay() { replay_.Retry(); }
   // Blocks. True: the log ends below the LSNs of the rows. Either they are those of a replica that
   // had not caught up, which continues from other replicas' logs; or an unsynced tail of the log is
-  // lost: if the shard becomes its own primary, it wants a write-back (wants_sweep).
+  // lost: if the shard becomes its own primary, it wants a write-back (wants_write_back).
   bool FinishReplay();
   // From now on every request is answered CORRUPT (DataLoss) or UNAVAILABLE with this reason;
   // UNAVAILABLE too where other replicas hold the rows. Blocks.
@@ -142,9 +142,9 @@ class Shard {
   bool Pause(bool paused);
   // Writes back all rows that are dirty now, and the state; the LSN that this covers. Blocks until
   // the spill tier has them in memory.
-  absl::StatusOr<Lsn> Sweep() { return snapshots_.WriteBack(); }
+  absl::StatusOr<Lsn> WriteBack() { return snapshots_.WriteBack(); }
   // Nothing is applied here before a write-back of all rows is durable (FinishReplay).
-  bool wants_sweep() const { return replay_.wants_write_back(); }
+  bool wants_write_back() const { return replay_.wants_write_back(); }
   // `lsn`, covered by a write-back, has been flushed to disk: the log below is not needed.
   void SetDurable(Lsn lsn);
   // See LogReplay::Warm. Blocks, for at most `ns_max`.
@@ -158,6 +158,7 @@ class Shard {
   ShardId id() const { return options_.id; }
   const TableSpec& table() const { return options_.table; }  // without its changes
   const ShardRange& range() const { return options_.range; }
+  SpillShard spilled() const { return options_.Spilled(); }
   uint32_t dim() const { return context_.dim; }
   bool logged() const { return context_.logged(); }
   Epoch epoch() const { return gauges_.epoch(); }
@@ -173,12 +174,12 @@ class Shard {
   // Tick is wanted some ten times per second.
   bool ticks_often() const { return gauges_.ticks_often(); }
   // Whether the record names `to` as a replica.
-  bool WantsCopy(const Member& to) const { return exchange_.Wants(to); }
+  bool WantsSnapshot(const Member& to) const { return exchange_.Wants(to); }
   OthersHeard Heard() const { return exchange_.Heard(); }
   // Not served until a restart, for damage or another error that does not pass; error() says why.
   bool refused() const { return serving_.refused(); }
   // See ServingState::ReplicaLost.
-  bool CopyLost(const ShardRecord& record, const Member& self) const {
+  bool ReplicaLost(const ShardRecord& record, const Member& self) const {
     return serving_.ReplicaLost(record, self);
   }
   std::string error() const { return serving_.reason(); }

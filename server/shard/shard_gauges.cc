@@ -29,7 +29,7 @@ void ShardGauges::Read(ShardStatus* status) const {
   status->rows_pulled = rows_pulled_.load(kRelaxed);
   status->rows_pushed = rows_pushed();
   status->primary = primary();
-  status->copies = backups();
+  status->followers = backups();
   status->commit_lsn = commit_lsn_.load(kRelaxed);
   status->tail_bytes = tail_bytes_.load(kRelaxed);
 }

@@ -47,6 +47,7 @@ struct ShardOptions {
   ReplicaBudget* replica_budget = nullptr;  // set with `outlet`
   bool installed = false;                   // the rows came with a snapshot, just now
 
+  SpillShard Spilled() const { return SpillShard(table, range, id); }
   // For messages: "table NAME, shard N".
   std::string Name() const { return absl::StrCat("table ", table.name, ", ", id.ToString()); }
 };

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "row_math/optimizer.h"
 #include "server/shard/push_state.h"
 #include "server/shard/request_checks.h"
 #include "server/shard/segment_result.h"
@@ -67,21 +66,11 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
     return true;
   }
   gauges_.AddPulled(segment->count);
-  RowReads reads;
-  reads.ids = segment->ids;
-  reads.count = segment->count;
-  reads.type = work->row_type;
-  reads.rows = segment->rows;
-  reads.flags = segment->flags;
-  reads.answer = work->answer;
-  reads.pooling = segment->pooling;
-  reads.bag_lengths = segment->bag_lengths;
-  reads.bags = segment->bags;
-  reads.weights = segment->weights;
-  reads.arg_max = segment->arg_max;
+  segment->type = work->row_type;
+  segment->answer = work->answer;
   InFlight::Token running = in_flight_.Begin();
   // Two words of capture: the store keeps it without an allocation.
-  if (!store_->Pull(reads, [work, segment](absl::Status status) {
+  if (!store_->Pull(*segment, [work, segment](absl::Status status) {
         InFlight::Token adopted = segment->shard->in_flight_.Adopt();
         segment->shard->FillPullResult(*work, segment, status);
         adopted.End();

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
 #include "server/tiers/api/rows.h"
 
 namespace hotbed {

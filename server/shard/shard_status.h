@@ -7,6 +7,8 @@
 #include <string>
 
 #include "common/ids.h"
+#include "common/status_numbers.h"
+#include "server/tiers/api/tiered_store.h"
 
 namespace hotbed {
 
@@ -23,22 +25,17 @@ struct ShardStatus {
   uint64_t sessions = 0;
   uint64_t committed_step = 0;  // of a synchronous table; 0: none yet
   uint64_t staged_bytes = 0;    // pushes that wait for their step's commit
-  uint64_t rows_resident = 0;   // in memory, including the device's
-  uint64_t hot_bytes = 0;       // data and overhead in the host's memory
-  uint64_t device_rows = 0;
-  uint64_t device_bytes = 0;
-  uint64_t device_hits = 0;  // part of hot_hits
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
-  uint64_t hot_hits = 0;
-  uint64_t hot_misses = 0;
-  uint64_t evictions = 0;
-  uint64_t writebacks = 0;
-  uint64_t bytes = 0;    // of weights and state, in all tiers; an estimate
-  bool primary = false;  // else a backup or a learner
-  uint64_t copies = 0;   // followers in the acknowledging set
+  StoreStats store;
+  uint64_t bytes = 0;      // of weights and state, in all tiers; an estimate
+  bool primary = false;    // else a backup or a learner
+  uint64_t followers = 0;  // in the acknowledging set
   Lsn commit_lsn = 0;
   uint64_t tail_bytes = 0;  // records kept in memory for other replicas
+
+  // /api/status shows them per shard; the metrics are sums over the shards of a table.
+  StatusNumbers Numbers() const;
 };
 
 }  // namespace hotbed

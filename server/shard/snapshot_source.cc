@@ -21,8 +21,7 @@ absl::StatusOr<Snapshot> SnapshotSource::Begin(const Member& to, bool holds, Lsn
   Snapshot snapshot;
   HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(&to, holds));
   const ShardOptions& options = shard_.options;
-  HOTBED_ASSIGN_OR_RETURN(
-      snapshot.rows, options.tiers->ReadShard(options.table, options.range, options.id, above));
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), above));
   return snapshot;
 }
 
@@ -55,8 +54,8 @@ absl::StatusOr<Snapshot> SnapshotSource::BeginFromMemory(const Member& to, bool 
     return may;
   };
   const ShardOptions& options = shard_.options;
-  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadLive(options.table, options.range,
-                                                                 options.id, std::move(pass)));
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows,
+                          options.tiers->ReadLive(options.Spilled(), std::move(pass)));
   return snapshot;
 }
 

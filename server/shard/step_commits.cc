@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/record_mapping.h"
 
 namespace hotbed {
 
@@ -48,14 +47,10 @@ bool StepCommits::Apply(const RecordHeader& commit, absl::Span<const Lsn> staged
                         absl::AnyInvocable<void(absl::Status)> done) {
   sum_ = staged_.Sum(staged, shard_.dim);
   if (sum_.ids.empty()) return true;
-  RowUpdates updates;
-  updates.ids = sum_.ids.data();
-  updates.count = static_cast<uint32_t>(sum_.ids.size());
-  updates.gradient_type = RowType::kFp32;
-  updates.gradients = sum_.pointers.data();
-  updates.scalars = commit.scalars;
-  updates.lsn = commit.lsn;
-  return shard_.store->Apply(updates, std::move(done));
+  const auto count = static_cast<uint32_t>(sum_.ids.size());
+  return shard_.store->Apply(
+      {{count, RowType::kFp32, sum_.pointers.data(), commit.scalars}, sum_.ids.data(), commit.lsn},
+      std::move(done));
 }
 
 void StepCommits::Applied(uint64_t step, Lsn lsn) {

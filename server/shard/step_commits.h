@@ -6,7 +6,6 @@
 #define HOTBED_SERVER_SHARD_STEP_COMMITS_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"

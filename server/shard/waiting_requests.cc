@@ -37,10 +37,10 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
     const int64_t now_ns = options_->clock->NowNs();
     if (segment->waits_until_ns == 0) segment->waits_until_ns = now_ns + kPullWaitNsMax;
     if (now_ns >= segment->waits_until_ns) {
-      return {
-          SegmentCode::kUnavailable,
-          absl::StrCat(options_->Name(), ": LSN ", segment->lsn_min, " asked for, this copy is at ",
-                       core_->applied_lsn(), "; another one may be further")};
+      return {SegmentCode::kUnavailable,
+              absl::StrCat(options_->Name(), ": LSN ", segment->lsn_min,
+                           " asked for, this replica is at ", core_->applied_lsn(),
+                           "; another one may be further")};
     }
     options_->outlet->WaitsUntil(segment->waits_until_ns);
   }

@@ -9,7 +9,6 @@
 #include "common/await_for.h"
 #include "common/check.h"
 #include "common/log.h"
-#include "common/status_macros.h"
 #include "server/shard_log/log_writer.h"
 
 namespace hotbed {
@@ -138,6 +137,19 @@ ShardLog::Usage LogWriter::GetUsage() const {
   usage.has_oldest = blocker.has_value();
   usage.oldest_shard = blocker.value_or(ShardId());
   return usage;
+}
+
+void ShardLog::AddNumbers(StatusNumbers* numbers) const {
+  const Usage usage = GetUsage();
+  numbers->Add("log_bytes", "hotbed_server_log_bytes", "Disk taken by the log.", usage.bytes);
+  numbers->Add("log_refused_bytes", "hotbed_server_log_refused_bytes",
+               "Disk of the log kept only for refused shards, in addition to --log-bytes-max.",
+               usage.bytes_aside);
+  numbers->Add("log_appends", "hotbed_server_log_appends_total", "Records appended to the log.",
+               usage.appends);
+  numbers->Add("log_writes", "hotbed_server_log_writes_total", "Group writes of the log.",
+               usage.writes);
+  numbers->Add("log_syncs", "hotbed_server_log_syncs_total", "Syncs of the log.", usage.syncs);
 }
 
 absl::Status LogWriter::TryResume() {

@@ -1,7 +1,6 @@
-// Deliberate bugs, which prove that the kill checker can fail (tests/fault). Compiled only with
-// -DHOTBED_PLANTED_BUGS=ON, or into tests/fault's own server, and chosen at run time by the
-// environment variable HOTBED_PLANTED_BUG; in every other build PlantedBug is constexpr false and
-// its branches vanish.
+// Deliberate bugs, which prove that the kill checker can fail. They are compiled only into the
+// server of tests/fault (planted_bugs.cc there), and chosen at run time by the environment variable
+// HOTBED_PLANTED_BUG. In every other program PlantedBug is constexpr false and its branches vanish.
 //
 // clang-format off
 //   name                        what goes wrong                                              where

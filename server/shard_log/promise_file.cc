@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<PromiseFile>> PromiseFile::Open(const std::string
       return absl::DataLossError(absl::StrCat(
           path,
           " fails its checksum: this server no longer knows its promises and must not act on "
-          "any shard; join it anew with an empty data directory"));
+          "any shard; join again with an empty data directory"));
     }
     for (size_t at = kHeaderBytes; at < crc_at; at += kPromiseBytes) {
       promises[ShardId::FromPacked(LoadLittle<uint64_t>(&bytes[at]))] =

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
 #include "server/shard_log/segment_format.h"

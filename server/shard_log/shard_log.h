@@ -27,7 +27,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +34,7 @@
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/ids.h"
+#include "common/status_numbers.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -50,21 +50,25 @@ enum class RecordKind : uint8_t {
   kDelete = 7,
 };
 
-// The fixed part of every record.
-struct RecordHeader {
+// The part of an entry that the state machine (server/protocol) knows too.
+struct EntryHead {
   RecordKind kind = RecordKind::kPush;
-  bool open = false;  // a push that also opens its session on this shard
-  bool last_part = false;
-  bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  bool open = false;    // a push that also opens its session on this shard
   bool staged = false;  // a push to a synchronous table: applied by its step's kStepCommit
-  RowType gradient_type = RowType::kFp32;
-  ShardId shard;
   Epoch epoch = 0;
   Lsn lsn = 0;
-  SessionId session = 0;
+  SessionId session = 0;  // 0: a commit
   Incarnation incarnation = 0;
-  uint64_t seq = 0;
+  uint64_t seq = 0;  // of a commit: the sequence of part 0 of its step
   uint64_t prev_seq = 0;
+};
+
+// The fixed part of every record.
+struct RecordHeader : EntryHead {
+  bool last_part = false;
+  bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  RowType gradient_type = RowType::kFp32;
+  ShardId shard;
   UpdateScalars scalars;
   uint32_t id_count = 0;
   uint32_t dim = 0;
@@ -172,6 +176,7 @@ class ShardLog {
     ShardId oldest_shard;
   };
   virtual Usage GetUsage() const = 0;
+  void AddNumbers(StatusNumbers* numbers) const;
   // Tries the disk again after an append failed. OK: appends are accepted again.
   // FailedPrecondition: poisoned. Must not be called from a completion.
   virtual absl::Status TryResume() = 0;

@@ -1,7 +1,6 @@
 #include "server/streams/lookup_service.h"
 
 #include <chrono>
-#include <utility>
 
 #include "server/net/stream_metrics.h"
 #include "server/streams/wire_reply.h"

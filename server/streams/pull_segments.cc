@@ -71,7 +71,7 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
     return Refuse(SegmentCode::kInvalidArgument, std::string(type.status().message()));
   row_type = *type;
   TakeSegments(view);
-  if (!refusal_.refused()) SizeAnswer(peer_message_bytes_max);
+  if (refusal_.ok()) SizeAnswer(peer_message_bytes_max);
 }
 
 void PullMessage::TakeSegments(const PullRequestView& view) {

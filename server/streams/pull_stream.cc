@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
 #include "server/net/message_slices.h"
 #include "server/net/object_pool.h"
 #include "server/net/stream_metrics.h"
@@ -48,7 +47,7 @@ absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plan
   if (parsed.ok()) {
     request_bytes_ = slices.bytes;
     TakeHeader(view, peer_message_bytes_max);
-    if (!refusal_.refused()) CopyBulk(slices.fragments, view);
+    if (refusal_.ok()) CopyBulk(slices.fragments, view);
   }
   slices.Clear();
   return parsed;
@@ -56,10 +55,10 @@ absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plan
 
 void PullMessage::Run(PullSink* sink) {
   sink_ = sink;
-  if (!refusal_.refused() && plane_->draining.load(std::memory_order_relaxed)) {
+  if (refusal_.ok() && plane_->draining.load(std::memory_order_relaxed)) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
-  if (refusal_.refused()) return sink_->PullDone(this);
+  if (!refusal_.ok()) return sink_->PullDone(this);
   switch (plane_->pull_budget.Reserve(bytes(), {this, deadline_ns, request_bytes_})) {
     case ByteBudget::Outcome::kReserved:
       return Granted();
@@ -95,7 +94,7 @@ void PullMessage::FillReply(const v1::Hello* hello, v1::ReplyHeader* header) {
   header->Clear();
   header->set_request(request_);
   if (hello != nullptr) *header->mutable_hello() = *hello;
-  if (refusal_.refused()) return FillRefusal(refusal_, asked_, *plane_, header);
+  if (!refusal_.ok()) return FillRefusal(refusal_, asked_, *plane_, header);
   size_t refused = 0;
   size_t served = 0;
   for (uint32_t place = 0; place < asked_; ++place) {

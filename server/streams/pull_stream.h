@@ -37,7 +37,7 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   ~PullMessage() override;
 
   // Cuts `message` into segments. Not OK: it cannot be parsed, and the stream must end. A message
-  // that parses but exceeds a limit or is inconsistent is refused as a whole: see refusal().
+  // that parses but exceeds a limit or is inconsistent is refused as a whole, in its answer.
   absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
                      uint64_t peer_message_bytes_max);
   // Waits for the budget, gathers, then passes itself to `sink`, perhaps before it returns, perhaps
@@ -51,7 +51,6 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
 
   // The hello of the parsed message; null if it carried none.
   const v1::Hello* hello() const { return has_hello_ ? &hello_ : nullptr; }
-  const MessageRefusal& refusal() const { return refusal_; }
   // Memory held while the message is open.
   uint64_t bytes() const { return request_bytes_ + answer_bytes_ + stage_bytes_; }
   uint64_t reserved() const { return reserved_ ? bytes() : 0; }
@@ -97,7 +96,7 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   AnswerBuffer* answer_ = nullptr;
   std::vector<SegmentPlace> places_;  // parallel to `segments`
   SegmentRefusals refusals_;
-  MessageRefusal refusal_;
+  Refusal refusal_;
   v1::Hello hello_;
   bool has_hello_ = false;
   bool want_flags_ = false;

@@ -65,7 +65,7 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
   } else {
     gradient_type = *type;
   }
-  return !refusal_.refused();
+  return refusal_.ok();
 }
 
 // Finds the bytes per gradient row of each segment: from the segment, else from its shard or the
@@ -219,11 +219,11 @@ void PushMessage::AddCommit(const PushRequestView& view, uint32_t place,
 
 void PushMessage::Run(PushStream* stream) {
   stream_ = stream;
-  if (!refusal_.refused() && plane_->draining.load(std::memory_order_relaxed)) {
+  if (refusal_.ok() && plane_->draining.load(std::memory_order_relaxed)) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
   auto outcome = ByteBudget::Outcome::kReserved;
-  if (!refusal_.refused()) {
+  if (refusal_.ok()) {
     outcome = plane_->push_budget.Reserve(bytes(), {this, deadline_ns, bytes()});
   }
   if (outcome == ByteBudget::Outcome::kWaiting) {
@@ -238,7 +238,7 @@ void PushMessage::Run(PushStream* stream) {
                         plane_->limits.push_bytes_waiting_max, " bytes and ",
                         plane_->limits.requests_waiting_max, " requests"));
   }
-  reserved_ = !refusal_.refused();
+  reserved_ = refusal_.ok();
   Work();
 }
 
@@ -250,9 +250,9 @@ void PushMessage::Granted() {
 bool PushMessage::Gone() const { return stream_->cancelled(); }
 
 void PushMessage::Work() {
-  if (!refusal_.refused() && stream_->cancelled()) {
+  if (refusal_.ok() && stream_->cancelled()) {
     Refuse(SegmentCode::kUnavailable, "the caller has gone");
-  } else if (!refusal_.refused() && deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
+  } else if (refusal_.ok() && deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
     Refuse(SegmentCode::kDeadlineExceeded, "the deadline passed before the work began");
   }
   // The host, and then the stream, may be done with this message before Push returns.
@@ -274,7 +274,7 @@ v1::ReplyHeader& PushMessage::Reply(const v1::Hello* hello) {
   header.Clear();
   header.set_request(request_);
   if (hello != nullptr) *header.mutable_hello() = *hello;
-  if (refusal_.refused()) {
+  if (!refusal_.ok()) {
     FillRefusal(refusal_, asked_, *plane_, &header);
     return header;
   }

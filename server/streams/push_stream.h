@@ -64,7 +64,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   std::vector<uint64_t> row_bytes_;  // bytes per gradient row, by segment of the request
   std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
   SegmentRefusals refusals_;
-  MessageRefusal refusal_;
+  Refusal refusal_;
   v1::Hello hello_;
   bool has_hello_ = false;
   bool reserved_ = false;

@@ -106,7 +106,7 @@ void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& pl
   if (const auto record = plane.host->RecordOf(shard)) ToProto(*record, reply->mutable_record());
 }
 
-void FillRefusal(const MessageRefusal& refusal, uint32_t segments, const DataPlane& plane,
+void FillRefusal(const Refusal& refusal, uint32_t segments, const DataPlane& plane,
                  v1::ReplyHeader* reply) {
   StreamMetrics::Get().CountRefusal(refusal.code);
   reply->set_code(ToWire(refusal.code));

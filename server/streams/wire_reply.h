@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "proto/data.pb.h"
 #include "proto/wire.h"
-#include "server/shard/requests.h"
+#include "server/shard/segment_result.h"
 #include "server/streams/data_plane.h"
 
 namespace hotbed {
@@ -22,13 +22,6 @@ namespace hotbed {
 // Segments of a message that were refused before they reached the shard host: (position in the
 // message, result), ascending.
 using SegmentRefusals = std::vector<std::pair<uint32_t, SegmentResult>>;
-
-// Why a message was refused as a whole; kOk: it was not.
-struct MessageRefusal {
-  SegmentCode code = SegmentCode::kOk;
-  std::string detail;
-  bool refused() const { return code != SegmentCode::kOk; }
-};
 
 // Counts a stream that was just opened. Not OK: there are too many, or the server is stopping.
 grpc::Status AdmitStream(DataPlane* plane);
@@ -47,7 +40,7 @@ void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& pl
 
 // Sets code and detail of the whole message, and its code on `segments` segments, with a retry
 // delay where a retry helps.
-void FillRefusal(const MessageRefusal& refusal, uint32_t segments, const DataPlane& plane,
+void FillRefusal(const Refusal& refusal, uint32_t segments, const DataPlane& plane,
                  v1::ReplyHeader* reply);
 
 // Encodes a reply that has only a header: of a push, or a refusal.

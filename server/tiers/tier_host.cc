@@ -121,55 +121,32 @@ void TierHostImpl::DivideBudget(TieredShard* opened) {
   }
 }
 
-absl::Status TierHostImpl::DeleteShard(const TableSpec& table, const ShardRange& range,
-                                       ShardId shard) {
-  return spill_->Delete(SpillShard(table, range, shard));
-}
-
-absl::StatusOr<std::unique_ptr<ShardRowReader>> TierHostImpl::ReadShard(const TableSpec& table,
-                                                                        const ShardRange& range,
-                                                                        ShardId shard, Lsn above) {
-  return spill_->Read(SpillShard(table, range, shard), above);
-}
-
-absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::WriteShard(const TableSpec& table,
-                                                                         const ShardRange& range,
-                                                                         ShardId shard) {
-  return spill_->NewWriter(SpillShard(table, range, shard), options_.copy_file_bytes_min);
-}
-
 std::string TierHostImpl::DeviceError() const {
   return device_ == nullptr ? "" : std::string(device_->error().message());
 }
 
-TierHost::Usage TierHostImpl::GetUsage() const {
+TierHost::Health TierHostImpl::GetHealth() const {
+  KvStore::Usage kv = spill_->GetUsage();
+  return {std::move(kv.background_error), kv.damaged};
+}
+
+void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
   const KvStore::Usage kv = spill_->GetUsage();
-  Usage usage;
-  usage.hot_bytes_limit = options_.hot_bytes;
-  usage.hot_bytes = arena_.taken() + write_back_.bytes.load(std::memory_order_relaxed);
-  usage.block_cache_bytes = kv.block_cache_bytes;
-  usage.memtable_bytes = kv.memtable_bytes;
-  usage.spill_bytes = kv.disk_bytes;
-  usage.io_queue_depth = io_->depth();
-  usage.background_error = kv.background_error;
-  usage.damaged = kv.damaged;
-  if (device_ != nullptr) {
-    usage.device = device_->name();
-    usage.device_bytes_limit = device_->bytes_limit();
-    usage.device_bytes = device_->bytes();
-    usage.device_pinned_bytes = device_->pinned_bytes();
-    usage.device_rows_direct_bytes = device_->rows_direct_bytes();
-    usage.device_rows_copied_bytes = device_->rows_copied_bytes();
-    usage.device_error = DeviceError();
-  }
-  return usage;
+  numbers->Add("hot_bytes_limit", "hotbed_server_hot_limit_bytes", "Memory limit of the hot tier.",
+               options_.hot_bytes);
+  numbers->Add("hot_bytes", "hotbed_server_hot_bytes", "Memory of the hot tier.",
+               arena_.taken() + write_back_.bytes.load(std::memory_order_relaxed));
+  numbers->Add("block_cache_bytes", "", "", kv.block_cache_bytes);
+  numbers->Add("memtable_bytes", "", "", kv.memtable_bytes);
+  numbers->Add("spill_bytes", "hotbed_server_spill_bytes", "Disk taken by spilled rows.",
+               kv.disk_bytes);
 }
 
 absl::Status TierHostImpl::Renew() {
   absl::MutexLock lock(&mu_);
   if (!shards_.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the spill tier cannot begin anew: ", shards_.size(),
+        absl::StrCat("the spill tier cannot be emptied: ", shards_.size(),
                      " shards are open; close them first"));
   }
   return spill_->Renew();

@@ -28,25 +28,28 @@ class TierHostImpl : public TierHost {
   ~TierHostImpl() override;
 
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
-  absl::Status DeleteShard(const TableSpec& table, const ShardRange& range, ShardId shard) override;
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
-                                                            const ShardRange& range, ShardId shard,
-                                                            Lsn above) override;
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
-                                                           const ShardRange& range, ShardId shard,
+  absl::Status DeleteShard(const SpillShard& shard) override { return spill_->Delete(shard); }
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
+                                                            Lsn above) override {
+    return spill_->Read(shard, above);
+  }
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard,
                                                            LivePass pass) override {
-    return spill_->ReadLive(SpillShard(table, range, shard), std::move(pass));
+    return spill_->ReadLive(shard, std::move(pass));
   }
-  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
-                                                             const ShardRange& range,
-                                                             ShardId shard) override;
-  uint64_t SpilledBytes(const TableSpec& table, const ShardRange& range, ShardId shard) override {
-    return spill_->BytesOf(SpillShard(table, range, shard));
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) override {
+    return spill_->NewWriter(shard, options_.snapshot_file_bytes_min);
   }
+  uint64_t SpilledBytes(const SpillShard& shard) override { return spill_->BytesOf(shard); }
   absl::Status Flush() override { return spill_->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }
   absl::Status RestoreTable(TableId table) override { return spill_->RestoreTable(table); }
-  Usage GetUsage() const override;
+  Health GetHealth() const override;
+  void AddNumbers(StatusNumbers* numbers) const override;
+  std::string DeviceName() const override { return device_ == nullptr ? "" : device_->name(); }
+  void AddDeviceNumbers(StatusNumbers* numbers) const override {
+    if (device_ != nullptr) device_->AddNumbers(numbers);
+  }
   std::string DeviceError() const override;
   std::shared_ptr<MemoryPinner> answer_pinner() const override {
     return device_ == nullptr ? nullptr : device_->pinner();

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/checker/journal.h"

@@ -100,7 +100,7 @@ class InProcess final : public Transport {
   void SetSession(uint64_t, uint64_t) override {}
   void SetClusterId(const std::string&) override {}
   uint64_t MessageBytesMax() const override { return 0; }
-  TransportStats Stats() const override { return {}; }
+  ClientStats Stats() const override { return {}; }
 
  private:
   using Item = std::pair<OutgoingMessage, std::shared_ptr<PendingRequest>>;

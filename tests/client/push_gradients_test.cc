@@ -367,7 +367,7 @@ TEST_F(PushGradientsTest, AccumulationAddsInTheOrderOfAdd) {
   EXPECT_EQ(accumulator.added(), 0);
   EXPECT_TRUE(accumulator.Take().empty());
   ASSERT_EQ(taken.size(), 2);
-  BackwardOptions options;
+  PushOptions options;
   options.gradient_scale = 2;
   ASSERT_EQ(PushGradients(client_.get(), 1, taken, options).Wait().outcome, Outcome::kApplied);
   for (const SparseGradient& g : taken) {

@@ -130,7 +130,7 @@ class ScriptedTransport : public Transport {
   void SetSession(uint64_t, uint64_t) override {}
   void SetClusterId(const std::string&) override {}
   uint64_t MessageBytesMax() const override { return 0; }
-  TransportStats Stats() const override { return {}; }
+  ClientStats Stats() const override { return {}; }
 
   std::function<v1::SegmentReply(const v1::PushSegment&, v1::SegmentReply)> script;
   std::vector<std::pair<uint64_t, uint64_t>> committed;  // shard, step

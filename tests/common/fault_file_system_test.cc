@@ -1,4 +1,4 @@
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 #include <gtest/gtest.h>
 #include <sys/uio.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace file_system_test {

@@ -25,18 +25,13 @@ struct MapMetaStore {
 
   TxnResult Txn(const std::vector<Compare>& compares, const std::vector<Op>& ops) {
     for (const Compare& c : compares) {
-      uint64_t is = 0;
-      if (keys.count(c.key) > 0) {
-        const KeyValue& kv = keys[c.key];
-        is = c.target == Compare::Target::kModRevision ? kv.mod_revision : kv.create_revision;
-      }
-      if (is != c.equals) return {false, revision};
+      const uint64_t is = keys.count(c.key) > 0 ? keys[c.key].mod_revision : 0;
+      if (is != c.mod_revision) return {false, revision};
     }
     bool changed = false;
     for (const Op& op : ops) {
       if (op.kind == Op::Kind::kPut) {
-        const uint64_t create = keys.count(op.key) ? keys[op.key].create_revision : revision + 1;
-        keys[op.key] = {op.key, op.value, create, revision + 1};
+        keys[op.key] = {op.key, op.value, revision + 1};
         changed = true;
       } else {
         changed |= keys.erase(op.key) > 0;

@@ -8,7 +8,6 @@
 
 #include "planner/coordinator/membership/snapshot_transfers.h"
 #include "planner/coordinator/state/keys.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace member_reports_test {
@@ -21,6 +20,7 @@ class MemberReportsTest : public ::testing::Test {
   // s1 is primary, s2 a member, s3 a learner.
   MemberReportsTest() {
     record_.shard = kReported;
+    record_.range = {0, 10, 0, 4};
     record_.epoch = 5;
     record_.primary = {1, 1};
     record_.members = {{1, 1}, {2, 1}};
@@ -30,16 +30,9 @@ class MemberReportsTest : public ::testing::Test {
     Commit();
   }
   void Commit() {
-    state_.Apply({{Op::Kind::kPut, keys::Shard(kReported), StoredRecord(ToProto(record_))}},
-                 ++revision_);
+    state_.Apply({{Op::Kind::kPut, keys::Shard(kReported), StoredRecord(record_)}}, ++revision_);
   }
-  const v1::ShardRecord& Record() const { return state_.shards().at(kReported.packed()); }
-  v1::Member Named(ServerId server, Incarnation incarnation = 1) const {
-    v1::Member member;
-    member.set_server(server);
-    member.set_incarnation(incarnation);
-    return member;
-  }
+  const ShardRecord& Record() const { return state_.shards().at(kReported.packed()); }
   v1::HeartbeatRequest From(ServerId server) const {
     v1::HeartbeatRequest request;
     request.set_server(server);
@@ -54,7 +47,8 @@ class MemberReportsTest : public ::testing::Test {
   MemberReports::Changed ReportJoin(ServerId from, ServerId learner, Epoch epoch) {
     v1::HeartbeatRequest request = From(from);
     Fill(request.add_join_ready(), epoch);
-    *request.mutable_join_ready(0)->mutable_member() = Named(learner);
+    request.mutable_join_ready(0)->mutable_member()->set_server(learner);
+    request.mutable_join_ready(0)->mutable_member()->set_incarnation(1);
     return reports_.OnHeartbeat(state_, request);
   }
   MemberReports::Changed ReportLost(ServerId from, Epoch epoch, const std::string& why) {
@@ -66,7 +60,8 @@ class MemberReportsTest : public ::testing::Test {
   MemberReports::Changed ReportSilent(ServerId from, ServerId member, Epoch epoch) {
     v1::HeartbeatRequest request = From(from);
     Fill(request.add_silent(), epoch);
-    *request.mutable_silent(0)->mutable_member() = Named(member);
+    request.mutable_silent(0)->mutable_member()->set_server(member);
+    request.mutable_silent(0)->mutable_member()->set_incarnation(1);
     return reports_.OnHeartbeat(state_, request);
   }
 
@@ -78,27 +73,27 @@ class MemberReportsTest : public ::testing::Test {
 
 TEST_F(MemberReportsTest, OnlyThePrimaryOfTheEpochSaysWhoJoined) {
   EXPECT_EQ(ReportJoin(2, 3, 5).joins.size(), 1u);
-  EXPECT_FALSE(reports_.Joined(Record(), Named(3))) << "s2 is not the primary";
+  EXPECT_FALSE(reports_.Joined(Record(), {3, 1})) << "s2 is not the primary";
   ReportJoin(1, 3, 4);
-  EXPECT_FALSE(reports_.Joined(Record(), Named(3))) << "of another epoch";
+  EXPECT_FALSE(reports_.Joined(Record(), {3, 1})) << "of another epoch";
   ReportJoin(1, 3, 5);
-  EXPECT_TRUE(reports_.Joined(Record(), Named(3)));
-  EXPECT_FALSE(reports_.Joined(Record(), Named(3, 2))) << "another process of s3";
+  EXPECT_TRUE(reports_.Joined(Record(), {3, 1}));
+  EXPECT_FALSE(reports_.Joined(Record(), {3, 2})) << "another process of s3";
   record_.epoch = 6;
   Commit();
-  EXPECT_FALSE(reports_.Joined(Record(), Named(3)));
+  EXPECT_FALSE(reports_.Joined(Record(), {3, 1}));
 }
 
 TEST_F(MemberReportsTest, AProcessKnowsBestAboutItself) {
   EXPECT_EQ(ReportSilent(1, 2, 5).leaving.size(), 1u);
-  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kSilent);
+  EXPECT_EQ(reports_.WhyLeaving(Record(), {2, 1}), MemberOut::kSilent);
   EXPECT_EQ(ReportLost(2, 5, std::string(1000, 'x')).leaving.size(), 1u);
-  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kReplicaLost);
-  EXPECT_EQ(reports_.FindLeaving(Record(), Named(2))->said.size(), MemberReports::kSaidBytesMax);
+  EXPECT_EQ(reports_.WhyLeaving(Record(), {2, 1}), MemberOut::kReplicaLost);
+  EXPECT_EQ(reports_.FindLeaving(Record(), {2, 1})->said.size(), MemberReports::kSaidBytesMax);
   EXPECT_TRUE(ReportSilent(1, 2, 5).leaving.empty()) << "weighs less";
   EXPECT_TRUE(ReportLost(2, 5, "again").leaving.empty()) << "is known";
   reports_.ForgetLeaving();
-  EXPECT_EQ(reports_.WhyLeaving(Record(), Named(2)), MemberOut::kNo);
+  EXPECT_EQ(reports_.WhyLeaving(Record(), {2, 1}), MemberOut::kNo);
 }
 
 TEST_F(MemberReportsTest, ReportsOfOthersOrOtherEpochsMeanNothing) {
@@ -109,7 +104,7 @@ TEST_F(MemberReportsTest, ReportsOfOthersOrOtherEpochsMeanNothing) {
   record_.epoch = 6;
   Commit();
   reports_.OnRecord(Record());
-  EXPECT_FALSE(reports_.Joined(Record(), Named(3)));
+  EXPECT_FALSE(reports_.Joined(Record(), {3, 1}));
 }
 
 TEST_F(MemberReportsTest, TransfersCountUntilTheLearnerGoes) {

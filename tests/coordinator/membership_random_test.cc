@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "planner/coordinator/state/record_text.h"
 #include "tests/common/test_seed.h"
 #include "tests/coordinator/fleet.h"
 #include "tests/coordinator/store_invariants.h"
@@ -205,24 +206,24 @@ class MembershipWorld {
     const ClusterState& state = followed_->core->state();
     ASSERT_TRUE(state.goals().empty())
         << state.goals().begin()->second.ShortDebugString() << "\n"
-        << state.shards().at(state.goals().begin()->first).ShortDebugString()
+        << RecordText(state.shards().at(state.goals().begin()->first))
         << followed_->core->membership().WaitsFor(state.goals().begin()->first);
     for (const auto& [packed, record] : state.shards()) CheckWished(state, record);
   }
 
-  void CheckWished(const ClusterState& state, const v1::ShardRecord& record) {
-    SCOPED_TRACE(absl::StrCat(record.ShortDebugString(), " waits for ",
-                              followed_->core->membership().WaitsFor(record.shard())));
-    const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
-    ASSERT_TRUE(record.active());
+  void CheckWished(const ClusterState& state, const ShardRecord& record) {
+    SCOPED_TRACE(absl::StrCat(RecordText(record), " waits for ",
+                              followed_->core->membership().WaitsFor(record.shard.packed())));
+    const v1::TableSpec& spec = state.tables().at(record.shard.table);
+    ASSERT_TRUE(record.active);
     const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
-    ASSERT_EQ(record.members_size(), replicated ? spec.copies() : 1);
+    ASSERT_EQ(record.members.size(), replicated ? spec.copies() : 1);
     size_t able = 0;
     for (const auto& [id, info] : state.servers()) able += !info.draining();
-    for (const v1::Member& m : record.members()) {
-      ASSERT_FALSE(state.servers().at(m.server()).draining());
+    for (const Member& m : record.members) {
+      ASSERT_FALSE(state.servers().at(m.server).draining());
     }
-    ASSERT_EQ(record.learners_size(), spec.data_parallel() ? able - record.members_size() : 0);
+    ASSERT_EQ(record.learners.size(), spec.data_parallel() ? able - record.members.size() : 0);
   }
 
   Random random_;

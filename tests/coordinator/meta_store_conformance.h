@@ -46,12 +46,7 @@ class MetaStoreConformance : public ::testing::TestWithParam<MakeRig> {
     return {Op::Kind::kPut, Key(name), value};
   }
   Op Delete(const std::string& name) const { return {Op::Kind::kDelete, Key(name), ""}; }
-  Compare Mod(const std::string& name, uint64_t revision) const {
-    return {Key(name), Compare::Target::kModRevision, revision};
-  }
-  Compare Create(const std::string& name, uint64_t revision) const {
-    return {Key(name), Compare::Target::kCreateRevision, revision};
-  }
+  Compare Mod(const std::string& name, uint64_t revision) const { return {Key(name), revision}; }
   TxnResult MustTxn(const std::vector<Compare>& compares, const std::vector<Op>& ops) {
     auto result = store()->Txn(compares, ops);
     EXPECT_TRUE(result.ok()) << result.status();
@@ -101,11 +96,10 @@ TEST_P(MetaStoreConformance, RevisionsOfAKey) {
   const TxnResult second = MustTxn({}, {Put("k", "2")});
   EXPECT_GT(second.revision, first.revision);
   ASSERT_EQ(All().size(), 1u);
-  EXPECT_EQ(All()[0].create_revision, first.revision);
   EXPECT_EQ(All()[0].mod_revision, second.revision);
   MustTxn({}, {Delete("k")});
   const TxnResult again = MustTxn({}, {Put("k", "3")});
-  EXPECT_EQ(All()[0].create_revision, again.revision) << "a deleted key begins anew";
+  EXPECT_EQ(All()[0].mod_revision, again.revision);
 }
 
 TEST_P(MetaStoreConformance, AllKeysOfATransactionShareItsRevision) {
@@ -115,15 +109,15 @@ TEST_P(MetaStoreConformance, AllKeysOfATransactionShareItsRevision) {
 
 TEST_P(MetaStoreConformance, ComparesGuardTheWholeTransaction) {
   const uint64_t a = MustTxn({}, {Put("a", "1")}).revision;
-  EXPECT_TRUE(MustTxn({Mod("a", a), Create("b", 0)}, {Put("b", "2")}).succeeded);
+  EXPECT_TRUE(MustTxn({Mod("a", a), Mod("b", 0)}, {Put("b", "2")}).succeeded);
   const TxnResult failed = MustTxn({Mod("a", a), Mod("b", 0)}, {Put("a", "9"), Put("c", "9")});
   EXPECT_FALSE(failed.succeeded);
   EXPECT_THAT(AllText(), ::testing::ElementsAre("a=1", "b=2"));
   EXPECT_FALSE(MustTxn({Mod("a", a + 1000000)}, {Put("a", "9")}).succeeded);
-  EXPECT_FALSE(MustTxn({Create("none", 5)}, {Put("a", "9")}).succeeded);
+  EXPECT_FALSE(MustTxn({Mod("none", 5)}, {Put("a", "9")}).succeeded);
   const uint64_t newer = MustTxn({}, {Put("a", "3")}).revision;
   EXPECT_FALSE(MustTxn({Mod("a", a)}, {Put("a", "9")}).succeeded);
-  EXPECT_TRUE(MustTxn({Create("a", a), Mod("a", newer)}, {Put("a", "4")}).succeeded);
+  EXPECT_TRUE(MustTxn({Mod("a", newer)}, {Put("a", "4")}).succeeded);
 }
 
 TEST_P(MetaStoreConformance, DeletingNothingIsFine) {
@@ -180,7 +174,6 @@ TEST_P(MetaStoreConformance, EverythingSurvivesARestart) {
   for (size_t i = 0; i < after.size(); ++i) {
     EXPECT_EQ(after[i].key, before[i].key);
     EXPECT_EQ(after[i].value, before[i].value);
-    EXPECT_EQ(after[i].create_revision, before[i].create_revision);
     EXPECT_EQ(after[i].mod_revision, before[i].mod_revision);
   }
   EXPECT_GT(MustTxn({}, {Put("c", "1")}).revision, revision);
@@ -199,16 +192,12 @@ TEST_P(MetaStoreConformance, AgreesWithItsDumbTwin) {
     std::shuffle(names.begin(), names.end(), random);
     for (uint64_t c = random.Uniform(3); c > 0; --c) {
       const std::string& name = names[random.Uniform(6)];
-      const auto target =
-          random.OneIn(2) ? Compare::Target::kModRevision : Compare::Target::kCreateRevision;
       const auto of = [&](const std::vector<KeyValue>& kvs) {
-        if (kvs.empty()) return uint64_t{0};
-        return target == Compare::Target::kModRevision ? kvs[0].mod_revision
-                                                       : kvs[0].create_revision;
+        return kvs.empty() ? uint64_t{0} : kvs[0].mod_revision;
       };
       const uint64_t off = random.OneIn(4) ? 1 : 0;
-      compares.push_back({Key(name), target, of(store()->Range(Key(name), "")->kvs) + off});
-      twin_compares.push_back({Key(name), target, of(twin.Range(Key(name), "").kvs) + off});
+      compares.push_back({Key(name), of(store()->Range(Key(name), "")->kvs) + off});
+      twin_compares.push_back({Key(name), of(twin.Range(Key(name), "").kvs) + off});
     }
     for (uint64_t o = random.Uniform(5); o > 0; --o) {
       ops.push_back(random.OneIn(3) ? Delete(names[o]) : Put(names[o], absl::StrCat(i)));

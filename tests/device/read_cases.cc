@@ -264,45 +264,10 @@ void Pooled(Device* device, uint64_t seed, Findings* findings) {
   }
 }
 
-// Wire rows of every type to fp32.
-void Decodes(Device* device, uint64_t seed, Findings* findings) {
-  CaseRandom random(seed);
-  uint8_t *rows = nullptr, *out = nullptr;
-  if (!findings->Ok(device->Allocate(1 << 20, &rows))) return;
-  if (!findings->Ok(device->Allocate(1 << 20, &out))) return;
-  for (uint32_t round = 0; round < 24; ++round) {
-    DecodeWork work;
-    work.type = static_cast<RowType>(round % 4);
-    work.dim = 1 + random.Below(150);
-    work.count = 1 + random.Below(40);
-    Bytes wire;
-    std::vector<float> want, got(size_t{work.dim} * work.count);
-    for (uint32_t k = 0; k < work.count; ++k) {
-      std::vector<float> values(work.dim);
-      for (float& value : values) value = random.Float(3.0f);
-      const Bytes row = EncodedRow(work.type, values);
-      wire.insert(wire.end(), row.begin(), row.end());
-      const std::vector<float> read = DecodedRow(work.type, row.data(), work.dim);
-      want.insert(want.end(), read.begin(), read.end());
-    }
-    work.rows = rows;
-    work.out = out;
-    device->CopyIn(rows, wire.data(), wire.size());
-    device->Run(work);
-    device->CopyOut(got.data(), out, 4 * got.size());
-    findings->Ok(device->Wait());
-    findings->Check(SameFloats(got, want), "type ", round % 4, " dim ", work.dim);
-  }
-  device->Free(rows);
-  device->Free(out);
-}
-
 }  // namespace read_cases
 
 std::vector<Case> ReadCases() {
-  return {{"pulls", read_cases::Pulls},
-          {"pooled", read_cases::Pooled},
-          {"decodes", read_cases::Decodes}};
+  return {{"pulls", read_cases::Pulls}, {"pooled", read_cases::Pooled}};
 }
 
 }  // namespace device

@@ -4,7 +4,7 @@
   kill_test.py --bin-dir build/bin [--seconds 25] [--seed N]
 
 Exit status: 0 exact; 1 a difference was found; 3 the run itself failed. With --expect-failure BUG the servers run with that
-planted bug (a build with HOTBED_PLANTED_BUGS), and the run passes when the checker finds it within --rounds rounds.
+planted bug (of --server-binary hotbed-server-planted), and the run passes when the checker finds it within --rounds rounds.
 """
 
 import argparse

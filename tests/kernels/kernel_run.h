@@ -219,10 +219,11 @@ class KernelRun {
     for (size_t i = 0; i < ids.size(); ++i) scales.push_back(weighted ? Draw(-1, 1) : 1.0f);
     std::vector<float> out(lengths.size() * spec_.dim, -1.0f), want(out.size(), 0.0f);
     std::vector<uint32_t> missing(lengths.size());
-    GatherPooledBatch batch;
+    GatherBatch batch;
     batch.table = &rows_.table;
     batch.ids = ids.data();
-    batch.lengths = lengths.data();
+    batch.bag_lengths = lengths.data();
+    batch.pooling = RowPooling::kSum;
     batch.weights = weighted ? scales.data() : nullptr;
     batch.bags = static_cast<uint32_t>(lengths.size());
     batch.absent_is_initial = true;

@@ -47,10 +47,10 @@ class PooledRun {
     Bytes args(4ull * spec_.dim * lengths_.size() + 1, 0xee);
     Bytes flags(ids_.size(), 0xee);
     std::vector<uint32_t> missing(lengths_.size());
-    GatherPooledBatch batch;
+    GatherBatch batch;
     batch.table = &rows_.table;
     batch.ids = ids_.data();
-    batch.lengths = lengths_.data();
+    batch.bag_lengths = lengths_.data();
     batch.weights = weights_.empty() ? nullptr : weights_.data();
     batch.bags = static_cast<uint32_t>(lengths_.size());
     batch.pooling = pooling_;

@@ -80,8 +80,7 @@ absl::Status CaseRun::Backward(const std::string& stem, const CaseStep& step,
   for (const std::vector<float>& sequence : of_outputs.sequences) {
     gradients.sequences.push_back(sequence);
   }
-  BackwardOptions options;
-  options.push = PushOptionsOf(step);
+  PushOptions options = PushOptionsOf(step);
   options.clip_global_norm = step.clip_global_norm;
   options.gradient_scale = step.gradient_scale;
   const uint32_t accumulate = case_.options.accumulate;

@@ -104,10 +104,10 @@ TEST(FusedGroups, GroupsAreInTheOrderOfTheirFirst) {
 }
 
 TEST(PlanNames, EveryValueHasAWord) {
-  EXPECT_EQ(OptimizerNames().size(), 14u);
-  EXPECT_STREQ(ShardingName(Sharding::kTableColumnWise), "table_column_wise");
-  EXPECT_STREQ(PlanErrorKindName(PlanErrorKind::kPartition), "partition");
-  EXPECT_STREQ(StrategyName(static_cast<PlannerStrategy>(99)), "unknown");
+  EXPECT_EQ(std::size(kPlanWords<PlannerOptimizer>), 14u);
+  EXPECT_STREQ(PlanWord(Sharding::kTableColumnWise), "table_column_wise");
+  EXPECT_STREQ(PlanWord(PlanErrorKind::kPartition), "partition");
+  EXPECT_STREQ(PlanWord(static_cast<PlannerStrategy>(99)), "unknown");
 }
 
 }  // namespace finish_plan_test

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/model/plan_names.h"
 #include "planner/torchrec/compute_kernel.h"
 #include "planner/torchrec/enumerator.h"
 #include "planner/torchrec/perf_estimator.h"
@@ -43,7 +44,7 @@ struct Golden {
 
 void ExpectGoldens(const PlannerInput& input, const std::vector<Golden>& goldens) {
   for (const Golden& golden : goldens) {
-    const std::string what = absl::StrCat(ShardingName(golden.sharding), " ", golden.kernel);
+    const std::string what = absl::StrCat(PlanWord(golden.sharding), " ", golden.kernel);
     const TablePerf perf = OptionOf(input, golden.sharding, golden.kernel).perf;
     ExpectSame(golden.perf.forward_compute_ms, perf.forward_compute_ms, what + " forward");
     ExpectSame(golden.perf.forward_comms_ms, perf.forward_comms_ms, what + " forward comms");
@@ -142,7 +143,7 @@ TEST(TorchrecPerfTest, GoldensOfUnpooledTables) {
   };
   for (const TotalGolden& golden : goldens) {
     ExpectSame(golden.total_ms, OptionOf(input, golden.sharding, golden.kernel).shard_ms,
-               absl::StrCat(ShardingName(golden.sharding), " ", golden.kernel));
+               absl::StrCat(PlanWord(golden.sharding), " ", golden.kernel));
   }
 }
 
@@ -162,7 +163,7 @@ TEST(TorchrecPerfTest, GoldensOfQuantisedInference) {
   };
   for (const TotalGolden& golden : goldens) {
     ExpectSame(golden.total_ms, OptionOf(input, golden.sharding, golden.kernel).shard_ms,
-               absl::StrCat(ShardingName(golden.sharding), " ", golden.kernel));
+               absl::StrCat(PlanWord(golden.sharding), " ", golden.kernel));
   }
 }
 

@@ -111,7 +111,9 @@ TEST_F(AttendTest, ActivationsAreAskedForUntilTheyAre) {
 
 TEST_F(AttendTest, SaysWhatThisServerDoes) {
   HostStatus status;
-  status.host_bytes_limit = 1234;
+  for (const char* key : {"hot_bytes", "host_bytes_limit", "spill_bytes", "log_bytes"}) {
+    status.numbers.Add(key, "", "", key == std::string("host_bytes_limit") ? 1234 : 0);
+  }
   host_.set_status(status);
   host_.AddShard({1, 2}, 4, 5);
   host_.set_transfers({{{1, 2}, {8, 80}, 10, 100, 5, 2, 7, true}});
@@ -139,7 +141,7 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   EXPECT_TRUE(WaitFor([&] { return coordinator_.last().held_unnamed_size() == 0; }));
 }
 
-TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToCopy) {
+TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToTransfer) {
   v1::ClusterMap servers;
   AddServer(7, 101, true, &servers);
   AddServer(8, 80, true, &servers);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "proto/wire.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
+#include "server/server_status.h"
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
@@ -244,9 +246,30 @@ TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
   }
   for (std::thread& client : clients) client.join();
   const HostStatus status = host_->Status();
-  EXPECT_GT(status.device_pinned_bytes, 0u);
-  EXPECT_GT(status.device_rows_direct_bytes, 100'000u);
-  EXPECT_EQ(status.device_rows_copied_bytes, 0u) << "the pool has room for all answers";
+  EXPECT_GT(status.device_numbers["device_pinned_bytes"], 0u);
+  EXPECT_GT(status.device_numbers["device_rows_direct_bytes"], 100'000u);
+  EXPECT_EQ(status.device_numbers["device_rows_copied_bytes"], 0u)
+      << "the pool has room for all answers";
+}
+
+TEST_F(RealHostTest, EveryMetricHasOneNameAndAHelpText) {
+  open_device_ = EmulatedDevice(SmallMessages(256), 16 << 10);
+  StartServer(1);
+  ASSERT_EQ(Push(1, 1 << 20, 0, true, {7}, {1, 2, 3, 4}).segments(0).code(), v1::OK);
+  std::vector<MetricSample> samples;
+  CollectHostMetrics(host_->Status(), &samples);
+  std::map<std::pair<std::string, Labels>, double> values;
+  for (const MetricSample& sample : samples) {
+    EXPECT_TRUE(values.insert({{sample.name, sample.labels}, sample.value}).second) << sample.name;
+    EXPECT_FALSE(sample.help.empty()) << sample.name;
+  }
+  EXPECT_GT((values[{"hotbed_server_device_bytes", {{"device", "emulated on the host"}}}]), 0);
+  EXPECT_EQ((values[{"hotbed_table_pushed_rows_total", {{"table", "items"}}}]), 1);
+  EXPECT_GE((values[{"hotbed_server_log_appends_total", {}}]), 1);
+  // The status page asks for numbers by their keys.
+  ServerSnapshot snapshot;
+  snapshot.host = host_->Status();
+  EXPECT_NE(RenderStatus(snapshot).json.find("\"rows_pushed\":1,"), std::string::npos);
 }
 
 TEST_F(RealHostTest, BadPushesChangeNothing) {

@@ -34,7 +34,7 @@ inline std::string Text(const ReplicaMessage& m) {
   std::string text = absl::StrCat(
       static_cast<int>(m.kind), " ", m.shard.ToString(), " e", m.epoch, " to ", m.to.server, "/",
       m.to.incarnation, " prev ", m.prev_epoch, "/", m.prev_lsn, " commit ", m.commit, " lsn ",
-      m.lsn, " ok ", m.ok, m.needs_snapshot, " applied ", m.applied, " copy ", m.transfer, "/",
+      m.lsn, " ok ", m.ok, m.needs_snapshot, " applied ", m.applied, " transfer ", m.transfer, "/",
       m.chunk, " of ", m.bytes_total, " hash ", m.rolling_hash, "@", m.hash_lsn, " body [",
       Text(m.body), "]");
   for (const SharedBytes& record : m.records) absl::StrAppend(&text, " [", Text(record), "]");

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace catalog_file_test {

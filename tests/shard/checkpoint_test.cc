@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 
@@ -51,13 +51,14 @@ TEST_F(CheckpointTest, IsKeptWhileItRuns) {
   server.Start();
   TestClient client(&server, 7);
   client.Push(1, 1, {5, 700}, Ones(2));
-  for (int i = 0; i < 1000 && server.host()->Status().checkpoints == 0; ++i) {
+  for (int i = 0; i < 1000 && server.host()->Status().numbers["checkpoints"] == 0; ++i) {
     Clock::Real()->SleepNs(10'000'000);
   }
-  EXPECT_GE(server.host()->Status().checkpoints, 1u);
-  const uint64_t kept = server.host()->Status().checkpoints;
+  EXPECT_GE(server.host()->Status().numbers["checkpoints"], 1u);
+  const uint64_t kept = server.host()->Status().numbers["checkpoints"];
   Clock::Real()->SleepNs(300'000'000);
-  EXPECT_LE(server.host()->Status().checkpoints, kept + 1) << "nothing has changed since";
+  EXPECT_LE(server.host()->Status().numbers["checkpoints"], kept + 1)
+      << "nothing has changed since";
   Kill(&server);
   server.Start();
   EXPECT_EQ(server.Pull(1, {5, 700}), std::vector<float>(2 * kDim, -1.0f));
@@ -66,7 +67,7 @@ TEST_F(CheckpointTest, IsKeptWhileItRuns) {
 }
 
 // Each push takes one off row k and one off row 999 - k: whatever comes back must not have half of
-// one, though most rows are in the spill tier and change while the copy is made.
+// one, though most rows are in the spill tier and change while it is made.
 TEST_F(CheckpointTest, HoldsWholePushes) {
   ShardHostOptions options = Options();
   options.checkpoint_interval_ms = 20;
@@ -80,7 +81,8 @@ TEST_F(CheckpointTest, HoldsWholePushes) {
     do {
       const uint64_t k = ++step % 100;
       client.Push(1, step, {k, 999 - k}, Ones(2));
-    } while (Clock::Real()->NowNs() < end_ns || server.host()->Status().checkpoints == 0);
+    } while (Clock::Real()->NowNs() < end_ns ||
+             server.host()->Status().numbers["checkpoints"] == 0);
     Kill(&server);
     server.Start();
     client.Restart();

@@ -136,7 +136,8 @@ std::vector<float> Train(const Layout& layout, const Case& what, const std::vect
   }
   if (layout.hot_bytes == kSliver) {
     uint64_t evictions = 0;
-    for (const ShardStatus& shard : server.host()->Status().shards) evictions += shard.evictions;
+    for (const ShardStatus& shard : server.host()->Status().shards)
+      evictions += shard.store.evictions;
     EXPECT_GT(evictions, 0u) << NameOf(layout) << ": meant to be short of room";
   }
   return AllRows(&server, what.hashed);

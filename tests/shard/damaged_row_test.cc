@@ -90,8 +90,8 @@ TEST_F(DamagedRowTest, ItsRecordsAreKeptAndTheNeighboursGoOnWithinTheLimit) {
     if (step % 5 == 0) Clock::Real()->SleepNs(60'000'000);
   }
   const HostStatus status = server.host()->Status();
-  EXPECT_GT(status.log_refused_bytes, 0u);
-  EXPECT_LT(status.log_bytes, 2 * Options().log_bytes_max)
+  EXPECT_GT(status.numbers["log_refused_bytes"], 0u);
+  EXPECT_LT(status.numbers["log_bytes"], 2 * Options().log_bytes_max)
       << "what nobody needs behind the refused shard's record is emptied";
 
   server.Kill();
@@ -102,10 +102,10 @@ TEST_F(DamagedRowTest, ItsRecordsAreKeptAndTheNeighboursGoOnWithinTheLimit) {
   EXPECT_THAT(server.host()->Status().shards[0].error, testing::HasSubstr("damaged"));
 
   ASSERT_TRUE(server.host()->ApplyAssignment({}, {}, {1}).ok());
-  for (int i = 0; i < 500 && server.host()->Status().log_refused_bytes > 0; ++i) {
+  for (int i = 0; i < 500 && server.host()->Status().numbers["log_refused_bytes"] > 0; ++i) {
     Clock::Real()->SleepNs(20'000'000);
   }
-  EXPECT_EQ(server.host()->Status().log_refused_bytes, 0u) << "let go with its table";
+  EXPECT_EQ(server.host()->Status().numbers["log_refused_bytes"], 0u) << "let go with its table";
 }
 
 TEST_F(DamagedRowTest, AStopWithADamagedCheckpointShardIsNotClean) {
@@ -126,9 +126,9 @@ TEST_F(DamagedRowTest, AStopWithADamagedCheckpointShardIsNotClean) {
       << "all of it as the last whole checkpoint has it";
 }
 
-class DamagedCopyTest : public ReplicaTest {};
+class DamagedReplicaTest : public ReplicaTest {};
 
-TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
+TEST_F(DamagedReplicaTest, APullThatMeetsItGivesTheReplicaUpAndOthersAnswer) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(5);
   const ShardId shard = cluster_->shards()[0];
@@ -151,7 +151,7 @@ TEST_F(DamagedCopyTest, APullThatMeetsItGivesTheCopyUpAndOthersAnswer) {
   cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
   cluster_->Settle();
   cluster_->AddLearner(shard, 2);
-  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "a new copy is there");
+  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "a new replica is there");
   cluster_->Settle();
   EXPECT_EQ(cluster_->Pull(2, shard, {id}).code, SegmentCode::kOk);
   Push(5);

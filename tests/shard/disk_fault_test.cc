@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/fault_file_system.h"
 #include "server/shard_log/identity_file.h"
+#include "tests/common/fault_file_system.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 
@@ -65,7 +65,7 @@ TEST_F(DiskFaultTest, SaysWhatIsFreeForRows) {
   options.spill_bytes_max = 1000;
   TestServer bounded(options, Tables(), 2);
   bounded.Start();
-  EXPECT_EQ(bounded.host()->Status().spill_bytes, 0u);
+  EXPECT_EQ(bounded.host()->Status().numbers["spill_bytes"], 0u);
   EXPECT_EQ(bounded.host()->Status().free_bytes, 1000u) << "as much as the flag leaves";
   files_.SetFreeBytes(999);
   EXPECT_EQ(bounded.host()->Status().free_bytes, 999u);

@@ -77,25 +77,20 @@ class FakeTiers final : public TierHost {
     store = opened.get();
     return opened;
   }
-  absl::Status DeleteShard(const TableSpec&, const ShardRange&, ShardId) override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec&, const ShardRange&,
-                                                            ShardId, Lsn) override {
+  absl::Status DeleteShard(const SpillShard&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard&, Lsn) override {
     return absl::UnavailableError("a fake has no rows");
   }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec&, const ShardRange&,
-                                                           ShardId, LivePass) override {
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard&, LivePass) override {
     return absl::UnavailableError("a fake has no rows");
   }
-  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec&, const ShardRange&,
-                                                             ShardId) override {
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard&) override {
     return absl::UnavailableError("a fake takes no rows");
   }
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze() override { return absl::OkStatus(); }
   absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
-  Usage GetUsage() const override { return {}; }
+  Health GetHealth() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
   absl::Status Renew() override { return absl::UnimplementedError("no test needs it"); }
 

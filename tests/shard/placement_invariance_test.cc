@@ -135,12 +135,13 @@ std::vector<float> Train(const Layout& layout, const TableSpec& table,
   }
   if (layout.device_bytes > 0) {
     uint64_t hits = 0;
-    for (const ShardStatus& shard : server.host()->Status().shards) hits += shard.device_hits;
+    for (const ShardStatus& shard : server.host()->Status().shards) hits += shard.store.device_hits;
     EXPECT_GT(hits, 0u) << layout.name << ": meant to have rows on the device";
   }
   if (layout.hot_bytes < 1ull << 20 && layout.device_bytes == 0) {
     uint64_t evictions = 0;
-    for (const ShardStatus& shard : server.host()->Status().shards) evictions += shard.evictions;
+    for (const ShardStatus& shard : server.host()->Status().shards)
+      evictions += shard.store.evictions;
     EXPECT_GT(evictions, 0u) << layout.name << ": meant to be short of room";
   }
   std::vector<float> rows;
@@ -153,8 +154,9 @@ std::vector<float> Train(const Layout& layout, const TableSpec& table,
     rows.insert(rows.end(), part.begin(), part.end());
   }
   const HostStatus status = server.host()->Status();
-  EXPECT_EQ(status.device_rows_direct_bytes > 0, layout.device_bytes > 0) << layout.name;
-  EXPECT_EQ(status.device_rows_copied_bytes, 0u) << layout.name;
+  EXPECT_EQ(status.device_numbers["device_rows_direct_bytes"] > 0, layout.device_bytes > 0)
+      << layout.name;
+  EXPECT_EQ(status.device_numbers["device_rows_copied_bytes"], 0u) << layout.name;
   return rows;
 }
 

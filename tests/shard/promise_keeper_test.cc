@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace promise_keeper_test {

@@ -23,7 +23,8 @@ ShardHostOptions ReplicaCluster::DefaultOptions() {
   options.host_bytes = 64ull << 20;
   options.hot_bytes = 8ull << 20;
   options.log_segment_bytes = 1 << 20;
-  options.copy_file_bytes_min = 1;  // copies are small here, and are to go the way of large ones
+  options.snapshot_file_bytes_min =
+      1;  // transfers are small here, and are to go the way of large ones
   return options;
 }
 

@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "server/host/shard_host.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/test_network.h"
@@ -86,12 +86,12 @@ class ReplicaCluster {
             bool strict = false, uint32_t staleness_ms_max = 0);
   // Rows of the primaries; the test fails where one does not answer.
   std::vector<float> PullAll(TableId table, const std::vector<uint64_t>& ids);
-  // Until every copy that is up has applied what its primary has: an acknowledgement says that the
-  // others hold a record, not that they have heard of each other.
+  // Until every replica that is up has applied what its primary has: an acknowledgement says that
+  // the others hold a record, not that they have heard of each other.
   void AwaitBackups();
-  // Every copy of every shard has the same rows and state, byte by byte, once backups have applied
-  // what is committed. Stops all servers; names those that are compared by the records.
-  void ExpectCopiesEqual();
+  // Every replica of every shard has the same rows and state, byte by byte, once backups have
+  // applied what is committed. Stops all servers; names those that are compared by the records.
+  void ExpectReplicasEqual();
 
  private:
   struct Server {

@@ -127,7 +127,7 @@ class ReplicaTest : public testing::Test {
     const std::vector<float> rows = cluster_->PullAll(1, AllIds());
     EXPECT_TRUE(rows == Twin(table_, seed_.value(), step_))
         << "after " << step_ << " steps the rows are not those of one server";
-    cluster_->ExpectCopiesEqual();
+    cluster_->ExpectReplicasEqual();
   }
   bool CaughtUp(ServerId server) {
     const HostStatus status = cluster_->host(server)->Status();

@@ -153,12 +153,12 @@ TEST_F(ReplicaTest, ABackupThatComesBackNeedsTheEndOfTheLogOnly) {
     cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it is back");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(1)->Status().copies_sent, 0u);
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["snapshots_sent"], 0u);
   Push(5);
   ExpectAsAlone();
 }
 
-TEST_F(ReplicaTest, ACopyThatNobodyAsksForAgainIsDeletedInTheEnd) {
+TEST_F(ReplicaTest, AReplicaThatNobodyAsksForAgainIsDeletedInTheEnd) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.keep_left_ms = 1;
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
@@ -211,11 +211,11 @@ TEST_F(ReplicaTest, ADamagedRecordIsAskedForAgain) {
   Push(40);
   cluster_->network()->SetDamage(nullptr);
   EXPECT_GT(damaged.load(), 5);
-  EXPECT_GE(cluster_->host(2)->Status().replica_messages_refused, 5u);
+  EXPECT_GE(cluster_->host(2)->Status().numbers["replica_messages_refused"], 5u);
   ExpectAsAlone();
 }
 
-TEST_F(ReplicaTest, ReadsOfCopies) {
+TEST_F(ReplicaTest, ReadsOfReplicas) {
   Begin(Table(OptimizerKind::kSgd), {1, 2}, 3);
   Push(5);
   const ShardId shard = cluster_->shards()[0];
@@ -330,7 +330,7 @@ TEST_F(ReplicaTest, StagedStepsAreCopied) {
     }
   }
   EXPECT_TRUE(cluster_->PullAll(1, AllIds()) == twin.PullAll(1, AllIds()));
-  cluster_->ExpectCopiesEqual();
+  cluster_->ExpectReplicasEqual();
 }
 
 }  // namespace replica_test

@@ -33,7 +33,7 @@ std::vector<Entry> RandomEntries(Random* random, int count) {
   return entries;
 }
 
-TEST(RollingHashTest, EqualCopiesAgreeWhereverTheyBeganToCount) {
+TEST(RollingHashTest, EqualReplicasAgreeWhereverTheyBeganToCount) {
   const TestSeed seed(41);
   Random random(seed.value());
   const std::vector<Entry> entries = RandomEntries(&random, 3000);
@@ -146,7 +146,7 @@ TEST(RollingHashTest, WhatCannotBeSeenBeginsAnew) {
       EXPECT_EQ(follower.Compare(5, sums[5]), Verdict::kSame);
     } else if (i == 9) {
       EXPECT_EQ(follower.Compare(5, sums[5]), Verdict::kUnknown) << "before the gap";
-      EXPECT_EQ(follower.Compare(6, sums[6]), Verdict::kUnknown) << "where it begins anew";
+      EXPECT_EQ(follower.Compare(6, sums[6]), Verdict::kUnknown) << "where it begins again";
       EXPECT_EQ(follower.Compare(10, sums[10]), Verdict::kSame);
       follower.ForgetPrimary();
       EXPECT_EQ(follower.Compare(10, sums[10] + 77), Verdict::kUnknown) << "began elsewhere";

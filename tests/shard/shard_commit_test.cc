@@ -366,7 +366,7 @@ TEST(StagedLogTest, WhatIsStagedDoesNotHoldTheLog) {
     other.Push(2, step, ids, std::vector<float>(1000 * 64, 0.5f));
     pushed += 1000 * 64 * 4;
   }
-  EXPECT_LT(server.host()->Status().log_bytes, pushed / 2);
+  EXPECT_LT(server.host()->Status().numbers["log_bytes"], pushed / 2);
   server.Kill();
   server.Start();
   EXPECT_EQ(server.Pull(1, {3})[0], 0.0f);

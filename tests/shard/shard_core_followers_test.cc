@@ -152,7 +152,7 @@ TEST_F(ShardCoreFollowersTest, EntriesAboveTheSnapshotAreKept) {
   EXPECT_EQ(core(0).retained_lsn(), 3u);
   for (int i = 0; i < 3; ++i) PushAndSettle(0);
   EXPECT_EQ(core(0).retained_lsn(), 3u);
-  EXPECT_EQ(core(0).needed_lsn(), 6u) << "the sweep is yet to come, and will be of LSN 6";
+  EXPECT_EQ(core(0).needed_lsn(), 6u) << "the write-back is yet to come, and will be of LSN 6";
   core(0).SnapshotTaken(replicas_[1].member, 6);
   EXPECT_EQ(core(0).retained_lsn(), 6u);
   PushAndSettle(0);
@@ -186,7 +186,7 @@ TEST_F(ShardCoreFollowersTest, AnAbandonedCopyBeginsAnew) {
 }
 
 // An answer from before a snapshot transfer says nothing of the state that the transfer replaces.
-TEST_F(ShardCoreFollowersTest, AnswersFromBeforeACopyDoNotCount) {
+TEST_F(ShardCoreFollowersTest, AnswersFromBeforeASnapshotDoNotCount) {
   Establish(1, {0});
   AddLearner(0, 1, {0}, 1);
   Establish(2, {0}, {1});
@@ -268,7 +268,7 @@ TEST_F(ShardCoreFollowersTest, ALateSnapshotNeverTakesAnythingBack) {
   EXPECT_FALSE(core(1).MayInstall(1, 99)) << "of an epoch that is over";
 }
 
-TEST_F(ShardCoreFollowersTest, ACopyOnItsWayOutlivesAnEpochOfTheSamePrimary) {
+TEST_F(ShardCoreFollowersTest, ATransferInFlightOutlivesAnEpochOfTheSamePrimary) {
   Establish(1, {0});
   PushAndSettle(0);
   AddLearner(0, 1, {0}, 1);

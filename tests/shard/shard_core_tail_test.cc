@@ -73,7 +73,7 @@ class KeptTailTest : public ShardCoreTailTest {
   KeptTailTest() : ShardCoreTailTest({.keep_tail = true}) {}
 };
 
-TEST_F(KeptTailTest, ACopyThatWasAwayForAShortWhileGoesOnFromTheLog) {
+TEST_F(KeptTailTest, AReplicaThatWasAwayForAShortWhileGoesOnFromTheLog) {
   Establish(1, {0, 1});
   PushAndSettle(0);
   Restart(1);

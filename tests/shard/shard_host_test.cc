@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "common/random.h"
 #include "row_math/types.h"
 #include "server/host/catalog_file.h"
+#include "server/shard_log/identity_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
 
@@ -112,6 +114,29 @@ TEST_F(ShardHostTest, ClassCheckpointComesBackAfterAShutdownAndNotAfterAKill) {
   server.Kill();
   server.Start();
   EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -1.0f)) << "the last checkpoint";
+}
+
+// Whichever call returns first, everything is written back by then.
+TEST_F(ShardHostTest, AConcurrentShutdownWaitsForTheFirst) {
+  TestServer server(Options(), {Countdown(1)}, 2);
+  server.Start();
+  TestClient(&server, 7).Push(1, 1, {5}, Ones(1));
+  std::atomic<int> waiting{2};
+  std::array<bool, 2> clean = {};
+  std::vector<std::thread> callers;
+  for (bool& is_clean : clean) {
+    callers.emplace_back([&] {
+      --waiting;
+      while (waiting > 0) {  // both at once
+      }
+      EXPECT_TRUE(server.host()->Shutdown().ok());
+      const auto identity =
+          IdentityFile::Load(Options().data_dir + "/IDENTITY", FileSystem::Real());
+      is_clean = identity.ok() && identity->clean_shutdown;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(clean[0] && clean[1]);
 }
 
 TEST_F(ShardHostTest, ADroppedTableIsGoneAndItsBytesToo) {
@@ -225,7 +250,7 @@ TEST_F(ShardHostTest, TheLogStaysUnderItsLimit) {
   for (uint64_t step = 1; step <= 150; ++step) {
     client.Push(1, step, ids, gradients);
     pushed += gradients.size() * 4;
-    most = std::max(most, server.host()->Status().log_bytes);
+    most = std::max(most, server.host()->Status().numbers["log_bytes"]);
     if (step % 10 == 0) Clock::Real()->SleepNs(60'000'000);
   }
   EXPECT_GT(pushed, 25u << 20);

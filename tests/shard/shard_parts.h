@@ -77,7 +77,7 @@ class FakeLog final : public ShardLog {
 class FakeOutlet final : public ReplicaOutlet {
  public:
   void Send(ReplicaMessage message) override { sent.push_back(std::move(message)); }
-  void StartCopy(ShardId, const Member& to) override { snapshots_to.push_back(to); }
+  void StartSnapshot(ShardId, const Member& to) override { snapshots_to.push_back(to); }
   void PromiseWanted(ShardId, Epoch) override {}
   void HasNews() override { ++news; }
   void WaitsUntil(int64_t ns) override { waits_until_ns = ns; }

@@ -8,9 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "tests/common/number_of.h"
 
 namespace hotbed {
-namespace copy_receiver_test {
+namespace snapshot_receiver_test {
 
 using ::testing::ElementsAre;
 using Kind = ReplicaMessage::Kind;
@@ -84,7 +85,7 @@ TEST_F(SnapshotReceiverTest, BlockAfterBlockThenTheMeta) {
   Send(Kind::kSnapshotEnd, 3, 2, "m");
   EXPECT_THAT(site_.Take(9), ElementsAre("begin 3 at 40", "ok 3 0", "write 3 a", "ok 3 1",
                                          "write 3 b", "ok 3 2", "ok 3 2", "finish 3 m", "ok 3 3"));
-  EXPECT_EQ(receiver_.installed_total(), 1u);
+  EXPECT_EQ(NumberOf(receiver_, "snapshots_received"), 1u);
   // It is over: a late block is told so.
   Send(Kind::kSnapshotRows, 3, 2, "c");
   EXPECT_THAT(site_.Take(1), ElementsAre("no 3 0"));
@@ -97,7 +98,7 @@ TEST_F(SnapshotReceiverTest, NobodyIsTakenUnasked) {
   EXPECT_THAT(site_.Take(3), ElementsAre("no 99 0", "no 3 0", "no 3 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheCopy) {
+TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheTransfer) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "bad");
   EXPECT_THAT(site_.Take(5),
@@ -127,12 +128,12 @@ TEST_F(SnapshotReceiverTest, ASilentSenderIsGivenUp) {
   EXPECT_THAT(site_.Take(2), ElementsAre("abandon 1", "no 1 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheCopyIsOff) {
+TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheTransferIsOff) {
   Send(Kind::kSnapshotBegin, 1);
   Send(Kind::kAppend, 2);
   Send(Kind::kAppend, 1);
   EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "abandon 1", "no 1 0"));
 }
 
-}  // namespace copy_receiver_test
+}  // namespace snapshot_receiver_test
 }  // namespace hotbed

@@ -1,5 +1,5 @@
 // A file of a server's spill tier is damaged while it runs, and a compaction meets it: the server
-// gets well by itself where others have copies of all that it holds, and nothing is lost where not.
+// gets well by itself where others have replicas of all that it holds; nothing is lost where not.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -65,18 +65,18 @@ class TierRenewalTest : public ReplicaTest {
   // long as the server has not met any damage, the files of now are damaged too.
   void DamageUntilMet(ServerId server) {
     const HostStatus status = cluster_->host(server)->Status();
-    if (status.spill_renewals == 0 && !status.read_only) Damage(server);
+    if (status.numbers["spill_renewals"] == 0 && !status.read_only) Damage(server);
   }
   bool Renewed(ServerId server) {
     DamageUntilMet(server);
     LeaveOutWhatIsLost(server);
-    return cluster_->host(server)->Status().spill_renewals > 0;
+    return cluster_->host(server)->Status().numbers["spill_renewals"] > 0;
   }
 
   std::set<std::string> damaged_;  // paths
 };
 
-TEST_F(TierRenewalTest, AServerWhoseCopiesOthersHaveTooGetsWellByItself) {
+TEST_F(TierRenewalTest, AServerWhoseReplicasOthersHaveTooGetsWellByItself) {
   for (const ServerId victim : {2u, 1u}) {  // a backup, a primary
     random_ = Random(seed_.value());
     step_ = 0;
@@ -84,7 +84,7 @@ TEST_F(TierRenewalTest, AServerWhoseCopiesOthersHaveTooGetsWellByItself) {
     Push(400);
     ASSERT_GT(Damage(victim), 0) << "nothing was flushed";
     PushWhile([&] {
-      cluster_->SettleUntil([&] { return Renewed(victim); }, "the tier has begun anew");
+      cluster_->SettleUntil([&] { return Renewed(victim); }, "the tier is empty again");
       EXPECT_FALSE(cluster_->host(victim)->Status().read_only);
       for (const ShardId shard : cluster_->shards()) {
         EXPECT_FALSE(cluster_->IsMember(shard, victim));
@@ -94,8 +94,9 @@ TEST_F(TierRenewalTest, AServerWhoseCopiesOthersHaveTooGetsWellByItself) {
       cluster_->Settle();
     });
     Push(200);
-    EXPECT_EQ(cluster_->host(victim)->Status().spill_renewals, 1u);
-    EXPECT_GE(cluster_->host(victim)->Status().copies_received, uint64_t{kShards}) << "all rows";
+    EXPECT_EQ(cluster_->host(victim)->Status().numbers["spill_renewals"], 1u);
+    EXPECT_GE(cluster_->host(victim)->Status().numbers["snapshots_received"], uint64_t{kShards})
+        << "all rows";
     ExpectAsAlone();
   }
 }
@@ -118,14 +119,14 @@ TEST_F(TierRenewalTest, ALearnerThatIsCountedOnKeepsItsRowsUntilItIsTakenOut) {
         },
         "they are called lost");
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
-    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time to begin anew");
-    EXPECT_EQ(cluster_->host(2)->Status().spill_renewals, 0u);
+    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time to empty the tier");
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["spill_renewals"], 0u);
     // As the coordinator does then; until then, what is pushed waits for it.
     for (const ShardId shard : cluster_->shards()) {
       cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
     }
-    cluster_->SettleUntil([&] { return cluster_->host(2)->Status().spill_renewals > 0; },
-                          "the tier has begun anew");
+    cluster_->SettleUntil([&] { return cluster_->host(2)->Status().numbers["spill_renewals"] > 0; },
+                          "the tier is empty again");
   });
   cluster_->GrantJoins(true);
   for (const ShardId shard : cluster_->shards()) {
@@ -160,12 +161,13 @@ TEST_F(TierRenewalTest, AKillWhileTheTierBeginsAnewLeavesNoCopyThatSeemsWhole) {
     }
     cluster_->Settle();
   });
-  EXPECT_GE(cluster_->host(2)->Status().copies_received, uint64_t{kShards}) << "all rows";
+  EXPECT_GE(cluster_->host(2)->Status().numbers["snapshots_received"], uint64_t{kShards})
+      << "all rows";
   EXPECT_FALSE(std::filesystem::exists(cluster_->data_dir(2) + "/spill/RENEWING"));
   ExpectAsAlone();
 }
 
-TEST_F(TierRenewalTest, WhereNobodyElseHasACopyNothingIsDeletedAndItIsSaid) {
+TEST_F(TierRenewalTest, WhereNobodyElseHasAReplicaNothingIsDeletedAndItIsSaid) {
   TableSpec table = Table(OptimizerKind::kAdam, 1);
   Begin(table, {1}, 2, Options());
   Push(400);
@@ -182,13 +184,13 @@ TEST_F(TierRenewalTest, WhereNobodyElseHasACopyNothingIsDeletedAndItIsSaid) {
     if (result.code == SegmentCode::kOk) ++seq;
     DamageUntilMet(1);
     const HostStatus status = cluster_->host(1)->Status();
-    if (status.read_only && status.read_only_reason.find("no copy") != std::string::npos) {
+    if (status.read_only && status.read_only_reason.find("no replica") != std::string::npos) {
       said = status.read_only_reason;
     }
   }
   EXPECT_THAT(said, HasSubstr("of table copied"));
-  EXPECT_THAT(said, HasSubstr("and 1 others have no copy on another server"));
-  EXPECT_EQ(cluster_->host(1)->Status().spill_renewals, 0u);
+  EXPECT_THAT(said, HasSubstr("and 1 others have no replica on another server"));
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["spill_renewals"], 0u);
   // The shard that took none of these pushes has all its rows in memory, and answers.
   const auto rows = cluster_->Pull(1, cluster_->shards()[1], {kRows / 2, kRows / 2 + 1});
   EXPECT_EQ(rows.code, SegmentCode::kOk);

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "server/shard/pull_latency.h"
+#include "tests/common/number_of.h"
 
 namespace hotbed {
-namespace copy_pace_test {
+namespace transfer_rate_test {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int64_t kMillisecond = 1'000'000;
@@ -14,10 +15,10 @@ constexpr uint64_t kMiB = 1 << 20;
 TEST(TransferRateTest, WithoutALimitNobodyWaits) {
   TransferRate pace;
   for (int i = 0; i < 100; ++i) EXPECT_EQ(pace.WaitNs(kMiB, 5), 0);
-  EXPECT_EQ(pace.bytes_total(), 100 * kMiB);
+  EXPECT_EQ(NumberOf(pace, "snapshot_bytes_sent"), 100 * kMiB);
 }
 
-TEST(TransferRateTest, AllCopiesTogetherKeepTheRate) {
+TEST(TransferRateTest, AllTransfersTogetherKeepTheRate) {
   TransferRate pace;
   pace.SetLimits({10 * kMiB, false, 0});
   int64_t now_ns = kSecond;
@@ -64,7 +65,7 @@ TEST(TransferRateTest, TheGuardNeverGoesAboveTheDial) {
   EXPECT_EQ(pace.rate(), 4 * kMiB);
   for (int i = 0; i < 20; ++i) pace.OnSecond(kMillisecond);
   EXPECT_EQ(pace.rate(), 8 * kMiB);
-  // Without copies slow pulls are no reason.
+  // Without transfers slow pulls are no reason.
   pace.OnSecond(50 * kMillisecond);
   EXPECT_EQ(pace.rate(), 8 * kMiB);
 }
@@ -82,8 +83,8 @@ TEST(PullLatencyTest, TellsTheSlowestOfAHundred) {
   const int64_t slow = latency.TakeP99();
   EXPECT_GE(slow, 80 * kMillisecond);
   EXPECT_LE(slow, 120 * kMillisecond);
-  EXPECT_EQ(latency.TakeP99(), 0) << "counted anew";
+  EXPECT_EQ(latency.TakeP99(), 0) << "counted from zero";
 }
 
-}  // namespace copy_pace_test
+}  // namespace transfer_rate_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-// Records that a copy does not take, however often they come.
+// Records that a replica does not take, however often they come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,12 +44,13 @@ TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
   DamageAll(shard, 2);
   PushWhile([&] {
     cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
-                          "the copy is given up");
+                          "the replica is given up");
     const std::vector<ShardHost::LostReplica> lost = cluster_->host(2)->LostReplicas();
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_THAT(lost[0].why, HasSubstr("is not taken: it fails its checksum (10 times)"));
-    EXPECT_EQ(cluster_->host(2)->Status().replica_messages_refused, 10u) << "asked for in measure";
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["replica_messages_refused"], 10u)
+        << "asked for in measure";
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
     cluster_->Settle();
   });
@@ -66,11 +67,11 @@ TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
   // It needs what is pushed after its rows were taken, or it would join at once.
   cluster_->host(1)->SetTransferLimits({.paused = true});
   cluster_->AddLearner(shard, 2);
-  cluster_->SettleUntil([&] { return begun_ > 0; }, "the copy has begun");
+  cluster_->SettleUntil([&] { return begun_ > 0; }, "the transfer has begun");
   Push(3);
   cluster_->host(1)->SetTransferLimits({});
   cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
-                        "the learner's copy is called lost");
+                        "the learner's replica is called lost");
   EXPECT_FALSE(cluster_->IsMember(shard, 2));
   EXPECT_GT(damaged_.load(), 0);
   const int begun = begun_;

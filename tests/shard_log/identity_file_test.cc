@@ -1,7 +1,7 @@
 #include "server/shard_log/identity_file.h"
 
 #include "absl/strings/str_replace.h"
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

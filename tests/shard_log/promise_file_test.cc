@@ -1,6 +1,6 @@
 #include "server/shard_log/promise_file.h"
 
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -134,7 +134,7 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
   const auto id = static_cast<ServerId>(server.index) + 1;
   const ShardRecord& now = *records_[shard];
   const auto fail = [&](const char* what) {
-    Violation(absl::StrCat("s", id, " deletes its copy of shard ", shard, ", ", what, ": ",
+    Violation(absl::StrCat("s", id, " deletes its replica of shard ", shard, ", ", what, ": ",
                            RecordText(now)));
   };
   if (!reason.active) fail("no later epoch is active");

@@ -28,11 +28,11 @@ std::string ClusterStats::Text() const {
       epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", machines_lost,
       " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots with ",
       further_passes, " further passes, ", transfers_broken, " broken off, ", replicas_deleted,
-      " copies deleted, ", fail_overs, " fail-overs, ", bases_taken, " bases and ", taken_back,
+      " replicas deleted, ", fail_overs, " fail-overs, ", bases_taken, " bases and ", taken_back,
       " members taken back, ", pulls, " pulls (", strict_pulls, " strict, ", backup_pulls,
       " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
       refused, " refused, ", fenced, " fenced, ", writes_refused, " writes refused by compare, ",
-      lossy, " shards lost what they may, ", spoilt, " copies spoilt, ", cut_off,
+      lossy, " shards lost what they may, ", spoilt, " replicas spoilt, ", cut_off,
       " members cut off");
 }
 

@@ -189,7 +189,7 @@ class ClusterSimulation {
   void TakeBlock(Server* server, int shard, absl::Span<const uint8_t> block);
   void WriteBackRow(Server* server, int shard, int row, Lsn applied);
   void WriteBack(Server* server, int shard);
-  void Sweep(Server* server, int shard);
+  void WriteBackAll(Server* server, int shard);
 
   // --- simulated_transfers.cc: between servers
   void SendReplica(int server, ReplicaMessage message);

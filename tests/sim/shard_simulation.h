@@ -54,14 +54,14 @@ class ShardSimulation {
   static constexpr int kServers = 2;
   static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
 
-  struct Swept {
+  struct StoredRows {
     std::string meta;
     std::vector<PushId> rows;
   };
   struct Disk {
     Epoch promised = 0;
     std::vector<std::pair<CoreEntry, PushId>> log;  // all of it, from LSN 1
-    Swept swept;
+    StoredRows stored;
   };
   struct Message {
     int client = 0;
@@ -151,7 +151,7 @@ class ShardSimulation {
   void FinishApply(int server);
   void Reply(int server, const CoreReply& reply);
   void CheckServing(const Server& server);
-  void Sweep(int server);
+  void WriteBack(int server);
   void TickServer(int server);
   // Runs `task` if this life of the server has not ended.
   Task ForLife(int server, Task task);

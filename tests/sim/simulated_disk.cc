@@ -390,27 +390,26 @@ class ClusterSimulation::Tiers final : public TierHost {
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override {
     return std::make_unique<Store>(&world_, &world_.servers_[server_], params);
   }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec&, const ShardRange&,
-                                                            ShardId shard, Lsn above) override {
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
+                                                            Lsn above) override {
     const Disk& disk = world_.servers_[server_].disk;
-    return std::make_unique<SpilledRows>(disk.shards[shard.index].rows, above);
+    return std::make_unique<SpilledRows>(disk.shards[shard.shard.index].rows, above);
   }
-  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec&, const ShardRange&,
-                                                           ShardId, LivePass pass) override {
+  absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard&,
+                                                           LivePass pass) override {
     return std::make_unique<RowsInMemory>(std::move(pass));
   }
   // The shard host's part, which the simulation has in simulated_transfers.cc.
-  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec&, const ShardRange&,
-                                                             ShardId) override {
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard&) override {
     return absl::UnimplementedError("rows come by OnSnapshot");
   }
-  absl::Status DeleteShard(const TableSpec&, const ShardRange&, ShardId) override {
+  absl::Status DeleteShard(const SpillShard&) override {
     return absl::UnimplementedError("rows go with their SpilledShard");
   }
   absl::Status Flush() override { return absl::OkStatus(); }
   absl::Status Freeze() override { return absl::OkStatus(); }
   absl::Status RestoreTable(TableId) override { return absl::OkStatus(); }
-  Usage GetUsage() const override { return {}; }
+  Health GetHealth() const override { return {}; }
   absl::Status TryResume() override { return absl::OkStatus(); }
   absl::Status Renew() override { return absl::OkStatus(); }
 
@@ -451,15 +450,15 @@ void ClusterSimulation::WriteBack(Server* server, int shard) {
 }
 
 // All rows and the meta. For class checkpoint this is a checkpoint: the shard stands still for it.
-void ClusterSimulation::Sweep(Server* server, int shard) {
-  Shard& swept = *Open(*server, shard)->shard;
-  const bool settled = swept.logged() || swept.Pause(true);
-  const absl::StatusOr<Lsn> lsn = settled ? swept.Sweep() : absl::UnavailableError("in motion");
+void ClusterSimulation::WriteBackAll(Server* server, int shard) {
+  Shard& stored = *Open(*server, shard)->shard;
+  const bool settled = stored.logged() || stored.Pause(true);
+  const absl::StatusOr<Lsn> lsn = settled ? stored.WriteBack() : absl::UnavailableError("in motion");
   if (lsn.ok()) {
-    swept.SetDurable(*lsn);
+    stored.SetDurable(*lsn);
     server->disk.shards[shard].kept = true;
   }
-  if (!swept.logged()) swept.Pause(false);
+  if (!stored.logged()) stored.Pause(false);
   AfterEvent(server->index, shard);
 }
 

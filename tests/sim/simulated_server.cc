@@ -91,7 +91,7 @@ void ClusterSimulation::Heartbeat(int server) {
     if (replica == nullptr) continue;
     if (replica->shard->refused()) {
       const RecordPtr& known = s.process->known[shard];
-      if (replica->shard->CopyLost(*known, Self(s))) {
+      if (replica->shard->ReplicaLost(*known, Self(s))) {
         heard.lost.push_back({shard, known->epoch, Self(s)});
       }
       continue;
@@ -142,7 +142,7 @@ void ClusterSimulation::TickServer(int server) {
     p.budget.tail_bytes_max = room;
     if (replica->shard->wants_activation()) AskActivation(s, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
-    if (Chance(0.05) || replica->shard->wants_sweep()) Sweep(&s, shard);
+    if (Chance(0.05) || replica->shard->wants_write_back()) WriteBackAll(&s, shard);
   }
 }
 

@@ -40,7 +40,7 @@ void ShardSimulation::Crash(int server) {
   At(Delay(150), [this, server] { Boot(server); });
 }
 
-// Recovery, as the shell does it: the state swept last, then the log behind it.
+// Recovery, as the shell does it: the state written back last, then the log behind it.
 void ShardSimulation::LoadDisk(Server* server) {
   Process& p = *server->process;
   const Disk& disk = server->disk;
@@ -50,11 +50,11 @@ void ShardSimulation::LoadDisk(Server* server) {
   p.staged.clear();
   p.waiting.clear();
   p.core->SetSelf({static_cast<ServerId>(server->index) + 1, p.incarnation});
-  absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(disk.swept.meta);
+  absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(disk.stored.meta);
   if (!meta.ok()) return Violation(meta.status().ToString());
   for (const StagedPush& push : meta->staged) p.staged[push.lsn] = std::stoull(push.payload);
   p.core->Recover(disk.promised, *std::move(meta));
-  p.rows = disk.swept.rows;
+  p.rows = disk.stored.rows;
   for (const auto& [entry, push] : disk.log) {
     if (entry.lsn > p.core->last_lsn()) ApplyEntry(&p, entry, push);
     const absl::StatusOr<bool> applies = p.core->Replay(entry);
@@ -121,10 +121,10 @@ void ShardSimulation::TickServer(int server) {
     p.core->Resume();
   }
   Drain(server);
-  if (Chance(0.3)) Sweep(server);
+  if (Chance(0.3)) WriteBack(server);
 }
 
-void ShardSimulation::Sweep(int server) {
+void ShardSimulation::WriteBack(int server) {
   Server& s = servers_[server];
   Process& p = *s.process;
   if (!p.holds_data) return;
@@ -151,7 +151,7 @@ void ShardSimulation::Sweep(int server) {
     Violation("what is staged differs from the fold over the log");
   }
   for (StagedPush& push : meta.staged) push.payload = std::to_string(p.staged.at(push.lsn));
-  s.disk.swept = {meta.Serialize(), p.rows};
+  s.disk.stored = {meta.Serialize(), p.rows};
 }
 
 void ShardSimulation::Receive(int server, Message message) {

@@ -21,7 +21,7 @@ class ClusterSimulation::Outlet final : public ReplicaOutlet {
   void Send(ReplicaMessage message) override {
     if (lives()) world_.SendReplica(server_, std::move(message));
   }
-  void StartCopy(ShardId shard, const Member& to) override {
+  void StartSnapshot(ShardId shard, const Member& to) override {
     if (lives()) world_.StartTransfer(server_, static_cast<int>(shard.index), to);
   }
   void PromiseWanted(ShardId shard, Epoch epoch) override {
@@ -110,7 +110,7 @@ void ClusterSimulation::FreshReplica(Server* server, int shard) {
   FinishOpening(OpenReplica(server, shard, /*installed=*/false));
 }
 
-// As Recovery: the state swept last, then the log behind it.
+// As Recovery: the state written back last, then the log behind it.
 void ClusterSimulation::LoadShard(Server* server, int shard) {
   Replica& replica = *OpenReplica(server, shard, /*installed=*/false);
   if (replica.shard->logged()) {

@@ -194,7 +194,7 @@ void ClusterSimulation::SendNext(int server, int shard, uint64_t number) {
   Shard& from = *replica->shard;
   const Epoch epoch = transfer->snapshot.base.epoch;
   const bool wanted =
-      from.primary() && from.WantsCopy(transfer->to) && (epoch == 0 || epoch == from.epoch());
+      from.primary() && from.WantsSnapshot(transfer->to) && (epoch == 0 || epoch == from.epoch());
   if (!wanted) return DropTransferOut(server, shard, transfer->to);
   transfer->deadline = time_ + kTransferPatience;
   if (epoch == 0) {

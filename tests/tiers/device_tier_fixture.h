@@ -11,6 +11,7 @@
 
 #include "server/tiers/device/device_tier.h"
 #include "tests/tiers/emulated_device.h"
+#include "tests/tiers/manual_io_queue.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {

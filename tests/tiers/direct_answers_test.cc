@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
+#include "tests/common/number_of.h"
 #include "tests/tiers/direct_answers_fixture.h"
 
 namespace hotbed {
@@ -53,16 +54,20 @@ TEST_P(DirectAnswersOfTest, TheSameBitsWhicheverWayTheyGo) {
       }
     }
   }
-  EXPECT_EQ(tier_->rows_direct_bytes() + tier_->rows_copied_bytes(), pinned_rows + other_rows);
+  EXPECT_EQ(
+      NumberOf(*tier_, "device_rows_direct_bytes") + NumberOf(*tier_, "device_rows_copied_bytes"),
+      pinned_rows + other_rows);
   EXPECT_GT(other_rows, 0u);
-  EXPECT_EQ(tier_->pinned_bytes(), std::min(c.pinned_bytes_max, 2 * kBlock));
+  EXPECT_EQ(NumberOf(*tier_, "device_pinned_bytes"), std::min(c.pinned_bytes_max, 2 * kBlock));
   if (c.direct_bytes_min == 1) {
-    EXPECT_EQ(tier_->rows_copied_bytes(), other_rows) << "rows of pinned memory were copied";
+    EXPECT_EQ(NumberOf(*tier_, "device_rows_copied_bytes"), other_rows)
+        << "rows of pinned memory were copied";
   } else if (c.direct_bytes_min < 1000) {
-    EXPECT_GT(tier_->rows_direct_bytes(), pinned_rows / 10);
-    EXPECT_LT(tier_->rows_direct_bytes(), pinned_rows);
+    EXPECT_GT(NumberOf(*tier_, "device_rows_direct_bytes"), pinned_rows / 10);
+    EXPECT_LT(NumberOf(*tier_, "device_rows_direct_bytes"), pinned_rows);
   }
-  EXPECT_EQ(tier_->rows_direct_bytes() == 0, c.direct_bytes_min > 1000 || c.pinned_bytes_max == 0);
+  EXPECT_EQ(NumberOf(*tier_, "device_rows_direct_bytes") == 0,
+            c.direct_bytes_min > 1000 || c.pinned_bytes_max == 0);
 }
 
 constexpr uint64_t kAnyBytes = ~0ull;
@@ -85,7 +90,7 @@ TEST_F(DirectAnswersTest, RowsThatAreManyTogetherAreNotCopiedOnTheHost) {
   Random random(1);
   const auto pool = AnswerPool::Create(8 * kBlock, tier_->pinner());
   const auto copied = [&](const std::vector<uint32_t>& counts, uint64_t gap) {
-    const uint64_t before = tier_->rows_copied_bytes();
+    const uint64_t before = NumberOf(*tier_, "device_rows_copied_bytes");
     Answer answer;
     uint64_t at = 200;
     for (const uint32_t count : counts) {
@@ -98,7 +103,7 @@ TEST_F(DirectAnswersTest, RowsThatAreManyTogetherAreNotCopiedOnTheHost) {
     RunAll();
     Check(&answer);
     AnswerPool::Give(answer.buffer);
-    return tier_->rows_copied_bytes() - before;
+    return NumberOf(*tier_, "device_rows_copied_bytes") - before;
   };
   EXPECT_EQ(copied({1366}, 0), 0u) << "16,392 bytes";
   EXPECT_EQ(copied({1365}, 0), 16380u);
@@ -217,7 +222,7 @@ TEST_F(DirectAnswersTest, AnAnswerIsHeldUntilItsRowsAreThere) {
       EXPECT_TRUE(watched.complete) << "order " << order;
       std::memset(buffer->data, kUntouched, 4000);
     }
-    EXPECT_EQ(tier_->rows_copied_bytes(), 0u);
+    EXPECT_EQ(NumberOf(*tier_, "device_rows_copied_bytes"), 0u);
     AnswerPool::Give(buffer);
   }
 }
@@ -332,7 +337,7 @@ TEST_F(DirectAnswersTest, ManyThreadsAndShardsThatGo) {
   for (uint64_t bytes : {uint64_t{1}, PullingThread::kBytesMax}) {
     AnswerPool::Give(pool->Take(bytes));
   }
-  ASSERT_EQ(tier_->pinned_bytes(), 2 * kBlock);
+  ASSERT_EQ(NumberOf(*tier_, "device_pinned_bytes"), 2 * kBlock);
   std::vector<std::unique_ptr<PullingThread>> pulling;
   std::vector<std::thread> threads;
   for (uint64_t n = 0; n < 4; ++n) {
@@ -355,8 +360,8 @@ TEST_F(DirectAnswersTest, ManyThreadsAndShardsThatGo) {
   tier_->Submit(job);
   through.WaitForNotification();
   EXPECT_TRUE(tier_->error().ok()) << tier_->error();
-  EXPECT_GT(tier_->rows_direct_bytes(), 0u);
-  EXPECT_EQ(tier_->rows_copied_bytes(), 0u);
+  EXPECT_GT(NumberOf(*tier_, "device_rows_direct_bytes"), 0u);
+  EXPECT_EQ(NumberOf(*tier_, "device_rows_copied_bytes"), 0u);
 }
 
 // The pool may outlive the tier: slices of the transport hold it.
@@ -366,7 +371,7 @@ TEST_F(DirectAnswersTest, ThePoolKeepsTheDevice) {
   AnswerBuffer* const buffer = pool->Take(4000);
   EXPECT_TRUE(buffer->pinned());
   const std::shared_ptr<MemoryPinner> pinner = tier_->pinner();
-  EXPECT_EQ(tier_->pinned_bytes(), kBlock);
+  EXPECT_EQ(NumberOf(*tier_, "device_pinned_bytes"), kBlock);
   tier_ = nullptr;
   pool = nullptr;
   AnswerPool::Give(buffer);

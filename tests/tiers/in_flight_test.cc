@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/common/number_of.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
@@ -225,7 +226,7 @@ TEST_F(InFlightTest, ClosedMeanwhile) {
   store_ = nullptr;
   RunAll();
   EXPECT_FALSE(pulled_);
-  EXPECT_EQ(host_->GetUsage().hot_bytes, 0u);
+  EXPECT_EQ(NumberOf(*host_, "hot_bytes"), 0u);
 }
 
 }  // namespace in_flight_test

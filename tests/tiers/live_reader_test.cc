@@ -90,7 +90,7 @@ class LiveReaderTest : public StoreFixture {
       Disturb();  // before the spill tier is read
       return absl::OkStatus();
     };
-    auto reader = host_->ReadLive(spec_, range_, {spec_.id, 3}, std::move(pass));
+    auto reader = host_->ReadLive(Shard(), std::move(pass));
     EXPECT_TRUE(reader.ok()) << reader.status();
     uint64_t last = 0;
     bool first = true;
@@ -128,7 +128,7 @@ class LiveReaderTest : public StoreFixture {
       const std::string* const wanted = AsOf(position, std::max(lsn, base));
       ASSERT_NE(wanted, nullptr) << "row " << position;
       EXPECT_EQ(it->second.substr(kSpillHeaderBytes, wanted->size()), *wanted)
-          << "row " << position << ", LSN " << lsn << ", copy as of " << base;
+          << "row " << position << ", LSN " << lsn << ", snapshot as of " << base;
     }
   }
 

@@ -60,7 +60,7 @@ class ReplayGuardTest : public StoreFixture, public ::testing::WithParamInterfac
   void WarmAll(Lsn lsn, uint64_t block_bytes) {
     store_->SetAppliedLsn(lsn);
     store_->BeginReplay();
-    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, /*above=*/0);
+    auto reader = host_->ReadShard(SpillShard(spec_, range_, {spec_.id, 3}), /*above=*/0);
     ASSERT_TRUE(reader.ok()) << reader.status();
     for (bool more = true; more;) {
       const auto block = (*reader)->Next(block_bytes);
@@ -182,7 +182,7 @@ TEST_P(ReplayGuardTest, ADamagedBlockWarmsNothing) {
   Apply(1, 30);
   ASSERT_TRUE(WriteBackNow(30, "at 30").ok());
   Crash();
-  auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, /*above=*/0);
+  auto reader = host_->ReadShard(SpillShard(spec_, range_, {spec_.id, 3}), /*above=*/0);
   ASSERT_TRUE(reader.ok()) << reader.status();
   auto block = (*reader)->Next(1 << 20);
   ASSERT_TRUE(block.ok()) << block.status();

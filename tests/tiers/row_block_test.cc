@@ -36,7 +36,7 @@ class RowBlockTest : public StoreFixture {
     }
   }
   std::unique_ptr<ShardRowReader> Reader(Lsn above = 0) {
-    auto reader = host_->ReadShard(spec_, range_, {spec_.id, 3}, above);
+    auto reader = host_->ReadShard(SpillShard(spec_, range_, {spec_.id, 3}), above);
     EXPECT_TRUE(reader.ok()) << reader.status();
     return *std::move(reader);
   }
@@ -52,7 +52,7 @@ class RowBlockTest : public StoreFixture {
   std::unique_ptr<ShardRowWriter> Writer() { return Writer(spec_, range_, 3); }
   std::unique_ptr<ShardRowWriter> Writer(const TableSpec& spec, const ShardRange& range,
                                          uint32_t index) {
-    auto writer = host_->WriteShard(spec, range, {spec.id, index});
+    auto writer = host_->WriteShard(SpillShard(spec, range, {spec.id, index}));
     EXPECT_TRUE(writer.ok()) << writer.status();
     return *std::move(writer);
   }
@@ -79,9 +79,9 @@ TEST_F(RowBlockTest, AnotherServersTierTakesTheRows) {
   OpenHost();
   const auto writer = Writer();
   for (const std::string& block : blocks) ASSERT_TRUE(writer->Write(block).ok());
-  ASSERT_TRUE(writer->Finish("meta of the copy").ok());
+  ASSERT_TRUE(writer->Finish("meta of the snapshot").ok());
   OpenStore();
-  EXPECT_EQ(store_->meta(), "meta of the copy");
+  EXPECT_EQ(store_->meta(), "meta of the snapshot");
   EXPECT_EQ(store_->highest_lsn(), 2u);
   EXPECT_EQ(AllRows(), rows);
   EXPECT_EQ(Blocks(Reader().get()), blocks) << "state and LSNs too";

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "row_math/position.h"
+#include "tests/common/number_of.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
@@ -88,8 +89,7 @@ class ShardBudgetTest : public StoreFixture {
     });
   }
   void CheckUsage() {
-    const TierHost::Usage usage = host_->GetUsage();
-    ASSERT_LE(usage.hot_bytes, usage.hot_bytes_limit);
+    ASSERT_LE(NumberOf(*host_, "hot_bytes"), NumberOf(*host_, "hot_bytes_limit"));
   }
   static uint64_t Resident(const Shard& shard) { return shard.store->Stats().rows_resident; }
 };
@@ -194,7 +194,7 @@ class RowOverheadTest : public StoreFixture, public ::testing::WithParamInterfac
     EXPECT_LE(overhead, 20.0) << stats.rows_resident << " rows";
     const uint64_t payload = spec_.weight_bytes_per_row() + spec_.state_bytes_per_row();
     EXPECT_EQ(stats.hot_bytes, stats.overhead_bytes + stats.rows_resident * payload);
-    EXPECT_LE(stats.hot_bytes, host_->GetUsage().hot_bytes) << "not paid for";
+    EXPECT_LE(stats.hot_bytes, NumberOf(*host_, "hot_bytes")) << "not paid for";
   }
 };
 

@@ -274,7 +274,7 @@ TEST_F(WriteFailureTest, AFullDiskIsResourceExhausted) {
   for (int round = 0; refused.ok() && round < 20; ++round) refused = UpdateUntilRefused();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   CheckAll();
-  EXPECT_FALSE(host_->GetUsage().background_error.empty());
+  EXPECT_FALSE(host_->GetHealth().background_error.empty());
 
   OpenWithRoom();
   ASSERT_TRUE(Update({3, 5}).ok());

@@ -22,6 +22,7 @@
 #include "tests/common/test_seed.h"
 #include "tests/kernels/row_twin.h"
 #include "tests/tiers/emulated_device.h"
+#include "tests/tiers/manual_io_queue.h"
 #include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {

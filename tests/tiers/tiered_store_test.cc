@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/algorithm/container.h"
+#include "tests/common/number_of.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {
@@ -193,7 +194,9 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
       EXPECT_EQ(stats.device_hits, 0u);
     } else {
       EXPECT_GT(stats.device_hits, 100u);
-      EXPECT_GT(host_->GetUsage().device_rows_direct_bytes, 0u);
+      StatusNumbers numbers;
+      host_->AddDeviceNumbers(&numbers);
+      EXPECT_GT(numbers["device_rows_direct_bytes"], 0u);
       // Rows come up from the host's memory; where that has room for one, few do.
       const bool many = GetParam().budget_rows != 1;
       EXPECT_GT(stats.device_rows, many ? std::min<uint64_t>(slots / 4, 64) : 0u);
@@ -257,8 +260,7 @@ TEST_P(StoreTwinTest, RandomOperations) {
       Reopen(lsn_);
       CheckAll();
     }
-    const TierHost::Usage usage = host_->GetUsage();
-    ASSERT_LE(usage.hot_bytes, options_.hot_bytes + (2 << 20));
+    ASSERT_LE(NumberOf(*host_, "hot_bytes"), options_.hot_bytes + (2 << 20));
   }
   EXPECT_LE(log_held_, lsn_);
 }

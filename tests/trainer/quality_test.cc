@@ -36,9 +36,7 @@ TEST(BinaryScoresTest, EdgeCases) {
   EXPECT_EQ(scores.LogLoss(), 0.0);
   scores.Add(1.0f, true);
   EXPECT_EQ(scores.Auc(), 0.5) << "one class only";
-  BinaryScores other;
-  other.Add(-1.0f, false);
-  scores.Merge(other);
+  scores.Add(-1.0f, false);
   EXPECT_EQ(scores.Auc(), 1.0);
   EXPECT_NEAR(scores.LogLoss(), std::log1p(std::exp(-1.0)), 1e-12);
 }

@@ -168,7 +168,8 @@ struct PushOptions {
   // The rows given are the new weights themselves, and their optimizer state starts again from its
   // initial value. For import and tests. An id may then occur once per table.
   bool assign = false;
-  // All gradients of the push are multiplied by this first.
+  // All gradients of the push are multiplied by this first: 1/k for accumulation, or to undo loss
+  // scaling.
   float gradient_scale = 1.0f;
   // If the norm of the push, over all tables and rows after duplicates are summed, is larger than
   // this, all gradients are scaled down to it. 0: off. Rows with an element that is NaN or infinite

@@ -98,13 +98,6 @@ struct OutputGradients {
   std::vector<absl::Span<const float>> sequences;  // one per feature; empty unless kNone
 };
 
-struct BackwardOptions {
-  PushOptions push;
-  // As in PushOptions; the fields of the same names in `push` are ignored.
-  float clip_global_norm = 0.0f;
-  float gradient_scale = 1.0f;  // multiplied first: 1/k for accumulation, or to undo loss scaling
-};
-
 // Gradients of rows, each id once, in the order of first appearance.
 struct SparseGradient {
   const Table* table = nullptr;
@@ -132,7 +125,7 @@ class Embeddings {
   virtual Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                                       const EmbeddingOutput& output,
                                       const OutputGradients& gradients,
-                                      const BackwardOptions& options = {}) = 0;
+                                      const PushOptions& options = {}) = 0;
 
   // Returns the gradients that Backward would push: for tables with optimizer `none`, and for
   // GradientAccumulator. Tables are in the order of the features.
@@ -162,7 +155,7 @@ class GradientAccumulator {
 // Pushes sparse gradients: clips them, then calls Client::Push with one feature per table.
 Future<PushResult> PushGradients(Client* client, uint64_t step,
                                  absl::Span<const SparseGradient> gradients,
-                                 const BackwardOptions& options = {});
+                                 const PushOptions& options = {});
 
 // The L2 norm over all rows of all tables, summed in order in double precision.
 double GlobalNorm(absl::Span<const SparseGradient> gradients);

@@ -4,9 +4,9 @@
 //   schedule.kind = hotbed::ScheduleKind::kInverseSqrt;
 //   schedule.warmup_steps = 4000;
 //   schedule.warmup_from = 1e-7f;
-//   hotbed::BackwardOptions options;
-//   options.push.has_learning_rate = true;
-//   options.push.learning_rate = schedule.RateAt(5e-4f, step);
+//   hotbed::PushOptions options;
+//   options.has_learning_rate = true;
+//   options.learning_rate = schedule.RateAt(5e-4f, step);
 //
 // A table can have a schedule of its own (TableOptions::schedule), which applies to pushes that
 // carry no learning rate. Formulas and fields are in common/schedule.h; ValidateSchedule names the

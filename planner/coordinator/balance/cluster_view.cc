@@ -59,10 +59,7 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
     absl::StatusOr<TableSpec> spec = FromProto(message);
     if (!spec.ok()) continue;  // written by a later version: the table stays where it is
     ClusterTable table{*std::move(spec), {}};
-    for (const v1::ShardRecord* record : state.ShardsOfTable(id)) {
-      const absl::StatusOr<ShardRecord> shard = FromProto(*record);
-      if (shard.ok()) table.shards.push_back(ShardOf(*shard));
-    }
+    for (const ShardRecord* r : state.ShardsOfTable(id)) table.shards.push_back(ShardOf(*r));
     if (!table.shards.empty()) view.tables.push_back(std::move(table));
   }
   TakeMeasuredBytes(&view);

@@ -88,8 +88,7 @@ void Core::Tick(int64_t now_ns) {
 void Core::OnEndedLeases() {
   for (Leases::Ended& ended : leases_.TakeEnded()) {
     Pending pending;
-    pending.operation =
-        MakeMarkDown(ended.server, ended.incarnation, std::move(ended.why), unix_ms_);
+    pending.made = MakeMarkDown(ended.server, ended.incarnation, std::move(ended.why), unix_ms_);
     urgent_.queue.push_back(std::move(pending));
     membership_.OnServerChanged(state_, ended.server);
   }
@@ -140,11 +139,11 @@ void Core::OnLoaded(LoadedEvent event) {
   bootstrapped_ = false;
   new_cluster_ = state_.format().empty();
   Pending bootstrap;
-  bootstrap.operation = MakeBootstrap(options_.token, options_.new_cluster_id);
+  bootstrap.made = MakeBootstrap(options_.token, options_.new_cluster_id);
   bootstrap.bootstrap = true;
   for (Lane* lane : {&urgent_, &normal_}) {
     if (!lane->running.has_value()) continue;
-    lane->running->operation->Restart();
+    lane->running->operation = nullptr;
     lane->queue.push_front(*std::exchange(lane->running, std::nullopt));
   }
   normal_.queue.push_front(std::move(bootstrap));
@@ -210,7 +209,7 @@ Core::Lane* Core::NextLane(bool* looked) {
   if (!state_.Orphans(1).empty()) {
     // Between operations, every shard without a table is a leftover.
     normal_.running.emplace();
-    normal_.running->operation = MakeCleanup();
+    normal_.running->made = MakeCleanup();
   } else if (membership_.HasWork() && !*looked && (moves_turn_ || normal_.queue.empty())) {
     StartMembership(&normal_, /*urgent=*/false);
     moves_turn_ = false;
@@ -227,9 +226,12 @@ Core::Lane* Core::NextLane(bool* looked) {
 
 void Core::StartMembership(Lane* lane, bool urgent) {
   lane->running.emplace();
-  lane->running->operation = MakeMembershipStep([this, urgent](const ClusterState& state) {
-    return membership_.NextBatch(state, now_ns_, unix_ms_, urgent);
-  });
+  lane->running->made = [this, urgent, done = false](const ClusterState& state) mutable -> Next {
+    if (std::exchange(done, true)) return Reply();
+    std::optional<Transaction> batch = membership_.NextBatch(state, now_ns_, unix_ms_, urgent);
+    if (!batch.has_value()) return Reply();
+    return *std::move(batch);
+  };
 }
 
 void Core::Advance() {
@@ -237,22 +239,25 @@ void Core::Advance() {
   while (phase_ == Phase::kServing && !commit_in_flight_) {
     Lane* const lane = NextLane(&looked);
     if (lane == nullptr) return;
-    Next next = lane->running->operation->Advance(state_);
-    if (next.commit.has_value()) {
-      if (leading_) next.commit->Require(keys::kLeaderKey);
-      committing_ = next.commit->ops();
+    Pending& pending = *lane->running;
+    if (pending.operation == nullptr) pending.operation = pending.made;
+    Next next = pending.operation(state_);
+    if (auto* const transaction = std::get_if<Transaction>(&next)) {
+      if (leading_) transaction->Require(keys::kLeaderKey);
+      committing_ = transaction->ops();
       committing_lane_ = lane;
-      ready_.commit = std::move(next.commit);
+      ready_.commit = std::move(*transaction);
       commit_in_flight_ = true;
       return;
     }
-    if (lane->running->bootstrap) {
+    auto& reply = std::get<absl::StatusOr<Reply>>(next);
+    if (pending.bootstrap) {
       lane->running.reset();
-      if (!next.reply.ok()) return Stop(Phase::kFailed, next.reply.status());
+      if (!reply.ok()) return Stop(Phase::kFailed, reply.status());
       Bootstrapped();
       continue;
     }
-    Finish(lane, std::move(next.reply));
+    Finish(lane, std::move(reply));
     lane->running.reset();
   }
 }

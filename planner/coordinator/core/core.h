@@ -148,7 +148,8 @@ class Core {
  private:
   struct Pending {
     CallerToken caller = 0;  // 0: nobody waits for the reply
-    std::unique_ptr<Operation> operation;
+    Operation made;
+    Operation operation;  // a copy of `made` that is under way; null: not begun
     int attempts = 1;
     bool bootstrap = false;
   };
@@ -166,7 +167,6 @@ class Core {
   void OnCommitted(CommittedEvent event);
   // OK, or why requests are refused now.
   absl::Status Unready() const;
-  std::unique_ptr<Operation> MakeOperation(Request request);
 
   // Runs operations until one has a transaction to commit or none is left.
   void Advance();
@@ -180,7 +180,7 @@ class Core {
   // Ends all transactions for good and fails every caller that waits.
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
-  MoveContext Moving() const { return {&leases_, unix_ms_}; }
+  OperationContext Context() const { return {options_.limits, &leases_, unix_ms_}; }
 
   // Ends the process when the fields contradict each other.
   void CheckInvariants() const;
@@ -188,7 +188,6 @@ class Core {
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
   v1::RebalanceStatus RebalancingNow() const;
-  bool Placeable(ServerId server) const;  // live, and not about to stop
 
   const CoreOptions options_;
   Phase phase_ = Phase::kLoading;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/core/core.h"
 #include "planner/coordinator/membership/moves_view.h"
@@ -18,12 +19,10 @@ void Core::OnRequest(RequestEvent event) {
     return;
   }
   if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
-    OnHeartbeat(event.caller, *heartbeat);
-    return;
+    return OnHeartbeat(event.caller, *heartbeat);
   }
   if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
-    OnTrain(event.caller, *train);
-    return;
+    return OnTrain(event.caller, *train);
   }
   if (pending() >= options_.pending_max) {
     ready_.replies.push_back(
@@ -35,42 +34,17 @@ void Core::OnRequest(RequestEvent event) {
   Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
   Pending pending;
   pending.caller = event.caller;
-  pending.operation = MakeOperation(std::move(event.request));
+  pending.made = std::visit(
+      [this](auto& request) -> Operation {
+        if constexpr (requires { MakeOperation(std::move(request), Context()); }) {
+          return MakeOperation(std::move(request), Context());
+        }
+        HOTBED_CHECK(false) << "answered above";
+        return nullptr;
+      },
+      event.request);
   lane.queue.push_back(std::move(pending));
   Advance();
-}
-
-std::unique_ptr<Operation> Core::MakeOperation(Request request) {
-  const ClusterLimits& limits = options_.limits;
-  if (auto* r = std::get_if<v1::CreateTableRequest>(&request)) {
-    return MakeCreateTable(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
-  }
-  if (auto* r = std::get_if<v1::CreateTablesRequest>(&request)) {
-    return MakeCreateTables(std::move(*r), limits, [this](ServerId s) { return Placeable(s); });
-  }
-  if (auto* r = std::get_if<v1::DropTableRequest>(&request)) {
-    return MakeDropTable(std::move(*r), limits);
-  }
-  if (auto* r = std::get_if<v1::AlterTableRequest>(&request)) {
-    return MakeAlterTable(std::move(*r));
-  }
-  if (auto* r = std::get_if<v1::OpenSessionRequest>(&request)) {
-    return MakeOpenSession(std::move(*r), limits);
-  }
-  if (auto* r = std::get_if<v1::RegisterServerRequest>(&request)) {
-    return MakeRegisterServer(
-        std::move(*r), limits, [this](ServerId s) { return leases_.Held(s); }, unix_ms_);
-  }
-  if (auto* r = std::get_if<v1::MoveShardsRequest>(&request)) {
-    return MakeMoveShards(std::move(*r), limits, Moving());
-  }
-  if (auto* r = std::get_if<v1::DrainServerRequest>(&request)) {
-    return MakeDrainServer(std::move(*r), Moving());
-  }
-  if (auto* r = std::get_if<v1::ControlMovesRequest>(&request)) {
-    return MakeControlMoves(std::move(*r), Moving());
-  }
-  return MakeActivateShards(std::move(std::get<v1::ActivateShardsRequest>(request)), limits);
 }
 
 void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) {
@@ -134,13 +108,9 @@ void Core::TakeFromTrainers() {
   }
   for (v1::GroupCommit& commit : trainers_.TakeCommits()) {
     Pending pending;
-    pending.operation = MakeGroupCommit(std::move(commit));
+    pending.made = MakeGroupCommit(std::move(commit));
     urgent_.queue.push_back(std::move(pending));
   }
-}
-
-bool Core::Placeable(ServerId server) const {
-  return leases_.Held(server) && !leases_.Stopping(server);
 }
 
 v1::ClusterMap Core::Map(uint64_t revision_known) const {
@@ -179,7 +149,7 @@ void Core::Rebalance() {
   std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, view, state_.goals().size());
   if (!wave.has_value()) return;
   Pending pending;
-  pending.operation = MakeRebalance(*std::move(wave), Moving());
+  pending.made = MakeRebalance(*std::move(wave), Context());
   normal_.queue.push_back(std::move(pending));
 }
 

@@ -3,25 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "planner/coordinator/membership/membership_batch.h"
+#include "planner/coordinator/state/leases.h"
 
 namespace hotbed {
-namespace {
-
-bool HasProcess(const google::protobuf::RepeatedPtrField<v1::Member>& members,
-                const v1::Member& member) {
-  return std::any_of(members.begin(), members.end(),
-                     [&](const v1::Member& m) { return Same(m, member); });
-}
-
-}  // namespace
 
 MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
                                                   const v1::HeartbeatRequest& request) {
   Changed changed;
-  v1::Member self;
-  self.set_server(request.server());
-  self.set_incarnation(request.incarnation());
+  const Member self{request.server(), request.incarnation()};
   for (const v1::JoinReady& ready : request.join_ready()) {
     if (!state.shards().contains(ready.shard())) continue;
     Joins& joins = joins_[ready.shard()];
@@ -29,55 +18,54 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
     if (joins.epoch < ready.epoch()) joins = Joins();
     joins.epoch = ready.epoch();
     joins.primary = self;
-    const bool known = std::any_of(joins.learners.begin(), joins.learners.end(),
-                                   [&](const v1::Member& m) { return Same(m, ready.member()); });
-    if (!known) joins.learners.push_back(ready.member());
+    const Member learner = MemberOf(ready.member());
+    if (!Contains(joins.learners, learner)) joins.learners.push_back(learner);
     changed.joins.push_back(ready.shard());
   }
-  const auto find = [&](uint64_t packed, Epoch epoch) -> const v1::ShardRecord* {
+  const auto find = [&](uint64_t packed, Epoch epoch) -> const ShardRecord* {
     auto record = state.shards().find(packed);
-    const bool counts = record != state.shards().end() && record->second.epoch() == epoch;
+    const bool counts = record != state.shards().end() && record->second.epoch == epoch;
     return counts ? &record->second : nullptr;
   };
   for (const v1::LostCopy& lost : request.copies_lost()) {
-    const v1::ShardRecord* const record = find(lost.shard(), lost.epoch());
+    const ShardRecord* const record = find(lost.shard(), lost.epoch());
     if (record == nullptr) continue;
-    if (NoteLeaving(*record,
-                    {self, MemberOut::kReplicaLost, lost.why().substr(0, kSaidBytesMax)})) {
+    std::string said = lost.why().substr(0, kSaidBytesMax);
+    if (NoteLeaving(*record, {self, MemberOut::kReplicaLost, std::move(said)})) {
       changed.leaving.push_back(lost.shard());
     }
   }
   for (const v1::SilentMember& silent : request.silent()) {
-    const v1::ShardRecord* const record = find(silent.shard(), silent.epoch());
-    if (record == nullptr || !Same(record->primary(), self)) continue;
-    if (NoteLeaving(*record, {silent.member(), MemberOut::kSilent, ""})) {
+    const ShardRecord* const record = find(silent.shard(), silent.epoch());
+    if (record == nullptr || record->primary != self) continue;
+    if (NoteLeaving(*record, {MemberOf(silent.member()), MemberOut::kSilent, ""})) {
       changed.leaving.push_back(silent.shard());
     }
   }
   return changed;
 }
 
-bool MemberReports::NoteLeaving(const v1::ShardRecord& record, Leaving report) {
+bool MemberReports::NoteLeaving(const ShardRecord& record, Leaving report) {
   const MemberOut known = WhyLeaving(record, report.member);
-  const bool counts =
-      HasProcess(record.members(), report.member) || HasProcess(record.learners(), report.member);
   // A process's own report about itself outweighs that of its primary.
-  if (!counts || known == report.why || known == MemberOut::kReplicaLost) return false;
-  LeavingOfEpoch& leaving = leaving_[record.shard()];
-  if (leaving.epoch != record.epoch()) leaving = LeavingOfEpoch();
-  leaving.epoch = record.epoch();
+  if (!record.Holds(report.member) || known == report.why || known == MemberOut::kReplicaLost) {
+    return false;
+  }
+  LeavingOfEpoch& leaving = leaving_[record.shard.packed()];
+  if (leaving.epoch != record.epoch) leaving = LeavingOfEpoch();
+  leaving.epoch = record.epoch;
   std::erase_if(leaving.members,
-                [&](const Leaving& other) { return Same(other.member, report.member); });
+                [&](const Leaving& other) { return other.member == report.member; });
   leaving.members.push_back(std::move(report));
   return true;
 }
 
-void MemberReports::OnRecord(const v1::ShardRecord& record) {
-  if (auto joins = joins_.find(record.shard()); joins != joins_.end()) {
-    if (joins->second.epoch < record.epoch()) joins_.erase(joins);
+void MemberReports::OnRecord(const ShardRecord& record) {
+  if (auto joins = joins_.find(record.shard.packed()); joins != joins_.end()) {
+    if (joins->second.epoch < record.epoch) joins_.erase(joins);
   }
-  if (auto leaving = leaving_.find(record.shard()); leaving != leaving_.end()) {
-    if (leaving->second.epoch < record.epoch()) leaving_.erase(leaving);
+  if (auto leaving = leaving_.find(record.shard.packed()); leaving != leaving_.end()) {
+    if (leaving->second.epoch < record.epoch) leaving_.erase(leaving);
   }
 }
 
@@ -86,26 +74,24 @@ void MemberReports::Forget(uint64_t shard) {
   leaving_.erase(shard);
 }
 
-bool MemberReports::Joined(const v1::ShardRecord& record, const v1::Member& learner) const {
-  auto joins = joins_.find(record.shard());
+bool MemberReports::Joined(const ShardRecord& record, const Member& learner) const {
+  auto joins = joins_.find(record.shard.packed());
   // Only the primary of this epoch knows its acknowledging set.
-  return joins != joins_.end() && joins->second.epoch == record.epoch() &&
-         Same(joins->second.primary, record.primary()) &&
-         std::any_of(joins->second.learners.begin(), joins->second.learners.end(),
-                     [&](const v1::Member& m) { return Same(m, learner); });
+  return joins != joins_.end() && joins->second.epoch == record.epoch &&
+         joins->second.primary == record.primary && Contains(joins->second.learners, learner);
 }
 
-const MemberReports::Leaving* MemberReports::FindLeaving(const v1::ShardRecord& record,
-                                                         const v1::Member& member) const {
-  auto leaving = leaving_.find(record.shard());
-  if (leaving == leaving_.end() || leaving->second.epoch != record.epoch()) return nullptr;
+const MemberReports::Leaving* MemberReports::FindLeaving(const ShardRecord& record,
+                                                         const Member& member) const {
+  auto leaving = leaving_.find(record.shard.packed());
+  if (leaving == leaving_.end() || leaving->second.epoch != record.epoch) return nullptr;
   for (const Leaving& report : leaving->second.members) {
-    if (Same(report.member, member)) return &report;
+    if (report.member == member) return &report;
   }
   return nullptr;
 }
 
-MemberOut MemberReports::WhyLeaving(const v1::ShardRecord& record, const v1::Member& member) const {
+MemberOut MemberReports::WhyLeaving(const ShardRecord& record, const Member& member) const {
   const Leaving* const report = FindLeaving(record, member);
   return report == nullptr ? MemberOut::kNo : report->why;
 }

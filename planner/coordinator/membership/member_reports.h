@@ -24,7 +24,7 @@ namespace hotbed {
 class MemberReports {
  public:
   struct Leaving {
-    v1::Member member;
+    Member member;
     MemberOut why = MemberOut::kNo;
     std::string said;  // by its process, at most kSaidBytesMax
   };
@@ -37,22 +37,22 @@ class MemberReports {
 
   Changed OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // Drops the reports of epochs before the record's.
-  void OnRecord(const v1::ShardRecord& record);
+  void OnRecord(const ShardRecord& record);
   void Forget(uint64_t shard);
   void ForgetLeaving() { leaving_.clear(); }
 
   // Whether the primary of the record's epoch counts the learner in its acknowledging set.
-  bool Joined(const v1::ShardRecord& record, const v1::Member& learner) const;
+  bool Joined(const ShardRecord& record, const Member& learner) const;
   // nullptr: nothing was said of the member in the record's epoch.
-  const Leaving* FindLeaving(const v1::ShardRecord& record, const v1::Member& member) const;
+  const Leaving* FindLeaving(const ShardRecord& record, const Member& member) const;
   // The reason alone; kNo where FindLeaving finds nothing.
-  MemberOut WhyLeaving(const v1::ShardRecord& record, const v1::Member& member) const;
+  MemberOut WhyLeaving(const ShardRecord& record, const Member& member) const;
 
  private:
   struct Joins {
     Epoch epoch = 0;
-    v1::Member primary;
-    std::vector<v1::Member> learners;
+    Member primary;
+    std::vector<Member> learners;
   };
   struct LeavingOfEpoch {
     Epoch epoch = 0;
@@ -60,7 +60,7 @@ class MemberReports {
   };
 
   // False: the member is none of the record's, or a report of equal or more weight is there.
-  bool NoteLeaving(const v1::ShardRecord& record, Leaving report);
+  bool NoteLeaving(const ShardRecord& record, Leaving report);
 
   absl::flat_hash_map<uint64_t, Joins> joins_;             // by packed shard
   absl::flat_hash_map<uint64_t, LeavingOfEpoch> leaving_;  // by packed shard

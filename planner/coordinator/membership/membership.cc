@@ -33,12 +33,12 @@ void Membership::OnLoaded(const ClusterState& state) {
   for (const auto& [packed, record] : state.shards()) Mark(state, record);
 }
 
-void Membership::Mark(const ClusterState& state, const v1::ShardRecord& record) {
+void Membership::Mark(const ClusterState& state, const ShardRecord& record) {
   const bool gone =
-      std::any_of(record.members().begin(), record.members().end(), [&](const v1::Member& member) {
-        return leases_->LiveIncarnation(member.server()) != member.incarnation();
+      std::any_of(record.members.begin(), record.members.end(), [&](const Member& member) {
+        return leases_->LiveIncarnation(member.server) != member.incarnation;
       });
-  (gone ? urgent_ : look_).insert(record.shard());
+  (gone ? urgent_ : look_).insert(record.shard.packed());
 }
 
 void Membership::OnCommitted(int64_t now_ns, const ClusterState& state,
@@ -60,7 +60,7 @@ void Membership::OnCommitted(int64_t now_ns, const ClusterState& state,
     } else if (absl::ConsumePrefix(&rest, keys::kTables)) {
       TableId table = 0;
       if (!absl::SimpleAtoi(rest, &table)) continue;
-      for (const v1::ShardRecord* record : state.ShardsOfTable(table)) Mark(state, *record);
+      for (const ShardRecord* record : state.ShardsOfTable(table)) Mark(state, *record);
     } else if (absl::ConsumePrefix(&rest, keys::kServers)) {
       ServerId server = 0;
       if (absl::SimpleAtoi(rest, &server)) OnServerChanged(state, server);
@@ -81,14 +81,14 @@ void Membership::Forget(uint64_t packed) {
   look_.insert(packed);  // LookAt drops the shard from those that wait
 }
 
-void Membership::NoteRecord(int64_t now_ns, const v1::ShardRecord& record) {
+void Membership::NoteRecord(int64_t now_ns, const ShardRecord& record) {
   if (transfers_.OnRecord(now_ns, record)) MarkGated(kGatedPerTransferDone);
   reports_.OnRecord(record);
-  if (!record.active()) return;
-  if (auto failing = failing_since_ns_.find(record.shard()); failing != failing_since_ns_.end()) {
-    fail_over_ns_.push_back(now_ns - failing->second);
-    failing_since_ns_.erase(failing);
-  }
+  if (!record.active) return;
+  auto failing = failing_since_ns_.find(record.shard.packed());
+  if (failing == failing_since_ns_.end()) return;
+  fail_over_ns_.push_back(now_ns - failing->second);
+  failing_since_ns_.erase(failing);
 }
 
 void Membership::OnServerChanged(const ClusterState& state, ServerId server) {
@@ -99,7 +99,7 @@ void Membership::OnServerChanged(const ClusterState& state, ServerId server) {
   MarkWaiting();
   for (const auto& [id, table] : state.tables()) {
     if (!table.data_parallel()) continue;
-    for (const v1::ShardRecord* record : state.ShardsOfTable(id)) look_.insert(record->shard());
+    for (const ShardRecord* record : state.ShardsOfTable(id)) look_.insert(record->shard.packed());
   }
 }
 

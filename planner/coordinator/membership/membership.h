@@ -29,6 +29,7 @@
 #include "planner/coordinator/membership/member_reports.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_backoff.h"
+#include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/membership/shard_decision.h"
 #include "planner/coordinator/membership/snapshot_transfers.h"
 #include "planner/coordinator/state/cluster_state.h"
@@ -88,32 +89,34 @@ class Membership {
 
  private:
   // membership.cc: which shards are looked at.
-  void Mark(const ClusterState& state, const v1::ShardRecord& record);
+  void Mark(const ClusterState& state, const ShardRecord& record);
   void MarkWaiting();
   void MarkGated(size_t count);
   void Forget(uint64_t packed);  // the shard no longer exists
-  void NoteRecord(int64_t now_ns, const v1::ShardRecord& record);
+  void NoteRecord(int64_t now_ns, const ShardRecord& record);
 
   // membership_steps.cc: the next step of one shard.
   void LookAt(uint64_t packed, MembershipBatch* batch);
   // Drops or makes the shard's goal where that comes first; true: a goal was written or deleted.
-  bool SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch);
-  bool DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch);
-  ShardWish WishOf(const v1::ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
-  ServerId RefillPlace(const v1::ShardRecord& record, const std::vector<ServerId>& members,
+  bool SettleGoal(const ShardRecord& record, MembershipBatch* batch);
+  bool DrainGoal(const ShardRecord& record, MembershipBatch* batch);
+  ShardWish WishOf(const ShardRecord& record, const ClusterState& state, int64_t now_ns) const;
+  // The best place by `search`, with the loads of the batch.
+  ServerId FindPlace(const ShardRecord& record, PlaceSearch search, MembershipBatch* batch) const;
+  ServerId RefillPlace(const ShardRecord& record, const std::vector<ServerId>& members,
                        MembershipBatch* batch);
   // Why the transfer to the learner cannot begin now, or empty.
-  std::string Gate(const v1::ShardRecord& record, const Member& learner,
+  std::string Gate(const ShardRecord& record, const Member& learner,
                    const std::vector<ServerId>& readers, const MembershipBatch& batch) const;
   // Puts the step into the batch.
-  void CarryOut(const v1::ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
+  void CarryOut(const ShardRecord& record, ShardDecision decision, MembershipBatch* batch);
   // The decision leaves out members that are gone or leaving.
-  void NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+  void NoteFailOver(const ShardRecord& record, const ShardDecision& decision,
                     MembershipBatch* batch);
   // Counts the replicas that the decision leaves out because they are lost or silent; returns text
   // for the event log.
-  std::string NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
-                          int64_t now_ns, const ClusterState& state);
+  std::string NoteBackoff(const ShardRecord& record, const ShardDecision& decision, int64_t now_ns,
+                          const ClusterState& state);
 
   const MembershipOptions options_;
   const Leases* const leases_;

@@ -22,13 +22,13 @@ bool MembershipBatch::HasRoom() const {
   return txn_.ops().size() + groups_.size() * kOpsPerEvent + kOpsPerShard <= kRecordsPerTxn;
 }
 
-void MembershipBatch::PutRecord(const v1::ShardRecord& record) {
-  txn_.Put(keys::Shard(ShardId::FromPacked(record.shard())), StoredRecord(record));
+void MembershipBatch::PutRecord(const ShardRecord& record) {
+  txn_.Put(keys::Shard(record.shard), StoredRecord(record));
 }
 
 void MembershipBatch::PutGoal(const v1::ShardGoal& goal) {
   txn_.Put(keys::Goal(ShardId::FromPacked(goal.shard())), goal.SerializeAsString());
-  const v1::ShardRecord& record = state_->shards().at(goal.shard());
+  const ShardRecord& record = state_->shards().at(goal.shard());
   Promised();
   for (const ServerId server : TargetsOf(goal, record)) ++(*promised_)[server];
 }
@@ -76,21 +76,38 @@ absl::flat_hash_set<ServerId> MembershipBatch::BusyTargets(size_t copies_max) co
   return busy;
 }
 
-std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const v1::ShardRecord& record) {
+std::vector<ServerId> MemberServers(const ShardRecord& record) {
+  std::vector<ServerId> servers = {record.primary.server};
+  for (const Member& m : record.members) {
+    if (m.server != record.primary.server) servers.push_back(m.server);
+  }
+  return servers;
+}
+
+v1::ShardGoal MakeGoal(ShardId shard, const std::vector<ServerId>& servers,
+                       const std::string& reason, uint64_t number, int64_t unix_ms) {
+  v1::ShardGoal goal;
+  goal.set_shard(shard.packed());
+  goal.mutable_servers()->Assign(servers.begin(), servers.end());
+  goal.set_reason(reason);
+  goal.set_number(number);
+  goal.set_since_unix_ms(unix_ms);
+  return goal;
+}
+
+std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const ShardRecord& record) {
   std::vector<ServerId> targets;
   for (const ServerId server : goal.servers()) {
-    if (!HasMember(record, server)) targets.push_back(server);
+    if (!ContainsServer(record.members, server)) targets.push_back(server);
   }
   return targets;
 }
 
-std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const v1::ShardRecord& record) {
+std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const ShardRecord& record) {
+  const std::vector<ServerId> wanted(goal.servers().begin(), goal.servers().end());
   std::vector<ServerId> sources;
-  for (const v1::Member& member : record.members()) {
-    const auto& wanted = goal.servers();
-    if (std::count(wanted.begin(), wanted.end(), member.server()) == 0) {
-      sources.push_back(member.server());
-    }
+  for (const Member& member : record.members) {
+    if (!Contains(wanted, member.server)) sources.push_back(member.server);
   }
   return sources;
 }

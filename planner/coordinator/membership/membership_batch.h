@@ -18,10 +18,6 @@
 
 namespace hotbed {
 
-inline bool Same(const v1::Member& a, const v1::Member& b) {
-  return a.server() == b.server() && a.incarnation() == b.incarnation();
-}
-
 class MembershipBatch {
  public:
   // `state` must outlive it and not change.
@@ -34,7 +30,7 @@ class MembershipBatch {
 
   // Whether the changes of one more shard fit in any case.
   bool HasRoom() const;
-  void PutRecord(const v1::ShardRecord& record);
+  void PutRecord(const ShardRecord& record);
   void PutGoal(const v1::ShardGoal& goal);
   void DeleteGoal(uint64_t packed);
   void Note(const std::string& kind, const std::string& reason, uint64_t packed);
@@ -67,10 +63,15 @@ class MembershipBatch {
   std::optional<absl::flat_hash_map<ServerId, uint64_t>> promised_;
 };
 
+// The servers of the record's members, the primary first.
+std::vector<ServerId> MemberServers(const ShardRecord& record);
+// A goal of now, of request `number`.
+v1::ShardGoal MakeGoal(ShardId shard, const std::vector<ServerId>& servers,
+                       const std::string& reason, uint64_t number, int64_t unix_ms);
 // The goal's servers that are not members of the record.
-std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
+std::vector<ServerId> TargetsOf(const v1::ShardGoal& goal, const ShardRecord& record);
 // The record's members that the goal does not name.
-std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const v1::ShardRecord& record);
+std::vector<ServerId> SourcesOf(const v1::ShardGoal& goal, const ShardRecord& record);
 
 }  // namespace hotbed
 

@@ -9,7 +9,6 @@
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
-#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -23,38 +22,17 @@ constexpr size_t kReturnsPerServer = 16;
 // Nobody waits for a read copy, and nobody reports when one is complete.
 constexpr size_t kReadersPerServer = 8;
 
-std::vector<ServerId> MemberServers(const v1::ShardRecord& record) {
-  std::vector<ServerId> servers = {record.primary().server()};
-  for (const v1::Member& m : record.members()) {
-    if (m.server() != record.primary().server()) servers.push_back(m.server());
-  }
-  return servers;
-}
-
-v1::Member Named(const Member& member) {
-  v1::Member message;
-  message.set_server(member.server);
-  message.set_incarnation(member.incarnation);
-  return message;
-}
-
-bool IsLearner(const v1::ShardRecord& record, ServerId server) {
-  const auto& learners = record.learners();
-  return std::any_of(learners.begin(), learners.end(),
-                     [&](const v1::Member& m) { return m.server() == server; });
-}
-
 uint32_t CopiesOf(const v1::TableSpec& spec) {
   const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
   return replicated ? std::max<uint32_t>(1, spec.copies()) : 1;
 }
 
-bool Fulfills(const v1::ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
-  if (goal.servers().empty() || record.primary().server() != goal.servers(0)) return false;
+bool Fulfills(const ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
+  if (goal.servers().empty() || record.primary.server != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
   // If a replica was missing when the goal was made, one member more than the goal names stays.
-  return SourcesOf(goal, record).empty() || (record.members_size() <= static_cast<int>(copies) &&
-                                             goal.servers_size() < static_cast<int>(copies));
+  return SourcesOf(goal, record).empty() ||
+         (record.members.size() <= copies && goal.servers_size() < static_cast<int>(copies));
 }
 
 std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& servers) {
@@ -63,7 +41,7 @@ std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& serv
   });
 }
 
-std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
+std::string MoveText(const ClusterState& state, const ShardRecord& record,
                      const v1::ShardGoal& goal) {
   const std::vector<ServerId> to = TargetsOf(goal, record);
   const std::vector<ServerId> from = SourcesOf(goal, record);
@@ -75,15 +53,15 @@ std::string MoveText(const ClusterState& state, const v1::ShardRecord& record,
 
 }  // namespace
 
-ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& state,
+ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& state,
                              int64_t now_ns) const {
-  const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
+  const v1::TableSpec& spec = state.tables().at(record.shard.table);
   ShardWish wish;
   wish.copies = CopiesOf(spec);
   // Even for class `checkpoint`: it promises only the contents of the last checkpoint, and a server
   // that comes back continues from there, as a group of one does (RegisterServer).
   wish.survives_restart = true;
-  if (const v1::ShardGoal* goal = state.FindGoal(record.shard())) {
+  if (const v1::ShardGoal* goal = state.FindGoal(record.shard.packed())) {
     wish.servers.assign(goal->servers().begin(), goal->servers().end());
   } else {
     std::vector<ServerId> staying;
@@ -101,13 +79,14 @@ ShardWish Membership::WishOf(const v1::ShardRecord& record, const ClusterState& 
     }
   }
   if (!spec.data_parallel()) return wish;
-  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard(), now_ns);
+  const std::vector<ServerId> avoided = backoff_.Avoided(record.shard.packed(), now_ns);
   const uint64_t bytes = ShardBytes(leases_).Of(record);
   for (const auto& [server, info] : state.servers()) {
-    const auto& wanted = wish.servers;
-    if (HasMember(record, server) || std::count(wanted.begin(), wanted.end(), server) > 0) continue;
-    if (std::count(avoided.begin(), avoided.end(), server) > 0) continue;
-    const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+    if (ContainsServer(record.members, server) || Contains(wish.servers, server) ||
+        Contains(avoided, server)) {
+      continue;
+    }
+    const uint64_t more = ContainsServer(record.learners, server) ? 0 : bytes;
     if (MayTakeReplicas(state, *leases_, server, more).ok()) wish.readers.push_back(server);
   }
   return wish;
@@ -119,29 +98,22 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
   if (gate_why_.erase(packed) > 0) {
     for (const int rank : {kRefillRank, kGoalRank, kReaderRank}) gated_.erase({rank, packed});
   }
-  auto it = state.shards().find(packed);
-  if (it == state.shards().end() || !state.tables().contains(ShardId::FromPacked(packed).table)) {
-    return;  // being created, or dropped
-  }
-  const v1::ShardRecord& record = it->second;
+  const ShardRecord* const found = state.FindVisibleShard(packed);
+  if (found == nullptr) return;
+  const ShardRecord& record = *found;
   if (SettleGoal(record, batch)) return;
-  const absl::StatusOr<ShardRecord> decoded = FromProto(record);
-  if (!decoded.ok()) {
-    waiting_[packed] = std::string(decoded.status().message());
-    return;
-  }
   const auto live = [&](ServerId server) { return leases_->LiveIncarnation(server); };
   const auto awaited = [&](ServerId server) { return leases_->Awaited(batch->now_ns(), server); };
   const auto refill = [&](const std::vector<ServerId>& members) {
     return RefillPlace(record, members, batch);
   };
   const auto join_ready = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() && reports_.Joined(record, Named(member));
+    return epoch == record.epoch && reports_.Joined(record, member);
   };
   const auto out = [&](Epoch epoch, const Member& member) {
-    return epoch == record.epoch() ? reports_.WhyLeaving(record, Named(member)) : MemberOut::kNo;
+    return epoch == record.epoch ? reports_.WhyLeaving(record, member) : MemberOut::kNo;
   };
-  ShardDecision decision = DecideShard(*decoded, WishOf(record, state, batch->now_ns()),
+  ShardDecision decision = DecideShard(record, WishOf(record, state, batch->now_ns()),
                                        ServerView{.live = live,
                                                   .awaited = awaited,
                                                   .refill = refill,
@@ -149,45 +121,46 @@ void Membership::LookAt(uint64_t packed, MembershipBatch* batch) {
                                                   .out = out});
   decision.reason = state.WithServerNames(decision.reason);
   if (decision.step != ShardStep::kNone) return CarryOut(record, std::move(decision), batch);
-  const auto stops = [&](const v1::Member& m) {
-    return leases_->Stopping(m.server()) && !leases_->StopsAlone(batch->now_ns(), m.server());
+  const auto stops = [&](const Member& m) {
+    return leases_->Stopping(m.server) && !leases_->StopsAlone(batch->now_ns(), m.server);
   };
   if (!decision.reason.empty()) {
     waiting_[packed] = std::move(decision.reason);
-  } else if (std::any_of(record.members().begin(), record.members().end(), stops)) {
+  } else if (std::any_of(record.members.begin(), record.members.end(), stops)) {
     waiting_[packed] = "a server of it is about to stop: looks whether others are, too";
   } else if (state.FindGoal(packed) != nullptr) {
     waiting_[packed] = "nothing can be done for it now";
   }
 }
 
-bool Membership::SettleGoal(const v1::ShardRecord& record, MembershipBatch* batch) {
+bool Membership::SettleGoal(const ShardRecord& record, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
-  const v1::ShardGoal* const goal = state.FindGoal(record.shard());
-  if (goal == nullptr) return record.active() && DrainGoal(record, batch);
-  const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(record.shard()).table);
+  const v1::ShardGoal* const goal = state.FindGoal(record.shard.packed());
+  if (goal == nullptr) return record.active && DrainGoal(record, batch);
+  const v1::TableSpec& spec = state.tables().at(record.shard.table);
   std::string why;
   if (Fulfills(record, *goal, CopiesOf(spec))) {
     why = "it is so already";
   } else {
     const uint64_t bytes = ShardBytes(leases_).Of(record);
     for (const ServerId server : TargetsOf(*goal, record)) {
-      const uint64_t more = IsLearner(record, server) ? 0 : bytes;
+      const uint64_t more = ContainsServer(record.learners, server) ? 0 : bytes;
       const absl::Status may = MayTakeReplicas(state, *leases_, server, more);
-      const std::string setback = backoff_.Why(record.shard(), server, batch->now_ns());
+      const std::string setback = backoff_.Why(record.shard.packed(), server, batch->now_ns());
       if (!setback.empty()) why = absl::StrCat(state.ServerName(server), ": ", setback);
       if (may.ok() || leases_->Awaited(batch->now_ns(), server)) continue;
       why = std::string(may.message());
     }
   }
   if (why.empty()) return false;
-  batch->DeleteGoal(record.shard());
-  batch->Note("give_up", absl::StrCat(MoveText(state, record, *goal), ": ", why), record.shard());
+  batch->DeleteGoal(record.shard.packed());
+  batch->Note("give_up", absl::StrCat(MoveText(state, record, *goal), ": ", why),
+              record.shard.packed());
   ++counts_.given_up;
   return true;
 }
 
-bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch) {
+bool Membership::DrainGoal(const ShardRecord& record, MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   std::vector<ServerId> members = MemberServers(record);
   const auto draining = std::find_if(members.begin(), members.end(), [&](ServerId server) {
@@ -200,40 +173,39 @@ bool Membership::DrainGoal(const v1::ShardRecord& record, MembershipBatch* batch
   for (const ServerId server : members) {
     if (server != from) search.members.push_back(server);
   }
-  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
+  search.avoid = backoff_.Avoided(record.shard.packed(), batch->now_ns());
+  const ServerId to = FindPlace(record, std::move(search), batch);
+  const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
+  if (to == 0) {
+    waiting_[record.shard.packed()] = absl::StrCat(reason, ": no other server can take it");
+    return false;
+  }
+  *draining = to;
+  batch->PutGoal(MakeGoal(record.shard, members, reason, state.servers().at(from).drain_number(),
+                          batch->unix_ms()));
+  return true;
+}
+
+ServerId Membership::FindPlace(const ShardRecord& record, PlaceSearch search,
+                               MembershipBatch* batch) const {
   search.bytes = ShardBytes(leases_).Of(record);
   search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
   const auto busy = batch->BusyTargets(options_.copies_per_server);
   search.busy = &busy;
-  const ServerId to = PlaceForReplica(state, *leases_, search);
-  const std::string reason = absl::StrCat("drain of ", state.ServerName(from));
-  if (to == 0) {
-    waiting_[record.shard()] = absl::StrCat(reason, ": no other server can take it");
-    return false;
-  }
-  *draining = to;
-  v1::ShardGoal goal;
-  goal.set_shard(record.shard());
-  for (const ServerId server : members) goal.add_servers(server);
-  goal.set_reason(reason);
-  goal.set_number(state.servers().at(from).drain_number());
-  goal.set_since_unix_ms(batch->unix_ms());
-  batch->PutGoal(goal);
-  return true;
+  return PlaceForReplica(batch->state(), *leases_, search);
 }
 
-ServerId Membership::RefillPlace(const v1::ShardRecord& record,
-                                 const std::vector<ServerId>& members, MembershipBatch* batch) {
+ServerId Membership::RefillPlace(const ShardRecord& record, const std::vector<ServerId>& members,
+                                 MembershipBatch* batch) {
   const ClusterState& state = batch->state();
   PlaceSearch search;
-  search.avoid = backoff_.Avoided(record.shard(), batch->now_ns());
-  auto holder = last_holder_.find(record.shard());
-  if (holder != last_holder_.end() &&
-      std::count(search.avoid.begin(), search.avoid.end(), holder->second) == 0) {
+  search.avoid = backoff_.Avoided(record.shard.packed(), batch->now_ns());
+  auto holder = last_holder_.find(record.shard.packed());
+  if (holder != last_holder_.end() && !Contains(search.avoid, holder->second)) {
     // The last holder needs only the tail of the log.
     const ServerId before = holder->second;
-    const bool holds = std::count(members.begin(), members.end(), before) > 0;
+    const bool holds = Contains(members, before);
     if (!holds && MayTakeReplicas(state, *leases_, before).ok()) return before;
     if (!holds && leases_->Awaited(batch->now_ns(), before)) return 0;
     last_holder_.erase(holder);
@@ -241,23 +213,18 @@ ServerId Membership::RefillPlace(const v1::ShardRecord& record,
     return 0;  // one may be the last holder: this process may have started after the loss
   }
   search.members = members;
-  for (const v1::Member& m : record.learners()) search.learners.push_back(m.server());
-  search.bytes = ShardBytes(leases_).Of(record);
-  search.bytes_to = &batch->bytes_to;
-  search.promised = &batch->Promised();
-  const auto busy = batch->BusyTargets(options_.copies_per_server);
-  search.busy = &busy;
-  return PlaceForReplica(state, *leases_, search);
+  for (const Member& m : record.learners) search.learners.push_back(m.server);
+  return FindPlace(record, std::move(search), batch);
 }
 
-std::string Membership::Gate(const v1::ShardRecord& record, const Member& learner,
+std::string Membership::Gate(const ShardRecord& record, const Member& learner,
                              const std::vector<ServerId>& readers,
                              const MembershipBatch& batch) const {
   const ClusterState& state = batch.state();
   if (state.move_control().limits().paused()) return "copies are paused";
-  auto holder = last_holder_.find(record.shard());
+  auto holder = last_holder_.find(record.shard.packed());
   const bool returns = holder != last_holder_.end() && holder->second == learner.server;
-  const bool reads = std::count(readers.begin(), readers.end(), learner.server) > 0;
+  const bool reads = Contains(readers, learner.server);
   size_t copies_max = options_.copies_per_server;
   if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
   if (reads) copies_max = std::max(copies_max, kReadersPerServer);
@@ -265,7 +232,7 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
     auto it = copies.find(server);
     return it != copies.end() && it->second >= copies_max;
   };
-  const ServerId from = record.primary().server();
+  const ServerId from = record.primary.server;
   if (full(batch.copies_from, from)) {
     return absl::StrCat(copies_max, " copies from ", state.ServerName(from), " are under way");
   }
@@ -281,14 +248,14 @@ std::string Membership::Gate(const v1::ShardRecord& record, const Member& learne
   return std::string(MayTakeReplicas(state, *leases_, learner.server, room).message());
 }
 
-void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
+void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
                           MembershipBatch* batch) {
   const ClusterState& state = batch->state();
-  const uint64_t packed = record.shard();
+  const uint64_t packed = record.shard.packed();
   const v1::ShardGoal* const goal = state.FindGoal(packed);
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(packed).table);
   const uint32_t copies = CopiesOf(spec);
-  const bool missing = record.members_size() < static_cast<int>(copies);
+  const bool missing = record.members.size() < copies;
   switch (decision.step) {
     case ShardStep::kAddLearner: {
       const Member& learner = decision.next.learners.back();
@@ -298,7 +265,7 @@ void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
         gate_why_[packed] = why;
         return;
       }
-      ++batch->copies_from[record.primary().server()];
+      ++batch->copies_from[record.primary.server];
       ++batch->copies_to[learner.server];
       batch->bytes_to[learner.server] += ShardBytes(leases_).Of(record);
       if (goal != nullptr) {
@@ -322,7 +289,7 @@ void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kSwitch:
       if (goal == nullptr) {
-        last_holder_[packed] = record.primary().server();
+        last_holder_[packed] = record.primary.server;
         batch->Note("switch", decision.reason, packed);
       }
       break;
@@ -337,61 +304,57 @@ void Membership::CarryOut(const v1::ShardRecord& record, ShardDecision decision,
     case ShardStep::kNone:
       return;
   }
-  const v1::ShardRecord next = ToProto(decision.next);
-  batch->PutRecord(next);
-  if (goal == nullptr || !Fulfills(next, *goal, copies)) return;
+  batch->PutRecord(decision.next);
+  if (goal == nullptr || !Fulfills(decision.next, *goal, copies)) return;
   batch->DeleteGoal(packed);
   batch->Note("moved", goal->reason(), packed);
   ++counts_.moves;
 }
 
-void Membership::NoteFailOver(const v1::ShardRecord& record, const ShardDecision& decision,
+void Membership::NoteFailOver(const ShardRecord& record, const ShardDecision& decision,
                               MembershipBatch* batch) {
   ++counts_.fail_overs;
   int64_t since = 0;
   bool gone = false;  // the process of some member is gone
   bool lost = false;  // some live process lost its replica
-  for (const v1::Member& m : record.members()) {
-    if (leases_->LiveIncarnation(m.server()) == m.incarnation()) {
+  for (const Member& m : record.members) {
+    if (leases_->LiveIncarnation(m.server) == m.incarnation) {
       lost = lost || reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost;
       continue;
     }
     gone = true;
-    last_holder_[record.shard()] = m.server();
-    since = std::max(since, leases_->GoneSinceNs(m.server()));
+    last_holder_[record.shard.packed()] = m.server;
+    since = std::max(since, leases_->GoneSinceNs(m.server));
   }
-  failing_since_ns_.try_emplace(record.shard(), since != 0 ? since : batch->now_ns());
+  failing_since_ns_.try_emplace(record.shard.packed(), since != 0 ? since : batch->now_ns());
   const char* const kind = decision.step == ShardStep::kTakeBack ? "take_back"
                            : gone                                ? "fail_over"
                            : lost                                ? "copy_lost"
                                                                  : "cut_off";
   const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
-  batch->Note(kind, absl::StrCat(decision.reason, more), record.shard());
+  batch->Note(kind, absl::StrCat(decision.reason, more), record.shard.packed());
 }
 
-std::string Membership::NoteBackoff(const v1::ShardRecord& record, const ShardDecision& decision,
+std::string Membership::NoteBackoff(const ShardRecord& record, const ShardDecision& decision,
                                     int64_t now_ns, const ClusterState& state) {
   std::string told;
-  const auto look = [&](const v1::Member& m, const std::vector<Member>& next) {
-    const bool lives = leases_->LiveIncarnation(m.server()) == m.incarnation();
-    const bool stays = std::any_of(next.begin(), next.end(), [&](const Member& other) {
-      return other.server == m.server() && other.incarnation == m.incarnation();
-    });
-    if (!lives || stays) return;
+  const auto look = [&](const Member& m, const std::vector<Member>& next) {
+    const bool lives = leases_->LiveIncarnation(m.server) == m.incarnation;
+    if (!lives || Contains(next, m)) return;
     const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
     if (report == nullptr || report->why != MemberOut::kReplicaLost) {
       // This may be a primary that its predecessor did not hear from.
-      backoff_.NoteUnreached(record.shard(), m.server(), now_ns);
+      backoff_.NoteUnreached(record.shard.packed(), m.server, now_ns);
       return;
     }
-    const std::string again = backoff_.NoteLost(record.shard(), m.server(), now_ns);
+    const std::string again = backoff_.NoteLost(record.shard.packed(), m.server, now_ns);
     if (!again.empty()) absl::StrAppend(&told, "; ", again);
     if (!report->said.empty()) {
-      absl::StrAppend(&told, "; ", state.ServerName(m.server()), " says: ", report->said);
+      absl::StrAppend(&told, "; ", state.ServerName(m.server), " says: ", report->said);
     }
   };
-  for (const v1::Member& m : record.members()) look(m, decision.next.members);
-  for (const v1::Member& m : record.learners()) {
+  for (const Member& m : record.members) look(m, decision.next.members);
+  for (const Member& m : record.learners) {
     if (reports_.WhyLeaving(record, m) == MemberOut::kReplicaLost) look(m, decision.next.learners);
   }
   return told;

@@ -8,36 +8,23 @@
 #include "absl/strings/str_cat.h"
 #include "config/units.h"
 #include "planner/coordinator/membership/membership_batch.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int kMovesListed = 10000;
 
-const v1::CopyProgress* ProgressOf(const Leases& leases, const v1::ShardRecord& record,
-                                   const v1::Member& to) {
-  const Leases::Lease* const lease = leases.Find(record.primary().server());
-  if (lease == nullptr) return nullptr;
-  for (const v1::CopyProgress& copy : lease->copies) {
-    if (copy.shard() == record.shard() && copy.to().server() == to.server() &&
-        copy.to().incarnation() == to.incarnation()) {
-      return &copy;
-    }
-  }
-  return nullptr;
-}
-
 // The learner that the shard's move or refill is about; nullptr: none. A read copy counts only
 // while rows are in flight to it.
-const v1::Member* LearnerOf(const Leases& leases, const v1::ShardRecord& record,
-                            const v1::ShardGoal* goal) {
-  for (const v1::Member& learner : record.learners()) {
-    const auto& readers = record.readers();
-    const bool reads = std::count(readers.begin(), readers.end(), learner.server()) > 0;
+const Member* LearnerOf(const Leases& leases, const ShardRecord& record,
+                        const v1::ShardGoal* goal) {
+  for (const Member& learner : record.learners) {
     if (goal != nullptr) {
       const auto& wanted = goal->servers();
-      if (std::count(wanted.begin(), wanted.end(), learner.server()) > 0) return &learner;
-    } else if (!reads || ProgressOf(leases, record, learner) != nullptr) {
+      if (std::count(wanted.begin(), wanted.end(), learner.server) > 0) return &learner;
+    } else if (!Contains(record.readers, learner.server) ||
+               leases.ProgressOf(record, learner) != nullptr) {
       return &learner;
     }
   }
@@ -81,18 +68,18 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
   for (const uint64_t packed : shards) {
     auto it = state.shards().find(packed);
     if (it == state.shards().end()) continue;
-    const v1::ShardRecord& record = it->second;
+    const ShardRecord& record = it->second;
     const v1::ShardGoal* const goal = state.FindGoal(packed);
     if (request.number() != 0 && (goal == nullptr || goal->number() != request.number())) continue;
-    const v1::Member* const learner = LearnerOf(leases, record, goal);
+    const Member* const learner = LearnerOf(leases, record, goal);
     if (goal == nullptr && learner == nullptr) continue;
     v1::ShardMove move;
     if (goal != nullptr) *move.mutable_goal() = *goal;
     move.mutable_goal()->set_shard(packed);
-    *move.mutable_record() = record;
+    *move.mutable_record() = ToProto(record);
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
-      const v1::CopyProgress* const progress = ProgressOf(leases, record, *learner);
+      const v1::CopyProgress* const progress = leases.ProgressOf(record, *learner);
       const bool joined = membership.reports().Joined(record, *learner);
       move.set_step(joined ? "joining" : "copying");
       if (progress != nullptr) {
@@ -107,7 +94,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
       move.set_step("waiting");
     } else {
       move.set_bytes_copied(move.bytes_total());
-      const bool there = goal != nullptr && record.primary().server() == goal->servers(0);
+      const bool there = goal != nullptr && record.primary.server == goal->servers(0);
       move.set_step(there ? "dropping" : "switching");
     }
     std::string waits_for = membership.WaitsFor(packed);

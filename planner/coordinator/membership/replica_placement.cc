@@ -10,8 +10,8 @@
 #include "planner/coordinator/balance/cluster_view.h"
 
 namespace hotbed {
-uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
-  const ServerId server = record.primary().server();
+uint64_t ShardBytes::Of(const ShardRecord& record) {
+  const ServerId server = record.primary.server;
   auto [it, first] = of_server_.try_emplace(server);
   if (first) {
     if (const Leases::Lease* lease = leases_->Find(server)) {
@@ -19,7 +19,7 @@ uint64_t ShardBytes::Of(const v1::ShardRecord& record) {
         it->second[load.shard()] = load.bytes();
     }
   }
-  auto bytes = it->second.find(record.shard());
+  auto bytes = it->second.find(record.shard.packed());
   return bytes == it->second.end() ? 0 : bytes->second;
 }
 

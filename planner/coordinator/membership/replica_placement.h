@@ -20,7 +20,7 @@ namespace hotbed {
 class ShardBytes {
  public:
   explicit ShardBytes(const Leases* leases) : leases_(leases) {}
-  uint64_t Of(const v1::ShardRecord& record);
+  uint64_t Of(const ShardRecord& record);
 
  private:
   const Leases* const leases_;

@@ -4,33 +4,29 @@
 #include <utility>
 
 #include "common/check.h"
+#include "planner/coordinator/membership/replica_placement.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int64_t kReaderBeginsNs = 1'000'000'000;
 
-bool IsReader(const v1::ShardRecord& record, const v1::Member& learner) {
-  const auto& readers = record.readers();
-  return std::count(readers.begin(), readers.end(), learner.server()) > 0;
-}
-
 }  // namespace
 
 void SnapshotTransfers::OnLoaded(const ClusterState& state) {
   with_learners_.clear();
   for (const auto& [packed, record] : state.shards()) {
-    if (!record.learners().empty()) with_learners_.insert(packed);
+    if (!record.learners.empty()) with_learners_.insert(packed);
   }
 }
 
-bool SnapshotTransfers::OnRecord(int64_t now_ns, const v1::ShardRecord& record) {
-  if (record.learners().empty()) {
-    learner_since_ns_.erase(record.shard());
-    return with_learners_.erase(record.shard()) > 0;
+bool SnapshotTransfers::OnRecord(int64_t now_ns, const ShardRecord& record) {
+  if (record.learners.empty()) {
+    learner_since_ns_.erase(record.shard.packed());
+    return with_learners_.erase(record.shard.packed()) > 0;
   }
-  with_learners_.insert(record.shard());
-  learner_since_ns_.insert_or_assign(record.shard(), now_ns);
+  with_learners_.insert(record.shard.packed());
+  learner_since_ns_.insert_or_assign(record.shard.packed(), now_ns);
   return false;
 }
 
@@ -42,10 +38,10 @@ void SnapshotTransfers::Forget(uint64_t shard) {
 void SnapshotTransfers::CountSenders(int64_t now_ns, const ClusterState& state) {
   absl::btree_set<ServerId> senders;
   for (const uint64_t packed : with_learners_) {
-    const v1::ShardRecord& record = state.shards().at(packed);
-    if (senders.contains(record.primary().server())) continue;
-    for (const v1::Member& learner : record.learners()) {
-      if (InFlight(now_ns, record, learner)) senders.insert(record.primary().server());
+    const ShardRecord& record = state.shards().at(packed);
+    if (senders.contains(record.primary.server)) continue;
+    for (const Member& learner : record.learners) {
+      if (InFlight(now_ns, record, learner)) senders.insert(record.primary.server);
     }
   }
   if (senders == senders_) return;
@@ -55,13 +51,13 @@ void SnapshotTransfers::CountSenders(int64_t now_ns, const ClusterState& state) 
 
 void SnapshotTransfers::AddTo(MembershipBatch* batch) const {
   for (const uint64_t packed : with_learners_) {
-    const v1::ShardRecord& record = batch->state().shards().at(packed);
-    HOTBED_DCHECK(!record.learners().empty()) << packed;
-    for (const v1::Member& learner : record.learners()) {
+    const ShardRecord& record = batch->state().shards().at(packed);
+    HOTBED_DCHECK(!record.learners.empty()) << packed;
+    for (const Member& learner : record.learners) {
       if (!InFlight(batch->now_ns(), record, learner)) continue;
-      ++batch->copies_from[record.primary().server()];
-      ++batch->copies_to[learner.server()];
-      batch->bytes_to[learner.server()] += BytesLeft(record, learner);
+      ++batch->copies_from[record.primary.server];
+      ++batch->copies_to[learner.server];
+      batch->bytes_to[learner.server] += BytesLeft(record, learner);
     }
   }
 }
@@ -74,32 +70,20 @@ v1::CopyLimits SnapshotTransfers::LimitsOf(const ClusterState& state) const {
   return limits;
 }
 
-uint64_t SnapshotTransfers::BytesLeft(const v1::ShardRecord& record,
-                                      const v1::Member& learner) const {
+uint64_t SnapshotTransfers::BytesLeft(const ShardRecord& record, const Member& learner) const {
   if (reports_->Joined(record, learner)) return 0;
-  const Leases::Lease* const source = leases_->Find(record.primary().server());
-  if (source == nullptr) return 0;
-  for (const v1::CopyProgress& copy : source->copies) {
-    if (copy.shard() != record.shard() || !Same(copy.to(), learner)) continue;
-    return copy.bytes_total() - std::min(copy.bytes_total(), copy.bytes_copied());
+  if (const v1::CopyProgress* copy = leases_->ProgressOf(record, learner)) {
+    return copy->bytes_total() - std::min(copy->bytes_total(), copy->bytes_copied());
   }
-  for (const v1::ShardLoad& load : source->load.shards()) {
-    if (load.shard() == record.shard()) return load.bytes();
-  }
-  return 0;
+  return ShardBytes(leases_).Of(record);
 }
 
-bool SnapshotTransfers::InFlight(int64_t now_ns, const v1::ShardRecord& record,
-                                 const v1::Member& learner) const {
-  if (!IsReader(record, learner)) return true;
-  auto since = learner_since_ns_.find(record.shard());
+bool SnapshotTransfers::InFlight(int64_t now_ns, const ShardRecord& record,
+                                 const Member& learner) const {
+  if (!Contains(record.readers, learner.server)) return true;
+  auto since = learner_since_ns_.find(record.shard.packed());
   if (since != learner_since_ns_.end() && now_ns - since->second < kReaderBeginsNs) return true;
-  const Leases::Lease* const source = leases_->Find(record.primary().server());
-  return source != nullptr && std::any_of(source->copies.begin(), source->copies.end(),
-                                          [&](const v1::CopyProgress& copy) {
-                                            return copy.shard() == record.shard() &&
-                                                   Same(copy.to(), learner);
-                                          });
+  return leases_->ProgressOf(record, learner) != nullptr;
 }
 
 }  // namespace hotbed

@@ -30,7 +30,7 @@ class SnapshotTransfers {
   // The state was read again.
   void OnLoaded(const ClusterState& state);
   // The record was committed. True: its last learner went, so others may begin.
-  bool OnRecord(int64_t now_ns, const v1::ShardRecord& record);
+  bool OnRecord(int64_t now_ns, const ShardRecord& record);
   void Forget(uint64_t shard);
   // The limit in the state was changed.
   void OnLimits() { ++limits_version_; }
@@ -48,8 +48,8 @@ class SnapshotTransfers {
 
  private:
   // Bytes of rows that the learner still lacks; 0: unknown.
-  uint64_t BytesLeft(const v1::ShardRecord& record, const v1::Member& learner) const;
-  bool InFlight(int64_t now_ns, const v1::ShardRecord& record, const v1::Member& learner) const;
+  uint64_t BytesLeft(const ShardRecord& record, const Member& learner) const;
+  bool InFlight(int64_t now_ns, const ShardRecord& record, const Member& learner) const;
 
   const Leases* const leases_;
   const MemberReports* const reports_;

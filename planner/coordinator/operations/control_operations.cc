@@ -13,33 +13,33 @@
 namespace hotbed {
 namespace {
 
-class ControlMoves : public Operation {
+class ControlMoves {
  public:
-  ControlMoves(v1::ControlMovesRequest request, MoveContext context)
+  ControlMoves(v1::ControlMovesRequest request, const OperationContext& context)
       : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (!v1::ControlMovesRequest::Action_IsValid(request_.action())) {
-      return Next::Done(absl::InvalidArgumentError(absl::StrCat(
-          "action ", request_.action(), " of moves is not known to this coordinator")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("action ", request_.action(), " of moves is not known to this coordinator"));
     }
     if (!written_) {
       written_ = true;
       Transaction txn(&state);
       Control(state, &txn);
-      if (!txn.empty()) return Next::Commit(std::move(txn));
+      if (!txn.empty()) return txn;
     }
     if (request_.action() == v1::ControlMovesRequest::ABORT) {
       Transaction txn(&state);
       Abort(state, &txn);
       if (!txn.empty()) {
-        took_back_ = true;
-        return Next::Commit(std::move(txn));
+        *took_back_ = true;
+        return txn;
       }
-      if (request_.number() != 0 && !took_back_) {
-        return Next::Done(absl::NotFoundError(absl::StrCat(
-            "request ", request_.number(), " has no move and no drain to be taken back: ",
-            "'hotbed shard moves' lists those there are")));
+      if (request_.number() != 0 && !*took_back_) {
+        return absl::NotFoundError(absl::StrCat("request ", request_.number(),
+                                                " has no move and no drain to be taken back: ",
+                                                "'hotbed shard moves' lists those there are"));
       }
     } else {
       reply_.set_moves(state.goals().size());
@@ -47,12 +47,7 @@ class ControlMoves : public Operation {
     *reply_.mutable_limits() = state.move_control().limits();
     *reply_.mutable_rebalance() = state.move_control().rebalance();
     reply_.set_paused(reply_.limits().paused());
-    return Next::Done(Reply(reply_));
-  }
-
-  void Restart() override {
-    written_ = false;
-    reply_.Clear();
+    return reply_;
   }
 
  private:
@@ -116,16 +111,16 @@ class ControlMoves : public Operation {
   }
 
   const v1::ControlMovesRequest request_;
-  const MoveContext context_;
+  const OperationContext context_;
   bool written_ = false;
-  bool took_back_ = false;
+  const std::shared_ptr<bool> took_back_ = std::make_shared<bool>(false);  // of all attempts
   v1::ControlMovesReply reply_;
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context) {
-  return std::make_unique<ControlMoves>(std::move(request), context);
+Operation MakeOperation(v1::ControlMovesRequest request, const OperationContext& context) {
+  return ControlMoves(std::move(request), context);
 }
 
 }  // namespace hotbed

@@ -16,32 +16,29 @@
 namespace hotbed {
 namespace {
 
-class DrainServer : public Operation {
+class DrainServer {
  public:
-  DrainServer(v1::DrainServerRequest request, MoveContext context)
+  DrainServer(v1::DrainServerRequest request, const OperationContext& context)
       : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (!written_) {
-      const absl::Status planned = Plan(state);
-      if (!planned.ok()) return Next::Done(planned);
+      HOTBED_RETURN_IF_ERROR(Plan(state));
       const bool same = state.servers().at(server_).draining() == !request_.undo();
-      if (request_.dry_run() || same) return Next::Done(Reply(reply_));
+      if (request_.dry_run() || same) return reply_;
       written_ = true;
-      return Next::Commit(Mark(state));
+      return Mark(state);
     }
     if (request_.undo() && reply_.number() != 0) {
       Transaction txn(&state);
       for (const uint64_t packed : GoalsToTakeBack(state, reply_.number(), kGoalsPerTxn)) {
         txn.Delete(keys::Goal(ShardId::FromPacked(packed)));
       }
-      if (!txn.empty()) return Next::Commit(std::move(txn));
+      if (!txn.empty()) return txn;
     }
     *reply_.mutable_server() = state.servers().at(server_);
-    return Next::Done(Reply(reply_));
+    return reply_;
   }
-
-  void Restart() override { written_ = false; }
 
  private:
   absl::Status Plan(const ClusterState& state) {
@@ -56,8 +53,8 @@ class DrainServer : public Operation {
     const auto& held = state.ShardsOfServer(server_);
     ShardBytes bytes(context_.leases);
     for (const uint64_t packed : held) {
-      const v1::ShardRecord& record = state.shards().at(packed);
-      if (!HasMember(record, server_)) continue;
+      const ShardRecord& record = state.shards().at(packed);
+      if (!ContainsServer(record.members, server_)) continue;
       reply_.set_shards(reply_.shards() + 1);
       reply_.set_bytes(reply_.bytes() + bytes.Of(record));
     }
@@ -87,8 +84,8 @@ class DrainServer : public Operation {
     }
     ShardBytes bytes(context_.leases);
     for (const uint64_t packed : state.ShardsOfServer(server_)) {
-      const v1::ShardRecord& record = state.shards().at(packed);
-      if (!HasMember(record, server_)) continue;
+      const ShardRecord& record = state.shards().at(packed);
+      if (!ContainsServer(record.members, server_)) continue;
       if (HasOtherPlace(state, record, bytes.Of(record))) continue;
       return absl::FailedPreconditionError(absl::StrCat(
           "server ", info.name(), " holds a copy of shard ", state.ShardName(packed),
@@ -99,15 +96,14 @@ class DrainServer : public Operation {
   }
 
   // Its failure domain becomes free when it has left.
-  bool HasOtherPlace(const ClusterState& state, const v1::ShardRecord& record,
-                     uint64_t bytes) const {
+  bool HasOtherPlace(const ClusterState& state, const ShardRecord& record, uint64_t bytes) const {
     std::vector<ServerId> others;
-    for (const v1::Member& m : record.members()) {
-      if (m.server() != server_) others.push_back(m.server());
+    for (const Member& m : record.members) {
+      if (m.server != server_) others.push_back(m.server);
     }
     return std::any_of(state.servers().begin(), state.servers().end(), [&](const auto& candidate) {
       const ServerId id = candidate.first;
-      return id != server_ && !HasMember(record, id) &&
+      return id != server_ && !ContainsServer(record.members, id) &&
              MayTakeReplicas(state, *context_.leases, id, bytes).ok() &&
              !SharesDomain(state, id, others);
     });
@@ -130,7 +126,7 @@ class DrainServer : public Operation {
   }
 
   const v1::DrainServerRequest request_;
-  const MoveContext context_;
+  const OperationContext context_;
   ServerId server_ = 0;
   bool written_ = false;
   v1::DrainServerReply reply_;
@@ -138,8 +134,8 @@ class DrainServer : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context) {
-  return std::make_unique<DrainServer>(std::move(request), context);
+Operation MakeOperation(v1::DrainServerRequest request, const OperationContext& context) {
+  return DrainServer(std::move(request), context);
 }
 
 }  // namespace hotbed

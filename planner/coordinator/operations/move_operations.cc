@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/balance/cluster_view.h"
-#include "planner/coordinator/membership/moves_view.h"
+#include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
@@ -20,19 +20,18 @@ namespace {
 
 constexpr size_t kReasonBytesMax = 400;  // stored with each shard's goal
 
-class MoveShards : public Operation {
+class MoveShards {
  public:
-  MoveShards(v1::MoveShardsRequest request, ClusterLimits limits, MoveContext context)
-      : request_(std::move(request)), limits_(limits), context_(context) {}
+  MoveShards(v1::MoveShardsRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (!planned_) {
-      const absl::Status planned = Plan(state);
-      if (!planned.ok()) return Next::Done(planned);
-      if (request_.dry_run()) return Next::Done(Reply(reply_));
+      HOTBED_RETURN_IF_ERROR(Plan(state));
+      if (request_.dry_run()) return reply_;
       planned_ = true;
     }
-    if (written_ == reply_.goals_size()) return Next::Done(Reply(reply_));
+    if (written_ == reply_.goals_size()) return reply_;
     Transaction txn(&state);
     if (written_ == 0) {
       txn.Put(keys::kMoveCounter, absl::StrCat(reply_.number()));
@@ -46,22 +45,16 @@ class MoveShards : public Operation {
       const v1::ShardGoal& goal = reply_.goals(written_);
       txn.Put(keys::Goal(ShardId::FromPacked(goal.shard())), goal.SerializeAsString());
     }
-    return Next::Commit(std::move(txn));
-  }
-
-  void Restart() override {
-    planned_ = false;
-    written_ = 0;
-    reply_.Clear();
+    return txn;
   }
 
  private:
   absl::Status Plan(const ClusterState& state) {
     reply_.Clear();
-    if (request_.moves().empty() || request_.moves_size() > limits_.moves_max) {
+    if (request_.moves().empty() || request_.moves_size() > context_.limits.moves_max) {
       return absl::InvalidArgumentError(absl::StrCat("moves of ", request_.moves_size(),
-                                                     " shards, allowed: 1 to ", limits_.moves_max,
-                                                     " in one request"));
+                                                     " shards, allowed: 1 to ",
+                                                     context_.limits.moves_max, " in one request"));
     }
     if (request_.reason().size() > kReasonBytesMax) {
       return absl::InvalidArgumentError(absl::StrCat("the reason of moves has ",
@@ -78,8 +71,8 @@ class MoveShards : public Operation {
         return absl::InvalidArgumentError(
             absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
       }
-      const v1::ShardRecord& record = state.shards().at(move.shard());
-      if (!HasMember(record, move.to())) {
+      const ShardRecord& record = state.shards().at(move.shard());
+      if (!ContainsServer(record.members, move.to())) {
         const uint64_t more = bytes.Of(record);
         reply_.set_bytes(reply_.bytes() + more);
         // All bytes that the request sends there: shards that leave the server may leave it later.
@@ -96,25 +89,25 @@ class MoveShards : public Operation {
 
   absl::StatusOr<v1::ShardGoal> GoalOf(const ClusterState& state,
                                        const v1::MoveShardsRequest::Move& move) const {
-    auto it = state.shards().find(move.shard());
-    const ShardId shard = ShardId::FromPacked(move.shard());
-    if (it == state.shards().end() || !state.tables().contains(shard.table)) {
-      return absl::NotFoundError(absl::StrCat(shard.ToString(), " does not exist"));
+    const ShardRecord* const found = state.FindVisibleShard(move.shard());
+    if (found == nullptr) {
+      return absl::NotFoundError(
+          absl::StrCat(ShardId::FromPacked(move.shard()).ToString(), " does not exist"));
     }
-    const v1::ShardRecord& record = it->second;
+    const ShardRecord& record = *found;
     const std::string name = absl::StrCat("shard ", state.ShardName(move.shard()));
     if (const v1::ShardGoal* goal = state.FindGoal(move.shard())) {
       return absl::FailedPreconditionError(absl::StrCat(name, " is moving already (request ",
                                                         goal->number(), ", ", goal->reason(),
                                                         "); wait for it, or abort that one"));
     }
-    const ServerId primary = record.primary().server();
+    const ServerId primary = record.primary.server;
     const ServerId from = move.from() == 0 ? primary : move.from();
-    if (!HasMember(record, from)) {
+    if (!ContainsServer(record.members, from)) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, " has no copy on ", state.ServerName(from), " to move"));
     }
-    if (move.to() == primary || (HasMember(record, move.to()) && from != primary)) {
+    if (move.to() == primary || (ContainsServer(record.members, move.to()) && from != primary)) {
       return absl::AlreadyExistsError(
           absl::StrCat(name, " is on ", state.ServerName(move.to()), " already"));
     }
@@ -127,12 +120,9 @@ class MoveShards : public Operation {
     return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
   }
 
-  absl::StatusOr<v1::ShardGoal> Goal(const ClusterState& state, const v1::ShardRecord& record,
+  absl::StatusOr<v1::ShardGoal> Goal(const ClusterState& state, const ShardRecord& record,
                                      ServerId from, ServerId to, const std::string& name) const {
-    std::vector<ServerId> servers = {record.primary().server()};
-    for (const v1::Member& m : record.members()) {
-      if (m.server() != servers.front()) servers.push_back(m.server());
-    }
+    std::vector<ServerId> servers = MemberServers(record);
     // A backup that is to be primary changes places with the primary.
     std::replace(servers.begin() + 1, servers.end(), to, from);
     *std::find(servers.begin(), servers.end(), from) = to;
@@ -141,18 +131,13 @@ class MoveShards : public Operation {
           absl::StrCat(name, ": ", state.ServerName(to), " is in failure domain ",
                        FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
     }
-    v1::ShardGoal goal;
-    goal.set_shard(record.shard());
-    for (const ServerId server : servers) goal.add_servers(server);
-    goal.set_reason(request_.reason().empty() ? "move asked for" : request_.reason());
-    goal.set_number(reply_.number());
-    goal.set_since_unix_ms(context_.unix_ms);
-    return goal;
+    return MakeGoal(record.shard, servers,
+                    request_.reason().empty() ? "move asked for" : request_.reason(),
+                    reply_.number(), context_.unix_ms);
   }
 
   const v1::MoveShardsRequest request_;
-  const ClusterLimits limits_;
-  const MoveContext context_;
+  const OperationContext context_;
   bool planned_ = false;
   int written_ = 0;
   v1::MoveShardsReply reply_;
@@ -160,9 +145,8 @@ class MoveShards : public Operation {
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
-                                          MoveContext context) {
-  return std::make_unique<MoveShards>(std::move(request), limits, context);
+Operation MakeOperation(v1::MoveShardsRequest request, const OperationContext& context) {
+  return MoveShards(std::move(request), context);
 }
 
 }  // namespace hotbed

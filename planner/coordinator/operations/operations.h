@@ -34,23 +34,29 @@ struct ClusterLimits {
   uint64_t moves_max = 65536;        // shards in one request
 };
 
+// What an operation knows besides the state.
+struct OperationContext {
+  ClusterLimits limits;
+  const Leases* leases = nullptr;  // which servers are alive
+  int64_t unix_ms = 0;             // when the operation was asked for
+};
+
 // --- bootstrap_operations.cc
 
 // Runs after each read of the store. Takes or confirms the leadership: writes `token` as the
 // leader, and into an empty store the cluster id and the format. FailedPrecondition: the store has
 // another format.
-std::unique_ptr<Operation> MakeBootstrap(std::string token, std::string new_cluster_id);
+Operation MakeBootstrap(std::string token, std::string new_cluster_id);
 
 // Deletes shard records without a table, left over from a creation or drop that was cut short.
-std::unique_ptr<Operation> MakeCleanup();
+Operation MakeCleanup();
 
 // --- table_operations.cc
 
 // Creates tables that one plan places together. Nothing is written unless all of them are valid,
 // new (or existing and equal, with if_not_exists) and have a place. Writes the id counter and the
 // shards first, then the tables and their names, kTablesPerTxn per transaction; only the latter
-// make tables visible. If it is cut short, each table exists whole or not at all. `live` tells
-// which servers may take shards now.
+// make tables visible. If it is cut short, each table exists whole or not at all.
 //
 //   InvalidArgument    names field, value and range of a bad spec; too many shards asked for; no
 //                      tables; a name given twice
@@ -58,15 +64,13 @@ std::unique_ptr<Operation> MakeCleanup();
 //                      if_not_exists is not set
 //   FailedPrecondition no server is live, or the tables fit nowhere
 //   ResourceExhausted  too many tables or shards in the cluster
-std::unique_ptr<Operation> MakeCreateTables(v1::CreateTablesRequest request, ClusterLimits limits,
-                                            std::function<bool(ServerId)> live);
+Operation MakeOperation(v1::CreateTablesRequest request, const OperationContext& context);
 // Creates a single table, with the same errors and a reply of its own.
-std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
-                                           std::function<bool(ServerId)> live);
+Operation MakeOperation(v1::CreateTableRequest request, const OperationContext& context);
 
 // Deletes the table and its name in one transaction and remembers that its id was dropped; the next
 // cleanup deletes its shards. NotFound names the table.
-std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits);
+Operation MakeOperation(v1::DropTableRequest request, const OperationContext& context);
 
 // --- alter_operations.cc
 
@@ -74,46 +78,30 @@ std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLi
 // common/table_spec.h), in one transaction.
 //   NotFound         names the table
 //   InvalidArgument  names the field, its value and what is allowed
-std::unique_ptr<Operation> MakeAlterTable(v1::AlterTableRequest request);
+Operation MakeOperation(v1::AlterTableRequest request, const OperationContext& context);
 
 // --- server_operations.cc
 
 // Registers a server process that starts: gives it an id (if its data directory is new) and the
 // next incarnation. Before the reply, Membership has given it all shards of which only its data
-// directory holds a replica; in shards with other members it is a newcomer. `live` tells whether a
-// server's lease holds. The reply lacks the times of the lease, which the core adds.
+// directory holds a replica; in shards with other members it is a newcomer. The
+// reply lacks the times of the lease, which the core adds.
 //
 //   InvalidArgument    name or address missing or malformed
 //   FailedPrecondition its data directory belongs to another cluster, or names a server that this
 //                      cluster does not know
 //   AlreadyExists      the name belongs to another server
-std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
-                                              ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms);
+Operation MakeOperation(v1::RegisterServerRequest request, const OperationContext& context);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership
 // decides about its shards.
-std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
-                                        int64_t unix_ms);
+Operation MakeMarkDown(ServerId server, Incarnation incarnation, std::string why, int64_t unix_ms);
 
 // Sets active=true and base=members for each shard that is at the given epoch and has the caller as
 // its primary. Other shards are no error: the reply has the records of all of them.
-std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
-                                              ClusterLimits limits);
-
-// --- membership_operations.cc
-
-// Commits one transaction of Membership, if `next_batch` returns one.
-std::unique_ptr<Operation> MakeMembershipStep(
-    std::function<std::optional<Transaction>(const ClusterState&)> next_batch);
+Operation MakeOperation(v1::ActivateShardsRequest request, const OperationContext& context);
 
 // --- move_operations.cc
-
-// Which servers are alive when a request about moves is carried out.
-struct MoveContext {
-  const Leases* leases = nullptr;
-  int64_t unix_ms = 0;
-};
 
 // Writes goals that replace one replica of each shard by one on another server or, if that server
 // holds a replica already, make it the primary. Nothing is written unless all moves are allowed;
@@ -124,34 +112,33 @@ struct MoveContext {
 //   AlreadyExists       the shard is where it is wanted
 //   FailedPrecondition  the shard is moving already, `from` holds no replica of it, or the target
 //                       cannot take one (MayTakeReplicas) or shares a failure domain with another
-std::unique_ptr<Operation> MakeMoveShards(v1::MoveShardsRequest request, ClusterLimits limits,
-                                          MoveContext context);
+Operation MakeOperation(v1::MoveShardsRequest request, const OperationContext& context);
 
 // Marks the server as draining; Membership then gives its shards goals. Undo removes the mark, and
 // the drain's goals of which no replica has joined.
 //
 //   NotFound            no such server
 //   FailedPrecondition  no other server may take replicas, or one of its shards fits nowhere
-std::unique_ptr<Operation> MakeDrainServer(v1::DrainServerRequest request, MoveContext context);
+Operation MakeOperation(v1::DrainServerRequest request, const OperationContext& context);
 
 // Pauses, resumes or aborts moves, sets the rate limit and the latency guard, or switches
 // rebalancing on and off. InvalidArgument: an unknown action.
-std::unique_ptr<Operation> MakeControlMoves(v1::ControlMovesRequest request, MoveContext context);
+Operation MakeOperation(v1::ControlMovesRequest request, const OperationContext& context);
 
 // --- rebalance_operations.cc
 
 // Writes the goals of a wave that still fit the state.
-std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context);
+Operation MakeRebalance(RebalanceWave wave, const OperationContext& context);
 
 // --- session_operations.cc
 
 // Opens the session of that name, at its next incarnation.
-std::unique_ptr<Operation> MakeOpenSession(v1::OpenSessionRequest request, ClusterLimits limits);
+Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& context);
 
 // --- group_operations.cc
 
 // Makes `commit` the group's last commit, unless the store has one of the same or a later step.
-std::unique_ptr<Operation> MakeGroupCommit(v1::GroupCommit commit);
+Operation MakeGroupCommit(v1::GroupCommit commit);
 
 }  // namespace hotbed
 

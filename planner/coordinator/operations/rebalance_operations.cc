@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/membership/membership_batch.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
@@ -11,27 +12,24 @@
 namespace hotbed {
 namespace {
 
-class Rebalance : public Operation {
+class Rebalance {
  public:
-  Rebalance(RebalanceWave wave, MoveContext context) : wave_(std::move(wave)), context_(context) {}
+  Rebalance(RebalanceWave wave, const OperationContext& context)
+      : wave_(std::move(wave)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     Transaction txn(&state);
     if (next_ == 0) Begin(state, &txn);
     for (size_t n = 0; n < kGoalsPerTxn && next_ < wave_.goals.size(); ++n, ++next_) {
       const WantedShard& wanted = wave_.goals[next_];
       if (!StillFits(state, wanted)) continue;
-      v1::ShardGoal goal;
-      goal.set_shard(wanted.shard.packed());
-      for (const ServerId server : wanted.servers) goal.add_servers(server);
-      goal.set_reason(wanted.reason);
-      goal.set_number(number_);
-      goal.set_since_unix_ms(context_.unix_ms);
+      const v1::ShardGoal goal =
+          MakeGoal(wanted.shard, wanted.servers, wanted.reason, number_, context_.unix_ms);
       txn.Put(keys::Goal(wanted.shard), goal.SerializeAsString());
     }
-    return txn.empty() ? Next::Done(Reply()) : Next::Commit(std::move(txn));
+    if (txn.empty()) return Reply();
+    return txn;
   }
-  void Restart() override { next_ = 0; }
 
  private:
   void Begin(const ClusterState& state, Transaction* txn) {
@@ -50,29 +48,26 @@ class Rebalance : public Operation {
 
   // The wave was planned on an earlier state: leaves out shards that have changed since.
   bool StillFits(const ClusterState& state, const WantedShard& wanted) const {
-    auto record = state.shards().find(wanted.shard.packed());
-    if (record == state.shards().end() || !state.tables().contains(wanted.shard.table) ||
-        state.FindGoal(wanted.shard.packed()) != nullptr) {
-      return false;
-    }
-    const uint64_t bytes = ShardBytes(context_.leases).Of(record->second);
+    const ShardRecord* const record = state.FindVisibleShard(wanted.shard.packed());
+    if (record == nullptr || state.FindGoal(wanted.shard.packed()) != nullptr) return false;
+    const uint64_t bytes = ShardBytes(context_.leases).Of(*record);
     for (const ServerId server : wanted.servers) {
-      if (HasMember(record->second, server)) continue;
+      if (ContainsServer(record->members, server)) continue;
       if (!MayTakeReplicas(state, *context_.leases, server, bytes).ok()) return false;
     }
     return !wanted.servers.empty();
   }
 
   const RebalanceWave wave_;
-  const MoveContext context_;
+  const OperationContext context_;
   uint64_t number_ = 0;
   size_t next_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeRebalance(RebalanceWave wave, MoveContext context) {
-  return std::make_unique<Rebalance>(std::move(wave), context);
+Operation MakeRebalance(RebalanceWave wave, const OperationContext& context) {
+  return Rebalance(std::move(wave), context);
 }
 
 }  // namespace hotbed

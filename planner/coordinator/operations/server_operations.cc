@@ -8,9 +8,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -54,13 +56,12 @@ std::string ServerText(const v1::ServerInfo& info) {
   return absl::StrCat("server ", info.server(), " \"", info.name(), "\" at ", info.address());
 }
 
-class RegisterServer : public Operation {
+class RegisterServer {
  public:
-  RegisterServer(v1::RegisterServerRequest request, ClusterLimits limits,
-                 std::function<bool(ServerId)> live, int64_t unix_ms)
-      : request_(std::move(request)), limits_(limits), live_(std::move(live)), unix_ms_(unix_ms) {}
+  RegisterServer(v1::RegisterServerRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (incarnation_ == 0) return Enlist(state);
     // Shards that only an earlier process of the server held are this process's by now:
     // Membership's batches go before this operation's next step.
@@ -68,30 +69,27 @@ class RegisterServer : public Operation {
     reply.set_server(server_);
     reply.set_incarnation(incarnation_);
     reply.set_cluster_id(state.cluster_id());
-    return Next::Done(Reply(std::move(reply)));
+    return reply;
   }
-  void Restart() override { incarnation_ = 0; }
 
  private:
   // The server's own record, with its new incarnation.
   Next Enlist(const ClusterState& state) {
-    absl::Status bad = CheckRequest(request_);
-    if (!bad.ok()) return Next::Done(bad);
-    absl::StatusOr<ServerId> id = Identify(state);
-    if (!id.ok()) return Next::Done(id.status());
+    HOTBED_RETURN_IF_ERROR(CheckRequest(request_));
+    HOTBED_ASSIGN_OR_RETURN(const ServerId id, Identify(state));
 
     Transaction txn(&state);
     v1::ServerInfo info;
-    if (*id == 0) {
-      if (state.servers().size() >= limits_.servers_max) {
-        return Next::Done(absl::ResourceExhaustedError(
-            absl::StrCat("server \"", request_.name(), "\": the cluster has ",
-                         state.servers().size(), " servers, the limit is ", limits_.servers_max)));
+    if (id == 0) {
+      if (state.servers().size() >= context_.limits.servers_max) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "server \"", request_.name(), "\": the cluster has ", state.servers().size(),
+            " servers, the limit is ", context_.limits.servers_max));
       }
       server_ = state.counters().servers + 1;
       txn.Put(keys::kServerCounter, absl::StrCat(server_));
     } else {
-      server_ = *id;
+      server_ = id;
       info = state.servers().at(server_);
     }
     incarnation_ = info.incarnation() + 1;
@@ -106,11 +104,11 @@ class RegisterServer : public Operation {
     info.set_failure_domain(request_.failure_domain());
     info.set_feature_level(request_.feature_level());
     txn.Put(keys::Server(server_), info.SerializeAsString());
-    EventWriter(&state, unix_ms_)
+    EventWriter(&state, context_.unix_ms)
         .Add("server_up",
              absl::StrCat(info.name(), " at ", info.address(), ", incarnation ", incarnation_), 0,
              server_, &txn);
-    return Next::Commit(std::move(txn));
+    return txn;
   }
 
   // The id that the server has or takes over; 0: it needs a new one.
@@ -131,116 +129,76 @@ class RegisterServer : public Operation {
     if (namesake == nullptr || namesake->server() == request_.server()) return request_.server();
     // A server that died before it stored its new id comes back without one. The server of that
     // name is the same one if it is gone and holds nothing, or had the port of this one.
-    const bool gone = !live_(namesake->server()) || namesake->address() == request_.address();
+    const bool gone =
+        !context_.leases->Held(namesake->server()) || namesake->address() == request_.address();
     if (request_.server() == 0 && gone && state.ShardsOfServer(namesake->server()).empty()) {
       return namesake->server();
     }
     return absl::AlreadyExistsError(absl::StrCat(
         "server name \"", request_.name(), "\" asked for at ", request_.address(), " belongs to ",
-        ServerText(*namesake), " (", live_(namesake->server()) ? "live" : "down", ", ",
-        state.ShardsOfServer(namesake->server()).size(),
+        ServerText(*namesake), " (", context_.leases->Held(namesake->server()) ? "live" : "down",
+        ", ", state.ShardsOfServer(namesake->server()).size(),
         " shards); choose another name, or start it with that server's data directory"));
   }
 
   const v1::RegisterServerRequest request_;
-  const ClusterLimits limits_;
-  const std::function<bool(ServerId)> live_;
-  const int64_t unix_ms_;
+  const OperationContext context_;
   ServerId server_ = 0;
   Incarnation incarnation_ = 0;  // 0: not yet enlisted
 };
 
-class MarkDown : public Operation {
- public:
-  MarkDown(ServerId server, Incarnation incarnation, std::string why, int64_t unix_ms)
-      : server_(server), incarnation_(incarnation), why_(std::move(why)), unix_ms_(unix_ms) {}
+}  // namespace
 
-  Next Advance(const ClusterState& state) override {
-    auto it = state.servers().find(server_);
-    if (it == state.servers().end() || it->second.incarnation() != incarnation_ ||
+Operation MakeOperation(v1::RegisterServerRequest request, const OperationContext& context) {
+  return RegisterServer(std::move(request), context);
+}
+
+Operation MakeMarkDown(ServerId server, Incarnation incarnation, std::string why, int64_t unix_ms) {
+  return [=](const ClusterState& state) -> Next {
+    auto it = state.servers().find(server);
+    if (it == state.servers().end() || it->second.incarnation() != incarnation ||
         !it->second.live()) {
-      return Next::Done(Reply());
+      return Reply();
     }
     v1::ServerInfo info = it->second;
     info.set_live(false);
     Transaction txn(&state);
-    txn.Put(keys::Server(server_), info.SerializeAsString());
-    EventWriter(&state, unix_ms_)
-        .Add("server_down", absl::StrCat(info.name(), ": ", why_), 0, server_, &txn);
-    return Next::Commit(std::move(txn));
-  }
-  void Restart() override {}
+    txn.Put(keys::Server(server), info.SerializeAsString());
+    EventWriter(&state, unix_ms)
+        .Add("server_down", absl::StrCat(info.name(), ": ", why), 0, server, &txn);
+    return txn;
+  };
+}
 
- private:
-  const ServerId server_;
-  const Incarnation incarnation_;
-  const std::string why_;
-  const int64_t unix_ms_;
-};
-
-class ActivateShards : public Operation {
- public:
-  ActivateShards(v1::ActivateShardsRequest request, ClusterLimits limits)
-      : request_(std::move(request)), limits_(limits) {}
-
-  Next Advance(const ClusterState& state) override {
-    if (request_.shards_size() > limits_.activations_max) {
-      return Next::Done(absl::InvalidArgumentError(
-          absl::StrCat("activation of ", request_.shards_size(), " shards, the limit is ",
-                       limits_.activations_max, " a request")));
+Operation MakeOperation(v1::ActivateShardsRequest request, const OperationContext& context) {
+  return [request = std::move(request), shards_max = context.limits.activations_max,
+          next = 0](const ClusterState& state) mutable -> Next {
+    if (request.shards_size() > shards_max) {
+      return absl::InvalidArgumentError(absl::StrCat("activation of ", request.shards_size(),
+                                                     " shards, the limit is ", shards_max,
+                                                     " a request"));
     }
+    const Member caller{request.server(), request.incarnation()};
     Transaction txn(&state);
-    for (; next_ < request_.shards_size() && txn.ops().size() < kRecordsPerTxn; ++next_) {
-      const v1::ShardEpoch& asked = request_.shards(next_);
-      const v1::ShardRecord* old = Visible(state, asked.shard());
-      if (old == nullptr || old->active() || old->epoch() != asked.epoch() ||
-          old->primary().server() != request_.server() ||
-          old->primary().incarnation() != request_.incarnation()) {
+    for (; next < request.shards_size() && txn.ops().size() < kRecordsPerTxn; ++next) {
+      const v1::ShardEpoch& asked = request.shards(next);
+      const ShardRecord* const old = state.FindVisibleShard(asked.shard());
+      if (old == nullptr || old->active || old->epoch != asked.epoch() || old->primary != caller) {
         continue;
       }
-      v1::ShardRecord record = *old;
-      record.set_active(true);
-      *record.mutable_base() = record.members();
-      txn.Put(keys::Shard(ShardId::FromPacked(asked.shard())), StoredRecord(std::move(record)));
+      ShardRecord record = *old;
+      record.active = true;
+      record.base = record.members;
+      txn.Put(keys::Shard(record.shard), StoredRecord(record));
     }
-    if (!txn.empty()) return Next::Commit(std::move(txn));
+    if (!txn.empty()) return txn;
     v1::ActivateShardsReply reply;
-    for (const v1::ShardEpoch& asked : request_.shards()) {
-      const v1::ShardRecord* record = Visible(state, asked.shard());
-      if (record != nullptr) *reply.add_records() = *record;
+    for (const v1::ShardEpoch& asked : request.shards()) {
+      const ShardRecord* const record = state.FindVisibleShard(asked.shard());
+      if (record != nullptr) ToProto(*record, reply.add_records());
     }
-    return Next::Done(Reply(std::move(reply)));
-  }
-  void Restart() override { next_ = 0; }
-
- private:
-  static const v1::ShardRecord* Visible(const ClusterState& state, uint64_t packed) {
-    auto it = state.shards().find(packed);
-    if (it == state.shards().end()) return nullptr;
-    return state.tables().contains(ShardId::FromPacked(packed).table) ? &it->second : nullptr;
-  }
-
-  const v1::ActivateShardsRequest request_;
-  const ClusterLimits limits_;
-  int next_ = 0;
-};
-
-}  // namespace
-
-std::unique_ptr<Operation> MakeRegisterServer(v1::RegisterServerRequest request,
-                                              ClusterLimits limits,
-                                              std::function<bool(ServerId)> live, int64_t unix_ms) {
-  return std::make_unique<RegisterServer>(std::move(request), limits, std::move(live), unix_ms);
-}
-
-std::unique_ptr<Operation> MakeMarkDown(ServerId server, Incarnation incarnation, std::string why,
-                                        int64_t unix_ms) {
-  return std::make_unique<MarkDown>(server, incarnation, std::move(why), unix_ms);
-}
-
-std::unique_ptr<Operation> MakeActivateShards(v1::ActivateShardsRequest request,
-                                              ClusterLimits limits) {
-  return std::make_unique<ActivateShards>(std::move(request), limits);
+    return reply;
+  };
 }
 
 }  // namespace hotbed

@@ -14,26 +14,26 @@ namespace {
 
 constexpr size_t kSessionNameBytesMax = 256;
 
-class OpenSession : public Operation {
+class OpenSession {
  public:
-  OpenSession(v1::OpenSessionRequest request, ClusterLimits limits)
-      : request_(std::move(request)), limits_(limits) {}
+  OpenSession(v1::OpenSessionRequest request, const OperationContext& context)
+      : request_(std::move(request)), sessions_max_(context.limits.sessions_max) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (opened_) {
       const ClusterState::Session& session = state.sessions().at(request_.name());
       v1::OpenSessionReply reply;
       reply.set_session(session.id);
       reply.set_incarnation(session.incarnation);
       reply.set_cluster_id(state.cluster_id());
-      return Next::Done(Reply(std::move(reply)));
+      return reply;
     }
     const std::string& name = request_.name();
     if (name.empty() || name.size() > kSessionNameBytesMax ||
         !std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); })) {
-      return Next::Done(absl::InvalidArgumentError(absl::StrCat(
+      return absl::InvalidArgumentError(absl::StrCat(
           "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
-          " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces")));
+          " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
     Transaction txn(&state);
     v1::OpenSessionReply record;
@@ -44,11 +44,11 @@ class OpenSession : public Operation {
     if (existing != state.sessions().end()) {
       counter = std::max(counter, existing->second.incarnation + 1);
       record.set_session(existing->second.id);
-    } else if (state.sessions().size() >= limits_.sessions_max) {
-      return Next::Done(absl::ResourceExhaustedError(
+    } else if (state.sessions().size() >= sessions_max_) {
+      return absl::ResourceExhaustedError(
           absl::StrCat("session \"", name, "\": the cluster has ", state.sessions().size(),
-                       " session names, the limit is ", limits_.sessions_max,
-                       "; give restarted clients their old name")));
+                       " session names, the limit is ", sessions_max_,
+                       "; give restarted clients their old name"));
     } else {
       record.set_session(counter);
     }
@@ -56,20 +56,19 @@ class OpenSession : public Operation {
     txn.Put(keys::kSessionCounter, absl::StrCat(counter));
     txn.Put(keys::Session(name), record.SerializeAsString());
     opened_ = true;
-    return Next::Commit(std::move(txn));
+    return txn;
   }
-  void Restart() override { opened_ = false; }
 
  private:
   const v1::OpenSessionRequest request_;
-  const ClusterLimits limits_;
+  const uint64_t sessions_max_;
   bool opened_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeOpenSession(v1::OpenSessionRequest request, ClusterLimits limits) {
-  return std::make_unique<OpenSession>(std::move(request), limits);
+Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& context) {
+  return OpenSession(std::move(request), context);
 }
 
 }  // namespace hotbed

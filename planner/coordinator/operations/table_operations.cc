@@ -42,31 +42,20 @@ std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) 
   return report.substr(0, report.find('\n'));
 }
 
-class CreateTables : public Operation {
+class CreateTables {
  public:
   // `single`: request and reply are those of one table.
-  CreateTables(v1::CreateTablesRequest request, bool single, ClusterLimits limits,
-               std::function<bool(ServerId)> live)
-      : request_(std::move(request)), single_(single), limits_(limits), live_(std::move(live)) {}
+  CreateTables(v1::CreateTablesRequest request, bool single, const OperationContext& context)
+      : request_(std::move(request)), single_(single), context_(context) {}
 
-  Next Advance(const ClusterState& state) override {
+  Next operator()(const ClusterState& state) {
     if (planned_ && published_ == new_.size()) return Done(Finished(state));
     if (!planned_) {
-      const absl::Status begun = Begin(state);
-      if (!begun.ok()) return Next::Done(begun);
+      HOTBED_RETURN_IF_ERROR(Begin(state));
       if (request_.dry_run() || new_.empty()) return Done(Planned(state));
       planned_ = true;
     }
-    return Next::Commit(NextPart(state));
-  }
-
-  void Restart() override {
-    planned_ = false;
-    new_.clear();
-    to_write_.clear();
-    written_ = 0;
-    published_ = 0;
-    reply_.Clear();
+    return NextPart(state);
   }
 
  private:
@@ -77,8 +66,8 @@ class CreateTables : public Operation {
   };
 
   Next Done(v1::CreateTablesReply reply) const {
-    if (single_) return Next::Done(Reply(std::move(*reply.mutable_tables(0))));
-    return Next::Done(Reply(std::move(reply)));
+    if (single_) return std::move(*reply.mutable_tables(0));
+    return reply;
   }
 
   // Finds the new tables and plans them; `reply_` then has all tables with their shards.
@@ -119,7 +108,7 @@ class CreateTables : public Operation {
 
   // Tables with a given number of shards are spread evenly; then the planner places the others.
   absl::Status PlanTables(const ClusterState& state) {
-    ClusterView view = ViewOf(state, live_);
+    ClusterView view = ViewOf(state, [this](ServerId s) { return context_.leases->Placeable(s); });
     std::vector<Plan> plans(new_.size());
     bool any = false;
     for (size_t i = 0; i < new_.size(); ++i) {
@@ -193,15 +182,15 @@ class CreateTables : public Operation {
     size_t shards = state.shards().size();
     for (size_t i = 0; i < new_.size(); ++i) {
       const std::string& name = new_[i].spec.name;
-      if (state.tables().size() + i >= limits_.tables_max) {
+      if (state.tables().size() + i >= context_.limits.tables_max) {
         return absl::ResourceExhaustedError(
             absl::StrCat("table \"", name, "\": the cluster has ", state.tables().size() + i,
-                         " tables, the limit is ", limits_.tables_max, "; drop some"));
+                         " tables, the limit is ", context_.limits.tables_max, "; drop some"));
       }
-      if (shards + plans[i].shards.size() > limits_.shards_max) {
+      if (shards + plans[i].shards.size() > context_.limits.shards_max) {
         return absl::ResourceExhaustedError(
             absl::StrCat("table \"", name, "\" has ", plans[i].shards.size(), " shards beside ",
-                         shards, " in the cluster, the limit is ", limits_.shards_max));
+                         shards, " in the cluster, the limit is ", context_.limits.shards_max));
       }
       shards += plans[i].shards.size();
     }
@@ -218,8 +207,8 @@ class CreateTables : public Operation {
       record.members.push_back({a.server, state.servers().at(a.server).incarnation()});
     }
     record.primary = record.members.front();
-    *reply->add_shards() = ToProto(record);
-    to_write_.push_back(reply->shards(reply->shards_size() - 1));
+    ToProto(record, reply->add_shards());
+    to_write_.push_back(std::move(record));
   }
 
   // Writes the counter with the first shards, so that no other table gets the ids; then the other
@@ -228,8 +217,8 @@ class CreateTables : public Operation {
     Transaction txn(&state);
     if (written_ == 0) txn.Put(keys::kTableCounter, absl::StrCat(new_.back().spec.id));
     for (; written_ < to_write_.size() && txn.ops().size() < kRecordsPerTxn; ++written_) {
-      const v1::ShardRecord& record = to_write_[written_];
-      txn.Put(keys::Shard(ShardId::FromPacked(record.shard())), record.SerializeAsString());
+      const ShardRecord& record = to_write_[written_];
+      txn.Put(keys::Shard(record.shard), StoredRecord(record));
     }
     if (!txn.empty()) return txn;
     for (int i = 0; i < kTablesPerTxn && published_ < new_.size(); ++i, ++published_) {
@@ -242,7 +231,7 @@ class CreateTables : public Operation {
   }
 
   static void AddShards(const ClusterState& state, TableId table, v1::CreateTableReply* reply) {
-    for (const v1::ShardRecord* r : state.ShardsOfTable(table)) *reply->add_shards() = *r;
+    for (const ShardRecord* r : state.ShardsOfTable(table)) ToProto(*r, reply->add_shards());
   }
 
   // Nothing was written: the reply has the existing tables and the planned ones.
@@ -267,72 +256,53 @@ class CreateTables : public Operation {
 
   const v1::CreateTablesRequest request_;
   const bool single_;
-  const ClusterLimits limits_;
-  const std::function<bool(ServerId)> live_;
+  const OperationContext context_;
   bool planned_ = false;
-  std::vector<NewTable> new_;              // ids ascend by one
-  std::vector<v1::ShardRecord> to_write_;  // of all new tables
-  size_t written_ = 0;                     // of to_write_, put into a transaction
-  size_t published_ = 0;                   // of new_, likewise
+  std::vector<NewTable> new_;          // ids ascend by one
+  std::vector<ShardRecord> to_write_;  // of all new tables
+  size_t written_ = 0;                 // of to_write_, put into a transaction
+  size_t published_ = 0;               // of new_, likewise
   v1::CreateTablesReply reply_;
-};
-
-class DropTable : public Operation {
- public:
-  DropTable(v1::DropTableRequest request, ClusterLimits limits)
-      : request_(std::move(request)), limits_(limits) {}
-
-  Next Advance(const ClusterState& state) override {
-    reply_.set_plan_revision(state.plan_revision());
-    if (dropped_) return Next::Done(Reply(reply_));
-    const v1::TableSpec* spec = state.FindTable(request_.name());
-    if (spec == nullptr) {
-      return Next::Done(
-          absl::NotFoundError(absl::StrCat("table \"", request_.name(), "\" does not exist")));
-    }
-    reply_.set_id(spec->id());
-    reply_.set_shards(state.ShardsOfTable(spec->id()).size());
-    if (request_.dry_run()) return Next::Done(Reply(reply_));
-
-    Transaction txn(&state);
-    txn.Delete(keys::Table(spec->id()));
-    txn.Delete(keys::Name(spec->name()));
-    txn.Put(keys::Dropped(spec->id()), spec->name());
-    if (state.dropped().size() >= limits_.dropped_max) {
-      txn.Delete(keys::Dropped(state.dropped().begin()->first));
-    }
-    dropped_ = true;
-    return Next::Commit(std::move(txn));
-  }
-  void Restart() override { dropped_ = false; }
-
- private:
-  const v1::DropTableRequest request_;
-  const ClusterLimits limits_;
-  bool dropped_ = false;
-  v1::DropTableReply reply_;
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> MakeCreateTables(v1::CreateTablesRequest request, ClusterLimits limits,
-                                            std::function<bool(ServerId)> live) {
-  return std::make_unique<CreateTables>(std::move(request), /*single=*/false, limits,
-                                        std::move(live));
+Operation MakeOperation(v1::CreateTablesRequest request, const OperationContext& context) {
+  return CreateTables(std::move(request), /*single=*/false, context);
 }
 
-std::unique_ptr<Operation> MakeCreateTable(v1::CreateTableRequest request, ClusterLimits limits,
-                                           std::function<bool(ServerId)> live) {
+Operation MakeOperation(v1::CreateTableRequest request, const OperationContext& context) {
   v1::CreateTablesRequest one;
   *one.add_tables()->mutable_spec() = std::move(*request.mutable_spec());
   one.mutable_tables(0)->set_shards(request.shards());
   one.set_if_not_exists(request.if_not_exists());
   one.set_dry_run(request.dry_run());
-  return std::make_unique<CreateTables>(std::move(one), /*single=*/true, limits, std::move(live));
+  return CreateTables(std::move(one), /*single=*/true, context);
 }
 
-std::unique_ptr<Operation> MakeDropTable(v1::DropTableRequest request, ClusterLimits limits) {
-  return std::make_unique<DropTable>(std::move(request), limits);
+Operation MakeOperation(v1::DropTableRequest request, const OperationContext& context) {
+  return [request = std::move(request), dropped_max = context.limits.dropped_max, dropped = false,
+          reply = v1::DropTableReply()](const ClusterState& state) mutable -> Next {
+    reply.set_plan_revision(state.plan_revision());
+    if (dropped) return reply;
+    const v1::TableSpec* const spec = state.FindTable(request.name());
+    if (spec == nullptr) {
+      return absl::NotFoundError(absl::StrCat("table \"", request.name(), "\" does not exist"));
+    }
+    reply.set_id(spec->id());
+    reply.set_shards(state.ShardsOfTable(spec->id()).size());
+    if (request.dry_run()) return reply;
+
+    Transaction txn(&state);
+    txn.Delete(keys::Table(spec->id()));
+    txn.Delete(keys::Name(spec->name()));
+    txn.Put(keys::Dropped(spec->id()), spec->name());
+    if (state.dropped().size() >= dropped_max) {
+      txn.Delete(keys::Dropped(state.dropped().begin()->first));
+    }
+    dropped = true;
+    return txn;
+  };
 }
 
 }  // namespace hotbed

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/status_macros.h"
 #include "common/table_spec.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
@@ -18,10 +19,7 @@
 namespace hotbed {
 namespace {
 
-grpc::Status ToGrpc(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
+constexpr int kRequestBytesMax = 16 << 20;
 
 // Requests of one method by outcome.
 struct MethodCounters {
@@ -43,117 +41,60 @@ void LogAltered(const v1::AlterTableReply& reply) {
                    << ") altered: from step " << change->at_step << " on " << ChangeText(*change);
 }
 
-class Methods : public v1::Coordinator::CallbackService {
- public:
-  Methods(Coordinator* coordinator, WatchHub* hub, AttendHub* attends)
-      : coordinator_(coordinator), hub_(hub), attends_(attends) {}
+}  // namespace
 
-  grpc::ServerUnaryReactor* GetClusterMap(grpc::CallbackServerContext* context,
-                                          const v1::GetClusterMapRequest* request,
-                                          v1::ClusterMap* reply) override {
-    static MethodCounters counters("GetClusterMap");
-    return Answer(context, coordinator_->Map(request->plan_revision_known()), reply, &counters);
+class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
+ public:
+  Methods(Coordinator* coordinator, WatchHub* watches, AttendHub* attends)
+      : coordinator_(coordinator), watches_(watches), attends_(attends) {}
+
+// A unary method, which generated code declares as a virtual function of its own: `answer` makes
+// the call's reactor of context, request, reply and counters.
+#define HOTBED_UNARY(Method, RequestMessage, ReplyMessage, answer)                             \
+  grpc::ServerUnaryReactor* Method(grpc::CallbackServerContext* context,                       \
+                                   const v1::RequestMessage* request, v1::ReplyMessage* reply) \
+      override {                                                                               \
+    static MethodCounters counters(#Method);                                                   \
+    return answer;                                                                             \
   }
+// A method whose request becomes an operation of the core.
+#define HOTBED_OPERATION(Method) \
+  HOTBED_UNARY(Method, Method##Request, Method##Reply, Submit(context, *request, reply, &counters))
+
+  HOTBED_OPERATION(CreateTable)
+  HOTBED_OPERATION(CreateTables)
+  HOTBED_OPERATION(DropTable)
+  HOTBED_OPERATION(OpenSession)
+  HOTBED_OPERATION(Train)
+  HOTBED_OPERATION(RegisterServer)
+  HOTBED_OPERATION(MoveShards)
+  HOTBED_OPERATION(DrainServer)
+  HOTBED_OPERATION(ControlMoves)
+  HOTBED_OPERATION(ActivateShards)
+  HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
+               Submit(context, *request, reply, &counters, LogAltered))
+  HOTBED_UNARY(GetClusterMap, GetClusterMapRequest, ClusterMap,
+               Answer(context, coordinator_->Map(request->plan_revision_known()), reply, &counters))
+  HOTBED_UNARY(ListTrainers, ListTrainersRequest, ListTrainersReply,
+               Answer(context, {coordinator_->Trainers()}, reply, &counters))
+  HOTBED_UNARY(ListMoves, ListMovesRequest, ListMovesReply,
+               Answer(context, coordinator_->Moves(*request), reply, &counters))
+  HOTBED_UNARY(ListEvents, ListEventsRequest, ListEventsReply,
+               Answer(context, coordinator_->Events(*request), reply, &counters))
+#undef HOTBED_OPERATION
+#undef HOTBED_UNARY
 
   grpc::ServerWriteReactor<v1::ClusterMap>* WatchClusterMap(
       grpc::CallbackServerContext* context, const v1::GetClusterMapRequest* request) override {
     static MethodCounters counters("WatchClusterMap");
     counters.Count(true);
-    return hub_->Open(context, request->plan_revision_known());
+    return watches_->Open(context, request->plan_revision_known());
   }
 
-  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
-                                        const v1::CreateTableRequest* request,
-                                        v1::CreateTableReply* reply) override {
-    static MethodCounters counters("CreateTable");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* CreateTables(grpc::CallbackServerContext* context,
-                                         const v1::CreateTablesRequest* request,
-                                         v1::CreateTablesReply* reply) override {
-    static MethodCounters counters("CreateTables");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* DropTable(grpc::CallbackServerContext* context,
-                                      const v1::DropTableRequest* request,
-                                      v1::DropTableReply* reply) override {
-    static MethodCounters counters("DropTable");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* AlterTable(grpc::CallbackServerContext* context,
-                                       const v1::AlterTableRequest* request,
-                                       v1::AlterTableReply* reply) override {
-    static MethodCounters counters("AlterTable");
-    return Submit(context, *request, reply, &counters, LogAltered);
-  }
-  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
-                                        const v1::OpenSessionRequest* request,
-                                        v1::OpenSessionReply* reply) override {
-    static MethodCounters counters("OpenSession");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext* context,
-                                  const v1::TrainRequest* request, v1::TrainReply* reply) override {
-    static MethodCounters counters("Train");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* ListTrainers(grpc::CallbackServerContext* context,
-                                         const v1::ListTrainersRequest* request,
-                                         v1::ListTrainersReply* reply) override {
-    static MethodCounters counters("ListTrainers");
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    *reply = coordinator_->Trainers();
-    counters.Count(true);
-    reactor->Finish(grpc::Status::OK);
-    return reactor;
-  }
-  grpc::ServerUnaryReactor* RegisterServer(grpc::CallbackServerContext* context,
-                                           const v1::RegisterServerRequest* request,
-                                           v1::RegisterServerReply* reply) override {
-    static MethodCounters counters("RegisterServer");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerBidiReactor<v1::HeartbeatRequest, v1::HeartbeatReply>* Attend(
-      grpc::CallbackServerContext* context) override {
+  AttendHub::Reactor* Attend(grpc::CallbackServerContext* context) override {
     static MethodCounters counters("Attend");
     counters.Count(true);
     return attends_->Open(context);
-  }
-  grpc::ServerUnaryReactor* MoveShards(grpc::CallbackServerContext* context,
-                                       const v1::MoveShardsRequest* request,
-                                       v1::MoveShardsReply* reply) override {
-    static MethodCounters counters("MoveShards");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
-                                        const v1::DrainServerRequest* request,
-                                        v1::DrainServerReply* reply) override {
-    static MethodCounters counters("DrainServer");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* ControlMoves(grpc::CallbackServerContext* context,
-                                         const v1::ControlMovesRequest* request,
-                                         v1::ControlMovesReply* reply) override {
-    static MethodCounters counters("ControlMoves");
-    return Submit(context, *request, reply, &counters);
-  }
-  grpc::ServerUnaryReactor* ListMoves(grpc::CallbackServerContext* context,
-                                      const v1::ListMovesRequest* request,
-                                      v1::ListMovesReply* reply) override {
-    static MethodCounters counters("ListMoves");
-    return Answer(context, coordinator_->Moves(*request), reply, &counters);
-  }
-  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
-                                       const v1::ListEventsRequest* request,
-                                       v1::ListEventsReply* reply) override {
-    static MethodCounters counters("ListEvents");
-    return Answer(context, coordinator_->Events(*request), reply, &counters);
-  }
-  grpc::ServerUnaryReactor* ActivateShards(grpc::CallbackServerContext* context,
-                                           const v1::ActivateShardsRequest* request,
-                                           v1::ActivateShardsReply* reply) override {
-    static MethodCounters counters("ActivateShards");
-    return Submit(context, *request, reply, &counters);
   }
 
  private:
@@ -186,78 +127,62 @@ class Methods : public v1::Coordinator::CallbackService {
   }
 
   Coordinator* const coordinator_;
-  WatchHub* const hub_;
+  WatchHub* const watches_;
   AttendHub* const attends_;
 };
 
-class RunningService : public CoordinatorService {
- public:
-  RunningService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
-                 const Clock* clock)
-      : coordinator_(coordinator),
-        hub_(coordinator, clock, options.watches),
-        attends_(coordinator, clock, options.attends),
-        methods_(coordinator, &hub_, &attends_) {}
-  ~RunningService() override { Shutdown(); }
+CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
+                                       Coordinator* coordinator, const Clock* clock)
+    : coordinator_(coordinator),
+      watches_(coordinator, clock, options.watches),
+      attends_(coordinator, clock, AttendHub::kLimits),
+      methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)) {}
 
-  absl::Status Listen(const CoordinatorServiceOptions& options) {
-    coordinator_->SetPlanListener([this] {
-      attends_.OnNews();  // servers first: clients follow them
-      hub_.OnPlanChanged();
-    });
-    coordinator_->SetTickListener([this] {
-      attends_.OnTick();
-      hub_.OnTick();
-    });
-    if (absl::Status s = coordinator_->Start(); !s.ok()) return s;
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
-    builder.SetMaxReceiveMessageSize(options.request_bytes_max);
-    builder.SetMaxSendMessageSize(-1);
-    AllowKeepalives(&builder);
-    builder.RegisterService(&methods_);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen on ", options.listen,
-                                                 ": the port is in use or the address is not this "
-                                                 "machine's; choose another with --listen"));
-    }
-    address_ = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
-    return absl::OkStatus();
-  }
-
-  std::string address() const override { return address_; }
-  size_t watches() const override { return hub_.streams(); }
-  size_t attends() const override { return attends_.streams(); }
-
-  void Shutdown() override {
-    attends_.Close();
-    hub_.Close();
-    coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them
-    if (server_ == nullptr) return;
-    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-    server_->Wait();
-    server_.reset();
-  }
-
- private:
-  Coordinator* const coordinator_;
-  WatchHub hub_;
-  AttendHub attends_;
-  Methods methods_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
-};
-
-}  // namespace
+CoordinatorService::~CoordinatorService() { Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
     const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock) {
-  auto service = std::make_unique<RunningService>(options, coordinator, clock);
-  if (absl::Status s = service->Listen(options); !s.ok()) return s;
+  std::unique_ptr<CoordinatorService> service(new CoordinatorService(options, coordinator, clock));
+  HOTBED_RETURN_IF_ERROR(service->Listen(options.listen));
   return service;
+}
+
+absl::Status CoordinatorService::Listen(const std::string& listen) {
+  coordinator_->SetPlanListener([this] {
+    attends_.streams().PumpAll();  // servers first: clients follow them
+    watches_.streams().PumpAll();
+  });
+  coordinator_->SetTickListener([this] {
+    attends_.streams().DropStalled();
+    watches_.streams().DropStalled();
+  });
+  HOTBED_RETURN_IF_ERROR(coordinator_->Start());
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use must be noticed
+  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+  builder.SetMaxSendMessageSize(-1);
+  AllowKeepalives(&builder);
+  builder.RegisterService(methods_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", listen,
+                                               ": the port is in use or the address is not this "
+                                               "machine's; choose another with --listen"));
+  }
+  address_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  return absl::OkStatus();
+}
+
+void CoordinatorService::Shutdown() {
+  attends_.streams().Close();
+  watches_.streams().Close();
+  coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  server_->Wait();
+  server_.reset();
 }
 
 }  // namespace hotbed

@@ -16,9 +16,7 @@ namespace hotbed {
 
 struct CoordinatorServiceOptions {
   std::string listen = "127.0.0.1:7400";
-  WatchHubOptions watches;
-  AttendHubOptions attends;
-  int request_bytes_max = 16 << 20;
+  StreamLimits watches = WatchHub::kLimits;
 };
 
 class CoordinatorService {
@@ -28,13 +26,27 @@ class CoordinatorService {
   // Coordinator::Start.
   static absl::StatusOr<std::unique_ptr<CoordinatorService>> Start(
       const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock);
-  virtual ~CoordinatorService() = default;  // calls Shutdown
+  ~CoordinatorService();  // calls Shutdown
 
-  virtual std::string address() const = 0;  // host:port as bound
-  virtual size_t watches() const = 0;       // open streams of clients
-  virtual size_t attends() const = 0;       // open streams of servers
+  const std::string& address() const { return address_; }  // host:port as bound
+  size_t watches() { return watches_.streams().size(); }   // open streams of clients
+  size_t attends() { return attends_.streams().size(); }   // open streams of servers
   // Ends streams, stops the coordinator, then the server. Idempotent.
-  virtual void Shutdown() = 0;
+  void Shutdown();
+
+ private:
+  class Methods;
+
+  CoordinatorService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
+                     const Clock* clock);
+  absl::Status Listen(const std::string& listen);
+
+  Coordinator* const coordinator_;
+  WatchHub watches_;
+  AttendHub attends_;
+  std::unique_ptr<Methods> methods_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
 };
 
 }  // namespace hotbed

@@ -216,12 +216,7 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
 void AddGauges(const CoordinatorStatus& status, uint64_t watches,
                std::vector<MetricSample>* samples) {
   const auto add = [&](const char* name, const char* help, Labels labels, double value) {
-    MetricSample sample;
-    sample.name = name;
-    sample.help = help;
-    sample.labels = std::move(labels);
-    sample.value = value;
-    samples->push_back(std::move(sample));
+    AddSample(name, help, std::move(labels), value, samples);
   };
   const double live = LiveServers(status);
   const double active = ActiveShards(status);
@@ -261,7 +256,6 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   constexpr char kDoneHelp[] = "Changes of who holds a shard that were decided, by kind.";
   const auto count = [&](const char* kind, uint64_t value) {
     add(kDone, kDoneHelp, {{"kind", kind}}, static_cast<double>(value));
-    samples->back().type = MetricSample::Type::kCounter;
   };
   count("fail_over", status.done.fail_overs);
   count("move", status.done.moves);
@@ -277,7 +271,6 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
       status.events.events().empty()
           ? 0
           : static_cast<double>(status.events.events().rbegin()->number()));
-  samples->back().type = MetricSample::Type::kCounter;
   add("hotbed_coordinator_plan_revision", "Revision of the newest change that maps show.", {},
       status.map.plan_revision());
 }

@@ -1,11 +1,8 @@
-// The open WatchClusterMap streams. Each stream has at most one message in flight, and its next
-// message joins all changes since, so a slow reader costs the memory of one message. A stream that
-// takes no message for `stall_ns` is dropped. Thread-safe.
+// The open WatchClusterMap streams: each gets the changes of the cluster map. Thread-safe.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_WATCH_HUB_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_WATCH_HUB_H_
 
-#include <grpcpp/grpcpp.h>
-
+#include <cstddef>
 #include <cstdint>
 
 #include "common/clock.h"
@@ -15,36 +12,26 @@
 
 namespace hotbed {
 
-struct WatchHubOptions {
-  size_t streams_max = 4096;
-  int64_t stall_ns = 30'000'000'000;
-};
-
 class WatchHub {
  public:
+  static constexpr StreamLimits kLimits = {.streams_max = 4096, .stall_ns = 30'000'000'000};
+  using Streams = OpenStreams<grpc::ServerWriteReactor<v1::ClusterMap>, v1::ClusterMap>;
+
   // `coordinator` and `clock` must outlive it.
-  WatchHub(const Coordinator* coordinator, const Clock* clock, WatchHubOptions options);
-  ~WatchHub();
+  WatchHub(const Coordinator* coordinator, const Clock* clock, StreamLimits limits)
+      : coordinator_(coordinator), streams_(limits, clock, "watches are open") {}
 
   // The reactor of a new stream; it deletes itself. Refused streams end at once, with
   // ResourceExhausted.
   grpc::ServerWriteReactor<v1::ClusterMap>* Open(grpc::CallbackServerContext* context,
                                                  uint64_t revision_known);
-  // Sends the changes to every stream without a message in flight.
-  void OnPlanChanged();
-  // Drops streams that have stalled.
-  void OnTick();
-  // Ends all streams and refuses new ones.
-  void Close();
-  size_t streams() const { return streams_.size(); }
+  Streams& streams() { return streams_; }
 
  private:
   class Stream;
 
   const Coordinator* const coordinator_;
-  const Clock* const clock_;
-  const WatchHubOptions options_;
-  OpenStreams<Stream> streams_;
+  Streams streams_;
 };
 
 }  // namespace hotbed

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -30,40 +31,21 @@ absl::Status Damaged(const std::string& key) {
                                           "directory"));
 }
 
-template <typename Number>
-bool NumberOf(absl::string_view text, Number* out) {
-  return absl::SimpleAtoi(text, out);
-}
-
 TableId TableOf(uint64_t packed) { return ShardId::FromPacked(packed).table; }
-
-// Whether the record is stored under the key that its content names.
-bool RightPlace(const v1::ShardRecord& r, const std::string& key) {
-  return keys::Shard(ShardId::FromPacked(r.shard())) == key;
-}
-
-bool HasServer(const v1::ShardRecord& record, ServerId server) {
-  const std::vector<ServerId> servers = ServersOf(record);
-  return std::find(servers.begin(), servers.end(), server) != servers.end();
-}
 
 }  // namespace
 
-bool HasMember(const v1::ShardRecord& record, ServerId server) {
-  return std::any_of(record.members().begin(), record.members().end(),
-                     [&](const v1::Member& m) { return m.server() == server; });
+std::string StoredRecord(const ShardRecord& record) {
+  v1::ShardRecord message = ToProto(record);
+  message.clear_revision();
+  return message.SerializeAsString();
 }
 
-std::string StoredRecord(v1::ShardRecord record) {
-  record.clear_revision();
-  return record.SerializeAsString();
-}
-
-std::vector<ServerId> ServersOf(const v1::ShardRecord& record) {
+std::vector<ServerId> ServersOf(const ShardRecord& record) {
   std::set<ServerId> servers;
-  if (record.primary().server() != 0) servers.insert(record.primary().server());
-  for (const v1::Member& m : record.members()) servers.insert(m.server());
-  for (const v1::Member& m : record.learners()) servers.insert(m.server());
+  if (record.primary.server != 0) servers.insert(record.primary.server);
+  for (const Member& m : record.members) servers.insert(m.server);
+  for (const Member& m : record.learners) servers.insert(m.server);
   return {servers.begin(), servers.end()};
 }
 
@@ -103,7 +85,7 @@ void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
 
 Compare ClusterState::Unchanged(const std::string& key) const {
   auto it = mod_revisions_.find(key);
-  return {key, Compare::Target::kModRevision, it == mod_revisions_.end() ? 0 : it->second};
+  return {key, it == mod_revisions_.end() ? 0 : it->second};
 }
 
 absl::Status ClusterState::Put(const std::string& key, const std::string& value,
@@ -121,13 +103,13 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     plan_revision_ = std::max(plan_revision_, revision);
     changes_after_ = plan_revision_;
   } else if (key == keys::kTableCounter) {
-    decoded = NumberOf(value, &counters_.tables);
+    decoded = absl::SimpleAtoi(value, &counters_.tables);
   } else if (key == keys::kServerCounter) {
-    decoded = NumberOf(value, &counters_.servers);
+    decoded = absl::SimpleAtoi(value, &counters_.servers);
   } else if (key == keys::kSessionCounter) {
-    decoded = NumberOf(value, &counters_.sessions);
+    decoded = absl::SimpleAtoi(value, &counters_.sessions);
   } else if (key == keys::kMoveCounter) {
-    decoded = NumberOf(value, &counters_.moves);
+    decoded = absl::SimpleAtoi(value, &counters_.moves);
   } else if (key == keys::kMovesKey) {
     decoded = move_control_.ParseFromString(value);
   } else if (absl::StartsWith(rest, keys::kGoals)) {
@@ -141,10 +123,10 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   } else if (absl::StartsWith(rest, keys::kShards)) {
     return PutShard(key, value, revision);
   } else if (absl::ConsumePrefix(&rest, keys::kNames)) {
-    decoded = NumberOf(value, &names_[std::string(rest)]);
+    decoded = absl::SimpleAtoi(value, &names_[std::string(rest)]);
   } else if (absl::ConsumePrefix(&rest, keys::kDropped)) {
     TableId id = 0;
-    decoded = NumberOf(rest, &id);
+    decoded = absl::SimpleAtoi(rest, &id);
     dropped_[id] = value;
     Note({revision, Change::Kind::kTableDropped, id, {}});
   } else if (absl::StartsWith(rest, keys::kServers)) {
@@ -185,41 +167,42 @@ absl::Status ClusterState::PutTable(const std::string& key, const std::string& v
   if (!is_new) return absl::OkStatus();
   orphans_.erase(id);
   // The table's shards were written before the table and become visible with it.
-  for (const v1::ShardRecord* record : ShardsOfTable(id)) {
-    Note({revision, Change::Kind::kShard, record->shard(), ServersOf(*record)});
+  for (const ShardRecord* record : ShardsOfTable(id)) {
+    Note({revision, Change::Kind::kShard, record->shard.packed(), ServersOf(*record)});
   }
   return absl::OkStatus();
 }
 
 absl::Status ClusterState::PutShard(const std::string& key, const std::string& value,
                                     uint64_t revision) {
-  v1::ShardRecord record;
-  if (!record.ParseFromString(value) || !RightPlace(record, key)) return Damaged(key);
-  record.set_revision(revision);
-  const TableId table = TableOf(record.shard());
+  v1::ShardRecord message;
+  if (!message.ParseFromString(value)) return Damaged(key);
+  absl::StatusOr<ShardRecord> decoded = FromProto(message);
+  if (!decoded.ok() || keys::Shard(decoded->shard) != key) return Damaged(key);
+  ShardRecord& record = *decoded;
+  record.revision = revision;
+  const uint64_t packed = record.shard.packed();
   std::vector<ServerId> servers = ServersOf(record);
-  auto [it, added] = shards_.try_emplace(record.shard());
+  auto [it, added] = shards_.try_emplace(packed);
   if (!added) {
     // A server that left may delete its replica only after it has read a later, active record.
-    std::vector<ServerId>& left = left_[record.shard()];
+    std::vector<ServerId>& left = left_[packed];
     for (const ServerId s : ServersOf(it->second)) {
       servers.push_back(s);
-      if (!HasServer(record, s) && std::count(left.begin(), left.end(), s) == 0) {
-        left.push_back(s);
-      }
+      if (!record.Names(s) && !Contains(left, s)) left.push_back(s);
     }
     servers.insert(servers.end(), left.begin(), left.end());
-    if (left.empty() || record.active()) left_.erase(record.shard());
+    if (left.empty() || record.active) left_.erase(packed);
     IndexShard(it->second, false);
   }
   std::sort(servers.begin(), servers.end());
   servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
   IndexShard(record, true);
   it->second = std::move(record);
-  if (tables_.contains(table)) {
-    Note({revision, Change::Kind::kShard, it->first, std::move(servers)});
+  if (tables_.contains(it->second.shard.table)) {
+    Note({revision, Change::Kind::kShard, packed, std::move(servers)});
   } else if (added) {
-    ++orphans_[table];
+    ++orphans_[it->second.shard.table];
   }
   return absl::OkStatus();
 }
@@ -229,7 +212,7 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
   absl::string_view rest = key;
   if (absl::ConsumePrefix(&rest, keys::kTables)) {
     TableId id = 0;
-    HOTBED_CHECK(NumberOf(rest, &id));
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
     tables_.erase(id);
     const size_t shards = ShardsOfTable(id).size();
     if (shards > 0) orphans_[id] = shards;
@@ -237,7 +220,7 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     names_.erase(std::string(rest));
   } else if (absl::ConsumePrefix(&rest, keys::kDropped)) {
     TableId id = 0;
-    HOTBED_CHECK(NumberOf(rest, &id));
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
     dropped_.erase(id);
   } else if (absl::ConsumePrefix(&rest, keys::kShards)) {
     ShardId id;
@@ -249,7 +232,7 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     goals_.erase(id.packed());
   } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {
     uint64_t number = 0;
-    HOTBED_CHECK(NumberOf(rest, &number));
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &number));
     events_.erase(number);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
@@ -266,16 +249,16 @@ void ClusterState::EraseShard(ShardId id) {
   if (orphans != orphans_.end() && --orphans->second == 0) orphans_.erase(orphans);
 }
 
-void ClusterState::IndexShard(const v1::ShardRecord& record, bool add) {
+void ClusterState::IndexShard(const ShardRecord& record, bool add) {
   for (const ServerId server : ServersOf(record)) {
     if (add) {
-      shards_of_server_[server].insert(record.shard());
+      shards_of_server_[server].insert(record.shard.packed());
     } else {
-      shards_of_server_[server].erase(record.shard());
+      shards_of_server_[server].erase(record.shard.packed());
     }
   }
-  if (record.primary().server() != 0) {
-    primaries_of_server_[record.primary().server()] += add ? 1 : -1;
+  if (record.primary.server != 0) {
+    primaries_of_server_[record.primary.server] += add ? 1 : -1;
   }
 }
 
@@ -335,13 +318,18 @@ std::string ClusterState::WithServerNames(absl::string_view text) const {
   return absl::StrJoin(words, " ");
 }
 
-std::vector<const v1::ShardRecord*> ClusterState::ShardsOfTable(TableId table) const {
-  std::vector<const v1::ShardRecord*> records;
+std::vector<const ShardRecord*> ClusterState::ShardsOfTable(TableId table) const {
+  std::vector<const ShardRecord*> records;
   for (auto it = shards_.lower_bound(ShardId{table, 0}.packed());
        it != shards_.end() && TableOf(it->first) == table; ++it) {
     records.push_back(&it->second);
   }
   return records;
+}
+
+const ShardRecord* ClusterState::FindVisibleShard(uint64_t packed) const {
+  auto it = shards_.find(packed);
+  return it == shards_.end() || !tables_.contains(TableOf(packed)) ? nullptr : &it->second;
 }
 
 const absl::btree_set<uint64_t>& ClusterState::ShardsOfServer(ServerId server) const {
@@ -358,9 +346,9 @@ uint64_t ClusterState::PrimariesOf(ServerId server) const {
 std::vector<ShardId> ClusterState::Orphans(size_t limit) const {
   std::vector<ShardId> out;
   for (const auto& [table, count] : orphans_) {
-    for (const v1::ShardRecord* record : ShardsOfTable(table)) {
+    for (const ShardRecord* record : ShardsOfTable(table)) {
       if (out.size() == limit) return out;
-      out.push_back(ShardId::FromPacked(record->shard()));
+      out.push_back(record->shard);
     }
   }
   return out;

@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/ids.h"
+#include "common/shard_record.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
 #include "proto/types.pb.h"
@@ -64,9 +64,7 @@ class ClusterState {
   const std::string& leader() const { return leader_; }
   const Counters& counters() const { return counters_; }
   const absl::btree_map<TableId, v1::TableSpec>& tables() const { return tables_; }
-  const absl::btree_map<uint64_t, v1::ShardRecord>& shards() const {
-    return shards_;
-  }  // by packed id
+  const absl::btree_map<uint64_t, ShardRecord>& shards() const { return shards_; }  // by packed id
   const absl::btree_map<ServerId, v1::ServerInfo>& servers() const { return servers_; }
   const absl::btree_map<std::string, Session>& sessions() const { return sessions_; }
   // The last commit of each group of trainers.
@@ -87,7 +85,9 @@ class ClusterState {
   // Replaces server numbers by server names in a text of DecideShard, which writes members as
   // "s2/5" (number and incarnation): names are often numbers too, in another order.
   std::string WithServerNames(absl::string_view text) const;
-  std::vector<const v1::ShardRecord*> ShardsOfTable(TableId table) const;
+  std::vector<const ShardRecord*> ShardsOfTable(TableId table) const;
+  // The shard's record; nullptr: there is none, or its table is being created or was dropped.
+  const ShardRecord* FindVisibleShard(uint64_t packed) const;
   // Packed ids of the shards in which any incarnation of the server is a member or learner.
   const absl::btree_set<uint64_t>& ShardsOfServer(ServerId server) const;
   uint64_t PrimariesOf(ServerId server) const;
@@ -111,7 +111,7 @@ class ClusterState {
   absl::Status PutGoal(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
-  void IndexShard(const v1::ShardRecord& record, bool add);
+  void IndexShard(const ShardRecord& record, bool add);
   void Note(Change change);
 
   std::string cluster_id_;
@@ -120,7 +120,7 @@ class ClusterState {
   Counters counters_;
   absl::btree_map<TableId, v1::TableSpec> tables_;
   absl::btree_map<std::string, TableId> names_;
-  absl::btree_map<uint64_t, v1::ShardRecord> shards_;
+  absl::btree_map<uint64_t, ShardRecord> shards_;
   absl::btree_map<ServerId, v1::ServerInfo> servers_;
   absl::btree_map<std::string, Session> sessions_;
   absl::btree_map<std::string, v1::GroupCommit> groups_;
@@ -142,10 +142,9 @@ class ClusterState {
 };
 
 // Every server of the record's primary, members and learners, each once.
-std::vector<ServerId> ServersOf(const v1::ShardRecord& record);
-bool HasMember(const v1::ShardRecord& record, ServerId server);  // in any incarnation
+std::vector<ServerId> ServersOf(const ShardRecord& record);
 // The record as the store keeps it: without the revision, which is the key's own.
-std::string StoredRecord(v1::ShardRecord record);
+std::string StoredRecord(const ShardRecord& record);
 
 // The whole map, or only the changes since `revision_known` if that is recent enough. The caller
 // adds server loads and liveness.

@@ -174,4 +174,13 @@ const Leases::Lease* Leases::Find(ServerId server) const {
   return it == leases_.end() ? nullptr : &it->second;
 }
 
+const v1::CopyProgress* Leases::ProgressOf(const ShardRecord& record, const Member& to) const {
+  const Lease* const source = Find(record.primary.server);
+  if (source == nullptr) return nullptr;
+  for (const v1::CopyProgress& copy : source->copies) {
+    if (copy.shard() == record.shard.packed() && MemberOf(copy.to()) == to) return &copy;
+  }
+  return nullptr;
+}
+
 }  // namespace hotbed

@@ -46,6 +46,10 @@ enum class ProbeAnswer : uint8_t {
   kAnswers,
 };
 
+inline Member MemberOf(const v1::Member& message) {
+  return {message.server(), message.incarnation()};
+}
+
 class Leases {
  public:
   struct Lease {
@@ -88,6 +92,8 @@ class Leases {
   bool Held(ServerId server) const { return LiveIncarnation(server) != 0; }
   Incarnation LiveIncarnation(ServerId server) const;  // 0: none
   bool Stopping(ServerId server) const;
+  // Live, and not about to stop: it may take shards.
+  bool Placeable(ServerId server) const { return Held(server) && !Stopping(server); }
   // True if the server announced its stop at least kStopsTogetherNs ago: by now, servers that were
   // stopped together with it have announced theirs.
   bool StopsAlone(int64_t now_ns, ServerId server) const;
@@ -99,6 +105,8 @@ class Leases {
   bool AnyAwaited(int64_t now_ns) const;
   // nullptr: none.
   const Lease* Find(ServerId server) const;
+  // The snapshot transfer to `to` that the record's primary reports; nullptr: none.
+  const v1::CopyProgress* ProgressOf(const ShardRecord& record, const Member& to) const;
   const absl::btree_map<ServerId, Lease>& all() const { return leases_; }
 
  private:

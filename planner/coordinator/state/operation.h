@@ -1,14 +1,14 @@
 // One change of the cluster, made by one or several transactions. The core runs operations one
 // after another: it asks for the next transaction, commits it, applies it to the state, and asks
-// again, until the operation is done. An operation decides from the state alone, so after a
-// conflict it can start over on the new state.
+// again, until the operation is done. An operation decides from the state alone: after a conflict
+// the core starts over with a copy of the operation as it was made.
 //
 // Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_OPERATION_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_OPERATION_H_
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -31,8 +31,14 @@ class Transaction {
  public:
   explicit Transaction(const ClusterState* state) : state_(state) {}
 
-  void Put(const std::string& key, std::string value);
-  void Delete(const std::string& key);
+  void Put(const std::string& key, std::string value) {
+    Require(key);
+    ops_.push_back({Op::Kind::kPut, key, std::move(value)});
+  }
+  void Delete(const std::string& key) {
+    Require(key);
+    ops_.push_back({Op::Kind::kDelete, key, ""});
+  }
   // Fails the transaction if somebody else has changed `key`, which it does not write.
   void Require(const std::string& key) { compares_.push_back(state_->Unchanged(key)); }
 
@@ -54,22 +60,9 @@ using Reply =
 
 // The next step of an operation: a transaction, or its end with a reply, which is ignored if nobody
 // waits for it.
-struct Next {
-  std::optional<Transaction> commit;
-  absl::StatusOr<Reply> reply = Reply();
-
-  static Next Commit(Transaction transaction) { return {std::move(transaction), Reply()}; }
-  static Next Done(absl::StatusOr<Reply> reply) { return {std::nullopt, std::move(reply)}; }
-};
-
-class Operation {
- public:
-  virtual ~Operation() = default;
-  // Called first and after each committed transaction, with the current state.
-  virtual Next Advance(const ClusterState& state) = 0;
-  // Called after a conflict: forgets its progress, and the next Advance starts over.
-  virtual void Restart() = 0;
-};
+using Next = std::variant<Transaction, absl::StatusOr<Reply>>;
+// Called first and after each committed transaction, with the current state.
+using Operation = std::function<Next(const ClusterState&)>;
 
 }  // namespace hotbed
 

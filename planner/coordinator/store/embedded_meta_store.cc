@@ -18,9 +18,9 @@ namespace {
 // Keys in the KvStore: the first letter says which kind of entry it is.
 constexpr char kVersionKey[] = "v";
 constexpr char kRevisionKey[] = "r";
-constexpr char kEntryPrefix = 'k';  // + key -> create revision, mod revision, value
-constexpr char kFormatVersion[] = "hotbed-meta-2";
-constexpr size_t kEntryHeaderBytes = 16;
+constexpr char kEntryPrefix = 'k';  // + key -> revision, value
+constexpr char kFormatVersion[] = "hotbed-meta-3";
+constexpr size_t kEntryHeaderBytes = 8;
 
 std::string Encode64(uint64_t v) {
   std::string out(8, '\0');
@@ -33,7 +33,7 @@ std::string EntryKey(absl::string_view key) {
 }
 
 std::string EncodeEntry(const KeyValue& kv) {
-  return absl::StrCat(Encode64(kv.create_revision), Encode64(kv.mod_revision), kv.value);
+  return absl::StrCat(Encode64(kv.mod_revision), kv.value);
 }
 
 absl::Status DamagedEntry(absl::string_view key, absl::string_view value) {
@@ -112,8 +112,7 @@ absl::Status EmbeddedMetaStore::LoadEntry(absl::string_view key, absl::string_vi
   if (key[0] != kEntryPrefix || value.size() < kEntryHeaderBytes) return DamagedEntry(key, value);
   KeyValue kv;
   kv.key = std::string(key.substr(1));
-  kv.create_revision = LoadLittle<uint64_t>(value.data());
-  kv.mod_revision = LoadLittle<uint64_t>(value.data() + 8);
+  kv.mod_revision = LoadLittle<uint64_t>(value.data());
   kv.value = std::string(value.substr(kEntryHeaderBytes));
   std::string name = kv.key;
   keys_.insert_or_assign(std::move(name), std::move(kv));
@@ -148,16 +147,7 @@ absl::StatusOr<MetaStore::RangeResult> EmbeddedMetaStore::Range(const std::strin
 
 bool EmbeddedMetaStore::Holds(const Compare& compare) const {
   auto it = keys_.find(compare.key);
-  if (it == keys_.end()) return compare.equals == 0;
-  return compare.equals == (compare.target == Compare::Target::kCreateRevision
-                                ? it->second.create_revision
-                                : it->second.mod_revision);
-}
-
-KeyValue EmbeddedMetaStore::Written(const Op& put, uint64_t revision) const {
-  auto existing = keys_.find(put.key);
-  return {put.key, put.value, existing == keys_.end() ? revision : existing->second.create_revision,
-          revision};
+  return compare.mod_revision == (it == keys_.end() ? 0 : it->second.mod_revision);
 }
 
 absl::StatusOr<TxnResult> EmbeddedMetaStore::Txn(const std::vector<Compare>& compares,
@@ -176,7 +166,7 @@ absl::StatusOr<TxnResult> EmbeddedMetaStore::Txn(const std::vector<Compare>& com
   std::unique_ptr<KvBatch> batch = kv_->NewBatch();
   for (const Op& op : ops) {
     if (op.kind == Op::Kind::kPut) {
-      puts.push_back(Written(op, revision_ + 1));
+      puts.push_back({op.key, op.value, revision_ + 1});
       batch->Put(EntryKey(op.key), EncodeEntry(puts.back()));
     } else if (keys_.contains(op.key)) {
       deletes.push_back(op.key);

@@ -48,8 +48,6 @@ class EmbeddedMetaStore : public MetaStore {
   // After a failed write memory and disk may differ: loads again before the next read or change.
   absl::Status RecoverIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Holds(const Compare& compare) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The key as `put` makes it at `revision`.
-  KeyValue Written(const Op& put, uint64_t revision) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::unique_ptr<KvStore> kv_;
   absl::Mutex mu_;

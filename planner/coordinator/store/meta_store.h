@@ -17,15 +17,12 @@ namespace hotbed {
 struct KeyValue {
   std::string key;
   std::string value;
-  uint64_t create_revision = 0;
   uint64_t mod_revision = 0;
 };
 
 struct Compare {
-  enum class Target { kCreateRevision, kModRevision };
   std::string key;
-  Target target = Target::kModRevision;
-  uint64_t equals = 0;  // 0: the key does not exist
+  uint64_t mod_revision = 0;  // 0: the key does not exist
 };
 
 struct Op {

@@ -13,6 +13,7 @@
 #include "common/executor.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
+#include "common/status_numbers.h"
 #include "common/table_spec.h"
 #include "server/tiers/api/answer_memory.h"
 #include "server/tiers/api/fetch_hint.h"
@@ -25,7 +26,7 @@ class DeviceTier;
 
 // A block of a snapshot transfer of at least this many bytes goes into a file of its own; fewer
 // rows are not worth a file's syncs.
-constexpr uint64_t kCopyFileBytesMin = 256 << 10;
+constexpr uint64_t kSnapshotFileBytesMin = 256 << 10;
 
 struct TierOptions {
   // Opens the device whose memory holds the hottest rows. Null, or a null device: host memory is
@@ -36,7 +37,7 @@ struct TierOptions {
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;
   uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
-  uint64_t copy_file_bytes_min = kCopyFileBytesMin;
+  uint64_t snapshot_file_bytes_min = kSnapshotFileBytesMin;
   int io_threads = 2;
   bool use_huge_pages = true;
 };
@@ -60,33 +61,24 @@ class TierHost {
   // Deletes a shard's rows and meta from the spill tier; the deletion is durable after the next
   // Flush. A kill in between may leave a part of the rows, so the caller must remember to delete
   // again. No TieredStore of the shard may be open; readers of its rows miss some from now on.
-  virtual absl::Status DeleteShard(const TableSpec& table, const ShardRange& range,
-                                   ShardId shard) = 0;
+  virtual absl::Status DeleteShard(const SpillShard& shard) = 0;
 
   // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
   // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
   // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all
   // rows that have changed since (rows are never removed). The reader does not outlive the host.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const TableSpec& table,
-                                                                    const ShardRange& range,
-                                                                    ShardId shard, Lsn above) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
+                                                                    Lsn above) = 0;
   // As ReadShard, for an open shard and without a WriteBackAll: the rows are those of BeginPass's
   // LSN or later.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const TableSpec& table,
-                                                                   const ShardRange& range,
-                                                                   ShardId shard,
+  virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard,
                                                                    LivePass pass) = 0;
   // For rows that come from another server. The shard has no open TieredStore and no rows here
   // (DeleteShard). The writer does not outlive the host.
-  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const TableSpec& table,
-                                                                     const ShardRange& range,
-                                                                     ShardId shard) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) = 0;
 
   // The approximate bytes that a shard's rows take in the spill tier.
-  virtual uint64_t SpilledBytes(const TableSpec& /*table*/, const ShardRange& /*range*/,
-                                ShardId /*shard*/) {
-    return 0;
-  }
+  virtual uint64_t SpilledBytes(const SpillShard& /*shard*/) { return 0; }
 
   // Makes everything written back so far durable: returns once it lies in SSTs. Call from a thread
   // that may block.
@@ -98,25 +90,17 @@ class TierHost {
   virtual absl::Status Freeze() = 0;
   virtual absl::Status RestoreTable(TableId table) = 0;
 
-  struct Usage {
-    uint64_t hot_bytes_limit = 0;
-    uint64_t hot_bytes = 0;
-    uint64_t block_cache_bytes = 0;
-    uint64_t memtable_bytes = 0;
-    uint64_t spill_bytes = 0;
-    uint64_t io_queue_depth = 0;
+  struct Health {
     std::string background_error;  // RocksDB's: no space, I/O; empty when healthy
     bool damaged = false;          // a file is damaged and no write is accepted; see Renew
-    std::string device;            // empty: none
-    uint64_t device_bytes_limit = 0;
-    uint64_t device_bytes = 0;
-    uint64_t device_pinned_bytes = 0;       // pinned memory of answers
-    uint64_t device_rows_direct_bytes = 0;  // as DeviceTier counts them
-    uint64_t device_rows_copied_bytes = 0;
-    std::string device_error;  // permanent; empty when healthy
   };
-  virtual Usage GetUsage() const = 0;
-  // As in Usage. While it is not empty, shards with rows on the device answer nothing.
+  virtual Health GetHealth() const = 0;
+  virtual void AddNumbers(StatusNumbers* /*numbers*/) const {}
+  // The device whose memory holds the hottest rows; empty: none, and then it has no numbers.
+  virtual std::string DeviceName() const { return ""; }
+  virtual void AddDeviceNumbers(StatusNumbers* /*numbers*/) const {}
+  // Permanent; empty when healthy. While it is not empty, shards with rows on the device answer
+  // nothing.
   virtual std::string DeviceError() const { return ""; }
   // Pins memory of answers; null: there is no device. May outlive the host.
   virtual std::shared_ptr<MemoryPinner> answer_pinner() const { return nullptr; }

@@ -13,44 +13,39 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "row_math/types.h"
-#include "server/tiers/api/answer_memory.h"
+#include "common/shard_record.h"
+#include "common/table_spec.h"
+#include "server/kernels/row_batches.h"
 
 namespace hotbed {
 
-// A read of the columns [column_first, column_limit) of the shard's range. Ids are the caller's
-// (not positions) and lie in the range.
-struct RowReads {
-  const uint64_t* ids = nullptr;
-  uint32_t count = 0;
-  RowType type = RowType::kFp32;
-  // One row per id, or per bag, of RowWireBytes(type, dim) bytes each; unaligned.
-  uint8_t* rows = nullptr;
-  uint8_t* flags = nullptr;        // count bytes or null; bit 0 = the row exists
-  AnswerMemory* answer = nullptr;  // the memory that holds `rows`; null: memory of any kind
-  // Not pooled: read only ids[picks[k]], k < count; rows and flags keep the places they have in a
-  // read of all ids. Null: read all.
-  const uint32_t* picks = nullptr;
-  // Pooled (row_math/pooling.h): the ids form `bags` consecutive bags, none of them empty.
-  RowPooling pooling = RowPooling::kNone;
-  const uint32_t* bag_lengths = nullptr;
-  uint32_t bags = 0;
-  const float* weights = nullptr;  // kSum: one per id, or null
-  uint8_t* arg_max = nullptr;      // kMax: dim u32 per bag, unaligned, or null
+constexpr uint32_t kSpillHeaderBytes = 9;
+constexpr uint32_t kSpillTrailerBytes = 4;
+
+// A shard as the spill tier sees it.
+struct SpillShard {
+  SpillShard() = default;
+  SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
+
+  ShardId shard;
+  bool hashed = false;
+  uint16_t slice = 0;
+  uint64_t first_position = 0;
+  uint64_t last_position = 0;
+  WeightType weight_type = WeightType::kFp32;
+  uint32_t payload_bytes = 0;  // weights and state of a row
+
+  uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
 };
 
 // A pooled pull that needs the spill tier holds at most this many bytes of rows (or one row) at a
 // time, until it has added them to their bags.
 constexpr uint64_t kPoolStageBytes = 256ull << 10;
 
-struct RowUpdates {
-  const uint64_t* ids = nullptr;  // unique
-  uint32_t count = 0;
-  RowType gradient_type = RowType::kFp32;     // fp32, fp16 or bf16
-  const uint8_t* const* gradients = nullptr;  // one pointer per row, to dim unaligned elements
-  UpdateScalars scalars;
-  bool assign = false;  // gradients are the rows' new weights; optimizer state starts over
-  Lsn lsn = 0;          // of the log record that holds these updates; grows from call to call
+// Ids are the caller's (not positions), unique, and lie in the range.
+struct RowUpdates : GradientRows {
+  const uint64_t* ids = nullptr;
+  Lsn lsn = 0;  // of the log record that holds these updates; grows from call to call
 };
 
 // Rows that memory holds, read for a snapshot transfer to another server.

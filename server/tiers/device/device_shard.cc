@@ -113,11 +113,7 @@ void DeviceShard::NoteMisses(const uint64_t* ids, const std::vector<uint32_t>& m
 std::shared_ptr<DeviceJob> DeviceShard::NewReadJob(DeviceJob::Kind kind,
                                                    const RowReads& reads) const {
   std::shared_ptr<DeviceJob> job = NewJob(kind);
-  job->ids = reads.ids;
-  job->count = reads.count;
-  job->type = reads.type;
-  job->rows = reads.rows;
-  job->answer = reads.answer;
+  static_cast<RowReads&>(*job) = reads;
   return job;
 }
 
@@ -145,7 +141,6 @@ bool DeviceShard::Pull(const RowReads& reads, Done done) {
   op->reads = reads;
   op->done = std::move(done);
   const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPull, reads);
-  job->flags = reads.flags;
   job->done = Guarded([this, op, job = job.get()] { OnPulled(op, job); });
   device_->Submit(job);
   return false;
@@ -184,11 +179,6 @@ bool DeviceShard::PullPooled(const RowReads& reads, Done done) {
   op->reads = reads;
   op->done = std::move(done);
   const std::shared_ptr<DeviceJob> job = NewReadJob(DeviceJob::Kind::kPooled, reads);
-  job->bag_lengths = reads.bag_lengths;
-  job->bags = reads.bags;
-  job->pooling = reads.pooling;
-  job->weights = reads.weights;
-  job->arg_max = reads.arg_max;
   if (!device_->FitsPooled(*job)) {
     job->missing.resize(reads.bags);
     std::iota(job->missing.begin(), job->missing.end(), 0u);

@@ -77,6 +77,24 @@ absl::Status DeviceTier::error() const {
   return error_;
 }
 
+void DeviceTier::AddNumbers(StatusNumbers* numbers) const {
+  const auto get = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
+  numbers->Add("device_bytes_limit", "hotbed_server_device_limit_bytes",
+               "Device memory that the server has.", bytes_limit());
+  numbers->Add("device_bytes", "hotbed_server_device_bytes",
+               "Device memory taken, for rows, index and messages.", get(counters_.bytes));
+  numbers->Add("device_pinned_bytes", "hotbed_server_device_pinned_bytes",
+               "Memory of answers that the device copies into.", pinner_->bytes());
+  numbers->Add("device_rows_direct_bytes", "hotbed_server_device_rows_direct_bytes_total",
+               "Bytes of rows that the device copied straight into answers.",
+               get(counters_.direct_bytes));
+  numbers->Add("device_rows_copied_bytes", "hotbed_server_device_rows_copied_bytes_total",
+               "Bytes of rows from the device that were copied once more on the host.",
+               get(counters_.copied_bytes));
+  numbers->Add("", "hotbed_server_device_failed",
+               "1 once the device has failed: restart the server.", failed());
+}
+
 absl::Status DeviceTier::StatusOf(const device::Status& status) {
   switch (status.code) {
     case device::Code::kOk:
@@ -96,7 +114,7 @@ absl::Status DeviceTier::StatusOf(const device::Status& status) {
     error_ = DeviceLostError(
         absl::StrCat("the device failed (", status.message,
                      "): shards with rows on it are not served until this server is started "
-                     "anew; what was acknowledged is in the log"));
+                     "again; what was acknowledged is in the log"));
     HOTBED_LOG(Error) << error_;
     failed_.store(true, std::memory_order_release);
   }

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/executor.h"
+#include "common/status_numbers.h"
 #include "device/device.h"
 #include "device/device_rows.h"
 #include "server/tiers/api/answer_memory.h"
@@ -38,8 +39,9 @@ namespace hotbed {
 
 // A shard's request to the device. Everything it points to stays valid until `done`, or until the
 // gate is closed, which drops the job. Only `answer` is held longer, while the device copies rows
-// into it.
-struct DeviceJob {
+// into it. `count` is at least 1, but for kCall and kPooled; kUpdate: `type` is that of the
+// gradients; kPooled: FitsPooled() holds.
+struct DeviceJob : RowReads {
   enum class Kind : uint8_t {
     kPull,    // reads rows and flags; lists missing rows
     kPooled,  // pools bags whose rows are all on the device; lists the others
@@ -50,18 +52,6 @@ struct DeviceJob {
   Kind kind = Kind::kCall;
   uint32_t table = 0;
   uint32_t dim = 0;
-  const uint64_t* ids = nullptr;
-  uint32_t count = 0;              // at least 1, but for kCall and kPooled
-  RowType type = RowType::kFp32;   // of rows, of gradients
-  uint8_t* rows = nullptr;         // kPull, kPooled: row i at i * RowWireBytes(type, dim)
-  uint8_t* flags = nullptr;        // kPull: as RowReads has them
-  AnswerMemory* answer = nullptr;  // the memory that holds `rows`; null: memory of any kind
-  // kPooled: as RowReads has them. FitsPooled() holds.
-  const uint32_t* bag_lengths = nullptr;
-  uint32_t bags = 0;
-  RowPooling pooling = RowPooling::kNone;
-  const float* weights = nullptr;
-  uint8_t* arg_max = nullptr;  // dim u32 per bag, or null
   const uint8_t* const* gradients = nullptr;
   UpdateScalars scalars;
   bool assign = false;
@@ -120,8 +110,6 @@ class DeviceTier {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string name() const { return name_; }
   uint64_t bytes_limit() const { return options_.device_bytes; }
-  // Device memory taken for messages and by the tables of shards.
-  uint64_t bytes() const { return counters_.bytes.load(std::memory_order_relaxed); }
   // Device memory for the tables of all shards.
   uint64_t slab_bytes() const { return slab_bytes_; }
   // Pinned memory of the host.
@@ -129,15 +117,7 @@ class DeviceTier {
   const device::RowsOptions& options() const { return options_; }
   // Pins memory of answers for this device, and keeps the device: it may outlive the tier.
   std::shared_ptr<MemoryPinner> pinner() const { return pinner_; }
-  uint64_t pinned_bytes() const { return pinner_->bytes(); }
-  // Bytes of answered rows: those that the device copied straight into the answer, and those that
-  // the host copied there from staging memory.
-  uint64_t rows_direct_bytes() const {
-    return counters_.direct_bytes.load(std::memory_order_relaxed);
-  }
-  uint64_t rows_copied_bytes() const {
-    return counters_.copied_bytes.load(std::memory_order_relaxed);
-  }
+  void AddNumbers(StatusNumbers* numbers) const;
 
  private:
   // On the tier's own thread.
@@ -176,6 +156,8 @@ class DeviceTier {
   };
   struct Counters {
     std::atomic<uint64_t> bytes{0};  // device memory in use
+    // Answered rows, copied straight into the answer by the device, or from staging memory by the
+    // host.
     std::atomic<uint64_t> direct_bytes{0};
     std::atomic<uint64_t> copied_bytes{0};
     std::atomic<uint32_t> pulls_waiting{0};

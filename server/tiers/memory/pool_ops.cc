@@ -38,23 +38,10 @@ PoolOps::Op* PoolOps::New(const RowReads& reads) {
   }
   Op* const op = free_.back();
   free_.pop_back();
-  op->reads = reads;
   if (op->missing.size() < reads.bags) op->missing.resize(reads.bags);
   op->next = op->bag = op->place = 0;
   op->bag_first = 0;
-  op->gather = GatherPooledBatch();
-  op->gather.table = residency_->table();
-  op->gather.ids = reads.ids;
-  op->gather.lengths = reads.bag_lengths;
-  op->gather.weights = reads.weights;
-  op->gather.bags = reads.bags;
-  op->gather.pooling = reads.pooling;
-  op->gather.type = reads.type;
-  op->gather.absent_is_initial = !state_->may_miss;
-  op->gather.rows = reads.rows;
-  op->gather.flags = reads.flags;
-  op->gather.arg_max = reads.arg_max;
-  op->gather.missing = op->missing.data();
+  op->gather = GatherBatch{reads, residency_->table(), !state_->may_miss, op->missing.data()};
   return op;
 }
 
@@ -105,10 +92,10 @@ void PoolOps::FillWindow(Op* op) {
   uint64_t first = op->bag_first;
   uint64_t place = op->place;
   for (uint32_t k = op->next; k < op->gather.missing_count && op->ids.size() < rows_max; ++k) {
-    for (; bag < op->missing[k]; ++bag) first += op->reads.bag_lengths[bag];
-    const uint64_t left = op->reads.bag_lengths[bag] - place;
+    for (; bag < op->missing[k]; ++bag) first += op->gather.bag_lengths[bag];
+    const uint64_t left = op->gather.bag_lengths[bag] - place;
     const uint64_t taken = std::min<uint64_t>(left, rows_max - op->ids.size());
-    const uint64_t* const from = op->reads.ids + first + place;
+    const uint64_t* const from = op->gather.ids + first + place;
     op->ids.insert(op->ids.end(), from, from + taken);
     place = 0;
   }
@@ -124,7 +111,7 @@ void PoolOps::TakeWindow(Op* op) {
 // Adds the rows of the window, from row `at` on, that belong to the bag in progress; returns how
 // many.
 uint32_t PoolOps::TakePiece(Op* op, uint32_t at) {
-  const RowReads& reads = op->reads;
+  const RowReads& reads = op->gather;
   const RowTable* const table = residency_->table();
   for (; op->bag < op->missing[op->next]; ++op->bag) {
     op->bag_first += reads.bag_lengths[op->bag];

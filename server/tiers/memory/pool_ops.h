@@ -38,9 +38,8 @@ class PoolOps {
 
  private:
   struct Op {
-    RowReads reads;
     TieredStore::Done done;
-    GatherPooledBatch gather;
+    GatherBatch gather;
     std::vector<uint32_t> missing;  // bags to make in windows; gather.missing_count of them
     // The bag in progress: its number in `missing`, its own number, the first of its ids, and how
     // many of its rows earlier windows have added.

@@ -25,18 +25,8 @@ PullOps::Op* PullOps::New(const RowReads& reads) {
   }
   Op* const op = free_.back();
   free_.pop_back();
-  op->reads = reads;
   if (op->missing.size() < reads.count) op->missing.resize(reads.count);
-  op->gather = GatherBatch();
-  op->gather.table = residency_->table();
-  op->gather.ids = reads.ids;
-  op->gather.picks = reads.picks;
-  op->gather.count = reads.count;
-  op->gather.type = reads.type;
-  op->gather.absent_is_initial = !state_->may_miss;
-  op->gather.rows = reads.rows;
-  op->gather.flags = reads.flags;
-  op->gather.missing = op->missing.data();
+  op->gather = GatherBatch{reads, residency_->table(), !state_->may_miss, op->missing.data()};
   return op;
 }
 
@@ -51,15 +41,15 @@ void PullOps::Recycle(Op* op) {
 // Answers rows that are being written back. False: op->gather.missing names rows to fetch.
 bool PullOps::AnswerFromMemory(Op* op) {
   uint32_t missing = op->gather.missing_count;
-  Count(&state_->counters.hits, op->reads.count - missing);
+  Count(&state_->counters.hits, op->gather.count - missing);
   if (missing == 0) return true;
   if (!state_->write_back.empty()) {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < missing; ++k) {
       const uint32_t i = op->missing[k];
-      const uint64_t position = state_->PositionOf(op->reads.ids[i]);
+      const uint64_t position = state_->PositionOf(op->gather.ids[i]);
       if (const uint8_t* payload = state_->write_back.Find(position); payload != nullptr) {
-        residency_->AnswerRow(op->reads, i, payload, position);
+        residency_->AnswerRow(op->gather, i, payload, position);
       } else {
         op->missing[kept++] = i;
       }
@@ -75,7 +65,7 @@ void PullOps::Fetch(Op* op) {
   const uint32_t missing = op->gather.missing_count;
   op->positions.resize(missing);
   for (uint32_t k = 0; k < missing; ++k) {
-    op->positions[k] = state_->PositionOf(op->reads.ids[op->missing[k]]);
+    op->positions[k] = state_->PositionOf(op->gather.ids[op->missing[k]]);
   }
   op->fetch_number = state_->write_back.BeginFetch();
   SpillFetch::Start(state_->spill_shard, state_->FetchWiring(),
@@ -101,14 +91,11 @@ void PullOps::OnFetched(Op* op, SpillFetch* fetch) {
 void PullOps::AnswerPart(Op* op, SpillFetch::Part* part) {
   // Some rows may have become resident meanwhile, perhaps newer than the fetched ones.
   std::vector<uint32_t> missing(part->picks.size());
-  GatherBatch batch;
-  batch.table = residency_->table();
-  batch.ids = op->reads.ids;
+  GatherBatch batch = op->gather;
   batch.picks = part->picks.data();
   batch.count = static_cast<uint32_t>(part->picks.size());
-  batch.type = op->reads.type;
-  batch.rows = op->reads.rows;
-  batch.flags = op->reads.flags;
+  batch.absent_is_initial = false;
+  batch.table = residency_->table();
   batch.missing = missing.data();
   state_->kernels.gather(&batch);
 
@@ -121,11 +108,11 @@ void PullOps::AnswerPart(Op* op, SpillFetch::Part* part) {
     const uint32_t row = part->row_of[k];
     const uint64_t position = part->positions[row];
     if (const uint8_t* payload = state_->write_back.Find(position); payload != nullptr) {
-      residency_->AnswerRow(op->reads, missing[m], payload, position);
+      residency_->AnswerRow(op->gather, missing[m], payload, position);
       continue;
     }
     const uint8_t* record = part->RecordOf(row, state_->spill_shard.record_bytes());
-    residency_->AnswerRow(op->reads, missing[m],
+    residency_->AnswerRow(op->gather, missing[m],
                           record == nullptr ? nullptr : SpillTier::PayloadOf(record), position);
     if (record != nullptr && (rows.empty() || rows.back() != row)) rows.push_back(row);
     if (record == nullptr && table->direct && keeps) {

@@ -28,7 +28,6 @@ class PullOps {
 
  private:
   struct Op {
-    RowReads reads;
     TieredStore::Done done;
     GatherBatch gather;
     std::vector<uint32_t> missing;  // numbers of ids

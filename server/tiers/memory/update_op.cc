@@ -69,14 +69,7 @@ bool UpdateOp::Continue() {
   }
   if (state_->replaying) SkipReplayedRows();
   // Resident rows first: afterwards they may be evicted to make room for the missing ones.
-  resident_ = ApplyBatch();
-  resident_.table = residency_->table();
-  resident_.slots = slots_.data();
-  resident_.count = updates_.count;
-  resident_.gradient_type = updates_.gradient_type;
-  resident_.gradients = updates_.gradients;
-  resident_.scalars = updates_.scalars;
-  resident_.assign = updates_.assign;
+  resident_ = ApplyBatch{updates_, residency_->table(), slots_.data()};
   state_->kernels.apply(&resident_);
   residency_->AddDirty(resident_.dirtied);
   UpdateMissing();

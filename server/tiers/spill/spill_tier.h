@@ -17,31 +17,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
 #include "kv/kv_store.h"
 #include "server/tiers/api/rows.h"
 
 namespace hotbed {
-
-constexpr uint32_t kSpillHeaderBytes = 9;
-constexpr uint32_t kSpillTrailerBytes = 4;
-
-// A shard as the spill tier sees it.
-struct SpillShard {
-  SpillShard() = default;
-  SpillShard(const TableSpec& table, const ShardRange& range, ShardId shard);
-
-  ShardId shard;
-  bool hashed = false;
-  uint16_t slice = 0;
-  uint64_t first_position = 0;
-  uint64_t last_position = 0;
-  WeightType weight_type = WeightType::kFp32;
-  uint32_t payload_bytes = 0;  // weights and state of a row
-
-  uint32_t record_bytes() const { return kSpillHeaderBytes + payload_bytes + kSpillTrailerBytes; }
-};
 
 // Rows to write. Record k lies at records + k * record_bytes; only its payload is filled in.
 struct SpillRows {
@@ -85,7 +64,7 @@ class SpillTier {
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
   // Takes blocks of another tier's reader; blocks of at least `file_bytes_min` bytes go into files
-  // of their own (spill_copy.h). The writer does not outlive the tier.
+  // of their own (spill_snapshot.h). The writer does not outlive the tier.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
                                                             uint64_t file_bytes_min);
 

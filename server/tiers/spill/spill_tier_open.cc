@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/file_system.h"
@@ -42,7 +41,7 @@ absl::StatusOr<std::shared_ptr<KvStore>> SpillTier::Use() const {
   absl::MutexLock lock(&mu_);
   if (store_ != nullptr) return store_;
   return absl::UnavailableError(absl::StrCat(
-      "the spill tier in ", dir_, " is being begun anew, which its disk refused so far"));
+      "the spill tier in ", dir_, " is being emptied, which its disk has refused so far"));
 }
 
 absl::Status SpillTier::Flush() {
@@ -67,8 +66,8 @@ KvStore::Usage SpillTier::GetUsage() const {
 absl::Status SpillTier::Renew() {
   absl::MutexLock lock(&mu_);
   if (store_.use_count() > 1) {
-    return absl::UnavailableError(
-        absl::StrCat("the spill tier in ", dir_, " cannot begin anew yet: rows of it are read"));
+    return absl::UnavailableError(absl::StrCat("the spill tier in ", dir_,
+                                               " cannot be emptied yet: its rows are being read"));
   }
   store_ = nullptr;
   return OpenEmpty();

@@ -95,7 +95,6 @@ void PtxDevice::Run(const ReadWork& work) {
 }
 void PtxDevice::Run(const LeftWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids, ArraysOf(work)); }
-void PtxDevice::Run(const DecodeWork& work) { Launch(work, work.count, ArraysOf(work)); }
 void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const FirstValueWork& work) { Launch(work, work.units(), ArraysOf(work)); }

@@ -27,7 +27,6 @@ class PtxDevice : public HostDevice {
   void Run(const ReadWork& work) override;
   void Run(const LeftWork& work) override;
   void Run(const PoolWork& work) override;
-  void Run(const DecodeWork& work) override;
   void Run(const BucketWork& work) override;
   void Run(const InsertWork& work) override;
   void Run(const FirstValueWork& work) override;

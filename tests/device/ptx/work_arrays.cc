@@ -70,13 +70,6 @@ PtxMemory ArraysOf(const PoolWork& work) {
   return arrays;
 }
 
-PtxMemory ArraysOf(const DecodeWork& work) {
-  PtxMemory arrays;
-  AddArray(work.rows, uint64_t{RowWireBytes(work.type, work.dim)} * work.count, &arrays);
-  AddArray(work.out, 4ull * work.dim * work.count, &arrays);
-  return arrays;
-}
-
 PtxMemory ArraysOf(const BucketWork& work) {
   PtxMemory arrays;
   const InsertBatch& batch = work.batch;
@@ -111,7 +104,7 @@ PtxMemory ArraysOf(const TakeWork& work) {
   AddArray(work.table_of, work.count, &arrays);
   AddArray(work.numbers, work.count, &arrays);
   AddArray(work.positions, work.count, &arrays);
-  for (uint32_t k = 0; k < work.count && work.rows != nullptr; ++k) {
+  for (uint32_t k = 0; k < work.count; ++k) {
     AddArray(work.rows + uint64_t{work.row_stride} * k,
              work.tables[work.table_of[k]].shape.stored_bytes(), &arrays);
   }

@@ -15,7 +15,6 @@ namespace device {
 PtxMemory ArraysOf(const ReadWork& work);
 PtxMemory ArraysOf(const LeftWork& work);
 PtxMemory ArraysOf(const PoolWork& work);
-PtxMemory ArraysOf(const DecodeWork& work);
 PtxMemory ArraysOf(const BucketWork& work);
 PtxMemory ArraysOf(const InsertWork& work);
 PtxMemory ArraysOf(const FirstValueWork& work);

@@ -83,7 +83,7 @@ std::string Mutated(std::string text, Random* random) {
 // The input that the mutations begin with has a plan under every strategy, so that not all of them
 // end at the first error.
 TEST(RandomJson, ThePlainInputPlans) {
-  for (const auto& [name, strategy] : StrategyNames()) {
+  for (const char* const name : kPlanWords<PlannerStrategy>) {
     const auto input =
         ReadPlannerInput(absl::StrReplaceAll(kPlainInput, {{"memory_balanced", name}}));
     ASSERT_TRUE(input.ok()) << input.error().message;
@@ -99,8 +99,7 @@ TEST(RandomJson, MutationsAreReadOrRefused) {
   const std::string plan = WritePlan(FullPlan());
   for (int round = 0; round < FewerIfSanitized(20000); ++round) {
     std::string text = round % 4 == 0 ? kFullInput : round % 4 == 1 ? plan : kPlainInput;
-    const char* const strategy =
-        NameIn(StrategyNames(), static_cast<PlannerStrategy>(round / 4 % 8));
+    const char* const strategy = kPlanWords<PlannerStrategy>[round / 4 % 8];
     text = absl::StrReplaceAll(text, {{"memory_balanced", strategy}});
     const uint64_t changes = 1 + random.Uniform(3);
     for (uint64_t i = 0; i < changes; ++i) text = Mutated(text, &random);

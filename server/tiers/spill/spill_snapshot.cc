@@ -1,4 +1,4 @@
-#include "server/tiers/spill/spill_copy.h"
+#include "server/tiers/spill/spill_snapshot.h"
 
 #include <algorithm>
 #include <cstring>
@@ -62,7 +62,7 @@ absl::Status SpillWriter::Write(absl::string_view bytes) {
 
 absl::Status SpillWriter::Put(const RowBlock& block, uint64_t bytes) {
   if (file_ != nullptr &&
-      (block.position(0) <= last_position_ || file_->bytes() + bytes > kCopyFileBytes)) {
+      (block.position(0) <= last_position_ || file_->bytes() + bytes > kSnapshotFileBytes)) {
     HOTBED_RETURN_IF_ERROR(EndFile());
   }
   for (uint32_t row = 0; row < block.rows(); ++row) {

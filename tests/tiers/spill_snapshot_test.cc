@@ -1,5 +1,5 @@
 // Copies of whole shards from one spill tier into another, in files that the store takes over.
-#include "server/tiers/spill/spill_copy.h"
+#include "server/tiers/spill/spill_snapshot.h"
 
 #include <gtest/gtest.h>
 
@@ -15,14 +15,14 @@
 #include "tests/common/test_seed.h"
 
 namespace hotbed {
-namespace spill_copy_test {
+namespace spill_snapshot_test {
 
 constexpr uint64_t kRows = 600;
 
-class SpillCopyTest : public ::testing::Test {
+class SpillSnapshotTest : public ::testing::Test {
  protected:
-  SpillCopyTest() : random_(seed_.value()) {
-    dir_ = ::testing::TempDir() + "/spill_copy_" +
+  SpillSnapshotTest() : random_(seed_.value()) {
+    dir_ = ::testing::TempDir() + "/spill_snapshot_" +
            ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(dir_);
     spec_.id = 7;
@@ -30,7 +30,7 @@ class SpillCopyTest : public ::testing::Test {
     spec_.dim = 5;
     Open();
   }
-  ~SpillCopyTest() override {
+  ~SpillSnapshotTest() override {
     tier_ = nullptr;
     std::filesystem::remove_all(dir_);
   }
@@ -114,11 +114,11 @@ class SpillCopyTest : public ::testing::Test {
 
 // Transfer after transfer, each of some passes, with pushes to the open shard and its neighbours in
 // between, restarts, and deletions: the rows are those of a map.
-TEST_F(SpillCopyTest, IsWhatAMapWouldBe) {
+TEST_F(SpillSnapshotTest, IsWhatAMapWouldBe) {
   const SpillShard shard = Shard(1);
   Lsn lsn = 0;
-  for (int copy = 0; copy < 12; ++copy) {
-    SCOPED_TRACE(::testing::Message() << "copy " << copy);
+  for (int pass = 0; pass < 12; ++pass) {
+    SCOPED_TRACE(::testing::Message() << "pass " << pass);
     ASSERT_TRUE(tier_->Delete(shard).ok());
     twin_.clear();
     ASSERT_TRUE(RowsOf(1).empty());
@@ -145,7 +145,7 @@ TEST_F(SpillCopyTest, IsWhatAMapWouldBe) {
   }
 }
 
-TEST_F(SpillCopyTest, NeighboursStayAsTheyAre) {
+TEST_F(SpillSnapshotTest, NeighboursStayAsTheyAre) {
   for (const uint32_t index : {0u, 2u}) {
     for (uint64_t p = index * kRows; p < (index + 1) * kRows; ++p) WriteOpen(Shard(index), p, 5);
   }
@@ -168,7 +168,7 @@ TEST_F(SpillCopyTest, NeighboursStayAsTheyAre) {
 }
 
 // The files that a transfer leaves: moves there and back then compact nothing.
-TEST_F(SpillCopyTest, ADeletedCopyGivesItsFilesBackAtOnce) {
+TEST_F(SpillSnapshotTest, ADeletedReplicaGivesItsFilesBackAtOnce) {
   spec_.dim = 2000;
   const auto writer = Writer();
   ASSERT_TRUE(WritePass(writer.get(), Some(1), 1).ok());
@@ -180,7 +180,7 @@ TEST_F(SpillCopyTest, ADeletedCopyGivesItsFilesBackAtOnce) {
 
 // After a kill, or an abandoned transfer, at any point, the part that the tier has is deleted as
 // the catalog says, and no file stays on the disk.
-TEST_F(SpillCopyTest, AHalfCopyIsDeletedWhole) {
+TEST_F(SpillSnapshotTest, AHalfReplicaIsDeletedWhole) {
   spec_.dim = 2000;
   for (const bool killed : {false, true}) {
     SCOPED_TRACE(killed);
@@ -217,7 +217,7 @@ TEST_F(SpillCopyTest, AHalfCopyIsDeletedWhole) {
   }
 }
 
-TEST_F(SpillCopyTest, RowsOutOfOrderAreRefused) {
+TEST_F(SpillSnapshotTest, RowsOutOfOrderAreRefused) {
   const SpillShard shard = Shard(1);
   for (const uint64_t second : {kRows + 7, kRows + 6}) {
     RowBlockWriter block(shard.record_bytes());
@@ -227,5 +227,5 @@ TEST_F(SpillCopyTest, RowsOutOfOrderAreRefused) {
   }
 }
 
-}  // namespace spill_copy_test
+}  // namespace spill_snapshot_test
 }  // namespace hotbed

@@ -1,4 +1,4 @@
-#include "common/fault_file_system.h"
+#include "tests/common/fault_file_system.h"
 
 #include <sys/uio.h>
 
@@ -138,11 +138,6 @@ uint64_t FaultFileSystem::syncs() const {
   return syncs_;
 }
 
-uint64_t FaultFileSystem::bytes_appended() const {
-  absl::MutexLock lock(&mutex_);
-  return bytes_appended_;
-}
-
 absl::Status FaultFileSystem::CheckGeneration(uint64_t generation, const std::string& path) const {
   if (generation == generation_) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat(path, " was opened before the crash"));
@@ -165,7 +160,6 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
   const bool full = bytes.size() > free_bytes_;
   if (full) bytes.resize(free_bytes_);
   if (free_bytes_ != UINT64_MAX) free_bytes_ -= bytes.size();
-  bytes_appended_ += bytes.size();
   content->bytes += bytes;
   if (fails) return InputOutputError("append to", path);
   if (full) {

@@ -1,4 +1,4 @@
-// Whether the copies of a ReplicaCluster's shards are one another's.
+// Whether the replicas of a ReplicaCluster's shards are equal.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -15,7 +15,7 @@
 namespace hotbed {
 namespace {
 
-// For a message: how the rows of two copies differ.
+// For a message: how the rows of two replicas differ.
 std::string Difference(const std::map<uint64_t, std::string>& one,
                        const std::map<uint64_t, std::string>& other) {
   std::string text = absl::StrCat(one.size(), " and ", other.size(), " rows");
@@ -60,7 +60,7 @@ void ReplicaCluster::AwaitBackups() {
               "backups have applied what their primaries have");
 }
 
-void ReplicaCluster::ExpectCopiesEqual() {
+void ReplicaCluster::ExpectReplicasEqual() {
   AwaitBackups();
   while (!servers_.empty()) ASSERT_TRUE(Stop(servers_.begin()->first).ok());
   std::map<ServerId, std::unique_ptr<TierHost>> tiers;
@@ -79,7 +79,7 @@ void ReplicaCluster::ExpectCopiesEqual() {
         ASSERT_TRUE(opened.ok()) << opened.status();
         tier = *std::move(opened);
       }
-      auto reader = tier->ReadShard(table, found.range, shard, /*above=*/0);
+      auto reader = tier->ReadShard(SpillShard(table, found.range, shard), /*above=*/0);
       ASSERT_TRUE(reader.ok());
       std::map<uint64_t, std::string> rows;
       for (;;) {

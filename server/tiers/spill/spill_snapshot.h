@@ -1,8 +1,8 @@
 // ShardRowReader and ShardRowWriter over a KvStore: the rows of one shard leave one server's spill
 // tier and enter another's, in blocks (row_block.h). Thread-compatible. Each prevents
 // SpillTier::Renew while it lives.
-#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
-#define HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
+#ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_SNAPSHOT_H_
+#define HOTBED_SERVER_TIERS_SPILL_SPILL_SNAPSHOT_H_
 
 #include <cstdint>
 #include <memory>
@@ -39,10 +39,10 @@ class SpillReader : public ShardRowReader {
 };
 
 // Rows go into files that the store ingests whole, one after the other, each of at most
-// kCopyFileBytes and in order of position. A file ends where a further pass begins, so that newer
-// rows are ingested later. A block of less than `file_bytes_min` goes through the memtable if no
-// file is open.
-constexpr uint64_t kCopyFileBytes = 64ull << 20;
+// kSnapshotFileBytes and in order of position. A file ends where a further pass begins, so that
+// newer rows are ingested later. A block of less than `file_bytes_min` goes through the memtable if
+// no file is open.
+constexpr uint64_t kSnapshotFileBytes = 64ull << 20;
 
 class SpillWriter : public ShardRowWriter {
  public:
@@ -69,4 +69,4 @@ class SpillWriter : public ShardRowWriter {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_COPY_H_
+#endif  // HOTBED_SERVER_TIERS_SPILL_SPILL_SNAPSHOT_H_

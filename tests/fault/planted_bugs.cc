@@ -1,6 +1,5 @@
+// The planted bugs of log and shard, for hotbed-server-planted.
 #include "server/shard_log/planted_bugs.h"
-
-#ifdef HOTBED_PLANTED_BUGS
 
 #include <sys/uio.h>
 
@@ -65,5 +64,3 @@ std::unique_ptr<WritableFile> MakeLateFile(std::unique_ptr<WritableFile> file) {
 }
 
 }  // namespace hotbed
-
-#endif  // HOTBED_PLANTED_BUGS

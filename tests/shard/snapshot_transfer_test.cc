@@ -17,11 +17,11 @@
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
-namespace copies_test {
+namespace snapshot_transfer_test {
 
-using CopiesTest = ReplicaTest;
+using SnapshotTransferTest = ReplicaTest;
 
-// Another weight in a row of a stopped server's copy, on its disk and with a good checksum: only
+// Another weight in a row of a stopped server's replica, on its disk and with a good checksum: only
 // the rolling hash can tell.
 void ChangeRow(const ReplicaCluster& cluster, ServerId server, ShardId shard, uint64_t position) {
   const SpillShard format(cluster.table(shard.table), cluster.record(shard).range, shard);
@@ -41,7 +41,7 @@ void ChangeRow(const ReplicaCluster& cluster, ServerId server, ShardId shard, ui
   ASSERT_TRUE((*tier)->store()->Flush().ok());
 }
 
-TEST_F(CopiesTest, AMoveWhilePushesRun) {
+TEST_F(SnapshotTransferTest, AMoveWhilePushesRun) {
   for (const OptimizerKind kind : {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
     for (const uint32_t copies : {1u, 2u}) {
       random_ = Random(seed_.value());
@@ -58,13 +58,13 @@ TEST_F(CopiesTest, AMoveWhilePushesRun) {
       Push(5);
       // The source deletes what it held, and keeps its promise.
       cluster_->SettleUntil([&] { return cluster_->host(1)->Held().empty(); },
-                            "the source has deleted its copy");
+                            "the source has deleted its replica");
       ExpectAsAlone();
     }
   }
 }
 
-TEST_F(CopiesTest, ThereAndBackAgain) {
+TEST_F(SnapshotTransferTest, ThereAndBackAgain) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(10);
   const ShardId shard = cluster_->shards()[0];
@@ -79,7 +79,7 @@ TEST_F(CopiesTest, ThereAndBackAgain) {
   ExpectAsAlone();
 }
 
-TEST_F(CopiesTest, TinyBudgetsSpillAndCopyAllTheSame) {
+TEST_F(SnapshotTransferTest, TinyBudgetsSpillAndTransferAllTheSame) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.hot_bytes = 16 << 10;
   options.replica_tail_bytes = 8 << 10;
@@ -93,15 +93,16 @@ TEST_F(CopiesTest, TinyBudgetsSpillAndCopyAllTheSame) {
   cluster_->Settle();
   Push(5);
   uint64_t evictions = 0;
-  for (const ShardStatus& s : cluster_->host(3)->Status().shards) evictions += s.evictions;
+  for (const ShardStatus& s : cluster_->host(3)->Status().shards) evictions += s.store.evictions;
   EXPECT_GT(evictions, 0u) << "meant to be short of room";
-  EXPECT_LE(cluster_->host(3)->Status().replica_tail_bytes, 3 * options.replica_tail_bytes);
+  EXPECT_LE(cluster_->host(3)->Status().numbers["replica_tail_bytes"],
+            3 * options.replica_tail_bytes);
   ExpectAsAlone();
 }
 
 // Records that one shard keeps in case a replica comes back must not displace those of another
 // shard's snapshot transfer in flight, which are needed now.
-TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
+TEST_F(SnapshotTransferTest, WhatIsKeptInCaseDoesNotRestartATransfer) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.replica_tail_bytes = 64 << 10;
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 3, options);
@@ -111,7 +112,7 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
     const Batch batch = MakeBatch(&random_, shard);
     client_->Push(shard, ++step_, batch.ids, batch.gradients);
   };
-  const auto kept = [this] { return cluster_->host(1)->Status().replica_tail_bytes; };
+  const auto kept = [this] { return cluster_->host(1)->Status().numbers["replica_tail_bytes"]; };
   for (int i = 0; i < 300; ++i) push(other);
   ASSERT_GT(kept(), options.replica_tail_bytes / 2 - 1024) << "meant to fill what may be kept";
   for (int i = 0; i < 20; ++i) push(moved);  // the first of these are not kept: rows are needed
@@ -121,7 +122,7 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
   });
   cluster_->host(1)->SetTransferLimits({.paused = true});
   cluster_->AddLearner(moved, 3);
-  cluster_->SettleUntil([&] { return begun > 0; }, "the copy has begun");
+  cluster_->SettleUntil([&] { return begun > 0; }, "the transfer has begun");
   for (int i = 0; i < 10; ++i) push(moved);
   cluster_->host(1)->SetTransferLimits({});
   cluster_->SettleUntil([&] { return cluster_->IsMember(moved, 3); }, "the learner has joined");
@@ -130,7 +131,7 @@ TEST_F(CopiesTest, WhatIsKeptInCaseDoesNotMakeACopyBeginAnew) {
 }
 
 // The pushes during each pass of a snapshot transfer are several times as many as may be kept.
-TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
+TEST_F(SnapshotTransferTest, ATransferThatPushesOutrunEnds) {
   for (const Durability durability : {Durability::kLog, Durability::kCheckpoint}) {
     random_ = Random(seed_.value());
     step_ = 0;
@@ -157,7 +158,7 @@ TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
     });
     PushWhile([&] { cluster_->Move(shard, 1, 2); });
     cluster_->network()->SetDamage(nullptr);
-    EXPECT_EQ(begun, 1) << "it began anew";
+    EXPECT_EQ(begun, 1) << "it began again";
     EXPECT_GE(blocks, 2) << "meant to need further passes";
     EXPECT_LE(blocks, kTransferPassesMax);
     Push(5);
@@ -166,7 +167,7 @@ TEST_F(CopiesTest, ACopyThatPushesOutrunEnds) {
 }
 
 // The next step of a move does not wait for a heartbeat.
-TEST_F(CopiesTest, AJoinIsToldAtOnce) {
+TEST_F(SnapshotTransferTest, AJoinIsToldAtOnce) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(1);
   ShardHost* const source = cluster_->host(1);
@@ -181,29 +182,29 @@ TEST_F(CopiesTest, AJoinIsToldAtOnce) {
   source->SetActivationListener(nullptr);
 }
 
-TEST_F(CopiesTest, ACopyIsCutAtEveryMessage) {
+TEST_F(SnapshotTransferTest, ATransferIsCutAtEveryMessage) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(20);
   const ShardId shard = cluster_->shards()[0];
-  // The n-th message of the copy is lost, with its connection; then all go through.
+  // The n-th message of the transfer is lost, with its connection; then all go through.
   for (int nth = 1; nth <= 5; ++nth) {
     std::atomic<int> seen{0};
     cluster_->network()->SetFault([&seen, nth](const Member&, const ReplicaMessage& message) {
       using Kind = ReplicaMessage::Kind;
-      const bool of_copy =
+      const bool of_transfer =
           message.kind == Kind::kSnapshotBegin || message.kind == Kind::kSnapshotRows ||
           message.kind == Kind::kSnapshotEnd || message.kind == Kind::kSnapshotReply;
-      return of_copy && ++seen == nth;
+      return of_transfer && ++seen == nth;
     });
     const ServerId from = cluster_->record(shard).primary.server;
     PushWhile([&] { cluster_->Move(shard, from, 3 - from); });
     cluster_->network()->SetFault(nullptr);
-    EXPECT_GE(seen.load(), nth) << "the copy had fewer messages";
+    EXPECT_GE(seen.load(), nth) << "the transfer had fewer messages";
   }
   ExpectAsAlone();
 }
 
-TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
+TEST_F(SnapshotTransferTest, AReplicaThatDiffersIsFoundReportedAndReplaced) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.replica_tail_bytes = 8 << 10;  // else its log would be enough to begin again
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
@@ -229,7 +230,8 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
     cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u) << "it needs the end of the log only";
+  EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 0u)
+      << "it needs the end of the log only";
   PushWhile([&] {
     cluster_->SettleUntil([&] { return !cluster_->host(2)->LostReplicas().empty(); },
                           "the difference is found");
@@ -237,21 +239,21 @@ TEST_F(CopiesTest, ACopyThatDiffersIsFoundToldAndMadeAnew) {
     ASSERT_EQ(lost.size(), 1u);
     EXPECT_EQ(lost[0].shard, shard);
     EXPECT_EQ(lost[0].epoch, cluster_->record(shard).epoch);
-    EXPECT_EQ(cluster_->host(2)->Status().replicas_diverged, 1u);
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["replicas_diverged"], 1u);
     // As the coordinator does then.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.resize(1); });
     cluster_->Settle();
     EXPECT_TRUE(cluster_->host(2)->LostReplicas().empty()) << "nobody counts on it any more";
   });
   rejoin();
-  EXPECT_GE(cluster_->host(2)->Status().copies_received, 1u) << "all rows";
+  EXPECT_GE(cluster_->host(2)->Status().numbers["snapshots_received"], 1u) << "all rows";
   Push(20);
   ExpectAsAlone();
 }
 
 // Its primary may have told that it holds everything: it must not be made a member while its rows
-// are half a copy.
-TEST_F(CopiesTest, ALearnerThatWasCountedOnGetsNoOtherCopyInItsEpoch) {
+// are half a replica.
+TEST_F(SnapshotTransferTest, ALearnerThatWasCountedOnGetsNoOtherSnapshotInItsEpoch) {
   ShardHostOptions options = ReplicaCluster::DefaultOptions();
   options.replica_tail_bytes = 8 << 10;
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2, options);
@@ -275,8 +277,8 @@ TEST_F(CopiesTest, ALearnerThatWasCountedOnGetsNoOtherCopyInItsEpoch) {
                           "the difference is found and told");
     EXPECT_EQ(cluster_->host(2)->LostReplicas()[0].epoch, cluster_->record(shard).epoch);
     const absl::Time end = absl::Now() + absl::Milliseconds(300);
-    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time for a copy");
-    EXPECT_EQ(cluster_->host(2)->Status().copies_received, 0u);
+    cluster_->SettleUntil([&] { return absl::Now() > end; }, "there was time for a transfer");
+    EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 0u);
     // As the coordinator does then; until then, what is pushed waits for it.
     cluster_->Change(shard, true, [](ShardRecord* record) { record->learners.clear(); });
     cluster_->Settle();
@@ -288,24 +290,24 @@ TEST_F(CopiesTest, ALearnerThatWasCountedOnGetsNoOtherCopyInItsEpoch) {
     cluster_->SettleUntil([&] { return cluster_->IsMember(id, 2); }, "it has joined");
   }
   cluster_->Settle();
-  EXPECT_EQ(cluster_->host(2)->Status().copies_received, 1u);
+  EXPECT_EQ(cluster_->host(2)->Status().numbers["snapshots_received"], 1u);
   Push(20);
   ExpectAsAlone();
 }
 
-// The rows of a copy are ahead of the log that comes after them. Its server may be made primary
+// The rows of a snapshot are ahead of the log that comes after them. Its server may be made primary
 // before it has applied all that it holds: what the rows have is not applied again.
-TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
+TEST_F(SnapshotTransferTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   using Kind = ReplicaMessage::Kind;
   constexpr Lsn kAhead = 4;
   Begin(Table(OptimizerKind::kSgd), {1}, 2);
   Push(10);
-  std::atomic<bool> copies{false};
-  cluster_->network()->SetFault([&copies](const Member&, const ReplicaMessage& message) {
-    return !copies.load() && message.kind == Kind::kSnapshotBegin;
+  std::atomic<bool> transfers{false};
+  cluster_->network()->SetFault([&transfers](const Member&, const ReplicaMessage& message) {
+    return !transfers.load() && message.kind == Kind::kSnapshotBegin;
   });
-  // The copy says that it is of an earlier LSN than its rows are, as if these had been written back
-  // since; and no word of a later commit arrives, so nothing of it is applied.
+  // The snapshot says that it is of an earlier LSN than its rows are, as if these had been written
+  // back since; and no word of a later commit arrives, so nothing of it is applied.
   std::map<ShardId, Lsn> bases;
   cluster_->network()->SetDamage([&bases](ReplicaMessage* message) {
     if (message->kind == Kind::kSnapshotBegin) {
@@ -323,9 +325,9 @@ TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
     }
   });
   for (const ShardId shard : cluster_->shards()) cluster_->AddLearner(shard, 2);
-  cluster_->SettleUntil([&] { return cluster_->network()->cuts() > 0; }, "a copy was tried");
+  cluster_->SettleUntil([&] { return cluster_->network()->cuts() > 0; }, "a transfer was tried");
   Push(6);
-  copies.store(true);
+  transfers.store(true);
   for (const ShardId shard : cluster_->shards()) {
     cluster_->SettleUntil(
         [&] { return cluster_->IsMember(shard, 2) && cluster_->record(shard).active; },
@@ -341,12 +343,12 @@ TEST_F(CopiesTest, ANewPrimaryDoesNotApplyAgainWhatItsRowsHave) {
   }
   cluster_->Settle();
   Push(3);
-  EXPECT_EQ(cluster_->host(1)->Status().replicas_diverged, 0u)
+  EXPECT_EQ(cluster_->host(1)->Status().numbers["replicas_diverged"], 0u)
       << "though one had not seen all rows";
   ExpectAsAlone();
 }
 
-TEST_F(CopiesTest, ADamagedBlockIsNeverWritten) {
+TEST_F(SnapshotTransferTest, ADamagedBlockIsNeverWritten) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(20);
   std::atomic<int> damaged{0};
@@ -359,9 +361,9 @@ TEST_F(CopiesTest, ADamagedBlockIsNeverWritten) {
   PushWhile([&] { cluster_->Move(shard, 1, 2); });
   cluster_->network()->SetDamage(nullptr);
   EXPECT_GE(damaged.load(), 3) << "two damaged, then a whole one";
-  EXPECT_GE(cluster_->host(1)->Status().copies_failed, 2u);
+  EXPECT_GE(cluster_->host(1)->Status().numbers["snapshots_failed"], 2u);
   ExpectAsAlone();
 }
 
-}  // namespace copies_test
+}  // namespace snapshot_transfer_test
 }  // namespace hotbed

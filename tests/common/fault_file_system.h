@@ -9,8 +9,8 @@
 // opened before a crash fail with Aborted afterwards.
 //
 // Thread-safe, like the interface; a file object must not outlive the file system.
-#ifndef HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
-#define HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
+#ifndef HOTBED_TESTS_COMMON_FAULT_FILE_SYSTEM_H_
+#define HOTBED_TESTS_COMMON_FAULT_FILE_SYSTEM_H_
 
 #include <cstdint>
 #include <map>
@@ -47,8 +47,7 @@ class FaultFileSystem : public FileSystem {
   // Flips one bit of an existing file, also of synced content.
   void FlipBit(const std::string& path, uint64_t byte, int bit);
 
-  uint64_t syncs() const;           // successful Sync calls of files so far
-  uint64_t bytes_appended() const;  // ever
+  uint64_t syncs() const;  // successful Sync calls of files so far
 
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenAppend(const std::string& path) override;
   absl::StatusOr<std::string> ReadAll(const std::string& path) override;
@@ -96,9 +95,8 @@ class FaultFileSystem : public FileSystem {
   int failing_syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   int failing_appends_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t bytes_appended_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hotbed
 
-#endif  // HOTBED_COMMON_FAULT_FILE_SYSTEM_H_
+#endif  // HOTBED_TESTS_COMMON_FAULT_FILE_SYSTEM_H_
