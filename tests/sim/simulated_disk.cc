@@ -453,7 +453,8 @@ void ClusterSimulation::WriteBack(Server* server, int shard) {
 void ClusterSimulation::WriteBackAll(Server* server, int shard) {
   Shard& stored = *Open(*server, shard)->shard;
   const bool settled = stored.logged() || stored.Pause(true);
-  const absl::StatusOr<Lsn> lsn = settled ? stored.WriteBack() : absl::UnavailableError("in motion");
+  const absl::StatusOr<Lsn> lsn =
+      settled ? stored.WriteBack() : absl::UnavailableError("in motion");
   if (lsn.ok()) {
     stored.SetDurable(*lsn);
     server->disk.shards[shard].kept = true;
