@@ -1,5 +1,5 @@
 // The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status. The only
-// folder that includes prometheus-cpp and the HTTP server. Thread-safe.
+// folder that includes prometheus-cpp. Thread-safe.
 #ifndef HOTBED_ADMIN_ADMIN_SERVER_H_
 #define HOTBED_ADMIN_ADMIN_SERVER_H_
 
@@ -28,10 +28,18 @@ struct StatusPage {
   std::string json;  // a JSON document with every number, unrounded
 };
 
+// One of the things that must hold for a process to be ready. A client would find the same.
+struct ReadyCondition {
+  std::string name;  // "lease"
+  bool holds = true;
+  std::string found;  // for people, without the name: "ran out 3.1 s ago"
+};
+
 struct AdminOptions {
   std::string listen = "127.0.0.1:0";
+  // Both must not block: they run on the port's thread.
   std::function<bool(std::string* why_not)> healthy;  // liveness: the event loops turn
-  std::function<bool(std::string* why_not)> ready;    // serves its shards at their epoch
+  std::function<std::vector<ReadyCondition>()> ready;
   std::function<StatusPage()> status;
 };
 

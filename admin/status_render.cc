@@ -152,7 +152,11 @@ void AppendTextTable(const StatusTable& table, std::string* out) {
   absl::StrAppend(out, "\n", Plain(table.title), " (", table.rows.size(), ")\n");
   if (table.rows.empty()) return;
   std::vector<size_t> width;
-  for (const auto& column : table.columns) width.push_back(Plain(column).size());
+  std::vector<bool> numeric;  // looked for once: it reads the whole column
+  for (const auto& column : table.columns) {
+    numeric.push_back(IsNumeric(table, width.size()));
+    width.push_back(Plain(column).size());
+  }
   for (const auto& row : table.rows) {
     for (size_t c = 0; c < row.size() && c < width.size(); ++c) {
       width[c] = std::max(width[c], Plain(row[c]).size());
@@ -163,7 +167,7 @@ void AppendTextTable(const StatusTable& table, std::string* out) {
     for (size_t c = 0; c < cells.size() && c < width.size(); ++c) {
       const std::string cell = Plain(cells[c]);
       const std::string fill(width[c] - cell.size(), ' ');
-      absl::StrAppend(&text, "  ", IsNumeric(table, c) ? fill + cell : cell + fill);
+      absl::StrAppend(&text, "  ", numeric[c] ? fill + cell : cell + fill);
     }
     text.erase(text.find_last_not_of(' ') + 1);
     absl::StrAppend(out, text, "\n");

@@ -30,9 +30,7 @@ BenchHost::BenchHost(std::string dir, uint64_t host_bytes) : dir_(std::move(dir)
   ShardHostOptions options;
   options.data_dir = dir_;
   options.host_bytes = host_bytes;
-  auto host = ShardHost::Open(options, Clock::Real());
-  HOTBED_CHECK(host.ok()) << host.status();
-  host_ = *std::move(host);
+  host_ = ShardHost::Open(options, Clock::Real()).value();
   HOTBED_CHECK(host_->SetIdentity({1, "bench"}).ok());
   host_->SetIncarnation(1);
 }

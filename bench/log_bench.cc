@@ -95,8 +95,7 @@ double LogAppends(const Options& options, int64_t sync_interval_ms, bool scatter
   log_options.dir = absl::StrCat(options.dir, "/log");
   log_options.sync_interval_ms = sync_interval_ms;
   FileSystem* const files = FileSystem::Real();
-  auto log = ShardLog::Open(log_options, files, Clock::Real());
-  HOTBED_CHECK(log.ok()) << log.status();
+  std::unique_ptr<ShardLog> log = ShardLog::Open(log_options, files, Clock::Real()).value();
   std::vector<std::unique_ptr<Push>> pushes;
   for (uint64_t i = 0; i < options.batch; ++i)
     pushes.push_back(std::make_unique<Push>(options, scattered));
@@ -105,15 +104,14 @@ double LogAppends(const Options& options, int64_t sync_interval_ms, bool scatter
   uint64_t failures = 0;
   const int64_t start = Clock::Real()->NowNs();
   for (Lsn lsn = 1; lsn <= records;) {
-    for (auto& push : pushes) (*log)->Append(push->Next(lsn++, &failures));
-    (*log)->Commit();
+    for (auto& push : pushes) log->Append(push->Next(lsn++, &failures));
+    log->Commit();
   }
   const double seconds = Seconds(start);
-  HOTBED_CHECK(failures == 0) << failures << " appends failed: " << (*log)->GetUsage().error;
-  log->reset();
-  const auto names = files->List(log_options.dir);
-  HOTBED_CHECK(names.ok()) << names.status();
-  for (const std::string& name : *names) {
+  HOTBED_CHECK(failures == 0) << failures << " appends failed: " << log->GetUsage().error;
+  log.reset();
+  const std::vector<std::string> names = files->List(log_options.dir).value();
+  for (const std::string& name : names) {
     HOTBED_CHECK(files->Delete(absl::StrCat(log_options.dir, "/", name)).ok());
   }
   return records * record_bytes / seconds;

@@ -49,9 +49,7 @@ class PooledTable {
     params.shard = {id, 0};
     params.range = {0, kRows, 0, kDim};
     params.executor = &executor_;
-    auto store = host->OpenShard(params);
-    HOTBED_CHECK(store.ok()) << store.status();
-    store_ = *std::move(store);
+    store_ = host->OpenShard(params).value();
     plain_ = HugeBuffer::Allocate(4 * kDim * kRows).value();
     Fill();
     for (uint32_t i = 0; i < kBatches * kBags * kBagIds; ++i) {
@@ -113,12 +111,11 @@ void Run(bool quick, const std::string& output) {
     TierOptions options;
     options.spill_dir = dir;
     options.hot_bytes = uint64_t{tables} * kRows * 4 * kDim * 5 / 4 + (64 << 20);
-    auto host = TierHost::Open(options);
-    HOTBED_CHECK(host.ok()) << host.status();
+    const std::unique_ptr<TierHost> host = TierHost::Open(options).value();
     Random random(1);
     std::vector<std::unique_ptr<PooledTable>> all;
     for (uint32_t t = 0; t < tables; ++t) {
-      all.push_back(std::make_unique<PooledTable>(host->get(), t + 1, &random));
+      all.push_back(std::make_unique<PooledTable>(host.get(), t + 1, &random));
     }
     std::vector<float> ours(kBags * kDim), roof(kBags * kDim);
     all[0]->Pull(0, RowPooling::kSum, ours.data());

@@ -54,7 +54,7 @@ class EchoHost final : public ShardHost {
   std::vector<ShardEpoch> ShardsToActivate() const override { return {}; }
   void SetActivationListener(std::function<void()>) override {}
   HostStatus Status() const override { return {}; }
-  bool Ready() const override { return true; }
+  Primaries CountPrimaries() const override { return {}; }
   absl::Status Shutdown() override { return absl::OkStatus(); }
   void SetReplicaNetwork(ReplicaNetwork* network) override { network_ = network; }
 
@@ -113,9 +113,7 @@ struct Node {
     DataServerOptions options;
     options.threads = threads;
     options.peer_limits.transfer_bytes_max = 64 << 20;
-    auto started = DataServer::Start(options, &host, Clock::Real());
-    if (!started.ok()) std::exit(1);
-    server = *std::move(started);
+    server = DataServer::Start(options, &host, Clock::Real()).value();
     network = server->network();
     host.SetReplicaNetwork(network);
     network->SetSelf(self, "bench");

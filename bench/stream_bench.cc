@@ -52,13 +52,8 @@ struct Peer {
 };
 
 Peer Start(const std::vector<std::string>& args) {
-  auto process = PeerProcess::Start(args);
-  if (!process.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(process.status().message()).c_str());
-    std::exit(1);
-  }
   Peer peer;
-  peer.process = *std::move(process);
+  peer.process = PeerProcess::Start(args).value();
   peer.stub = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
       absl::StrCat("127.0.0.1:", peer.process->port()), grpc::InsecureChannelCredentials(),
       DataPlaneChannelArguments(256 << 20)));

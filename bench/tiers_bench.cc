@@ -78,9 +78,7 @@ class BenchStore {
     options.spill_dir = dir;
     options.hot_bytes = hot_bytes;
     options.block_cache_bytes = block_cache_bytes;
-    auto host = TierHost::Open(options);
-    HOTBED_CHECK(host.ok()) << host.status();
-    host_ = *std::move(host);
+    host_ = TierHost::Open(options).value();
     TierHost::ShardParams params;
     params.table.id = 1;
     params.table.name = "bench";
@@ -90,9 +88,7 @@ class BenchStore {
     params.shard = {1, 0};
     params.range = {0, rows, 0, kDim};
     params.executor = &executor_;
-    auto store = host_->OpenShard(params);
-    HOTBED_CHECK(store.ok()) << store.status();
-    store_ = *std::move(store);
+    store_ = host_->OpenShard(params).value();
     Fill();
   }
 
@@ -190,9 +186,7 @@ class RocksRoof {
     options.dir = dir;
     options.wal = false;
     options.block_cache_bytes = cache_bytes;
-    auto store = KvStore::Open(options);
-    HOTBED_CHECK(store.ok()) << store.status();
-    store_ = *std::move(store);
+    store_ = KvStore::Open(options).value();
     const std::string value(4 * kDim + 4, 'x');
     auto batch = store_->NewBatch();
     for (uint64_t row = 0; row < rows; ++row) {

@@ -27,7 +27,7 @@ absl::Status Failed(absl::string_view action, absl::string_view path) {
 int Open(const std::string& path, int flags) {
   int fd;
   do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+    fd = open(path.c_str(), flags | O_CLOEXEC, 0600);
   } while (fd < 0 && errno == EINTR);
   return fd;
 }
@@ -184,10 +184,10 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::Status MakeDir(const std::string& path) override {
-    if (mkdir(path.c_str(), 0755) == 0) return SyncDir(ParentOf(path));
+    if (mkdir(path.c_str(), 0700) == 0) return SyncDir(ParentOf(path));
     if (errno == ENOENT && ParentOf(path) != path) {
       HOTBED_RETURN_IF_ERROR(MakeDir(ParentOf(path)));
-      if (mkdir(path.c_str(), 0755) == 0) return SyncDir(ParentOf(path));
+      if (mkdir(path.c_str(), 0700) == 0) return SyncDir(ParentOf(path));
     }
     struct stat info;
     if (errno == EEXIST && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -215,7 +215,12 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override {
-    const int fd = Open(path, O_CREAT | O_RDWR);
+    // Whoever can put a link there must not have another file truncated.
+    const int fd = Open(path, O_CREAT | O_RDWR | O_NOFOLLOW);
+    if (fd < 0 && errno == ELOOP) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is a symbolic link, and a lock must be a file: remove it"));
+    }
     if (fd < 0) return Failed("open", path);
     auto file = std::make_unique<PosixFile>(fd, path, 0);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

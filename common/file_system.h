@@ -1,6 +1,7 @@
 // The disk as a seam: the log, the promise file and the identity file go through this, so that
 // tests can lose unsynced bytes, run out of space and fail on command. Paths are absolute.
-// Thread-safe; a file object is thread-compatible.
+// Thread-safe; a file object is thread-compatible. On the real disk it creates directories of mode
+// 0700 and files of mode 0600, for the owner alone.
 #ifndef HOTBED_COMMON_FILE_SYSTEM_H_
 #define HOTBED_COMMON_FILE_SYSTEM_H_
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -29,9 +30,16 @@ namespace {
 
 constexpr char kEnvironmentPrefix[] = "HOTBED_";
 constexpr char kConfigFlag[] = "config";
+constexpr size_t kShownBytesMax = 200;
 
 std::string EnvironmentName(const std::string& name) {
   return kEnvironmentPrefix + absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
+}
+
+// Which of the two was meant is anybody's guess: one of them may have been put there long ago.
+absl::Status GivenTwice(const std::string& name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --", name, " is given twice; leave one of them out"));
 }
 
 std::string NumberText(double value) {
@@ -41,6 +49,9 @@ std::string NumberText(double value) {
   return absl::SimpleAtod(brief, &parsed) && parsed == value ? brief
                                                              : absl::StrFormat("%.17g", value);
 }
+
+// Text of others in a message: cut and on one line.
+std::string Shown(absl::string_view text) { return absl::CEscape(text.substr(0, kShownBytesMax)); }
 
 absl::Status Expected(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("is not valid, expected ", what));
@@ -119,7 +130,14 @@ void ConfigSchema::AddValue(const std::string& name, T* value, const std::string
 void ConfigSchema::Add(const std::string& name, std::string* value, const std::string& placeholder,
                        const std::string& help) {
   AddValue<std::string>(
-      name, value, placeholder, help, [](const std::string& text) { return text; }, JsonString);
+      name, value, placeholder, help,
+      [](const std::string& text) -> absl::StatusOr<std::string> {
+        if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+          return Expected("text without line breaks and other control characters");
+        }
+        return text;
+      },
+      JsonString);
 }
 
 void ConfigSchema::AddHostPort(const std::string& name, std::string* value, const std::string& help,
@@ -195,11 +213,12 @@ absl::Status ConfigSchema::Unknown(const std::string& what, const std::string& n
 
 absl::Status ConfigSchema::ParseArguments(const std::vector<std::string>& args,
                                           std::vector<Setting>* settings) {
+  std::set<std::string> given;
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string arg = args[i] == "-o" ? "--output" : args[i];  // as the CLI spells it
     if (!absl::StartsWith(arg, "--") || arg.size() == 2) {
       return absl::InvalidArgumentError(
-          absl::StrCat("unexpected argument \"", arg, "\"; options are --name=value"));
+          absl::StrCat("unexpected argument \"", Shown(arg), "\"; options are --name=value"));
     }
     const std::vector<std::string> parts = absl::StrSplit(arg.substr(2), absl::MaxSplits('=', 1));
     const std::string& name = parts[0];
@@ -214,11 +233,15 @@ absl::Status ConfigSchema::ParseArguments(const std::vector<std::string>& args,
     if (!has_value && entry == nullptr && absl::StartsWith(name, "no-")) {
       const Entry* const negated = Find(name.substr(3));
       if (negated != nullptr && negated->is_bool) {
+        if (!given.insert(negated->name).second) return GivenTwice(negated->name);
         settings->push_back({negated->name, "false", absl::StrCat("flag --", name)});
         continue;
       }
     }
-    if (entry == nullptr && name != kConfigFlag) return Unknown("flag --" + name, name);
+    if (entry == nullptr && name != kConfigFlag) {
+      return Unknown(absl::StrCat("flag --", Shown(name)), name);
+    }
+    if (!given.insert(name).second) return GivenTwice(name);
     std::string value = has_value ? parts[1] : "true";
     if (!has_value && (entry == nullptr || !entry->is_bool)) {
       if (i + 1 == args.size()) {
@@ -267,10 +290,10 @@ absl::Status ConfigSchema::Apply(const std::vector<Setting>& settings) {
     Entry* const entry = Find(setting.name);
     const absl::Status status = entry->parse(setting.text);
     if (!status.ok()) {
+      // Messages about units begin with the value themselves.
       const std::string quoted = absl::StrCat("\"", setting.text, "\" ");
-      // Messages about units begin with the name themselves.
-      return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = ",
-                                                     quoted,
+      return absl::InvalidArgumentError(absl::StrCat(setting.origin, ": ", setting.name, " = \"",
+                                                     Shown(setting.text), "\" ",
                                                      absl::StripPrefix(status.message(), quoted)));
     }
     entry->origin = setting.origin;

@@ -46,7 +46,13 @@ absl::StatusOr<std::vector<YamlSetting>> Read(const std::string& path, const YAM
 absl::StatusOr<std::vector<YamlSetting>> ParseYamlSettings(const std::string& path,
                                                            const std::string& text) {
   try {  // yaml-cpp reports by exceptions
-    return Read(path, YAML::Load(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.empty()) return std::vector<YamlSetting>();
+    if (documents.size() > 1) {
+      return Bad(path, documents[1].Mark().line + 1,
+                 "a second document begins (after `---`); put all settings into one");
+    }
+    return Read(path, documents[0]);
   } catch (const YAML::Exception& error) {
     return Bad(path, error.mark.line + 1, error.msg);
   }

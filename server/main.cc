@@ -3,10 +3,10 @@
 // Stdout carries one line, printed once the server is registered: `hotbed-server NAME serving: data
 // HOST:PORT admin HOST:PORT`. Exit codes: 0 after a clean stop (SIGTERM, SIGINT), 1 after an error,
 // 2 after a wrong flag.
-#include <google/protobuf/stubs/logging.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -15,17 +15,22 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "admin/admin_server.h"
 #include "common/clock.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "common/process_tuning.h"
+#include "config/units.h"
+#include "proto/protobuf_log.h"
 #include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/device_choice.h"
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
+#include "server/machine_memory.h"
 #include "server/resident_bound.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
@@ -52,6 +57,17 @@ struct Process {
   std::unique_ptr<AdminServer> admin;
 };
 
+std::vector<ReadyCondition> ConditionsOf(const Process& process) {
+  ReadyFacts facts;
+  facts.now_ns = process.clock->NowNs();
+  facts.stopping = process.draining.load();
+  const CoordinatorLink* const link = process.link_seen.load();
+  if (link != nullptr) facts.link = link->status();
+  facts.device_error = process.host->DeviceError();
+  facts.primaries = process.host->CountPrimaries();
+  return ReadyConditions(facts);
+}
+
 ServerSnapshot SnapshotOf(const Process& process) {
   const DataPlane& plane = process.data->plane();
   ServerSnapshot snapshot;
@@ -64,34 +80,15 @@ ServerSnapshot SnapshotOf(const Process& process) {
     snapshot.link = link->status();
     snapshot.admin_address = process.admin_address;
   }
-  snapshot.ready = process.host->Ready() && snapshot.link.registrations > 0;
+  const std::vector<ReadyCondition> conditions = ConditionsOf(process);
+  snapshot.ready = std::all_of(conditions.begin(), conditions.end(),
+                               [](const ReadyCondition& condition) { return condition.holds; });
   snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight();
   snapshot.pull_bytes_in_flight_max = plane.pull_budget.bytes_max();
   snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
   snapshot.push_bytes_in_flight_max = plane.push_budget.bytes_max();
   snapshot.streams = plane.streams.load();
   return snapshot;
-}
-
-bool IsReady(const Process& process, std::string* why_not) {
-  if (process.draining.load()) {
-    *why_not = "stopping";
-    return false;
-  }
-  const CoordinatorLink* const link = process.link_seen.load();
-  if (link == nullptr || link->status().registrations == 0) {
-    *why_not = "not registered at the coordinator yet";
-    return false;
-  }
-  if (const std::string failed = process.host->DeviceError(); !failed.empty()) {
-    *why_not = failed;
-    return false;
-  }
-  if (!process.host->Ready()) {
-    *why_not = "shards are being recovered or wait for activation";
-    return false;
-  }
-  return true;
 }
 
 absl::Status StartParts(Process* process) {
@@ -124,7 +121,7 @@ absl::Status StartParts(Process* process) {
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
   admin_options.healthy = [process](std::string* why) { return process->data->Healthy(why); };
-  admin_options.ready = [process](std::string* why) { return IsReady(*process, why); };
+  admin_options.ready = [process] { return ConditionsOf(*process); };
   admin_options.status = [process] { return RenderStatus(SnapshotOf(*process)); };
   auto admin = AdminServer::Start(std::move(admin_options));
   if (!admin.ok()) return admin.status();
@@ -184,16 +181,8 @@ void StopAfterFailure(Process* process) {
   if (!written.ok()) HOTBED_LOG(Error) << written;
 }
 
-// protobuf prints a line to stderr for each error in a message, for example a string that is not
-// UTF-8. A bad client must not fill the log.
-void LogFromProtobuf(google::protobuf::LogLevel level, const char* /*file*/, int /*line*/,
-                     const std::string& message) {
-  if (level == google::protobuf::LOGLEVEL_INFO) return;
-  HOTBED_LOG_EVERY_S(Warning, 10) << "protobuf: " << message;
-}
-
 int Main(int argc, char** argv) {
-  google::protobuf::SetLogHandler(&LogFromProtobuf);
+  LimitProtobufLog();
   // Signals are received by sigtimedwait, not by handlers: block them before any thread starts.
   sigset_t stops;
   sigemptyset(&stops);
@@ -208,6 +197,14 @@ int Main(int argc, char** argv) {
   if (!LoadServerOptions(argc, argv, &process.options, &exit_code)) return exit_code;
   SetLogFormat(process.options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   SetLogName(process.options.name.c_str());
+  BeginDaemon();
+  const uint64_t memory = MachineMemoryBytes();
+  if (memory != 0 && process.options.host.host_bytes > memory) {
+    HOTBED_LOG(Warning) << "--host-bytes=" << ExactBytes(process.options.host.host_bytes)
+                        << " is more than the " << FormatBytes(memory)
+                        << " that this machine or control group has: the process is killed before "
+                           "it has filled them; give less";
+  }
   absl::Status status = StartParts(&process);
   if (!status.ok()) {
     StopAfterFailure(&process);

@@ -1,11 +1,16 @@
 #include "server/server_options.h"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/status_macros.h"
 #include "config/config.h"
+#include "config/units.h"
 #include "server/host/host_budget.h"
 
 namespace hotbed {
@@ -112,6 +117,14 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddChoice("log-format", &o->log_format, {"text", "json"}, "Form of the log lines.");
 }
 
+constexpr size_t kNameBytesMax = 200;
+
+// As the coordinator takes it.
+bool IsName(const std::string& text) {
+  return !text.empty() && text.size() <= kNameBytesMax &&
+         std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
 std::string WhatIsMissing(const ServerOptions& options) {
   if (options.name.empty()) return "--name is required: a name unique in the cluster";
   if (options.coordinator.empty()) return "--coordinator is required: its HOST:PORT";
@@ -120,6 +133,26 @@ std::string WhatIsMissing(const ServerOptions& options) {
     if (!absl::StrContains(listen, ':')) return absl::StrCat("'", listen, "' is not HOST:PORT");
   }
   return "";
+}
+
+// By how much parts that were given exceed the shares that CarveHostBytes has for them.
+uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
+  const HostBudget shares = CarveHostBytes(options.host.host_bytes);
+  uint64_t above = 0;
+  const auto add = [&](const char* flags, uint64_t bytes, uint64_t share) {
+    if (bytes <= share) return;
+    above += std::min(bytes - share, UINT64_MAX - above);
+    absl::StrAppend(which, which->empty() ? "" : ", ", flags, " (", FormatBytes(bytes), ")");
+  };
+  const DataPlaneLimits limits = DataOptionsOf(options).limits;
+  const uint64_t pushes = std::min(limits.push_bytes_in_flight_max, UINT64_MAX / 2);
+  add("--pull-bytes-in-flight-max", options.pull_bytes_in_flight_max, shares.message_bytes / 2);
+  add("--push-bytes-in-flight-max and a quarter more", pushes + pushes / 4,
+      shares.message_bytes / 2);
+  add("--staged-bytes-max", options.host.staged_bytes_max, shares.staged_bytes);
+  add("--replica-tail-bytes", options.host.replica_tail_bytes, shares.replica_tail_bytes);
+  add("--transfer-bytes-max", options.transfer_bytes_max, shares.transfer_bytes);
+  return above;
 }
 
 }  // namespace
@@ -131,15 +164,45 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
   AddLimits(&schema, options);
   if (!schema.Load(argc, argv, exit_code)) return false;
   options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
-  const std::string missing = WhatIsMissing(*options);
-  if (missing.empty()) return true;
-  std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n", missing.c_str());
+  const absl::Status checked = CheckServerOptions(*options);
+  if (checked.ok()) return true;
+  std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n",
+               std::string(checked.message()).c_str());
   *exit_code = 2;
   return false;
 }
 
+absl::Status CheckServerOptions(const ServerOptions& options) {
+  if (const std::string missing = WhatIsMissing(options); !missing.empty()) {
+    return absl::InvalidArgumentError(missing);
+  }
+  const auto check_name = [](const char* flag, const std::string& name) {
+    if (IsName(name)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " is \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
+        " bytes; allowed: 1..", kNameBytesMax, " printable characters without spaces"));
+  };
+  HOTBED_RETURN_IF_ERROR(check_name("--name", options.name));
+  if (!options.failure_domain.empty()) {
+    HOTBED_RETURN_IF_ERROR(check_name("--failure-domain", options.failure_domain));
+  }
+  std::string which;
+  const uint64_t above = BytesAboveShares(options, &which);
+  const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
+  if (above < room) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(which, " take ", FormatBytes(above), " more than their shares of --host-bytes (",
+                   FormatBytes(options.host.host_bytes), "), and rows have only ",
+                   FormatBytes(room), " of it; give less, or raise --host-bytes"));
+}
+
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   ShardHostOptions host = options.host;
+  std::string which;
+  const uint64_t above = BytesAboveShares(options, &which);
+  const uint64_t hot_bytes = CarveHostBytes(host.host_bytes).hot_bytes;
+  // Parts that were given more than their share get it from the rows.
+  if (above > 0) host.hot_bytes = hot_bytes - std::min(above, hot_bytes - 1);
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 
@@ -39,6 +40,9 @@ struct ServerOptions {
 
 // Reads all sources and checks the values. False: exit with *exit_code; the error was printed.
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
+
+// InvalidArgument: values that do not go together, or a name that cannot be one.
+absl::Status CheckServerOptions(const ServerOptions& options);
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);

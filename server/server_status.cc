@@ -128,6 +128,41 @@ StatusTable ShardTable(const HostStatus& host) {
 
 }  // namespace
 
+std::vector<ReadyCondition> ReadyConditions(const ReadyFacts& facts) {
+  const LinkStatus& link = facts.link;
+  std::vector<ReadyCondition> conditions;
+  if (facts.stopping) conditions.push_back({"server", false, "stopping"});
+  const int64_t left_ns = link.lease_until_ns - facts.now_ns;
+  const std::string error = link.error.empty() ? "" : absl::StrCat(": ", link.error);
+  ReadyCondition lease = {"lease", false, ""};
+  if (link.registrations == 0) {
+    lease.found = absl::StrCat("not registered at the coordinator yet", error);
+  } else if (link.lease_until_ns == 0) {
+    lease.found = absl::StrCat("the coordinator has given none yet, or ended it", error);
+  } else if (left_ns <= 0) {
+    lease.found =
+        absl::StrFormat("ran out %.1f s ago%s", static_cast<double>(-left_ns) * 1e-9, error);
+  } else {
+    lease.holds = true;
+    lease.found = absl::StrFormat("holds for %.1f s", static_cast<double>(left_ns) * 1e-9);
+  }
+  conditions.push_back(std::move(lease));
+  if (!facts.device_error.empty()) conditions.push_back({"device", false, facts.device_error});
+  const ShardHost::Primaries& primaries = facts.primaries;
+  const bool none_served = primaries.shards > 0 && primaries.refused == primaries.shards;
+  std::string shards = absl::StrCat(primaries.shards, " with the primary here");
+  if (primaries.waiting > 0) {
+    absl::StrAppend(&shards, ", ", primaries.waiting,
+                    " are being recovered or wait for activation");
+  }
+  if (primaries.refused > 0) {
+    absl::StrAppend(&shards, ", ", primaries.refused,
+                    " refused, the first: ", primaries.first_error);
+  }
+  conditions.push_back({"shards", primaries.waiting == 0 && !none_served, std::move(shards)});
+  return conditions;
+}
+
 StatusPage RenderStatus(const ServerSnapshot& s) {
   StatusPage page;
   page.title = absl::StrCat("hotbed-server ", s.name);

@@ -29,6 +29,16 @@ struct ServerSnapshot {
   uint32_t streams = 0;
 };
 
+// What decides whether the server is ready.
+struct ReadyFacts {
+  int64_t now_ns = 0;
+  bool stopping = false;
+  LinkStatus link;
+  std::string device_error;  // empty: it works, or there is none
+  ShardHost::Primaries primaries;
+};
+std::vector<ReadyCondition> ReadyConditions(const ReadyFacts& facts);
+
 StatusPage RenderStatus(const ServerSnapshot& snapshot);
 
 // The host's numbers as metrics; those of shards are summed per table.

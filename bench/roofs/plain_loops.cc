@@ -62,58 +62,13 @@ __attribute__((always_inline)) inline void TouchRows(float* __restrict rows,
   }
 }
 
-}  // namespace
-
-HOTBED_BENCH_CLONES
-void PlainGather(const float* rows, const uint64_t* ids, uint32_t count, float* out) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      const char* next = reinterpret_cast<const char*>(rows + kPlainDim * ids[i + kAhead]);
-      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 64 * line, 0, 3);
-    }
-    std::memcpy(out + kPlainDim * i, rows + kPlainDim * ids[i], 4 * kPlainDim);
-  }
-}
-
-HOTBED_BENCH_CLONES
-void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_t count,
-                         const float* gradients, float learning_rate, float epsilon) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) {
-      const char* next = reinterpret_cast<const char*>(rows + kPlainDim * ids[i + kAhead]);
-      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 64 * line, 1, 3);
-      __builtin_prefetch(state + ids[i + kAhead], 1, 3);
-    }
-    const float* g = gradients + kPlainDim * i;
-    float* w = rows + kPlainDim * ids[i];
-    float lanes[kLanes] = {};
-    for (uint32_t k = 0; k < kPlainDim; k += kLanes) {
-      for (uint32_t l = 0; l < kLanes; ++l) lanes[l] += g[k + l] * g[k + l];
-    }
-    for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-      for (uint32_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    }
-    float& s = state[ids[i]];
-    s += lanes[0] / kPlainDim;
-    const float step = learning_rate / (std::sqrt(s) + epsilon);
-    for (uint32_t k = 0; k < kPlainDim; ++k) w[k] -= step * g[k];
-  }
-}
-
-HOTBED_BENCH_CLONES
-void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint32_t dim,
-                          uint32_t state_floats, const uint32_t* __restrict slots, uint32_t count,
-                          const float* __restrict gradients) {
-  if (dim == 64) return TouchRows<64>(rows, state, state_floats, slots, count, gradients);
-  if (dim == 128) return TouchRows<128>(rows, state, state_floats, slots, count, gradients);
-  __builtin_trap();
-}
-
-HOTBED_BENCH_CLONES
-void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
-                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
-                          bool prefetch) {
-  constexpr uint32_t kDim = 128;
+// As TouchRowsOf. `bag` lookups share a gradient.
+template <uint32_t kDim>
+__attribute__((always_inline)) inline void UpdateRows(float* rows, float* state,
+                                                      const uint64_t* ids, uint32_t count,
+                                                      uint32_t bag, const float* gradients,
+                                                      float learning_rate, float epsilon,
+                                                      bool prefetch) {
   for (uint32_t i = 0; i < count; ++i) {
     if (prefetch && i + kAhead < count) {
       const float* next = rows + kDim * ids[i + kAhead];
@@ -136,6 +91,41 @@ void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32
   }
 }
 
+}  // namespace
+
+HOTBED_BENCH_CLONES
+void PlainGather(const float* rows, const uint64_t* ids, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      const char* next = reinterpret_cast<const char*>(rows + kPlainDim * ids[i + kAhead]);
+      for (int line = 0; line < 4; ++line) __builtin_prefetch(next + 64 * line, 0, 3);
+    }
+    std::memcpy(out + kPlainDim * i, rows + kPlainDim * ids[i], 4 * kPlainDim);
+  }
+}
+
+HOTBED_BENCH_CLONES
+void PlainRowwiseAdagrad(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                         const float* gradients, float learning_rate, float epsilon) {
+  UpdateRows<kPlainDim>(rows, state, ids, count, 1, gradients, learning_rate, epsilon, true);
+}
+
+HOTBED_BENCH_CLONES
+void PlainReadModifyWrite(float* __restrict rows, float* __restrict state, uint32_t dim,
+                          uint32_t state_floats, const uint32_t* __restrict slots, uint32_t count,
+                          const float* __restrict gradients) {
+  if (dim == 64) return TouchRows<64>(rows, state, state_floats, slots, count, gradients);
+  if (dim == 128) return TouchRows<128>(rows, state, state_floats, slots, count, gradients);
+  __builtin_trap();
+}
+
+HOTBED_BENCH_CLONES
+void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32_t count,
+                          uint32_t bag, const float* gradients, float learning_rate, float epsilon,
+                          bool prefetch) {
+  UpdateRows<128>(rows, state, ids, count, bag, gradients, learning_rate, epsilon, prefetch);
+}
+
 namespace {
 
 void FetchRow(const float* row) {
@@ -150,27 +140,17 @@ __attribute__((target("avx512f"))) void PooledSum512(const float* rows, const ui
   const uint64_t count = uint64_t{bags} * length;
   uint64_t k = 0;
   for (uint32_t b = 0; b < bags; ++b, out += kPlainPooledDim) {
-    __m512 s0 = _mm512_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
+    __m512 sums[8] = {};
     for (uint32_t i = 0; i < length; ++i, ++k) {
       if (k + kAhead < count) FetchRow(rows + kPlainPooledDim * ids[k + kAhead]);
       const float* const row = rows + kPlainPooledDim * ids[k];
-      s0 = _mm512_add_ps(s0, _mm512_loadu_ps(row));
-      s1 = _mm512_add_ps(s1, _mm512_loadu_ps(row + 16));
-      s2 = _mm512_add_ps(s2, _mm512_loadu_ps(row + 32));
-      s3 = _mm512_add_ps(s3, _mm512_loadu_ps(row + 48));
-      s4 = _mm512_add_ps(s4, _mm512_loadu_ps(row + 64));
-      s5 = _mm512_add_ps(s5, _mm512_loadu_ps(row + 80));
-      s6 = _mm512_add_ps(s6, _mm512_loadu_ps(row + 96));
-      s7 = _mm512_add_ps(s7, _mm512_loadu_ps(row + 112));
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) {
+        sums[r] = _mm512_add_ps(sums[r], _mm512_loadu_ps(row + 16 * r));
+      }
     }
-    _mm512_storeu_ps(out, s0);
-    _mm512_storeu_ps(out + 16, s1);
-    _mm512_storeu_ps(out + 32, s2);
-    _mm512_storeu_ps(out + 48, s3);
-    _mm512_storeu_ps(out + 64, s4);
-    _mm512_storeu_ps(out + 80, s5);
-    _mm512_storeu_ps(out + 96, s6);
-    _mm512_storeu_ps(out + 112, s7);
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; ++r) _mm512_storeu_ps(out + 16 * r, sums[r]);
   }
 }
 
@@ -181,28 +161,17 @@ __attribute__((target("avx2"))) void PooledSum256(const float* rows, const uint6
   for (uint32_t b = 0; b < bags; ++b, ids += length, out += kPlainPooledDim) {
     const uint64_t left = count - uint64_t{b} * length;
     for (uint32_t half = 0; half < kPlainPooledDim; half += 64) {
-      __m256 s0 = _mm256_setzero_ps(), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0;
-      __m256 s7 = s0;
+      __m256 sums[8] = {};
       for (uint32_t i = 0; i < length; ++i) {
         if (half == 0 && i + kAhead < left) FetchRow(rows + kPlainPooledDim * ids[i + kAhead]);
         const float* const row = rows + kPlainPooledDim * ids[i] + half;
-        s0 = _mm256_add_ps(s0, _mm256_loadu_ps(row));
-        s1 = _mm256_add_ps(s1, _mm256_loadu_ps(row + 8));
-        s2 = _mm256_add_ps(s2, _mm256_loadu_ps(row + 16));
-        s3 = _mm256_add_ps(s3, _mm256_loadu_ps(row + 24));
-        s4 = _mm256_add_ps(s4, _mm256_loadu_ps(row + 32));
-        s5 = _mm256_add_ps(s5, _mm256_loadu_ps(row + 40));
-        s6 = _mm256_add_ps(s6, _mm256_loadu_ps(row + 48));
-        s7 = _mm256_add_ps(s7, _mm256_loadu_ps(row + 56));
+#pragma GCC unroll 8
+        for (int r = 0; r < 8; ++r) {
+          sums[r] = _mm256_add_ps(sums[r], _mm256_loadu_ps(row + 8 * r));
+        }
       }
-      _mm256_storeu_ps(out + half, s0);
-      _mm256_storeu_ps(out + half + 8, s1);
-      _mm256_storeu_ps(out + half + 16, s2);
-      _mm256_storeu_ps(out + half + 24, s3);
-      _mm256_storeu_ps(out + half + 32, s4);
-      _mm256_storeu_ps(out + half + 40, s5);
-      _mm256_storeu_ps(out + half + 48, s6);
-      _mm256_storeu_ps(out + half + 56, s7);
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r) _mm256_storeu_ps(out + half + 8 * r, sums[r]);
     }
   }
 }

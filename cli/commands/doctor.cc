@@ -8,7 +8,9 @@
 #include <memory>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/cluster/http_get.h"
@@ -194,6 +196,24 @@ std::string VersionAt(const std::string& admin_address, absl::Duration timeout) 
   return "unknown";
 }
 
+// What /readyz of each server says.
+Check CheckReady(const v1::ClusterMap& map, absl::Duration timeout) {
+  std::string unready;
+  int asked = 0;
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live()) continue;
+    ++asked;
+    const absl::StatusOr<HttpReply> reply = HttpGet(server.admin_address(), "/readyz", timeout);
+    if (reply.ok() && reply->code == 200) continue;
+    const std::string said = reply.ok() ? reply->body : std::string(reply.status().message());
+    absl::StrAppend(&unready, " ", server.name(), ": ",
+                    absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(said), {{"\n", ", "}}),
+                    ";");
+  }
+  if (unready.empty()) return {"ready", Verdict::kOk, absl::StrCat(asked, " servers are ready")};
+  return {"ready", Verdict::kFailed, unready.substr(1, unready.size() - 2)};
+}
+
 Check CheckVersions(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string others;
   for (const v1::ServerInfo& server : map.servers()) {
@@ -240,6 +260,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
                       absl::StrCat(context.coordinator, ", cluster ", map->cluster_id())});
     checks.push_back(CheckServers(*map));
     checks.push_back(CheckShards(*map));
+    checks.push_back(CheckReady(*map, context.timeout_duration()));
     checks.push_back(CheckVersions(*map, context.timeout_duration()));
     checks.push_back(CheckCopies(*map));
     checks.push_back(CheckDomains(*map));

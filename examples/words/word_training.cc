@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -16,15 +17,16 @@ namespace {
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 constexpr float kLastLearningRate = 0.01f;  // as a share of the first learning rate
 
-// The state that all trainers of a run share. Counters only grow.
+// The state that all trainers of a run share.
 struct Shared {
-  std::atomic<uint64_t> words{0}, pairs{0}, steps{0}, rows_pulled{0}, rows_pushed{0};
+  std::atomic<uint64_t> words{0};
   std::atomic<bool> stop{false};
   uint64_t words_total = 0;
   int64_t start_ns = 0;
   double seconds_max = 0;
   absl::Mutex mu;
-  double recent_loss ABSL_GUARDED_BY(mu) = 0;  // per pair, exponential mean over batches
+  // But for `words`; `loss`: per pair, exponential mean over batches.
+  WordProgress total ABSL_GUARDED_BY(mu);
   std::vector<double> epoch_loss ABSL_GUARDED_BY(mu);
   std::vector<uint64_t> epoch_pairs ABSL_GUARDED_BY(mu);
   absl::Status error ABSL_GUARDED_BY(mu);
@@ -125,27 +127,26 @@ class Trainer {
       first.Update(FinishPush(&slot));
     }
     pulled_ = 0;
+    absl::MutexLock lock(&shared_->mu);
     CountRows();
     return first;
   }
 
-  void CountRows() {
+  void CountRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mu) {
     const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
-    shared_->rows_pulled.fetch_add(pulled - pulled_rows_, std::memory_order_relaxed);
-    shared_->rows_pushed.fetch_add(pushed - pushed_rows_, std::memory_order_relaxed);
-    pulled_rows_ = pulled;
-    pushed_rows_ = pushed;
+    shared_->total.rows_pulled += pulled - std::exchange(pulled_rows_, pulled);
+    shared_->total.rows_pushed += pushed - std::exchange(pushed_rows_, pushed);
   }
 
   void Account(const SkipGramBatch& batch, double loss, int epoch) {
-    shared_->pairs.fetch_add(batch.pairs, std::memory_order_relaxed);
-    shared_->steps.fetch_add(1, std::memory_order_relaxed);
-    CountRows();
     absl::MutexLock lock(&shared_->mu);
+    CountRows();
+    shared_->total.pairs += batch.pairs;
+    ++shared_->total.steps;
     shared_->epoch_loss[epoch] += loss;
     shared_->epoch_pairs[epoch] += batch.pairs;
     const double mean = loss / static_cast<double>(batch.pairs);
-    double& recent = shared_->recent_loss;
+    double& recent = shared_->total.loss;
     recent = recent == 0 ? mean : 0.98 * recent + 0.02 * mean;
   }
 
@@ -160,17 +161,12 @@ class Trainer {
 };
 
 WordProgress Snapshot(const WordTrainingOptions& options, uint64_t words_of_epoch, Shared* shared) {
-  WordProgress p;
+  absl::MutexLock lock(&shared->mu);
+  WordProgress p = shared->total;
   p.words = shared->words.load();
   p.words_total = shared->words_total;
   p.epoch = static_cast<int>(std::min<uint64_t>(p.words / words_of_epoch, options.epochs - 1));
-  p.pairs = shared->pairs.load();
-  p.steps = shared->steps.load();
-  p.rows_pulled = shared->rows_pulled.load();
-  p.rows_pushed = shared->rows_pushed.load();
   p.seconds = shared->Seconds();
-  absl::MutexLock lock(&shared->mu);
-  p.loss = shared->recent_loss;
   return p;
 }
 

@@ -1,6 +1,7 @@
 #include "examples/words/words_report.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -15,12 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kDeviationsAllowed = 3;
-
-std::vector<double> Collect(const WordsResult& result, double WordScores::*score) {
-  std::vector<double> values;
-  for (const WordRun& run : result.local) values.push_back(run.scores.*score);
-  return values;
-}
 
 std::string RunName(size_t run) { return run == 0 ? "local, same draws" : "local, other draws"; }
 
@@ -65,16 +60,16 @@ Json ComparisonJson(const ScoreComparison& c) {
           {"agrees", c.agrees}};
 }
 
-ScoreComparison CompareContexts(const WordsResult& result) {
+// The cluster's and the local runs' contexts, then their families.
+std::array<ScoreComparison, 2> Compare(const WordsResult& result) {
+  std::vector<double> contexts, families;
+  for (const WordRun& run : result.local) {
+    contexts.push_back(run.scores.context_auc);
+    families.push_back(run.scores.family_hits);
+  }
   const WordScores& scores = result.cluster.scores;
-  return CompareScores(scores.context_auc, Collect(result, &WordScores::context_auc),
-                       scores.contexts);
-}
-
-ScoreComparison CompareFamilies(const WordsResult& result) {
-  const WordScores& scores = result.cluster.scores;
-  return CompareScores(scores.family_hits, Collect(result, &WordScores::family_hits),
-                       scores.families);
+  return {CompareScores(scores.context_auc, contexts, scores.contexts),
+          CompareScores(scores.family_hits, families, scores.families)};
 }
 
 }  // namespace
@@ -120,8 +115,8 @@ std::string WordsText(const WordsResult& result) {
                       scores.frequency_auc, WithCommas(scores.contexts), scores.family_chance,
                       WithCommas(scores.families)));
   if (!result.local.empty()) {
-    absl::StrAppend(&text, Verdict("contexts", CompareContexts(result)),
-                    Verdict("families", CompareFamilies(result)), "\n");
+    const auto [contexts, families] = Compare(result);
+    absl::StrAppend(&text, Verdict("contexts", contexts), Verdict("families", families), "\n");
   }
   TablePrinter table({"word", "occurs", "nearest, by cosine"});
   for (const NeighbourLine& line : result.neighbours) {
@@ -153,8 +148,9 @@ std::string WordsJson(const WordsResult& result) {
                {"family_chance", result.cluster.scores.family_chance}};
   for (const WordRun& run : result.local) json["local"].push_back(RunJson(run));
   if (!result.local.empty()) {
-    json["comparison"] = {{"contexts", ComparisonJson(CompareContexts(result))},
-                          {"families", ComparisonJson(CompareFamilies(result))}};
+    const auto [contexts, families] = Compare(result);
+    json["comparison"] = {{"contexts", ComparisonJson(contexts)},
+                          {"families", ComparisonJson(families)}};
   }
   json["neighbours"] = Json::object();
   for (const NeighbourLine& line : result.neighbours) {

@@ -324,6 +324,7 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
   if (!reply.lease_held()) {
     host_->SetLease(0);
     absl::MutexLock lock(&mu_);
+    status_.lease_until_ns = 0;
     lease_lost_ = true;
     heartbeat_now_ = true;
     return absl::OkStatus();
@@ -331,6 +332,13 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
   if (reply.has_copy_limits()) {
     const v1::CopyLimits& limits = reply.copy_limits();
     host_->SetTransferLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
+  }
+  if (reply.has_given()) {  // before the map: a shard that it activates knows them
+    std::vector<GivenOut::TableStep> steps;
+    for (const v1::TableStep& step : reply.given().steps()) {
+      steps.push_back({step.table(), step.step()});
+    }
+    host_->LearnGivenOut(reply.given().session(), steps);
   }
   return applier_.Apply(reply.map());
 }
@@ -346,7 +354,11 @@ void CoordinatorLink::RenewLease(const v1::HeartbeatReply& reply, int64_t sent_n
     absl::MutexLock lock(&mu_);
     ttl_ns = 1'000'000 * lease_ttl_ms_;
   }
-  if (reply.lease_held() && ttl_ns > 0) host_->SetLease(sent_ns + ttl_ns - LeaseMarginNs(ttl_ns));
+  if (!reply.lease_held() || ttl_ns <= 0) return;
+  const int64_t until_ns = sent_ns + ttl_ns - LeaseMarginNs(ttl_ns);
+  host_->SetLease(until_ns);
+  absl::MutexLock lock(&mu_);
+  status_.lease_until_ns = until_ns;
 }
 
 void CoordinatorLink::RunActivations() {

@@ -57,8 +57,9 @@ struct LinkStatus {
   uint64_t plan_revision = 0;
   int64_t heard_ns = 0;  // Clock::NowNs() of the last answer; 0: never
   uint64_t registrations = 0;
-  bool attending = false;  // a stream is open
-  std::string error;       // of the last call or heartbeat, empty when it succeeded
+  int64_t lease_until_ns = 0;  // Clock::NowNs() scale; 0: there is no lease
+  bool attending = false;      // a stream is open
+  std::string error;           // of the last call or heartbeat, empty when it succeeded
 };
 
 class CoordinatorLink {

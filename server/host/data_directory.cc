@@ -5,6 +5,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/own_directory.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -19,7 +20,8 @@ absl::StatusOr<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::st
 std::string DataDirectory::PathOf(const char* name) const { return absl::StrCat(path_, "/", name); }
 
 absl::Status DataDirectory::Load() {
-  HOTBED_RETURN_IF_ERROR(files_->MakeDir(path_));
+  HOTBED_RETURN_IF_ERROR(
+      ClaimDirectory(path_, "IDENTITY", {"LOCK", "CATALOG", "PROMISES", "log", "spill"}, files_));
   HOTBED_ASSIGN_OR_RETURN(lock_, files_->Lock(PathOf("LOCK")));
   absl::StatusOr<IdentityFile> loaded = IdentityFile::Load(PathOf("IDENTITY"), files_);
   if (!loaded.ok() && !absl::IsNotFound(loaded.status())) return loaded.status();

@@ -48,13 +48,21 @@ std::vector<ShardHost::LostReplica> HostReports::LostReplicas() const {
   return lost;
 }
 
-bool HostReports::PrimariesReady() const {
+ShardHost::Primaries HostReports::CountPrimaries() const {
   const Member self = data_->self();
+  ShardHost::Primaries primaries;
   for (const auto& [id, entry] : directory_->Current()) {
     if (entry.shard == nullptr || !(entry.record.primary == self)) continue;
-    if (!entry.shard->active() && entry.shard->error().empty()) return false;
+    ++primaries.shards;
+    if (entry.shard->active()) continue;
+    const std::string error = entry.shard->error();
+    if (error.empty()) {
+      ++primaries.waiting;
+    } else if (++primaries.refused == 1) {
+      primaries.first_error = error;
+    }
   }
-  return true;
+  return primaries;
 }
 
 void HostReports::SetListener(std::function<void()> listener) {

@@ -23,8 +23,7 @@ class HostReports {
   std::vector<ShardHost::JoinReady> JoinsReady() const;
   std::vector<ShardHost::JoinReady> SilentMembers() const;
   std::vector<ShardHost::LostReplica> LostReplicas() const;
-  // Every shard whose primary is here is active, or says why it is not.
-  bool PrimariesReady() const;
+  ShardHost::Primaries CountPrimaries() const;
 
   void SetListener(std::function<void()> listener) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls the listener if the coordinator has something to do for this server.

@@ -99,12 +99,13 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   std::vector<ShardId> Held() const override;
+  void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override {
     replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);
   }
 
   HostStatus Status() const override;
-  bool Ready() const override { return DeviceError().empty() && reports_->PrimariesReady(); }
+  Primaries CountPrimaries() const override { return reports_->CountPrimaries(); }
   std::string DeviceError() const override { return tiers_->DeviceError(); }
   std::shared_ptr<MemoryPinner> answer_pinner() const override { return tiers_->answer_pinner(); }
   absl::Status Shutdown() override;
@@ -442,6 +443,13 @@ void ShardHostImpl::OnPeerLost(const Member& peer) {
   }
   sender_->OnPeerLost(peer);
   receiver_->OnPeerLost(peer);
+}
+
+void ShardHostImpl::LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) {
+  if (!replica_budget_.given.Learn(session, steps)) return;
+  for (const auto& shard : directory_.Shards()) {
+    if (shard->has_waiting()) shard->ExpireWaiting();
+  }
 }
 
 void ShardHostImpl::Send(ReplicaMessage message) {

@@ -21,6 +21,7 @@
 #include "common/shard_record.h"
 #include "common/status_numbers.h"
 #include "common/table_spec.h"
+#include "server/shard/given_out.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/requests.h"
 #include "server/shard/shard_status.h"
@@ -168,12 +169,22 @@ class ShardHost : public ReplicaSink {
   virtual std::vector<LostReplica> LostReplicas() const = 0;
   // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
+  // The highest numbers that the coordinator has given out; higher ones are taken from nobody.
+  virtual void LearnGivenOut(uint64_t /*session*/, const std::vector<GivenOut::TableStep>&) {}
   // Strict pulls of replicated shards are answered until then (Clock::NowNs() scale).
   virtual void SetLease(int64_t until_ns) = 0;
 
   virtual HostStatus Status() const = 0;
-  // Every shard whose primary is here is active or reports its error, and the device works.
-  virtual bool Ready() const = 0;
+  // The shards whose primary is here.
+  struct Primaries {
+    size_t shards = 0;
+    size_t waiting = 0;  // for recovery or activation
+    size_t refused = 0;  // answered with an error; why the first of them is
+    std::string first_error;
+  };
+  virtual Primaries CountPrimaries() const = 0;
+  // Each of them is active or reports its error, and the device works.
+  bool Ready() const { return DeviceError().empty() && CountPrimaries().waiting == 0; }
   // Empty, or why the device has failed.
   virtual std::string DeviceError() const { return ""; }
   // Pins the memory of answers for the device; null: there is no device. May outlive the host.

@@ -1,5 +1,6 @@
 #include "server/peers/replica_inbox.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,26 +37,41 @@ std::string ReplicaInbox::cluster_id() const {
   return cluster_id_;
 }
 
-ReplicaInbox::Peer* ReplicaInbox::Find(ServerId server) {
+ReplicaInbox::Peer* ReplicaInbox::Find(ServerId server) const {
   absl::MutexLock lock(&mu_);
   const auto it = peers_.find(server);
-  if (it != peers_.end()) return it->second.get();
-  if (peers_.size() >= kPeersMax) return nullptr;
-  return (peers_[server] = std::make_unique<Peer>()).get();
+  return it == peers_.end() ? nullptr : it->second.get();
+}
+
+void ReplicaInbox::SetPeers(const std::vector<Member>& peers) {
+  for (const Member& member : peers) {
+    Peer* peer = nullptr;
+    {
+      absl::MutexLock lock(&mu_);
+      std::unique_ptr<Peer>& slot = peers_[member.server];
+      if (slot == nullptr) slot = std::make_unique<Peer>();
+      peer = slot.get();
+    }
+    absl::MutexLock lock(&peer->mu);
+    peer->given = std::max(peer->given, member.incarnation);
+  }
 }
 
 absl::StatusOr<uint64_t> ReplicaInbox::Open(const Member& from) {
+  const auto unknown = [&](Incarnation given) {
+    return absl::UnavailableError(absl::StrCat(
+        "the coordinator's map names no server ", from.server, " incarnation ", from.incarnation,
+        " here yet (the highest is ", given, "); try again when it has registered"));
+  };
   Peer* const peer = Find(from.server);
-  if (peer == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "streams of ", kPeersMax, " servers have been seen here, the limit: restart this server"));
-  }
+  if (peer == nullptr) return unknown(0);
   uint64_t stream = 0;
   {
     absl::MutexLock lock(&mu_);
     stream = ++streams_;
   }
   absl::MutexLock lock(&peer->mu);
+  if (from.incarnation > peer->given) return unknown(peer->given);
   if (from.incarnation < peer->incarnation) {
     return absl::FailedPreconditionError(absl::StrCat("server ", from.server, " incarnation ",
                                                       from.incarnation, " is over: incarnation ",

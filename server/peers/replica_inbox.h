@@ -1,6 +1,7 @@
 // Serialises the calls of the shard host about each peer, whether they come from the data port's
 // threads (messages) or from the streams to the peer (a loss). It also holds this process's
-// identity.
+// identity, and the processes that the coordinator's map names: nobody else opens a stream, and a
+// refused one leaves no trace.
 //
 // Only the newest stream of a peer is valid: messages of an older one are dropped, so that nothing
 // sent before a reconnect arrives after it was sent again. When a stream ends or is replaced,
@@ -28,9 +29,6 @@ namespace hotbed {
 
 class ReplicaInbox {
  public:
-  // Servers remembered; further ones are refused.
-  static constexpr size_t kPeersMax = 4096;
-
   // `sink` outlives it.
   explicit ReplicaInbox(ReplicaSink* sink) : sink_(sink) {}
 
@@ -38,8 +36,11 @@ class ReplicaInbox {
   Member self() const;
   std::string cluster_id() const;
 
+  // The servers of the map, with the incarnations that the coordinator gave them. Those named
+  // before stay known: a map may be late.
+  void SetPeers(const std::vector<Member>& peers);
   // A stream of `from` has begun; returns its number. FailedPrecondition: a newer process of that
-  // server has opened a stream before.
+  // server has opened a stream before. Unavailable: no map has named this process yet.
   absl::StatusOr<uint64_t> Open(const Member& from);
   // Delivers `messages` in order and empties the vector. False: the stream was replaced, and
   // nothing was delivered.
@@ -53,11 +54,12 @@ class ReplicaInbox {
  private:
   struct Peer {
     absl::Mutex mu;
-    uint64_t stream ABSL_GUARDED_BY(mu) = 0;  // 0: none
-    Incarnation incarnation ABSL_GUARDED_BY(mu) = 0;
+    uint64_t stream ABSL_GUARDED_BY(mu) = 0;          // 0: none
+    Incarnation incarnation ABSL_GUARDED_BY(mu) = 0;  // the highest that has spoken
+    Incarnation given ABSL_GUARDED_BY(mu) = 0;        // the highest that a map has named
   };
-  // Null: too many peers.
-  Peer* Find(ServerId server);
+  // Null: no map has named it.
+  Peer* Find(ServerId server) const;
 
   ReplicaSink* const sink_;
   mutable absl::Mutex mu_;

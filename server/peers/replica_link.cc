@@ -76,6 +76,9 @@ void GrpcReplicaNetwork::RemoveStream(ServerId server) {
 }
 
 void GrpcReplicaNetwork::SetPeers(const std::vector<Peer>& peers) {
+  std::vector<Member> members;
+  for (const Peer& peer : peers) members.push_back(peer.member);
+  inbox_->SetPeers(members);
   absl::MutexLock lock(&mu_);
   peers_ = peers;
   if (stopped_ || self_.server == 0) return;

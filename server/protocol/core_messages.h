@@ -69,6 +69,14 @@ struct CoreAppend {
   absl::Span<const CoreEntry> entries;
 };
 
+// The highest numbers that the coordinator has given out, as far as this server has heard. Until it
+// has heard of any, all count as given out.
+struct CoreGiven {
+  static constexpr uint64_t kUnheard = ~uint64_t{0};
+  uint64_t session = kUnheard;  // a session's number, and an incarnation of one
+  uint64_t step = kUnheard;     // the last committed step of this table
+};
+
 // The answer. ok: the log agrees with the primary's up to `lsn`. Not ok: the primary is to continue
 // from `lsn`, or, with needs_snapshot, only a snapshot can make this replica agree. `applied`
 // decides when a learner joins; no acknowledgement depends on it.

@@ -125,7 +125,7 @@ bool Follower::OnReply(const Primary& primary, const CoreAppendReply& reply) {
 
 void Follower::OnHeld(const Primary& primary, const CoreAppendReply& reply) {
   answered_ = true;
-  applied_ = std::max(applied_, reply.applied);
+  applied_ = std::max(applied_, std::min(reply.applied, primary.log.held()));
   match_ = std::max(match_, std::min(reply.lsn, primary.log.held()));
   flying_.erase(
       std::remove_if(flying_.begin(), flying_.end(), [this](Lsn lsn) { return lsn <= match_; }),

@@ -93,6 +93,9 @@ void ShardCore::Push(const CorePush& push) {
   if (const SegmentCode code = CheckEpoch(push.epoch); code != SegmentCode::kOk) {
     return Refuse(push, code, 0);
   }
+  if (!SessionGiven(push.session, push.incarnation)) {
+    return Refuse(push, SegmentCode::kUnavailable, 0);
+  }
   const SessionTable& sessions = tail_.state().sessions();
   const Session* found = sessions.Find(push.session);
   const Session session = found == nullptr ? Session() : *found;
@@ -159,6 +162,7 @@ void ShardCore::Commit(const CoreCommit& commit) {
   SegmentCode code = CheckEpoch(commit.epoch);
   const bool repeated = commit.step <= committed_step() && !Mutated(CoreMutant::kCommitTakenTwice);
   if (code == SegmentCode::kOk && repeated) return ReplyToRepeatedCommit(commit);
+  if (code == SegmentCode::kOk && !StepGiven(commit.step)) code = SegmentCode::kUnavailable;
   if (code == SegmentCode::kOk && read_only_) code = SegmentCode::kReadOnly;
   if (code == SegmentCode::kOk && NoRoom()) code = SegmentCode::kResourceExhausted;
   if (code != SegmentCode::kOk) {
@@ -315,6 +319,7 @@ void ShardCore::PromiseDurable(Epoch epoch) {
   if (primary_ && promised_ > record_.epoch && !Mutated(CoreMutant::kPromiseIgnored)) StepDown();
   if (promise_held()) BecomePrimary();
   if (asker_.epoch == 0 || asker_.epoch != promised_) return;
+  if (promised_ == record_.epoch && !(asker_.member == record_.primary)) return;
   // Its append was not taken while the promise was in flight: it is told to send again.
   FollowLeader(asker_.member, std::exchange(asker_.epoch, 0));
   AskForMore();

@@ -27,6 +27,8 @@
 // - A follower is sent only what its primary's own log holds: no (epoch, lsn) ever names two
 //   entries.
 // - Append, commit, apply: each in LSN order.
+// - No session, incarnation, step or epoch above those that the coordinator has given out is taken,
+//   and a request that names one leaves no trace.
 // - Sessions are a function of the log: cut the tail, and they are as if it had never been.
 // - Replies belong to (epoch, lsn): stepping down or cutting the tail fails them.
 // - A staged push changes no row until the commit of its step. The commit applies the pushes of the
@@ -109,6 +111,8 @@ class ShardCore {
   // which is committed. Learners that lack them get a snapshot instead; members lose nothing.
   void DropRetained(Lsn lsn);
 
+  // What the coordinator has given out, as far as it concerns the request that follows.
+  void LearnGiven(const CoreGiven& given) { given_ = given; }
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
   void Tick();    // while it has followers, or waits for something: some ten times per second
   // The time for the events that follow, to about a second, monotonic. It alone decides which
@@ -127,6 +131,11 @@ class ShardCore {
   // --- state
   // kOk when requests of `epoch` are served now; else why not.
   SegmentCode CheckEpoch(Epoch epoch) const;
+  // Whether the coordinator has given out this session, or this step.
+  bool SessionGiven(SessionId session, Incarnation incarnation) const {
+    return session <= given_.session && incarnation <= given_.session;
+  }
+  bool StepGiven(uint64_t step) const { return step <= given_.step; }
   const Member& self() const { return self_; }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
@@ -251,6 +260,7 @@ class ShardCore {
   void AskForMore();
 
   const CoreOptions options_;
+  CoreGiven given_;
   Member self_;
   ShardRecord record_;
   Epoch promised_ = 0;       // durable

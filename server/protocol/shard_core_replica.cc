@@ -29,12 +29,14 @@ void ShardCore::OnAppend(const Member& from, const CoreAppend& append) {
 bool ShardCore::MayFollow(const Member& from, Epoch epoch) {
   const bool overtaken = epoch < promised_ || epoch < record_.epoch;
   if (overtaken && !Mutated(CoreMutant::kPromiseIgnored)) return false;
+  if (epoch == record_.epoch && (primary_ || !(from == record_.primary))) return false;
   if (epoch > promised_ && !Mutated(CoreMutant::kPromiseNotAwaited)) {
-    AskPromise(epoch);
-    if (epoch >= asker_.epoch) asker_ = {from, epoch};
+    // An epoch is promised once its record is known here (LearnRecord, or now): this message alone
+    // could name any. Then its sender is asked to send again.
+    if (epoch == record_.epoch) AskPromise(epoch);
+    asker_ = {from, epoch};
     return false;
   }
-  if (primary_ && epoch == record_.epoch) return false;
   if (primary_) StepDown();
   leads_ = false;
   followers_.clear();

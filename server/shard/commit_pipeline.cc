@@ -313,7 +313,7 @@ void CommitPipeline::AnswerIfFree(PushState* state) {
   if (reply.code != SegmentCode::kOk) {
     Refusal refusal = std::move(state->refusal);
     if (refusal.detail.empty() || (reply.code != refusal.code && !refusal.ok())) {
-      refusal.detail = ExplainRefusal(shard_, reply.code, *segment, reply.last_seq);
+      refusal.detail = ExplainRefusal(shard_, reply.code, *work, *segment, reply.last_seq);
     }
     RefuseSegment(segment, reply.code, std::move(refusal.detail));
   }

@@ -1,6 +1,6 @@
 // The state that all shards of one server share for replication: the memory budget for records
-// that replicas have not taken yet, the server's lease, and counters. Thread-safe; outlives the
-// shards.
+// that replicas have not taken yet, the server's lease, the numbers that its coordinator has given
+// out, and counters. Thread-safe; outlives the shards.
 #ifndef HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
 #define HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
 
@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/status_numbers.h"
+#include "server/shard/given_out.h"
 
 namespace hotbed {
 
@@ -16,6 +17,7 @@ struct ReplicaBudget {
   std::atomic<int64_t> tail_bytes{0};  // memory of the records kept for other replicas
   // Strict pulls of replicated shards are answered until then (Clock::NowNs() scale).
   std::atomic<int64_t> lease_until_ns{0};
+  GivenOut given;
 
   // Counters since the start of the server.
   std::atomic<uint64_t> messages_refused{0};   // damaged, or of a kind that the shard cannot take

@@ -129,6 +129,22 @@ std::string ExplainWrongEpoch(const ShardContext& shard, Epoch epoch) {
                       shard.core.primary() ? "" : ", and another server is its primary");
 }
 
+// The shard is not active, or the coordinator has not given out a number of the request.
+std::string ExplainNotGiven(const ShardContext& shard, const PushWork& work,
+                            const PushSegment& segment) {
+  const ShardCore& core = shard.core;
+  if (segment.commit_step != 0 && !core.StepGiven(segment.commit_step)) {
+    return absl::StrCat(shard.Name(), ": the coordinator has committed no step ",
+                        segment.commit_step, " of this table, as far as this server has heard");
+  }
+  if (segment.commit_step == 0 && !core.SessionGiven(work.session, work.incarnation)) {
+    return absl::StrCat(shard.Name(), ": the coordinator has opened no session ", work.session,
+                        " incarnation ", work.incarnation,
+                        ", as far as this server has heard; open it (Coordinator.OpenSession)");
+  }
+  return absl::StrCat(shard.Name(), ": epoch ", core.epoch(), " is not active yet");
+}
+
 std::string ExplainNoMemory(const ShardContext& shard) {
   const ShardOptions& options = shard.options;
   std::string words =
@@ -246,8 +262,8 @@ Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_f
   return {};
 }
 
-std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushSegment& segment,
-                           uint64_t last_seq) {
+std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushWork& work,
+                           const PushSegment& segment, uint64_t last_seq) {
   const ShardCore& core = shard.core;
   const std::string name = shard.Name();
   const uint64_t seq = segment.seq;
@@ -259,7 +275,7 @@ std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const Pu
         return absl::StrCat("whether sequence ", seq,
                             " will be applied is not known: ", shard.serving.reason());
       }
-      return absl::StrCat(name, ": epoch ", core.epoch(), " is not active yet");
+      return ExplainNotGiven(shard, work, segment);
     case SegmentCode::kUnknownSession:
       return absl::StrCat(name, ": sequence ", seq,
                           " of a session that has not opened here; send it with the open flag");

@@ -41,8 +41,8 @@ void PrepareRows(const ShardContext& shard, PushState* state);
 Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_full);
 
 // Says in words why the core refused a push with `code`. On the strand.
-std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushSegment& segment,
-                           uint64_t last_seq);
+std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushWork& work,
+                           const PushSegment& segment, uint64_t last_seq);
 // Likewise of a pull.
 std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PullSegment& segment);
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/push_state.h"
+#include "server/shard/replica_budget.h"
 #include "server/shard/request_checks.h"
 #include "server/shard/segment_result.h"
 #include "server/shard/shard.h"
@@ -134,6 +135,11 @@ void Shard::PushNow(PushState* state) {
   if (!refusal.ok()) {
     state->refusal = std::move(refusal);
     return pipeline_.Reply({token, state->refusal.code, core_.epoch(), core_.applied_lsn(), 0});
+  }
+  if (options_.replica_budget != nullptr) {
+    const GivenOut& given = options_.replica_budget->given;
+    core_.LearnGiven(segment.commit_step == 0 ? given.Session()
+                                              : given.SessionAndStep(options_.table.id));
   }
   if (waiting_.ParkPush(state)) return;
   if (segment.commit_step != 0) return CommitNow(state);

@@ -53,11 +53,18 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
   return {};
 }
 
+bool WaitingRequests::IsEarly(const PushState& state) const {
+  const PushSegment& segment = *state.segment;
+  if (segment.epoch > core_->epoch()) return true;
+  if (core_->epoch() != 0 && core_->CheckEpoch(segment.epoch) == SegmentCode::kUnavailable) {
+    return true;
+  }
+  if (segment.commit_step != 0) return !core_->StepGiven(segment.commit_step);
+  return !core_->SessionGiven(state.work->session, state.work->incarnation);
+}
+
 bool WaitingRequests::ParkPush(PushState* state) {
-  const Epoch epoch = state->segment->epoch;
-  const bool early = epoch > core_->epoch() ||
-                     (core_->epoch() != 0 && core_->CheckEpoch(epoch) == SegmentCode::kUnavailable);
-  if (!early || options_->outlet == nullptr) return false;
+  if (options_->outlet == nullptr || !IsEarly(*state)) return false;
   const int64_t now_ns = options_->clock->NowNs();
   if (state->waits_until_ns == 0) state->waits_until_ns = now_ns + kPushWaitNsMax;
   if (now_ns >= state->waits_until_ns || pushes_.size() >= options_->parked_max) return false;

@@ -33,8 +33,9 @@ class WaitingRequests {
   // The pull waits for segment->lsn_min. Not ok(): it does not wait, since that LSN never comes or
   // its time is up.
   Refusal ParkPull(PullWork* work, PullSegment* segment);
-  // The push waits, if the shard is about to become active or to learn of the epoch that the client
-  // knows already. False: it does not wait, or not any longer.
+  // The push waits, if the shard is about to become active, or to learn of the epoch, the session
+  // or the committed step that the client knows already. False: it does not wait, or not any
+  // longer.
   bool ParkPush(PushState* state);
   // Cheap when nothing waits.
   void RunPulls() {
@@ -58,6 +59,7 @@ class WaitingRequests {
     InFlight::Token running;
   };
 
+  bool IsEarly(const PushState& state) const;
   void RunAllPulls();
   void RunAllPushes();
   void Count();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "admin/http_port.h"
 #include "common/metrics.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,14 +36,19 @@ int PortOf(const std::string& address) {
   return port;
 }
 
-// Sends `bytes` unchanged and returns everything received until the other side closes.
-std::string Raw(const std::string& address, const std::string& bytes) {
+int Connect(const std::string& address) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(PortOf(address)));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+// Sends `bytes` unchanged and returns everything received until the other side closes.
+std::string Raw(const std::string& address, const std::string& bytes) {
+  const int fd = Connect(address);
   EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   std::string out;
   char buffer[4096];
@@ -69,9 +76,10 @@ class AdminServerTest : public ::testing::Test {
       if (!healthy_) *why = "the event loop has not turned for 12 s";
       return healthy_.load();
     };
-    options.ready = [this](std::string* why) {
-      if (!ready_) *why = "3 of 8 shards are not active";
-      return ready_.load();
+    options.ready = [this] {
+      return std::vector<ReadyCondition>{
+          {"lease", true, "holds for 2.0 s"},
+          {"shards", ready_.load(), ready_ ? "8 with the primary here" : "3 of 8 are not active"}};
     };
     options.status = [] {
       StatusPage page;
@@ -98,12 +106,14 @@ TEST_F(AdminServerTest, TellsThePortItGot) {
 
 TEST_F(AdminServerTest, HealthAndReadinessAnswer200Or503WithTheReason) {
   EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
-  EXPECT_THAT(Get(server_->address(), "/readyz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  const std::string ready = Get(server_->address(), "/readyz");
+  EXPECT_THAT(ready, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_EQ(Body(ready), "ready\nlease: holds for 2.0 s\nshards: 8 with the primary here\n");
   ready_ = false;
   EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
   std::string response = Get(server_->address(), "/readyz");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
-  EXPECT_EQ(Body(response), "3 of 8 shards are not active\n");
+  EXPECT_EQ(Body(response), "shards: 3 of 8 are not active\n");
   healthy_ = false;
   response = Get(server_->address(), "/healthz");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
@@ -239,7 +249,8 @@ TEST_F(AdminServerTest, PortInUseNamesTheAddress) {
 }
 
 TEST(AdminServerStart, BadAddressesAreNamed) {
-  for (const char* listen : {"nonsense", "127.0.0.1:99999", "127.0.0.1:", "127.0.0.1:80x"}) {
+  for (const char* listen :
+       {"nonsense", "127.0.0.1:99999", "127.0.0.1:", "127.0.0.1:80x", "::1:80"}) {
     AdminOptions options;
     options.listen = listen;
     const auto server = AdminServer::Start(std::move(options));
@@ -260,6 +271,65 @@ TEST_F(AdminServerTest, ManyReadersAtOnceAllGetAnswers) {
   }
   for (auto& reader : readers) reader.join();
   EXPECT_EQ(answered, 80);
+}
+
+// Silent connections, ones that drip, and one that never reads its answer: probes are answered all
+// the same, and at once.
+TEST_F(AdminServerTest, SlowClientsHoldNoProbeUp) {
+  std::vector<int> held;
+  for (size_t i = 0; i < 3 * HttpPort::kConnectionsMax; ++i) {
+    held.push_back(Connect(server_->address()));
+    if (i % 3 == 1) send(held.back(), "GET /st", 7, MSG_NOSIGNAL);
+    if (i % 3 == 2) send(held.back(), "GET /metrics HTTP/1.1\r\n\r\n", 25, MSG_NOSIGNAL);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(Get(server_->address(), "/healthz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+    EXPECT_THAT(Get(server_->address(), "/readyz"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  }
+  // 40 answers take some milliseconds. A thread per slow client made them take minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  for (const int fd : held) close(fd);
+}
+
+TEST_F(AdminServerTest, ARequestThatDripsIsEnded) {
+  const int fd = Connect(server_->address());
+  char byte = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  while (send(fd, "G", 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, MSG_DONTWAIT) != 0) {
+    if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(30)) {
+      ADD_FAILURE() << "still open after 30 s; the limit is 2 s";
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  close(fd);
+}
+
+TEST_F(AdminServerTest, AnEndlessHeadIsRefused) {
+  EXPECT_THAT(Raw(server_->address(), std::string(HttpPort::kHeadBytesMax + 1, 'x')),
+              StartsWith("HTTP/1.1 400 "));
+}
+
+TEST(AdminServerStart, ListensOnIPv6) {
+  AdminOptions options;
+  options.listen = "[::1]:0";
+  const auto server = AdminServer::Start(std::move(options));
+  if (absl::IsUnavailable(server.status())) GTEST_SKIP() << "no IPv6 here: " << server.status();
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT((*server)->address(), StartsWith("[::1]:"));
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 to{};
+  to.sin6_family = AF_INET6;
+  to.sin6_port = htons(static_cast<uint16_t>(PortOf((*server)->address())));
+  to.sin6_addr = in6addr_loopback;
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  const std::string ask = "GET /healthz HTTP/1.1\r\n\r\n";
+  EXPECT_EQ(send(fd, ask.data(), ask.size(), MSG_NOSIGNAL), static_cast<ssize_t>(ask.size()));
+  char answer[16] = "";
+  EXPECT_EQ(recv(fd, answer, 15, MSG_WAITALL), 15);
+  EXPECT_STREQ(answer, "HTTP/1.1 200 OK");
+  close(fd);
 }
 
 }  // namespace admin_server_test

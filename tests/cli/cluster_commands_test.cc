@@ -43,6 +43,13 @@ class ClusterCommandsTest : public RunCliTest {
   }
 };
 
+TEST_F(ClusterCommandsTest, DoctorAsksEveryServerWhetherItIsReady) {
+  fake_.map.mutable_servers(0)->set_admin_address("127.0.0.1:1");  // nobody listens there
+  const auto [verdict, found] = Doctor("ready");
+  EXPECT_EQ(verdict, "FAILED");
+  EXPECT_THAT(found, HasSubstr("s0: "));
+}
+
 TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
   fake_.map.mutable_servers(0)->set_draining(true);
   fake_.lists[0].set_moves_total(3);

@@ -179,5 +179,19 @@ TEST_F(ConfigTest, LoadPrintsAndGivesTheExitCode) {
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("hotbed-test: Tests."));
 }
 
+TEST_F(ConfigTest, AFlagIsGivenOnce) {
+  EXPECT_THAT(ErrorOf({"--threads=2", "--threads=3"}), HasSubstr("flag --threads is given twice"));
+  EXPECT_THAT(ErrorOf({"--threads=2", "--threads", "2"}), HasSubstr("--threads is given twice"));
+  EXPECT_THAT(ErrorOf({"--verbose", "--no-verbose"}), HasSubstr("--verbose is given twice"));
+  EXPECT_THAT(ErrorOf({"--config=a", "--config=b"}), HasSubstr("flag --config is given twice"));
+}
+
+TEST_F(ConfigTest, TextHasNoLineBreaksAndErrorsShowNone) {
+  EXPECT_THAT(ErrorOf({"--listen=a:1\nb"}),
+              HasSubstr("listen = \"a:1\\nb\" is not valid, expected text without line breaks"));
+  EXPECT_THAT(ErrorOf({"--thr\x1b[31meads"}), testing::Not(HasSubstr("\x1b")));
+  EXPECT_LT(ErrorOf({"--threads=" + std::string(100'000, 'x')}).size(), 1000u);
+}
+
 }  // namespace config_test
 }  // namespace hotbed

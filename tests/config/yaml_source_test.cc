@@ -37,5 +37,13 @@ TEST(YamlSource, RefusalsNameTheLine) {
   }
 }
 
+TEST(YamlSource, ASecondDocumentIsRefused) {
+  EXPECT_EQ(ParseYamlSettings("a.yaml", "---\na: 1\n")->size(), 1u);
+  const absl::Status status = ParseYamlSettings("a.yaml", "a: 1\n---\na: 2\n").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("a.yaml line 3: a second document begins"));
+}
+
 }  // namespace yaml_source_test
 }  // namespace hotbed

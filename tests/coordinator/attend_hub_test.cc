@@ -113,6 +113,11 @@ class Attendant {
     const auto holds = [&] { return limits_.bytes_per_s() == bytes_per_s; };
     return mu_.AwaitWithTimeout(absl::Condition(&holds), absl::Seconds(20));
   }
+  bool AwaitGiven(uint64_t session) {
+    absl::MutexLock lock(&mu_);
+    const auto holds = [&] { return given_ == session; };
+    return mu_.AwaitWithTimeout(absl::Condition(&holds), absl::Seconds(20));
+  }
   bool AwaitAnswer() {
     absl::MutexLock lock(&mu_);
     const auto holds = [&] { return answered_ == number_ || !lease_held_; };
@@ -129,6 +134,7 @@ class Attendant {
         lease_held_ = reply.lease_held();
         if (reply.number() != 0) answered_ = reply.number();
         limits_ = reply.copy_limits();
+        given_ = reply.given().session();
         if (!reply.map().delta() && reply.map().plan_revision() != 0) records_.clear();
         for (const v1::ShardRecord& r : reply.map().shards()) records_[r.shard()] = r;
         if (reply.map().plan_revision() != 0) known_ = reply.map().plan_revision();
@@ -178,6 +184,7 @@ class Attendant {
   uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   bool lease_held_ ABSL_GUARDED_BY(mu_) = true;
   v1::CopyLimits limits_ ABSL_GUARDED_BY(mu_);
+  uint64_t given_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 class AttendHubTest : public ::testing::Test {
@@ -250,6 +257,11 @@ TEST_F(AttendHubTest, NewsComeWithoutAHeartbeat) {
   dial.set_bytes_per_s(12345);
   ASSERT_TRUE(client_->Call(&v1::Coordinator::Stub::ControlMoves, dial).ok());
   EXPECT_TRUE(s1.AwaitLimit(12345));
+  v1::OpenSessionRequest open;
+  open.set_name("trainer/0");
+  const auto opened = client_->Call(&v1::Coordinator::Stub::OpenSession, open);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_TRUE(s1.AwaitGiven(opened->incarnation()));
 }
 
 TEST_F(AttendHubTest, ABrokenStreamOfALiveProcessCostsNothing) {

@@ -144,6 +144,9 @@ TEST_F(ServerStory, WhoMayRegister) {
     EXPECT_STATUS(rig_.Call<v1::RegisterServerReply>(request), kInvalidArgument, "address");
   }
   request.set_address("elsewhere:1");
+  request.set_failure_domain("rack\n1");
+  EXPECT_STATUS(rig_.Call<v1::RegisterServerReply>(request), kInvalidArgument, "rack\\n1");
+  request.clear_failure_domain();
   request.set_name("s1");
   EXPECT_STATUS(rig_.Call<v1::RegisterServerReply>(request), kAlreadyExists,
                 "belongs to server 1 \"s1\" at s1:1 (live");

@@ -58,7 +58,7 @@ class PortProbeTest : public ::testing::Test {
   absl::Mutex mu_;
   std::map<ServerId, ProbeAnswer> answers_;
   ServerId asked_ = 0;
-  PortProbe probe_{{}, Clock::Real(), [this](const ProbeRequest& request, ProbeAnswer answer) {
+  PortProbe probe_{Clock::Real(), [this](const ProbeRequest& request, ProbeAnswer answer) {
                      absl::MutexLock lock(&mu_);
                      EXPECT_TRUE(answers_.emplace(request.server, answer).second) << "once";
                    }};

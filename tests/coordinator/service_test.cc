@@ -2,6 +2,7 @@
 #include "planner/coordinator/shell/service.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -233,6 +234,26 @@ TEST_F(ServiceTest, APortInUseIsNamed) {
   auto service = CoordinatorService::Start(options, &other, Clock::Real());
   EXPECT_EQ(service.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(service.status().message()), HasSubstr(service_->address()));
+}
+
+TEST_F(ServiceTest, ARequestThatCannotBeReadIsToldSo) {
+  grpc::GenericStub stub(
+      grpc::CreateChannel(service_->address(), grpc::InsecureChannelCredentials()));
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const grpc::Slice garbage(std::string("\xff\xff\xff\xff"));
+  const auto call = stub.PrepareUnaryCall(&context, "/hotbed.v1.Coordinator/OpenSession",
+                                          grpc::ByteBuffer(&garbage, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("/hotbed.v1.Coordinator/OpenSession: the request cannot be read"));
 }
 
 }  // namespace service_test

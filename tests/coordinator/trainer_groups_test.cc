@@ -64,7 +64,7 @@ TEST_F(TrainerStory, WhoDiesOrLeavesHoldsNobodyUp) {
 TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
   JoinNow("a", 0);
   Open("b");
-  const CallerToken first = End("a", 3);
+  const CallerToken first = End("a", 3, /*delivered=*/false);
   const CallerToken join = Join("b");
   EXPECT_FALSE(Answer(join).has_value()) << "a commit is under way";
   rig_.StepStore();
@@ -301,6 +301,54 @@ TEST_F(TrainerStory, BadRequestsAreRefused) {
   Answer(rig_.Send(request));
   EXPECT_THAT(error_.message(), HasSubstr("a trainer's lease of 3 ms, allowed: 100..600000"));
   EXPECT_FALSE(Answer(rig_.Send(Request("a")))->member());
+}
+
+TEST_F(TrainerStory, StepsFromNowhereAreRefusedAndForgotten) {
+  JoinNow("a", 0);
+  Answer(End("a", uint64_t{1} << 44, /*delivered=*/false));
+  EXPECT_THAT(error_.message(),
+              HasSubstr("ended step 17592186044416; the limit is now 4294967296"));
+  Answer(End("a", (uint64_t{1} << 32) + 1, /*delivered=*/false));
+  EXPECT_THAT(error_.message(), HasSubstr("ended step 4294967297"));
+  Answer(End("a", 1));
+  rig_.Pump();
+  v1::TrainRequest request = Request("a", 1);
+  request.set_delivered_step(2);
+  Answer(rig_.Send(request));
+  EXPECT_THAT(error_.message(), HasSubstr("delivered the commit of step 2; the last one of group"));
+  const CallerToken ends = End("a", 2);
+  rig_.Pump();
+  ASSERT_TRUE(Answer(ends).has_value());
+  EXPECT_EQ(Answer(ends)->commit().step(), 2u);
+}
+
+TEST_F(TrainerStory, ServersLearnWhatWasGivenOut) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  v1::CreateTableRequest table = CoreRig::Table("t");
+  table.mutable_spec()->set_consistency(v1::CONSISTENCY_SYNC);
+  ASSERT_TRUE(rig_.Create(table).ok());
+  JoinNow("a", 0);
+  const auto beat = rig_.Heartbeat(1, 1);
+  ASSERT_TRUE(beat.ok());
+  EXPECT_EQ(beat->given().session(), lives_["a"].incarnation);
+  EXPECT_EQ(beat->given().steps_size(), 0);
+  NewsKnown known = rig_.core->NewsNow();
+  EXPECT_FALSE(rig_.core->News(1, 1, known).has_value());
+  Open("b");
+  auto news = rig_.core->News(1, 1, known);
+  ASSERT_TRUE(news.has_value()) << "at once, so that its first push need not wait";
+  EXPECT_EQ(news->given().session(), lives_["b"].incarnation);
+  known = rig_.core->NewsNow();
+  v1::TrainRequest ends = Request("a", 5);
+  ends.add_tables(1);
+  ends.add_tables(99);  // a server hears of the tables that it has shards of
+  rig_.Send(ends);
+  rig_.Pump();
+  news = rig_.core->News(1, 1, known);
+  ASSERT_TRUE(news.has_value());
+  ASSERT_EQ(news->given().steps_size(), 1);
+  EXPECT_EQ(news->given().steps(0).table(), 1u);
+  EXPECT_EQ(news->given().steps(0).step(), 5u);
 }
 
 }  // namespace trainer_groups_test

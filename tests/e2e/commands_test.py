@@ -247,7 +247,7 @@ class Commands(unittest.TestCase):
     def test_doctor_is_content(self):
         local.eventually("all shards active", lambda: all(s["active"] for s in self.up.json("shard", "list")))
         checks = {c["check"]: c["verdict"] for c in self.up.json("doctor")}
-        for name in ("coordinator", "servers", "shards", "versions"):
+        for name in ("coordinator", "servers", "shards", "ready", "versions"):
             self.assertEqual(checks[name], "ok")
 
     def test_admin_ports(self):

@@ -169,6 +169,20 @@ TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToTransfer) {
   EXPECT_TRUE(host_.transfer_limits().paused);
 }
 
+TEST_F(AttendTest, TellsTheHostWhatWasGivenOut) {
+  Begin();
+  v1::HeartbeatReply news;
+  news.set_lease_held(true);
+  news.mutable_given()->set_session(12);
+  news.mutable_given()->add_steps()->set_table(3);
+  news.mutable_given()->mutable_steps(0)->set_step(40);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  ASSERT_TRUE(WaitFor([&] { return host_.session_given() == 12; }));
+  ASSERT_EQ(host_.steps_given().size(), 1u);
+  EXPECT_EQ(host_.steps_given()[0].table, 3u);
+  EXPECT_EQ(host_.steps_given()[0].step, 40u);
+}
+
 TEST_F(AttendTest, TheLeaseCountsFromBeforeTheHeartbeatLeft) {
   const int64_t begin_ns = Clock::Real()->NowNs();
   Begin(/*interval_ms=*/20);

@@ -349,6 +349,22 @@ ShardHost::TransferLimits FakeShardHost::transfer_limits() const {
   return transfer_limits_;
 }
 
+void FakeShardHost::LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) {
+  absl::MutexLock lock(&mu_);
+  session_given_ = session;
+  steps_given_ = steps;
+}
+
+uint64_t FakeShardHost::session_given() const {
+  absl::MutexLock lock(&mu_);
+  return session_given_;
+}
+
+std::vector<GivenOut::TableStep> FakeShardHost::steps_given() const {
+  absl::MutexLock lock(&mu_);
+  return steps_given_;
+}
+
 void FakeShardHost::SetLease(int64_t until_ns) {
   absl::MutexLock lock(&mu_);
   lease_until_ns_ = until_ns;

@@ -55,6 +55,8 @@ class FakeShardHost final : public ShardHost {
   int64_t lease_until_ns() const;
   int64_t lease_when_assigned_ns() const;  // the lease at the last assignment
   TransferLimits transfer_limits() const;
+  uint64_t session_given() const;
+  std::vector<GivenOut::TableStep> steps_given() const;
   void set_waiting(std::vector<ShardEpoch> waiting);
 
   std::shared_ptr<Shard> Find(ShardId shard) const override;
@@ -78,9 +80,10 @@ class FakeShardHost final : public ShardHost {
   void SetTransferLimits(const TransferLimits& limits) override;
   std::vector<LostReplica> LostReplicas() const override;
   std::vector<ShardId> Held() const override;
+  void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override;
   HostStatus Status() const override;
-  bool Ready() const override { return true; }
+  Primaries CountPrimaries() const override { return {}; }
   absl::Status Shutdown() override { return absl::OkStatus(); }
 
  private:
@@ -114,6 +117,8 @@ class FakeShardHost final : public ShardHost {
   int64_t lease_until_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t lease_when_assigned_ns_ ABSL_GUARDED_BY(mu_) = 0;
   TransferLimits transfer_limits_ ABSL_GUARDED_BY(mu_);
+  uint64_t session_given_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<GivenOut::TableStep> steps_given_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

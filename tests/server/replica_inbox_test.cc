@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/replica_recorder.h"
 
 namespace hotbed {
@@ -22,6 +23,7 @@ std::vector<ReplicaMessage> Messages(std::initializer_list<uint64_t> chunks) {
 TEST(ReplicaInboxTest, TheNewestStreamOfAServerCounts) {
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
+  inbox.SetPeers({{3, 7}});
   const Member peer = {3, 7};
   const uint64_t first = *inbox.Open(peer);
   auto messages = Messages({1, 2});
@@ -45,6 +47,7 @@ TEST(ReplicaInboxTest, TheNewestStreamOfAServerCounts) {
 TEST(ReplicaInboxTest, AnOlderProcessIsRefusedAndANewerTakesOver) {
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
+  inbox.SetPeers({{3, 8}, {4, 1}});
   ASSERT_TRUE(inbox.Open({3, 7}).ok());
   const auto older = inbox.Open({3, 6});
   EXPECT_TRUE(absl::IsFailedPrecondition(older.status())) << older.status();
@@ -58,6 +61,7 @@ TEST(ReplicaInboxTest, TheLastOfWhatTheLogGetsIsMarked) {
   using Kind = ReplicaMessage::Kind;
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
+  inbox.SetPeers({{3, 7}});
   std::vector<bool> more;
   recorder.set_answer([&](const Member&, const ReplicaMessage& m) { more.push_back(m.more); });
   std::vector<ReplicaMessage> messages;
@@ -69,19 +73,29 @@ TEST(ReplicaInboxTest, TheLastOfWhatTheLogGetsIsMarked) {
   EXPECT_THAT(more, ElementsAre(true, false, true, false, false));
 }
 
-TEST(ReplicaInboxTest, ServersAreBounded) {
+TEST(ReplicaInboxTest, AProcessThatNoMapNamesIsRefusedAndNotRemembered) {
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
-  for (uint64_t server = 1; server <= ReplicaInbox::kPeersMax; ++server) {
-    ASSERT_TRUE(inbox.Open({server, 1}).ok());
+  EXPECT_TRUE(absl::IsUnavailable(inbox.Open({3, 7}).status())) << "no map yet";
+  inbox.SetPeers({{3, 7}});
+  for (const Member forged : {Member{3, ~uint64_t{0}}, Member{3, 8}, Member{4, 1}}) {
+    const auto refused = inbox.Open(forged);
+    EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+    EXPECT_NE(
+        std::string(refused.status().message())
+            .find(absl::StrCat("server ", forged.server, " incarnation ", forged.incarnation)),
+        std::string::npos);
   }
-  EXPECT_TRUE(absl::IsResourceExhausted(inbox.Open({1'000'000, 1}).status()));
-  EXPECT_TRUE(inbox.Open({1, 2}).ok());
+  EXPECT_TRUE(inbox.Open({3, 7}).ok()) << "the true process is not overtaken by a forged number";
+  EXPECT_TRUE(recorder.lost().empty());
+  inbox.SetPeers({{3, 8}});
+  EXPECT_TRUE(inbox.Open({3, 8}).ok());
 }
 
 TEST(ReplicaInboxTest, CallsForOnePeerAreOneAtATime) {
   ReplicaRecorder recorder;
   ReplicaInbox inbox(&recorder);
+  inbox.SetPeers({{3, 7}});
   std::atomic<int> inside{0};
   std::atomic<int> most{0};
   const auto enter = [&] {

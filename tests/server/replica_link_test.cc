@@ -36,6 +36,7 @@ struct Node {
     server = *std::move(started);
     network = server->network();
     network->SetSelf(self, cluster_id);
+    network->SetPeers({{{1, 11}, ""}, {{2, 21}, ""}});  // the processes of these tests
   }
   ~Node() { server->Stop(0); }
   ReplicaNetwork::Peer peer() const { return {self, server->address()}; }

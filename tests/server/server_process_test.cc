@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/server/fake_coordinator.h"
 
@@ -131,6 +132,15 @@ TEST_F(ServerProcessTest, ServesUntilSigtermAndRefusesWhatIsTaken) {
   EXPECT_EQ(line.rfind("hotbed-server s1 serving: data ", 0), 0u);
   EXPECT_THAT(line, HasSubstr(" admin 127.0.0.1:"));
 
+  for (const auto& file : std::filesystem::recursive_directory_iterator(dir_ + "/s1")) {
+    std::error_code gone;
+    const std::filesystem::file_status status = file.status(gone);
+    if (!std::filesystem::exists(status)) continue;
+    EXPECT_EQ(status.permissions() & std::filesystem::perms(077), std::filesystem::perms::none)
+        << file.path();
+  }
+  EXPECT_EQ(geteuid() == 0, absl::StrContains(Read(first.err), "running as root"));
+
   // Its data directory and its port are its own.
   std::vector<std::string> flags = Flags("s1");
   EXPECT_THAT(RunToFailure(flags), HasSubstr(absl::StrCat(dir_, "/s1")));
@@ -162,6 +172,10 @@ TEST_F(ServerProcessTest, SaysWhyItCannotStart) {
   std::ofstream(absl::StrCat(dir_, "/file")) << "x";
   flags[2] = absl::StrCat("--data-dir=", dir_, "/file");
   EXPECT_THAT(RunToFailure(flags), HasSubstr(absl::StrCat(dir_, "/file")));
+
+  std::vector<std::string> shared = Flags("s1");
+  shared[2] = absl::StrCat("--data-dir=", dir_);
+  EXPECT_THAT(RunToFailure(shared), HasSubstr("but no IDENTITY: it belongs to something else"));
 
   flags = Flags("s1");
   flags.push_back("--host-byte=1GiB");

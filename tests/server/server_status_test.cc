@@ -75,5 +75,40 @@ TEST(ServerStatusTest, JsonHasTheNumbersOfHostAndShards) {
   EXPECT_EQ(json["shards"][1]["refused"], false);
 }
 
+// "name: found" of the conditions that do not hold.
+std::string WhatIsBroken(const ReadyFacts& facts) {
+  std::string broken;
+  for (const ReadyCondition& condition : ReadyConditions(facts)) {
+    if (!condition.holds) broken += condition.name + ": " + condition.found + "\n";
+  }
+  return broken;
+}
+
+TEST(ServerStatusTest, ReadyIsWhatAClientWouldFind) {
+  ReadyFacts facts;
+  facts.now_ns = 5'000'000'000;
+  EXPECT_EQ(WhatIsBroken(facts), "lease: not registered at the coordinator yet\n");
+  facts.link.registrations = 1;
+  EXPECT_EQ(WhatIsBroken(facts), "lease: the coordinator has given none yet, or ended it\n");
+  facts.link.lease_until_ns = 7'000'000'000;
+  EXPECT_EQ(WhatIsBroken(facts), "");
+  facts.link.lease_until_ns = 2'000'000'000;
+  facts.link.error = "connection refused";
+  EXPECT_EQ(WhatIsBroken(facts), "lease: ran out 3.0 s ago: connection refused\n");
+  facts.link.lease_until_ns = 7'000'000'000;
+  facts.primaries = {4, 1, 0, ""};
+  EXPECT_EQ(WhatIsBroken(facts),
+            "shards: 4 with the primary here, 1 are being recovered or wait for activation\n");
+  facts.primaries = {4, 0, 3, "block 7 fails its checksum"};
+  EXPECT_EQ(WhatIsBroken(facts), "") << "one of them serves";
+  facts.primaries.refused = 4;
+  EXPECT_EQ(WhatIsBroken(facts),
+            "shards: 4 with the primary here, 4 refused, the first: block 7 fails its checksum\n");
+  facts.primaries = {};
+  facts.device_error = "the device is lost";
+  facts.stopping = true;
+  EXPECT_EQ(WhatIsBroken(facts), "server: stopping\ndevice: the device is lost\n");
+}
+
 }  // namespace server_status_test
 }  // namespace hotbed

@@ -265,5 +265,28 @@ TEST_F(BadInputTest, ARefusedSegmentHarmsNoNeighbour) {
   EXPECT_EQ(First(1, 70), -1.0f);
 }
 
+// Refused, and as if they had never come: not in the log, and no bar to the true session.
+TEST_F(BadInputTest, NumbersThatTheCoordinatorHasNotGivenOutAreNotTaken) {
+  server_.host()->LearnGivenOut(9, {});
+  ASSERT_EQ(Push(1, {3}, 10, 0, true).code, SegmentCode::kOk);
+  const uint64_t appends = server_.host()->Status().log_appends;
+  const auto forge = [](SessionId session, Incarnation incarnation) {
+    return [=](TestPush* push) {
+      push->session = session;
+      push->incarnation = incarnation;
+    };
+  };
+  for (const auto& spoil : {forge(9, ~uint64_t{0}), forge(9, 10), forge(10, 9)}) {
+    const SegmentResult result = Push(1, {3}, 11, 0, true, 1.0f, spoil);
+    EXPECT_EQ(result.code, SegmentCode::kUnavailable);
+    EXPECT_THAT(result.detail, HasSubstr("the coordinator has opened no session"));
+  }
+  EXPECT_EQ(server_.host()->Status().log_appends, appends);
+  EXPECT_EQ(Push(1, {3}, 11, 10, false).code, SegmentCode::kOk);
+  EXPECT_EQ(First(1, 3), -2.0f);
+  server_.host()->LearnGivenOut(10, {});
+  EXPECT_EQ(Push(1, {3}, 12, 11, true, 1.0f, forge(9, 10)).code, SegmentCode::kOk);
+}
+
 }  // namespace bad_input_test
 }  // namespace hotbed

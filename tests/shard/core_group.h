@@ -190,6 +190,9 @@ class CoreGroup : public testing::Test {
     if (message.send.kind == CoreSend::Kind::kAppendReply) {
       to.core->OnAppendReply(from, message.send.reply);
     } else {
+      const ShardRecord& record = core(message.from).record();
+      const bool newer = record.epoch == message.send.epoch && record.epoch > to.core->epoch();
+      if (newer && hear_records_) Learn(message.to, record);
       CoreAppend append;
       append.epoch = message.send.epoch;
       append.prev_epoch = message.send.prev_epoch;
@@ -266,6 +269,7 @@ class CoreGroup : public testing::Test {
   std::map<SessionId, uint64_t> seqs_;
   PushToken token_ = 100;
   uint64_t revision_ = 0;
+  bool hear_records_ = true;  // a replica hears of an epoch's record before its first append
 };
 
 }  // namespace hotbed

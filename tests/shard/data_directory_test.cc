@@ -85,5 +85,13 @@ TEST_F(DataDirectoryTest, WhatIsForgottenIsForgottenInMemoryAtLeast) {
   EXPECT_TRUE(data_->catalog()->shards.contains(kHeldShard));
 }
 
+TEST_F(DataDirectoryTest, ADirectoryOfSomethingElseIsRefusedUntouched) {
+  ASSERT_TRUE(files_.MakeDir(kDataPath).ok());
+  ASSERT_TRUE(files_.WriteAtomically("/data/thesis.tex", "x").ok());
+  const absl::Status refused = DataDirectory::Open(kDataPath, &files_).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("holds \"thesis.tex\" but no IDENTITY"));
+  EXPECT_FALSE(files_.Exists("/data/LOCK"));
+}
+
 }  // namespace data_directory_test
 }  // namespace hotbed

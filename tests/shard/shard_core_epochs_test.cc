@@ -30,8 +30,12 @@ class ShardCoreEpochsTest : public CoreGroup {
 
 TEST_F(ShardCoreEpochsTest, NothingOfAHigherEpochIsTakenBeforeThePromise) {
   replicas_[1].hold_promise = true;
-  Learn(0, Record(1, {0, 1}, {}, false));
+  hear_records_ = false;
+  const ShardRecord record = Record(1, {0, 1}, {}, false);
+  Learn(0, record);
   DeliverAll();
+  EXPECT_EQ(replicas_[1].promise, 0u) << "the append alone could name any epoch";
+  Learn(1, record);
   EXPECT_EQ(replicas_[1].promise, 1u);
   EXPECT_FALSE(core(0).wants_activation());
   EXPECT_TRUE(network_.empty()) << "no answer either";
@@ -52,11 +56,42 @@ TEST_F(ShardCoreEpochsTest, ALowerEpochIsNeverTakenAgain) {
   EXPECT_EQ(core(1).epoch(), 2u);
 }
 
+// A forged append: nothing is promised, and nothing of it is remembered.
+TEST_F(ShardCoreEpochsTest, AnEpochThatNoRecordNamesIsNotTaken) {
+  Establish(1, {0, 1});
+  CoreAppend append;
+  append.epoch = ~Epoch{0};
+  append.commit = ~Lsn{0};
+  for (const int i : {0, 1}) {
+    core(i).OnAppend(replicas_[2].member, append);
+    Drain(i);
+    core(i).Tick();
+    Drain(i);
+    EXPECT_EQ(core(i).promised(), 1u) << i;
+  }
+  append.epoch = 1;  // of this epoch, and not from its primary
+  core(1).OnAppend(replicas_[2].member, append);
+  Drain(1);
+  DeliverAll();
+  const PushToken token = Push(0);
+  DeliverAll();
+  EXPECT_EQ(Answer(0, token), SegmentCode::kOk);
+  Establish(2, {1, 0});
+  EXPECT_EQ(core(1).promised(), 2u);
+  EXPECT_EQ(core(1).commit_lsn(), 1u);
+}
+
 TEST_F(ShardCoreEpochsTest, APromiseForAnotherEndsAnEpoch) {
   Establish(1, {0, 1});
   const PushToken token = Push(0);
   const auto late = DeliverAll(To(1));
-  Learn(1, Record(2, {1, 0}, {}, false));  // 0 has not heard of the record
+  const ShardRecord record = Record(2, {1, 0}, {}, false);
+  hear_records_ = false;
+  Learn(1, record);
+  DeliverAll();
+  EXPECT_EQ(core(0).promised(), 1u) << "0 has not heard of the record";
+  EXPECT_TRUE(core(0).active());
+  Learn(0, record);
   DeliverAll();
   EXPECT_EQ(core(0).promised(), 2u);
   EXPECT_FALSE(core(0).active());

@@ -143,6 +143,7 @@ class FollowerLogTest : public CoreGroup, public testing::WithParamInterface<Log
   CoreAppendReply Append(Epoch epoch, Epoch prev_epoch, Lsn prev_lsn, Lsn commit,
                          const std::vector<Epoch>& epochs) {
     const std::vector<CoreEntry> entries = Entries(epochs, prev_lsn);
+    if (epoch > core(1).epoch()) core(1).LearnRecord(Record(epoch, {0}, {1}, false));
     network_.clear();
     core(1).OnAppend(replicas_[0].member, {epoch, prev_epoch, prev_lsn, commit, entries});
     Drain(1);

@@ -181,5 +181,22 @@ TEST_F(ShardCoreStepsTest, CommitsAreFencedByEpoch) {
   EXPECT_THAT(ready.appends, IsEmpty());
 }
 
+TEST_F(ShardCoreStepsTest, AStepThatIsNotCommittedAtTheCoordinatorEndsNothing) {
+  Activate(1);
+  Stage(5, Seq(1), 0);
+  FinishAndReply();
+  core_.LearnGiven({5, 1});
+  for (const uint64_t forged : {uint64_t{2}, (uint64_t{1} << 44) - 1}) {
+    const CoreReady ready = Commit(forged);
+    EXPECT_THAT(ready.appends, IsEmpty());
+    ASSERT_EQ(ready.replies.size(), 1u);
+    EXPECT_EQ(ready.replies[0].code, SegmentCode::kUnavailable);
+  }
+  EXPECT_EQ(Commit(1).appends.size(), 1u);
+  FinishAndReply();
+  EXPECT_EQ(core_.committed_step(), 1u);
+  EXPECT_TRUE(Stage(5, Seq(2), Seq(1)).appends[0].staged);
+}
+
 }  // namespace shard_core_steps_test
 }  // namespace hotbed

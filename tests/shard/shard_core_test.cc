@@ -346,5 +346,26 @@ TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
   EXPECT_EQ(core_.AppliedMeta().forgotten, 0u);
 }
 
+TEST_F(ShardCoreTest, ASessionThatIsNotGivenOutLeavesNoTrace) {
+  Activate(1);
+  core_.LearnGiven({7, 0});
+  for (const auto [session, incarnation] :
+       {std::pair<SessionId, Incarnation>{5, ~Incarnation{0}}, {5, 8}, {8, 1}}) {
+    session_ = session;
+    incarnation_ = incarnation;
+    const CoreReady ready = Push(1, 0, /*open=*/true);
+    EXPECT_TRUE(ready.appends.empty());
+    ASSERT_EQ(ready.replies.size(), 1u);
+    EXPECT_EQ(ready.replies[0].code, SegmentCode::kUnavailable);
+  }
+  EXPECT_EQ(core_.session_count(), 0u);
+  session_ = 5;
+  incarnation_ = 7;
+  EXPECT_EQ(Push(1, 0, true).appends.size(), 1u);
+  core_.LearnGiven({8, 0});
+  incarnation_ = 8;
+  EXPECT_EQ(Push(2, 1, true).appends.size(), 1u);
+}
+
 }  // namespace shard_core_test
 }  // namespace hotbed

@@ -56,6 +56,8 @@ TEST_F(WaitingRequestsTest, APushOfAnEpochThatIsNotKnownYetWaits) {
   segment.epoch = 1;
   PushState* const state = PushState::Take();
   state->segment = &segment;
+  TestPush work;
+  state->work = &work;
   ASSERT_TRUE(waiting_.ParkPush(state));
   waiting_.RunPushes();
   EXPECT_EQ(pushes_, (std::vector<PushState*>{state}));
@@ -63,6 +65,29 @@ TEST_F(WaitingRequestsTest, APushOfAnEpochThatIsNotKnownYetWaits) {
   EXPECT_TRUE(waiting_.ParkPush(state)) << "not active yet";
   parts_.Learn(PartsRecord(1, {kWaiter}, true));
   waiting_.RunPushes();
+  EXPECT_FALSE(waiting_.ParkPush(state));
+  state->Give();
+}
+
+TEST_F(WaitingRequestsTest, APushOfASessionThatIsNotKnownYetWaits) {
+  parts_.Learn(PartsRecord(1, {kWaiter}, false));
+  parts_.Learn(PartsRecord(1, {kWaiter}, true));
+  parts_.core.LearnGiven({8, 0});
+  PushSegment segment;
+  segment.epoch = 1;
+  TestPush work;
+  work.session = 5;
+  work.incarnation = 9;
+  PushState* const state = PushState::Take();
+  state->segment = &segment;
+  state->work = &work;
+  EXPECT_TRUE(waiting_.ParkPush(state));
+  segment.commit_step = 1;
+  EXPECT_TRUE(waiting_.ParkPush(state)) << "no step is committed";
+  waiting_.RunPushes();
+  parts_.core.LearnGiven({9, 1});
+  EXPECT_FALSE(waiting_.ParkPush(state));
+  segment.commit_step = 0;
   EXPECT_FALSE(waiting_.ParkPush(state));
   state->Give();
 }

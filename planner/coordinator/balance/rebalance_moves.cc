@@ -90,6 +90,17 @@ bool Replace(const ViewIndex& index, const ClusterServer& from, ServerId to,
 
 }  // namespace
 
+std::set<ServerId> HoldersIn(const ClusterView& view) {
+  std::set<ServerId> holders;
+  for (const ClusterTable& table : view.tables) {
+    for (const ClusterShard& shard : table.shards) {
+      holders.insert(shard.primary);
+      holders.insert(shard.backups.begin(), shard.backups.end());
+    }
+  }
+  return holders;
+}
+
 RebalanceWave WaveOf(const ClusterView& view, const std::vector<PlannedMove>& moves,
                      uint32_t moves_max, const std::string& reason) {
   const ViewIndex index(view);
@@ -178,13 +189,7 @@ absl::StatusOr<std::vector<PlannedMove>> MovesFor(const ClusterView& view) {
 }
 
 absl::StatusOr<RebalanceWave> PlanDrain(const ClusterView& view) {
-  std::set<ServerId> holders;
-  for (const ClusterTable& table : view.tables) {
-    for (const ClusterShard& shard : table.shards) {
-      holders.insert(shard.primary);
-      holders.insert(shard.backups.begin(), shard.backups.end());
-    }
-  }
+  const std::set<ServerId> holders = HoldersIn(view);
   std::set<std::string> draining;
   const PlannerOutput live = LivePlan({view.servers, {}});
   for (size_t s = 0; s < view.servers.size(); ++s) {

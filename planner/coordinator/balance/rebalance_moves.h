@@ -3,6 +3,7 @@
 #define HOTBED_PLANNER_COORDINATOR_BALANCE_REBALANCE_MOVES_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct RebalanceWave {
   uint32_t moves = 0;      // replicas that change servers; the other goals only switch primaries
   bool cut_short = false;  // the limit left out further moves
 };
+
+// The servers that hold a replica of any shard.
+std::set<ServerId> HoldersIn(const ClusterView& view);
 
 // The first `moves_max` of `moves` as goals with `reason`. The moves are those of the problem
 // ClusterProblem(view). A move of several shards counts each of them and is carried out whole or

@@ -14,17 +14,6 @@ namespace {
 constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kDrainAgainMs = 10'000;  // after a drain that found no room
 
-std::set<ServerId> HoldersIn(const ClusterView& view) {
-  std::set<ServerId> holders;
-  for (const ClusterTable& table : view.tables) {
-    for (const ClusterShard& shard : table.shards) {
-      holders.insert(shard.primary);
-      holders.insert(shard.backups.begin(), shard.backups.end());
-    }
-  }
-  return holders;
-}
-
 std::string NameOf(const ClusterServer& server) {
   return server.name.empty() ? absl::StrCat("server ", server.id) : server.name;
 }

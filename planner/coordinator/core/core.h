@@ -106,6 +106,15 @@ struct Ready {
   std::vector<int64_t> fail_over_ns;  // per shard that serves again: time since it was lost
 };
 
+// The version of each thing that servers are told of as it changes.
+struct NewsKnown {
+  uint64_t plan_revision = 0;
+  uint64_t limits = 0;  // of snapshot transfers
+  uint64_t given = 0;   // GivenOutVersion
+
+  friend bool operator==(const NewsKnown&, const NewsKnown&) = default;
+};
+
 class Core {
  public:
   explicit Core(CoreOptions options);
@@ -140,10 +149,11 @@ class Core {
   const Membership& membership() const { return membership_; }
   const Leases& leases() const { return leases_; }
 
-  // News for the process of a server: changes after `revision_known`, and the transfer limits if
-  // they are not of version `limits_known`. nullopt: no news, or the process has no lease.
+  // News for the process of a server: what has changed since `known`. nullopt: no news, or the
+  // process has no lease.
   std::optional<v1::HeartbeatReply> News(ServerId server, Incarnation incarnation,
-                                         uint64_t revision_known, uint64_t limits_known) const;
+                                         const NewsKnown& known) const;
+  NewsKnown NewsNow() const;
 
  private:
   struct Pending {

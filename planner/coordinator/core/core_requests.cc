@@ -67,24 +67,32 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
     *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
+    *reply.mutable_given() = BuildGivenOut(state_, request.server());
   }
   ready_.replies.push_back({caller, Reply(std::move(reply))});
   Advance();
 }
 
 std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarnation,
-                                             uint64_t revision_known, uint64_t limits_known) const {
+                                             const NewsKnown& known) const {
   if (!serving() || leases_.LiveIncarnation(server) != incarnation) return std::nullopt;
   v1::HeartbeatReply reply;
   reply.set_lease_held(true);
   reply.set_lease_ttl_ms(options_.lease_ttl_ms);
-  *reply.mutable_map() = BuildServerMap(state_, server, revision_known);
+  *reply.mutable_map() = BuildServerMap(state_, server, known.plan_revision);
   const v1::ClusterMap& map = reply.map();
   const bool nothing = map.delta() && map.tables().empty() && map.shards().empty() &&
                        map.servers().empty() && map.tables_dropped().empty();
-  if (nothing && limits_known == membership_.transfers().limits_version()) return std::nullopt;
+  const NewsKnown now = NewsNow();
+  if (nothing && known.limits == now.limits && known.given == now.given) return std::nullopt;
   *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
+  *reply.mutable_given() = BuildGivenOut(state_, server);
   return reply;
+}
+
+NewsKnown Core::NewsNow() const {
+  return {state_.plan_revision(), membership_.transfers().limits_version(),
+          GivenOutVersion(state_)};
 }
 
 void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {

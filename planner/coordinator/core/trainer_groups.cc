@@ -5,12 +5,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/table_spec.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
 constexpr size_t kGroupNameBytesMax = 256;
+constexpr uint64_t kStepsAheadMax = uint64_t{1} << 32;
 
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name.size() <= kGroupNameBytesMax &&
@@ -82,7 +84,29 @@ absl::Status TrainerGroups::Check(const v1::TrainRequest& r, const ClusterState&
                                                    " ms, allowed: ", limits_.lease_ms_min, "..",
                                                    limits_.lease_ms_max));
   }
+  if (absl::Status bad = CheckSteps(r, state); !bad.ok()) return bad;
   return r.kind() == v1::TrainRequest::LEAVE ? absl::OkStatus() : CheckTables(r, state);
+}
+
+// Steps are chosen by trainers. A lone trainer decides those of its group and of its tables, and
+// one wrong number must not use up all that could follow.
+absl::Status TrainerGroups::CheckSteps(const v1::TrainRequest& r, const ClusterState& state) const {
+  uint64_t highest = 0;
+  for (const auto& [name, commit] : state.groups()) highest = std::max(highest, commit.step());
+  const uint64_t limit = std::min(highest + kStepsAheadMax, kTrainingStepMax);
+  if (r.ended_step() > limit) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "session ", r.name(), " ended step ", r.ended_step(), "; the limit is now ", limit,
+        ": the last committed step of any group, ", highest, ", and ", kStepsAheadMax, " more"));
+  }
+  const auto group = state.groups().find(r.group());
+  const uint64_t committed = group == state.groups().end() ? 0 : group->second.step();
+  if (r.delivered_step() > committed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("session ", r.name(), " delivered the commit of step ", r.delivered_step(),
+                     "; the last one of group ", r.group(), " is of step ", committed));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,

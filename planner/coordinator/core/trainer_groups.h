@@ -112,6 +112,7 @@ class TrainerGroups {
 
   bool InGrace() const { return now_ns_ < grace_until_ns_; }
   absl::Status Check(const v1::TrainRequest& request, const ClusterState& state) const;
+  absl::Status CheckSteps(const v1::TrainRequest& request, const ClusterState& state) const;
   // Refuses synchronous tables that another group trains.
   absl::Status CheckTables(const v1::TrainRequest& request, const ClusterState& state) const;
   int64_t LeaseNs(const v1::TrainRequest& request) const;

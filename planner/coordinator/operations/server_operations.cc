@@ -49,6 +49,11 @@ absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
   if (!r.admin_address().empty() && !IsHostPort(r.admin_address())) {
     return Malformed("admin_address", r.admin_address(), "host:port, or empty");
   }
+  if (!r.failure_domain().empty() && !Printable(r.failure_domain(), kServerNameBytesMax)) {
+    return Malformed("failure_domain", r.failure_domain(),
+                     absl::StrCat("at most ", kServerNameBytesMax,
+                                  " printable characters without spaces, or empty"));
+  }
   return absl::OkStatus();
 }
 

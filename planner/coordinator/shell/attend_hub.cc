@@ -43,13 +43,13 @@ class AttendHub::Stream final : public Streams::Stream {
       *message = *std::exchange(answer_, std::nullopt);
     } else {
       if (process_.server == 0 || !told_) return false;  // the first heartbeat was not answered
-      std::optional<Coordinator::ServerNews> news = hub_->coordinator_->NewsFor(
-          process_.server, process_.incarnation, sent_revision_, limits_sent_);
+      std::optional<Coordinator::ServerNews> news =
+          hub_->coordinator_->NewsFor(process_.server, process_.incarnation, sent_);
       if (!news.has_value()) return false;
       *message = std::move(news->reply);
-      limits_sent_ = news->limits_version;
+      sent_ = news->known;
     }
-    if (message->map().plan_revision() != 0) sent_revision_ = message->map().plan_revision();
+    if (message->map().plan_revision() != 0) sent_.plan_revision = message->map().plan_revision();
     told_ = true;
     return true;
   }
@@ -75,8 +75,7 @@ class AttendHub::Stream final : public Streams::Stream {
   v1::HeartbeatRequest request_;                                   // used by the reading side only
   Member process_ ABSL_GUARDED_BY(mu_);                            // sender of the last message
   std::optional<v1::HeartbeatReply> answer_ ABSL_GUARDED_BY(mu_);  // to be written
-  uint64_t sent_revision_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t limits_sent_ ABSL_GUARDED_BY(mu_) = 0;
+  NewsKnown sent_ ABSL_GUARDED_BY(mu_);
   bool told_ ABSL_GUARDED_BY(mu_) = false;  // an answer was sent
 };
 

@@ -47,8 +47,8 @@ Coordinator::Coordinator(CoreOptions options, MetaStore* store, const Clock* clo
 Coordinator::~Coordinator() { Stop(); }
 
 absl::Status Coordinator::Start() {
-  probe_ = std::make_unique<PortProbe>(
-      PortProbeOptions(), clock_, [this](const ProbeRequest& request, ProbeAnswer answer) {
+  probe_ =
+      std::make_unique<PortProbe>(clock_, [this](const ProbeRequest& request, ProbeAnswer answer) {
         StepAndGive(ProbedEvent{request.server, request.incarnation, answer});
       });
   thread_ = std::thread([this] { Run(); });
@@ -147,13 +147,11 @@ Event Coordinator::Carry(StoreWork work) {
 }
 
 void Coordinator::Run() {
-  uint64_t plan_told = 0;
-  uint64_t limits_told = 0;
+  NewsKnown told;
   while (true) {
     StoreWork work;
     Answers answers;
-    uint64_t plan = 0;
-    uint64_t limits = 0;
+    NewsKnown news;
     bool stops = false;
     {
       absl::MutexLock lock(&mu_);
@@ -172,15 +170,14 @@ void Coordinator::Run() {
       absl::MutexLock lock(&mu_);
       StepLocked(std::move(event));
       for (auto& answer : TakeReady()) answers.push_back(std::move(answer));
-      plan = core_.serving() ? core_.state().plan_revision() : 0;
-      limits = core_.membership().transfers().limits_version();
+      if (core_.serving()) news = core_.NewsNow();
     }
     Give(std::move(answers));
     if (stops) return;
-    if (plan > plan_told || (plan != 0 && limits != limits_told)) {
-      plan_told = plan;
-      limits_told = limits;
-      if (plan_listener_) plan_listener_();
+    if (news.plan_revision != 0 && !(news == told)) {
+      const bool plan_changed = news.plan_revision != told.plan_revision;
+      told = news;
+      if (news_listener_) news_listener_(plan_changed);
     }
     if (tick_listener_) tick_listener_();
   }
@@ -214,13 +211,11 @@ absl::StatusOr<v1::ListEventsReply> Coordinator::Events(
 
 std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
                                                             Incarnation incarnation,
-                                                            uint64_t revision_known,
-                                                            uint64_t limits_known) const {
+                                                            const NewsKnown& known) const {
   absl::MutexLock lock(&mu_);
-  std::optional<v1::HeartbeatReply> reply =
-      core_.News(server, incarnation, revision_known, limits_known);
+  std::optional<v1::HeartbeatReply> reply = core_.News(server, incarnation, known);
   if (!reply.has_value()) return std::nullopt;
-  return ServerNews{*std::move(reply), core_.membership().transfers().limits_version()};
+  return ServerNews{*std::move(reply), core_.NewsNow()};
 }
 
 uint64_t Coordinator::plan_revision() const {

@@ -2,7 +2,7 @@
 // callers. No gRPC here.
 //
 // Thread-safe. One thread of its own talks to the store and delivers replies; replies that need no
-// transaction (heartbeats) come on the caller's thread. Another thread probes data ports.
+// transaction (heartbeats) come on the caller's thread. PortProbe has threads of its own.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_COORDINATOR_H_
 
@@ -51,7 +51,9 @@ class Coordinator {
   ~Coordinator();
 
   // Called on the store thread after the plan or the transfer limits changed. Set before Start.
-  void SetPlanListener(std::function<void()> listener) { plan_listener_ = std::move(listener); }
+  void SetNewsListener(std::function<void(bool plan_changed)> listener) {
+    news_listener_ = std::move(listener);
+  }
   // Called on the store thread about every 50 ms. Set before Start.
   void SetTickListener(std::function<void()> listener) { tick_listener_ = std::move(listener); }
 
@@ -76,11 +78,10 @@ class Coordinator {
   // News for the process of a server (Core::News).
   struct ServerNews {
     v1::HeartbeatReply reply;
-    uint64_t limits_version = 0;
+    NewsKnown known;  // once the reply is read
   };
   std::optional<ServerNews> NewsFor(ServerId server, Incarnation incarnation,
-                                    uint64_t revision_known, uint64_t limits_known) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+                                    const NewsKnown& known) const ABSL_LOCKS_EXCLUDED(mu_);
   // The heartbeat stream of this process broke. Never blocks for long.
   void StreamBroken(ServerId server, Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mu_);
   CoordinatorStatus Status() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -107,7 +108,7 @@ class Coordinator {
 
   MetaStore* const store_;
   const Clock* const clock_;
-  std::function<void()> plan_listener_;
+  std::function<void(bool)> news_listener_;
   std::function<void()> tick_listener_;
 
   mutable absl::Mutex mu_;

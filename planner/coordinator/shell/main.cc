@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "admin/admin_server.h"
 #include "common/clock.h"
+#include "common/daemon.h"
 #include "common/file_system.h"
 #include "common/log.h"
 #include "common/metrics.h"
@@ -23,6 +24,7 @@
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/status_page.h"
 #include "planner/coordinator/store/data_dir.h"
+#include "proto/protobuf_log.h"
 
 namespace hotbed {
 namespace {
@@ -105,10 +107,10 @@ absl::Status Serve(const Options& options) {
     *why_not = std::string(coordinator.Fatal().message());
     return why_not->empty();
   };
-  admin_options.ready = [&](std::string* why_not) {
-    absl::StatusOr<v1::ClusterMap> map = coordinator.Map(coordinator.plan_revision());
-    *why_not = std::string(map.status().message());
-    return map.ok();
+  admin_options.ready = [&] {
+    const absl::Status serving = coordinator.Map(coordinator.plan_revision()).status();
+    return std::vector<ReadyCondition>{{"metadata store", serving.ok(),
+                                        serving.ok() ? "serving" : std::string(serving.message())}};
   };
   admin_options.status = [&] {
     return MakeStatusPage(coordinator.Status(), service->address(), service->watches());
@@ -159,6 +161,8 @@ int Main(int argc, char** argv) {
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;
   SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   SetLogName("coordinator");
+  LimitProtobufLog();
+  BeginDaemon();
   CatchSignals();
   setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
   const absl::Status status = Serve(options);

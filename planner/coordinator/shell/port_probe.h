@@ -3,70 +3,42 @@
 // alive merely because its kernel accepts connections. Host names are looked up by the system,
 // which may take longer than the probe itself.
 //
-// Thread-safe. One thread of its own probes up to kProbesAtOnce ports concurrently; further
-// requests wait. Leases asks at most once per server at a time.
+// Thread-safe. Up to kProbesAtOnce ports are probed at once, each by a thread; further requests
+// wait. Leases asks at most once per server at a time.
 #ifndef HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 #define HOTBED_PLANNER_COORDINATOR_SHELL_PORT_PROBE_H_
 
-#include <cstdint>
-#include <deque>
+#include <atomic>
 #include <functional>
 #include <string>
-#include <thread>  // NOLINT(build/c++11)
-#include <vector>
+#include <utility>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/thread_pool.h"
 #include "planner/coordinator/state/leases.h"
 
 namespace hotbed {
 
-struct PortProbeOptions {
-  int64_t timeout_ms = 200;
-  // A connection that breaks at once may belong to a process that is just ending: the probe is
-  // repeated after this time.
-  int64_t again_ms = 20;
-};
-
 class PortProbe {
  public:
-  static constexpr size_t kProbesAtOnce = 64;
+  static constexpr int kProbesAtOnce = 64;
 
-  // Called on the probing thread, once for each Ask that is answered before the destruction.
+  // Called on a thread of the probe, once for each Ask that is answered before the destruction.
   using OnAnswer = std::function<void(const ProbeRequest& request, ProbeAnswer answer)>;
 
-  PortProbe(PortProbeOptions options, const Clock* clock, OnAnswer on_answer);
-  ~PortProbe();  // blocks for at most one probe and its name look-up
+  PortProbe(const Clock* clock, OnAnswer on_answer)
+      : clock_(clock), on_answer_(std::move(on_answer)), pool_("port-probe", kProbesAtOnce) {}
+  ~PortProbe() { stopping_ = true; }  // blocks for at most one probe and its name look-up
 
-  void Ask(ProbeRequest request) ABSL_LOCKS_EXCLUDED(mu_);
+  void Ask(ProbeRequest request);
 
  private:
-  struct Attempt {
-    ProbeRequest request;
-    int64_t deadline_ns = 0;
-    int64_t begin_ns = 0;  // not before
-    int socket = -1;       // -1: none is open
-    bool connected = false;
-  };
+  ProbeAnswer Probe(const std::string& address) const;
 
-  void Run();
-  void Begin(Attempt* attempt);
-  void Poll(std::vector<Attempt>* attempts);
-  // Handles the result of poll() for the attempt's socket; true if the attempt is done.
-  bool Look(int events, Attempt* attempt, ProbeAnswer* answer);
-  static void Close(Attempt* attempt);
-
-  const PortProbeOptions options_;
   const Clock* const clock_;
   const OnAnswer on_answer_;
-  int wake_[2] = {-1, -1};  // a pipe that ends poll() when there is a new request
-
-  absl::Mutex mu_;
-  std::deque<ProbeRequest> asked_ ABSL_GUARDED_BY(mu_);
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-
-  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+  ThreadPool pool_;  // goes first: its threads use the others
 };
 
 }  // namespace hotbed

@@ -12,6 +12,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
+#include "planner/coordinator/shell/error_texts.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
@@ -148,9 +149,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
 }
 
 absl::Status CoordinatorService::Listen(const std::string& listen) {
-  coordinator_->SetPlanListener([this] {
+  coordinator_->SetNewsListener([this](bool plan_changed) {
     attends_.streams().PumpAll();  // servers first: clients follow them
-    watches_.streams().PumpAll();
+    if (plan_changed) watches_.streams().PumpAll();
   });
   coordinator_->SetTickListener([this] {
     attends_.streams().DropStalled();
@@ -164,6 +165,7 @@ absl::Status CoordinatorService::Listen(const std::string& listen) {
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   builder.SetMaxSendMessageSize(-1);
   AllowKeepalives(&builder);
+  builder.experimental().SetInterceptorCreators(ErrorTexts());
   builder.RegisterService(methods_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {

@@ -1,4 +1,6 @@
 // Maps: the parts of ClusterState that are sent to clients and servers.
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "planner/coordinator/state/cluster_state.h"
@@ -95,6 +97,31 @@ v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known) {
 
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known) {
   return Build(state, revision_known, server);
+}
+
+v1::GivenOut BuildGivenOut(const ClusterState& state, ServerId server) {
+  v1::GivenOut given;
+  given.set_session(state.counters().sessions);
+  std::map<TableId, uint64_t> steps;
+  for (const auto& [name, commit] : state.groups()) {
+    for (const TableId table : commit.tables()) {
+      if (!HoldsSome(state, server, table)) continue;
+      uint64_t& step = steps[table];
+      step = std::max<uint64_t>(step, commit.step());
+    }
+  }
+  for (const auto& [table, step] : steps) {
+    v1::TableStep* const entry = given.add_steps();
+    entry->set_table(table);
+    entry->set_step(step);
+  }
+  return given;
+}
+
+uint64_t GivenOutVersion(const ClusterState& state) {
+  uint64_t version = state.counters().sessions;
+  for (const auto& [name, commit] : state.groups()) version += commit.step();
+  return version;
 }
 
 void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,

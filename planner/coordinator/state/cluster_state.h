@@ -152,6 +152,10 @@ v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known);
 // The map for one shard server: the shards in which it is or was a member, with their tables, and
 // all servers, which are each other's peers. A whole map names every table and the remembered
 // dropped ones, so that a server that was away can forget tables that are dropped or not named.
+// The highest numbers given out, as far as they concern the shards of `server`.
+v1::GivenOut BuildGivenOut(const ClusterState& state, ServerId server);
+// Grows with each number that is given out.
+uint64_t GivenOutVersion(const ClusterState& state);
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known);
 // Adds to a server's map the fate of shards that it holds without knowing their records: the
 // records with their tables, or that their table was dropped.

@@ -2,11 +2,11 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/own_directory.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -15,7 +15,7 @@ namespace {
 constexpr char kLockName[] = "LOCK";
 constexpr char kVersionName[] = "VERSION";
 
-// Writes the version into an empty directory, or compares the version found there.
+// Writes the version into a new directory, or compares the version found there.
 absl::Status CheckVersion(const std::string& path, FileSystem* files) {
   const std::string version_path = absl::StrCat(path, "/", kVersionName);
   if (files->Exists(version_path)) {
@@ -26,13 +26,6 @@ absl::Status CheckVersion(const std::string& path, FileSystem* files) {
         absl::CEscape(absl::StripAsciiWhitespace(found).substr(0, 80)), "\", this program reads \"",
         kDataDirVersion, "\"; use the program that wrote it"));
   }
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->List(path));
-  for (const std::string& name : names) {
-    if (name == kLockName || name.find(kVersionName) == 0) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("data directory ", path, " holds \"", name,
-                     "\" but no VERSION: it is not a coordinator's; choose an empty directory"));
-  }
   return files->WriteAtomically(version_path, absl::StrCat(kDataDirVersion, "\n"));
 }
 
@@ -40,7 +33,7 @@ absl::Status CheckVersion(const std::string& path, FileSystem* files) {
 
 absl::StatusOr<DataDir> OpenDataDir(const std::string& path, FileSystem* files) {
   DataDir dir;
-  HOTBED_RETURN_IF_ERROR(files->MakeDir(path));
+  HOTBED_RETURN_IF_ERROR(ClaimDirectory(path, kVersionName, {kLockName}, files));
   HOTBED_ASSIGN_OR_RETURN(dir.lock, files->Lock(absl::StrCat(path, "/", kLockName)));
   HOTBED_RETURN_IF_ERROR(CheckVersion(path, files));
   KvOptions options;
