@@ -194,6 +194,20 @@ TEST(ShardDecisionTest, NobodyOfAnEpochThatNeverWasActiveGivesTheBaseBack) {
   EXPECT_EQ(decision.next.base.size(), 3u);  // of the last active epoch, until the next one is
 }
 
+TEST(ShardDecisionTest, AMemberOfTheBaseThatWasPassedOverAndLivesIsTakenBack) {
+  Cluster cluster = AllLive(3);
+  cluster.live[1] = 5;
+  // s1/4 was taken while s2 and s3 were cut off, and died before its epoch was active.
+  ShardRecord record = Inactive({{1, 4}}, {{1, 1}, {2, 1}, {3, 1}});
+  record.passed_over = {{2, {6, 40}}, {3, {6, 40}}, {4, {2, 10}}};
+  cluster.live.erase(3);
+  const ShardDecision decision = cluster.Decide(record, Wish(2));
+  EXPECT_EQ(decision.step, ShardStep::kTakeBase) << decision.reason;
+  EXPECT_EQ(RecordText(decision.next),
+            "primary s2/1, members s2/1, learners -, epoch 8, passed over s4 at LSN 10 of epoch 2")
+      << "s3 holds no more than s2, and s4 may";
+}
+
 TEST(ShardDecisionTest, TheBaseOfAnActiveEpochCountsForNothing) {
   Cluster cluster = AllLive(3);
   cluster.live.erase(2);

@@ -97,18 +97,23 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
 
 // The entry applied at an LSN is the same everywhere, and makes the same rows.
 void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica, Lsn lsn) {
-  // Without a log, nobody but the core knows which entry it was.
-  if (lsn >= replica.entries.size() || replica.entries[lsn].epoch == 0) return;
+  Watched& watched = shards_[shard];
+  std::vector<Committed>& committed = watched.committed;
+  if (lsn >= replica.entries.size() || replica.entries[lsn].epoch == 0) {
+    // Without a log, nobody but the core knows which entry it was.
+    const bool counts = replica.shard->core().epoch() >= watched.lost_below;
+    if (counts && committed.size() < lsn) committed.resize(lsn);
+    return;
+  }
   const EntryName& entry = replica.entries[lsn];
   const uint64_t state = replica.state_lsn == lsn ? replica.state : 0;
   if (trace_ != nullptr) {
     Trace(absl::StrCat("APPLY s", server + 1, " shard ", shard, " lsn ", lsn, "@", entry.epoch,
                        " entry ", entry.hash, " state ", state));
   }
-  std::vector<Committed>& committed = shards_[shard].committed;
   // A replica that does not know yet that the end of the log was lost (and its class allows it).
   const bool other = committed.size() < lsn || committed[lsn - 1].entry.epoch != entry.epoch;
-  if (entry.epoch < shards_[shard].lost_below && other) return;
+  if (entry.epoch < watched.lost_below && other) return;
   if (committed.size() < lsn) committed.resize(lsn);
   Committed& there = committed[lsn - 1];
   const auto fail = [&](const char* what) {

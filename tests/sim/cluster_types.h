@@ -122,11 +122,13 @@ struct SpilledShard {
   bool installing = false;
   bool kept = false;    // class checkpoint: a checkpoint was kept since its rows came here
   size_t log_from = 0;  // earlier records in the log are of an earlier replica
+  Lsn installed = 0;    // rows that a snapshot brought are stamped up to here
 };
 
 struct Disk {
   std::vector<LogRecord> log;  // one tail for all shards
   size_t synced = 0;           // records that survive the loss of the machine
+  bool damaged = false;        // synced records were lost
   std::array<Epoch, kShardsMax> promised{};
   std::array<SpilledShard, kShardsMax> shards;
 };

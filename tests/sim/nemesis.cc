@@ -259,6 +259,7 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
 void ClusterSimulation::DamageDisk(Server* server) {
   ++stats_.disks_lost;
   Disk& disk = server->disk;
+  disk.damaged = true;
   const int dice = Pick(3);
   disk.log.resize(dice == 0 ? random_.Uniform(disk.log.size() + 1) : 0);
   disk.synced = std::min(disk.synced, disk.log.size());

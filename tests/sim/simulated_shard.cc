@@ -124,6 +124,12 @@ void ClusterSimulation::LoadShard(Server* server, int shard) {
     }
   }
   FinishOpening(&replica);
+  const Disk& disk = server->disk;
+  const Lsn held = std::max(replica.shard->core().last_lsn(), disk.shards[shard].installed);
+  if (replica.shard->logged() && replica.guard > held && !disk.damaged) {
+    Violation(absl::StrCat("s", server->index + 1, " shard ", shard, ": rows of LSN ",
+                           replica.guard, " are ahead of the log, which ends at ", held));
+  }
 }
 
 // Ends what the shard has in flight, and releases it: as the shard host drops a shard. Of what is

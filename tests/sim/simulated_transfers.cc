@@ -334,6 +334,7 @@ void ClusterSimulation::EndTransferIn(Server* server, const Letter& letter) {
   SpilledShard& spilled = server->disk.shards[shard];
   spilled.meta.assign(reinterpret_cast<const char*>(meta.data()), meta.size());
   spilled.installing = false;
+  for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);
   BeginLog(server, shard);
   FinishOpening(OpenReplica(server, shard, /*installed=*/true));
   LearnKnown(server, shard);

@@ -298,6 +298,7 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
       return CountCutOff(shard, before, decision.next);
     case ShardStep::kTakeBase:
       ++stats_.bases_taken;
+      for (const Member& member : before.base) shards_[shard].kept.erase(member.server);
       return;
     case ShardStep::kTakeBack:
       ++stats_.taken_back;

@@ -253,6 +253,10 @@ class Rules {
     }
     if (next_.members.empty()) return TakeBack();
     next_.primary = BestOf(next_.members);
+    // So nobody of the base holds more, and who was passed over since may be a member again.
+    std::erase_if(next_.passed_over, [this](const PassedOver& passed) {
+      return ContainsServer(record_.base, passed.server);
+    });
     KeepLearnersApart();
     return NewEpoch(ShardStep::kTakeBase,
                     absl::StrCat("lost ", GoneText(), " before epoch ", record_.epoch,
