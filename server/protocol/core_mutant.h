@@ -1,6 +1,6 @@
-// Planted bugs of the shard core, which prove that the simulation can fail (tests/sim). They exist
-// only where HOTBED_CORE_MUTANTS is defined: the simulation compiles the core's sources with it,
-// and no library does.
+// Planted bugs of the shard and its core, which prove that the simulation can fail (tests/sim).
+// They exist only where HOTBED_CORE_MUTANTS is defined: the simulation compiles the sources of
+// server/protocol and server/shard with it, and no library does.
 #ifndef HOTBED_SERVER_PROTOCOL_CORE_MUTANT_H_
 #define HOTBED_SERVER_PROTOCOL_CORE_MUTANT_H_
 
@@ -48,6 +48,11 @@ enum class CoreMutant {
   // A follower that refuses with a hint below its known match is taken for one that answered
   // earlier: it is asked the same without end.
   kHintBehindMatchIgnored,
+  // --- the shard around the core (server/shard)
+  kJoinersNeedNoLease,    // strict pulls look at the lease only where the record has two members
+  kStrictBeforeApplied,   // answered by a new primary whose rows lack entries of its log
+  kMinLsnIgnored,         // pulls do not wait for the LSN that they name
+  kRowsReadWhileGuarded,  // of a new replica, before all LSNs stamped in its rows are applied
 };
 
 #ifdef HOTBED_CORE_MUTANTS

@@ -17,6 +17,7 @@
 #ifndef HOTBED_SERVER_PROTOCOL_FOLLOWER_H_
 #define HOTBED_SERVER_PROTOCOL_FOLLOWER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -61,6 +62,8 @@ class Follower {
   // True if its transfer was waiting for that.
   bool SnapshotTaken(Lsn lsn);
   void SnapshotDone(const Primary& primary, Lsn lsn, bool installed);
+  // Entries above `last` are no part of the log. A snapshot was to hold some of them.
+  void OnCut(Lsn last) { snapshot_lsn_ = std::min(snapshot_lsn_, last); }
   // Entries up to primary.retained are gone.
   void OnDropped(const Primary& primary);
   // Puts a learner into the acknowledging set if it has caught up with `commit`. It joins first and

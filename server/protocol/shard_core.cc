@@ -231,6 +231,7 @@ void ShardCore::CutTail(Lsn lsn, SegmentCode answer) {
     if (Mutated(CoreMutant::kRepliesKeptOverStepDown) && !primary_) continue;
     Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, tail_.applied(), 0);
   }
+  for (Follower& follower : followers_) follower.OnCut(tail_.last());
   following_.verified = std::min(following_.verified, tail_.last());
   following_.answer_at = std::min(following_.answer_at, tail_.last());
   retained_ = std::min(retained_, tail_.last());

@@ -154,6 +154,16 @@ void CommitPipeline::CutFrom(Lsn lsn) {
   }
 }
 
+void CommitPipeline::LeaveUnapplied() {
+  apply_queue_.clear();
+  CutFrom(shard_.core.applied_lsn() + 1);
+}
+
+void CommitPipeline::Close() {
+  CutFrom(shard_.core.commit_lsn() + 1);
+  if (shard_.serving.stalled()) LeaveUnapplied();
+}
+
 // --- records for other replicas
 
 void CommitPipeline::KeepRecord(const CoreEntry& entry, PushState* state) {
@@ -225,6 +235,7 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
   ServingState& serving = shard_.serving;
   if (!status.ok() && serving.error().ok()) {
     if (!absl::IsDataLoss(status) && !IsDeviceLost(status)) {
+      if (serving.closed()) return LeaveUnapplied();
       // The entry is in the log and not in the rows: it will be, when the disk takes rows again.
       // Until a retry succeeds, no sender is answered.
       return serving.Stall(absl::StrCat("waits to apply a push: ", status.message()));

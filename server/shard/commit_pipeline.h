@@ -55,6 +55,9 @@ class CommitPipeline {
   void Reply(const CoreReply& reply);
   // Entries from `lsn` on that were handed to the log are no part of it.
   void CutFrom(Lsn lsn);
+  // The shard was closed: answers of other replicas are not heard any more, and updates that the
+  // rows cannot take are not tried again. Entries that are not applied are left to the log.
+  void Close();
   // The log takes appends again where a failed append had stopped it, and it recovered since.
   void ResumeLog();
   // Publishes what other threads may read.
@@ -88,6 +91,7 @@ class CommitPipeline {
   void EncodeUnapplied();
   void AfterAppend(PushState* state);
   void ApplyNext();
+  void LeaveUnapplied();
   void AfterApply(const absl::Status& status);
   // The entry that was applied or cut is not the core's any more.
   void LeaveCore(Unapplied entry);

@@ -46,7 +46,9 @@ Refusal CheckReplicaPull(const ShardContext& shard, const PullWork& work,
   if (work.strict || !core.record().Holds(core.self())) {
     return {SegmentCode::kWrongEpoch, ExplainRefusal(shard, SegmentCode::kWrongEpoch, segment)};
   }
-  if (reads.rows_ahead_of_log_lsn != 0 || !core.serves_reads()) {
+  const bool guarded =
+      reads.rows_ahead_of_log_lsn != 0 && !Mutated(CoreMutant::kRowsReadWhileGuarded);
+  if (guarded || !core.serves_reads()) {
     return Refuse(SegmentCode::kUnavailable, shard,
                   ": this replica has not caught up yet; another one has");
   }
@@ -196,7 +198,8 @@ Refusal CheckPull(const ShardContext& shard, const PullWork& work, const PullSeg
 bool LacksLease(const ShardContext& shard, const PullWork& work) {
   if (!work.strict) return false;
   const ShardCore& core = shard.core;
-  if (core.record().members.size() <= 1 && core.backup_count() == 0) return false;
+  const bool joiners = core.backup_count() != 0 && !Mutated(CoreMutant::kJoinersNeedNoLease);
+  if (core.record().members.size() <= 1 && !joiners) return false;
   const ReplicaBudget* const budget = shard.options.replica_budget;
   return budget == nullptr ||
          shard.options.clock->NowNs() >= budget->lease_until_ns.load(std::memory_order_acquire);

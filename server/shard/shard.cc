@@ -169,7 +169,8 @@ bool Shard::Pause(bool paused) {
   bool settled = false;
   context_.RunAndWait([&] {
     serving_.SetPaused(paused);
-    settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying();
+    settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying() &&
+              replay_.rows_ahead_of_log_lsn() == 0;
   });
   return settled;
 }
@@ -186,9 +187,7 @@ void Shard::Close() {
     core_.Abandon(SegmentCode::kUnavailable);
     RunWaiting();
     pipeline_.Drain();
-    // The answers of other replicas to these entries will not be heard here. The log has the
-    // entries, and a later process asks again.
-    pipeline_.CutFrom(core_.commit_lsn() + 1);
+    pipeline_.Close();
     tail_.Clear();
   });
 }

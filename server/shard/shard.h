@@ -145,7 +145,8 @@ class Shard {
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
   // Refuses pushes with UNAVAILABLE from now on, or accepts them again. True: every push that was
-  // accepted has been applied, so the rows stand at applied_lsn(). Blocks.
+  // accepted has been applied and no row is ahead of the log, so the rows stand at applied_lsn().
+  // Blocks.
   bool Pause(bool paused);
   // Writes back all rows that are dirty now, and the state; the LSN that this covers. Blocks until
   // the spill tier has them in memory.
@@ -192,6 +193,9 @@ class Shard {
   std::string error() const { return serving_.reason(); }
   void SetSpilledBytes(uint64_t bytes) { gauges_.SetSpilledBytes(bytes); }
   ShardStatus Status() const;
+
+  // On the strand, or while nothing else happens: for the simulation's checks.
+  const ShardCore& core() const { return core_; }
 
  private:
   // On the strand from here on.

@@ -37,13 +37,18 @@ void Shard::RestartPull(PullWork* work, PullSegment* segment) {
 
 // Rows up to rows_ahead_of_log_lsn may be newer than the log.
 Lsn Shard::LsnToSee(const PullWork& work, PullSegment* segment) const {
-  if (work.strict && !std::exchange(segment->waits_for_commit, true)) {
+  const bool skips = Mutated(CoreMutant::kStrictBeforeApplied);
+  if (work.strict && !std::exchange(segment->waits_for_commit, true) && !skips) {
     segment->lsn_min = std::max(segment->lsn_min, core_.commit_lsn());
   }
-  const Lsn lsn_min = std::max(segment->lsn_min, replay_.rows_ahead_of_log_lsn());
+  const Lsn guard =
+      Mutated(CoreMutant::kRowsReadWhileGuarded) ? 0 : replay_.rows_ahead_of_log_lsn();
+  const Lsn lsn_min = Mutated(CoreMutant::kMinLsnIgnored) && !work.strict
+                          ? guard
+                          : std::max(segment->lsn_min, guard);
   // A new primary's log holds what an earlier epoch acknowledged, and its rows perhaps do not yet:
   // the sender of such a push reads it all the same (the simulator's mutant StrictBeforeApplied).
-  if (core_.primary()) return std::max(lsn_min, core_.inherited_lsn());
+  if (core_.primary()) return skips ? lsn_min : std::max(lsn_min, core_.inherited_lsn());
   // A backup or learner: what its primary had committed when it was last heard from.
   return work.staleness_ms_max == 0 ? lsn_min : std::max(lsn_min, core_.leader_commit());
 }

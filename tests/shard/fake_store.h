@@ -47,6 +47,7 @@ class FakeStore final : public TieredStore {
   void BeginReplay() override {}
   void EndReplay() override {}
   const std::string& meta() const override { return meta_; }
+  Lsn highest_lsn() const override { return highest; }
   void WriteBackAll(Lsn, std::string, Done done) override { done(absl::OkStatus()); }
   void SetAppliedLsn(Lsn) override {}
   bool PeekRow(uint64_t, std::vector<uint8_t>* row) override {
@@ -61,6 +62,7 @@ class FakeStore final : public TieredStore {
   std::vector<Done> held_pulls;
   std::deque<absl::Status> results;  // of the next updates; then all are OK
   std::vector<Lsn> applied;
+  Lsn highest = 0;              // stamped in the rows, as found
   std::vector<uint8_t> peeked;  // every row, as PeekRow sees it
 
  private:

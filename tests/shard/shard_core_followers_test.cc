@@ -6,6 +6,7 @@
 
 #include "server/protocol/shard_core.h"
 #include "tests/shard/core_group.h"
+#include "tests/shard/shard_core_fixture.h"
 
 namespace hotbed {
 namespace shard_core_followers_test {
@@ -375,6 +376,38 @@ TEST_F(SmallRingTest, AFollowerTakesNoMoreThanItMayHold) {
   FinishLog(1);
   DeliverAll();
   EXPECT_EQ(core(0).applied_lsn(), 8u);
+}
+
+// The shard's own log fails while a snapshot of an entry that it holds is asked for.
+TEST_F(ShardCoreTest, ASnapshotThatWasAskedForBeforeTheTailWasCutIsContinued) {
+  constexpr Member kLearner{2, 20};
+  Activate(1);
+  Push(1, 0, /*open=*/true);
+  FinishAndReply();
+  Push(2, 1);
+  ShardRecord record = Record(1, 4, true);
+  record.learners = {kLearner};
+  core_.LearnRecord(record);
+  Take();
+  core_.OnAppendReply(kLearner, {.epoch = 1, .ok = false, .needs_snapshot = true, .prev_lsn = 2});
+  const std::vector<CoreSend> asked = Take().sends;
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].kind, CoreSend::Kind::kSnapshot);
+  EXPECT_EQ(asked[0].last_lsn, 2u);
+  core_.AppendFailed(2, TicketOf(2));
+  core_.Resume();
+  core_.SnapshotTaken(kLearner, 1);
+  core_.SnapshotDone(kLearner, 1, /*installed=*/true);
+  Take();
+  core_.OnAppendReply(kLearner, {.epoch = 1, .ok = true, .lsn = 1, .prev_lsn = 1, .applied = 1});
+  Take();
+  EXPECT_THAT(core_.JoinReady(), ElementsAre(kLearner));
+  Push(2, 1);
+  core_.Appended(2, TicketOf(2));
+  const std::vector<CoreSend> sent = Take().sends;
+  ASSERT_THAT(sent, SizeIs(1));
+  EXPECT_EQ(sent[0].kind, CoreSend::Kind::kAppend);
+  EXPECT_EQ(sent[0].last_lsn, 2u);
 }
 
 }  // namespace shard_core_followers_test

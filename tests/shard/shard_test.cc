@@ -191,6 +191,26 @@ TEST_F(ShardTest, APushThatIsBeingAppliedKeepsItsSendersMemoryOverAStepDown) {
   EXPECT_EQ(store().applied, (std::vector<Lsn>{1}));
 }
 
+TEST_F(ShardTest, ClosedWhileItsRowsAreFullItIsReleasedAllTheSame) {
+  Activate();
+  store().results = {absl::ResourceExhaustedError("the spill tier is full")};
+  auto push = Push(1);
+  EXPECT_FALSE(push->done.HasBeenNotified());
+  shard_->Close();
+  push->done.WaitForNotification();
+  EXPECT_EQ(push->segments[0].result.code, SegmentCode::kUnavailable);
+  EXPECT_TRUE(shard_->idle()) << "nobody tries the update again";
+}
+
+// Kept as a checkpoint, its rows would be those of different moments.
+TEST_F(ShardTest, AReplicaWhoseRowsAreAheadOfItsLogDoesNotStandStill) {
+  store().highest = 2;
+  Replay(1);
+  EXPECT_TRUE(shard_->FinishReplay());
+  EXPECT_FALSE(shard_->Pause(true));
+  EXPECT_FALSE(shard_->Pause(false));
+}
+
 TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
   Activate();
   store().results = {absl::ResourceExhaustedError("full")};

@@ -64,14 +64,14 @@ void ClusterSimulation::CheckActivated(int shard, Epoch epoch, Lsn tail) {
 
 // The core's own invariants, after every event.
 void ClusterSimulation::CheckCore(const Server& server, int shard) {
-  const std::string broken = server.process->replicas[shard]->core->BrokenInvariant();
+  const std::string broken = server.process->replicas[shard]->shard->core().BrokenInvariant();
   if (broken.empty()) return;
   Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
 }
 
 // A server that serves has promised its epoch, and no session fell back.
 void ClusterSimulation::CheckServing(const Server& server, int shard) {
-  const ShardCore& core = *server.process->replicas[shard]->core;
+  const ShardCore& core = server.process->replicas[shard]->shard->core();
   if (!core.active()) return;
   if (server.disk.promised[shard] < core.epoch()) {
     Violation(absl::StrCat("s", server.index + 1, " serves shard ", shard, " in epoch ",
@@ -96,26 +96,38 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
 }
 
 // The entry applied at an LSN is the same everywhere, and makes the same rows.
-void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica,
-                                     const CoreEntry& entry, uint64_t state) {
-  std::vector<Committed>& committed = shards_[shard].committed;
-  // A replica that does not know yet that the end of the log was lost (and its class allows it).
-  const bool other = committed.size() < entry.lsn || committed[entry.lsn - 1].epoch != entry.epoch;
-  if (entry.epoch < shards_[shard].lost_below && other) return;
-  if (committed.size() < entry.lsn) committed.resize(entry.lsn);
-  Committed& there = committed[entry.lsn - 1];
-  const auto fail = [&](const char* what) {
-    Violation(absl::StrCat("s", server + 1, " shard ", shard, " applies LSN ", entry.lsn,
-                           " of epoch ", entry.epoch, ", ", what, " elsewhere (epoch ", there.epoch,
-                           ")"));
-  };
-  const bool another = there.epoch != entry.epoch || there.payload != entry.payload;
-  const bool exact = entry.lsn > replica.guard;  // else rows may be ahead of it
-  if (there.epoch == 0) {
-    there = {entry.epoch, entry.payload, exact ? state : 0};
+void ClusterSimulation::CheckApplied(int server, int shard, const Replica& replica, Lsn lsn) {
+  Watched& watched = shards_[shard];
+  std::vector<Committed>& committed = watched.committed;
+  if (lsn >= replica.entries.size() || replica.entries[lsn].epoch == 0) {
+    // Without a log, nobody but the core knows which entry it was.
+    const bool counts = replica.shard->core().epoch() >= watched.lost_below;
+    if (counts && committed.size() < lsn) committed.resize(lsn);
     return;
   }
-  if (another) return fail("which is another entry");
+  const EntryName& entry = replica.entries[lsn];
+  const uint64_t state = replica.state_lsn == lsn ? replica.state : 0;
+  if (trace_ != nullptr) {
+    Trace(absl::StrCat("APPLY s", server + 1, " shard ", shard, " lsn ", lsn, "@", entry.epoch,
+                       " entry ", entry.hash, " state ", state));
+  }
+  // A replica that does not know yet that the end of the log was lost (and its class allows it).
+  const bool other = committed.size() < lsn || committed[lsn - 1].entry.epoch != entry.epoch;
+  if (entry.epoch < watched.lost_below && other) return;
+  if (committed.size() < lsn) committed.resize(lsn);
+  Committed& there = committed[lsn - 1];
+  const auto fail = [&](const char* what) {
+    Violation(absl::StrCat("s", server + 1, " shard ", shard, " applies LSN ", lsn, " of epoch ",
+                           entry.epoch, ", ", what, " elsewhere (epoch ", there.entry.epoch, ")"));
+  };
+  const bool exact = lsn > replica.guard;  // else rows may be ahead of it
+  if (there.entry.epoch == 0) {
+    there = {entry, exact ? state : 0};
+    return;
+  }
+  if (there.entry.epoch != entry.epoch || there.entry.hash != entry.hash) {
+    return fail("which is another entry");
+  }
   if (!exact) return;
   if (there.state == 0) there.state = state;
   if (there.state != state) fail("and its rows are others");
@@ -142,19 +154,22 @@ bool ClusterSimulation::HoldsAll(ServerId server, int shard) const {
   Lsn all = watched.committed.size();
   for (const auto& [epoch, lsn] : watched.acknowledged_lsn) all = std::max(all, lsn);
   if (s.process != nullptr) {
-    const Replica* const replica = s.process->replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr || replica->spoilt) return false;
-    return replica->core->log_end().lsn >= all;
+    const Replica* const replica = Open(s, shard);
+    if (replica == nullptr || replica->shard->refused()) return false;
+    return replica->shard->core().log_end().lsn >= all;
   }
   const SpilledShard& spilled = s.disk.shards[shard];
   if (!spilled.held || spilled.installing) return false;
-  Lsn end = spilled.meta.applied_lsn;
+  Lsn guard = 0;
+  for (const Row& row : spilled.rows) guard = std::max(guard, row.lsn);
+  const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
+  Lsn end = meta.ok() ? meta->applied_lsn : 0;
   if (watched.setting.durability != Durability::kCheckpoint) {
-    for (const CoreEntry& entry : LastWord(s.disk, shard)) {
-      if (entry.lsn == end + 1) end = entry.lsn;
+    for (const LogRecord* const record : LastWord(s.disk, shard)) {
+      if (record->header.lsn == end + 1) ++end;
     }
   }
-  return end >= all && end >= spilled.guard;
+  return end >= all && end >= guard;
 }
 
 // The members of the last active epoch are waited for, and one that holds all is taken. If none is
@@ -230,7 +245,7 @@ const Replica* ClusterSimulation::PrimaryRows(int shard) const {
   const Process* const process = ProcessOf(records_[shard]->primary);
   if (process == nullptr) return nullptr;
   const Replica* const replica = process->replicas[shard].get();
-  return replica == nullptr || replica->core == nullptr ? nullptr : replica;
+  return replica == nullptr || replica->shard == nullptr ? nullptr : replica;
 }
 
 std::string ClusterSimulation::FinalCheck() {

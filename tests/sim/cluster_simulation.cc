@@ -39,14 +39,15 @@ std::string ClusterStats::Text() const {
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
     : random_(seed), seed_(seed), weather_(weather) {
   heap_.reserve(1024);
-  requests_.resize(1);
   pushes_.resize(1);
   nodes_.resize(1);
   heal_time_ = weather_.heal_time;
   Setup();
 }
 
-ClusterSimulation::~ClusterSimulation() = default;
+ClusterSimulation::~ClusterSimulation() {
+  for (Server& server : servers_) EndProcess(&server);
+}
 
 void ClusterSimulation::At(Time delay, Task task) {
   uint32_t slot;
@@ -119,7 +120,7 @@ void ClusterSimulation::Setup() {
     Wish(shard, wanted);
     ShardRecord record;
     record.shard = {1, static_cast<uint32_t>(shard)};
-    record.range = {static_cast<uint64_t>(shard) * kRows, (shard + 1ull) * kRows, 0, 4};
+    record.range = {static_cast<uint64_t>(shard) * kRows, (shard + 1ull) * kRows, 0, kColumns};
     record.epoch = 1;
     for (const ServerId server : wanted) record.members.push_back({server, 1});
     record.primary = record.members.front();
@@ -156,7 +157,9 @@ bool ClusterSimulation::AllDone() const {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     if (shards_[shard].steps_left > 0 || shards_[shard].commit_open) return false;
     if (!records_[shard]->active || shards_[shard].wish_open) return false;
-    if (PrimaryRows(static_cast<int>(shard)) == nullptr) return false;  // it is on its way up
+    const Replica* const primary = PrimaryRows(static_cast<int>(shard));
+    if (primary == nullptr) return false;  // it is on its way up
+    if (primary->applied < primary->shard->core().last_lsn()) return false;
   }
   return true;
 }
@@ -175,6 +178,7 @@ std::string ClusterSimulation::Run() {
     if ((++stats_.events & 63) == 0 && healed() && AllDone()) break;
   }
   if (violation_.empty()) violation_ = FinalCheck();
+  for (Server& server : servers_) EndProcess(&server);
   return violation_;
 }
 

@@ -1,5 +1,6 @@
-// A seeded cluster around ShardCore and DecideShard, the same object code that servers and the
-// coordinator run: servers with a disk each, two rival coordinators on one compare-and-set store,
+// A seeded cluster around Shard and DecideShard, the code that servers and the coordinator run:
+// whole shards with their requests, logs, replicas and transfers, over simulated logs, rows and
+// clocks. There are servers with a disk each, two rival coordinators on one compare-and-set store,
 // clients with four pushes in flight a shard, trainers of synchronous groups, a network that loses,
 // doubles, delays and cuts one way, disks that run full or lose their unsynced tail, kills, pauses,
 // zombies of clients and coordinators, and moves without end. One seed decides everything.
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -139,61 +141,80 @@ class ClusterSimulation {
   void Activate(int shard, const Member& asks, Epoch epoch, Lsn tail);
   void Spread(int coordinator, const RecordPtr& record);
 
-  // --- simulated_server.cc: processes, disks, promises, the log
+  // --- simulated_server.cc: processes and what they learn
   Task ForLife(int server, Task task);
   Process* ProcessOf(const Member& member);
   const Process* ProcessOf(const Member& member) const;
   Member Self(const Server& server) const;
   Time LocalTime(const Server& server) const;
   void Boot(int server);
-  void LoadShard(Server* server, int shard);
-  void SkipLostTail(Server* server, int shard);
-  static std::vector<CoreEntry> LastWord(const Disk& disk, int shard);
+  void EndProcess(Server* server);
   void Heartbeat(int server);
   std::optional<HeldReplica> HeldHere(const Server& server, int shard) const;
   void TickServer(int server);
   void Learn(int server, const RecordPtr& record);
   bool DeletesReplica(const Server& server, const ShardRecord& record) const;
   void DeleteReplica(Server* server, const ShardRecord& record);
-  void BeginLog(Server* server, int shard);
-  Replica* FreshReplica(Server* server, int shard);
+
+  // --- simulated_shard.cc: a shard's life in its process, and its requests
+  class Outlet;
+  struct PushCall;
+  ShardOptions OptionsOf(const Server& server, int shard) const;
+  void MakeOutlet(Server* server);
+  Replica* OpenReplica(Server* server, int shard, bool installed);
+  void FinishOpening(Replica* replica);
+  void FreshReplica(Server* server, int shard);
+  void LoadShard(Server* server, int shard);
+  void Retire(Server* server, int shard);
+  // The replica, if it is open.
+  static Replica* Open(const Server& server, int shard);
+  // Checks the shard; to be called after each of its events.
+  void AfterEvent(int server, int shard);
   void Promise(int server, int shard, Epoch epoch);
+  void HasNews(int server);
+  void AskActivation(const Server& server, int shard);
+  void WaitsUntil(int server, int64_t ns);
+  void ExpireWaiting(int server);
+  void Receive(int server, const Request& request);
+  void Reply(int server, const Request& request, const CoreReply& reply);
+
+  // --- simulated_disk.cc: the log, and the rows in memory and in the spill tier
+  class ServerClock;
+  class Log;
+  class Store;
+  class Tiers;
+  void MakeDisk(Server* server);
   void ScheduleAppend(int server);
   void FinishAppend(int server);
   void FailAppends(Server* server);
-
-  // --- simulated_shard.cc: the shell of one shard
-  void Drain(int server, int shard);
-  void DrainOnce(Server* server, int shard, CoreReady* ready);
-  void AskActivation(Server* server, int shard);
-  void HandToLog(Server* server, int shard, const CoreEntry& entry);
-  void CarryOut(int server, int shard, const CoreSend& send);
-  void ScheduleApply(int server, int shard);
-  void FinishApply(int server, int shard);
-  uint64_t ApplyEntry(int shard, Replica* replica, const CoreEntry& entry);
+  void WriteRecord(Server* server, const QueuedAppend& append) const;
+  void BeginLog(Server* server, int shard);
+  void SyncLog(Server* server) const;
+  // The entries that a log holds in the end.
+  static std::vector<const LogRecord*> LastWord(const Disk& disk, int shard);
   void AddToRow(Row* row, PushId push);
-  void Receive(int server, Request request);
-  void Reply(int server, int shard, const CoreReply& reply);
+  void TakeBlock(Server* server, int shard, absl::Span<const uint8_t> block);
+  void WriteBackRow(Server* server, int shard, int row, Lsn applied);
   void WriteBack(Server* server, int shard);
-  void SyncLog(Server* server);
-  std::shared_ptr<const ShardMeta> WriteBackAll(Server* server, int shard);
+  void WriteBackAll(Server* server, int shard);
 
   // --- simulated_transfers.cc: between servers
   void SendReplica(int server, ReplicaMessage message);
-  void DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation, bool late);
+  void DeliverReplica(const LetterPtr& letter, uint32_t generation, bool late);
   void Break(int from, int to, const Member& peer);
-  void OnReplicaMessage(int server, const ReplicaMessage& message);
-  void AskForSnapshot(int server, const ReplicaMessage& message);
-  void StartTransfer(int server, int shard, const CoreSend& send);
-  void AdvanceTransfers(int server, int shard);
-  bool BeginFurtherPass(int server, int shard, TransferOut* copy);
-  void SendChunk(int server, int shard, TransferOut* copy);
+  void OnReplicaMessage(int server, const Letter& letter);
+  void StartTransfer(int server, int shard, const Member& to);
+  void CheckTransfers(int server, int shard);
+  bool BeginPass(int server, int shard, TransferOut* transfer);
+  void SendNext(int server, int shard, uint64_t number);
   void DropTransferOut(int server, int shard, const Member& to);
-  void OnSnapshotReply(int server, const ReplicaMessage& message);
-  void OnSnapshot(int server, const ReplicaMessage& message);
-  bool BeginTransferIn(Server* server, const ReplicaMessage& message);
-  void EndTransferIn(Server* server, const ReplicaMessage& message);
+  void OnSnapshotReply(int server, const Letter& letter);
+  void OnSnapshot(int server, const Letter& letter);
+  bool BeginTransferIn(Server* server, const Letter& letter);
+  void EndTransferIn(Server* server, const Letter& letter);
   void AbandonTransferIn(Server* server, int shard);
+  void LearnKnown(Server* server, int shard);
+  void TraceMessage(int server, const ReplicaMessage& message);
 
   // --- simulated_clients.cc
   static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
@@ -213,12 +234,9 @@ class ClusterSimulation {
   void NextStep(int shard);
 
   // --- simulated_pulls.cc
+  struct PullCall;
   void StartPull(int client, int shard);
   void PullArrives(int server, uint64_t id);
-  bool Serves(const Server& server, const Replica& replica, const Pull& pull) const;
-  bool LeaseHolds(const Server& server) const;
-  void AnswerPull(int server, uint64_t id);
-  void RunParked(int server, int shard);
   void OnPulled(uint64_t id, uint32_t value, Lsn lsn);
 
   // --- cluster_checks.cc
@@ -227,8 +245,7 @@ class ClusterSimulation {
   void CheckActivated(int shard, Epoch epoch, Lsn tail);
   void CheckCore(const Server& server, int shard);
   void CheckServing(const Server& server, int shard);
-  void CheckApplied(int server, int shard, const Replica& replica, const CoreEntry& entry,
-                    uint64_t state);
+  void CheckApplied(int server, int shard, const Replica& replica, Lsn lsn);
   void CheckDeleted(const Server& server, const ShardRecord& reason);
   void CheckTakenBack(int shard, const ShardRecord& before, const Member& primary);
   void CheckGivenUp(const Server& server, int shard);
@@ -236,8 +253,6 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
-  static bool ReplicaLost(const Replica& replica, const ShardRecord& record, const Member& self);
-  static bool MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self);
   // The replica in the process that the record names as primary; null: that process is down, or has
   // not opened it yet.
   const Replica* PrimaryRows(int shard) const;
@@ -257,7 +272,6 @@ class ClusterSimulation {
   const Weather& weather_;
   std::FILE* trace_ = nullptr;
   Time time_ = 0;
-  const SimulatedClock clock_{&time_};
   Time heal_time_ = 0;
   uint64_t order_ = 0;
   std::vector<HeapItem> heap_;
@@ -284,8 +298,7 @@ class ClusterSimulation {
   std::vector<ViewPtr> views_;                   // for stale reads
   ViewPtr view_;
 
-  std::vector<Request> requests_;  // by token
-  std::vector<PushInfo> pushes_;   // by id
+  std::vector<PushInfo> pushes_;  // by id
   std::vector<RowNode> nodes_;
   std::vector<Pull> pulls_;
   uint64_t next_transfer_ = 0;

@@ -3,9 +3,11 @@
 #define HOTBED_TESTS_SIM_CLUSTER_TYPES_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,11 +16,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "common/clock.h"
+#include "common/table_spec.h"
 #include "planner/coordinator/membership/shard_decision.h"
-#include "server/protocol/shard_core.h"
-#include "server/shard/record_tail.h"
 #include "server/shard/replica_budget.h"
+#include "server/shard/replica_message.h"
+#include "server/shard/replica_outlet.h"
+#include "server/shard/shard.h"
+#include "server/shard_log/shard_log.h"
+#include "server/tiers/api/host.h"
 
 namespace hotbed::sim {
 
@@ -35,6 +42,10 @@ inline constexpr int kClients = 3;
 inline constexpr int kShardsMax = 4;
 inline constexpr int kRows = 6;               // of each shard
 inline constexpr Time kAwaited = 1500 * kMs;  // servers that are gone, by coordinators
+// A push's gradient is its PushId in one column, and 0 in the others. Pushes that one step commit
+// sums have columns of their own, so that the sum tells them apart: a column per trainer and part.
+inline constexpr int kPartsMax = 3;
+inline constexpr int kColumns = (kClients - 1) * kPartsMax;
 
 // Ends of the network.
 inline constexpr int kNodes = 16;
@@ -42,20 +53,6 @@ inline constexpr int kStoreNode = 15;
 inline int ServerNode(int server) { return server; }
 inline int CoordinatorNode(int coordinator) { return 8 + coordinator; }
 inline int ClientNode(int client) { return 11 + client; }
-
-// The simulated time, for the parts of the real shell.
-class SimulatedClock : public Clock {
- public:
-  explicit SimulatedClock(const Time* now) : now_(now) {}
-  int64_t NowNs() const override { return *now_ * (kMillisecondNs / kMs); }
-  int64_t WallUs() const override { return NowNs() / 1000; }
-  void SleepNs(int64_t) const override {}
-
- private:
-  const Time* const now_;
-};
-
-enum class Durability : uint8_t { kCheckpoint, kLog, kReplicated };
 
 struct ShardSetting {
   Durability durability = Durability::kLog;
@@ -67,7 +64,7 @@ struct ShardSetting {
 // A row: how much was added to it, and by which pushes in which order (a list that is only ever
 // added to, shared by all replicas).
 struct Row {
-  Lsn lsn = 0;  // as stamped in the spill tier; of a row in memory unused
+  Lsn lsn = 0;  // as stamped in the spill tier; in memory: of its last update
   uint32_t node = 0;
   uint32_t sum = 0;
   uint64_t chain = 0;  // equal if and only if the pushes are, in order
@@ -91,7 +88,7 @@ struct PushInfo {
   bool may_be_lost = false;  // its class promises no more
 };
 
-// A request for a push or a commit, as it lies with a server; its place is the push's token.
+// A request for a push or a commit.
 struct Request {
   int client = 0;
   int shard = 0;
@@ -102,69 +99,49 @@ struct Request {
   bool open = false;
   PushId push = 0;
   uint64_t commit_step = 0;  // not 0: a commit
-  bool answered = false;
 };
 
-struct ReplicaMessage {
-  enum class Kind : uint8_t {
-    kAppend,
-    kAppendReply,
-    kSnapshotBegin,
-    kSnapshotRows,
-    kSnapshotEnd,
-    kSnapshotReply
-  };
-  Kind kind = Kind::kAppend;
-  int shard = 0;
+// A message between replicas, on its way.
+struct Letter {
   Member from;
-  Member to;
-  CoreSend send;                   // kAppend, kAppendReply
-  std::vector<CoreEntry> entries;  // kAppend
-  Epoch epoch = 0;                 // snapshots
-  uint64_t transfer = 0;
-  int chunk = 0;
-  Lsn lsn = 0;
-  bool ok = false;
-  std::vector<std::pair<int, Row>> rows;
-  std::shared_ptr<const ShardMeta> meta;
+  ReplicaMessage message;
 };
-using ReplicaMessagePtr = std::shared_ptr<const ReplicaMessage>;
+using LetterPtr = std::shared_ptr<const Letter>;
 
 struct LogRecord {
   int shard;
-  CoreEntry entry;
+  RecordHeader header;
+  std::vector<uint64_t> payload;  // ids, then gradients
 };
 
 // One shard on one disk.
 struct SpilledShard {
   Rows rows{};
-  ShardMeta meta;
+  std::string meta;
   bool held = false;
   bool installing = false;
+  bool kept = false;    // class checkpoint: a checkpoint was kept since its rows came here
   size_t log_from = 0;  // earlier records in the log are of an earlier replica
-  // After a snapshot transfer: the highest LSN stamped in the rows, which the log must reach.
-  Lsn guard = 0;
+  Lsn installed = 0;    // rows that a snapshot brought are stamped up to here
 };
 
 struct Disk {
   std::vector<LogRecord> log;  // one tail for all shards
   size_t synced = 0;           // records that survive the loss of the machine
+  bool damaged = false;        // synced records were lost
   std::array<Epoch, kShardsMax> promised{};
   std::array<SpilledShard, kShardsMax> shards;
 };
 
-// An outgoing snapshot transfer.
+// An outgoing snapshot transfer, as SnapshotSender keeps it.
 struct TransferOut {
   Member to;
-  Epoch epoch = 0;  // in which it began
   uint64_t transfer = 0;
-  Lsn wanted = 0;  // begins when this is applied
-  Lsn lsn = 0;     // 0: not begun
-  int next_chunk = 0;
-  int pass_end = 0;  // the chunk behind those of this pass
-  Lsn above = 0;     // further passes: rows stamped above it
-  Rows rows{};
-  std::shared_ptr<const ShardMeta> meta;
+  int passes = 0;
+  bool holds = false;  // in this pass the tail is held
+  bool ended = false;  // the meta was sent
+  uint64_t chunks = 0;
+  Snapshot snapshot;  // its base has epoch 0 until the first pass begins
   Time deadline = 0;
 };
 
@@ -173,49 +150,65 @@ struct TransferIn {
   Member from;
   Epoch epoch = 0;
   uint64_t transfer = 0;
-  Lsn lsn = 0;
-  int chunks = 0;
+  uint64_t chunks = 0;
   Time deadline = 0;
 };
 
-struct ParkedPull {
-  Time deadline;
-  uint64_t id;
+// A call of the rows that has not ended.
+struct StoreCall {
+  absl::AnyInvocable<void()> end;
 };
 
-// One shard in one process.
+// An entry that was handed to the log.
+struct EntryName {
+  Epoch epoch = 0;    // 0: not known
+  uint64_t hash = 0;  // of what is in it
+};
+
+// One shard in one process: the shard that ships, and its rows in memory.
 struct Replica {
-  std::unique_ptr<ShardCore> core;   // null during an incoming transfer
-  std::unique_ptr<RecordTail> tail;  // of `core`: records are CoreEntry
+  std::shared_ptr<Shard> shard;  // null during an incoming transfer
+  RecordPtr told;                // the record that the shard learned last
   Rows rows{};
-  std::map<Lsn, PushId> staged;
-  std::deque<CoreEntry> applying;
-  bool apply_scheduled = false;
-  Lsn guard = 0;                  // rows are stamped up to here
-  bool wants_activation = false;  // as of the last event
-  bool spoilt = false;            // found to differ, or damaged: serves nothing and takes nothing
-  Epoch spoilt_promise = 0;       // promised at that time
-  std::vector<TransferOut> outgoing;
+  uint32_t changed = 0;  // a bit a row: since the last pass of a transfer that reads memory began
+  std::string meta;      // as found
+  Lsn guard = 0;         // as found: rows are stamped up to here
+  Lsn applied = 0;       // as TieredStore::SetAppliedLsn says
+  std::function<absl::Status(Lsn)> before_write_back;
+  bool opening = true;  // until the log was replayed
+  bool replaying = false;
+  uint64_t state = 0;  // a hash of the rows that the last update changed, after it
+  Lsn state_lsn = 0;   // of that update
+  std::deque<std::shared_ptr<StoreCall>> calls;
+  std::vector<EntryName> entries;  // [lsn]; handed to the log in this life
+  std::list<TransferOut> outgoing;
   std::unique_ptr<TransferIn> incoming;
-  std::vector<ParkedPull> parked;
 };
 
 struct QueuedAppend {
   int shard;
-  CoreEntry entry;
+  LogAppend* append;
 };
 
 struct Process {  // one life of a server
   Incarnation incarnation = 0;
   Time booted = 0;
   bool paused = false;
+  bool dead = false;  // its shards only end what they have in flight: nothing of it is seen
   std::vector<Task> backlog;
   ReplicaBudget budget;  // of the tails of all replicas
-  std::array<std::unique_ptr<Replica>, kShardsMax> replicas;
+  std::shared_ptr<std::atomic<int64_t>> staged_bytes = std::make_shared<std::atomic<int64_t>>(0);
+  std::unique_ptr<Clock> clock;
+  std::unique_ptr<ShardLog> log;
+  std::unique_ptr<TierHost> tiers;
+  std::unique_ptr<ReplicaOutlet> outlet;
   std::array<RecordPtr, kShardsMax> known;
   std::deque<QueuedAppend> appending;
   bool append_scheduled = false;
-  Time lease_until = 0;  // on its own clock
+  bool log_read_only = false;
+  bool has_news = false;
+  int64_t waits_until_ns = 0;  // 0: no request waits
+  std::array<std::unique_ptr<Replica>, kShardsMax> replicas;
 };
 
 struct Server {
@@ -343,8 +336,7 @@ struct Pull {
 
 // An entry that was applied somewhere at one LSN, and so is committed.
 struct Committed {
-  Epoch epoch = 0;  // 0: not known
-  PushToken payload = 0;
+  EntryName entry;
   uint64_t state = 0;  // a hash of the rows that it changed, after it
 };
 

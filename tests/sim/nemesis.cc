@@ -126,21 +126,20 @@ void ClusterSimulation::SpoilReplica(int server, int shard) {
   for (const Member& member : record.members) {
     if (ProcessOf(member) == nullptr || leases_[member.server].incarnation == 0) return;
   }
-  Process* p = servers_[server].process.get();
-  Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
-  if (replica == nullptr || replica->core == nullptr || replica->spoilt) return;
-  if (p->known[shard] == nullptr) return;
+  const Server& s = servers_[server];
+  Replica* const replica = s.process == nullptr ? nullptr : Open(s, shard);
+  if (replica == nullptr || replica->shard->refused()) return;
+  if (s.process->known[shard] == nullptr) return;
   ++stats_.spoilt;
   if (trace_ != nullptr) Trace(absl::StrCat("SPOIL s", server + 1, " shard ", shard));
-  replica->spoilt = true;
-  replica->spoilt_promise = replica->core->promised();
-  replica->core->Abandon(SegmentCode::kUnavailable);
-  Drain(server, shard);
+  replica->shard->Refuse(absl::DataLossError("its rows are damaged"));
+  AfterEvent(server, shard);
 }
 
 bool ClusterSimulation::IsSpoilt(int shard, const Member& member) const {
-  const Process* p = ProcessOf(member);
-  return p != nullptr && p->replicas[shard] != nullptr && p->replicas[shard]->spoilt;
+  if (ProcessOf(member) == nullptr) return false;
+  const Replica* const replica = Open(servers_[member.server - 1], shard);
+  return replica != nullptr && replica->shard->refused();
 }
 
 void ClusterSimulation::DrainServer(int server) {
@@ -260,6 +259,7 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
 void ClusterSimulation::DamageDisk(Server* server) {
   ++stats_.disks_lost;
   Disk& disk = server->disk;
+  disk.damaged = true;
   const int dice = Pick(3);
   disk.log.resize(dice == 0 ? random_.Uniform(disk.log.size() + 1) : 0);
   disk.synced = std::min(disk.synced, disk.log.size());
@@ -279,7 +279,7 @@ void ClusterSimulation::KillServer(int server, bool machine) {
   size_t reached = Chance(0.5) ? 0 : random_.Uniform(p.appending.size() + 1);
   if (time_ < s.disk_full_until) reached = 0;
   for (size_t i = 0; i < reached; ++i) {
-    s.disk.log.push_back({p.appending[i].shard, p.appending[i].entry});
+    WriteRecord(&s, p.appending[i]);
   }
   if (machine) {
     ++stats_.machines_lost;
@@ -290,7 +290,7 @@ void ClusterSimulation::KillServer(int server, bool machine) {
   s.disk.synced = std::min(s.disk.synced, s.disk.log.size());
   const Incarnation incarnation = p.incarnation;
   if (trace_ != nullptr) Trace(absl::StrCat("KILL s", server + 1, machine ? " machine" : ""));
-  s.process.reset();
+  EndProcess(&s);
   ++faults_open_;
   if (Chance(0.7)) {  // a probe is refused: the lease ends at once
     At(Delay(250 * kMs), [this, server, incarnation] {

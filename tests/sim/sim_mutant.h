@@ -1,5 +1,5 @@
-// Planted bugs outside of the shard core: in the coordinators, the shell of a shard and the leases
-// of the simulated cluster (those of the core are in server/protocol/core_mutant.h).
+// Planted bugs outside of the shard: in the coordinators, the leases and the disks of the simulated
+// cluster (those of the shard and its core are in server/protocol/core_mutant.h).
 #ifndef HOTBED_TESTS_SIM_SIM_MUTANT_H_
 #define HOTBED_TESTS_SIM_SIM_MUTANT_H_
 
@@ -22,11 +22,7 @@ enum class SimMutant {
   // Servers.
   kRestartKeepsIncarnation,  // a restarted process counts as in sync
   kStrictWithoutLease,
-  kJoinersNeedNoLease,    // strict pulls look at the lease only where the record has two members
-  kStrictBeforeApplied,   // by a new primary whose rows lack entries of its log
   kLeaseFromAnswer,       // counted from when the heartbeat's answer came
-  kMinLsnIgnored,         // pulls do not wait for the LSN that they name
-  kRowsReadWhileGuarded,  // of a new replica, before all LSNs stamped in its rows are applied
   kSpillBeforeSync,       // rows reach the spill tier before the log is synced
   kReplacedByHigherOnly,  // recovery lets only records of a higher epoch replace others
   kDeletedWhileInactive,  // a replica is deleted before an epoch without it was active

@@ -10,7 +10,6 @@ namespace hotbed::sim {
 namespace {
 
 constexpr size_t kPipeline = 4;
-constexpr int kPartsMax = 3;
 
 }  // namespace
 

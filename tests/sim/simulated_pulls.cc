@@ -1,5 +1,5 @@
 // Pulls in the simulated cluster: bounded ones from any replica, strict ones from the primary while
-// its lease holds by its own clock (I9).
+// its lease holds by its own clock (I9). The shard that ships answers them.
 #include <algorithm>
 #include <utility>
 
@@ -43,76 +43,53 @@ void ClusterSimulation::StartPull(int client, int shard) {
   });
 }
 
-bool ClusterSimulation::LeaseHolds(const Server& server) const {
-  return LocalTime(server) < server.process->lease_until || Planted(SimMutant::kStrictWithoutLease);
-}
+// A pull as a stream passes it to the shard, with the memory that it points to.
+struct ClusterSimulation::PullCall final : public PullWork {
+  PullCall(ClusterSimulation* simulation, int to, uint64_t number)
+      : world(*simulation), server(to), id(number) {
+    pending = 1;
+  }
+  void Done() override {
+    const SegmentResult& result = segments[0].result;
+    const Process& p = *world.servers_[server].process;
+    if (result.code == SegmentCode::kOk && !p.dead) {
+      const Pull& pull = world.pulls_[id];
+      if (!segments[0].shard->primary()) ++world.stats_.backup_pulls;
+      if (world.trace_ != nullptr) {
+        world.Trace(absl::StrCat("PULL ", id, " s", server + 1, " shard ", pull.shard, " row ",
+                                 pull.row, strict ? " strict" : "", ": ", row[0], " at LSN ",
+                                 result.lsn, " epoch ", result.epoch));
+      }
+      world.Datagram(ServerNode(server), ClientNode(pull.client),
+                     [world = &world, id = id, value = static_cast<uint32_t>(row[0]),
+                      lsn = result.lsn] { world->OnPulled(id, value, lsn); });
+    }
+    delete this;
+  }
 
-bool ClusterSimulation::Serves(const Server& server, const Replica& replica,
-                               const Pull& pull) const {
-  const ShardCore& core = *replica.core;
-  if (core.epoch() != pull.epoch || replica.spoilt) return false;
-  if (!pull.strict) return (core.primary() && core.active()) || core.serves_reads();
-  if (!core.primary() || !core.active()) return false;
-  // Alone, nobody can become primary without it. A learner in the acknowledging set can: as a
-  // member of an epoch that this server never heard of.
-  const bool alone = Planted(SimMutant::kJoinersNeedNoLease) ? core.record().members.size() == 1
-                                                             : core.backup_count() == 0;
-  return alone || LeaseHolds(server);
-}
+  ClusterSimulation& world;
+  const int server;
+  const uint64_t id;
+  uint64_t row_id = 0;
+  std::array<float, kColumns> row{};
+};
 
 void ClusterSimulation::PullArrives(int server, uint64_t id) {
-  Server& s = servers_[server];
   const Pull& pull = pulls_[id];
-  Replica* replica = s.process->replicas[pull.shard].get();
-  if (replica == nullptr || replica->core == nullptr || !Serves(s, *replica, pull)) return;
-  const bool guarded =
-      replica->core->applied_lsn() < replica->guard && !Planted(SimMutant::kRowsReadWhileGuarded);
-  const bool waits =
-      replica->core->applied_lsn() < pull.lsn_min && !Planted(SimMutant::kMinLsnIgnored);
-  // Entries that an earlier epoch acknowledged are in the new primary's log, and perhaps not in its
-  // rows.
-  const bool behind = pull.strict && replica->core->applied_lsn() < replica->core->commit_lsn() &&
-                      !Planted(SimMutant::kStrictBeforeApplied);
-  if (guarded || waits || behind) {
-    if (replica->parked.size() < 64) replica->parked.push_back({time_ + 500 * kMs, id});
-    return;
-  }
-  AnswerPull(server, id);
-}
-
-// Checked, read, checked again: the process may have been stopped in between.
-void ClusterSimulation::AnswerPull(int server, uint64_t id) {
-  const Server& s = servers_[server];
-  const Replica& replica = *s.process->replicas[pulls_[id].shard];
-  const uint32_t value = replica.rows[pulls_[id].row].sum;
-  const Lsn lsn = replica.core->applied_lsn();
-  if (!replica.core->primary()) ++stats_.backup_pulls;
-  if (trace_ != nullptr) {
-    Trace(absl::StrCat("PULL ", id, " s", server + 1, " shard ", pulls_[id].shard, " row ",
-                       pulls_[id].row, pulls_[id].strict ? " strict" : "", ": ", value, " at LSN ",
-                       lsn, " epoch ", replica.core->epoch()));
-  }
-  const auto answer = [this, server, id, value, lsn] {
-    const Server& again = servers_[server];
-    const Pull& pull = pulls_[id];
-    const Replica* replica = again.process->replicas[pull.shard].get();
-    if (pull.strict &&
-        (replica == nullptr || replica->core == nullptr || !Serves(again, *replica, pull))) {
-      return;
-    }
-    Datagram(ServerNode(server), ClientNode(pull.client),
-             [this, id, value, lsn] { OnPulled(id, value, lsn); });
-  };
-  if (Chance(0.7)) return answer();
-  At(Delay(2 * kMs), ForLife(server, answer));
-}
-
-void ClusterSimulation::RunParked(int server, int shard) {
-  Replica* replica = servers_[server].process->replicas[shard].get();
-  if (replica == nullptr || replica->parked.empty()) return;
-  for (const ParkedPull& parked : std::exchange(replica->parked, {})) {
-    if (time_ <= parked.deadline) PullArrives(server, parked.id);
-  }
+  const Replica* const replica = Open(servers_[server], pull.shard);
+  if (replica == nullptr) return;
+  auto* const call = new PullCall(this, server, id);
+  call->strict = pull.strict;
+  call->row_id = pull.shard * kRows + pull.row;
+  PullSegment& segment = call->segments.emplace_back();
+  segment.shard = replica->shard;
+  segment.epoch = pull.epoch;
+  segment.lsn_min = pull.lsn_min;
+  segment.ids = &call->row_id;
+  segment.count = 1;
+  segment.rows = reinterpret_cast<uint8_t*>(call->row.data());
+  replica->shard->Pull(call, &segment);
+  AfterEvent(server, pull.shard);
 }
 
 void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn) {

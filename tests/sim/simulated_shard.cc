@@ -1,6 +1,7 @@
-// The shell of one shard around its core: the log, the rows, the replies. The records kept for
-// followers are in the real RecordTail.
+// The life of a shard in its process, from recovery to the end, and the requests that come to it.
+// The shard itself is the one that ships; what the shard host does for it is here.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,288 +9,295 @@
 #include "tests/sim/sim_mutant.h"
 
 namespace hotbed::sim {
+namespace {
 
-// Works until the core wants nothing more: work that is done at once may bring more.
-void ClusterSimulation::Drain(int server, int shard) {
-  Server& s = servers_[server];
-  for (bool trimmed = false;;) {
-    Replica* replica = s.process->replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr) return;
-    CheckCore(s, shard);
-    CoreReady* ready = replica->core->ready();
-    const bool empty = ready->promise == 0 && ready->cut_from == 0 && ready->appends.empty() &&
-                       ready->sends.empty() && ready->applies.empty() && ready->replies.empty() &&
-                       !ready->stepped_down;
-    if (empty && trimmed) break;
-    if (empty) {
-      trimmed = true;
-      replica->tail->Trim();  // a replica that it leaves without entries is asked again, at once
-      continue;
-    }
-    CoreReady work;
-    std::swap(work, *ready);
-    DrainOnce(&s, shard, &work);
+constexpr uint64_t kStagedBytesMax = 1 << 20;
+
+}  // namespace
+
+class ClusterSimulation::Outlet final : public ReplicaOutlet {
+ public:
+  Outlet(ClusterSimulation* world, int server) : world_(*world), server_(server) {}
+  void Send(ReplicaMessage message) override {
+    if (lives()) world_.SendReplica(server_, std::move(message));
   }
-  AskActivation(&s, shard);
+  void StartSnapshot(ShardId shard, const Member& to) override {
+    if (lives()) world_.StartTransfer(server_, static_cast<int>(shard.index), to);
+  }
+  void PromiseWanted(ShardId shard, Epoch epoch) override {
+    if (lives()) world_.Promise(server_, static_cast<int>(shard.index), epoch);
+  }
+  void HasNews() override {
+    if (lives()) world_.HasNews(server_);
+  }
+  void WaitsUntil(int64_t ns) override {
+    if (lives()) world_.WaitsUntil(server_, ns);
+  }
+
+ private:
+  bool lives() const { return !world_.servers_[server_].process->dead; }
+
+  ClusterSimulation& world_;
+  const int server_;
+};
+
+void ClusterSimulation::MakeOutlet(Server* server) {
+  server->process->outlet = std::make_unique<Outlet>(this, server->index);
+}
+
+Replica* ClusterSimulation::Open(const Server& server, int shard) {
+  Replica* const replica = server.process->replicas[shard].get();
+  return replica == nullptr || replica->shard == nullptr ? nullptr : replica;
+}
+
+void ClusterSimulation::AfterEvent(int server, int shard) {
+  const Server& s = servers_[server];
+  if (s.process->dead || Open(s, shard) == nullptr) return;
+  CheckCore(s, shard);
   CheckServing(s, shard);
 }
 
-// When the core begins to want it, as CommitPipeline::Publish; TickServer asks again.
-void ClusterSimulation::AskActivation(Server* server, int shard) {
-  Replica& replica = *server->process->replicas[shard];
-  const bool wants = !replica.spoilt && replica.core->wants_activation();
-  if (std::exchange(replica.wants_activation, wants) || !wants) return;
-  for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
-    Datagram(
-        ServerNode(server->index), CoordinatorNode(coordinator),
-        ForCoordinator(coordinator, [=, this, self = Self(*server), epoch = replica.core->epoch(),
-                                     tail = replica.core->last_lsn()] {
-          ActivationArrives(coordinator, shard, self, epoch, tail);
-        }));
-  }
+// --- a shard's life
+
+// As ShardFactory.
+ShardOptions ClusterSimulation::OptionsOf(const Server& server, int shard) const {
+  const ShardSetting& setting = shards_[shard].setting;
+  const ShardRecord& record = *records_[shard];
+  Process& p = *server.process;
+  ShardOptions options;
+  options.table.id = record.shard.table;
+  options.table.name = "simulated";
+  options.table.rows = shards_.size() * kRows;
+  options.table.dim = kColumns;
+  options.table.durability = setting.durability;
+  options.table.copies = setting.copies;
+  if (setting.synchronous) options.table.consistency = Consistency::kSync;
+  options.id = record.shard;
+  options.range = record.range;
+  options.tiers = p.tiers.get();
+  options.log = setting.durability == Durability::kCheckpoint ? nullptr : p.log.get();
+  options.clock = p.clock.get();
+  options.core.keep_tail = setting.durability == Durability::kReplicated;
+  options.staged_bytes = p.staged_bytes;
+  options.staged_bytes_max = kStagedBytesMax;
+  options.outlet = p.outlet.get();
+  options.replica_budget = &p.budget;
+  return options;
 }
 
-void ClusterSimulation::DrainOnce(Server* server, int shard, CoreReady* ready) {
+Replica* ClusterSimulation::OpenReplica(Server* server, int shard, bool installed) {
   Process& p = *server->process;
+  p.replicas[shard] = std::make_unique<Replica>();
   Replica& replica = *p.replicas[shard];
-  if (ready->promise != 0) Promise(server->index, shard, ready->promise);
-  if (ready->cut_from != 0) replica.tail->CutFrom(ready->cut_from);
-  for (const CoreEntry& entry : ready->appends) HandToLog(server, shard, entry);
-  for (const CoreSend& send : ready->sends) CarryOut(server->index, shard, send);
-  replica.applying.insert(replica.applying.end(), ready->applies.begin(), ready->applies.end());
-  for (const CoreReply& reply : ready->replies) Reply(server->index, shard, reply);
-  ScheduleAppend(server->index);
-  ScheduleApply(server->index, shard);
+  ShardOptions options = OptionsOf(*server, shard);
+  options.installed = installed;
+  replica.shard = std::make_shared<Shard>(std::move(options), server->disk.promised[shard]);
+  return &replica;
 }
 
-void ClusterSimulation::HandToLog(Server* server, int shard, const CoreEntry& entry) {
-  Replica& replica = *server->process->replicas[shard];
-  RecordTail& tail = *replica.tail;
-  if (tail.empty()) tail.BeginAbove(entry.lsn - 1);
-  if (entry.lsn != tail.last() + 1) {
-    return Violation(absl::StrCat("s", server->index + 1, " shard ", shard, " appends LSN ",
-                                  entry.lsn, " behind ", tail.last()));
-  }
-  const auto record = std::make_shared<const CoreEntry>(entry);
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(record.get());
-  tail.Add(entry.epoch, {record, absl::MakeConstSpan(bytes, sizeof(CoreEntry))});
-  if (shards_[shard].setting.durability == Durability::kCheckpoint) {
-    replica.core->Appended(entry.lsn, entry.ticket);  // in memory is all that is asked
-  } else {
-    server->process->appending.push_back({shard, entry});
-  }
+void ClusterSimulation::FinishOpening(Replica* replica) {
+  replica->shard->FinishReplay();
+  replica->shard->SetDurable(replica->shard->durable_lsn());
+  replica->opening = false;
+  if (replica->shard->refused()) Violation(replica->shard->error());
 }
 
-void ClusterSimulation::CarryOut(int server, int shard, const CoreSend& send) {
-  if (send.kind == CoreSend::Kind::kSnapshot) return StartTransfer(server, shard, send);
-  const RecordTail& tail = *servers_[server].process->replicas[shard]->tail;
-  ReplicaMessage message;
-  message.kind = send.kind == CoreSend::Kind::kAppend ? ReplicaMessage::Kind::kAppend
-                                                      : ReplicaMessage::Kind::kAppendReply;
-  message.shard = shard;
-  message.to = send.to;
-  message.send = send;
-  if (send.kind == CoreSend::Kind::kAppend && send.last_lsn > send.prev_lsn) {
-    if (!tail.Has(send.prev_lsn + 1) || !tail.Has(send.last_lsn)) {
-      return Violation(absl::StrCat("s", server + 1, " shard ", shard, " is to send LSN ",
-                                    send.prev_lsn + 1, " to ", send.last_lsn, ", retained are ",
-                                    tail.first(), " to ", tail.last()));
-    }
-    for (Lsn lsn = send.prev_lsn + 1; lsn <= send.last_lsn; ++lsn) {
-      message.entries.push_back(*static_cast<const CoreEntry*>(tail.record(lsn).owner.get()));
+// A replica without rows.
+void ClusterSimulation::FreshReplica(Server* server, int shard) {
+  server->disk.shards[shard] = SpilledShard();
+  server->disk.shards[shard].held = true;
+  BeginLog(server, shard);
+  FinishOpening(OpenReplica(server, shard, /*installed=*/false));
+}
+
+// As Recovery: the state written back last, then the log behind it.
+void ClusterSimulation::LoadShard(Server* server, int shard) {
+  Replica& replica = *OpenReplica(server, shard, /*installed=*/false);
+  if (replica.shard->logged()) {
+    for (const LogRecord* const record : LastWord(server->disk, shard)) {
+      RecordView view;
+      view.header = record->header;
+      view.ids = record->payload.data();
+      view.gradients =
+          reinterpret_cast<const uint8_t*>(record->payload.data() + record->header.id_count);
+      replica.shard->Replay(view, [] {});
     }
   }
-  if (trace_ != nullptr) {
-    Trace(absl::StrCat("SEND s", server + 1, " to s", send.to.server, "/", send.to.incarnation,
-                       " shard ", shard, " epoch ", send.epoch,
-                       send.kind == CoreSend::Kind::kAppend
-                           ? absl::StrCat(" append ", send.prev_lsn, "@", send.prev_epoch, " to ",
-                                          send.last_lsn, " commit ", send.commit)
-                           : absl::StrCat(" reply ok ", send.reply.ok, " snapshot ",
-                                          send.reply.needs_snapshot, " lsn ", send.reply.lsn)));
+  FinishOpening(&replica);
+  const Disk& disk = server->disk;
+  const Lsn held = std::max(replica.shard->core().last_lsn(), disk.shards[shard].installed);
+  if (replica.shard->logged() && replica.guard > held && !disk.damaged) {
+    Violation(absl::StrCat("s", server->index + 1, " shard ", shard, ": rows of LSN ",
+                           replica.guard, " are ahead of the log, which ends at ", held));
   }
-  SendReplica(server, std::move(message));
 }
 
-// --- rows
-
-void ClusterSimulation::ScheduleApply(int server, int shard) {
-  Replica& replica = *servers_[server].process->replicas[shard];
-  if (replica.apply_scheduled || replica.applying.empty()) return;
-  replica.apply_scheduled = true;
-  const auto apply = [this, server, shard] {
-    Replica* again = servers_[server].process->replicas[shard].get();
-    if (again == nullptr) return;
-    again->apply_scheduled = false;
-    FinishApply(server, shard);
-  };
-  const Time slow = stormy() && Chance(weather_.rows_slow) ? Delay(weather_.rows_slow_time)
-                                                           : Delay(10 * kMs);  // rows to be read
-  At(Chance(weather_.rows_at_once) ? 0 : slow, ForLife(server, apply));
+// Ends what the shard has in flight, and releases it: as the shard host drops a shard. Of what is
+// still on its way to the log nothing counts any more.
+void ClusterSimulation::Retire(Server* server, int shard) {
+  Process& p = *server->process;
+  if (Replica* const replica = Open(*server, shard); replica != nullptr) {
+    replica->shard->Close();
+    std::vector<QueuedAppend> queued;
+    std::erase_if(p.appending, [&](const QueuedAppend& append) {
+      if (append.shard == shard) queued.push_back(append);
+      return append.shard == shard;
+    });
+    for (const QueuedAppend& append : queued) {
+      auto done = std::move(append.append->done);
+      done(absl::OkStatus());
+    }
+    while (!replica->calls.empty()) {
+      const std::shared_ptr<StoreCall> call = replica->calls.front();
+      replica->calls.pop_front();
+      std::exchange(call->end, nullptr)();
+    }
+    if (!replica->shard->idle()) {
+      Violation(absl::StrCat("shard ", shard, " began an operation that never ended"));
+    }
+    replica->outgoing.clear();
+    replica->shard->ReleaseStore();
+  }
+  p.replicas[shard] = nullptr;
 }
 
-void ClusterSimulation::FinishApply(int server, int shard) {
+void ClusterSimulation::Promise(int server, int shard, Epoch epoch) {
+  At(Delay(8 * kMs), ForLife(server, [this, server, shard, epoch] {
+       Server& s = servers_[server];
+       s.disk.promised[shard] = std::max(s.disk.promised[shard], epoch);
+       const Replica* const replica = Open(s, shard);
+       if (replica == nullptr) return;
+       replica->shard->PromiseDurable(epoch, [] {});
+       AfterEvent(server, shard);
+     }));
+}
+
+void ClusterSimulation::HasNews(int server) {
+  if (std::exchange(servers_[server].process->has_news, true)) return;
+  At(0, ForLife(server, [this, server] {
+       const Server& s = servers_[server];
+       s.process->has_news = false;
+       for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+         const Replica* const replica = Open(s, shard);
+         if (replica != nullptr && replica->shard->wants_activation()) AskActivation(s, shard);
+       }
+     }));
+}
+
+void ClusterSimulation::AskActivation(const Server& server, int shard) {
+  const ShardCore& core = Open(server, shard)->shard->core();
+  for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
+    Datagram(ServerNode(server.index), CoordinatorNode(coordinator),
+             ForCoordinator(coordinator, [=, this, self = Self(server), epoch = core.epoch(),
+                                          tail = core.last_lsn()] {
+               ActivationArrives(coordinator, shard, self, epoch, tail);
+             }));
+  }
+}
+
+// As ShardTicker: it looks every 10 ms while requests wait.
+void ClusterSimulation::WaitsUntil(int server, int64_t ns) {
   Process& p = *servers_[server].process;
-  for (size_t i = 0; i < 4; ++i) {
-    Replica* replica = p.replicas[shard].get();
-    if (replica == nullptr || replica->core == nullptr || replica->spoilt) return;
-    if (replica->applying.empty()) return;
-    const CoreEntry entry = replica->applying.front();
-    replica->applying.pop_front();
-    const uint64_t state = ApplyEntry(shard, replica, entry);
-    CheckApplied(server, shard, *replica, entry, state);
-    if (trace_ != nullptr) {
-      Trace(absl::StrCat("APPLY s", server + 1, " shard ", shard, " lsn ", entry.lsn, "@",
-                         entry.epoch, " kind ", static_cast<int>(entry.kind), " push ",
-                         requests_[entry.payload].push));
-    }
-    replica->core->Applied(entry.lsn);
-    Drain(server, shard);
-  }
-  RunParked(server, shard);
-  if (p.replicas[shard] != nullptr) ScheduleApply(server, shard);
+  const int64_t before = std::exchange(p.waits_until_ns, std::max(p.waits_until_ns, ns));
+  if (before == 0) At(10 * kMs, ForLife(server, [this, server] { ExpireWaiting(server); }));
 }
 
-void ClusterSimulation::AddToRow(Row* row, PushId push) {
-  nodes_.push_back({push, row->node});
-  row->node = static_cast<uint32_t>(nodes_.size() - 1);
-  row->sum += pushes_[push].weight;
-  row->chain = (row->chain ^ (push + 0x9e3779b97f4a7c15ull)) * 0xff51afd7ed558ccdull;
-  row->chain ^= row->chain >> 29;
-}
-
-// Returns a hash of the rows that the entry changed, after it; 0: it changed none.
-uint64_t ClusterSimulation::ApplyEntry(int shard, Replica* replica, const CoreEntry& entry) {
-  std::vector<PushId> applied;
-  if (entry.kind == RecordKind::kPush) {
-    const PushId push = requests_[entry.payload].push;
-    if (entry.staged) {
-      replica->staged[entry.lsn] = push;
-      return 0;
-    }
-    if (pushes_[push].staged) Violation("a staged push was applied before its commit");
-    applied.push_back(push);
-  } else if (entry.kind == RecordKind::kStepCommit) {
-    const uint64_t step = entry.seq >> kStepShift;
-    const std::vector<SessionId>& sessions = shards_[shard].commits.at(step);
-    for (const Lsn lsn : replica->core->StagedOf(step, sessions)) {
-      const auto staged = replica->staged.find(lsn);
-      if (staged == replica->staged.end()) {
-        Violation(absl::StrCat("shard ", shard, ": the push staged at LSN ", lsn, " is not there"));
-        return 0;
-      }
-      applied.push_back(staged->second);
-    }
+void ClusterSimulation::ExpireWaiting(int server) {
+  const Server& s = servers_[server];
+  const int64_t until_ns = std::exchange(s.process->waits_until_ns, 0);
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    const Replica* const replica = Open(s, shard);
+    if (replica == nullptr || !replica->shard->has_waiting()) continue;
+    replica->shard->ExpireWaiting();
+    AfterEvent(server, shard);
   }
-  uint64_t state = 0;
-  for (int row = 0; row < kRows; ++row) {
-    Row& at = replica->rows[row];
-    bool touched = false;
-    for (const PushId push : applied) {
-      if ((pushes_[push].rows >> row & 1) == 0) continue;
-      touched = true;
-      if (entry.lsn > at.lsn) AddToRow(&at, push);
-    }
-    if (!touched) continue;
-    at.lsn = std::max(at.lsn, entry.lsn);
-    state = (state + at.chain) * 0xc4ceb9fe1a85ec53ull + row;
-  }
-  return state;
-}
-
-// One row to the spill tier, with the LSN of now: ahead of the meta stored there.
-void ClusterSimulation::WriteBack(Server* server, int shard) {
-  const Replica& replica = *server->process->replicas[shard];
-  if (replica.core == nullptr || shards_[shard].setting.durability == Durability::kCheckpoint) {
-    return;
-  }
-  const int row = Pick(kRows);
-  Row& stored = server->disk.shards[shard].rows[row];
-  if (stored.chain == replica.rows[row].chain) return;
-  if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);
-  stored = replica.rows[row];
-  stored.lsn = replica.core->applied_lsn();
-}
-
-std::shared_ptr<const ShardMeta> ClusterSimulation::WriteBackAll(Server* server, int shard) {
-  const Replica& replica = *server->process->replicas[shard];
-  SpilledShard& spilled = server->disk.shards[shard];
-  if (!Planted(SimMutant::kSpillBeforeSync)) SyncLog(server);
-  for (int row = 0; row < kRows; ++row) {
-    if (spilled.rows[row].chain == replica.rows[row].chain) continue;
-    spilled.rows[row] = replica.rows[row];
-    spilled.rows[row].lsn = replica.core->applied_lsn();
-  }
-  ShardMeta meta = replica.core->AppliedMeta();
-  for (StagedPush& push : meta.staged) {
-    const auto staged = replica.staged.find(push.lsn);
-    if (staged == replica.staged.end()) {
-      Violation(absl::StrCat("shard ", shard, ": nothing is staged at LSN ", push.lsn));
-    } else {
-      push.payload = std::to_string(staged->second);
-    }
-  }
-  spilled.meta = meta;
-  return std::make_shared<const ShardMeta>(std::move(meta));
+  if (s.process->clock->NowNs() <= until_ns) WaitsUntil(server, until_ns);
 }
 
 // --- requests
 
-void ClusterSimulation::Receive(int server, Request request) {
-  Replica* replica = servers_[server].process->replicas[request.shard].get();
-  if (replica == nullptr || replica->core == nullptr) {
+// A push or a commit as a stream passes it to the shard, with the memory that it points to.
+struct ClusterSimulation::PushCall final : public PushWork {
+  PushCall(ClusterSimulation* simulation, int to, const Request& sent)
+      : world(*simulation), server(to), request(sent) {
+    pending = 1;
+    segments.emplace_back();
+  }
+  void Done() override {
+    const SegmentResult& result = segments[0].result;
+    CoreReply reply;
+    reply.code = result.code;
+    reply.epoch = result.epoch;
+    reply.lsn = result.lsn;
+    reply.last_seq = result.last_seq;
+    world.Reply(server, request, reply);
+    delete this;
+  }
+
+  ClusterSimulation& world;
+  const int server;
+  const Request request;
+  std::vector<uint64_t> ids;  // of a commit: sessions
+  std::array<float, kColumns> gradient{};
+  std::array<const uint8_t*, kRows> gradients;
+};
+
+void ClusterSimulation::Receive(int server, const Request& request) {
+  const Replica* const replica = Open(servers_[server], request.shard);
+  if (replica == nullptr) {
     CoreReply reply;
     reply.code = SegmentCode::kWrongEpoch;
-    requests_.push_back(request);
-    reply.token = requests_.size() - 1;
-    return Reply(server, request.shard, reply);
+    return Reply(server, request, reply);
   }
-  requests_.push_back(request);
-  const PushToken token = requests_.size() - 1;
+  auto* const call = new PushCall(this, server, request);
+  PushSegment& segment = call->segments[0];
+  segment.epoch = request.epoch;
   if (request.commit_step != 0) {
-    replica->core->Commit({request.epoch, request.commit_step, token});
-    return Drain(server, request.shard);
+    segment.commit_step = request.commit_step;
+    call->ids = shards_[request.shard].commits.at(request.commit_step);
+  } else {
+    const PushInfo& push = pushes_[request.push];
+    call->session = SessionOf(request.client);
+    call->incarnation = request.incarnation;
+    segment.seq = request.seq;
+    segment.prev_seq = request.prev_seq;
+    segment.open = request.open;
+    // The pushes of others than trainers take effect at once in a synchronous table too.
+    segment.assign = shards_[request.shard].setting.synchronous && !push.staged;
+    const uint64_t part = push.seq & ((uint64_t{1} << kStepShift) - 1);
+    const uint64_t column = push.staged ? (request.client - 1) * kPartsMax + part : 0;
+    call->gradient[column] =
+        push.nan ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(request.push);
+    for (uint64_t row = 0; row < kRows; ++row) {
+      if ((push.rows >> row & 1) == 0) continue;
+      call->gradients[call->ids.size()] = reinterpret_cast<const uint8_t*>(call->gradient.data());
+      call->ids.push_back(request.shard * kRows + row);
+    }
+    segment.gradients = call->gradients.data();
   }
-  if (replica->tail->full()) {  // as CheckPush
-    CoreReply reply;
-    reply.code = SegmentCode::kResourceExhausted;
-    reply.token = token;
-    return Reply(server, request.shard, reply);
-  }
-  CorePush push;
-  push.epoch = request.epoch;
-  push.staged = pushes_[request.push].staged;
-  push.session = SessionOf(request.client);
-  push.incarnation = request.incarnation;
-  push.seq = request.seq;
-  push.prev_seq = request.prev_seq;
-  push.open = request.open;
-  push.refusal = pushes_[request.push].nan ? SegmentCode::kNanGradient : SegmentCode::kOk;
-  push.token = token;
-  replica->core->Push(push);
-  Drain(server, request.shard);
+  segment.ids = call->ids.data();
+  segment.count = static_cast<uint32_t>(call->ids.size());
+  replica->shard->Push(call, &segment);
+  AfterEvent(server, request.shard);
 }
 
-void ClusterSimulation::Reply(int server, int shard, const CoreReply& reply) {
-  Request& request = requests_[reply.token];
-  if (std::exchange(request.answered, true)) {
-    return Violation(absl::StrCat("shard ", shard, ": a push was answered twice"));
-  }
+void ClusterSimulation::Reply(int server, const Request& request, const CoreReply& reply) {
   const Server& s = servers_[server];
-  const Replica* replica = s.process->replicas[shard].get();
-  if (replica != nullptr && replica->core != nullptr) {
+  if (s.process->dead) return;
+  if (const Replica* const replica = Open(s, request.shard); replica != nullptr) {
     const bool acknowledges =
         reply.code == SegmentCode::kOk || reply.code == SegmentCode::kNanGradient;
-    if (acknowledges) CheckAcknowledged(shard, Self(s), replica->core->epoch(), reply.lsn);
+    const Epoch epoch = replica->shard->core().epoch();
+    if (acknowledges) CheckAcknowledged(request.shard, Self(s), epoch, reply.lsn);
   }
   if (trace_ != nullptr) {
-    Trace(absl::StrCat("REPLY s", server + 1, " shard ", shard, " k", request.client, " push ",
-                       request.push, " seq ", request.seq, " code ", static_cast<int>(reply.code),
-                       " lsn ", reply.lsn, " last ", reply.last_seq));
+    Trace(absl::StrCat("REPLY s", server + 1, " shard ", request.shard, " k", request.client,
+                       " push ", request.push, " seq ", request.seq, " code ",
+                       static_cast<int>(reply.code), " lsn ", reply.lsn, " last ", reply.last_seq));
   }
   const int client = request.client < 0 ? kClients : request.client;
   Datagram(ServerNode(server), ClientNode(client),
-           [this, request, reply, record = s.process->known[shard]] {
+           [this, request, reply, record = s.process->known[request.shard]] {
              OnReply(request, reply, record);
            });
 }

@@ -10,22 +10,33 @@
 namespace hotbed::sim {
 namespace {
 
-constexpr int kChunks = 3;                      // of the first pass; each further pass has one
+// A first pass has up to three blocks of rows, a further one has one.
+constexpr uint64_t kFirstBlockBytes = 2 * (sizeof(uint64_t) + sizeof(Row));
+constexpr uint64_t kFurtherBlockBytes = kRows * (sizeof(uint64_t) + sizeof(Row));
+constexpr int kPassesMax = 4;
 constexpr Time kTransferPatience = 1500 * kMs;  // without an answer, or the next message
+
+SharedBytes Share(std::string bytes) {
+  auto owner = std::make_shared<const std::string>(std::move(bytes));
+  const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
+  const size_t size = owner->size();
+  return {std::move(owner), {data, size}};
+}
 
 }  // namespace
 
 // --- connections
 
 void ClusterSimulation::SendReplica(int server, ReplicaMessage message) {
-  message.from = Self(servers_[server]);
+  if (trace_ != nullptr) TraceMessage(server, message);
   const int to = static_cast<int>(message.to.server) - 1;
   Link& link = links_[server][to];
   if (link.broken) return;
-  auto shared = std::make_shared<const ReplicaMessage>(std::move(message));
   if (Cut(ServerNode(server), ServerNode(to)) || (stormy() && Chance(weather_.links_break))) {
-    return Break(server, to, shared->to);
+    return Break(server, to, message.to);
   }
+  const auto shared =
+      std::make_shared<const Letter>(Letter{Self(servers_[server]), std::move(message)});
   const Time delay = healed() || Chance(0.97) ? Delay(3 * kMs) : Delay(80 * kMs);
   link.last_arrival = std::max(link.last_arrival, time_ + delay);
   const uint32_t generation = link.generation;
@@ -49,274 +60,253 @@ void ClusterSimulation::Break(int from, int to, const Member& peer) {
     ForLife(from, [this, from, peer] {
       for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
         DropTransferOut(from, shard, peer);
-        Replica* replica = servers_[from].process->replicas[shard].get();
-        if (replica == nullptr || replica->core == nullptr) continue;
-        replica->core->OnPeerLost(peer);
-        Drain(from, shard);
+        const Replica* const replica = Open(servers_[from], shard);
+        if (replica == nullptr) continue;
+        replica->shard->OnPeerLost(peer);
+        AfterEvent(from, shard);
       }
     })();
   });
 }
 
 // Messages in flight when the connection broke are lost, or come late and in any order.
-void ClusterSimulation::DeliverReplica(const ReplicaMessagePtr& message, uint32_t generation,
-                                       bool late) {
-  const int from = static_cast<int>(message->from.server) - 1;
-  const int to = static_cast<int>(message->to.server) - 1;
+void ClusterSimulation::DeliverReplica(const LetterPtr& letter, uint32_t generation, bool late) {
+  const int from = static_cast<int>(letter->from.server) - 1;
+  const int to = static_cast<int>(letter->message.to.server) - 1;
   if (!late && generation != links_[from][to].generation) {
     if (Chance(0.4)) {
-      At(Delay(300 * kMs), [=, this] { DeliverReplica(message, generation, true); });
+      At(Delay(300 * kMs), [=, this] { DeliverReplica(letter, generation, true); });
     }
     return;
   }
-  Process* p = ProcessOf(message->to);
+  Process* p = ProcessOf(letter->message.to);
   if (p == nullptr || Cut(ServerNode(from), ServerNode(to))) {
-    if (!late) Break(from, to, message->to);
+    if (!late) Break(from, to, letter->message.to);
     return;
   }
-  ForLife(to, [this, to, message] { OnReplicaMessage(to, *message); })();
+  ForLife(to, [this, to, letter] { OnReplicaMessage(to, *letter); })();
 }
 
-void ClusterSimulation::OnReplicaMessage(int server, const ReplicaMessage& message) {
-  Server& s = servers_[server];
+void ClusterSimulation::OnReplicaMessage(int server, const Letter& letter) {
   using Kind = ReplicaMessage::Kind;
-  if (message.kind == Kind::kSnapshotReply) return OnSnapshotReply(server, message);
-  if (message.kind != Kind::kAppend && message.kind != Kind::kAppendReply) {
-    return OnSnapshot(server, message);
-  }
-  Replica* replica = s.process->replicas[message.shard].get();
-  if (replica == nullptr || replica->core == nullptr) return;
-  if (replica->spoilt) return AskForSnapshot(server, message);
-  if (message.kind == Kind::kAppendReply) {
-    replica->core->OnAppendReply(message.from, message.send.reply);
-  } else {
-    CoreAppend append;
-    append.epoch = message.send.epoch;
-    append.prev_epoch = message.send.prev_epoch;
-    append.prev_lsn = message.send.prev_lsn;
-    append.commit = message.send.commit;
-    append.entries = message.entries;
-    replica->core->OnAppend(message.from, append);
-  }
-  Drain(server, message.shard);
+  const Kind kind = letter.message.kind;
+  if (kind == Kind::kSnapshotReply) return OnSnapshotReply(server, letter);
+  if (kind != Kind::kAppend && kind != Kind::kAppendReply) return OnSnapshot(server, letter);
+  const int shard = static_cast<int>(letter.message.shard.index);
+  const Replica* const replica = Open(servers_[server], shard);
+  if (replica == nullptr) return;
+  replica->shard->OnReplicaMessage(letter.from, letter.message);
+  AfterEvent(server, shard);
 }
 
-// For a refused replica: as ServingState::ReplicaLost and ServingState::MayBeReplaced.
-bool ClusterSimulation::ReplicaLost(const Replica& replica, const ShardRecord& record,
-                                    const Member& self) {
-  const bool counted = record.epoch <= replica.spoilt_promise;
-  return Contains(record.members, self) || (counted && Contains(record.learners, self));
+void ClusterSimulation::TraceMessage(int server, const ReplicaMessage& message) {
+  using Kind = ReplicaMessage::Kind;
+  Trace(absl::StrCat(
+      "SEND s", server + 1, " to s", message.to.server, "/", message.to.incarnation, " shard ",
+      message.shard.index, " epoch ", message.epoch,
+      message.kind == Kind::kAppend
+          ? absl::StrCat(" append ", message.prev_lsn, "@", message.prev_epoch, " and ",
+                         message.records.size(), " more, commit ", message.commit)
+      : message.kind == Kind::kAppendReply
+          ? absl::StrCat(" reply ok ", message.ok, " snapshot ", message.needs_snapshot, " lsn ",
+                         message.lsn)
+          : absl::StrCat(" transfer ", message.transfer, " kind ", static_cast<int>(message.kind),
+                         " chunk ", message.chunk, " lsn ", message.lsn)));
 }
 
-bool ClusterSimulation::MayBeReplaced(const Replica& replica, Epoch epoch, const Member& self) {
-  const ShardRecord& record = replica.core->record();
-  return epoch == record.epoch && Contains(record.learners, self) &&
-         !ReplicaLost(replica, record, self);
-}
+// --- outgoing transfers, as SnapshotSender
 
-// The replica is refused. If nothing depends on it, a snapshot may replace all its rows.
-void ClusterSimulation::AskForSnapshot(int server, const ReplicaMessage& message) {
-  const Replica& replica = *servers_[server].process->replicas[message.shard];
-  const bool asked = message.kind == ReplicaMessage::Kind::kAppend &&
-                     message.from == replica.core->record().primary;
-  if (!asked || !MayBeReplaced(replica, message.send.epoch, Self(servers_[server]))) return;
-  CoreSend send;
-  send.kind = CoreSend::Kind::kAppendReply;
-  send.to = message.from;
-  send.epoch = message.send.epoch;
-  send.reply = {message.send.epoch, false, true, 0, message.send.prev_lsn};
-  CarryOut(server, message.shard, send);
-}
-
-// --- outgoing transfers
-
-void ClusterSimulation::StartTransfer(int server, int shard, const CoreSend& send) {
+void ClusterSimulation::StartTransfer(int server, int shard, const Member& to) {
   Replica& replica = *servers_[server].process->replicas[shard];
-  for (const TransferOut& copy : replica.outgoing) {
-    if (copy.to == send.to) return;
+  for (const TransferOut& transfer : replica.outgoing) {
+    if (transfer.to == to) return;
   }
-  TransferOut copy;
-  copy.to = send.to;
-  copy.transfer = ++next_transfer_;
-  copy.wanted = send.last_lsn;
-  copy.epoch = send.epoch;
-  copy.deadline = time_ + 4 * kTransferPatience;
-  replica.outgoing.push_back(copy);
-  At(Delay(10 * kMs), ForLife(server, [=, this] { AdvanceTransfers(server, shard); }));
+  TransferOut& transfer = replica.outgoing.emplace_back();
+  transfer.to = to;
+  transfer.transfer = ++next_transfer_;
+  transfer.deadline = time_ + 4 * kTransferPatience;
+  At(Delay(10 * kMs), ForLife(server, [this, server, shard, number = transfer.transfer] {
+       SendNext(server, shard, number);
+     }));
 }
 
-void ClusterSimulation::AdvanceTransfers(int server, int shard) {
-  Server& s = servers_[server];
-  Replica* replica = s.process->replicas[shard].get();
-  if (replica == nullptr || replica->outgoing.empty()) {
-    if (replica != nullptr && replica->incoming != nullptr && time_ > replica->incoming->deadline) {
-      AbandonTransferIn(&s, shard);
-    }
-    return;
+// Ends transfers whose other side says nothing.
+void ClusterSimulation::CheckTransfers(int server, int shard) {
+  Replica* const replica = servers_[server].process->replicas[shard].get();
+  if (replica == nullptr) return;
+  if (replica->incoming != nullptr && time_ > replica->incoming->deadline) {
+    return AbandonTransferIn(&servers_[server], shard);
   }
   std::vector<Member> late;
-  for (size_t i = 0; i < replica->outgoing.size(); ++i) {
-    TransferOut& copy = replica->outgoing[i];
-    if (time_ > copy.deadline || !replica->core->primary() || replica->spoilt) {
-      late.push_back(copy.to);
-    } else if (copy.lsn == 0 && replica->core->applied_lsn() >= copy.wanted &&
-               replica->core->applied_lsn() > 0) {
-      copy.meta = WriteBackAll(&s, shard);
-      copy.lsn = replica->core->applied_lsn();
-      replica->core->SnapshotTaken(copy.to, copy.lsn);
-      ReplicaMessage message;
-      message.kind = ReplicaMessage::Kind::kSnapshotBegin;
-      message.shard = shard;
-      message.to = copy.to;
-      message.epoch = copy.epoch;
-      message.transfer = copy.transfer;
-      message.lsn = copy.lsn;
-      copy.deadline = time_ + kTransferPatience;
-      SendReplica(server, std::move(message));
-    }
+  for (const TransferOut& transfer : replica->outgoing) {
+    if (time_ > transfer.deadline) late.push_back(transfer.to);
   }
   for (const Member& to : late) DropTransferOut(server, shard, to);
-  Drain(server, shard);
 }
 
 void ClusterSimulation::DropTransferOut(int server, int shard, const Member& to) {
-  Replica* replica = servers_[server].process->replicas[shard].get();
+  Replica* const replica = servers_[server].process->replicas[shard].get();
   if (replica == nullptr) return;
-  for (size_t i = 0; i < replica->outgoing.size(); ++i) {
-    if (!(replica->outgoing[i].to == to)) continue;
-    const Lsn lsn = replica->outgoing[i].lsn;
-    replica->outgoing.erase(replica->outgoing.begin() + static_cast<ptrdiff_t>(i));
-    ++stats_.transfers_broken;
-    if (replica->core != nullptr) replica->core->SnapshotDone(to, lsn, false);
-    return;
-  }
+  const auto transfer =
+      std::find_if(replica->outgoing.begin(), replica->outgoing.end(),
+                   [&](const TransferOut& transfer) { return transfer.to == to; });
+  if (transfer == replica->outgoing.end()) return;
+  const Lsn lsn = transfer->snapshot.base.lsn;
+  replica->outgoing.erase(transfer);
+  ++stats_.transfers_broken;
+  replica->shard->EndSnapshot(to, lsn, /*installed=*/false);
+  AfterEvent(server, shard);
 }
 
-// As SnapshotSource in a further pass: entries logged since the last pass need not be kept. The
-// number of the transfer decides, so that no random number is drawn.
-bool ClusterSimulation::BeginFurtherPass(int server, int shard, TransferOut* copy) {
-  Replica& replica = *servers_[server].process->replicas[shard];
-  const int passes = 1 + copy->pass_end - kChunks;
-  if (copy->transfer % 4 <= static_cast<uint64_t>(passes)) return false;
-  if (!replica.core->primary() || replica.spoilt || replica.core->epoch() != copy->epoch) {
-    return false;
+// False: there is no snapshot for it now.
+bool ClusterSimulation::BeginPass(int server, int shard, TransferOut* transfer) {
+  const SnapshotBase before = transfer->snapshot.base;
+  Shard& from = *servers_[server].process->replicas[shard]->shard;
+  transfer->holds = ++transfer->passes == kPassesMax;
+  absl::StatusOr<Snapshot> begun = from.BeginSnapshot(transfer->to, transfer->holds, before.lsn);
+  AfterEvent(server, shard);
+  if (!begun.ok()) return false;
+  transfer->snapshot = *std::move(begun);
+  const SnapshotBase& base = transfer->snapshot.base;
+  if (before.epoch != 0) {
+    ++stats_.further_passes;
+    return base.epoch == before.epoch;
   }
-  copy->above = copy->lsn;
-  copy->meta = WriteBackAll(&servers_[server], shard);
-  copy->lsn = replica.core->applied_lsn();
-  replica.core->SnapshotTaken(copy->to, copy->lsn);
-  ++copy->pass_end;
-  ++stats_.further_passes;
+  ReplicaMessage message;
+  message.kind = ReplicaMessage::Kind::kSnapshotBegin;
+  message.shard = from.id();
+  message.to = transfer->to;
+  message.epoch = base.epoch;
+  message.transfer = transfer->transfer;
+  message.lsn = base.lsn;
+  SendReplica(server, std::move(message));
   return true;
 }
 
-void ClusterSimulation::SendChunk(int server, int shard, TransferOut* copy) {
-  Server& s = servers_[server];
+// The next message of the transfer, once the one before was answered.
+void ClusterSimulation::SendNext(int server, int shard, uint64_t number) {
+  Replica* const replica = Open(servers_[server], shard);
+  if (replica == nullptr) return;
+  const auto transfer =
+      std::find_if(replica->outgoing.begin(), replica->outgoing.end(),
+                   [&](const TransferOut& transfer) { return transfer.transfer == number; });
+  if (transfer == replica->outgoing.end()) return;
+  Shard& from = *replica->shard;
+  const Epoch epoch = transfer->snapshot.base.epoch;
+  const bool wanted =
+      from.primary() && from.WantsSnapshot(transfer->to) && (epoch == 0 || epoch == from.epoch());
+  if (!wanted) return DropTransferOut(server, shard, transfer->to);
+  transfer->deadline = time_ + kTransferPatience;
+  if (epoch == 0) {
+    if (!BeginPass(server, shard, &*transfer)) DropTransferOut(server, shard, transfer->to);
+    return;
+  }
   ReplicaMessage message;
-  message.shard = shard;
-  message.to = copy->to;
-  message.epoch = copy->epoch;
-  message.transfer = copy->transfer;
-  message.chunk = copy->next_chunk;
-  if (copy->next_chunk == 0) copy->pass_end = kChunks;
-  const bool further = copy->next_chunk == copy->pass_end && BeginFurtherPass(server, shard, copy);
-  message.lsn = copy->lsn;
-  // Rows as they lie in the spill tier when the pass begins: of its LSN or later.
-  if (copy->next_chunk == 0 || further) {
-    for (int i = 0; i < kRows; ++i) WriteBack(&s, shard);
-    copy->rows = s.disk.shards[shard].rows;
-  }
-  if (copy->next_chunk < copy->pass_end) {
-    message.kind = ReplicaMessage::Kind::kSnapshotRows;
-    const int step = further ? 1 : kChunks;
-    for (int row = further ? 0 : copy->next_chunk; row < kRows; row += step) {
-      if (copy->rows[row].lsn > copy->above || !further) {
-        message.rows.emplace_back(row, copy->rows[row]);
-      }
+  message.shard = from.id();
+  message.to = transfer->to;
+  message.epoch = epoch;
+  message.transfer = number;
+  for (;;) {
+    absl::StatusOr<std::string> block =
+        transfer->snapshot.rows->Next(transfer->passes > 1 ? kFurtherBlockBytes : kFirstBlockBytes);
+    if (!block.ok()) return DropTransferOut(server, shard, transfer->to);
+    if (!block->empty()) {
+      message.kind = ReplicaMessage::Kind::kSnapshotRows;
+      message.chunk = transfer->chunks++;
+      message.body = Share(*std::move(block));
+      return SendReplica(server, std::move(message));
     }
-  } else {
-    message.kind = ReplicaMessage::Kind::kSnapshotEnd;
-    message.meta = copy->meta;
+    // Some transfers find the tail too long, however short it is here.
+    const bool may_hold = transfer->passes > static_cast<int>(transfer->transfer % 3);
+    const Lsn lsn = transfer->snapshot.base.lsn;
+    if (transfer->holds || (may_hold && from.HoldFor(transfer->to, lsn))) break;
+    if (!BeginPass(server, shard, &*transfer)) {
+      return DropTransferOut(server, shard, transfer->to);
+    }
   }
-  ++copy->next_chunk;
-  copy->deadline = time_ + kTransferPatience;
+  from.KeepSnapshot().IgnoreError();
+  message.kind = ReplicaMessage::Kind::kSnapshotEnd;
+  message.chunk = transfer->chunks;
+  message.lsn = transfer->snapshot.base.lsn;
+  message.body = Share(transfer->snapshot.base.meta);
+  transfer->ended = true;
   SendReplica(server, std::move(message));
 }
 
-void ClusterSimulation::OnSnapshotReply(int server, const ReplicaMessage& message) {
-  Replica* replica = servers_[server].process->replicas[message.shard].get();
-  if (replica == nullptr || replica->core == nullptr) return;
-  const auto copy =
+void ClusterSimulation::OnSnapshotReply(int server, const Letter& letter) {
+  const ReplicaMessage& message = letter.message;
+  const int shard = static_cast<int>(message.shard.index);
+  Replica* const replica = Open(servers_[server], shard);
+  if (replica == nullptr) return;
+  const auto transfer =
       std::find_if(replica->outgoing.begin(), replica->outgoing.end(), [&](const TransferOut& out) {
-        return out.transfer == message.transfer && out.to == message.from;
+        return out.transfer == message.transfer && out.to == letter.from;
       });
-  if (copy == replica->outgoing.end()) return;
-  if (!message.ok) {
-    DropTransferOut(server, message.shard, message.from);
-  } else if (message.chunk > copy->pass_end) {
+  if (transfer == replica->outgoing.end()) return;
+  if (!message.ok) return DropTransferOut(server, shard, letter.from);
+  if (transfer->ended && message.chunk == transfer->chunks + 1) {
     ++stats_.snapshots;
-    const Lsn lsn = copy->lsn;
-    replica->outgoing.erase(copy);
-    replica->core->SnapshotDone(message.from, lsn, true);
-  } else if (message.chunk == copy->next_chunk) {
-    const int shard = message.shard;
-    const uint64_t transfer = message.transfer;
-    At(Delay(weather_.transfer_time), ForLife(server, [=, this] {
-         Replica* again = servers_[server].process->replicas[shard].get();
-         if (again == nullptr || again->core == nullptr) return;
-         for (TransferOut& out : again->outgoing) {
-           if (out.transfer == transfer) return SendChunk(server, shard, &out);
-         }
-       }));
+    const Lsn lsn = transfer->snapshot.base.lsn;
+    replica->outgoing.erase(transfer);
+    replica->shard->EndSnapshot(letter.from, lsn, /*installed=*/true);
+    return AfterEvent(server, shard);
   }
-  Drain(server, message.shard);
+  if (transfer->ended || message.chunk != transfer->chunks) return;
+  At(Delay(weather_.transfer_time),
+     ForLife(server, [=, this, chunks = transfer->chunks, number = transfer->transfer] {
+       const Replica* const again = Open(servers_[server], shard);
+       if (again == nullptr) return;
+       for (const TransferOut& out : again->outgoing) {
+         if (out.transfer == number && out.chunks == chunks && !out.ended) {
+           return SendNext(server, shard, number);
+         }
+       }
+     }));
 }
 
-// --- incoming transfers
+// --- incoming transfers, as SnapshotReceiver and SnapshotInstaller
 
-void ClusterSimulation::OnSnapshot(int server, const ReplicaMessage& message) {
-  Server& s = servers_[server];
-  Replica* replica = s.process->replicas[message.shard].get();
-  if (replica == nullptr) return;
+void ClusterSimulation::OnSnapshot(int server, const Letter& letter) {
   using Kind = ReplicaMessage::Kind;
+  const ReplicaMessage& message = letter.message;
+  const int shard = static_cast<int>(message.shard.index);
+  Server& s = servers_[server];
+  const Replica* const replica = s.process->replicas[shard].get();
+  if (replica == nullptr) return;
   ReplicaMessage answer;
   answer.kind = Kind::kSnapshotReply;
   answer.shard = message.shard;
-  answer.to = message.from;
+  answer.to = letter.from;
   answer.epoch = message.epoch;
   answer.transfer = message.transfer;
   answer.lsn = message.lsn;
   if (message.kind == Kind::kSnapshotBegin) {
-    answer.ok = BeginTransferIn(&s, message);
-    answer.chunk = 0;
+    answer.ok = BeginTransferIn(&s, letter);
     return SendReplica(server, std::move(answer));
   }
-  TransferIn* copy = replica->incoming.get();
-  if (copy == nullptr || copy->transfer != message.transfer || copy->epoch != message.epoch ||
-      copy->chunks != message.chunk) {
+  TransferIn* const transfer = replica->incoming.get();
+  if (transfer == nullptr || transfer->transfer != message.transfer ||
+      transfer->epoch != message.epoch || transfer->chunks != message.chunk) {
     return;
   }
-  copy->deadline = time_ + kTransferPatience;
-  ++copy->chunks;
-  for (const auto& [row, value] : message.rows) s.disk.shards[message.shard].rows[row] = value;
+  transfer->deadline = time_ + kTransferPatience;
   answer.ok = true;
-  answer.chunk = copy->chunks;
-  if (message.kind == Kind::kSnapshotEnd) EndTransferIn(&s, message);
+  answer.chunk = ++transfer->chunks;
+  if (message.kind == Kind::kSnapshotEnd) {
+    EndTransferIn(&s, letter);
+  } else {
+    TakeBlock(&s, shard, message.body.bytes);
+  }
   SendReplica(server, std::move(answer));
 }
 
-bool ClusterSimulation::BeginTransferIn(Server* server, const ReplicaMessage& message) {
-  const int shard = message.shard;
-  if (trace_ != nullptr) {
-    Trace(absl::StrCat("COPY of shard ", shard, " to s", server->index + 1, " from s",
-                       message.from.server, " epoch ", message.epoch, " lsn ", message.lsn));
-  }
-  Replica& replica = *server->process->replicas[shard];
-  if (replica.core != nullptr) {
-    const bool may = replica.spoilt ? MayBeReplaced(replica, message.epoch, Self(*server))
-                                    : replica.core->MayInstall(message.epoch, message.lsn);
-    if (!may) return false;
-    CheckGivenUp(*server, shard);
+bool ClusterSimulation::BeginTransferIn(Server* server, const Letter& letter) {
+  const ReplicaMessage& message = letter.message;
+  const int shard = static_cast<int>(message.shard.index);
+  const Replica& replica = *server->process->replicas[shard];
+  if (replica.shard != nullptr &&
+      !replica.shard->MayInstall(letter.from, message.epoch, message.lsn)) {
+    return false;
   }
   const TransferIn* before = replica.incoming.get();
   if (before != nullptr &&
@@ -325,48 +315,37 @@ bool ClusterSimulation::BeginTransferIn(Server* server, const ReplicaMessage& me
     return false;
   }
   if (message.epoch < server->disk.promised[shard]) return false;
-  if (replica.core != nullptr) {
-    replica.core->Abandon(SegmentCode::kWrongEpoch);
-    Drain(server->index, shard);
-  }
-  server->process->replicas[shard] = std::make_unique<Replica>();
-  Replica& fresh = *server->process->replicas[shard];
-  fresh.incoming = std::make_unique<TransferIn>();
-  fresh.incoming->from = message.from;
-  fresh.incoming->epoch = message.epoch;
-  fresh.incoming->transfer = message.transfer;
-  fresh.incoming->lsn = message.lsn;
-  fresh.incoming->deadline = time_ + kTransferPatience;
+  if (replica.shard != nullptr) CheckGivenUp(*server, shard);
+  Retire(server, shard);
+  Replica& fresh = *(server->process->replicas[shard] = std::make_unique<Replica>());
+  fresh.incoming = std::make_unique<TransferIn>(
+      TransferIn{letter.from, message.epoch, message.transfer, 0, time_ + kTransferPatience});
   SpilledShard& spilled = server->disk.shards[shard];
   spilled = SpilledShard();
   spilled.held = true;
   spilled.installing = true;
-  BeginLog(server, shard);
   return true;
 }
 
 // Opens the installed rows, as recovery does.
-void ClusterSimulation::EndTransferIn(Server* server, const ReplicaMessage& message) {
-  const int shard = message.shard;
-  if (trace_ != nullptr) Trace(absl::StrCat("COPIED shard ", shard, " to s", server->index + 1));
+void ClusterSimulation::EndTransferIn(Server* server, const Letter& letter) {
+  const int shard = static_cast<int>(letter.message.shard.index);
+  const absl::Span<const uint8_t> meta = letter.message.body.bytes;
   SpilledShard& spilled = server->disk.shards[shard];
-  spilled.meta = *message.meta;
+  spilled.meta.assign(reinterpret_cast<const char*>(meta.data()), meta.size());
   spilled.installing = false;
-  Replica& replica = *FreshReplica(server, shard);
-  replica.core->Recover(server->disk.promised[shard], spilled.meta, /*installed=*/true);
-  replica.rows = spilled.rows;
-  for (const Row& row : spilled.rows) replica.guard = std::max(replica.guard, row.lsn);
-  spilled.guard = replica.guard;
-  for (const StagedPush& push : spilled.meta.staged) {
-    replica.staged[push.lsn] = static_cast<PushId>(std::stoul(push.payload));
-  }
-  const RecordPtr known = server->process->known[shard];
-  if (known != nullptr) Learn(server->index, known);
+  for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);
+  BeginLog(server, shard);
+  FinishOpening(OpenReplica(server, shard, /*installed=*/true));
+  LearnKnown(server, shard);
 }
 
 void ClusterSimulation::AbandonTransferIn(Server* server, int shard) {
-  server->disk.shards[shard] = SpilledShard();
-  FreshReplica(server, shard)->core->Recover(server->disk.promised[shard], ShardMeta());
+  FreshReplica(server, shard);
+  LearnKnown(server, shard);
+}
+
+void ClusterSimulation::LearnKnown(Server* server, int shard) {
   const RecordPtr known = server->process->known[shard];
   if (known != nullptr) Learn(server->index, known);
 }

@@ -298,6 +298,7 @@ void ClusterSimulation::CountStep(int shard, const ShardRecord& before,
       return CountCutOff(shard, before, decision.next);
     case ShardStep::kTakeBase:
       ++stats_.bases_taken;
+      for (const Member& member : before.base) shards_[shard].kept.erase(member.server);
       return;
     case ShardStep::kTakeBack:
       ++stats_.taken_back;
@@ -343,11 +344,11 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   ++stats_.lossy;
   watched.lossy = true;
   watched.lost_below = records_[shard]->epoch;
-  const Process* p = ProcessOf(primary);
-  const Replica* replica = p == nullptr ? nullptr : p->replicas[shard].get();
-  const bool has_core = replica != nullptr && replica->core != nullptr;
-  watched.torn = watched.torn || (has_core && replica->guard > replica->core->last_lsn());
-  const Lsn last = !has_core ? 0 : std::max(replica->core->last_lsn(), replica->guard);
+  const Replica* const replica =
+      ProcessOf(primary) == nullptr ? nullptr : Open(servers_[primary.server - 1], shard);
+  const Lsn log_end = replica == nullptr ? 0 : replica->shard->core().last_lsn();
+  const Lsn last = replica == nullptr ? 0 : std::max(log_end, replica->guard);
+  watched.torn = watched.torn || last > log_end;
   watched.committed.resize(std::min<size_t>(watched.committed.size(), last));
   watched.activations.clear();
   watched.acknowledged_lsn.clear();
@@ -405,8 +406,9 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
             // Records first: a lease that outlived its end must not be taken up in an old epoch.
             const Time from =
                 Planted(SimMutant::kLeaseFromAnswer) ? LocalTime(servers_[server]) : sent;
-            Process* again = servers_[server].process.get();
-            again->lease_until = std::max(again->lease_until, from + 2850 * kMs);
+            std::atomic<int64_t>& until_ns = servers_[server].process->budget.lease_until_ns;
+            const int64_t granted_ns = (from + 2850 * kMs) * (kMillisecondNs / kMs);
+            until_ns = std::max(until_ns.load(), granted_ns);
           })();
         });
       });

@@ -46,17 +46,6 @@ std::string SpillTier::FrozenDir(uint64_t number) const {
   return absl::StrFormat("%s/%s%06d", dir_, std::string(kFrozenPrefix), number);
 }
 
-SpillShard::SpillShard(const TableSpec& table, const ShardRange& range, ShardId id)
-    : shard(id),
-      hashed(table.hashed),
-      slice(static_cast<uint16_t>(range.column_first)),
-      first_position(range.first_position(table.hashed)),
-      last_position(range.last_position(table.hashed)),
-      weight_type(table.weight_type),
-      dim(range.column_limit - range.column_first) {
-  payload_bytes = BytesPerWeight(table.weight_type) * dim + StateBytes(table.optimizer, dim);
-}
-
 Lsn SpillTier::LsnOf(const uint8_t* record) { return LoadLittle<uint64_t>(record + 1); }
 
 absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
