@@ -191,12 +191,14 @@ class Ports(unittest.TestCase):
         with local.Directory() as directory, coordinator(directory) as first:
             for flag in ("--listen", "--admin-listen"):
                 with self.subTest(flag):
-                    with Daemon("hotbed-server", *server_args(directory, first.address), f"{flag}={self.address}") as d:
+                    args = [arg for arg in server_args(directory, first.address) if not arg.startswith(f"{flag}=")]
+                    with Daemon("hotbed-server", *args, f"{flag}={self.address}") as d:
                         code, said = d.end()
                         self.assertNotEqual(code, 0)
                         self.assertIn(self.address, said)
-                    with Daemon("hotbed-coordinator", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0",
-                                f"--data-dir={directory}/c9", f"{flag}={self.address}") as d:
+                    other = "--admin-listen" if flag == "--listen" else "--listen"
+                    with Daemon("hotbed-coordinator", f"{other}=127.0.0.1:0", f"--data-dir={directory}/c9",
+                                f"{flag}={self.address}") as d:
                         code, said = d.end()
                         self.assertNotEqual(code, 0)
                         self.assertIn(self.address, said)

@@ -179,8 +179,8 @@ class FullServer(MisuseTest):
 
 
 class Directories(MisuseTest):
-    def test_an_old_directory_loses_nothing_that_has_another_copy(self):
-        """RF 2: the copies of before come back, and are brought up to date or replaced."""
+    def test_an_old_directory_is_refused_and_a_new_server_takes_its_place(self):
+        """Replicated tables: nothing is lost, and a server with an empty directory makes them whole again."""
         victim = self.cluster.servers[0]
         path = f"{self.directory}/s0"
         victim.kill()
@@ -198,7 +198,9 @@ class Directories(MisuseTest):
         victim.kill()
         shutil.rmtree(path)
         os.rename(f"{self.directory}/old", path)
-        victim.start()
+        self.refuses_to_start(victim, ["copy or a restored backup", "another --name and an empty --data-dir"])
+        self.cluster.add_server().start()
+        self.cluster.servers.remove(victim)
         self.gets_on()
         def whole():
             return all(len(s["members"]) == 3 and s["active"] for n, s in self.shards().items() if n.startswith("check_r3"))
