@@ -85,6 +85,7 @@ class DataPlaneTest : public ::testing::Test {
     stub_.reset();
     server_.reset();
     if (options.threads == 0) options.threads = 2;
+    options.port.limits.unfinished_bytes_max = 256ull << 20;  // the largest message, and then some
     host_ = std::make_unique<FakeShardHost>();
     host_->AddShard(kWide, 8, 3);
     host_->AddShard(kNarrow, 3, 4);

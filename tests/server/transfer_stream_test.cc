@@ -39,7 +39,7 @@ class TransferStreamTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     server_->network()->SetSelf(kSelf, "cluster-a");
-    server_->network()->SetPeers({{{kPeer.server, kPeer.incarnation + 1}, ""}});
+    server_->network()->SetPeers({{{kPeer.server, kPeer.incarnation + 1}, ""}, {{5, 1}, ""}});
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     channel_ =
