@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "common/byte_order.h"
-#include "common/file_system.h"
-#include "common/marks.h"
 #include "kv/kv_store.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/replica_pushes.h"
@@ -33,11 +31,7 @@ void DamageRow(const std::string& data_dir, uint64_t id) {
   batch->Put(key, *record);
   ASSERT_TRUE((*kv)->Write(batch.get()).ok());
   ASSERT_TRUE((*kv)->Flush().ok());
-  // As if the server itself had opened its rows and ended before it flushed them.
-  auto marks = Marks::Open(data_dir + "/MARKS", FileSystem::Real(), /*make=*/false);
-  ASSERT_TRUE(marks.ok()) << marks.status();
-  (*marks)->Set(Marks::kSpillChanges, {1, 0, 0});
-  ASSERT_TRUE((*marks)->Sync().ok());
+  MarkRowsOpened(data_dir);
 }
 
 class DamagedRowTest : public testing::Test {

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/file_system.h"
+#include "common/marks.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"
@@ -22,6 +24,13 @@ TempDir::TempDir() {
 TempDir::~TempDir() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+void MarkRowsOpened(const std::string& data_dir) {
+  auto marks = Marks::Open(data_dir + "/MARKS", FileSystem::Real(), /*make=*/false);
+  HOTBED_CHECK(marks.ok()) << marks.status();
+  (*marks)->Set(Marks::kSpillChanges, {1, 0, 0});
+  HOTBED_CHECK((*marks)->Sync().ok());
 }
 
 TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,

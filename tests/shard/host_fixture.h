@@ -55,6 +55,10 @@ struct TestPush : PushWork {
   absl::Notification done;
 };
 
+// After a test has opened the rows of a server that does not run: MARKS says, as the server itself
+// would have said, that they may have another manifest by now.
+void MarkRowsOpened(const std::string& data_dir);
+
 TableSpec TestTable(TableId id, const std::string& name, uint64_t rows, uint32_t dim,
                     OptimizerKind optimizer);
 

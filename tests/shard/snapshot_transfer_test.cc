@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "server/host/snapshot_sender.h"
 #include "server/tiers/spill/spill_tier.h"
+#include "tests/shard/host_fixture.h"
 #include "tests/shard/replica_pushes.h"
 
 namespace hotbed {
@@ -39,6 +40,7 @@ void ChangeRow(const ReplicaCluster& cluster, ServerId server, ShardId shard, ui
   ASSERT_TRUE(highest.ok()) << highest.status();
   ASSERT_TRUE((*tier)->Write(format, {&rows, 1}, *highest).ok());
   ASSERT_TRUE((*tier)->store()->Flush().ok());
+  MarkRowsOpened(cluster.data_dir(server));
 }
 
 TEST_F(SnapshotTransferTest, AMoveWhilePushesRun) {
