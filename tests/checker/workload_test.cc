@@ -3,10 +3,10 @@
 #include <cstdlib>
 #include <set>
 
-#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/checker/journal.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed::checker {
 namespace workload_test {

@@ -16,8 +16,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "tests/common/fault_file_system.h"
 #include "server/host/shard_host.h"
+#include "tests/common/fault_file_system.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/test_network.h"
 

@@ -1,9 +1,9 @@
 #include "server/shard_log/identity_file.h"
 
 #include "absl/strings/str_replace.h"
-#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace identity_file_test {

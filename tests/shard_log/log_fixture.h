@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "tests/common/fault_file_system.h"
 #include "gtest/gtest.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 

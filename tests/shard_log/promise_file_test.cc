@@ -1,8 +1,8 @@
 #include "server/shard_log/promise_file.h"
 
-#include "tests/common/fault_file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/common/fault_file_system.h"
 
 namespace hotbed {
 namespace promise_file_test {

@@ -75,7 +75,7 @@ class Leases {
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
-    int64_t since_ns = 0;  // this process knows of the lease
+    int64_t since_ns = 0;    // this process knows of the lease
     uint64_t rival_run = 0;  // of another process that asked to register, first at:
     int64_t rival_since_ns = 0;
   };
