@@ -264,7 +264,7 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Lock(const std::string& path) override {
-    // Whoever can put a link there must not have another file truncated.
+    // A link that somebody put there must not cause another file to be truncated.
     const int fd = Open(path, O_CREAT | O_RDWR | O_NOFOLLOW);
     if (fd < 0 && errno == ELOOP) {
       return absl::FailedPreconditionError(

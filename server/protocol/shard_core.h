@@ -111,7 +111,7 @@ class ShardCore {
   // which is committed. Learners that lack them get a snapshot instead; members lose nothing.
   void DropRetained(Lsn lsn);
 
-  // What the coordinator has given out, as far as it concerns the request that follows.
+  // The numbers that the coordinator has given out, as far as the request that follows uses them.
   void LearnGiven(const CoreGiven& given) { given_ = given; }
   void Resume();  // the log takes appends again, and no completion of a failed one is outstanding
   void Tick();    // while it has followers, or waits for something: some ten times per second

@@ -197,7 +197,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
     const HeldReplica& said = cluster.held.at(passed.server);
     const bool less =
         decision.step == ShardStep::kHeard && (said.nothing || said.end <= passed.chosen);
-    // No epoch was active since: those of the base are compared anew.
+    // No epoch was active since: the members of the base are compared again.
     const bool again =
         !record.active && ContainsServer(record.base, passed.server) &&
         (decision.step == ShardStep::kTakeBase || decision.step == ShardStep::kTakeBack);

@@ -232,7 +232,7 @@ TEST(ShardDecisionTest, NobodyLeftTakesTheMemberThatIsBackWithTheMost) {
   EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{1, 2}));
   cluster = BothBack({.behind = true, .end = {7, 40}}, {.end = {7, 40}});
   EXPECT_EQ(cluster.Decide(record, wish).next.primary, (Member{2, 4}));
-  // What is left of damage beyond the chosen log is kept.
+  // A damaged replica whose log goes beyond the chosen one is kept.
   cluster = BothBack({.end = {3, 1}}, {.damaged = true, .end = {7, 1}});
   EXPECT_EQ(cluster.Decide(record, wish).next.passed_over, (std::vector<PassedOver>{{2, {3, 1}}}));
   wish.survives_restart = false;
@@ -357,7 +357,7 @@ TEST(ShardDecisionTest, APersonChoosesAmongThoseThatAreBack) {
   EXPECT_EQ(std::string(cluster.Choose(record, 3).status().message()).substr(0, 44),
             "server 3 held no replica that may count; sto");
   cluster.held[1] = {.nothing = true};
-  EXPECT_TRUE(cluster.Choose(record, 1).ok()) << "a person may begin anew";
+  EXPECT_TRUE(cluster.Choose(record, 1).ok()) << "a person may begin with an empty replica";
 }
 
 TEST(ShardDecisionTest, APersonGivesUpWhatWasPassedOver) {

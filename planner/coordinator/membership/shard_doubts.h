@@ -2,7 +2,7 @@
 // members and wait for them, or went on without a member that may hold more.
 //
 // Nothing here is kept in the metadata store: another coordinator finds it again and starts
-// counting the time anew. Pure; thread-compatible.
+// counting the time from the start. Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_DOUBTS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_DOUBTS_H_
 

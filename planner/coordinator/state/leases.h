@@ -49,7 +49,7 @@ enum class ProbeAnswer : uint8_t {
 inline Member MemberOf(const v1::Member& message) {
   return {message.server(), message.incarnation()};
 }
-// What is known of the process that holds a server's lease while another one asks to register.
+// State of the process that holds a server's lease while another process asks to register.
 enum class Rival : uint8_t {
   kGone,    // there is none
   kMayRun,  // its lease holds, but it may have ended without a word
@@ -98,7 +98,7 @@ class Leases {
   // that one's data port is probed.
   void OnRegistering(int64_t now_ns, const ClusterState& state,
                      const v1::RegisterServerRequest& request);
-  // What is known of the process that registered as `server`, since `run` asked first.
+  // State of the process that registered as `server`, as heard since `run` asked first.
   Rival RivalOf(ServerId server, uint64_t run) const;
   void OnStreamBroken(ServerId server, Incarnation incarnation);
   void OnProbed(int64_t now_ns, ServerId server, Incarnation incarnation, ProbeAnswer answer);
