@@ -1,5 +1,5 @@
-// The kernels that the CUDA device launches. Each kernel is compiled in the one file of kernels that
-// names its work; sorts are CUB's.
+// The kernels that the CUDA device launches. Each kernel is compiled in the one file of kernels
+// that names its work; sorts are CUB's.
 #ifndef HOTBED_DEVICE_CUDA_LAUNCH_H_
 #define HOTBED_DEVICE_CUDA_LAUNCH_H_
 
