@@ -276,8 +276,8 @@ class Recovery {
       if (!more) break;
     }
     before_ = segment.damaged || header->emptied() ? std::nullopt : std::optional(segment);
-    // CheckEnd() looks at the newest segment. One that more segments follow must have the marked end
-    // too: those of a copy of the folder that went on by itself do not.
+    // CheckEnd() looks at the newest segment. An older one must have the marked end too: that of a
+    // copy of the folder that went on by itself does not.
     const bool another = file.sequence == must_.a && file.sequence < log_.last_sequence &&
                          !must_seen_ && before_.has_value();
     if (another) ReportMissingEnd(segment, must_.b, options_.marks->path());
