@@ -201,6 +201,10 @@ ClientStats ClientImpl::Stats() const {
   stats.rows_pushed = counters_.rows_pushed.load();
   stats.retries = counters_.retries.load();
   stats.wrong_epoch = counters_.wrong_epoch.load();
+  stats.hedges = counters_.hedges.load();
+  stats.hedges_of_silent = counters_.hedges_of_silent.load();
+  stats.hedges_won = counters_.hedges_won.load();
+  stats.rows_missing = counters_.rows_missing.load();
   return stats;
 }
 

@@ -46,6 +46,12 @@ double MedianOf(const BenchRun& run, const std::function<double(const LoadResult
   return Median(std::move(values));
 }
 
+LoadResult SumOf(const BenchRun& run) {
+  LoadResult sum;
+  for (const LoadResult& round : run.rounds) sum.AddCounts(round);
+  return sum;
+}
+
 struct RoofSummary {
   std::string name;
   double rows_per_s = 0;
@@ -134,6 +140,13 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
       {"p50", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.5); })},
       {"p99", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.99); })},
       {"p99.9", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.999); })}};
+  if (options.read_from == "any") {
+    const LoadResult sum = SumOf(run);
+    json["hedges"] = {{"messages", sum.messages},
+                      {"late", sum.hedges},
+                      {"silent", sum.hedges_of_silent},
+                      {"won", sum.hedges_won}};
+  }
   if (!run.unpooled.empty()) {
     const PooledSummary pooled = SummarisePooled(options, run);
     json["pooled"] = {{"pooling", options.pooling},
@@ -190,6 +203,12 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
                latency(0.99), latency(0.999)});
   *options.out << ours.ToText();
   if (!run.unpooled.empty()) PrintPooled(options, run);
+  if (options.read_from == "any") {
+    const LoadResult sum = SumOf(run);
+    *options.out << "of " << sum.messages << " messages, " << sum.hedges
+                 << " went to a second replica after the usual time and " << sum.hedges_of_silent
+                 << " because a server was silent; " << sum.hedges_won << " answered first\n";
+  }
   if (options.rate > 0) {
     *options.out << "latency counts from the time at which a call was due (" << options.rate
                  << " calls/s)\n";

@@ -45,6 +45,18 @@ double LoadResult::Latency(double quantile) const {
   return latency_s[static_cast<size_t>(std::lround(place))];
 }
 
+void LoadResult::AddCounts(const LoadResult& other) {
+  calls += other.calls;
+  rows += other.rows;
+  ids += other.ids;
+  bytes += other.bytes;
+  bytes_received += other.bytes_received;
+  messages += other.messages;
+  hedges += other.hedges;
+  hedges_of_silent += other.hedges_of_silent;
+  hedges_won += other.hedges_won;
+}
+
 // One client, the state of its thread, and a ring of calls in flight.
 class Load::Stream {
  public:
@@ -115,6 +127,10 @@ class Load::Stream {
     result->bytes_received += after.bytes_received - before.bytes_received;
     result->bytes +=
         after.bytes_sent - before.bytes_sent + after.bytes_received - before.bytes_received;
+    result->messages += after.messages - before.messages;
+    result->hedges += after.hedges - before.hedges;
+    result->hedges_of_silent += after.hedges_of_silent - before.hedges_of_silent;
+    result->hedges_won += after.hedges_won - before.hedges_won;
     result->latency_s.insert(result->latency_s.end(), samples_.begin(), samples_.end());
     return status;
   }
@@ -298,11 +314,7 @@ absl::StatusOr<LoadResult> Load::Run(double seconds, double rate) {
   total.seconds = static_cast<double>(clock->NowNs() - start_ns) * 1e-9;
   for (size_t s = 0; s < streams_.size(); ++s) {
     HOTBED_RETURN_IF_ERROR(statuses[s]);
-    total.calls += results[s].calls;
-    total.rows += results[s].rows;
-    total.ids += results[s].ids;
-    total.bytes += results[s].bytes;
-    total.bytes_received += results[s].bytes_received;
+    total.AddCounts(results[s]);
     total.latency_s.insert(total.latency_s.end(), results[s].latency_s.begin(),
                            results[s].latency_s.end());
   }

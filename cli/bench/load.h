@@ -44,6 +44,10 @@ struct LoadResult {
   uint64_t ids = 0;    // answered or pushed, with duplicates
   uint64_t bytes = 0;  // in both directions, as the client counts them
   uint64_t bytes_received = 0;
+  uint64_t messages = 0;
+  uint64_t hedges = 0;  // of the messages: to a second replica, as ClientStats counts them
+  uint64_t hedges_of_silent = 0;
+  uint64_t hedges_won = 0;
   std::vector<float> latency_s;  // ascending
 
   double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }
@@ -51,6 +55,7 @@ struct LoadResult {
   double IdsPerSecond() const { return static_cast<double>(ids) / seconds; }
   double BytesPerSecond() const { return static_cast<double>(bytes) / seconds; }
   double Latency(double quantile) const;  // seconds
+  void AddCounts(const LoadResult& other);
 };
 
 // Connected clients with their batches drawn in advance. Thread-compatible.

@@ -23,12 +23,14 @@ struct RowGetFlags {
   std::string table;
   std::vector<std::string> ids;
   bool all = false;
+  bool partial = false;
 };
 
 struct Rows {
   std::vector<uint64_t> ids;
   std::vector<float> weights;  // ids x dim
   std::vector<uint8_t> exists;
+  std::vector<uint8_t> missing;  // no server answered in time
 };
 
 absl::StatusOr<Rows> Fetch(const CommandContext& context, const RowGetFlags& flags) {
@@ -39,13 +41,15 @@ absl::StatusOr<Rows> Fetch(const CommandContext& context, const RowGetFlags& fla
   }
   ClientOptions options;
   options.deadline = context.timeout_duration();
+  if (flags.partial) options.read_from = ReadFrom::kAny;
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                           Client::Connect(absl::StrCat("hotbed://", context.coordinator), options));
   HOTBED_ASSIGN_OR_RETURN(const Table* table, client->OpenTable(flags.table));
   rows.weights.resize(rows.ids.size() * table->dim());
   rows.exists.resize(rows.ids.size());
-  const PullFeature feature{table, rows.ids, rows.weights.data(), RowType::kFp32,
-                            rows.exists.data()};
+  rows.missing.resize(rows.ids.size());
+  PullFeature feature{table, rows.ids, rows.weights.data(), RowType::kFp32, rows.exists.data()};
+  if (flags.partial) feature.missing = rows.missing.data();
   HOTBED_RETURN_IF_ERROR(client->Lookup({&feature, 1}).Wait());
   return rows;
 }
@@ -86,20 +90,26 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   for (size_t i = 0; i < rows.ids.size(); ++i) {
     const Place place = PlaceOf(map, ShardsOfId(spec, shards, rows.ids[i]));
     const float* weights = rows.weights.data() + i * spec.dim;
+    const bool missing = rows.missing[i] != 0;
     json.push_back({{"id", rows.ids[i]},
                     {"exists", rows.exists[i] != 0},
+                    {"missing", missing},
                     {"shard", place.shards.front()},
                     {"server", place.servers.front()},
                     {"weights", std::vector<float>(weights, weights + spec.dim)}});
     if (spec.column_slices > 1) {
       json.back()["slices"] = {{"shards", place.shards}, {"servers", place.servers}};
     }
-    printer.AddRow({absl::StrCat(rows.ids[i]), rows.exists[i] != 0 ? "yes" : "no",
+    printer.AddRow({absl::StrCat(rows.ids[i]),
+                    missing               ? "?"
+                    : rows.exists[i] != 0 ? "yes"
+                                          : "no",
                     absl::StrJoin(place.shards, " "), absl::StrJoin(place.servers, " "),
-                    WeightsText(weights, spec.dim, flags.all)});
+                    missing ? "not answered" : WeightsText(weights, spec.dim, flags.all)});
   }
   std::string text = printer.ToText();
-  if (std::count(rows.exists.begin(), rows.exists.end(), 0) > 0) {
+  const auto missing = std::count(rows.missing.begin(), rows.missing.end(), 1);
+  if (std::count(rows.exists.begin(), rows.exists.end(), 0) > missing) {
     absl::StrAppend(&text, "exists no: the row was never pushed; its first value is shown (",
                     InitializerText(spec.initializer), ")\n");
   }
@@ -120,6 +130,8 @@ void AddRowGetCommand(CLI::App* row, CommandContext* context) {
       ->check(
           [](const std::string& text) { return std::string(ParseId(text).status().message()); });
   app->add_flag("--all", flags->all, "Print every weight of a row, not the first eight");
+  app->add_flag("--partial", flags->partial,
+                "Print what can be had within --timeout, also where servers do not answer");
   app->callback(
       [context, flags] { context->run = [context, flags] { return Get(*context, *flags); }; });
 }

@@ -166,6 +166,10 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
     if (feature.rows == nullptr && !feature.ids.empty()) {
       return Bad(f, feature.table, "no buffer for ", feature.ids.size(), " rows");
     }
+    if ((feature.missing == nullptr) != (features[0].missing == nullptr)) {
+      return Bad(f, feature.table,
+                 "`missing` is set for some features of the call; set it for all or none");
+    }
     if (feature.row_type != RowType::kFp32 && feature.row_type != wire_type) {
       return Bad(f, feature.table,
                  "rows arrive as fp32 or as they travel; ask for the same wire_type");

@@ -87,6 +87,20 @@ void PooledJoin::Finish(const PooledPlan& plan) {
   }
 }
 
+uint64_t PooledJoin::MarkMissing(const PooledPlan& plan, const PooledPart& part) {
+  const PooledFeature& feature = plan.features()[part.feature];
+  const uint32_t dim = feature.table->dim();
+  uint64_t marked = 0;
+  for (uint32_t p = part.begin; p < part.end; ++p) {
+    const uint32_t bag = plan.partials()[p].bag;
+    marked += feature.missing[bag] == 0 ? 1 : 0;
+    feature.missing[bag] = 1;
+    std::fill_n(RowOf(feature, bag), dim, 0.0f);
+    if (feature.arg_max != nullptr) std::fill_n(ArgOf(feature, bag), dim, kArgMaxOfNothing);
+  }
+  return marked;
+}
+
 void PooledJoin::JoinBags(const PooledPlan& plan, const PooledFeature& feature) {
   const uint32_t dim = feature.table->dim();
   begun_.assign(feature.lengths.size(), 0);

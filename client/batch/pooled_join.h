@@ -32,6 +32,10 @@ class PooledJoin {
   // After Take of every part.
   void Finish(const PooledPlan& plan);
 
+  // After Finish, for a part that was not taken: its bags become zeros, and their `missing` 1.
+  // Returns the number of bags that were not missing before.
+  static uint64_t MarkMissing(const PooledPlan& plan, const PooledPart& part);
+
  private:
   void JoinBags(const PooledPlan& plan, const PooledFeature& feature);
   void Divide(const PooledFeature& feature);

@@ -29,6 +29,7 @@ struct PooledFeature {
   uint64_t row_stride = 0;  // floats
   uint32_t* arg_max = nullptr;
   uint8_t* exists = nullptr;
+  uint8_t* missing = nullptr;  // one per bag, or null
   // Set by the plan: the feature's partial bags [begin, end).
   uint32_t begin = 0;
   uint32_t end = 0;

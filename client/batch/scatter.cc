@@ -130,6 +130,25 @@ void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets)
   }
 }
 
+uint64_t MarkMissing(const TableGroup& group, const PlanPart& part,
+                     absl::Span<const ScatterTarget> targets) {
+  uint64_t marked = 0;
+  for (uint32_t k = part.begin; k < part.end; ++k) {
+    const TableGroup::Run* run = group.runs.data();
+    for (uint32_t i = group.ids.first[group.split.order[k]]; i != kNoIndex; i = group.ids.next[i]) {
+      while (i >= run->end) ++run;
+      const ScatterTarget& target = targets[run->feature];
+      const uint32_t row = i - run->begin;
+      const uint64_t row_bytes = RowWireBytes(target.row_type, group.table->dim());
+      std::memset(target.rows + row_bytes * row, 0, row_bytes);
+      if (target.exists != nullptr) target.exists[row] = 0;
+      marked += target.missing[row] == 0 ? 1 : 0;
+      target.missing[row] = 1;
+    }
+  }
+  return marked;
+}
+
 void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets) {
   for (size_t f = 0; f < features.size(); ++f) {
     const FeatureIds& feature = features[f];

@@ -16,6 +16,7 @@ struct ScatterTarget {
   uint8_t* rows = nullptr;            // ids.size() rows of `row_type`
   uint8_t* exists = nullptr;          // or null
   RowType row_type = RowType::kFp32;  // kFp32 or the wire type; never kInt8 for part of a row
+  uint8_t* missing = nullptr;         // or null
 };
 
 // Answers of at least this many bytes bypass the cache, which would not keep them until the caller
@@ -39,6 +40,11 @@ void Scatter(const ScatterJob& job);
 // Zeroes `exists` where the answers of several slices are joined. To be called before the first
 // Scatter of a plan.
 void ClearExists(const BatchPlan& plan, absl::Span<const ScatterTarget> targets);
+
+// For a part that was not answered: zeroes its rows and their `exists`, and sets their `missing`
+// to 1. Returns the number of rows that were not missing before.
+uint64_t MarkMissing(const TableGroup& group, const PlanPart& part,
+                     absl::Span<const ScatterTarget> targets);
 
 // Zeroes the rows of skipped inputs, which no answer covers.
 void ClearSkipped(absl::Span<const FeatureIds> features, absl::Span<const ScatterTarget> targets);

@@ -15,6 +15,10 @@ struct ClientCounters {
   std::atomic<uint64_t> rows_pushed{0};
   std::atomic<uint64_t> retries{0};
   std::atomic<uint64_t> wrong_epoch{0};
+  std::atomic<uint64_t> hedges{0};
+  std::atomic<uint64_t> hedges_of_silent{0};
+  std::atomic<uint64_t> hedges_won{0};
+  std::atomic<uint64_t> rows_missing{0};
 };
 
 }  // namespace hotbed

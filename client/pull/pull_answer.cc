@@ -21,6 +21,18 @@ absl::Status PullAnswer::TakeSegment(const v1::SegmentReply& segment, uint32_t p
                            : TakePooled(segment, *pooled, call);
 }
 
+void PullAnswer::SkipSegment(const v1::SegmentReply& segment, uint32_t part, const PullCall& call) {
+  const auto skip = [](FragmentReader* from, uint64_t bytes) {
+    from->Skip(std::min(from->left(), bytes));
+  };
+  skip(&rows_, segment.row_bytes());
+  if (call.want_flags) skip(&flags_, call.scratch->IdsOf(part));
+  const PooledPart* const pooled = call.scratch->Pooled(part);
+  if (pooled == nullptr) return;
+  const PooledFeature& feature = call.scratch->pooled.features()[pooled->feature];
+  if (feature.arg_max != nullptr) skip(&arg_max_, 4ull * pooled->columns * pooled->bags());
+}
+
 absl::Status PullAnswer::TakeRows(const v1::SegmentReply& segment, const PlanPart& part,
                                   PullCall* call) {
   const TableGroup& group = call->scratch->plan.group(part);

@@ -38,6 +38,8 @@ struct PullScratch {
   PooledJoin join;
   std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
   std::vector<uint64_t> part_offset;  // index of each part's first id in the buffer
+  // By part: the number of messages in flight that ask for it, and kPartTaken. Atomic.
+  std::vector<uint32_t> part_states;
 
   // The parts of a call are those of `plan`, then those of `pooled`.
   uint32_t PartCount() const {
@@ -67,8 +69,22 @@ struct PullScratch {
     if (part != nullptr) return part->bags();
     return plan.parts()[p].column_first == 0 ? plan.parts()[p].rows() : 0;
   }
+  // The part travels in one more message.
+  void BeginPart(uint32_t p) { StateOf(p).fetch_add(1); }
+  // True for the first answer, whose rows count.
+  bool TakePart(uint32_t p) { return (StateOf(p).fetch_or(kPartTaken) & kPartTaken) == 0; }
+  bool PartIsTaken(uint32_t p) { return (StateOf(p).load() & kPartTaken) != 0; }
+  // A message in flight was refused or lost. True: no answer was taken, and no other message asks
+  // for the part.
+  bool LosePart(uint32_t p) { return StateOf(p).fetch_sub(1) == 1; }
   // Bytes of ids and rows as they travel, and of the segment's header.
   uint64_t BytesOf(uint32_t p, RowType wire_type) const;
+
+ private:
+  static constexpr uint32_t kPartTaken = 1u << 31;
+  std::atomic_ref<uint32_t> StateOf(uint32_t p) {
+    return std::atomic_ref<uint32_t>(part_states[p]);
+  }
 };
 
 class PullCall {
@@ -100,6 +116,8 @@ class PullCall {
   }
   // Once Leave() has returned true.
   const absl::Status& result() const { return result_; }
+  // Likewise: the call is content with what it has.
+  void Accept() { result_ = absl::OkStatus(); }
 
   std::unique_ptr<PullScratch> scratch;
   const Lane lane;
@@ -108,6 +126,8 @@ class PullCall {
   bool want_flags = false;
   bool streaming = false;
   bool strict = false;
+  // The caller takes what can be had: rows that are not there at the deadline are flagged.
+  bool partial = false;
   uint32_t staleness_ms_max = 0;
   ReadFrom read_from = ReadFrom::kDefault;
   uint64_t turn = 0;   // ReadChoice::NextTurn

@@ -23,7 +23,7 @@ uint32_t StalenessMs(absl::Duration staleness) {
 }  // namespace
 
 // One message in flight.
-class PullRequest final : public PendingRequest {
+class PullRequest final : public PendingRequest, public WaitingRead {
  public:
   PullRequest(PullEngine* engine, std::shared_ptr<PullCall> call, absl::Span<const uint32_t> parts,
               PullEngine::Sent sent)
@@ -33,13 +33,38 @@ class PullRequest final : public PendingRequest {
         sent_(std::move(sent)) {}
 
   void Done(const absl::Status& transport, const Reply* reply) override {
+    engine_->waiting_.Remove(this);
+    const int64_t now_ns = engine_->use_.clock->NowNs();
+    if (transport.ok()) {
+      engine_->reads_->Answered(sent_.to->server, now_ns - sent_.at_ns);
+    } else {
+      engine_->reads_->Failed(sent_.to->server, now_ns);
+    }
+    Take(transport, reply);
+  }
+  void NotSent(const absl::Status& why) override {
+    if (!Abandoned()) return Done(why, nullptr);
+    engine_->waiting_.Remove(this);
+    engine_->reads_->NotSent(sent_.to->server);
+  }
+  bool Abandoned() const override { return call_->closed(); }
+
+  ServerId server() const override { return sent_.to->server; }
+  int64_t sent_ns() const override { return sent_.at_ns; }
+  int AskOthers() override {
+    if (!call_->Enter()) return 0;
+    const int asked = engine_->AskOthers(call_, parts_, sent_);
+    engine_->calls_.Leave(call_);
+    return asked;
+  }
+
+ private:
+  void Take(const absl::Status& transport, const Reply* reply) {
     if (!call_->Enter()) return;
     engine_->OnReply(call_, parts_, sent_, transport, reply);
     engine_->calls_.Leave(call_);
   }
-  bool Abandoned() const override { return call_->closed(); }
 
- private:
   PullEngine* const engine_;
   const std::shared_ptr<PullCall> call_;
   const absl::InlinedVector<uint32_t, 16> parts_;
@@ -59,7 +84,8 @@ PullEngine::PullEngine(const EngineParts& parts, ReadChoice* reads)
     : use_(parts),
       reads_(reads),
       calls_(static_cast<size_t>(parts.options->pulls_in_flight_max),
-             parts.options->pull_bytes_in_flight_max, parts.clock, parts.transport, parts.timer) {}
+             parts.options->pull_bytes_in_flight_max, parts.clock, parts.transport, parts.timer,
+             &parts.counters->rows_missing) {}
 
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
                                        const PullOptions& options, Lane lane, int64_t deadline_ns) {
@@ -100,14 +126,17 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
   return call;
 }
 
-ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
-                              int attempt) const {
+bool PullEngine::MayAskAny(const PullCall& call, uint32_t part) {
   const TableOptions& options = call.scratch->TableOf(part).options();
   // A shard of a table with one replica has a second member only while it moves, and LsnMin does
   // not carry over to another of its epochs.
-  const bool any = (call.read_from == ReadFrom::kAny && options.copies > 1) ||
-                   (call.read_from != ReadFrom::kPrimary && options.data_parallel);
-  if (!any || attempt > 0) return record.primary.server;
+  return (call.read_from == ReadFrom::kAny && options.copies > 1) ||
+         (call.read_from != ReadFrom::kPrimary && options.data_parallel);
+}
+
+ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
+                              int attempt) const {
+  if (attempt > 0 || !MayAskAny(call, part)) return record.primary.server;
   return reads_->Choose(record, call.turn, use_.clock->NowNs());
 }
 
@@ -134,20 +163,29 @@ absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& ca
 
 void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
   const ClusterMapPtr map = use_.map->Get();
-  const PullScratch& scratch = *call->scratch;
   const absl::StatusOr<ByServer> order = SortByServer(*call, *map, parts, attempt);
   if (!order.ok()) return call->Close(order.status());
+  SendSorted(call, *order, map, attempt, /*hedge=*/false);
+}
+
+int PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map,
+                           int attempt, bool hedge) {
+  const PullScratch& scratch = *call->scratch;
   std::vector<uint32_t> without_server;
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
   const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
+  int messages = 0;
   const auto flush = [&] {
-    if (!message.empty()) SendMessage(call, message, {map, to, use_.clock->NowNs(), attempt});
+    if (!message.empty()) {
+      SendMessage(call, message, {map, to, use_.clock->NowNs(), attempt, hedge});
+      ++messages;
+    }
     message.clear();
     bytes = 0;
   };
-  for (const auto& [id, p] : *order) {
+  for (const auto& [id, p] : order) {
     const ServerAddress* server = map->Server(id);
     if (server == nullptr) {
       without_server.push_back(p);
@@ -163,23 +201,75 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
     message.push_back(p);
   }
   flush();
-  if (!without_server.empty()) {
-    call->NoteError(absl::UnavailableError(
-        absl::StrCat(without_server.size(), " shards are without a server, the first of table ",
-                     scratch.TableOf(without_server[0]).name(), "; is every server up?")));
-    use_.follower->RequestRefresh();
-    RetryLater(call, std::move(without_server), attempt, 0, /*busy=*/false);
-  }
+  if (without_server.empty() || hedge) return messages;
+  call->NoteError(absl::UnavailableError(
+      absl::StrCat(without_server.size(), " shards are without a server, the first of table ",
+                   scratch.TableOf(without_server[0]).name(), "; is every server up?")));
+  use_.follower->RequestRefresh();
+  RetryLater(call, std::move(without_server), attempt, 0, /*busy=*/false);
+  return messages;
 }
 
 void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent) {
   OutgoingMessage message =
       BuildPullMessage(*call, parts, *sent.map, call->deadline_ns - use_.clock->NowNs(),
-                       /*may_join=*/sent.attempt == 0);
+                       /*may_join=*/sent.attempt == 0 && !sent.hedge);
   use_.retry->CountRequest();
+  bool any = false;
+  for (const uint32_t p : parts) {
+    call->scratch->BeginPart(p);
+    any |= MayAskAny(*call, p);
+  }
+  reads_->Sent(sent.to->server);
   const std::string& address = sent.to->address;
-  use_.transport->Send(address, call->lane, std::move(message),
-                       std::make_shared<PullRequest>(this, call, parts, sent));
+  auto request = std::make_shared<PullRequest>(this, call, parts, sent);
+  if (any && !sent.hedge) {
+    waiting_.Add(request);
+    StartWatch();
+  }
+  use_.transport->Send(address, call->lane, std::move(message), std::move(request));
+}
+
+// --- answers that take long
+
+void PullEngine::StartWatch() {
+  if (watching_.load(std::memory_order_relaxed) || watching_.exchange(true)) return;
+  use_.timer->RunAfter(ReadChoice::kWatchNs, [this] { Watch(); });
+}
+
+void PullEngine::Watch() {
+  const int64_t now_ns = use_.clock->NowNs();
+  reads_->Watch(now_ns);
+  const int64_t hedge_after_ns = reads_->HedgeAfterNs();
+  for (const std::shared_ptr<WaitingRead>& read : waiting_.NotAskedTwice()) {
+    const bool silent = reads_->Silent(read->server());
+    const bool late = now_ns - read->sent_ns() >= hedge_after_ns;
+    if (!silent && !(late && reads_->MayHedge())) continue;
+    const int messages = read->AskOthers();
+    if (messages == 0) continue;
+    waiting_.NoteAskedTwice(read.get());
+    if (!silent) reads_->CountHedges(messages);
+    (silent ? use_.counters->hedges_of_silent : use_.counters->hedges) += messages;
+  }
+  if (!waiting_.empty()) return use_.timer->RunAfter(ReadChoice::kWatchNs, [this] { Watch(); });
+  watching_ = false;
+  if (!waiting_.empty()) StartWatch();
+}
+
+int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent) {
+  const ClusterMapPtr map = use_.map->Get();
+  ByServer order;
+  for (const uint32_t p : parts) {
+    if (!MayAskAny(*call, p) || call->scratch->PartIsTaken(p)) continue;
+    const ShardRecord* const record =
+        map->Shard({call->scratch->TableOf(p).id(), call->scratch->ShardOf(p)});
+    if (record == nullptr) continue;
+    const auto other = reads_->ChooseOther(*record, sent.to->server, call->turn);
+    if (other.has_value()) order.emplace_back(*other, p);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return SendSorted(call, order, map, sent.attempt, /*hedge=*/true);
 }
 
 void PullEngine::ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
@@ -203,10 +293,10 @@ void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, in
 void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                          const absl::Status& transport, const Reply* reply) {
   if (!transport.ok()) return OnLost(call, parts, sent, transport);
-  reads_->Answered(sent.to->server, use_.clock->NowNs() - sent.at_ns);
   Outcome outcome;
   TakeReply(call, parts, sent, *reply, &outcome);
   if (call->closed()) return;
+  if (sent.hedge && outcome.done != 0) ++use_.counters->hedges_won;
   if (outcome.done != 0 && call->parts_left.fetch_sub(outcome.done) == outcome.done) {
     call->scratch->join.Finish(call->scratch->pooled);
     call->Close(absl::OkStatus());
@@ -240,6 +330,10 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
       OnRefusal(call, part, segment, sent, outcome);
       continue;
     }
+    if (!call->scratch->TakePart(part)) {
+      answer.SkipSegment(segment, part, *call);
+      continue;
+    }
     if (call->lane == Lane::kPull && segment.epoch() != 0) {
       call->scratch->TableOf(part).NoteAcknowledged(call->scratch->ShardOf(part), segment.epoch(),
                                                     segment.lsn());
@@ -261,11 +355,13 @@ void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, c
   // FailedPrecondition is the server's "never": another cluster, another wire version.
   if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
   call->NoteError(transport);
-  reads_->Failed(sent.to->server, use_.clock->NowNs());
   use_.follower->RequestRefresh();
   std::vector<uint32_t> now;
   std::vector<uint32_t> later;
-  for (uint32_t p : parts) (AskedPrimary(*call, p, sent) ? later : now).push_back(p);
+  for (uint32_t p : parts) {
+    if (!call->scratch->LosePart(p)) continue;
+    (AskedPrimary(*call, p, sent) ? later : now).push_back(p);
+  }
   if (!now.empty()) ResendNow(call, now, sent.attempt);
   if (!later.empty()) RetryLater(call, std::move(later), sent.attempt, 0, /*busy=*/false);
 }
@@ -277,8 +373,14 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/false);
   const absl::Status status =
       StatusOf(segment.code(), table.WhereOf(shard.index), segment.detail());
-  if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
+  const bool alone = call->scratch->LosePart(part);
+  if (call->scratch->PartIsTaken(part)) return;
   call->NoteError(status);
+  if (segment.code() == v1::CORRUPT && (call->partial || !alone)) {
+    outcome->done += alone ? 1 : 0;  // a partial call does without it
+    return;
+  }
+  if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
   if (verdict == Verdict::kReroute) {
     use_.counters->wrong_epoch += 1;
     const ClusterMapPtr map = use_.map->Get();
@@ -289,6 +391,7 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
     }
     use_.follower->RequestRefresh();
   }
+  if (!alone) return;  // another server is asked, too
   // A replica that is behind, or no longer one, refused; the primary is neither.
   if (!AskedPrimary(*call, part, sent)) {
     outcome->resend.push_back(part);

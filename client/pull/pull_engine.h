@@ -4,9 +4,13 @@
 // A call is made of parts; a part is what one shard is asked for in one segment. Parts of one
 // server travel as one message, up to a limit of bytes. A part that is refused goes to the primary
 // at once, or again after a delay, until the call's deadline.
+//
+// A part that any replica may answer is asked for at another one, too, where its answer takes
+// longer than usual or its server is silent (client/map/read_choice.h). The first answer counts.
 #ifndef HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 #define HOTBED_CLIENT_PULL_PULL_ENGINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -18,6 +22,7 @@
 #include "client/net/engine_parts.h"
 #include "client/pull/pull_call.h"
 #include "client/pull/pulls_in_flight.h"
+#include "client/pull/waiting_reads.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
@@ -44,6 +49,7 @@ class PullEngine {
     const ServerAddress* to = nullptr;  // of `map`
     int64_t at_ns = 0;
     int attempt = 0;
+    bool hedge = false;  // the same parts are in flight at another server
   };
   struct Outcome;
   using ByServer = std::vector<std::pair<ServerId, uint32_t>>;  // parts, sorted by server
@@ -53,12 +59,17 @@ class PullEngine {
 
   // The caller is inside the call's gate in all of these.
   void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
+  // Sends one message per server, or several where one would be too large. Returns their number.
+  int SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map, int attempt,
+                 bool hedge);
   absl::StatusOr<ByServer> SortByServer(const PullCall& call, const ClusterMap& map,
                                         absl::Span<const uint32_t> parts, int attempt) const;
   // The server that is asked for a part. The first attempt may go to a backup or a read replica;
   // further ones go to the primary.
   ServerId ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
                     int attempt) const;
+  // Whether a backup or a read replica may answer the part.
+  static bool MayAskAny(const PullCall& call, uint32_t part);
   void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent);
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                const absl::Status& transport, const Reply* reply);
@@ -69,6 +80,13 @@ class PullEngine {
                  const Reply& reply, Outcome* outcome);
   void OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
                  const Sent& sent, Outcome* outcome);
+
+  // Looks for messages that wait too long, on the timer's thread, while there are any that another
+  // server may answer.
+  void StartWatch();
+  void Watch();
+  // Asks other servers for the parts of a message. Returns the number of messages.
+  int AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent);
   bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
   void ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
   // `busy`: a server is overloaded; otherwise the obstacle passes by itself.
@@ -78,6 +96,8 @@ class PullEngine {
   const EngineParts use_;
   ReadChoice* const reads_;
   PullsInFlight calls_;
+  WaitingReads waiting_;
+  std::atomic<bool> watching_{false};
 };
 
 }  // namespace hotbed

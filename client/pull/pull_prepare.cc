@@ -26,6 +26,11 @@ absl::Status CheckPullConsistency(const PullOptions& options) {
   return absl::OkStatus();
 }
 
+// The rows that a feature's buffer receives: one per id or per bag.
+size_t RowsOf(const PullFeature& feature) {
+  return feature.bag_lengths.empty() ? feature.ids.size() : feature.bag_lengths.size();
+}
+
 // Moves the pooled features out of those that are pulled row by row.
 void PlanPooledFeatures(absl::Span<const PullFeature> features, const PlanInput& input,
                         PullCall* call) {
@@ -47,6 +52,7 @@ void PlanPooledFeatures(absl::Span<const PullFeature> features, const PlanInput&
     feature.row_stride = from.row_stride == 0 ? ids.table->dim() : from.row_stride;
     feature.arg_max = from.arg_max;
     feature.exists = from.exists;
+    feature.missing = from.missing;
     scratch.pooled.Add(feature, *input.map->Table(ids.table->id()), call->wire_type,
                        part_bytes_max);
     ids.ids = {};
@@ -119,10 +125,12 @@ absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& i
     scratch.features.push_back(
         {static_cast<const TableHandle*>(feature.table), feature.ids, nullptr, feature.distinct});
     scratch.targets.push_back(
-        {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type});
+        {static_cast<uint8_t*>(feature.rows), feature.exists, feature.row_type, feature.missing});
     counts->ids += feature.ids.size();
     bytes += feature.ids.size() * RowWireBytes(feature.row_type, feature.table->dim());
     call->want_flags |= feature.exists != nullptr;
+    call->partial |= feature.missing != nullptr;
+    if (feature.missing != nullptr) std::memset(feature.missing, 0, RowsOf(feature));
   }
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *input.map, input.owner));
   HOTBED_RETURN_IF_ERROR(
@@ -137,6 +145,7 @@ absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& i
     call->bytes += scratch.BytesOf(p, call->wire_type);
   }
   call->parts_left = scratch.PartCount();
+  scratch.part_states.assign(scratch.PartCount(), 0);
   LayOutIds(*input.map, call);
   return absl::OkStatus();
 }

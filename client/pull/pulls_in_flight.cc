@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/pull/partial_pull.h"
 #include "common/check.h"
 
 namespace hotbed {
@@ -32,6 +33,7 @@ absl::Status PullsInFlight::Admit(const CallPtr& call) {
 
 void PullsInFlight::Leave(const CallPtr& call) {
   if (!call->Leave()) return;
+  if (call->partial) *rows_missing_ += EndPartial(call.get());
   scratches_.GiveBack(std::move(call->scratch));
   {
     absl::MutexLock lock(&mu_);

@@ -3,6 +3,7 @@
 #ifndef HOTBED_CLIENT_PULL_PULLS_IN_FLIGHT_H_
 #define HOTBED_CLIENT_PULL_PULLS_IN_FLIGHT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,14 +26,16 @@ class PullsInFlight {
   using CallPtr = std::shared_ptr<PullCall>;
 
   // At most `pulls_max` calls of together `bytes_max` bytes (PullCall::bytes); a call that is
-  // larger goes alone. `timer` ticks while calls are in flight. All pointers outlive this.
+  // larger goes alone. `timer` ticks while calls are in flight. Rows that partial calls end without
+  // are added to `rows_missing`. All pointers outlive this.
   PullsInFlight(size_t pulls_max, uint64_t bytes_max, const Clock* clock, Transport* transport,
-                Timer* timer)
+                Timer* timer, std::atomic<uint64_t>* rows_missing)
       : pulls_max_(pulls_max),
         bytes_max_(bytes_max),
         clock_(clock),
         transport_(transport),
-        timer_(timer) {}
+        timer_(timer),
+        rows_missing_(rows_missing) {}
 
   // Blocks until the limits admit the call. DeadlineExceeded at the call's deadline, Cancelled
   // after Shutdown: the call is then not in flight.
@@ -57,6 +60,7 @@ class PullsInFlight {
   const Clock* const clock_;
   Transport* const transport_;
   Timer* const timer_;
+  std::atomic<uint64_t>* const rows_missing_;
 
   FreeList<PullScratch> scratches_{kScratchesKept};
   absl::Mutex mu_;

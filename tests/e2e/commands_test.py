@@ -132,6 +132,22 @@ class Commands(unittest.TestCase):
         self.assertIn(str(ID_MAX), text)
         self.assertIn("never pushed", text)
 
+    def test_rows_of_a_silent_server_are_left_out_on_request(self):
+        self.up.json("table", "create", "partly", "--dim", 2, "--rows", 3000, "--init", "constant:1")
+        places = {row["id"]: row["server"] for row in self.up.json("row", "get", "partly", *range(0, 3000, 100))}
+        silent = places[0]
+        os.kill(self.up.pids()[silent], signal.SIGSTOP)
+        try:
+            rows = self.up.json("row", "get", "partly", "--partial", "--timeout", "2s", *places)
+            _, text, _ = self.up.cli("row", "get", "partly", "--partial", "--timeout", "200ms", 0)
+        finally:
+            os.kill(self.up.pids()[silent], signal.SIGCONT)
+        for row in rows:
+            self.assertEqual(row["missing"], places[row["id"]] == silent, row)
+            self.assertEqual(row["weights"], [0, 0] if row["missing"] else [1, 1])
+        self.assertIn("not answered", text)
+        self.assertFalse(any(r["missing"] for r in self.up.json("row", "get", "partly", "--partial", *places)))
+
     def test_rows_of_a_bounded_table_stay_inside(self):
         self.up.json("table", "create", "few", "--dim", 2, "--rows", 10)
         self.assertEqual(self.up.json("row", "get", "few", 9)[0]["weights"], [0, 0])

@@ -43,7 +43,8 @@ class Table;
 //   kPrimary  the primary alone.
 //   kAny      any server that holds a replica; the near ones take turns. If a replica cannot
 //             answer, because it is behind the caller's own pushes or down, the primary is asked
-//             at once.
+//             at once. If an answer takes longer than usual, another replica is asked, too
+//             (docs/tables.md, "Reading from replicas").
 //   kDefault  kAny for tables that have a replica on every server (data_parallel), otherwise
 //             kPrimary.
 enum class ReadFrom : uint8_t { kDefault = 0, kPrimary = 1, kAny = 2 };
@@ -113,6 +114,11 @@ struct PullFeature {
   // If not null, one element per id: 1 where the row was ever pushed, 0 where its initial value was
   // computed. Pooled: also one element per id.
   uint8_t* exists = nullptr;
+  // Asks for what can be had: one element per row of the buffer (per id or per bag), set for all
+  // features of a call or for none. A call whose deadline passes is then OK; 1 marks each row that
+  // no server answered in time, or whose shard is damaged. It is zeros, `exists` is 0, and all of
+  // arg_max is kArgMaxOfNothing. A bag of which some ids are missing is missing.
+  uint8_t* missing = nullptr;
   // The caller has removed duplicates already, which spares the client the search where this is the
   // table's only feature. An id that occurs twice nevertheless is pulled twice.
   bool distinct = false;
@@ -221,6 +227,13 @@ struct ClientStats {
   uint64_t retries = 0;      // segments sent again; a segment is the part of a call for one shard
   uint64_t wrong_epoch = 0;  // segments refused because the shard has moved
   uint64_t reconnects = 0;
+  // Messages of pulls and lookups to a second replica, because the answer of the first took longer
+  // than usual (at most a twentieth of all messages, and a burst of 20), or because its server was
+  // silent. hedges_won: the second replica answered first.
+  uint64_t hedges = 0;
+  uint64_t hedges_of_silent = 0;
+  uint64_t hedges_won = 0;
+  uint64_t rows_missing = 0;  // that calls with PullFeature::missing ended without
 };
 
 class Client {
