@@ -100,23 +100,17 @@ HttpPort::~HttpPort() {
 }
 
 absl::Status HttpPort::Listen(const std::string& listen) {
-  if (const absl::Status bad = CheckHostPort(listen, 0); !bad.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("admin-listen: ", bad.message()));
+  const absl::StatusOr<HostPort> place = SplitHostPort(listen, 0);
+  if (!place.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("admin-listen: ", place.status().message()));
   }
-  const size_t colon = listen.rfind(':');
-  std::string host = listen.substr(0, colon);
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (bracketed) host = host.substr(1, host.size() - 2);
-  if (!bracketed && absl::StrContains(host, ':')) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "admin-listen: '", listen, "': an IPv6 address needs brackets, as [::1]:7401"));
-  }
+  std::string host = place->host;
   if (host.empty() || host == "localhost") host = "127.0.0.1";
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), listen.c_str() + colon + 1, &hints, &found);
+  const int error = getaddrinfo(host.c_str(), place->port.c_str(), &hints, &found);
   if (error != 0) {
     return absl::InvalidArgumentError(absl::StrCat("admin-listen: '", listen,
                                                    "': ", gai_strerror(error),
@@ -135,7 +129,7 @@ absl::Status HttpPort::Listen(const std::string& listen) {
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
   getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &size);
-  address_ = absl::StrCat(bracketed ? absl::StrCat("[", host, "]") : host, ":", PortOf(bound));
+  address_ = JoinHostPort(host, absl::StrCat(PortOf(bound)));
   return absl::OkStatus();
 }
 

@@ -143,7 +143,8 @@ absl::Status StartParts(Process* process) {
   link_options.coordinator = options.coordinator;
   link_options.name = options.name;
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
-  link_options.admin_address = process->admin_address;
+  link_options.admin_address =
+      options.advertise_admin.empty() ? process->admin_address : options.advertise_admin;
   link_options.failure_domain = options.failure_domain;
   link_options.network = process->data->network();
   link_options.host_bytes = options.host.host_bytes;

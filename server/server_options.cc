@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "config/config.h"
 #include "config/units.h"
@@ -35,13 +37,20 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
       "loopback or a trusted network.",
       0);
   schema->AddHostPort("advertise", &o->advertise,
-                      "The data port as clients reach it; empty: as it listens.", 1);
+                      "The data port as clients and other servers reach it; empty: as it listens. "
+                      "Where it listens on all addresses (0.0.0.0, [::]): the address from which "
+                      "this server reaches the coordinator.",
+                      1);
   schema->Add(
       "failure-domain", &o->failure_domain, "NAME",
       "Machine, rack or zone: no two replicas of a shard are placed in one; empty: the host "
       "part of the data port.");
   schema->AddHostPort("admin-listen", &o->admin_listen,
                       "Where the admin port (HTTP: metrics, health, status) listens.", 0);
+  schema->AddHostPort("advertise-admin", &o->advertise_admin,
+                      "The admin port as 'hotbed doctor' reaches it from other machines; empty: as "
+                      "it listens, and where that is all addresses: the host of the data port.",
+                      1);
 }
 
 void AddMemory(ConfigSchema* schema, ServerOptions* o) {
@@ -203,6 +212,16 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
   if (!options.failure_domain.empty()) {
     HOTBED_RETURN_IF_ERROR(check_name("--failure-domain", options.failure_domain));
   }
+  for (const auto& [flag, address] : {std::pair("--advertise", &options.advertise),
+                                      std::pair("--advertise-admin", &options.advertise_admin)}) {
+    const absl::StatusOr<HostPort> place = SplitHostPort(*address, 1);
+    if (place.ok() && IsWildcardHost(place->host)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " is ", *address,
+                       ", to which nobody can connect; give an address of this machine, or leave "
+                       "the flag out"));
+    }
+  }
   std::string which;
   const uint64_t above = BytesAboveShares(options, &which);
   const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
@@ -263,8 +282,8 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
 }
 
 bool ListensWide(const std::string& listen) {
-  return !absl::StartsWith(listen, "127.") && !absl::StartsWith(listen, "localhost:") &&
-         !absl::StartsWith(listen, "[::1]:");
+  const absl::StatusOr<HostPort> place = SplitHostPort(listen, 0);
+  return place.ok() && !IsLoopbackHost(place->host);
 }
 
 }  // namespace hotbed

@@ -17,8 +17,9 @@ struct ServerOptions {
   std::string name;
   std::string coordinator;
   std::string listen = "127.0.0.1:0";
-  std::string advertise;       // empty: as bound
-  std::string failure_domain;  // empty: the host part of the data port
+  std::string advertise;        // empty: as bound
+  std::string advertise_admin;  // empty: as bound
+  std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
   std::string device = "auto";
   std::string log_format = "text";

@@ -1,7 +1,6 @@
 #include "cli/cluster/http_get.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/dial.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -20,10 +20,8 @@ constexpr size_t kBodyBytesMax = 8 << 20;
 
 class Socket {
  public:
-  Socket() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
+  explicit Socket(int fd) : fd_(fd) {}
+  ~Socket() { close(fd_); }
   Socket(const Socket&) = delete;
   int fd() const { return fd_; }
 
@@ -40,24 +38,16 @@ absl::Status Unreachable(const std::string& address, const char* what) {
 
 absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
                                   absl::Duration timeout) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  std::string host = colon == std::string::npos ? "" : address.substr(0, colon);
-  if (host == "localhost" || host == "0.0.0.0") host = "127.0.0.1";
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      inet_pton(AF_INET, host.c_str(), &to.sin_addr) != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("'", address, "' is not a numeric host:port"));
+  const absl::StatusOr<int> dialed = Dial(address, timeout);
+  if (absl::IsInvalidArgument(dialed.status())) return dialed.status();
+  if (!dialed.ok()) {
+    return absl::UnavailableError(absl::StrCat("http://", dialed.status().message()));
   }
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  const Socket socket;
+  const Socket socket(*dialed);
   const timeval limit = absl::ToTimeval(timeout);
   setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
-    return Unreachable(address, "cannot connect");
-  }
+  fcntl(socket.fd(), F_SETFL, 0);  // waits, as long as the limits say
   const std::string request =
       absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", address,
                    "\r\nAccept: application/json, text/plain\r\nConnection: close\r\n\r\n");

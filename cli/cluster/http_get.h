@@ -1,4 +1,4 @@
-// One plaintext HTTP GET, for the admin ports of processes on this machine. Blocking; thread-safe.
+// One plaintext HTTP GET, for the admin ports of processes. Blocking; thread-safe.
 #ifndef HOTBED_CLI_CLUSTER_HTTP_GET_H_
 #define HOTBED_CLI_CLUSTER_HTTP_GET_H_
 
@@ -14,8 +14,8 @@ struct HttpReply {
   std::string body;  // at most 8 MiB
 };
 
-// `address` is host:port with a numeric IPv4 host or localhost. Unavailable: nobody answers within
-// `timeout`.
+// `address` is HOST:PORT (common/host_port.h), else InvalidArgument. Unavailable: nobody answers
+// within `timeout`.
 absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
                                   absl::Duration timeout);
 

@@ -1,4 +1,5 @@
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -18,6 +19,8 @@
 #include "cli/shards/shard_copies.h"
 #include "cli/tables/table_text.h"
 #include "common/clock.h"
+#include "common/dial.h"
+#include "common/host_port.h"
 #include "config/units.h"
 #include "terminal/table_printer.h"
 
@@ -52,6 +55,43 @@ Check CheckServers(const v1::ClusterMap& map) {
             absl::StrCat("read-only (disk full or an I/O error):", read_only)};
   }
   return check;
+}
+
+// Connects to the addresses at which the map sends clients and other servers. Which of them reach a
+// server may differ from machine to machine.
+Check CheckDataPorts(const v1::ClusterMap& map, absl::Duration timeout) {
+  std::string closed;
+  int connected = 0;
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live()) continue;
+    const absl::StatusOr<int> socket = Dial(server.address(), timeout);
+    if (!socket.ok()) {
+      absl::StrAppend(&closed, " ", server.name(), " at ", socket.status().message(), ";");
+      continue;
+    }
+    close(*socket);
+    ++connected;
+  }
+  if (closed.empty()) {
+    return {"data ports", Verdict::kOk, absl::StrCat(connected, " answer this machine")};
+  }
+  return {"data ports", Verdict::kFailed,
+          absl::StrCat("not reached from this machine:", closed,
+                       " is a server to be reached at another address? Start it with --advertise")};
+}
+
+// A page of the server's admin port. FailedPrecondition: it is out of reach, as its address shows.
+absl::StatusOr<HttpReply> AdminPage(const v1::ServerInfo& server, const std::string& path,
+                                    absl::Duration timeout) {
+  const absl::StatusOr<HostPort> admin = SplitHostPort(server.admin_address(), 1);
+  const absl::StatusOr<HostPort> data = SplitHostPort(server.address(), 1);
+  // Another process of this machine might answer in its place.
+  if (admin.ok() && data.ok() && IsLoopbackHost(admin->host) && !IsLoopbackHost(data->host)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its admin port at ", server.admin_address(),
+        " is for its own machine; start it with --admin-listen=0.0.0.0:", admin->port));
+  }
+  return HttpGet(server.admin_address(), path, timeout);
 }
 
 Check CheckShards(const v1::ClusterMap& map) {
@@ -181,8 +221,7 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string wrong;
   for (const v1::ServerInfo& server : map.servers()) {
     if (!server.live()) continue;
-    const absl::StatusOr<HttpReply> reply =
-        HttpGet(server.admin_address(), "/api/metrics", timeout);
+    const absl::StatusOr<HttpReply> reply = AdminPage(server, "/api/metrics", timeout);
     if (!reply.ok()) continue;
     const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
     if (!metrics.is_array()) continue;
@@ -199,8 +238,8 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
 }
 
 // The version of a process, from its hotbed_build_info.
-std::string VersionAt(const std::string& admin_address, absl::Duration timeout) {
-  const absl::StatusOr<HttpReply> reply = HttpGet(admin_address, "/api/metrics", timeout);
+std::string VersionOf(const v1::ServerInfo& server, absl::Duration timeout) {
+  const absl::StatusOr<HttpReply> reply = AdminPage(server, "/api/metrics", timeout);
   if (!reply.ok()) return std::string(reply.status().message());
   const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
   if (!metrics.is_array()) return "unreadable /api/metrics";
@@ -214,26 +253,31 @@ std::string VersionAt(const std::string& admin_address, absl::Duration timeout) 
 // What /readyz of each server says.
 Check CheckReady(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string unready;
-  int asked = 0;
+  std::string unasked;
+  int ready = 0;
   for (const v1::ServerInfo& server : map.servers()) {
     if (!server.live()) continue;
-    ++asked;
-    const absl::StatusOr<HttpReply> reply = HttpGet(server.admin_address(), "/readyz", timeout);
-    if (reply.ok() && reply->code == 200) continue;
+    const absl::StatusOr<HttpReply> reply = AdminPage(server, "/readyz", timeout);
+    if (reply.ok() && reply->code == 200) {
+      ++ready;
+      continue;
+    }
     const std::string said = reply.ok() ? reply->body : std::string(reply.status().message());
-    absl::StrAppend(&unready, " ", server.name(), ": ",
-                    absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(said), {{"\n", ", "}}),
-                    ";");
+    absl::StrAppend(
+        absl::IsFailedPrecondition(reply.status()) ? &unasked : &unready, " ", server.name(), ": ",
+        absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(said), {{"\n", ", "}}), ";");
   }
-  if (unready.empty()) return {"ready", Verdict::kOk, absl::StrCat(asked, " servers are ready")};
-  return {"ready", Verdict::kFailed, unready.substr(1, unready.size() - 2)};
+  const std::string others = unready + unasked;
+  if (others.empty()) return {"ready", Verdict::kOk, absl::StrCat(ready, " servers are ready")};
+  return {"ready", unready.empty() ? Verdict::kWarning : Verdict::kFailed,
+          others.substr(1, others.size() - 2)};
 }
 
 Check CheckVersions(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string others;
   for (const v1::ServerInfo& server : map.servers()) {
     if (!server.live()) continue;
-    const std::string version = VersionAt(server.admin_address(), timeout);
+    const std::string version = VersionOf(server, timeout);
     if (version != HOTBED_VERSION) absl::StrAppend(&others, " ", server.name(), ": ", version, ";");
   }
   if (others.empty())
@@ -275,6 +319,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
                       absl::StrCat(context.coordinator, ", cluster ", map->cluster_id())});
     checks.push_back(CheckServers(*map));
     checks.push_back(CheckShards(*map));
+    checks.push_back(CheckDataPorts(*map, context.timeout_duration()));
     checks.push_back(CheckReady(*map, context.timeout_duration()));
     checks.push_back(CheckVersions(*map, context.timeout_duration()));
     checks.push_back(CheckCopies(*map));

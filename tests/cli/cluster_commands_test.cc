@@ -1,6 +1,13 @@
 // Replicas, moves and events in status, the lists and doctor, over a fake coordinator with table
 // user: four shards with two replicas each, on s0, s1 (down) and s2.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/time/clock.h"
+#include "admin/admin_server.h"
+#include "common/host_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/cli_fixture.h"
@@ -48,6 +55,62 @@ TEST_F(ClusterCommandsTest, DoctorAsksEveryServerWhetherItIsReady) {
   const auto [verdict, found] = Doctor("ready");
   EXPECT_EQ(verdict, "FAILED");
   EXPECT_THAT(found, HasSubstr("s0: "));
+}
+
+// An HTTP server of this process that knows /readyz and says yes.
+class ReadyPort {
+ public:
+  explicit ReadyPort(const std::string& listen) {
+    AdminOptions options;
+    options.listen = listen;
+    options.healthy = [](std::string*) { return true; };
+    options.ready = [] { return std::vector<ReadyCondition>(); };
+    options.status = [] { return StatusPage(); };
+    auto started = AdminServer::Start(std::move(options));
+    if (started.ok()) admin_ = *std::move(started);
+  }
+  bool ok() const { return admin_ != nullptr; }
+  std::string port() const { return SplitHostPort(admin_->address(), 1)->port; }
+
+ private:
+  std::unique_ptr<AdminServer> admin_;
+};
+
+TEST_F(ClusterCommandsTest, DoctorAsksNamesAndIpv6Addresses) {
+  fake_.map.mutable_servers(2)->set_live(false);
+  v1::ServerInfo* const server = fake_.map.mutable_servers(0);
+  const ReadyPort four("127.0.0.1:0");
+  ASSERT_TRUE(four.ok());
+  server->set_admin_address("localhost:" + four.port());
+  server->set_address("localhost:" + four.port());
+  EXPECT_EQ(Doctor("ready"), std::pair(std::string("ok"), std::string("1 servers are ready")));
+  EXPECT_EQ(Doctor("data ports").first, "ok");
+  const ReadyPort six("[::1]:0");
+  if (!six.ok()) GTEST_SKIP() << "this machine has no IPv6";
+  server->set_admin_address("[::1]:" + six.port());
+  server->set_address("[::1]:" + six.port());
+  EXPECT_EQ(Doctor("ready").first, "ok") << Doctor("ready").second;
+  EXPECT_EQ(Doctor("data ports").first, "ok");
+}
+
+TEST_F(ClusterCommandsTest, DoctorConnectsToTheDataPortsOfTheMap) {
+  fake_.map.mutable_servers(2)->set_live(false);
+  fake_.map.mutable_servers(0)->set_address("127.0.0.1:1");  // nobody listens there
+  const auto [verdict, found] = Doctor("data ports");
+  EXPECT_EQ(verdict, "FAILED");
+  EXPECT_THAT(found, HasSubstr("s0 at 127.0.0.1:1: cannot connect: Connection refused"));
+}
+
+// Whoever listens there on this machine is not that server.
+TEST_F(ClusterCommandsTest, DoctorDoesNotAskTheLoopbackOfAnotherMachine) {
+  fake_.map.mutable_servers(2)->set_live(false);
+  const ReadyPort other("127.0.0.1:0");
+  ASSERT_TRUE(other.ok());
+  fake_.map.mutable_servers(0)->set_address("192.0.2.7:7500");  // for documentation: nobody's
+  fake_.map.mutable_servers(0)->set_admin_address("127.0.0.1:" + other.port());
+  const auto [verdict, found] = Doctor("ready");
+  EXPECT_EQ(verdict, "warning");
+  EXPECT_THAT(found, HasSubstr("start it with --admin-listen=0.0.0.0:" + other.port()));
 }
 
 TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {

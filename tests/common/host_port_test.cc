@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 namespace hotbed {
 namespace host_port_test {
@@ -28,6 +29,39 @@ TEST(HostPort, RefusalsNameTextAndRange) {
     EXPECT_THAT(std::string(refused.message()),
                 ::testing::HasSubstr("' is not HOST:PORT with a port of 0 to 65535"));
     EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(bad));
+  }
+}
+
+TEST(HostPort, AnIpv6AddressNeedsBrackets) {
+  // Without them the port could be a part of the address.
+  for (const char* bare : {"::1", "::1:7400", "fd00::7:7400", "1:2:3:4:5:6:7:8:7400"}) {
+    const absl::Status refused = CheckHostPort(bare, 1);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << bare;
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("needs brackets")) << bare;
+  }
+}
+
+TEST(HostPort, PartsAndBack) {
+  for (const auto& [text, host, port] :
+       {std::tuple("127.0.0.1:1", "127.0.0.1", "1"), std::tuple("[::1]:7400", "::1", "7400"),
+        std::tuple("a.b:80", "a.b", "80"), std::tuple(":7400", "", "7400")}) {
+    const absl::StatusOr<HostPort> parts = SplitHostPort(text, 0);
+    ASSERT_TRUE(parts.ok()) << text;
+    EXPECT_EQ(parts->host, host);
+    EXPECT_EQ(parts->port, port);
+    EXPECT_EQ(JoinHostPort(parts->host, parts->port), text);
+  }
+  EXPECT_FALSE(SplitHostPort("127.0.0.1:0", 1).ok());
+}
+
+TEST(HostPort, HostsOfEveryAddressAndOfNoOtherMachine) {
+  for (const char* host : {"", "0.0.0.0", "::", "0:0::0"}) EXPECT_TRUE(IsWildcardHost(host));
+  for (const char* host : {"10.0.0.7", "::1", "localhost"}) EXPECT_FALSE(IsWildcardHost(host));
+  for (const char* host : {"localhost", "127.0.0.1", "127.9.9.9", "::1"}) {
+    EXPECT_TRUE(IsLoopbackHost(host)) << host;
+  }
+  for (const char* host : {"", "0.0.0.0", "::", "10.0.0.7", "128.0.0.1", "a.b"}) {
+    EXPECT_FALSE(IsLoopbackHost(host)) << host;
   }
 }
 

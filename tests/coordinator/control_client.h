@@ -120,7 +120,7 @@ class FakeServer {
     request.set_server(registration_.server());
     request.set_cluster_id(registration_.cluster_id());
     request.set_name(name_);
-    request.set_address("127.0.0.1:1");
+    request.set_address(address);
     for (const auto& [packed, record] : shards_) {  // its disk keeps everything
       v1::HeldReplica* held = request.add_held();
       held->set_shard(packed);
@@ -174,6 +174,7 @@ class FakeServer {
   const v1::RegisterServerReply& registration() const { return registration_; }
   const std::map<uint64_t, v1::ShardRecord>& shards() const { return shards_; }
   v1::ServerLoad load;
+  std::string address = "127.0.0.1:1";
 
  private:
   // The reply to this heartbeat; news in between are not needed, since it carries them, too.

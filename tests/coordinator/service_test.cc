@@ -59,6 +59,20 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<ControlClient> client_;
 };
 
+// What it registers is what clients are sent to. (Over other addresses than loopback:
+// seen_address_test.cc.)
+TEST_F(ServiceTest, AnAddressThatNobodyCanConnectToIsRefused) {
+  FakeServer server("s1", client_.get());
+  for (const char* wildcard : {"0.0.0.0:7500", "[::]:7500"}) {
+    server.address = wildcard;
+    const absl::Status refused = server.Register();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("--advertise=HOST:7500"));
+  }
+  server.address = "[::1]:7500";
+  EXPECT_TRUE(server.Register().ok());
+}
+
 TEST_F(ServiceTest, AServersLife) {
   FakeServer server("s1", client_.get());
   ASSERT_TRUE(server.Register().ok());

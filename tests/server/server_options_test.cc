@@ -35,6 +35,35 @@ ServerOptions Good() {
   return options;
 }
 
+TEST(ServerOptionsTest, WhatNobodyCanConnectToIsNotAdvertised) {
+  for (const bool admin : {false, true}) {
+    ServerOptions options = Good();
+    std::string& advertised = admin ? options.advertise_admin : options.advertise;
+    for (const char* good : {"", "s1.example:7500", "10.0.0.7:7500", "[fd00::7]:7500"}) {
+      advertised = good;
+      EXPECT_TRUE(CheckServerOptions(options).ok()) << CheckServerOptions(options);
+    }
+    for (const char* bad : {"0.0.0.0:7500", "[::]:7500"}) {
+      advertised = bad;
+      const absl::Status refused = CheckServerOptions(options);
+      EXPECT_TRUE(absl::IsInvalidArgument(refused));
+      EXPECT_NE(
+          std::string(refused.message()).find(admin ? "--advertise-admin is" : "--advertise is"),
+          std::string::npos)
+          << refused;
+    }
+  }
+}
+
+TEST(ServerOptionsTest, OnlyLoopbackIsOutOfReach) {
+  for (const char* narrow : {"127.0.0.1:0", "127.3.0.1:7", "localhost:7", "[::1]:7"}) {
+    EXPECT_FALSE(ListensWide(narrow)) << narrow;
+  }
+  for (const char* wide : {"0.0.0.0:7", "[::]:7", ":7", "10.0.0.7:7", "s1.example:7"}) {
+    EXPECT_TRUE(ListensWide(wide)) << wide;
+  }
+}
+
 TEST(ServerOptionsTest, PartsAboveTheWholeAreRefused) {
   ServerOptions options = Good();
   EXPECT_TRUE(CheckServerOptions(options).ok()) << CheckServerOptions(options);

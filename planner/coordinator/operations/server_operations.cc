@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_port.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
@@ -27,11 +28,10 @@ bool Printable(const std::string& text, size_t bytes_max) {
          std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
 }
 
+// Whether others can connect to it.
 bool IsHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  return Printable(address, kAddressBytesMax) && colon != address.npos && colon > 0 &&
-         absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port < 65536;
+  const absl::StatusOr<HostPort> place = SplitHostPort(address, 1);
+  return Printable(address, kAddressBytesMax) && place.ok() && !IsWildcardHost(place->host);
 }
 
 absl::Status Malformed(absl::string_view field, const std::string& value,
@@ -47,9 +47,11 @@ absl::Status CheckRequest(const v1::RegisterServerRequest& r) {
         "name", r.name(),
         absl::StrCat("1..", kServerNameBytesMax, " printable characters without spaces"));
   }
-  if (!IsHostPort(r.address())) return Malformed("address", r.address(), "host:port");
+  if (!IsHostPort(r.address()))
+    return Malformed("address", r.address(), "HOST:PORT that others can connect to");
   if (!r.admin_address().empty() && !IsHostPort(r.admin_address())) {
-    return Malformed("admin_address", r.admin_address(), "host:port, or empty");
+    return Malformed("admin_address", r.admin_address(),
+                     "HOST:PORT that others can connect to, or empty");
   }
   if (r.runs_before_size() > kRunsBeforeMax) {
     return absl::InvalidArgumentError(absl::StrCat("server registration: ", r.runs_before_size(),

@@ -1,7 +1,5 @@
 #include "planner/coordinator/shell/port_probe.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +8,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/dial.h"
 
 namespace hotbed {
 namespace {
@@ -22,48 +24,14 @@ constexpr int64_t kAgainNs = 20 * kMs;
 // RFC 9113: the client's preface, and its SETTINGS frame, which may be empty.
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-// A socket that connects to host:port, or -1 with errno.
-int Connect(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == address.npos) {
-    errno = EINVAL;
-    return -1;
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) {
-    errno = EHOSTUNREACH;
-    return -1;
-  }
-  int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) {
-    const int error = errno;
-    close(fd);
-    errno = error;
-    fd = -1;
-  }
-  freeaddrinfo(found);
-  return fd;
-}
-
 // False: nothing of `events` happened until the deadline.
 bool Await(int socket, short events, int64_t left_ns) {  // NOLINT(runtime/int): poll's
   pollfd fd = {socket, events, 0};
   return poll(&fd, 1, static_cast<int>(std::max<int64_t>(0, left_ns / kMs + 1))) > 0;
 }
 
-// nullopt: the connection was made and broke.
+// nullopt: the connection broke.
 std::optional<ProbeAnswer> AskOver(int socket, const Clock* clock, int64_t deadline_ns) {
-  if (!Await(socket, POLLOUT, deadline_ns - clock->NowNs())) return ProbeAnswer::kSilent;
-  int error = 0;
-  socklen_t size = sizeof(error);
-  getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return error == ECONNREFUSED ? ProbeAnswer::kRefused : ProbeAnswer::kSilent;
   (void)!send(socket, kPreface, sizeof(kPreface) - 1, MSG_NOSIGNAL);
   if (!Await(socket, POLLIN, deadline_ns - clock->NowNs())) return ProbeAnswer::kSilent;
   char byte = 0;
@@ -76,10 +44,12 @@ std::optional<ProbeAnswer> AskOver(int socket, const Clock* clock, int64_t deadl
 ProbeAnswer PortProbe::Probe(const std::string& address) const {
   const int64_t deadline_ns = clock_->NowNs() + kTimeoutNs;
   while (clock_->NowNs() < deadline_ns && !stopping_) {
-    const int socket = Connect(address);
-    if (socket < 0) return errno == ECONNREFUSED ? ProbeAnswer::kRefused : ProbeAnswer::kSilent;
-    const std::optional<ProbeAnswer> answer = AskOver(socket, clock_, deadline_ns);
-    close(socket);
+    const absl::StatusOr<int> socket =
+        Dial(address, absl::Nanoseconds(deadline_ns - clock_->NowNs()));
+    if (absl::IsUnavailable(socket.status())) return ProbeAnswer::kRefused;
+    if (!socket.ok()) return ProbeAnswer::kSilent;
+    const std::optional<ProbeAnswer> answer = AskOver(*socket, clock_, deadline_ns);
+    close(*socket);
     if (answer.has_value()) return *answer;
     clock_->SleepNs(kAgainNs);
   }

@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 #include "planner/coordinator/shell/error_texts.h"
+#include "planner/coordinator/shell/seen_address.h"
 #include "ports/grpc_hand_over.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
@@ -72,12 +73,13 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(DropTable)
   HOTBED_OPERATION(OpenSession)
   HOTBED_OPERATION(Train)
-  HOTBED_OPERATION(RegisterServer)
   HOTBED_OPERATION(MoveShards)
   HOTBED_OPERATION(DrainServer)
   HOTBED_OPERATION(ControlMoves)
   HOTBED_OPERATION(ChooseReplica)
   HOTBED_OPERATION(ActivateShards)
+  HOTBED_UNARY(RegisterServer, RegisterServerRequest, RegisterServerReply,
+               Register(context, *request, reply, &counters))
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
                Submit(context, *request, reply, &counters, LogAltered))
   HOTBED_UNARY(GetClusterMap, GetClusterMapRequest, ClusterMap,
@@ -115,6 +117,14 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
     if (answer.ok()) *reply = *std::move(answer);
     reactor->Finish(ToGrpc(status));
     return reactor;
+  }
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
+                                     v1::RegisterServerRequest request,
+                                     v1::RegisterServerReply* reply, MethodCounters* counters) {
+    const absl::Status filled = FillSeenHosts(context->peer(), &request);
+    if (filled.ok()) return Submit(context, request, reply, counters);
+    return Answer(context, absl::StatusOr<v1::RegisterServerReply>(filled), reply, counters);
   }
 
   template <typename RequestMessage, typename ReplyMessage>
