@@ -1,9 +1,15 @@
-// hotbed-train-ctr trains a factorization machine on a Hotbed cluster. See --help.
+// hotbed-train-ctr trains a factorization machine on a Hotbed cluster, and scores files with
+// it. See --help.
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -16,6 +22,7 @@
 #include "nlohmann/json.hpp"
 #include "terminal/progress.h"
 #include "trainer/cluster_row_source.h"
+#include "trainer/saved_model.h"
 #include "trainer/train_loop.h"
 #include "trainer/trainer_flags.h"
 
@@ -24,14 +31,18 @@ namespace {
 
 struct LabelRange {
   double mean = 0;
-  float min = std::numeric_limits<float>::max();
-  float max = std::numeric_limits<float>::lowest();
+  float min = 0;
+  float max = 1;
 };
+
+std::string TargetOf(const TrainerFlags& flags) {
+  return absl::StrCat("hotbed://", flags.coordinator);
+}
 
 // Mean and range of the training labels, for ratings.
 absl::StatusOr<LabelRange> MeasureLabels(const Dataset& data) {
   Dataset::Epoch epoch(&data, Dataset::Part::kTrain, 0);
-  LabelRange range;
+  LabelRange range = {0, std::numeric_limits<float>::max(), std::numeric_limits<float>::lowest()};
   Batch batch;
   double sum = 0;
   uint64_t count = 0;
@@ -55,15 +66,25 @@ absl::StatusOr<LabelRange> MeasureLabels(const Dataset& data) {
 // sooner.
 constexpr absl::Duration kFirstAnswer = absl::Seconds(10);
 
-absl::Status MakeTables(const TrainerFlags& flags, const std::string& target) {
+absl::StatusOr<std::unique_ptr<Client>> FirstClient(const TrainerFlags& flags) {
   ClientOptions once;
   once.deadline = kFirstAnswer;
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target, once));
-  for (const TableSpec& spec : TablesOf(flags)) {
+  return Client::Connect(TargetOf(flags), once);
+}
+
+// Makes the tables that are missing and agrees with other trainers of the model on its offset.
+absl::StatusOr<SavedModel> MakeTables(const TrainerFlags& flags, const LabelRange& labels) {
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, FirstClient(flags));
+  const std::vector<TableSpec> specs = TablesOf(flags);
+  const SavedModel model = {FormatOf(flags), static_cast<int>(flags.factors),
+                            static_cast<float>(labels.mean), labels.min, labels.max};
+  HOTBED_ASSIGN_OR_RETURN(const SavedModel shared,
+                          ShareModel(client.get(), flags.table_prefix, model, specs.front()));
+  for (const TableSpec& spec : specs) {
     const auto table = client->CreateTable(spec, /*if_not_exists=*/true);
     if (!table.ok()) return table.status();
   }
-  return absl::OkStatus();
+  return shared;
 }
 
 ClientOptions SessionOptions(const TrainerFlags& flags, const std::string& name) {
@@ -75,27 +96,44 @@ ClientOptions SessionOptions(const TrainerFlags& flags, const std::string& name)
   return options;
 }
 
-std::string ProgressNote(const TrainProgress& p) {
+std::string ProgressNote(const TrainProgress& p, int epochs) {
   const double seconds = std::max(p.seconds, 1e-3);
-  return absl::StrFormat("epoch %d  %.0fk ex/s  pull %.2fM rows/s  push %.2fM rows/s  loss %.4f",
-                         p.epoch + 1, p.examples / seconds / 1e3, p.rows_pulled / seconds / 1e6,
-                         p.rows_pushed / seconds / 1e6, p.loss);
+  return absl::StrFormat(
+      "epoch %d of %d  %.0fk ex/s  pull %.2fM rows/s  push %.2fM rows/s  loss %.4f", p.epoch + 1,
+      epochs, p.examples / seconds / 1e3, p.rows_pulled / seconds / 1e6,
+      p.rows_pushed / seconds / 1e6, p.loss);
 }
 
-void PrintResult(const TrainerFlags& flags, const TrainReport& report, const EvalReport& eval,
-                 uint64_t bad_lines) {
+nlohmann::ordered_json TrainedJson(const TrainReport& report) {
   const TrainProgress& t = report.total;
+  return {{"examples", t.examples},
+          {"seconds", t.seconds},
+          {"examples_per_second", t.examples / std::max(t.seconds, 1e-9)},
+          {"rows_pulled", t.rows_pulled},
+          {"rows_pushed", t.rows_pushed},
+          {"epoch_loss", report.epoch_loss}};
+}
+
+void PrintTrained(const TrainReport& report) {
+  const TrainProgress& t = report.total;
+  std::cout << absl::StrFormat(
+      "trained    %d examples in %.1f s (%.0f examples/s), %d rows pulled, %d pushed\n", t.examples,
+      t.seconds, t.examples / std::max(t.seconds, 1e-9), t.rows_pulled, t.rows_pushed);
+  std::cout << "loss       ";
+  for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
+  std::cout << "(mean of each epoch)\n";
+}
+
+// `report` is null if the model was only scored.
+void PrintResult(const TrainerFlags& flags, const TrainReport* report, const EvalReport& eval,
+                 uint64_t bad_lines) {
   const bool ratings = flags.format == "ratings";
+  const char* const judged_name = report != nullptr ? "held_out_examples" : "scored_examples";
   if (flags.json()) {
-    nlohmann::ordered_json out = {{"format", flags.format},
-                                  {"examples", t.examples},
-                                  {"seconds", t.seconds},
-                                  {"examples_per_second", t.examples / std::max(t.seconds, 1e-9)},
-                                  {"rows_pulled", t.rows_pulled},
-                                  {"rows_pushed", t.rows_pushed},
-                                  {"epoch_loss", report.epoch_loss},
-                                  {"bad_lines", bad_lines},
-                                  {"held_out_examples", eval.examples}};
+    nlohmann::ordered_json out = {{"format", flags.format}};
+    if (report != nullptr) out.update(TrainedJson(*report));
+    out["bad_lines"] = bad_lines;
+    out[judged_name] = eval.examples;
     // Without examples there is no quality: null cannot be mistaken for a number.
     const auto judged = [&eval](double value) {
       return eval.examples > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
@@ -109,24 +147,62 @@ void PrintResult(const TrainerFlags& flags, const TrainReport& report, const Eva
     std::cout << out.dump(2) << "\n";
     return;
   }
-  std::cout << absl::StrFormat(
-      "trained    %d examples in %.1f s (%.0f examples/s), %d rows pulled, %d pushed\n", t.examples,
-      t.seconds, t.examples / std::max(t.seconds, 1e-9), t.rows_pulled, t.rows_pushed);
-  std::cout << "loss       ";
-  for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
-  std::cout << "(mean of each epoch)\n";
+  if (report != nullptr) PrintTrained(*report);
   if (bad_lines > 0) std::cout << "bad lines  " << bad_lines << " skipped\n";
+  const char* const word = report != nullptr ? "held out   " : "scored     ";
   if (eval.examples == 0) {
-    std::cout << "held out   nothing (give --test or --test-fraction)\n";
+    std::cout << word << "nothing (give --test or --test-fraction)\n";
   } else if (ratings) {
-    std::cout << absl::StrFormat("held out   %d examples: RMSE %.4f\n", eval.examples, eval.rmse);
+    std::cout << word << absl::StrFormat("%d examples: RMSE %.4f\n", eval.examples, eval.rmse);
   } else {
-    std::cout << absl::StrFormat("held out   %d examples: AUC %.4f, log loss %.4f\n", eval.examples,
-                                 eval.auc, eval.log_loss);
+    std::cout << word
+              << absl::StrFormat("%d examples: AUC %.4f, log loss %.4f\n", eval.examples, eval.auc,
+                                 eval.log_loss);
   }
 }
 
+// Judges the model as `saved`, whose rows are in the cluster, and writes --predictions.
+absl::StatusOr<EvalReport> Judge(const TrainerFlags& flags, const TrainOptions& options,
+                                 const SavedModel& saved, const Dataset& data, Dataset::Part part) {
+  HOTBED_ASSIGN_OR_RETURN(
+      const std::unique_ptr<RowSource> reader,
+      ClusterRowSource::Open(TargetOf(flags), ClientOptions{}, options.layout.tables));
+  const auto score = [&](const std::function<void(float)>& predicted) {
+    return Evaluate(options, data, part, saved.label_min, saved.label_max, reader.get(), predicted);
+  };
+  if (flags.predictions.empty()) return score(nullptr);
+  std::ofstream file(flags.predictions);
+  const bool ratings = saved.format == DataFormat::kRatings;
+  absl::StatusOr<EvalReport> report = score([&](float value) {
+    file << absl::StrFormat("%.9g\n", ratings ? value : 1 / (1 + std::exp(-double{value})));
+  });
+  file.close();
+  if (report.ok() && !file) {
+    return absl::UnavailableError(absl::StrCat("cannot write --predictions to ", flags.predictions,
+                                               ": ", std::strerror(errno)));
+  }
+  return report;
+}
+
+// Scores a file with a model that was trained before, maybe by other processes.
+absl::Status Score(TrainerFlags flags) {
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, FirstClient(flags));
+  HOTBED_ASSIGN_OR_RETURN(const SavedModel saved, LoadModel(client.get(), flags.table_prefix));
+  flags.format = saved.format == DataFormat::kRatings ? "ratings" : "criteo";
+  flags.factors = saved.factors;
+  HOTBED_RETURN_IF_ERROR(CompleteTrainerFlags(&flags));
+  TrainOptions options = TrainOptionsOf(flags);
+  options.shape.offset = saved.offset;
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data,
+                          Dataset::Open(DatasetOptionsOf(flags, flags.score, 0)));
+  HOTBED_ASSIGN_OR_RETURN(const EvalReport eval,
+                          Judge(flags, options, saved, *data, Dataset::Part::kAll));
+  PrintResult(flags, nullptr, eval, data->bad_lines());
+  return absl::OkStatus();
+}
+
 absl::Status Run(TrainerFlags flags) {
+  if (!flags.score.empty() && flags.train.empty()) return Score(std::move(flags));
   HOTBED_RETURN_IF_ERROR(CompleteTrainerFlags(&flags));
   const double held_out = flags.test.empty() ? flags.test_fraction : 0.0;
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> train,
@@ -139,10 +215,9 @@ absl::Status Run(TrainerFlags flags) {
   LabelRange labels;
   if (flags.format == "ratings") {
     HOTBED_ASSIGN_OR_RETURN(labels, MeasureLabels(*train));
-    options.shape.offset = static_cast<float>(labels.mean);
   }
-  const std::string target = absl::StrCat("hotbed://", flags.coordinator);
-  HOTBED_RETURN_IF_ERROR(MakeTables(flags, target));
+  HOTBED_ASSIGN_OR_RETURN(const SavedModel saved, MakeTables(flags, labels));
+  options.shape.offset = saved.offset;
 
   const uint64_t total =
       static_cast<uint64_t>(static_cast<double>(train->lines()) * (1.0 - held_out) *
@@ -150,27 +225,24 @@ absl::Status Run(TrainerFlags flags) {
   Progress bar(&std::cerr, isatty(STDERR_FILENO) != 0, Clock::Real(), "training", total);
   auto open_source = [&](int worker) {
     const std::string session = absl::StrCat(flags.job, "/", flags.part, ".", worker);
-    return ClusterRowSource::Open(target, SessionOptions(flags, session), options.layout.tables);
+    return ClusterRowSource::Open(TargetOf(flags), SessionOptions(flags, session),
+                                  options.layout.tables);
   };
-  HOTBED_ASSIGN_OR_RETURN(
-      const TrainReport report,
-      Train(options, *train, static_cast<int>(flags.threads), open_source,
-            [&](const TrainProgress& p) { bar.Update(p.examples, ProgressNote(p)); }));
+  HOTBED_ASSIGN_OR_RETURN(const TrainReport report,
+                          Train(options, *train, static_cast<int>(flags.threads), open_source,
+                                [&](const TrainProgress& p) {
+                                  bar.Update(p.examples, ProgressNote(p, options.epochs));
+                                }));
   bar.Finish();
   if (report.total.examples == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("no line of ", flags.train,
                      " is left to train on: all were held out, bad, or of other parts"));
   }
-
-  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<RowSource> reader,
-                          ClusterRowSource::Open(target, ClientOptions{}, options.layout.tables));
-  const Dataset& judged = test ? *test : *train;
-  HOTBED_ASSIGN_OR_RETURN(
-      const EvalReport eval,
-      Evaluate(options, judged, test ? Dataset::Part::kAll : Dataset::Part::kHeldOut, labels.min,
-               labels.max, reader.get()));
-  PrintResult(flags, report, eval, train->bad_lines() + (test ? test->bad_lines() : 0));
+  HOTBED_ASSIGN_OR_RETURN(const EvalReport eval,
+                          Judge(flags, options, saved, test ? *test : *train,
+                                test ? Dataset::Part::kAll : Dataset::Part::kHeldOut));
+  PrintResult(flags, &report, eval, train->bad_lines() + (test ? test->bad_lines() : 0));
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -13,12 +14,12 @@
 namespace hotbed {
 namespace {
 
-constexpr int kSlots = 3;              // one computes, one is pulled, one is pushed
-constexpr uint64_t kWarmUpSteps = 50;  // of a worker, until its learning rate is the configured one
+constexpr int kSlots = 3;  // one computes, one is pulled, one is pushed
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(200);
 
 // The state that all workers of a run share.
 struct SharedProgress {
+  std::atomic<uint64_t> taken{0};  // examples that workers have begun, over all epochs
   absl::Mutex mu;
   TrainProgress total ABSL_GUARDED_BY(mu);  // `loss`: exponential mean over batches
   double epoch_loss ABSL_GUARDED_BY(mu) = 0;
@@ -38,6 +39,7 @@ struct SharedProgress {
 // A batch in flight: its rows, its gradients and the calls that use them.
 struct Slot {
   Batch batch;
+  float rate = 1;  // factor of the learning rate
   std::vector<std::vector<float>> rows, gradients;
   std::vector<float> bias_row, bias_gradient, predictions;
   Future<absl::Status> pull;
@@ -74,9 +76,10 @@ std::vector<const float*> RowPointers(const Slot& slot) {
 // One thread's share of one epoch.
 class Worker {
  public:
-  Worker(const TrainOptions& options, Dataset::Epoch* epoch, RowSource* source, uint64_t* step,
-         float learning_rate, SharedProgress* shared)
+  Worker(const TrainOptions& options, uint64_t trainers, Dataset::Epoch* epoch, RowSource* source,
+         uint64_t* step, float learning_rate, SharedProgress* shared)
       : options_(options),
+        trainers_(trainers),
         epoch_(epoch),
         source_(source),
         step_(step),
@@ -119,10 +122,14 @@ class Worker {
       } while (chunk_.size() == 0);
       chunk_next_ = 0;
     }
-    const size_t limit = std::min(chunk_.size(), chunk_next_ + options_.batch_size);
+    const uint64_t trained = shared_->taken * static_cast<uint64_t>(options_.parts);
+    const PushSize size = PlanPush(options_.stable, options_.batch_size, trainers_, trained);
+    const size_t limit = std::min(chunk_.size(), chunk_next_ + size.examples);
     slot.batch.Reset(options_.layout.fields());
     AppendExamples(chunk_, chunk_next_, limit, &slot.batch);
+    shared_->taken += limit - chunk_next_;
     chunk_next_ = limit;
+    slot.rate = size.rate;
     slot.pull = source_->Pull(ColumnsOf(options_, &slot));
     return true;
   }
@@ -143,18 +150,9 @@ class Worker {
       std::fill(slot->bias_gradient.begin(), slot->bias_gradient.end(), 0.0f);
       slot->bias_gradient[0] = bias_gradient;
     }
-    const uint64_t taken = *step_ - options_.first_step;
-    slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), WarmedUp(taken));
+    slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), learning_rate_ * slot->rate);
     Account(loss, count);
     return absl::OkStatus();
-  }
-
-  // Adagrad's first step on a row has the size of the learning rate, whatever the gradient. The
-  // first batches of all workers are computed on the same untrained rows, so that each worker would
-  // move the hot rows by such a step in the same direction, which is much too far.
-  float WarmedUp(uint64_t steps) const {
-    const float share = static_cast<float>(steps + 1) / static_cast<float>(kWarmUpSteps);
-    return learning_rate_ * std::min(share, 1.0f);
   }
 
   absl::Status FinishPush(Slot* slot) {
@@ -194,6 +192,7 @@ class Worker {
   }
 
   const TrainOptions& options_;
+  const uint64_t trainers_;  // of all processes
   Dataset::Epoch* epoch_;
   RowSource* source_;
   uint64_t* step_;
@@ -211,12 +210,14 @@ void RunEpoch(const TrainOptions& options, const Dataset& data, int epoch_index,
               std::vector<uint64_t>* steps, SharedProgress* shared,
               const std::function<void()>& report) {
   Dataset::Epoch epoch(&data, Dataset::Part::kTrain, epoch_index);
+  const uint64_t trainers = sources.size() * static_cast<uint64_t>(options.parts);
   std::vector<std::thread> threads;
   absl::Mutex mu;
   size_t running = sources.size();  // guarded by mu
   for (size_t w = 0; w < sources.size(); ++w) {
     threads.emplace_back([&, w] {
-      Worker worker(options, &epoch, sources[w].get(), &(*steps)[w], learning_rate, shared);
+      Worker worker(options, trainers, &epoch, sources[w].get(), &(*steps)[w], learning_rate,
+                    shared);
       if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
       absl::MutexLock lock(&mu);
       --running;
@@ -266,14 +267,15 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
     shared.epoch_examples = 0;
     learning_rate *= options.learning_rate_decay;
   }
-  report.total = snapshot(options.epochs);
+  report.total = snapshot(options.epochs - 1);
   progress(report.total);
   return report;
 }
 
 absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
                                     Dataset::Part part, float label_min, float label_max,
-                                    RowSource* source) {
+                                    RowSource* source,
+                                    const std::function<void(float)>& predicted) {
   Dataset::Epoch epoch(&data, part, 0);
   Slot slot;
   slot.rows.resize(options.layout.fields());
@@ -292,11 +294,14 @@ absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& 
       FmPredict(options.shape, RowPointers(slot), BiasOf(options, slot), slot.batch.size(),
                 slot.predictions.data());
       for (size_t i = 0; i < slot.batch.size(); ++i) {
+        float value = slot.predictions[i];
         if (options.shape.loss == Loss::kLogistic) {
-          scores.Add(slot.predictions[i], slot.batch.labels[i] > 0.5f);
+          scores.Add(value, slot.batch.labels[i] > 0.5f);
         } else {
-          errors.Add(std::clamp(slot.predictions[i], label_min, label_max) - slot.batch.labels[i]);
+          value = std::clamp(value, label_min, label_max);
+          errors.Add(value - slot.batch.labels[i]);
         }
+        if (predicted) predicted(value);
       }
     }
   }

@@ -17,6 +17,7 @@
 #include "trainer/batch.h"
 #include "trainer/dataset.h"
 #include "trainer/fm_model.h"
+#include "trainer/push_size.h"
 #include "trainer/quality.h"
 #include "trainer/row_source.h"
 
@@ -28,7 +29,9 @@ struct TrainOptions {
   int bias_table = -1;  // the table that holds the bias as weight 0 of row bias_id; -1: no bias
   uint64_t bias_id = 0;
   int epochs = 1;
-  size_t batch_size = 1024;  // examples per push
+  size_t batch_size = 1024;  // most examples of a push
+  int parts = 1;             // processes that train on the data at the same time
+  StableExamples stable;
   float learning_rate = 0.05f;
   float learning_rate_decay = 1.0f;  // factor per epoch
   uint64_t first_step = 0;
@@ -65,10 +68,12 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
                                   const std::function<void(const TrainProgress&)>& progress);
 
 // Scores `part` of `data` with inference lookups. Predicted ratings are clamped to
-// [label_min, label_max].
+// [label_min, label_max]. `predicted` gets the logit or rating of each example, in the order of the
+// file; it may be null.
 absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
                                     Dataset::Part part, float label_min, float label_max,
-                                    RowSource* source);
+                                    RowSource* source,
+                                    const std::function<void(float)>& predicted = nullptr);
 
 }  // namespace hotbed
 

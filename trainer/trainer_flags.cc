@@ -13,10 +13,11 @@ namespace {
 
 constexpr char kSummary[] =
     "Trains a factorization machine whose rows live in a Hotbed cluster, and tells how good it is "
-    "on held-out lines.\n"
+    "on held-out lines; --score scores a file with a model that is in the cluster.\n"
     "\n"
     "  hotbed-train-ctr --format=criteo --train=day_0.tsv --test-fraction=0.1\n"
     "  hotbed-train-ctr --format=ratings --train=u1.base --test=u1.test\n"
+    "  hotbed-train-ctr --score=day_1.tsv --predictions=day_1.txt\n"
     "\n"
     "Values left at 0 (or empty) take the format's default: criteo 15 factors, 2 epochs, batches "
     "of 512, Adagrad 0.04;\n"
@@ -32,6 +33,12 @@ void AddDataFlags(ConfigSchema* schema, TrainerFlags* flags) {
   schema->Add("train", &flags->train, "FILE", "Lines to train on.");
   schema->Add("test", &flags->test, "FILE",
               "Lines to judge by. Without it, --test-fraction of --train.");
+  schema->Add(
+      "score", &flags->score, "FILE",
+      "Instead of training: score these lines with the model of --table-prefix, whose format "
+      "and size the cluster knows.");
+  schema->Add("predictions", &flags->predictions, "FILE",
+              "Write the predicted probability or rating of each judged or scored line.");
   schema->AddDouble("test-fraction", &flags->test_fraction,
                     "Of --train, held out by a hash of the line number.", {.min = 0, .max = 0.9});
   schema->AddChoice(
@@ -41,9 +48,10 @@ void AddDataFlags(ConfigSchema* schema, TrainerFlags* flags) {
   schema->AddBool("skip-bad-lines", &flags->skip_bad_lines, "Count malformed lines and go on.");
   schema->AddInt("part", &flags->part, "Which part of the lines this process trains on, from 0.",
                  {.min = 0, .max = 4095});
-  schema->AddInt("parts", &flags->parts,
-                 "Processes that share --train; held-out lines are judged by each.",
-                 {.min = 1, .max = 4096});
+  schema->AddInt(
+      "parts", &flags->parts,
+      "Processes that share --train at the same time; held-out lines are judged by each.",
+      {.min = 1, .max = 4096});
   schema->AddInt("seed", &flags->seed, "Of the split and the shuffle.", {.min = 0, .max = 9e15});
 }
 
@@ -52,9 +60,12 @@ void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
                  {.min = 0, .max = 1024});
   schema->AddInt("epochs", &flags->epochs, "Times over the training lines.",
                  {.min = 0, .max = 10000});
-  schema->AddInt("batch-size", &flags->batch_size, "Examples a push.", {.min = 0, .max = 65536});
+  schema->AddInt("batch-size", &flags->batch_size,
+                 "Most examples of a push. A push holds fewer while the pushes in flight of all "
+                 "trainers would make training unstable.",
+                 {.min = 0, .max = 65536});
   schema->AddDouble("learning-rate", &flags->learning_rate,
-                    "Of the first epoch; a worker comes up to it over its first 50 batches.",
+                    "Of the first epoch; lower while even pushes of 16 examples are too large.",
                     {.min = 0, .max = 100});
   schema->AddDouble("learning-rate-decay", &flags->learning_rate_decay,
                     "Factor from epoch to epoch.", {.min = 0, .max = 1});
@@ -68,12 +79,25 @@ void AddModelFlags(ConfigSchema* schema, TrainerFlags* flags) {
                     "Of the tables; empty: by format.");
 }
 
+// The accumulator holds squares of gradients that are summed over a push. Without a first value the
+// first step of a rare row has the size of the learning rate, however small its gradient is.
+constexpr float kInitialAccumulator = 1.0f;
+
 // `word` is one of the flag's choices.
 void SetDurability(const std::string& word, TableSpec* spec) {
   spec->durability = word == "log"          ? Durability::kLog
                      : word == "checkpoint" ? Durability::kCheckpoint
                                             : Durability::kReplicated;
   if (spec->durability == Durability::kReplicated) spec->copies = word.back() - '0';
+}
+
+// Measured with the defaults, see docs/training.md. Twice the rate makes twice the step.
+StableExamples StableOf(const TrainerFlags& flags) {
+  constexpr double kSgdExamplesTimesRate = 2048 * 0.02;
+  constexpr double kAdaptiveExamplesTimesRate = 1.0 * 0.04;  // times the root of those trained
+  if (flags.learning_rate <= 0) return {};
+  if (flags.optimizer == "sgd") return {.constant = kSgdExamplesTimesRate / flags.learning_rate};
+  return {.per_root = kAdaptiveExamplesTimesRate / flags.learning_rate};
 }
 
 template <typename T>
@@ -106,8 +130,12 @@ bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code
 }
 
 absl::Status CompleteTrainerFlags(TrainerFlags* flags) {
-  if (flags->train.empty())
-    return absl::InvalidArgumentError("--train is missing: name the file to train on");
+  if (flags->train.empty() == flags->score.empty()) {
+    return absl::InvalidArgumentError(
+        flags->train.empty()
+            ? "--train is missing: name the file to train on, or with --score a file to score"
+            : "--train and --score exclude each other: train first, then score");
+  }
   if (flags->part >= flags->parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("--part ", flags->part, " is not below --parts ", flags->parts));
@@ -127,11 +155,15 @@ absl::Status CompleteTrainerFlags(TrainerFlags* flags) {
   return absl::OkStatus();
 }
 
+DataFormat FormatOf(const TrainerFlags& flags) {
+  return flags.format == "ratings" ? DataFormat::kRatings : DataFormat::kCriteo;
+}
+
 DatasetOptions DatasetOptionsOf(const TrainerFlags& flags, const std::string& path,
                                 double held_out_fraction) {
   DatasetOptions options;
   options.path = path;
-  options.format = flags.format == "ratings" ? DataFormat::kRatings : DataFormat::kCriteo;
+  options.format = FormatOf(flags);
   options.fields = TrainOptionsOf(flags).layout.fields();
   options.held_out_fraction = held_out_fraction;
   options.skip_bad_lines = flags.skip_bad_lines;
@@ -159,6 +191,8 @@ TrainOptions TrainOptionsOf(const TrainerFlags& flags) {
   options.batch_size = static_cast<size_t>(flags.batch_size);
   options.learning_rate = static_cast<float>(flags.learning_rate);
   options.learning_rate_decay = static_cast<float>(flags.learning_rate_decay);
+  options.parts = static_cast<int>(flags.parts);
+  options.stable = StableOf(flags);
   options.first_step = 1;
   return options;
 }
@@ -174,6 +208,7 @@ std::vector<TableSpec> TablesOf(const TrainerFlags& flags) {
     spec.dim = static_cast<uint32_t>(flags.factors) + 1;
     spec.optimizer.kind = OptimizerOf(flags.optimizer);
     spec.optimizer.learning_rate = static_cast<float>(flags.learning_rate);
+    spec.optimizer.initial_accumulator = kInitialAccumulator;
     spec.initializer = {InitializerKind::kNormal, 0.0f, static_cast<float>(flags.init_deviation)};
     SetDurability(flags.durability, &spec);
     specs.push_back(spec);

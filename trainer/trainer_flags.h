@@ -18,6 +18,8 @@ struct TrainerFlags {
   std::string format = "criteo";
   std::string train;
   std::string test;
+  std::string score;
+  std::string predictions;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;
   int64_t factors = 0;  // 0: by format
@@ -47,6 +49,7 @@ bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code
 // Sets the format's defaults where the user set nothing, and checks the options against each other.
 absl::Status CompleteTrainerFlags(TrainerFlags* flags);
 
+DataFormat FormatOf(const TrainerFlags& flags);
 DatasetOptions DatasetOptionsOf(const TrainerFlags& flags, const std::string& path,
                                 double held_out_fraction);
 TrainOptions TrainOptionsOf(const TrainerFlags& flags);

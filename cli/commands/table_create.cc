@@ -62,13 +62,14 @@ absl::Status Create(const CommandContext& context, const TableCreateFlags& flags
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   return context.Answer(
       CreatedJson(reply, spec, flags.dry_run),
-      absl::StrCat(did, spec.name, "' (", KindText(spec), ", dim ", spec.dim, ", ",
-                   OptimizerText(spec.optimizer), ", init ", InitializerText(spec.initializer),
-                   ")\n  ", reply.shards_size(), " shards on ", Servers(reply), " servers",
-                   spec.rows == 0
-                       ? ""
-                       : absl::StrCat(", ", FormatBytes(spec.rows * row_bytes), " when full"),
-                   "\n"));
+      absl::StrCat(
+          did, spec.name, "' (", KindText(spec), ", dim ", spec.dim, ", ",
+          OptimizerText(spec.optimizer), ", init ", InitializerText(spec.initializer), ")\n  ",
+          reply.shards_size(), reply.shards_size() == 1 ? " shard on " : " shards on ",
+          Servers(reply), Servers(reply) == 1 ? " server" : " servers",
+          spec.rows == 0 ? ""
+                         : absl::StrCat(", ", FormatBytes(spec.rows * row_bytes), " when full"),
+          "\n"));
 }
 
 absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags) {

@@ -16,6 +16,11 @@
 namespace hotbed {
 namespace {
 
+// "1 table", "2 tables".
+std::string Counted(size_t count, const char* noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
 uint64_t AllBytes(const TierBytes& bytes) { return bytes.device + bytes.host + bytes.spill; }
 
 uint64_t TableBytes(const PlacedTable& table) {
@@ -199,10 +204,11 @@ std::string PlanText(const PlannerOutput& plan, const PlannerInput* input, size_
   uint64_t bytes = 0;
   for (const PlacedTable& table : plan.tables) shards += table.ranges.size();
   for (const PlacedServer& server : plan.servers) bytes += AllBytes(server.bytes);
-  std::string out = Fitted(
-      absl::StrCat("Plan by strategy ", plan.strategy, ": ", plan.tables.size(), " tables in ",
-                   shards, " shards on ", plan.servers.size(), " servers, ", BytesText(bytes)),
-      kReportColumns);
+  std::string out =
+      Fitted(absl::StrCat("Plan by strategy ", plan.strategy, ": ",
+                          Counted(plan.tables.size(), "table"), " in ", Counted(shards, "shard"),
+                          " on ", Counted(plan.servers.size(), "server"), ", ", BytesText(bytes)),
+             kReportColumns);
   absl::StrAppend(&out, "\n");
   if (!plan.context_hash.empty()) {
     absl::StrAppend(&out, Fitted("Made for context " + plan.context_hash, kReportColumns), "\n");

@@ -229,7 +229,7 @@ TEST_F(RunCliTest, ShardListAndPlanShow) {
   EXPECT_EQ(plan["tables"][0]["shards"][3]["rows"], nlohmann::json({75, 100}));
   const Answer text = RunAt({"plan", "show"});
   EXPECT_THAT(text.out, HasSubstr("plan revision 7"));
-  EXPECT_THAT(text.out, HasSubstr("1 tables in 4 shards on 2 servers"));
+  EXPECT_THAT(text.out, HasSubstr("1 table in 4 shards on 2 servers"));
   EXPECT_THAT(text.out, HasSubstr("s1 is down: its 1 shard stays its own"));
   EXPECT_THAT(RunAt({"plan", "show", "-o", "svg"}).out, HasSubstr("<svg"));
 }

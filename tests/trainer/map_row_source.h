@@ -21,6 +21,7 @@ struct MapRows {
   };
   int dim = 0;
   bool adagrad = true;  // false: SGD
+  float initial_accumulator = 0.0f;
   float deviation = 0.01f;
   absl::Mutex mu;
   std::vector<std::unordered_map<uint64_t, Row>> tables;
@@ -32,7 +33,7 @@ struct MapRows {
       for (int k = 0; k < dim; ++k) {
         row.weights.push_back(deviation * static_cast<float>(2 * random.Double() - 1) * 1.7f);
       }
-      row.state.assign(dim, 0.0f);
+      row.state.assign(dim, initial_accumulator);
     }
     return row;
   }
