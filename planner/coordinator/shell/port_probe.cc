@@ -11,6 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "ports/http2_meter.h"
+
 namespace hotbed {
 namespace {
 
@@ -19,8 +21,6 @@ constexpr int64_t kTimeoutNs = 200 * kMs;
 // A connection that breaks at once may belong to a process that is just ending: the probe is
 // repeated after this time.
 constexpr int64_t kAgainNs = 20 * kMs;
-// RFC 9113: the client's preface, and its SETTINGS frame, which may be empty.
-constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 // A socket that connects to host:port, or -1 with errno.
 int Connect(const std::string& address) {
@@ -64,7 +64,7 @@ std::optional<ProbeAnswer> AskOver(int socket, const Clock* clock, int64_t deadl
   socklen_t size = sizeof(error);
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return error == ECONNREFUSED ? ProbeAnswer::kRefused : ProbeAnswer::kSilent;
-  (void)!send(socket, kPreface, sizeof(kPreface) - 1, MSG_NOSIGNAL);
+  (void)!send(socket, kHttp2Hello, kHttp2HelloBytes, MSG_NOSIGNAL);
   if (!Await(socket, POLLIN, deadline_ns - clock->NowNs())) return ProbeAnswer::kSilent;
   char byte = 0;
   if (recv(socket, &byte, 1, 0) > 0) return ProbeAnswer::kAnswers;
