@@ -3,9 +3,9 @@
 //
 // A mark is stored in memory that is shared with the file (FileSystem::OpenShared): storing costs
 // no system call and survives kill -9. A power loss may bring back an earlier mark, unless Sync was
-// called since; so marks are lower bounds, and one that would be wrong when it is old (kLogOldest,
-// kLogRuns, kStart, kSpillChanges) is synced before it is relied on. Each mark has two slots with a checksum,
-// which are written in turn: a store that a kill interrupts leaves the one before.
+// called since; so marks are lower bounds, and one that would be wrong when old (kLogOldest,
+// kLogRuns, kStart, kSpillChanges) is synced before it is relied on. Each has two slots with a
+// checksum, written in turn: a store that a kill interrupts leaves the one before.
 //
 // Thread-safe; the threads that set one mark agree on an order.
 #ifndef HOTBED_COMMON_MARKS_H_

@@ -93,7 +93,7 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
 
  private:
   struct Connection;
-  // Of all connections, or of one address.
+  // Counts all connections, or those of one address.
   struct Share {
     uint32_t open = 0;               // those that were not ended
     int64_t none_idle_until_ns = 0;  // when it is worth looking again

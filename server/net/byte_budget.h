@@ -2,10 +2,11 @@
 //
 // A connection takes at most as much as it leaves free, and a peer with all of its connections at
 // most three times as much, so that there is room for one more of each, however many there are.
-// Where a peer has too much, its requests wait for each other and hold up nobody else's. First come, first served, except that a request does not hold up those behind it
-// while its own connection has bytes in flight, or while it could not be served even if all others
-// had ended: a connection whose client does not read its answers (Stalled) keeps its bytes and
-// nobody's turn. Its requests wait until no other waits.
+// Where a peer has too much, its requests wait for each other and hold up nobody else's. First
+// come, first served, except that a request does not hold up those behind it while its own
+// connection has bytes in flight, or while it could not be served even if all others had ended: a
+// connection whose client does not read its answers (Stalled) keeps its bytes and nobody's turn.
+// Its requests wait until no other waits.
 //
 // Thread-safe. A request larger than the whole limit is admitted when nothing else is in flight, so
 // that it cannot wait for ever. A connection's request counts as half of the limit at most: a large
