@@ -3,9 +3,9 @@
 //
 // A mark is stored in memory that is shared with the file (FileSystem::OpenShared): storing costs
 // no system call and survives kill -9. A power loss may bring back an earlier mark, unless Sync was
-// called since; so marks are lower bounds, and one that would be wrong when it is old (kLogOldest,
-// kStart, kSpillChanges) is synced before it is relied on. Each mark has two slots with a checksum,
-// which are written in turn: a store that a kill interrupts leaves the one before.
+// called since; so marks are lower bounds, and one that would be wrong when old (kLogOldest,
+// kLogRuns, kStart, kSpillChanges) is synced before it is relied on. Each has two slots with a
+// checksum, written in turn: a store that a kill interrupts leaves the one before.
 //
 // Thread-safe; the threads that set one mark agree on an order.
 #ifndef HOTBED_COMMON_MARKS_H_
@@ -39,11 +39,13 @@ class Marks {
     kPromises = 2,      // the same of PROMISES
     kLogOldest = 3,     // the first segment that must be there
     kLogWritten = 4,    // segment and offset of the log's end; checksum of the record before it
-    kLogSynced = 5,     // segment and offset up to which the log was synced; as before, or 0
+    kLogSynced = 5,     // segment and offset up to which the log was synced; as before
     kSpill = 6,         // KvState of the rows after the last flush
     kSpillChanges = 7,  // 1: the rows may have another KvState::file by now
     kFrozen = 8,        // number of the last frozen snapshot; its KvState::bytes and crc
-    kFields = 9,
+    kLogRuns = 9,       // the run that writes the log, and the one that wrote it before
+    kSpillRuns = 10,    // the run that opened the rows last, and the one before
+    kFields = 11,
   };
 
   // NotFound: there is no such file, and `make` is false. DataLoss: it is damaged or cut short.

@@ -111,39 +111,41 @@ size_t ConnectionTable::size() const {
   return connections_.size();
 }
 
-bool ConnectionTable::full() const {
-  absl::MutexLock lock(&mu_);
-  return open_ >= limits_.connections_max;
-}
-
 bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   if (descriptor >= kDescriptorsMax) {
     CountRefused(EndReason::kDescriptors);
     return false;
   }
   const int64_t now_ns = clock_->NowNs();
-  auto connection = std::make_unique<Connection>(shared_from_this(), limits_.http2);
+  PeerName name = NameOf(peer);
+  Http2Limits http2 = limits_.http2;
+  absl::MutexLock lock(&mu_);
+  const auto found = of_address_.find(name.address);
+  if (found != of_address_.end() && found->second.flooded_ns != 0 &&
+      now_ns - found->second.flooded_ns <= kFloodedNs) {
+    http2.control_frames_burst *= kFloodedBurstShare;
+  }
+  auto connection = std::make_unique<Connection>(shared_from_this(), http2);
   connection->descriptor = descriptor;
-  connection->peer = NameOf(peer);
+  connection->peer = std::move(name);
   connection->accepted_ns = now_ns;
   connection->received_ns.store(now_ns, std::memory_order_relaxed);
-  absl::MutexLock lock(&mu_);
-  const auto found = of_address_.find(connection->peer.address);
-  const uint32_t of_address = found == of_address_.end() ? 0 : found->second;
+  const std::string& address = connection->peer.address;
+  const uint32_t of_address = found == of_address_.end() ? 0 : found->second.open;
   const bool peer_full = of_address >= limits_.connections_per_peer_max;
-  if (!exempt && ((peer_full && !MakeRoom(connection->peer.address, now_ns)) ||
-                  (open_ >= limits_.connections_max && !MakeRoom("", now_ns)))) {
+  if (!exempt && ((peer_full && !MakeRoom(address, &found->second, now_ns)) ||
+                  (all_.open >= limits_.connections_max && !MakeRoom("", &all_, now_ns)))) {
     CountRefused(peer_full ? EndReason::kPeerLimit : EndReason::kProcessLimit);
     HOTBED_LOG_EVERY_S(Warning, 10)
         << "connection of " << connection->peer.address << " refused: " << of_address
         << " of its address are open, the limit is " << limits_.connections_per_peer_max
-        << " (--connections-per-peer-max); " << open_ << " altogether, the limit is "
+        << " (--connections-per-peer-max); " << all_.open << " altogether, the limit is "
         << limits_.connections_max << " (--connections-max)";
     return false;
   }
   accepted_.Add(1);
-  ++of_address_[connection->peer.address];
-  ++open_;
+  ++of_address_[address].open;
+  ++all_.open;
   of_descriptor[descriptor].store(connection.get(), std::memory_order_release);
   connections_[descriptor] = std::move(connection);
   return true;
@@ -152,6 +154,9 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
 void ConnectionTable::EndLocked(Connection* connection, EndReason reason) {
   if (connection->ended.exchange(true)) return;
   ended_[static_cast<int>(reason)]->Add(1);
+  if (reason == EndReason::kControlFrames) {
+    of_address_[connection->peer.address].flooded_ns = clock_->NowNs();
+  }
   CountGone(*connection);
   unfinished_bytes_.fetch_sub(connection->counted.exchange(0), std::memory_order_relaxed);
   HOTBED_LOG_EVERY_S(Warning, 10) << "connection of " << connection->peer.grpc
@@ -161,13 +166,13 @@ void ConnectionTable::EndLocked(Connection* connection, EndReason reason) {
 }
 
 void ConnectionTable::CountGone(const Connection& connection) {
-  --open_;
+  --all_.open;
   const auto found = of_address_.find(connection.peer.address);
-  if (--found->second == 0) of_address_.erase(found);
+  if (--found->second.open == 0 && found->second.flooded_ns == 0) of_address_.erase(found);
 }
 
-bool ConnectionTable::MakeRoom(const std::string& address, int64_t now_ns) {
-  if (now_ns < none_idle_until_ns_) return false;
+bool ConnectionTable::MakeRoom(const std::string& address, Share* share, int64_t now_ns) {
+  if (now_ns < share->none_idle_until_ns) return false;
   Connection* idle = nullptr;
   int64_t since_ns = now_ns - limits_.idle_ms * kMilliNs;
   for (const auto& [descriptor, connection] : connections_) {
@@ -178,7 +183,7 @@ bool ConnectionTable::MakeRoom(const std::string& address, int64_t now_ns) {
     since_ns = received_ns;
   }
   if (idle == nullptr) {
-    none_idle_until_ns_ = now_ns + kLookAgainNs;
+    share->none_idle_until_ns = now_ns + kLookAgainNs;
     return false;
   }
   EndLocked(idle, EndReason::kMadeRoom);
@@ -195,6 +200,11 @@ void ConnectionTable::End(const std::string& grpc_peer, EndReason reason) {
 void ConnectionTable::Tick() {
   const int64_t now_ns = clock_->NowNs();
   absl::MutexLock lock(&mu_);
+  absl::erase_if(of_address_, [now_ns](auto& entry) {
+    Share& share = entry.second;
+    if (share.flooded_ns != 0 && now_ns - share.flooded_ns > kFloodedNs) share.flooded_ns = 0;
+    return share.open == 0 && share.flooded_ns == 0;
+  });
   for (const auto& [descriptor, connection] : connections_) {
     const int64_t since_ns = connection->unfinished_since_ns.load(std::memory_order_relaxed);
     if (since_ns != 0 && now_ns - since_ns > limits_.message_timeout_ms * kMilliNs) {

@@ -41,6 +41,11 @@ struct ConnectionLimits {
   int64_t idle_ms = 3'000;
 };
 
+// Who was ended for control frames comes back and sends the next burst. For this long, new
+// connections of its address get a burst that is so many times smaller.
+inline constexpr int64_t kFloodedNs = 10'000'000'000;
+inline constexpr double kFloodedBurstShare = 0.1;
+
 // Why a connection was not taken, or was ended by us. Labels of metrics.
 enum class EndReason {
   kProcessLimit,  // refused
@@ -80,7 +85,6 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   void Tick();
 
   size_t size() const;
-  bool full() const;
   uint64_t unfinished_bytes() const { return unfinished_bytes_.load(std::memory_order_relaxed); }
 
   // For recvmsg and close. False: the connection is to break.
@@ -89,11 +93,18 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
 
  private:
   struct Connection;
+  // Counts all connections, or those of one address.
+  struct Share {
+    uint32_t open = 0;               // those that were not ended
+    int64_t none_idle_until_ns = 0;  // when it is worth looking again
+    int64_t flooded_ns = 0;          // the last end for control frames; 0: long ago
+  };
 
   void EndLocked(Connection* connection, EndReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountGone(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the connection, of `address` unless empty, that has sent nothing for longest.
-  bool MakeRoom(const std::string& address, int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MakeRoom(const std::string& address, Share* share, int64_t now_ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSlowestUnfinished(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
   bool Take(Connection* connection, const iovec* pieces, size_t count, size_t bytes);
 
@@ -104,9 +115,8 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   std::atomic<uint64_t> unfinished_bytes_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<int, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, uint32_t> of_address_ ABSL_GUARDED_BY(mu_);
-  uint32_t open_ ABSL_GUARDED_BY(mu_) = 0;               // those that were not ended
-  int64_t none_idle_until_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when it is worth looking again
+  absl::flat_hash_map<std::string, Share> of_address_ ABSL_GUARDED_BY(mu_);
+  Share all_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -81,6 +81,9 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("staged-bytes-max", &o->host.staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
                    "--host-bytes.");
+  schema->AddBytes("session-bytes-max", &o->host.session_bytes_max,
+                   "Memory of the sessions that push here, up to 64 bytes per session and shard; "
+                   "beyond it new ones are refused. 0: a 64th of --host-bytes.");
   schema->AddBytes(
       "replica-tail-bytes", &o->host.replica_tail_bytes,
       "Log records kept in memory for other replicas. A new replica that pushes outrun "
@@ -176,6 +179,7 @@ uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
   add("--push-bytes-in-flight-max and a quarter more", pushes + pushes / 4,
       shares.message_bytes / 2);
   add("--staged-bytes-max", options.host.staged_bytes_max, shares.staged_bytes);
+  add("--session-bytes-max", options.host.session_bytes_max, shares.session_bytes);
   add("--replica-tail-bytes", options.host.replica_tail_bytes, shares.replica_tail_bytes);
   add("--transfer-bytes-max", options.transfer_bytes_max, shares.transfer_bytes);
   return above;

@@ -16,8 +16,9 @@ namespace hotbed {
 //   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
 //   replica tail   1/32, 2 to 256 MiB    log records that other replicas may still need
 //   transfers      1/32, 4 to 256 MiB    messages of other servers, until applied or written
-//   process        1/6, up to 48 MiB     code, threads, sessions, gRPC
-//   hot tier       the rest: 39/64 of 1 GiB
+//   sessions       1/64, 1 to 128 MiB    the last push of each session to each shard
+//   process        1/6, up to 48 MiB     code, threads, gRPC
+//   hot tier       the rest: 38/64 of 1 GiB
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;
@@ -26,6 +27,7 @@ struct HostBudget {
   uint64_t staged_bytes = 0;
   uint64_t replica_tail_bytes = 0;
   uint64_t transfer_bytes = 0;
+  uint64_t session_bytes = 0;
   uint64_t process_bytes = 0;
 };
 
@@ -38,10 +40,11 @@ inline HostBudget CarveHostBytes(uint64_t host_bytes) {
   budget.staged_bytes = std::clamp(host_bytes / 32, 2 * kMiB, 256 * kMiB);
   budget.replica_tail_bytes = budget.staged_bytes;
   budget.transfer_bytes = std::clamp(host_bytes / 32, 4 * kMiB, 256 * kMiB);
+  budget.session_bytes = std::clamp(host_bytes / 64, kMiB, 128 * kMiB);
   budget.process_bytes = std::min(host_bytes / 6, 48 * kMiB);
   const uint64_t others = budget.memtable_bytes + budget.block_cache_bytes + budget.message_bytes +
                           budget.staged_bytes + budget.replica_tail_bytes + budget.transfer_bytes +
-                          budget.process_bytes;
+                          budget.session_bytes + budget.process_bytes;
   // A budget too small for the fixed minimums still gets a hot tier to work with.
   budget.hot_bytes = host_bytes > others + kMiB ? host_bytes - others : kMiB;
   return budget;

@@ -47,12 +47,20 @@ class ShardFactory {
     numbers->Add("staged_bytes", "hotbed_server_staged_bytes",
                  "Pushes to synchronous tables that wait for their step's commit.",
                  static_cast<uint64_t>(staged_bytes_->load(std::memory_order_relaxed)));
+    numbers->Add("session_bytes", "hotbed_server_session_bytes",
+                 "Memory of the sessions that all shards remember.",
+                 static_cast<uint64_t>(session_bytes_->load(std::memory_order_relaxed)));
+    numbers->Add("session_bytes_limit", "hotbed_server_session_limit_bytes",
+                 "Limit of hotbed_server_session_bytes (--session-bytes-max).",
+                 wiring_.options->session_bytes_max);
   }
 
  private:
   const Wiring wiring_;
   // Shared: a request may keep a shard for a moment longer than the host lives.
   const std::shared_ptr<std::atomic<int64_t>> staged_bytes_ =
+      std::make_shared<std::atomic<int64_t>>(0);
+  const std::shared_ptr<std::atomic<int64_t>> session_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);
 };
 

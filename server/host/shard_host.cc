@@ -57,6 +57,7 @@ ShardHostOptions Completed(ShardHostOptions options) {
   if (options.files == nullptr) options.files = FileSystem::Real();
   if (options.hot_bytes == 0) options.hot_bytes = budget.hot_bytes;
   if (options.staged_bytes_max == 0) options.staged_bytes_max = budget.staged_bytes;
+  if (options.session_bytes_max == 0) options.session_bytes_max = budget.session_bytes;
   if (options.replica_tail_bytes == 0) options.replica_tail_bytes = budget.replica_tail_bytes;
   return options;
 }
@@ -199,6 +200,7 @@ absl::Status ShardHostImpl::OpenTiers() {
   options.open_device = options_.open_device;
   options.spill_dir = data_->PathOf("spill");
   options.marks = data_->marks();
+  options.run = data_->identity().run;
   options.must_exist = data_->was_made();
   const HostBudget budget = CarveHostBytes(options_.host_bytes);
   options.hot_bytes = options_.hot_bytes;
@@ -223,6 +225,7 @@ absl::Status ShardHostImpl::OpenLog() {
   options.queue_bytes_max = CarveHostBytes(options_.host_bytes).message_bytes;
   options.rebooted = data_->rebooted();
   options.marks = data_->marks();
+  options.run = data_->identity().run;
   HOTBED_ASSIGN_OR_RETURN(log_, ShardLog::Open(options, options_.files, clock_));
   const ShardLog::Usage usage = log_->GetUsage();
   if (!usage.torn_message.empty()) {

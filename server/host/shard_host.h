@@ -53,6 +53,9 @@ struct ShardHostOptions {
   int64_t checkpoint_interval_ms = 300'000;
   // For pushes to synchronous tables that wait for their step's commit; 0: as CarveHostBytes says.
   uint64_t staged_bytes_max = 0;
+  // For the sessions that the shards remember, of which each takes up to 64 bytes per shard; beyond
+  // it as beyond sessions_max. 0: as CarveHostBytes says.
+  uint64_t session_bytes_max = 0;
   // For records kept in memory for other replicas; 0: as CarveHostBytes says.
   uint64_t replica_tail_bytes = 0;
   // How long a replica that is no longer in its shard's record is kept while the shard lacks

@@ -21,12 +21,30 @@ void ByteBudget::Take(uint64_t bytes, Account* account) {
   if (account == nullptr) return;
   account->in_flight += bytes;
   if (account->stalled) stalled_bytes_ += bytes;
+  if (account->of == nullptr) return;
+  account->of->in_flight += bytes;
+  if (account->stalled) account->of->stalled_bytes += bytes;
+}
+
+ByteBudget::HoldsUp ByteBudget::Holds(uint64_t bytes, const Account* account) const {
+  if (account == nullptr) return HoldsUp::kAll;
+  if (account->in_flight != 0 || !Fits(bytes, account, stalled_bytes_, 0)) return HoldsUp::kNobody;
+  if (PeerFitsNow(bytes, account)) return HoldsUp::kAll;
+  return PeerFits(bytes, account, stalled_bytes_, account->of->stalled_bytes) ? HoldsUp::kItsPeer
+                                                                              : HoldsUp::kNobody;
+}
+
+ByteBudget::HoldsUp ByteBudget::Hold(uint64_t bytes, const Account* account) {
+  const HoldsUp holds = Holds(bytes, account);
+  if (holds == HoldsUp::kAll) held_up_ = true;
+  if (holds == HoldsUp::kItsPeer) account->of->held_up_in = scan_;
+  return holds;
 }
 
 ByteBudget::Outcome ByteBudget::Reserve(uint64_t asked, const Wait& wait) {
   const uint64_t bytes = Counted(asked, wait.account);
   absl::MutexLock lock(&mu_);
-  const bool first = waiting_.empty() || (!held_up_ && !IsStalled(wait.account));
+  const bool first = waiting_.empty() || (!IsHeldUp(wait.account) && !IsStalled(wait.account));
   if (first && FitsNow(bytes, wait.account)) {
     Take(bytes, wait.account);
     return Outcome::kReserved;
@@ -36,7 +54,7 @@ ByteBudget::Outcome ByteBudget::Reserve(uint64_t asked, const Wait& wait) {
     return Outcome::kRefused;
   }
   waiting_.push_back({bytes, wait});
-  if (!IsStalled(wait.account) && HoldsUp(bytes, wait.account)) held_up_ = true;
+  if (!IsStalled(wait.account) && !IsHeldUp(wait.account)) Hold(bytes, wait.account);
   waiting_bytes_.store(held, std::memory_order_relaxed);
   return Outcome::kWaiting;
 }
@@ -51,9 +69,11 @@ void ByteBudget::Release(uint64_t asked, Account* account) {
       account->stalled = false;
       account->stalled_since_ns = 0;
       stalled_bytes_ -= account->in_flight;
+      if (account->of != nullptr) account->of->stalled_bytes -= account->in_flight;
       stalled_.erase(account);
     }
     account->in_flight -= bytes;
+    if (account->of != nullptr) account->of->in_flight -= bytes;
   }
   Grant();
 }
@@ -63,6 +83,7 @@ void ByteBudget::Stalled(Account* account) {
   if (!account->stalled && account->in_flight > 0) {
     account->stalled = true;
     stalled_bytes_ += account->in_flight;
+    if (account->of != nullptr) account->of->stalled_bytes += account->in_flight;
     stalled_.insert(account);
   }
   Grant();
@@ -70,6 +91,7 @@ void ByteBudget::Stalled(Account* account) {
 
 size_t ByteBudget::Next() {
   held_up_ = false;
+  ++scan_;
   size_t stalled = kNobody;
   for (size_t i = 0; i < waiting_.size(); ++i) {
     const Waiting& waiting = waiting_[i];
@@ -78,11 +100,9 @@ size_t ByteBudget::Next() {
       if (stalled == kNobody) stalled = i;
       continue;
     }
+    if (IsHeldUp(account)) continue;
     if (FitsNow(waiting.bytes, account)) return i;
-    if (HoldsUp(waiting.bytes, account)) {
-      held_up_ = true;
-      return kNobody;
-    }
+    if (Hold(waiting.bytes, account) == HoldsUp::kAll) return kNobody;
   }
   if (stalled == kNobody) return kNobody;
   return FitsNow(waiting_[stalled].bytes, waiting_[stalled].wait.account) ? stalled : kNobody;

@@ -1,10 +1,12 @@
-// A bound on the bytes in flight, with a queue of waiters, shared fairly by connections.
+// A bound on the bytes in flight, with a queue of waiters, shared fairly by connections and peers.
 //
-// A connection takes at most as much as it leaves free, so that there is room for one more, however
-// many there are. First come, first served, except that a request does not hold up those behind it
-// while its own connection has bytes in flight, or while it could not be served even if all others
-// had ended: a connection whose client does not read its answers (Stalled) keeps its bytes and
-// nobody's turn. Its requests wait until no other waits.
+// A connection takes at most as much as it leaves free, and a peer with all of its connections at
+// most three times as much, so that there is room for one more of each, however many there are.
+// Where a peer has too much, its requests wait for each other and hold up nobody else's. First
+// come, first served, except that a request does not hold up those behind it while its own
+// connection has bytes in flight, or while it could not be served even if all others had ended: a
+// connection whose client does not read its answers (Stalled) keeps its bytes and nobody's turn.
+// Its requests wait until no other waits.
 //
 // Thread-safe. A request larger than the whole limit is admitted when nothing else is in flight, so
 // that it cannot wait for ever. A connection's request counts as half of the limit at most: a large
@@ -41,8 +43,15 @@ class ByteBudget {
   };
   enum class Outcome { kReserved, kWaiting, kRefused };
 
+  // What all connections from one address have in flight. Guarded by the budget.
+  struct Peer {
+    uint64_t in_flight = 0;
+    uint64_t stalled_bytes = 0;  // of connections that are stalled
+    uint64_t held_up_in = 0;     // the last scan of the queue in which a request held up the others
+  };
   // What one connection has in flight; outlives its requests. Guarded by the budget.
   struct Account {
+    Peer* of = nullptr;  // outlives it; null: of no peer
     uint64_t in_flight = 0;
     bool stalled = false;
     int64_t stalled_since_ns = 0;  // as ToShed() saw it first; 0: not yet
@@ -99,14 +108,32 @@ class ByteBudget {
     if (in_flight + bytes > bytes_max_) return false;
     return account == nullptr || own + bytes <= bytes_max_ - in_flight - bytes;
   }
+  // The same for its peer, which has `of_peer`.
+  bool PeerFits(uint64_t bytes, const Account* account, uint64_t in_flight,
+                uint64_t of_peer) const {
+    if (in_flight == 0 || account == nullptr || account->of == nullptr) return true;
+    return in_flight + bytes <= bytes_max_ &&
+           of_peer + bytes <= 3 * (bytes_max_ - in_flight - bytes);
+  }
+  bool PeerFitsNow(uint64_t bytes, const Account* account) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return account == nullptr || account->of == nullptr ||
+           PeerFits(bytes, account, in_flight_.load(std::memory_order_relaxed),
+                    account->of->in_flight);
+  }
   bool FitsNow(uint64_t bytes, const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Fits(bytes, account, in_flight_.load(std::memory_order_relaxed),
-                account == nullptr ? 0 : account->in_flight);
+                account == nullptr ? 0 : account->in_flight) &&
+           PeerFitsNow(bytes, account);
   }
-  // Whether those behind this one, which does not fit, wait for it.
-  bool HoldsUp(uint64_t bytes, const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return account == nullptr ||
-           (account->in_flight == 0 && Fits(bytes, account, stalled_bytes_, 0));
+  enum class HoldsUp { kNobody, kItsPeer, kAll };
+  // Who of those behind this one, which does not fit, wait for it.
+  HoldsUp Holds(uint64_t bytes, const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same, noted.
+  HoldsUp Hold(uint64_t bytes, const Account* account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsHeldUp(const Account* account) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return held_up_ ||
+           (account != nullptr && account->of != nullptr && account->of->held_up_in == scan_);
   }
   uint64_t Counted(uint64_t bytes, const Account* account) const {
     return account == nullptr ? bytes : std::min(bytes, std::max<uint64_t>(1, bytes_max_ / 2));
@@ -130,6 +157,7 @@ class ByteBudget {
   bool handed_over_ ABSL_GUARDED_BY(mu_) = false;  // GrantMore was requested
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
   bool held_up_ ABSL_GUARDED_BY(mu_) = false;  // a waiter holds up those behind it
+  uint64_t scan_ ABSL_GUARDED_BY(mu_) = 1;     // of the queue, by Next
   uint64_t stalled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_set<Account*> stalled_ ABSL_GUARDED_BY(mu_);
 };

@@ -36,6 +36,8 @@ struct CorePush {
   bool staged = false;  // of a synchronous table: only in the log until its step's commit
   // There is no memory for the rows of a staged push: it gets RESOURCE_EXHAUSTED if it is new.
   bool no_room = false;
+  // There is no memory for another session: one that is new here is refused as beyond sessions_max.
+  bool no_session_room = false;
   // Not kOk: the shell refuses the content. Then noop(seq) is logged, so that the pushes behind
   // this one continue, and the push is answered with this code.
   SegmentCode refusal = SegmentCode::kOk;

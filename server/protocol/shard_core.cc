@@ -121,9 +121,10 @@ void ShardCore::Push(const CorePush& push) {
     return Refuse(push, SegmentCode::kGap, session.last_seq);
   }
   if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
-  if (found == nullptr && sessions.size() >= options_.sessions_max) ForgetIdleSessions();
-  if (NoRoom() || (push.no_room && !duplicate) ||
-      (found == nullptr && sessions.size() >= options_.sessions_max)) {
+  bool sessions_full =
+      found == nullptr && (push.no_session_room || sessions.size() >= options_.sessions_max);
+  if (sessions_full) sessions_full = !ForgetIdleSessions();
+  if (NoRoom() || (push.no_room && !duplicate) || sessions_full) {
     return Refuse(push, SegmentCode::kResourceExhausted, 0);
   }
   // Its step may have been committed without it: then its sender was given up.
@@ -146,16 +147,18 @@ void ShardCore::Push(const CorePush& push) {
   AppendEntry(entry, push.token, refusal);
 }
 
-void ShardCore::ForgetIdleSessions() {
+bool ShardCore::ForgetIdleSessions() {
+  const size_t before = session_count();
   for (const SessionId session :
        tail_.state().IdleSessions(options_.session_idle_ns_min, kForgetBatch)) {
-    if (NoRoom()) return;
+    if (NoRoom()) break;
     CoreEntry entry;
     entry.kind = RecordKind::kForget;
     entry.session = session;
     entry.incarnation = tail_.state().sessions().Find(session)->incarnation;
     AppendEntry(entry, 0, SegmentCode::kOk);
   }
+  return session_count() < before;
 }
 
 void ShardCore::Commit(const CoreCommit& commit) {

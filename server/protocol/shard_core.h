@@ -168,6 +168,7 @@ class ShardCore {
     return tail_.state().StagedOf(step, sessions);
   }
   size_t session_count() const { return tail_.state().sessions().size(); }
+  size_t session_bytes() const { return tail_.state().sessions().allocated_bytes(); }
   // Members, and learners in the acknowledging set, that have answered nothing for
   // Follower::kSilentTicks though they were asked. A primary can commit nothing without them, and
   // reports them to the coordinator, which may hear from them.
@@ -230,7 +231,7 @@ class ShardCore {
   // False: too many duplicates wait already.
   bool AddDuplicate(const DuplicateWaiter& waiter);
   void AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer);
-  void ForgetIdleSessions();
+  bool ForgetIdleSessions();  // false: none
   bool NoRoom() const { return tail_.unapplied() >= options_.entries_max; }
   void AdvanceCommit();
   void CommitUpTo(Lsn lsn);

@@ -52,6 +52,7 @@ void CommitPipeline::Drain() {
 
 void CommitPipeline::Publish() {
   const ShardCore& core = shard_.core;
+  session_bytes_.Set(core.session_bytes());
   ShardGauges::Parts parts;
   parts.served = shard_.serving.serves();
   parts.wants_activation =

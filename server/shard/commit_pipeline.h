@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "server/protocol/core_messages.h"
+#include "server/shard/counted_bytes.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"
@@ -47,7 +48,8 @@ class CommitPipeline {
     ReplicaComparison* comparison = nullptr;
     ReplicaExchange* exchange = nullptr;
   };
-  CommitPipeline(ShardContext* shard, const Parts& parts) : shard_(*shard), parts_(parts) {}
+  CommitPipeline(ShardContext* shard, const Parts& parts)
+      : shard_(*shard), parts_(parts), session_bytes_(shard->options.session_bytes) {}
 
   // To be called after each event of the core: does the work in ready() until none is left.
   void Drain();
@@ -104,6 +106,7 @@ class CommitPipeline {
   std::deque<Unapplied> unapplied_;    // (applied, last]
   bool applying_ = false;              // the store has an Apply in flight
   uint32_t appends_in_flight_ = 0;
+  CountedBytes session_bytes_;
   Epoch promise_wanted_ = 0;
   // Empty between events; they keep their memory.
   std::vector<CoreEntry> append_scratch_;

@@ -150,6 +150,10 @@ std::string ExplainNoMemory(const ShardContext& shard) {
   std::string words =
       absl::StrCat(shard.Name(), ": ", options.core.entries_max, " pushes wait, or ",
                    options.core.sessions_max, " sessions are open");
+  if (options.SessionsFull()) {
+    absl::StrAppend(&words, ", or the sessions of all shards fill the server's ",
+                    options.session_bytes_max, " bytes (--session-bytes-max)");
+  }
   if (shard.synchronous) {
     absl::StrAppend(&words, ", or pushes that wait for the end of their step fill the server's ",
                     options.staged_bytes_max, " bytes (--staged-bytes-max)");

@@ -42,6 +42,15 @@ struct ShardOptions {
   // get RESOURCE_EXHAUSTED. Null: no limit.
   std::shared_ptr<std::atomic<int64_t>> staged_bytes;
   uint64_t staged_bytes_max = 0;
+  // The same of the sessions that all shards remember; beyond the limit new ones are refused.
+  std::shared_ptr<std::atomic<int64_t>> session_bytes;
+  uint64_t session_bytes_max = 0;
+
+  bool SessionsFull() const {
+    return session_bytes != nullptr &&
+           static_cast<uint64_t>(session_bytes->load(std::memory_order_relaxed)) >=
+               session_bytes_max;
+  }
   // The way to other replicas; outlives the shard's work. Null: the shard never has any.
   ReplicaOutlet* outlet = nullptr;
   ReplicaBudget* replica_budget = nullptr;  // set with `outlet`

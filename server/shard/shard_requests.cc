@@ -158,6 +158,7 @@ void Shard::PushNow(PushState* state) {
     push.no_room = steps_.NoRoomFor(state->count, work.gradient_type);
     if (state->refusal.ok()) state->refusal = steps_.CheckLearningRate(*state);
   }
+  push.no_session_room = options_.SessionsFull();
   push.refusal = state->refusal.code;
   push.token = token;
   core_.Push(push);

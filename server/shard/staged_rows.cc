@@ -34,11 +34,6 @@ uint64_t StagedRows::BytesOf(const RecordHeader& header) {
   return kPushOverheadBytes + 8ull * header.id_count + GradientBytes(header);
 }
 
-void StagedRows::Count(int64_t bytes) {
-  bytes_ += bytes;
-  if (host_bytes_ != nullptr) host_bytes_->fetch_add(bytes, std::memory_order_relaxed);
-}
-
 void StagedRows::Add(const RecordHeader& header, const uint64_t* ids,
                      const uint8_t* const* gradients) {
   Push& push = pushes_[header.lsn];
@@ -49,7 +44,7 @@ void StagedRows::Add(const RecordHeader& header, const uint64_t* ids,
   for (uint32_t i = 0; i < header.id_count; ++i) {
     std::memcpy(push.gradients.get() + i * row_bytes, gradients[i], row_bytes);
   }
-  Count(static_cast<int64_t>(BytesOf(header)));
+  bytes_.Set(bytes() + BytesOf(header));
 }
 
 const RecordHeader* StagedRows::AnyOf(uint64_t step) const {
@@ -85,7 +80,7 @@ SummedRows StagedRows::Sum(absl::Span<const Lsn> lsns, uint32_t dim) const {
 }
 
 std::map<Lsn, StagedRows::Push>::iterator StagedRows::Erase(std::map<Lsn, Push>::iterator it) {
-  Count(-static_cast<int64_t>(BytesOf(it->second.header)));
+  bytes_.Set(bytes() - BytesOf(it->second.header));
   return pushes_.erase(it);
 }
 
@@ -109,7 +104,7 @@ std::string StagedRows::Serialize(Lsn lsn) const {
   std::memcpy(at, push.ids.data(), 8 * push.ids.size());
   std::memcpy(at + 8 * push.ids.size(), push.gradients.get(), GradientBytes(push.header));
   const uint32_t crc = Crc32c(at, length - kRecordHeaderBytes);
-  EncodeRecordHeader(push.header, crc, 0, record.data());
+  EncodeRecordHeader(push.header, crc, {}, record.data());
   return record;
 }
 

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "server/shard/counted_bytes.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
@@ -36,10 +37,7 @@ class StagedRows {
  public:
   // `host_bytes` counts the bytes of all shards of a server; null: not counted.
   explicit StagedRows(std::shared_ptr<std::atomic<int64_t>> host_bytes)
-      : host_bytes_(std::move(host_bytes)) {}
-  ~StagedRows() { Clear(); }
-  StagedRows(const StagedRows&) = delete;
-  StagedRows& operator=(const StagedRows&) = delete;
+      : bytes_(std::move(host_bytes)) {}
 
   // Bytes that a push occupies while it is staged.
   static uint64_t BytesOf(const RecordHeader& header);
@@ -64,7 +62,7 @@ class StagedRows {
   std::string Serialize(Lsn lsn) const;
   absl::Status Restore(absl::string_view record);
 
-  uint64_t bytes() const { return bytes_; }
+  uint64_t bytes() const { return bytes_.bytes(); }
   size_t size() const { return pushes_.size(); }
   bool contains(Lsn lsn) const { return pushes_.contains(lsn); }
 
@@ -75,12 +73,10 @@ class StagedRows {
     std::unique_ptr<uint8_t[]> gradients;  // contiguous
   };
 
-  void Count(int64_t bytes);
   std::map<Lsn, Push>::iterator Erase(std::map<Lsn, Push>::iterator it);
 
-  const std::shared_ptr<std::atomic<int64_t>> host_bytes_;
   std::map<Lsn, Push> pushes_;
-  uint64_t bytes_ = 0;
+  CountedBytes bytes_;
 };
 
 }  // namespace hotbed

@@ -33,6 +33,7 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
     const std::deque<Unsynced> files = sync_.segments;
     const uint64_t newest = chain_.newest().sequence;
     const uint64_t newest_bytes = chain_.newest().bytes;
+    const uint32_t newest_crc = chain_.newest().last_crc;
     mu_.Unlock();
     absl::Status status;
     for (const Unsynced& unsynced : files) {
@@ -49,8 +50,9 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
     while (sync_.segments.front().sequence < files.back().sequence) sync_.segments.pop_front();
     sync_.sequence = newest;
     sync_.offset = newest_bytes;
-    if (options_.marks != nullptr)
-      options_.marks->Set(Marks::kLogSynced, {newest, newest_bytes, 0});
+    if (options_.marks != nullptr) {
+      options_.marks->Set(Marks::kLogSynced, {newest, newest_bytes, newest_crc});
+    }
     sync_.synced = std::max(sync_.synced, through);
     HOTBED_CHECK(sync_.synced <= sync_.written);
     sync_.unsynced_since_ns = since_ns;

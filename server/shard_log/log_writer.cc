@@ -76,15 +76,30 @@ absl::Status LogWriter::Start() {
     }
   }
   HOTBED_RETURN_IF_ERROR(append_to_newest ? OpenSegment(newest) : BeginSegment(last_sequence_ + 1));
-  if (append_to_newest) MarkWritten();
-  if (Marks* const marks = options_.marks; marks != nullptr) {
+  if (options_.marks != nullptr) HOTBED_RETURN_IF_ERROR(MarkStart(append_to_newest));
+  if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
+  return absl::OkStatus();
+}
+
+// From here on, all records beyond the marks are of this run. A power loss may bring back some of
+// the earlier marks, so the run before counts as well.
+absl::Status LogWriter::MarkStart(bool append_to_newest) {
+  Marks* const marks = options_.marks;
+  {
     absl::MutexLock lock(&mu_);
+    if (append_to_newest) {
+      MarkWritten();
+      marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});  // by recovery
+    } else {
+      HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
+    }
     if (marks->Get(Marks::kLogOldest).a == 0) {
       marks->Set(Marks::kLogOldest, {chain_.segments().front().sequence, 0, 0});
     }
   }
-  if (options_.sync_interval_ms > 0) sync_thread_ = std::thread([this] { SyncLoop(); });
-  return absl::OkStatus();
+  const uint64_t before = marks->Get(Marks::kLogRuns).a;
+  if (before != options_.run) marks->Set(Marks::kLogRuns, {options_.run, before, 0});
+  return marks->Sync();
 }
 
 absl::Status LogWriter::Replay(const Visitor& visitor) {
@@ -273,7 +288,7 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
     if (!stopped_.ok()) return stopped_;
     if (sync_.sequence == last_sequence_) synced = std::max(synced, sync_.offset);
   }
-  EncodeHeaders(run, synced);
+  EncodeHeaders(run, {.synced_bytes = synced, .run = options_.run});
   uint64_t bytes = 0;
   for (const auto& queued : run) bytes += queued->bytes;
   const absl::Status written = file_.Append(run_pieces_, bytes);
@@ -293,7 +308,7 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
   MarkWritten();
   absl::MutexLock lock(&mu_);
   for (const auto& queued : run) {
-    chain_.AddRecord(queued->shard, queued->lsn, queued->bytes);
+    chain_.AddRecord(queued->shard, queued->lsn, queued->bytes, RecordHeaderCrc(queued->header));
   }
   if (sync_.written == sync_.synced) sync_.unsynced_since_ns = clock_->NowNs();
   sync_.written += bytes;
@@ -316,16 +331,16 @@ void LogWriter::MarkWritten() {
   }
 }
 
-// Completes the records' headers and gathers the pieces of all records in run_pieces_. `synced`:
-// bytes of the newest segment that are synced, which each header repeats for recovery.
-void LogWriter::EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, uint64_t synced) {
+// Completes the records' headers and gathers the pieces of all records in run_pieces_.
+void LogWriter::EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run,
+                              const RecordOrigin& origin) {
   run_pieces_.clear();
   for (const auto& queued : run) {
     const absl::Span<const uint8_t> encoded = queued->append->encoded;
     if (encoded.empty()) {
-      EncodeRecordHeader(queued->append->header, queued->payload_crc, synced, queued->header);
+      EncodeRecordHeader(queued->append->header, queued->payload_crc, origin, queued->header);
     } else {
-      ResealRecordHeader(encoded.data(), synced, queued->header);
+      ResealRecordHeader(encoded.data(), origin, queued->header);
     }
     run_pieces_.insert(run_pieces_.end(), queued->pieces.begin(), queued->pieces.end());
   }
@@ -410,7 +425,10 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   const std::string bytes = EncodeSegmentHeader(header);
   const iovec piece = Piece(bytes.data(), bytes.size());
   HOTBED_RETURN_IF_ERROR(file->Append({&piece, 1}));
-  if (options_.sync_interval_ms == 0) HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  if (options_.sync_interval_ms == 0) {
+    HOTBED_RETURN_IF_ERROR(file->Sync());
+    HOTBED_RETURN_IF_ERROR(files_->SyncDir(options_.dir));
+  }
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;

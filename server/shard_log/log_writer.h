@@ -93,8 +93,9 @@ class LogWriter final : public ShardLog {
   void FailBehind(absl::Span<const std::unique_ptr<Queued>> run, const absl::Status& status,
                   Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status MarkStart(bool append_to_newest) ABSL_LOCKS_EXCLUDED(mu_);
   void MarkWritten();
-  void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, uint64_t synced);
+  void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, const RecordOrigin& origin);
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);

@@ -194,7 +194,7 @@ class Recovery {
     while (options_.rebooted) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader->Next());
       if (found == Found::kRecord) {
-        synced = std::max(synced, reader->synced_bytes());
+        synced = std::max(synced, reader->origin().synced_bytes);
         continue;
       }
       if (found != Found::kBadHeader && found != Found::kBadPayload) break;
@@ -259,6 +259,7 @@ class Recovery {
       NoteEnd(file.sequence, reader.offset(), segment.last_crc);
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
+        HOTBED_RETURN_IF_ERROR(CheckOrigin(file, reader));
         segment.last_crc = reader.header_crc();
         segment.Add(reader.record().header.shard, reader.record().header.lsn);
         NoteRecord(reader.record().header, {file.sequence, reader.offset()});
@@ -284,6 +285,20 @@ class Recovery {
     log_.chain.Push(std::move(segment));
     if (another) log_.chain.MarkNewestUnknown();
     return Ends::kLater;
+  }
+
+  // A copy of this directory has the same log up to the mark, and may have gone on by itself.
+  absl::Status CheckOrigin(const SegmentFile& file, const SegmentReader& reader) const {
+    if (options_.marks == nullptr || MustBeThere(file.sequence, reader.offset())) {
+      return absl::OkStatus();
+    }
+    const Mark runs = options_.marks->Get(Marks::kLogRuns);
+    const uint64_t run = reader.origin().run;
+    if (run == runs.a || run == runs.b) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        "log segment ", file.path, " is from a copy of this directory: the record at offset ",
+        reader.offset(), " was written by start ", absl::Hex(run),
+        ", and the last to write here was ", absl::Hex(runs.a), " (", options_.marks->path(), ")"));
   }
 
   // Records are whole up to here, and `crc` is the last one's.

@@ -47,8 +47,8 @@ class SegmentChain {
     segments_.back().Add(ShardId(), ~Lsn{0});
     aside_.insert(ShardId());
   }
-  // Accounts for a record that was written to the newest segment.
-  void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes);
+  // Accounts for a record that was written to the newest segment; `crc` is its RecordHeaderCrc.
+  void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes, uint32_t crc);
 
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);

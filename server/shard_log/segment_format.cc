@@ -50,11 +50,14 @@ struct WireRecordHeader {
   float gradient_scale;
   float clip_value;
   float clip_row_norm;
-  uint32_t zeros[5];
+  uint32_t zero1;
+  uint64_t run;
+  uint64_t zero2;
 };
 static_assert(sizeof(WireRecordHeader) == kRecordHeaderBytes);
 static_assert(offsetof(WireRecordHeader, shard) == 16);
 static_assert(offsetof(WireRecordHeader, learning_rate) == 72);
+static_assert(offsetof(WireRecordHeader, run) == 112);
 
 uint32_t HeaderCrc(const WireRecordHeader& w) {
   const char* p = reinterpret_cast<const char*>(&w);
@@ -110,7 +113,7 @@ std::optional<uint64_t> ParseSegmentName(absl::string_view name) {
   return sequence;
 }
 
-void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t synced_bytes,
+void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, const RecordOrigin& origin,
                         char* out) {
   WireRecordHeader w = {};
   w.length = static_cast<uint32_t>(RecordBytes(h));
@@ -132,7 +135,8 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, uint64_t sy
   w.bias_correction2 = h.scalars.bias_correction2;
   w.id_count = h.id_count;
   w.dim = h.dim;
-  w.synced_words = static_cast<uint32_t>(synced_bytes / 8);
+  w.synced_words = static_cast<uint32_t>(origin.synced_bytes / 8);
+  w.run = origin.run;
   w.gradient_scale = h.scalars.gradient_scale;
   w.clip_value = h.scalars.clip_value;
   w.clip_row_norm = h.scalars.clip_row_norm;
@@ -153,13 +157,15 @@ void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t
     }
   }
   std::memset(at, 0, static_cast<size_t>(out + length - at));
-  EncodeRecordHeader(header, Crc32c(out + kRecordHeaderBytes, length - kRecordHeaderBytes), 0, out);
+  EncodeRecordHeader(header, Crc32c(out + kRecordHeaderBytes, length - kRecordHeaderBytes), {},
+                     out);
 }
 
-void ResealRecordHeader(const uint8_t* record, uint64_t synced_bytes, char* out) {
+void ResealRecordHeader(const uint8_t* record, const RecordOrigin& origin, char* out) {
   WireRecordHeader w;
   std::memcpy(&w, record, sizeof(w));
-  w.synced_words = static_cast<uint32_t>(synced_bytes / 8);
+  w.synced_words = static_cast<uint32_t>(origin.synced_bytes / 8);
+  w.run = origin.run;
   w.header_crc = HeaderCrc(w);
   std::memcpy(out, &w, sizeof(w));
 }
@@ -178,7 +184,7 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   }
   DecodedHeader d;
   d.length = w.length;
-  d.synced_bytes = 8ull * w.synced_words;
+  d.origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run};
   d.payload_crc = w.payload_crc;
   d.header_crc = w.header_crc;
   RecordHeader& h = d.header;

@@ -21,7 +21,8 @@
 //   16 u64 shard, u64 epoch, u64 lsn, u64 session, u64 incarnation, u64 seq, u64 prev_seq
 //   72 f32 learning rate, f32 bias correction 1, f32 bias correction 2
 //   84 u32 ids, u32 dim, u32 words known to be synced
-//   96 f32 gradient scale, f32 value clip, f32 row norm clip, zeros
+//   96 f32 gradient scale, f32 value clip, f32 row norm clip, u32 0
+//  112 u64 run of the server that wrote it (identity_file.h), u64 0
 //  128 u64 ids[], then the gradient rows, then zeros
 //
 // The header has a checksum of its own, so that a damaged payload can be reported with its shard
@@ -39,7 +40,7 @@
 
 namespace hotbed {
 
-inline constexpr uint32_t kSegmentFormatVersion = 3;
+inline constexpr uint32_t kSegmentFormatVersion = 4;
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 128;
 inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
@@ -76,23 +77,28 @@ inline uint64_t RecordBytes(const RecordHeader& h) {
   return (kRecordHeaderBytes + 8ull * h.id_count + GradientBytes(h) + 7) & ~7ull;
 }
 
-// Writes kRecordHeaderBytes to `out`. `payload_crc` is the plain CRC32C of ids, gradients and
-// padding; `synced_bytes` is a multiple of 8 below 32 GiB.
-void EncodeRecordHeader(const RecordHeader& header, uint32_t payload_crc, uint64_t synced_bytes,
-                        char* out);
+// What a log states in each record that it writes.
+struct RecordOrigin {
+  uint64_t synced_bytes = 0;  // of the newest segment; a multiple of 8 below 32 GiB
+  uint64_t run = 0;           // ShardLogOptions::run
+};
 
-// A whole record, for memory and the wire: RecordBytes(header) bytes at `out`, with a claim that
-// nothing is synced. `gradients` has one pointer per row.
+// Writes kRecordHeaderBytes to `out`. `payload_crc` is the plain CRC32C of ids, gradients and
+// padding.
+void EncodeRecordHeader(const RecordHeader& header, uint32_t payload_crc,
+                        const RecordOrigin& origin, char* out);
+
+// A whole record, for memory and the wire: RecordBytes(header) bytes at `out`, of no log's origin.
+// `gradients` has one pointer per row.
 void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients,
                   char* out);
-// Copies the header of such a record, kRecordHeaderBytes, to `out` and sets how many bytes of this
-// log's newest segment are synced.
-void ResealRecordHeader(const uint8_t* record, uint64_t synced_bytes, char* out);
+// Copies the header of such a record, kRecordHeaderBytes, to `out` and sets its origin.
+void ResealRecordHeader(const uint8_t* record, const RecordOrigin& origin, char* out);
 
 struct DecodedHeader {
   RecordHeader header;
   uint64_t length = 0;  // of the whole record
-  uint64_t synced_bytes = 0;
+  RecordOrigin origin;
   uint32_t payload_crc = 0;  // masked
   uint32_t header_crc = 0;   // masked
 };

@@ -40,8 +40,7 @@ class SegmentReader {
   uint64_t offset() const { return offset_; }            // of the record that Next looked at
   uint64_t next_offset() const { return next_offset_; }  // of the one that Next looks at next
   const RecordView& record() const { return view_; }     // after kRecord; valid until the next call
-  // How much of this file was synced when the record was written.
-  uint64_t synced_bytes() const { return decoded_.synced_bytes; }
+  const RecordOrigin& origin() const { return decoded_.origin; }  // after kRecord
   uint32_t header_crc() const { return decoded_.header_crc; }     // as stored, after kRecord
   const RecordHeader& header() const { return decoded_.header; }  // after kRecord, kBadPayload
   // After kBadHeader: LikelyRecordLength. 0 after everything else.

@@ -113,16 +113,20 @@ struct ShardLogOptions {
   // whole, and everything after it is cut and reported. If the machine has kept running, only a
   // record that the end of the newest file cuts short is torn; anything else is damage.
   bool rebooted = false;
+  // The random id of this start (IdentityFile::run), which each record that it writes carries.
+  uint64_t run = 0;
   // How far the log reached, and where it says so from now on. Records that were written before
   // that and are not there are damage, however the files end; after a reboot, records that were
-  // synced before that. Null: nothing is known.
+  // synced before that. Records beyond must be of the last start that wrote here. Null: nothing is
+  // known.
   Marks* marks = nullptr;
 };
 
 class ShardLog {
  public:
   // Scans the chain: cuts a torn tail of the newest segment, remembers damage anywhere else (see
-  // Damage). DataLoss: the marks know of a log, and there is none at all.
+  // Damage). DataLoss: the marks know of a log, and there is none at all, or one that went on
+  // elsewhere: a copy's.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const ShardLogOptions& options,
                                                         FileSystem* files, const Clock* clock);
   virtual ~ShardLog() = default;

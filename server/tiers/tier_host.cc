@@ -49,7 +49,8 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
   kv.memtable_bytes = options.memtable_bytes;
   kv.bytes_max = options.spill_bytes_max;
   kv.must_exist = options.must_exist;
-  HOTBED_ASSIGN_OR_RETURN(host->spill_, SpillTier::Open(options.spill_dir, kv, options.marks));
+  HOTBED_ASSIGN_OR_RETURN(host->spill_,
+                          SpillTier::Open(options.spill_dir, kv, options.marks, options.run));
   if (io == nullptr) {
     host->own_io_ = std::make_unique<ThreadedIoQueue>(options.io_threads);
     io = host->own_io_.get();

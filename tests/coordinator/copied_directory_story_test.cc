@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/coordinator/core_rig.h"
 
 namespace hotbed {
@@ -97,6 +98,39 @@ TEST_F(CopiedDirectoryStory, ACopyBesideALivingOriginalIsRefusedWithBothAddresse
   NextStart(&copy);
   EXPECT_EQ(Register(&copy, "b:1").code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(Refusals().size(), 2u);
+}
+
+TEST_F(CopiedDirectoryStory, CopiesThatAskInTurnsAreAllRefused) {
+  Directory original;
+  NextStart(&original);
+  ASSERT_TRUE(Register(&original, "a:1").ok());
+  std::vector<Directory> copies(2 * kAskersMax, original);
+  for (Directory& copy : copies) NextStart(&copy);
+  for (int i = 0; i < 3; ++i) {
+    for (size_t c = 0; c < kAskersMax; ++c) {
+      const absl::Status answer = Register(&copies[c], absl::StrCat("b:", c + 1));
+      EXPECT_EQ(answer.code(),
+                i < 2 ? absl::StatusCode::kUnavailable : absl::StatusCode::kAlreadyExists)
+          << answer;
+    }
+    AnswerProbes(ProbeAnswer::kAnswers);
+    rig_.Tick(500);
+    EXPECT_TRUE(Beat());
+  }
+  // Those that were refused end; further ones are heard then.
+  for (int i = 0; i < 40; ++i) {
+    for (size_t c = kAskersMax; c < copies.size(); ++c) {
+      const absl::Status answer = Register(&copies[c], absl::StrCat("b:", c + 1));
+      if (i == 0) {
+        EXPECT_EQ(answer.code(), absl::StatusCode::kUnavailable) << answer;
+      } else if (i == 39) {
+        EXPECT_EQ(answer.code(), absl::StatusCode::kAlreadyExists) << answer;
+      }
+    }
+    AnswerProbes(ProbeAnswer::kAnswers);
+    rig_.Tick(500);
+    EXPECT_TRUE(Beat());
+  }
 }
 
 TEST_F(CopiedDirectoryStory, AServerThatWasKilledComesBackAtAnotherPort) {

@@ -10,6 +10,7 @@ DATA, HEADERS, RESET, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 END_STREAM, END_HEADERS = 1, 4
 PUSH, LOOKUP = "/hotbed.v1.Data/Push", "/hotbed.v1.Data/Lookup"
 GET_MAP = "/hotbed.v1.Coordinator/GetClusterMap"
+FORGED = 2**64 - 1
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -48,6 +49,55 @@ def lookup(table, shard, epoch, first, count):
     return field(1, field(4, segment)) + field(2, struct.pack(f"<{count}Q", *range(first, first + count)))
 
 
+def fixed(number, value):
+    return varint(number << 3 | 1) + struct.pack("<Q", value)
+
+
+def member(server, incarnation):
+    return fixed(1, server) + field(2, incarnation)
+
+
+def hello(cluster):
+    return field(1, field(1, cluster.encode()) + field(2, 1) + field(3, 2))
+
+
+def push(table, shard, epoch, row, dim, session, incarnation, step=1, commit=0):
+    """A PushRequest for one row, all of its gradient ones; with `commit`, for the end of that step instead."""
+    of_shard = fixed(1, table << 32 | shard) + field(2, epoch)
+    segment = of_shard + field(3, 1) + field(4, step << 20 | 1) + field(6, 1)
+    if commit:
+        segment = of_shard + field(20, 1)
+    header = hello("") + field(4, segment) + fixed(6, session) + field(7, incarnation)
+    if commit:
+        return field(1, header + field(20, field(1, commit) + field(2, struct.pack("<Q", session))))
+    return field(1, header) + field(2, struct.pack("<Q", row)) + field(3, struct.pack("<f", 1.0) * dim)
+
+
+def forgeries(cluster, table, shard, epoch, row, dim):
+    """(whether it is for the coordinator, path, message): each has a number that nobody has given out."""
+    out = []
+    for session, incarnation in [(known, FORGED) for known in range(1, 9)] + [(FORGED, 1), (2**40, 2**40)]:
+        out.append((False, PUSH, push(table, shard, epoch, row, dim, session, incarnation)))
+        out.append((False, PUSH, push(table, shard, epoch, row, dim, session, incarnation, step=2**43)))
+    for of_epoch in (epoch - 1, epoch + 1, FORGED):
+        out.append((False, PUSH, push(table, shard, of_epoch, row, dim, 1, 1)))
+        out.append((False, LOOKUP, lookup(table, shard, of_epoch, row, 1)))
+    for step in (1, 2**43, FORGED):
+        out.append((False, PUSH, push(table, shard, epoch, row, dim, 1, 1, commit=step)))
+    for server, incarnation in [(1, FORGED), (2, 1), (FORGED, FORGED)]:
+        item = field(1, 1) + fixed(2, table << 32 | shard) + field(3, FORGED) + field(4, member(1, 1)) + field(7, FORGED)
+        transfer = field(1, hello(cluster) + field(2, member(server, incarnation)) + field(3, item) + field(4, member(1, 1)))
+        out.append((False, "/hotbed.v1.Replica/Transfer", transfer))
+        of_server = fixed(1, server) + field(2, incarnation)
+        epochs = field(3, fixed(1, table << 32 | shard) + field(2, FORGED))
+        out.append((True, "/hotbed.v1.Coordinator/Attend", of_server + field(9, 1)))
+        out.append((True, "/hotbed.v1.Coordinator/ActivateShards", of_server + epochs))
+    for session in (1, FORGED):
+        trainer = field(1, 1) + field(2, b"group") + field(3, b"name") + fixed(4, session) + field(5, FORGED)
+        out.append((True, "/hotbed.v1.Coordinator/Train", trainer + field(6, 2**43) + field(12, 2**43)))
+    return out
+
+
 class Peer:
     """One connection. It keeps to the windows it is given, which are the only bound that the other side sets by itself. Its methods
     raise OSError when the other side has ended it."""
@@ -57,6 +107,7 @@ class Peer:
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         self.next_stream = 1
         self.read = b""
+        self.answer = b""
         self.window = 65535         # bytes that may be sent, of all streams
         self.stream_window = 65535  # of a new stream
         self.windows = {}           # of those open
@@ -134,13 +185,18 @@ class Peer:
 
     def ask(self, request):
         """A lookup whose answer may be read, or not; its stream."""
-        stream = self.begin(LOOKUP)
+        return self.call(LOOKUP, request)
+
+    def call(self, path, request):
+        """A call with one message; its stream."""
+        stream = self.begin(path)
         self.send(stream, message(request), 10, END_STREAM)
         return stream
 
     def await_answer(self, stream, seconds):
-        """Reads until the stream ends; its bytes of DATA. None: not in time."""
+        """Reads until the stream ends; its bytes of DATA, the first of which are `answer`. None: not in time."""
         size = 0
+        self.answer = b""
         until = time.monotonic() + seconds
         while True:
             got = self.next_frame(until - time.monotonic())
@@ -149,6 +205,7 @@ class Peer:
             kind, flags, of, payload = got
             if kind == DATA:
                 size += len(payload)
+                self.answer = (self.answer + payload)[:1000]
                 self.socket.sendall(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", max(1, len(payload)))))
             if of == stream and kind in (DATA, HEADERS) and flags & END_STREAM:
                 del self.windows[stream]

@@ -123,6 +123,21 @@ TEST_F(PortTest, AnIdleConnectionMakesRoom) {
   Taken(5);
 }
 
+TEST_F(PortTest, AnAddressAtItsLimitMakesNoOtherWait) {
+  Open(Few(8, 2));
+  const int idle = Connect(/*host=*/3);
+  Connect(/*host=*/3);
+  Taken(2);
+  clock_.Advance(4 * kSecond);
+  Connect(/*host=*/2);
+  Connect(/*host=*/2);
+  Taken(4);
+  EXPECT_TRUE(Ends(Connect(/*host=*/2))) << "none of its connections is idle";
+  Connect(/*host=*/3);
+  EXPECT_TRUE(Ends(idle));
+  Taken(5);
+}
+
 TEST_F(PortTest, AMessageTooLargeBreaksItsConnection) {
   ConnectionLimits limits;
   limits.http2.message_bytes_max = 100;
@@ -162,6 +177,31 @@ TEST_F(PortTest, TheOldestUnfinishedMessageMakesRoomForTheOthers) {
   EXPECT_GT(Receive(second_server), 0);
   EXPECT_TRUE(Ends(first));
   EXPECT_EQ(port_->connections().unfinished_bytes(), 35u);
+}
+
+TEST_F(PortTest, WhoComesBackAfterAFloodMaySendLessAtOnce) {
+  ConnectionLimits limits;
+  limits.http2.control_frames_burst = 20;
+  Open(limits);
+  clock_.Advance(kSecond);
+  const std::string ping("\0\0\x08\x06\0\0\0\0\0pingping", 17);
+  size_t connections = 0;
+  // How many pings a new connection of that host may send before it is ended.
+  const auto pings = [&](int host) {
+    const int client = Connect(host);
+    const int server = Taken(++connections);
+    send(client, kHttp2Hello, kHttp2HelloBytes, 0);  // with a frame of settings
+    EXPECT_GT(Receive(server), 0);
+    for (int count = 0;; ++count) {
+      send(client, ping.data(), ping.size(), 0);
+      if (Receive(server) < 0) return count;
+    }
+  };
+  EXPECT_EQ(pings(2), 19);
+  EXPECT_EQ(pings(2), 1);
+  EXPECT_EQ(pings(3), 19) << "another address";
+  clock_.Advance(kFloodedNs + kSecond);
+  EXPECT_EQ(pings(2), 19);
 }
 
 TEST_F(PortTest, WhatIsNotCompleteInTimeIsEnded) {

@@ -169,6 +169,47 @@ TEST(ByteBudgetTest, AConnectionLeavesAsMuchAsItTakes) {
   EXPECT_EQ(order, (std::vector<int>{1}));
 }
 
+// Each connection of the peer would take half of what the others leave.
+TEST(ByteBudgetTest, ManyConnectionsOfAPeerLeaveAThirdOfWhatTheyTake) {
+  ByteBudget budget(120, 100);
+  std::vector<int> order;
+  ByteBudget::Peer crowd;
+  ByteBudget::Peer modest;
+  std::vector<ByteBudget::Account> many(50, ByteBudget::Account{.of = &crowd});
+  ByteBudget::Account other = {.of = &modest};
+  Recorder more(&budget, &order, 1, 0);
+  Recorder late(&budget, &order, 2, 0);
+  uint64_t taken = 0;
+  for (ByteBudget::Account& account : many) {
+    while (budget.Reserve(1, {&more, 0, 0, &account}) == Outcome::kReserved) ++taken;
+  }
+  EXPECT_EQ(taken, 90u);
+  EXPECT_EQ(crowd.in_flight, 90u);
+  EXPECT_EQ(budget.Reserve(15, {&more, 0, 0, &other}), Outcome::kReserved) << "not held up";
+  budget.Release(15, &other);
+  EXPECT_EQ(modest.in_flight, 0u);
+  for (ByteBudget::Account& account : many) {
+    while (account.in_flight > 0) budget.Release(1, &account);
+  }
+}
+
+TEST(ByteBudgetTest, RequestsOfAPeerThatHasTooMuchAreServedInTheirOrder) {
+  ByteBudget budget(120, 100);
+  std::vector<int> order;
+  ByteBudget::Peer crowd;
+  ByteBudget::Account busy[2] = {{.of = &crowd}, {.of = &crowd}};
+  ByteBudget::Account fresh = {.of = &crowd};
+  ByteBudget::Account later = {.of = &crowd};
+  Recorder large(&budget, &order, 1, 0);
+  Recorder small(&budget, &order, 2, 0);
+  EXPECT_EQ(budget.Reserve(50, {&large, 0, 0, &busy[0]}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(30, {&large, 0, 0, &busy[1]}), Outcome::kReserved);
+  EXPECT_EQ(budget.Reserve(15, {&large, 0, 0, &fresh}), Outcome::kWaiting);
+  EXPECT_EQ(budget.Reserve(1, {&small, 0, 0, &later}), Outcome::kWaiting) << "behind the large one";
+  budget.Release(30, &busy[1]);
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
 TEST(ByteBudgetTest, WhoDoesNotReadHoldsUpNobodyAndWaitsBehindAll) {
   ByteBudget budget(100, 100);
   std::vector<int> order;

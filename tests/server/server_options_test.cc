@@ -81,8 +81,8 @@ TEST(ServerOptionsTest, PartsAboveTheWholeAreRefused) {
       << refused;
   options = Good();
   for (uint64_t* const part : {&options.pull_bytes_in_flight_max, &options.push_bytes_in_flight_max,
-                               &options.host.staged_bytes_max, &options.host.replica_tail_bytes,
-                               &options.transfer_bytes_max}) {
+                               &options.host.staged_bytes_max, &options.host.session_bytes_max,
+                               &options.host.replica_tail_bytes, &options.transfer_bytes_max}) {
     *part = options.host.host_bytes;
     EXPECT_FALSE(CheckServerOptions(options).ok());
     *part = 0;

@@ -85,6 +85,13 @@ class ServerProcessTest : public ::testing::Test {
     return text.str();
   }
 
+  // Until the file has the text, or for 30 s.
+  static void AwaitText(const std::string& path, const std::string& text) {
+    for (int i = 0; i < 3000 && !absl::StrContains(Read(path), text); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
   // Its exit code; -1: it was still running after 30 s.
   static int Wait(const Process& process) {
     for (int i = 0; i < 3000; ++i) {
@@ -108,9 +115,7 @@ class ServerProcessTest : public ::testing::Test {
   Process StartServing(const std::vector<std::string>& flags) {
     const Process process = Start(flags);
     processes_.push_back(process);
-    for (int i = 0; i < 3000 && Read(process.out).find('\n') == std::string::npos; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    AwaitText(process.out, "\n");
     EXPECT_THAT(Read(process.out), HasSubstr(" serving: data 127.0.0.1:")) << Read(process.err);
     return process;
   }
@@ -187,7 +192,7 @@ TEST_F(ServerProcessTest, SaysWhyItCannotStart) {
 TEST_F(ServerProcessTest, SigtermEndsTheWaitForACoordinator) {
   server_->Shutdown(std::chrono::system_clock::now());
   const Process process = Start(Flags("s1"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  AwaitText(process.err, "trying again");
   kill(process.pid, SIGTERM);
   EXPECT_EQ(Wait(process), 0) << Read(process.err);
   EXPECT_EQ(Read(process.out), "");

@@ -136,6 +136,33 @@ TEST_F(MissingDataTest, AnOlderFileOrFolderIsRefusedByName) {
   ExpectExact();
 }
 
+// A copy has everything that was written before it was made, and may have gone on.
+TEST_F(MissingDataTest, PartsOfACopyThatWentOnAreRefusedByName) {
+  LeaveData();
+  const std::string copy = dir_.path() + "/copy", own = dir_.path() + "/own";
+  fs::copy(PathOf(""), copy, fs::copy_options::recursive);
+  ShardHostOptions options = Options();
+  options.data_dir = copy;
+  {
+    TestServer other(options, {Table()}, 2);
+    other.ContinueFrom(server_);
+    other.Start();
+    TestClient client(&other, 8);
+    client.Push(1, 1, {3}, std::vector<float>(kDim, 1.0f));
+    ASSERT_TRUE(other.Stop().ok());
+  }
+  for (const std::string& name :
+       {std::string("log"), std::string("spill"), std::string("spill/rows")}) {
+    SCOPED_TRACE(name);
+    fs::rename(PathOf(name), own);
+    fs::copy(copy + "/" + name, PathOf(name), fs::copy_options::recursive);
+    EXPECT_THAT(Refusal(), HasSubstr("/data/" + name));
+    fs::remove_all(PathOf(name));
+    fs::rename(own, PathOf(name));
+  }
+  ExpectExact();
+}
+
 // Whole records are missing where the log ends: what is left is served by nobody.
 TEST_F(MissingDataTest, ACutLogRefusesItsShardsUntilItIsWhole) {
   LeaveData();

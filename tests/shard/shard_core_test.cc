@@ -257,6 +257,32 @@ TEST_F(SmallShardCoreTest, LimitsAreAnsweredNotExceeded) {
   EXPECT_EQ(Push(1, 0, true).replies[0].code, SegmentCode::kResourceExhausted);
 }
 
+TEST_F(SmallShardCoreTest, WithoutMemoryForSessionsANewOneTakesTheRoomOfAnIdleOne) {
+  constexpr int64_t kHour = 3'600'000'000'000;
+  Activate(1);
+  core_.SetNow(kHour);
+  Push(1, 0, true);
+  FinishAndReply();
+  CorePush push;
+  push.epoch = 1;
+  push.session = 6;
+  push.incarnation = 1;
+  push.seq = 1;
+  push.open = true;
+  push.no_session_room = true;
+  push.token = 99;
+  core_.Push(push);
+  CoreReady ready = Take();
+  ASSERT_EQ(ready.replies.size(), 1u);
+  EXPECT_EQ(ready.replies[0].code, SegmentCode::kResourceExhausted);
+  core_.SetNow(2 * kHour);
+  core_.Push(push);
+  ready = Take();
+  ASSERT_EQ(ready.appends.size(), 2u);
+  EXPECT_EQ(ready.appends[0].kind, RecordKind::kForget);
+  EXPECT_EQ(ready.appends[1].session, 6u);
+}
+
 TEST_F(SmallShardCoreTest, IdleSessionsMakeRoomForNewOnes) {
   constexpr int64_t kHour = 3'600'000'000'000;
   ShardMeta meta;

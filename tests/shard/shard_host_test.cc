@@ -227,6 +227,47 @@ TEST_F(ShardHostTest, ManyClientsOfOnePushEachFindRoom) {
   EXPECT_EQ(server.Pull(1, {5}), std::vector<float>(kDim, -kClients));
 }
 
+// Two shards share one limit, over restarts too.
+TEST_F(ShardHostTest, TheSessionsOfAllShardsAreCountedAndLimited) {
+  ShardHostOptions options = Options();
+  options.session_bytes_max = 40 * SessionTable::kBytesPerSession;
+  TestServer server(options, {Countdown(1)}, 2);
+  server.Start();
+  const auto push = [&](SessionId session) {
+    auto work = server.MakePush(session, 1, 1, {5, 995}, Ones(2));
+    for (PushSegment& segment : work->segments) {
+      segment.seq = 1 << 20 | 1;
+      segment.open = true;
+    }
+    server.Run(work.get());
+    EXPECT_EQ(work->segments.size(), 2u);
+    return work;
+  };
+  SessionId refused = 0;
+  for (SessionId session = 1; session <= 100 && refused == 0; ++session) {
+    auto work = push(session);
+    const SegmentResult& result = work->segments.back().result;
+    if (result.code == SegmentCode::kOk) continue;
+    EXPECT_EQ(result.code, SegmentCode::kResourceExhausted);
+    EXPECT_THAT(result.detail, testing::HasSubstr("2560 bytes (--session-bytes-max)"));
+    refused = session;
+  }
+  EXPECT_GE(refused, 20u);
+  const uint64_t bytes = server.host()->Status().numbers["session_bytes"];
+  EXPECT_GE(bytes, options.session_bytes_max);
+  EXPECT_LE(bytes, 2 * options.session_bytes_max);
+  auto known = server.MakePush(1, 1, 1, {5, 995}, Ones(2));
+  for (PushSegment& segment : known->segments) {
+    segment.seq = 2 << 20 | 1;
+    segment.prev_seq = 1 << 20 | 1;
+  }
+  server.Run(known.get());
+  EXPECT_EQ(known->segments[0].result.code, SegmentCode::kOk) << "known sessions go on";
+  server.Kill();
+  server.Start();
+  EXPECT_NEAR(server.host()->Status().numbers["session_bytes"], bytes, bytes / 4);
+}
+
 TEST_F(ShardHostTest, TheDirectoryIsHeldByOneProcessAndOneIdentity) {
   TestServer server(Options(), {Countdown(1)}, 1);
   server.Start();

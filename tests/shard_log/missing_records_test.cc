@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/random.h"
 #include "gmock/gmock.h"
 #include "tests/shard_log/log_fixture.h"
 
@@ -29,6 +30,11 @@ class MissingRecordsTest : public LogTest {
     EXPECT_EQ(whole_[kSegments].size(), 64 + 2 * kRecord);
   }
 
+  // The next start.
+  std::unique_ptr<ShardLog> Open() {
+    options_.run += 1;
+    return LogTest::Open();
+  }
   void Append(ShardLog* log, Lsn lsn) { ASSERT_TRUE(AppendCommit(log, kShardA, lsn, 8, 8).ok()); }
   // The log opens, and says what is wrong with a text that has `what` and the segment's file name.
   void ExpectDamage(uint64_t segment, const std::string& what) {
@@ -101,6 +107,81 @@ TEST_F(MissingRecordsTest, ASegmentOfAnotherLogIsDamage) {
       ExpectDamage(segment, "is another one");
       SetContents(segment, whole_[segment]);
       ExpectWhole();
+    }
+  }
+}
+
+// The copy has everything that was written here, so no end is missing.
+TEST_F(MissingRecordsTest, TheLogOfACopyThatWentOnIsRefusedUntilTheOwnOneIsBack) {
+  options_.segment_bytes += kRecord;  // starts go on in the newest segment
+  for (const bool in_newest : {false, true}) {
+    for (const bool rebooted : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(in_newest, rebooted ? ", rebooted" : ""));
+      FaultFileSystem elsewhere(2);
+      ASSERT_TRUE(elsewhere.MakeDir(kLogDir).ok());
+      for (const auto& [segment, bytes] : whole_) {
+        ASSERT_TRUE(elsewhere.WriteAtomically(SegmentPath(segment), bytes).ok());
+      }
+      ShardLogOptions options = options_;
+      options.marks = nullptr;
+      options.run = 1000;
+      if (!in_newest) options.segment_bytes -= kRecord;
+      {
+        auto log = *ShardLog::Open(options, &elsewhere, &clock_);
+        for (Lsn lsn = 1; lsn <= 4; ++lsn) Append(log.get(), kRecords + lsn);
+      }
+      const std::vector<std::string> copied = *elsewhere.List(kLogDir);
+      for (const std::string& name : copied) {
+        const std::string path = absl::StrCat(kLogDir, "/", name);
+        ASSERT_TRUE(files_.WriteAtomically(path, *elsewhere.ReadAll(path)).ok());
+      }
+      options_.rebooted = rebooted;
+      for (int start = 0; start < 2; ++start) {
+        const absl::Status refused = ShardLog::Open(options_, &files_, &clock_).status();
+        EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss) << refused;
+        EXPECT_THAT(std::string(refused.message()),
+                    HasSubstr(SegmentPath(kSegments + (in_newest ? 0 : 1))));
+        EXPECT_THAT(std::string(refused.message()), HasSubstr("copy of this directory"));
+      }
+      for (const std::string& name : copied) {
+        if (*ParseSegmentName(name) > kSegments) {
+          ASSERT_TRUE(files_.Delete(absl::StrCat(kLogDir, "/", name)).ok());
+        }
+      }
+      SetContents(kSegments, whole_[kSegments]);
+      options_.rebooted = false;
+      ExpectWhole();
+    }
+  }
+}
+
+TEST_F(MissingRecordsTest, NoStartTakesItsOwnLogForThatOfACopy) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    FaultFileSystem files(seed);
+    ShardLogOptions options = options_;
+    options.sync_interval_ms = random.OneIn(4) ? 0 : -1;
+    if (options.sync_interval_ms != 0) options.segment_bytes = 1 << 20;
+    Lsn last = 0;
+    auto marks = *Marks::Open("/MARKS", &files, /*make=*/true);
+    for (uint64_t start = 1; start <= 12; ++start) {
+      options.marks = marks.get();
+      options.run = random.Next();
+      auto log = ShardLog::Open(options, &files, &clock_);
+      ASSERT_TRUE(log.ok()) << "start " << start << ": " << log.status();
+      EXPECT_THAT((*log)->damage(), IsEmpty()) << "start " << start;
+      last = Replayed(log->get()).size();
+      for (uint64_t count = random.Uniform(5); count > 0; --count) {
+        Append(log->get(), ++last);
+        EXPECT_TRUE(random.OneIn(2) || (*log)->Sync().ok());
+        EXPECT_TRUE(random.OneIn(2) || marks->Sync().ok());
+      }
+      options.rebooted = random.OneIn(2);
+      if (!options.rebooted) continue;
+      log->reset();
+      files.Crash();
+      marks = *Marks::Open("/MARKS", &files, /*make=*/false);
     }
   }
 }

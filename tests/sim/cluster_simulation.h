@@ -105,6 +105,7 @@ class ClusterSimulation {
   void CutActivated(const ShardRecord& record);
   void Flap(int server);
   void Isolate(int server, Time duration);
+  void Revive(const Member& process);
   void CutPairs(const std::vector<std::pair<int, int>>& pairs, Time duration);
   void StopCoordinator(int coordinator);
   void Heal();

@@ -166,6 +166,23 @@ void ClusterSimulation::Isolate(int server, Time duration) {
   CutPairs(pairs, duration);
 }
 
+// One heartbeat passes, with its answer, between two cuts.
+void ClusterSimulation::Revive(const Member& process) {
+  Process* const p = ProcessOf(process);
+  Lease& lease = leases_[process.server];
+  if (p == nullptr || p->paused || p->dead || lease.incarnation != 0) return;
+  const int server = static_cast<int>(process.server) - 1;
+  if (trace_ != nullptr) Trace(absl::StrCat("REVIVE s", server + 1));
+  lease = {process.incarnation, time_ + 3 * kSecond};
+  Changed();
+  ForLife(server, [this, server, view = View()] {
+    for (const RecordPtr& record : view->records) Learn(server, record);
+    const int64_t granted_ns = (LocalTime(servers_[server]) + 2850 * kMs) * (kMillisecondNs / kMs);
+    std::atomic<int64_t>& until_ns = servers_[server].process->budget.lease_until_ns;
+    until_ns = std::max(until_ns.load(), granted_ns);
+  })();
+}
+
 // Heard no more; and often it soon hears no more either, after a late answer or two.
 void ClusterSimulation::Mute(int server) {
   CutPairs(ToCoordinators(server), 3 * kSecond + Delay(2 * kSecond));

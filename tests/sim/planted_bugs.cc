@@ -58,7 +58,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("HintBehindMatchIgnored", C::kHintBehindMatchIgnored, 20, 300, "switches"),
       Sim("RecordNotCompared", S::kRecordNotCompared, 1, 2000),
       Sim("LeaderNotCompared", S::kLeaderNotCompared, 11, 2000),
-      Sim("LeaseNotCompared", S::kLeaseNotCompared, 1, 0, "leases"),
+      Sim("LeaseNotCompared", S::kLeaseNotCompared, 52, 300, "revivals"),
       Sim("JoinOfAnyEpoch", S::kJoinOfAnyEpoch, 2, 2000),
       Sim("LearnerGoesInItsEpoch", S::kLearnerGoesInItsEpoch, 90, 2000),
       Sim("SwitchDropsPrimary", S::kSwitchDropsPrimary, 255, 2000),

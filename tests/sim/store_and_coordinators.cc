@@ -245,9 +245,20 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
   if (writes.empty()) return;
   c.deciding = true;
   c.deciding_until = time_ + kSecond;
-  AtStore(
-      coordinator, [=, this, term = c.term] { Commit(coordinator, term, writes); },
-      [=, this] { coordinators_[coordinator].deciding = false; });
+  Time held_back = 0;
+  for (const Write& write : writes) {
+    if (write.decision.step != ShardStep::kFailOver || weather_.revives == 0) continue;
+    if (!stormy() || !Chance(weather_.revives)) continue;
+    held_back = Delay(100 * kMs);
+    At(held_back, [this, dead = view->records[write.shard]->primary] { Revive(dead); });
+  }
+  const Task commit = [=, this, term = c.term] {
+    AtStore(
+        coordinator, [=, this] { Commit(coordinator, term, writes); },
+        [=, this] { coordinators_[coordinator].deciding = false; });
+  };
+  if (held_back == 0) return commit();
+  At(held_back, ForCoordinator(coordinator, commit));
 }
 
 bool ClusterSimulation::WriteHolds(const Write& write) const {

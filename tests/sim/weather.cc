@@ -23,6 +23,15 @@ Weather Leases() {
   return weather;
 }
 
+// Primaries that are heard of once more, while the write that replaces them is on its way.
+Weather Revivals() {
+  Weather weather = Leases();
+  weather.name = "revivals";
+  weather.faults = {F::kFlap, F::kFlap, F::kMute, F::kDrain};
+  weather.revives = 0.7;
+  return weather;
+}
+
 // Primaries of epochs that they never hear of, and epochs that never become active.
 Weather Isolation() {
   Weather weather;
@@ -145,8 +154,8 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers =
-      new std::vector<Weather>{Mixed(),    Leases(),   Isolation(), SlowRows(), Links(),
-                               Switches(), SlowLogs(), Damage(),    Silence(),  Disks()};
+      new std::vector<Weather>{Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(),
+                               Switches(), SlowLogs(), Damage(),   Silence(),   Disks()};
   return *weathers;
 }
 

@@ -55,6 +55,7 @@ struct Weather {
   Time log_time = 3 * kMs;
   double log_fails = 0.003;
   double links_break = 0.003;  // at a message
+  double revives = 0;          // servers that come alive while they are replaced as dead
   double silences = 0;         // heartbeats in which a primary says that it hears of nobody
 };
 

@@ -72,9 +72,13 @@ void Leases::OnRegistering(int64_t now_ns, const ClusterState& state,
     return;
   }
   Lease& lease = it->second;
-  if (lease.rival_run != request.run()) {
-    lease.rival_run = request.run();
-    lease.rival_since_ns = now_ns;
+  std::erase_if(lease.askers, [&](const Asker& a) { return now_ns - a.last_ns > kAskerSilentNs; });
+  const auto asker = std::find_if(lease.askers.begin(), lease.askers.end(),
+                                  [&](const Asker& a) { return a.run == request.run(); });
+  if (asker != lease.askers.end()) {
+    asker->last_ns = now_ns;
+  } else if (lease.askers.size() < kAskersMax) {
+    lease.askers.push_back({request.run(), now_ns, now_ns});
   }
   Probe(request.server(), &lease);
 }
@@ -82,8 +86,9 @@ void Leases::OnRegistering(int64_t now_ns, const ClusterState& state,
 Rival Leases::RivalOf(ServerId server, uint64_t run) const {
   const Lease* const lease = Find(server);
   if (lease == nullptr || lease->ended) return Rival::kGone;
-  const bool heard =
-      lease->rival_run == run && lease->heard_ns - lease->rival_since_ns >= kRivalRunsNs;
+  const bool heard = std::any_of(lease->askers.begin(), lease->askers.end(), [&](const Asker& a) {
+    return a.run == run && lease->heard_ns - a.since_ns >= kRivalRunsNs;
+  });
   return heard ? Rival::kRuns : Rival::kMayRun;
 }
 

@@ -58,9 +58,19 @@ enum class Rival : uint8_t {
 // Heartbeats may have been on their way when their process ended, so a rival runs if it is heard of
 // this long after.
 constexpr int64_t kRivalRunsNs = 1'000'000'000;
+// Processes that ask for one lease at a time; each asks every 2 s or more often, and further ones
+// wait until one has been silent for kAskerSilentNs.
+constexpr size_t kAskersMax = 8;
+constexpr int64_t kAskerSilentNs = 10'000'000'000;
 
 class Leases {
  public:
+  // A process that asks to register while another one holds the lease.
+  struct Asker {
+    uint64_t run = 0;
+    int64_t since_ns = 0;
+    int64_t last_ns = 0;
+  };
   struct Lease {
     Incarnation incarnation = 0;
     std::string address;
@@ -75,9 +85,8 @@ class Leases {
     v1::ServerLoad load;
     std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
-    int64_t since_ns = 0;    // this process knows of the lease
-    uint64_t rival_run = 0;  // of another process that asked to register, first at:
-    int64_t rival_since_ns = 0;
+    int64_t since_ns = 0;  // this process knows of the lease
+    std::vector<Asker> askers;
   };
   struct Ended {
     ServerId server = 0;

@@ -43,6 +43,7 @@ struct TierOptions {
   bool use_huge_pages = true;
   // How far the spill tier got, and where it says so from now on; null: nothing is known.
   Marks* marks = nullptr;
+  uint64_t run = 0;         // the random id of this start (IdentityFile::run); 0: none
   bool must_exist = false;  // a spill tier that is missing is an error (DataLoss)
 };
 

@@ -38,7 +38,7 @@ class SpillTier {
   // the rows are not those that the last Flush left, or later ones.
   static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
                                                          const KvOptions& options,
-                                                         Marks* marks = nullptr);
+                                                         Marks* marks = nullptr, uint64_t run = 0);
 
   // Reads the records of `positions` (sorted, unique): found[i] says whether row i exists, records
   // + i * record_bytes holds it. DataLoss names shard and id.
@@ -88,9 +88,13 @@ class SpillTier {
   }
 
  private:
-  SpillTier(std::string dir, const KvOptions& options, Marks* marks)
-      : dir_(std::move(dir)), options_(options), marks_(marks) {}
+  SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run)
+      : dir_(std::move(dir)), options_(options), marks_(marks), run_(run) {}
   absl::Status CheckState() const;
+  // Rows of a copy of the directory have the manifest of these rows and more, so the file RUN
+  // beside it names the start that opened the rows last.
+  absl::Status CheckRun() const;
+  absl::Status MarkRun();
   absl::Status CheckFrozen(const std::vector<uint64_t>& numbers) const;
   // The manifest may be replaced until MarkState has returned OK.
   absl::Status MarkChanges();
@@ -106,6 +110,7 @@ class SpillTier {
   const std::string dir_;
   const KvOptions options_;
   Marks* const marks_;
+  const uint64_t run_;
   mutable absl::Mutex mu_;
   std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: Renew could not open it again
 };

@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_system.h"
 #include "common/status_macros.h"
@@ -13,11 +14,24 @@ namespace hotbed {
 namespace {
 
 std::string RenewingMark(const std::string& dir) { return dir + "/RENEWING"; }
+std::string RunFile(const std::string& rows) { return rows + "/RUN"; }
+
+// 0: there is no such file.
+absl::StatusOr<uint64_t> ReadRun(const std::string& path) {
+  if (!FileSystem::Real()->Exists(path)) return 0;
+  HOTBED_ASSIGN_OR_RETURN(const std::string text, FileSystem::Real()->ReadAll(path));
+  uint64_t run = 0;
+  if (!absl::SimpleHexAtoi(text, &run) || run == 0) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: it holds no number"));
+  }
+  return run;
+}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& dir,
-                                                           const KvOptions& options, Marks* marks) {
+                                                           const KvOptions& options, Marks* marks,
+                                                           uint64_t run) {
   if (options.must_exist && !FileSystem::Real()->Exists(dir)) {
     return absl::DataLossError(absl::StrCat(dir,
                                             " does not exist, and this server has kept rows "
@@ -26,12 +40,13 @@ absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& di
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::UnavailableError(absl::StrCat("creating ", dir, ": ", error.message()));
-  auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options, marks));
+  auto tier = std::unique_ptr<SpillTier>(new SpillTier(dir, options, marks, run));
   absl::MutexLock lock(&tier->mu_);
   if (FileSystem::Real()->Exists(RenewingMark(dir))) {  // a kill interrupted Renew
     HOTBED_RETURN_IF_ERROR(tier->OpenEmpty());
   } else {
     HOTBED_RETURN_IF_ERROR(tier->CheckState());
+    HOTBED_RETURN_IF_ERROR(tier->CheckRun());
     HOTBED_RETURN_IF_ERROR(tier->OpenStore(options.must_exist));
   }
   return tier;
@@ -54,6 +69,29 @@ absl::Status SpillTier::CheckState() const {
       " bytes, and the rows were last flushed with ", flushed.bytes, " bytes of MANIFEST-",
       absl::Dec(flushed.file, absl::kZeroPad6), " (", marks_->path(),
       "): it is cut short, or older rows, or those of a copy, are in place of the last"));
+}
+
+absl::Status SpillTier::CheckRun() const {
+  const Mark runs = marks_ == nullptr ? Mark() : marks_->Get(Marks::kSpillRuns);
+  if (runs.a == 0) return absl::OkStatus();
+  const std::string file = RunFile(RowsOptions().dir);
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t run, ReadRun(file));
+  if (run == runs.a || run == runs.b) return absl::OkStatus();
+  const std::string has =
+      run == 0 ? std::string("is missing") : absl::StrCat("names start ", absl::Hex(run));
+  return absl::DataLossError(
+      absl::StrCat(file, " ", has, ", and start ", absl::Hex(runs.a), " opened the rows last (",
+                   marks_->path(), "): older rows, or those of a copy, are in place of the last"));
+}
+
+// A kill may leave the file of the run before.
+absl::Status SpillTier::MarkRun() {
+  if (marks_ == nullptr || run_ == 0) return absl::OkStatus();
+  const std::string file = RunFile(RowsOptions().dir);
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t before, ReadRun(file));
+  marks_->Set(Marks::kSpillRuns, {run_, before, 0});
+  HOTBED_RETURN_IF_ERROR(marks_->Sync());
+  return FileSystem::Real()->WriteAtomically(file, absl::StrCat(absl::Hex(run_)));
 }
 
 absl::Status SpillTier::CheckFrozen(const std::vector<uint64_t>& numbers) const {
@@ -92,6 +130,7 @@ absl::Status SpillTier::OpenStore(bool must_exist) {
   rows.must_exist = must_exist;
   HOTBED_RETURN_IF_ERROR(MarkChanges());
   HOTBED_ASSIGN_OR_RETURN(store_, KvStore::Open(rows));
+  HOTBED_RETURN_IF_ERROR(MarkRun());
   return MarkState();
 }
 
