@@ -9,13 +9,10 @@
 #include <string>
 #include <utility>
 
-<<<<<<< HEAD
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/dial.h"
-=======
 #include "ports/http2_meter.h"
->>>>>>> add497dbd6e246a2d1b89f620bce211423a8fb5b
 
 namespace hotbed {
 namespace {
@@ -34,16 +31,7 @@ bool Await(int socket, short events, int64_t left_ns) {  // NOLINT(runtime/int):
 
 // nullopt: the connection broke.
 std::optional<ProbeAnswer> AskOver(int socket, const Clock* clock, int64_t deadline_ns) {
-<<<<<<< HEAD
-  (void)!send(socket, kPreface, sizeof(kPreface) - 1, MSG_NOSIGNAL);
-=======
-  if (!Await(socket, POLLOUT, deadline_ns - clock->NowNs())) return ProbeAnswer::kSilent;
-  int error = 0;
-  socklen_t size = sizeof(error);
-  getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return error == ECONNREFUSED ? ProbeAnswer::kRefused : ProbeAnswer::kSilent;
   (void)!send(socket, kHttp2Hello, kHttp2HelloBytes, MSG_NOSIGNAL);
->>>>>>> add497dbd6e246a2d1b89f620bce211423a8fb5b
   if (!Await(socket, POLLIN, deadline_ns - clock->NowNs())) return ProbeAnswer::kSilent;
   char byte = 0;
   if (recv(socket, &byte, 1, 0) > 0) return ProbeAnswer::kAnswers;
