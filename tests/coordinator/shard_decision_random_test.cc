@@ -88,6 +88,9 @@ class RandomWorld {
       if (random_.OneIn(8)) cluster.silent.insert(server);
       if (random_.OneIn(4)) cluster.unheard.insert(server);
       if (random_.OneIn(3)) cluster.waited.insert(server);
+      if (random_.OneIn(5)) {
+        cluster.stops[server] = random_.OneIn(3) ? ServerStops::kSoon : ServerStops::kHandsOver;
+      }
       cluster.held[server] = Held();
     }
     cluster.room = Servers(random_.Uniform(kServers + 1));
@@ -188,6 +191,16 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   }
   for (const Member& member : next.members) {
     EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
+  }
+  const auto stops = [&](const Member& m) { return cluster.stops.count(m.server) != 0; };
+  if (decision.step == ShardStep::kSwitch) EXPECT_FALSE(stops(next.primary));
+  if (decision.step == ShardStep::kAddLearner) EXPECT_FALSE(stops(next.learners.back()));
+  // Who stops leaves only where another stays.
+  if (decision.reason.find("about to stop") != std::string::npos) {
+    EXPECT_FALSE(std::all_of(next.members.begin(), next.members.end(), stops));
+    for (const Member& m : record.members) {
+      EXPECT_TRUE(Contains(next.members, m) || stops(m));
+    }
   }
   if (decision.step == ShardStep::kTakeBack) CheckTaken(record, cluster, decision);
   for (const PassedOver& passed : record.passed_over) {

@@ -132,6 +132,23 @@ Weather Disks() {
   return weather;
 }
 
+// Servers that are told to stop, one after the other, and some of them die of it.
+Weather Stops() {
+  Weather weather;
+  weather.name = "stops";
+  weather.faults = {F::kStop, F::kStop,  F::kStop, F::kStop,
+                    F::kKill, F::kLinks, F::kFlap, F::kDrain};
+  weather.faults_more = 6;
+  weather.pushes = 60;
+  weather.eagerness = 0.4;
+  weather.pull_rate = 0.4;
+  weather.strict = 0.8;
+  weather.read_replicas = 0.4;
+  weather.stale_maps = 0.5;
+  weather.news_late = 0.2;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -145,8 +162,8 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers =
-      new std::vector<Weather>{Mixed(),    Leases(),   Isolation(), SlowRows(), Links(),
-                               Switches(), SlowLogs(), Damage(),    Silence(),  Disks()};
+      new std::vector<Weather>{Mixed(),    Leases(), Isolation(), SlowRows(), Links(), Switches(),
+                               SlowLogs(), Damage(), Silence(),   Disks(),    Stops()};
   return *weathers;
 }
 
