@@ -176,6 +176,17 @@ void CheckTaken(const ShardRecord& record, const Cluster& cluster, const ShardDe
   EXPECT_TRUE(all || !best.damaged);
 }
 
+// Nothing is given to a server that is about to stop, and it leaves only where another stays.
+void CheckStops(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
+  const ShardRecord& next = decision.next;
+  const auto stops = [&](const Member& m) { return cluster.stops.count(m.server) != 0; };
+  EXPECT_FALSE(decision.step == ShardStep::kSwitch && stops(next.primary));
+  EXPECT_FALSE(decision.step == ShardStep::kAddLearner && stops(next.learners.back()));
+  if (decision.reason.find("about to stop") == std::string::npos) return;
+  EXPECT_FALSE(std::all_of(next.members.begin(), next.members.end(), stops));
+  for (const Member& m : record.members) EXPECT_TRUE(Contains(next.members, m) || stops(m));
+}
+
 void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
   const ShardRecord& next = decision.next;
   ASSERT_FALSE(next.members.empty());
@@ -192,16 +203,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   for (const Member& member : next.members) {
     EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
   }
-  const auto stops = [&](const Member& m) { return cluster.stops.count(m.server) != 0; };
-  if (decision.step == ShardStep::kSwitch) EXPECT_FALSE(stops(next.primary));
-  if (decision.step == ShardStep::kAddLearner) EXPECT_FALSE(stops(next.learners.back()));
-  // Who stops leaves only where another stays.
-  if (decision.reason.find("about to stop") != std::string::npos) {
-    EXPECT_FALSE(std::all_of(next.members.begin(), next.members.end(), stops));
-    for (const Member& m : record.members) {
-      EXPECT_TRUE(Contains(next.members, m) || stops(m));
-    }
-  }
+  CheckStops(record, cluster, decision);
   if (decision.step == ShardStep::kTakeBack) CheckTaken(record, cluster, decision);
   for (const PassedOver& passed : record.passed_over) {
     const bool stays = next.FindPassedOver(passed.server) != nullptr &&
