@@ -127,8 +127,7 @@ size_t AssignmentApplier::NotHandedOver(const Member& self) const {
     if (!record.has_value()) continue;
     const std::vector<Member>& members = record->members;
     if (!Contains(members, self)) continue;
-    const bool other = std::any_of(members.begin(), members.end(), lives);
-    if (record->primary == self ? other : !record->active && lives(record->primary)) ++count;
+    if (std::any_of(members.begin(), members.end(), lives)) ++count;
   }
   return count;
 }

@@ -39,9 +39,9 @@ class AssignmentApplier {
   std::vector<ShardId> Unnamed() const;
   static constexpr size_t kUnnamedMax = 4096;
 
-  // The number of shards that this process should not leave yet: it is the primary, and another
-  // live member could take over; or another member is, but not yet active, and may still need this
-  // one's log.
+  // The number of shards that this process should not leave yet: it is a member, and another live
+  // one could go on without it. Pushes would wait for this one, or for another primary, and a new
+  // primary may need its log.
   size_t NotHandedOver(const Member& self) const;
 
  private:

@@ -162,7 +162,9 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
 // Whether this server, which the record does without, may be asked to hold the shard again.
 bool Assignments::MayReturn(const ShardRecord& record) const {
   const auto table = tables_.find(record.shard.table);
-  return table != tables_.end() && table->second.durability == Durability::kReplicated &&
+  if (table == tables_.end()) return false;
+  if (table->second.data_parallel) return true;  // its read copy was dropped with its process
+  return table->second.durability == Durability::kReplicated &&
          record.members.size() < table->second.copies;
 }
 

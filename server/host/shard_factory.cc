@@ -18,7 +18,7 @@ std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
   options.core.sessions_max = wiring_.options->sessions_max;
   options.core.session_idle_ns_min = wiring_.options->session_idle_ms * kMillisecondNs;
   // A replica that was away for a moment continues from what the others still have in memory.
-  options.core.keep_tail = table.durability == Durability::kReplicated;
+  options.core.keep_tail = table.durability == Durability::kReplicated || table.data_parallel;
   options.outlet = wiring_.outlet;
   options.replica_budget = wiring_.replica_budget;
   options.installed = installed;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -282,6 +283,54 @@ TEST_F(MembershipStory, AServerThatStopsHandsItsShardsOverFirst) {
   fleet_.Start("s1");
   fleet_.Run(2000);
   for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2);
+}
+
+// Its rows are all on its disk. A refill elsewhere would copy them.
+TEST_F(MembershipStory, AServerThatStopsIsExpectedBack) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 6);
+  fleet_.at("s1").stopping = true;
+  fleet_.Run(8000);  // it has much to write back
+  fleet_.Kill("s1");
+  fleet_.Run(8000);
+  EXPECT_THAT(Events("refill"), ElementsAre()) << "not while it stops, nor for --refill-wait-ms";
+  for (const std::string& line : Lines()) EXPECT_THAT(line, ::testing::Not(HasSubstr("+")));
+  fleet_.Start("s1");
+  fleet_.Run(3000);
+  EXPECT_THAT(Events("refill"), ::testing::Each(HasSubstr("a copy to s1")));
+  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2);
+  // The next time it stays away.
+  const size_t refills = Events("refill").size();
+  fleet_.at("s1").stopping = true;
+  fleet_.Run(1200);
+  fleet_.Kill("s1");
+  fleet_.Run(14'000);
+  EXPECT_GT(Events("refill").size(), refills);
+  for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2);
+}
+
+TEST_F(MembershipStory, ARollingRestartLeavesReplicasWhereTheyAre) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 6);
+  const auto holders = [&] {
+    std::vector<std::set<ServerId>> servers;
+    for (const v1::ShardRecord& r : Records()) {
+      servers.emplace_back();
+      for (const v1::Member& m : r.members()) servers.back().insert(m.server());
+    }
+    return servers;
+  };
+  const std::vector<std::set<ServerId>> before = holders();
+  for (const char* name : {"s1", "s2", "s3"}) {
+    fleet_.at(name).stopping = true;
+    fleet_.Run(1200);
+    fleet_.Kill(name);
+    fleet_.Run(1500);
+    fleet_.Start(name);
+    fleet_.Run(3000);
+  }
+  EXPECT_EQ(holders(), before);
+  EXPECT_THAT(Events("moved"), ElementsAre());
 }
 
 TEST_F(MembershipStory, EveryServerReadsADataParallelTable) {

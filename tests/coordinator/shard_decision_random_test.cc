@@ -88,6 +88,9 @@ class RandomWorld {
       if (random_.OneIn(8)) cluster.silent.insert(server);
       if (random_.OneIn(4)) cluster.unheard.insert(server);
       if (random_.OneIn(3)) cluster.waited.insert(server);
+      if (random_.OneIn(5)) {
+        cluster.stops[server] = random_.OneIn(3) ? ServerStops::kSoon : ServerStops::kHandsOver;
+      }
       cluster.held[server] = Held();
     }
     cluster.room = Servers(random_.Uniform(kServers + 1));
@@ -173,6 +176,17 @@ void CheckTaken(const ShardRecord& record, const Cluster& cluster, const ShardDe
   EXPECT_TRUE(all || !best.damaged);
 }
 
+// Nothing is given to a server that is about to stop, and it leaves only where another stays.
+void CheckStops(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
+  const ShardRecord& next = decision.next;
+  const auto stops = [&](const Member& m) { return cluster.stops.count(m.server) != 0; };
+  EXPECT_FALSE(decision.step == ShardStep::kSwitch && stops(next.primary));
+  EXPECT_FALSE(decision.step == ShardStep::kAddLearner && stops(next.learners.back()));
+  if (decision.reason.find("about to stop") == std::string::npos) return;
+  EXPECT_FALSE(std::all_of(next.members.begin(), next.members.end(), stops));
+  for (const Member& m : record.members) EXPECT_TRUE(Contains(next.members, m) || stops(m));
+}
+
 void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDecision& decision) {
   const ShardRecord& next = decision.next;
   ASSERT_FALSE(next.members.empty());
@@ -189,6 +203,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   for (const Member& member : next.members) {
     EXPECT_TRUE(HoldsAll(record, cluster, decision, member));
   }
+  CheckStops(record, cluster, decision);
   if (decision.step == ShardStep::kTakeBack) CheckTaken(record, cluster, decision);
   for (const PassedOver& passed : record.passed_over) {
     const bool stays = next.FindPassedOver(passed.server) != nullptr &&

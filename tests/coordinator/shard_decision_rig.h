@@ -23,9 +23,10 @@ struct Cluster {
   std::set<ServerId> lost;  // live ones that reported in this epoch that their replica is lost
   // What live servers say of the replica on their disk; of others: its log ends at (5, 50).
   std::map<ServerId, HeldReplica> held;
-  std::set<ServerId> unheard;  // live ones that have not said it yet
-  std::set<ServerId> waited;   // live ones that have waited long enough for the others
-  std::set<ServerId> silent;   // their primary reported in this epoch that it does not hear of them
+  std::set<ServerId> unheard;             // live ones that have not said it yet
+  std::set<ServerId> waited;              // live ones that have waited long enough for the others
+  std::map<ServerId, ServerStops> stops;  // live ones
+  std::set<ServerId> silent;  // their primary reported in this epoch that it does not hear of them
 
   // `ask` with what the coordinator knows.
   template <typename Ask>
@@ -38,7 +39,7 @@ struct Cluster {
     const auto refill = [&](const std::vector<ServerId>& holders) {
       for (const ServerId server : room) {
         const bool holds = std::count(holders.begin(), holders.end(), server) != 0;
-        if (!holds && is_live(server) != 0) return server;
+        if (!holds && is_live(server) != 0 && stops.count(server) == 0) return server;
       }
       return ServerId{0};
     };
@@ -61,13 +62,18 @@ struct Cluster {
       return said;
     };
     const auto has_waited = [this](ServerId server) { return waited.count(server) != 0; };
+    const auto is_stopping = [this](ServerId server) {
+      const auto it = stops.find(server);
+      return it == stops.end() ? ServerStops::kNo : it->second;
+    };
     return ask(ServerView{.live = is_live,
                           .awaited = is_awaited,
                           .refill = refill,
                           .join_ready = join_ready,
                           .out = out,
                           .held = has_held,
-                          .waited = has_waited});
+                          .waited = has_waited,
+                          .stops = is_stopping});
   }
 
   ShardDecision Decide(const ShardRecord& record, const ShardWish& wish) const {

@@ -443,6 +443,56 @@ TEST(ShardDecisionTest, OneThatMayComeBackHoldsOffARefillElsewhere) {
             "no other server can take copy 2 of 2");
 }
 
+TEST(ShardDecisionTest, AServerThatStopsHandsOverAndIsExpectedBack) {
+  Cluster cluster = AllLive(3);
+  cluster.awaited = {1};
+  cluster.stops = {{1, ServerStops::kSoon}};
+  const ShardRecord before = Active({{1, 1}, {2, 1}});
+  EXPECT_EQ(cluster.Decide(before, Wish(2, {})).step, ShardStep::kNone) << "others may stop too";
+  cluster.stops = {{1, ServerStops::kHandsOver}};
+  ShardDecision decision = cluster.Decide(before, Wish(2, {}));
+  EXPECT_EQ(decision.step, ShardStep::kSwitch);
+  EXPECT_EQ(decision.reason, "s1/1 is about to stop, primary is now s2/1");
+  decision.next.active = true;
+  decision = cluster.Decide(decision.next, Wish(2, {}));
+  EXPECT_EQ(decision.step, ShardStep::kDropMember) << "no push is to wait for it when it ends";
+  EXPECT_EQ(decision.reason, "s1/1 is about to stop");
+  decision.next.active = true;
+  const ShardRecord after = decision.next;
+  EXPECT_EQ(RecordText(after), "primary s2/1, members s2/1, learners -, epoch 9 active");
+  EXPECT_EQ(cluster.Decide(after, Wish(2, {1, 2})).reason, "waits for server 1 to come back");
+  cluster.stops.clear();
+  decision = cluster.Decide(after, Wish(2, {1, 2}));
+  EXPECT_EQ(decision.step, ShardStep::kAddLearner) << "it goes on, or is back";
+}
+
+TEST(ShardDecisionTest, AGoalDoesNotKeepAServerFromHandingOver) {
+  Cluster cluster = AllLive(3);
+  cluster.stops = {{1, ServerStops::kHandsOver}};
+  ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2, {1, 3}));
+  EXPECT_EQ(decision.step, ShardStep::kSwitch);
+  EXPECT_EQ(decision.next.primary.server, 2u);
+  // As a primary that is wanted it is not taken, nor as a member that joins, nor as a learner.
+  EXPECT_EQ(cluster.Decide(Active({{2, 1}, {3, 1}}), Wish(2, {1, 2})).step, ShardStep::kNone);
+  cluster.joined = {1};
+  EXPECT_EQ(cluster.Decide(Active({{2, 1}}, {{1, 1}}), Wish(2, {1, 2})).step, ShardStep::kNone);
+  ShardWish readers = Wish(1, {});
+  readers.readers = {1};
+  EXPECT_EQ(cluster.Decide(Active({{2, 1}}), readers).step, ShardStep::kNone);
+}
+
+TEST(ShardDecisionTest, WhereAllMembersStopNobodyHandsOver) {
+  Cluster cluster = AllLive(3);
+  cluster.stops = {{1, ServerStops::kHandsOver}, {2, ServerStops::kSoon}};
+  EXPECT_EQ(cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2, {})).step, ShardStep::kNone);
+  EXPECT_EQ(cluster.Decide(Active({{1, 1}}), Wish(1, {})).step, ShardStep::kNone) << "alone";
+  // A member that is dead does not stay.
+  cluster.live.erase(3);
+  const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}, {3, 1}}), Wish(3, {}));
+  EXPECT_EQ(decision.step, ShardStep::kFailOver);
+  EXPECT_EQ(decision.next.members.size(), 2u);
+}
+
 TEST(ShardDecisionTest, ReadCopiesStayLearnersUntilTheyAreWantedAsMembers) {
   Cluster cluster = AllLive(3);
   ShardWish wish = Wish(1, {1});

@@ -49,12 +49,13 @@ class Bars:
 class Table:
     """A bounded table of zeros (sgd, learning rate 1) on a cluster, as hotbed-load-meter wants it."""
 
-    def __init__(self, bin_dir, coordinator, name, rows, dim, durability="log", shards=0):
+    def __init__(self, bin_dir, coordinator, name, rows, dim, durability="log", shards=0, more=()):
         self.bin_dir = bin_dir
         self.coordinator = coordinator
         self.name = name
         flags = ["--rows", rows, "--dim", dim, "--optimizer", "sgd", "--learning-rate", 1, "--init", "zero",
                  "--durability", durability]
+        flags += more
         if shards:
             flags += ["--shards", shards]
         status, _, err = run_command(bin_dir, coordinator, "table", "create", name, *flags, "--timeout=60s", seconds=120)

@@ -258,7 +258,7 @@ TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
   AddShared(2, 9, true, {self}, map);         // it is the only member
   AddShared(3, 9, true, {self, other}, map);  // to be switched
   AddShared(4, 9, true, {self, dead}, map);   // the other member is dead
-  AddShared(5, 9, true, {other, self}, map);  // the other server is the primary
+  AddShared(5, 9, true, {other, self}, map);  // the other server is the primary, and waits for this
   ASSERT_TRUE(coordinator_.Tell(news));
   ASSERT_TRUE(WaitFor([&] { return link_->status().plan_revision == 41; }));
 
@@ -274,7 +274,13 @@ TEST_F(AttendTest, ADrainWaitsUntilOthersHaveTakenOver) {
   EXPECT_FALSE(drained);
   map->clear_shards();
   map->set_plan_revision(43);
-  AddShared(3, 10, true, {other, self}, map);
+  AddShared(3, 11, true, {other}, map);
+  ASSERT_TRUE(coordinator_.Tell(news));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(drained);
+  map->clear_shards();
+  map->set_plan_revision(44);
+  AddShared(5, 10, true, {other}, map);
   ASSERT_TRUE(coordinator_.Tell(news));
   waiter.join();
   EXPECT_TRUE(drained);

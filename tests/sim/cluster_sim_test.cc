@@ -109,6 +109,9 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
       EXPECT_GE(total.taken_back, seeds);
       EXPECT_GE(total.passed_over, seeds / 10);
     }
+    if (weather.name == "stops") {
+      EXPECT_GE(total.stops, 2 * seeds);
+    }
     if (weather.name == "silence") {
       EXPECT_GE(total.cut_off, seeds);
     }

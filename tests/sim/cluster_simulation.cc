@@ -25,15 +25,16 @@ void ClusterStats::Add(const ClusterStats& other) {
 std::string ClusterStats::Text() const {
   return absl::StrCat(
       events, " events, ", acknowledged, " acknowledged, ", duplicates, " answers to duplicates, ",
-      epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", machines_lost,
-      " machines lost), ", append_failures, " failed appends, ", snapshots, " snapshots with ",
-      further_passes, " further passes, ", transfers_broken, " broken off, ", replicas_deleted,
-      " replicas deleted, ", fail_overs, " fail-overs, ", bases_taken, " bases and ", taken_back,
-      " members taken back, ", pulls, " pulls (", strict_pulls, " strict, ", backup_pulls,
-      " of others than primaries), ", commits, " commits, ", given_up, " trainers given up, ",
-      refused, " refused, ", fenced, " fenced, ", writes_refused, " writes refused by compare, ",
-      lossy, " shards lost what they may, ", spoilt, " replicas spoilt, ", cut_off,
-      " members cut off, ", disks_lost, " disks lost, ", passed_over, " replicas passed over");
+      epochs, " epochs, ", moves, " moves, ", faults, " faults (", kills, " kills, ", stops,
+      " stops, ", machines_lost, " machines lost), ", append_failures, " failed appends, ",
+      snapshots, " snapshots with ", further_passes, " further passes, ", transfers_broken,
+      " broken off, ", replicas_deleted, " replicas deleted, ", fail_overs, " fail-overs, ",
+      bases_taken, " bases and ", taken_back, " members taken back, ", pulls, " pulls (",
+      strict_pulls, " strict, ", backup_pulls, " of others than primaries), ", commits,
+      " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
+      writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
+      " replicas spoilt, ", cut_off, " members cut off, ", disks_lost, " disks lost, ", passed_over,
+      " replicas passed over");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)

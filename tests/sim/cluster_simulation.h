@@ -31,6 +31,7 @@ struct ClusterStats {
   uint64_t moves = 0;
   uint64_t faults = 0;
   uint64_t kills = 0;
+  uint64_t stops = 0;  // clean ones
   uint64_t machines_lost = 0;
   uint64_t append_failures = 0;
   uint64_t snapshots = 0;
@@ -89,6 +90,8 @@ class ClusterSimulation {
   void Nemesis();
   void Fault();
   void KillServer(int server, bool machine);
+  void StopServer(int server);
+  void EndStopped(int server, Incarnation incarnation);
   void LoseDisks(const ShardRecord& record);
   void DamageDisk(Server* server);
   bool MayLoseMachine(int server) const;

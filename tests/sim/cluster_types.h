@@ -235,12 +235,14 @@ struct StoreView {
   std::vector<RecordPtr> records;
   std::vector<std::shared_ptr<const ShardWish>> wishes;
   std::array<Incarnation, kServersMax + 1> live{};  // by server id; 0: no lease
+  std::array<bool, kServersMax + 1> stops{};        // about to, by server id
 };
 using ViewPtr = std::shared_ptr<const StoreView>;
 
 struct Lease {
   Incarnation incarnation = 0;  // 0: none
   Time expires = 0;
+  bool stops = false;
 };
 
 struct JoinReport {

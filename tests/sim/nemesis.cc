@@ -79,6 +79,8 @@ void ClusterSimulation::Fault() {
       return SpoilReplica(server, Pick(shards_.size()));
     case FaultKind::kDrain:
       return DrainServer(server);
+    case FaultKind::kStop:
+      return StopServer(server);
   }
 }
 
@@ -316,6 +318,49 @@ void ClusterSimulation::KillServer(int server, bool machine) {
       Changed();
     });
   }
+  At(Chance(0.5) ? Delay(400 * kMs) : Delay(4 * kSecond), [this, server] {
+    --faults_open_;
+    Boot(server);
+  });
+}
+
+// It says that it stops, and ends when it has handed over, or after a while.
+void ClusterSimulation::StopServer(int server) {
+  const Process* const p = servers_[server].process.get();
+  Lease& lease = leases_[server + 1];
+  if (p == nullptr || p->paused || lease.incarnation != p->incarnation || lease.stops) return;
+  ++stats_.stops;
+  lease.stops = true;
+  Changed();
+  ++faults_open_;
+  if (trace_ != nullptr) Trace(absl::StrCat("STOP s", server + 1));
+  At(Delay(600 * kMs), [this, server, incarnation = p->incarnation] {
+    --faults_open_;
+    EndStopped(server, incarnation);
+  });
+}
+
+void ClusterSimulation::EndStopped(int server, Incarnation incarnation) {
+  Server& s = servers_[server];
+  Lease& lease = leases_[server + 1];
+  if (s.process == nullptr || s.process->incarnation != incarnation || s.process->paused ||
+      healed()) {  // it died, or goes on
+    if (lease.incarnation == incarnation && lease.stops) {
+      lease.stops = false;
+      Changed();
+    }
+    return;
+  }
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    const Replica* const replica = Open(s, shard);
+    if (replica != nullptr && !replica->shard->refused()) WriteBackAll(&s, shard);
+  }
+  SyncLog(&s);
+  if (trace_ != nullptr) Trace(absl::StrCat("END s", server + 1));
+  EndProcess(&s);
+  if (lease.incarnation == incarnation) lease = Lease();  // its streams break, its port is closed
+  Changed();
+  ++faults_open_;
   At(Chance(0.5) ? Delay(400 * kMs) : Delay(4 * kSecond), [this, server] {
     --faults_open_;
     Boot(server);

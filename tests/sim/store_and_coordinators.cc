@@ -25,7 +25,10 @@ ViewPtr ClusterSimulation::View() {
   view->revision = revision_;
   view->records = records_;
   view->wishes = wishes_;
-  for (size_t id = 1; id < leases_.size(); ++id) view->live[id] = leases_[id].incarnation;
+  for (size_t id = 1; id < leases_.size(); ++id) {
+    view->live[id] = leases_[id].incarnation;
+    view->stops[id] = leases_[id].stops;
+  }
   view_ = view;
   views_.push_back(view_);
   if (views_.size() > kViewsMax) views_.erase(views_.begin(), views_.begin() + kViewsMax / 2);
@@ -135,14 +138,14 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
   Coordinator& c = coordinators_[coordinator];
   const auto live = [&](ServerId server) { return view.live[server]; };
   const auto awaited = [&](ServerId server) {
-    return view.live[server] == 0 && time_ < c.last_live[server] + kAwaited;
+    return view.live[server] == 0 ? time_ < c.last_live[server] + kAwaited : view.stops[server];
   };
   const auto refill = [&](const std::vector<ServerId>& members) {
     const int first = Pick(servers_.size());
     for (size_t i = 0; i < servers_.size(); ++i) {
       const ServerId server = (first + i) % servers_.size() + 1;
       const bool member = std::count(members.begin(), members.end(), server) != 0;
-      if (!member && view.live[server] != 0) return server;
+      if (!member && view.live[server] != 0 && !view.stops[server]) return server;
     }
     return ServerId{0};
   };
@@ -172,7 +175,10 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
     return Planted(SimMutant::kFirstBackWins) ||
            (seen.incarnation != 0 && time_ >= seen.since + kAwaited);
   };
-  const ServerView servers = {live, awaited, refill, join_ready, out, held, waited};
+  const auto stops = [&](ServerId server) {
+    return view.stops[server] ? ServerStops::kHandsOver : ServerStops::kNo;
+  };
+  const ServerView servers = {live, awaited, refill, join_ready, out, held, waited, stops};
   const ShardRecord& record = *view.records[shard];
   ShardDecision decision = DecideShard(record, *view.wishes[shard], servers);
   // A person gives up what was passed over, or begins anew where nobody holds anything, so that the
@@ -402,6 +408,7 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
         if (incarnation < lease.incarnation) return;
         if (lease.incarnation != incarnation) {
           lease.incarnation = incarnation;
+          lease.stops = false;
           Changed();
         }
         lease.expires = time_ + 3 * kSecond;

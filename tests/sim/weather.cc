@@ -141,6 +141,23 @@ Weather Disks() {
   return weather;
 }
 
+// Servers that are told to stop, one after the other, and some of them die of it.
+Weather Stops() {
+  Weather weather;
+  weather.name = "stops";
+  weather.faults = {F::kStop, F::kStop,  F::kStop, F::kStop,
+                    F::kKill, F::kLinks, F::kFlap, F::kDrain};
+  weather.faults_more = 6;
+  weather.pushes = 60;
+  weather.eagerness = 0.4;
+  weather.pull_rate = 0.4;
+  weather.strict = 0.8;
+  weather.read_replicas = 0.4;
+  weather.stale_maps = 0.5;
+  weather.news_late = 0.2;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -153,9 +170,9 @@ Weather Mixed() {
 }  // namespace
 
 const std::vector<Weather>& Weathers() {
-  static const std::vector<Weather>* const weathers =
-      new std::vector<Weather>{Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(),
-                               Switches(), SlowLogs(), Damage(),   Silence(),   Disks()};
+  static const std::vector<Weather>* const weathers = new std::vector<Weather>{
+      Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(),
+      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops()};
   return *weathers;
 }
 

@@ -20,6 +20,7 @@ enum class FaultKind : uint8_t {
   kDiskFull,
   kDeaf,  // hears no coordinator, and is heard
   kDrain,
+  kStop,      // is told to stop: it hands over, ends with everything written back, and starts again
   kMute,      // is not heard by the coordinators, and hears them, for a while or throughout
   kFlap,      // loses its lease, comes back for a moment, and is cut off from coordinators again
   kLinks,     // servers from each other

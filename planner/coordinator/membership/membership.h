@@ -4,8 +4,9 @@
 // kRecordsPerTxn records. Fail-over, refills, moves, drains and read copies all work this way.
 //
 // The wish for a shard is its goal (in the store, until the record fulfils it), else as many
-// members as its table's class asks for, wherever they are. Replicas leave servers that are about
-// to stop as long as others remain. A shard on a draining server is given a goal here.
+// members as its table's class asks for, wherever they are. A member whose server is about to stop
+// leaves as long as another stays, and gets its replica back as one that died does. A shard on a
+// draining server is given a goal here.
 //
 // Snapshot transfers begin a few at a time: Options::copies_per_server from each server and to
 // each. When transfers have to wait, refills go before goals, and goals before read copies.

@@ -72,20 +72,6 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
   wish.survives_restart = true;
   if (const v1::ShardGoal* goal = state.FindGoal(record.shard.packed())) {
     wish.servers.assign(goal->servers().begin(), goal->servers().end());
-  } else {
-    std::vector<ServerId> staying;
-    bool stopping = false;
-    for (const ServerId server : MemberServers(record)) {
-      if (leases_->Stopping(server)) {
-        stopping = stopping || leases_->StopsAlone(now_ns, server);
-      } else if (leases_->Held(server)) {
-        staying.push_back(server);
-      }
-    }
-    if (stopping && !staying.empty()) {
-      wish.copies = staying.size();
-      wish.servers = std::move(staying);
-    }
   }
   if (!spec.data_parallel()) return wish;
   const std::vector<ServerId> avoided = Avoided(record, now_ns);
@@ -95,8 +81,10 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
         Contains(avoided, server)) {
       continue;
     }
-    const uint64_t more = ContainsServer(record.learners, server) ? 0 : bytes;
-    if (MayTakeReplicas(state, *leases_, server, more).ok()) wish.readers.push_back(server);
+    const bool learns = ContainsServer(record.learners, server);
+    const bool may = MayTakeReplicas(state, *leases_, server, learns ? 0 : bytes).ok();
+    // A read copy stays until its server is gone: one that is dropped is deleted.
+    if (may || (learns && leases_->Stopping(server))) wish.readers.push_back(server);
   }
   return wish;
 }
@@ -120,13 +108,19 @@ auto Membership::WithView(const ShardRecord& record, MembershipBatch* batch, con
   const auto waited = [&](ServerId server) {
     return !options_.asks_person && leases_->LiveForAwaited(batch->now_ns(), server);
   };
+  const auto stops = [&](ServerId server) {
+    if (!leases_->Stopping(server)) return ServerStops::kNo;
+    return leases_->StopsAlone(batch->now_ns(), server) ? ServerStops::kHandsOver
+                                                        : ServerStops::kSoon;
+  };
   return ask(ServerView{.live = live,
                         .awaited = awaited,
                         .refill = refill,
                         .join_ready = join_ready,
                         .out = out,
                         .held = held,
-                        .waited = waited});
+                        .waited = waited,
+                        .stops = stops});
 }
 
 absl::StatusOr<Membership::Chosen> Membership::Choose(const ClusterState& state, int64_t now_ns,
@@ -362,10 +356,7 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
       NoteFailOver(record, decision, batch);
       break;
     case ShardStep::kSwitch:
-      if (goal == nullptr) {
-        last_holder_[packed] = record.primary.server;
-        batch->Note("switch", decision.reason, packed);
-      }
+      if (goal == nullptr) batch->Note("switch", decision.reason, packed);
       break;
     case ShardStep::kDropLearner: {
       const std::string more = NoteBackoff(record, decision, batch->now_ns(), state);
@@ -376,6 +367,12 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
       batch->Note("heard", decision.reason, packed);
       break;
     case ShardStep::kDropMember:
+      for (const Member& member : record.members) {
+        // It is expected back, and then needs only the tail of the log.
+        const bool stops =
+            !Contains(decision.next.members, member) && leases_->Stopping(member.server);
+        if (stops) last_holder_[packed] = member.server;
+      }
       if (goal == nullptr) batch->Note("drop", decision.reason, packed);
       break;
     case ShardStep::kNone:

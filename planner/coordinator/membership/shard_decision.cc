@@ -44,6 +44,8 @@ class Rules {
                         next_.members.end());
     next_.learners.erase(std::remove_if(next_.learners.begin(), next_.learners.end(), is_gone),
                          next_.learners.end());
+    stays_ = std::any_of(next_.members.begin(), next_.members.end(),
+                         [this](const Member& member) { return !Stops(member.server); });
     // Servers that are gone for good lose their place; awaited ones keep it.
     for (const ServerId server : wish.servers) {
       if (wanted_.size() >= wish.copies) break;
@@ -129,9 +131,10 @@ class Rules {
     if (auto heard = HearPassedOver(); heard.has_value()) return *std::move(heard);
     for (const Member& learner : record_.learners) {
       if (Contains(record_.readers, learner.server)) continue;
+      if (Stops(learner.server)) continue;
       if (Joins(learner) && view_.join_ready(record_.epoch, learner)) return Join(learner);
     }
-    if (SwitchWanted()) return Switch();
+    if (const Member* successor = Successor()) return Switch(*successor);
     if (const Member* member = Surplus()) return DropMember(*member);
     for (const Member& learner : record_.learners) {
       if (!Joins(learner) && !Reads(learner)) return DropLearner(learner);
@@ -171,6 +174,11 @@ class Rules {
       if (view_.out(record_.epoch, learner) == MemberOut::kSilent) silent.push_back(learner);
     }
     return silent;
+  }
+  bool Stops(ServerId server) const { return view_.stops(server) != ServerStops::kNo; }
+  // The member is to leave before its server stops. Alone it stays: nobody else serves the shard.
+  bool HandsOver(const Member& member) const {
+    return stays_ && view_.stops(member.server) == ServerStops::kHandsOver;
   }
   bool Wanted(const Member& member) const { return Contains(wanted_, member.server); }
   bool Reads(const Member& learner) const { return Contains(wish_.readers, learner.server); }
@@ -482,23 +490,39 @@ class Rules {
     return NewEpoch(ShardStep::kJoin, absl::StrCat(MemberText(learner), " holds everything"));
   }
 
-  bool SwitchWanted() const {
-    return !wanted_.empty() && record_.primary.server != wanted_.front() &&
-           FindServer(record_.members, wanted_.front()) != nullptr;
+  // The member that is to be primary instead of the one that is; nullptr: none.
+  const Member* Successor() const {
+    for (const ServerId server : wanted_) {
+      const Member* const member = FindServer(record_.members, server);
+      const bool first = server == wanted_.front();
+      if (member == nullptr || Stops(server) || !(first || HandsOver(record_.primary))) continue;
+      return *member == record_.primary ? nullptr : member;
+    }
+    if (!HandsOver(record_.primary)) return nullptr;
+    const auto stays = std::find_if(record_.members.begin(), record_.members.end(),
+                                    [this](const Member& m) { return !Stops(m.server); });
+    return &*stays;
   }
 
   // The old primary stays a member even if it has to leave later: the new epoch becomes active only
   // once the old primary has promised it. If it left at once, it could, alive and with a valid
   // lease, answer strict pulls from its rows after others have acknowledged newer ones.
-  ShardDecision Switch() {
-    next_.primary = *FindServer(record_.members, wanted_.front());
+  ShardDecision Switch(Member successor) {
+    next_.primary = successor;
     return NewEpoch(ShardStep::kSwitch,
-                    absl::StrCat(MemberText(next_.primary), " is wanted as primary instead of ",
-                                 MemberText(record_.primary)));
+                    HandsOver(record_.primary)
+                        ? absl::StrCat(MemberText(record_.primary),
+                                       " is about to stop, primary is now ", MemberText(successor))
+                        : absl::StrCat(MemberText(successor), " is wanted as primary instead of ",
+                                       MemberText(record_.primary)));
   }
 
-  // The last surplus member; never the primary, which has to be replaced first.
+  // A member that hands over, or the last surplus one; never the primary, which has to be replaced
+  // first.
   const Member* Surplus() const {
+    for (const Member& member : record_.members) {
+      if (!(member == record_.primary) && HandsOver(member)) return &member;
+    }
     if (record_.members.size() <= std::max<size_t>(1, wish_.copies)) return nullptr;
     for (size_t i = record_.members.size(); i-- > 0;) {
       const Member& member = record_.members[i];
@@ -508,9 +532,13 @@ class Rules {
   }
 
   ShardDecision DropMember(const Member& member) {
-    Remove(member, &next_.members);
+    const Member gone = member;
+    Remove(gone, &next_.members);
+    if (HandsOver(gone)) {
+      return NewEpoch(ShardStep::kDropMember, absl::StrCat(MemberText(gone), " is about to stop"));
+    }
     return NewEpoch(ShardStep::kDropMember,
-                    absl::StrCat(MemberText(member), " is beyond the ", wish_.copies,
+                    absl::StrCat(MemberText(gone), " is beyond the ", wish_.copies,
                                  wish_.copies == 1 ? " copy wanted" : " copies wanted"));
   }
 
@@ -549,13 +577,16 @@ class Rules {
     std::string awaited;
     for (const ServerId server : wanted_) {
       if (Holds(server)) continue;
-      if (view_.live(server) != 0) return NewLearner(server, "is wanted as a member");
+      if (view_.live(server) != 0 && !Stops(server)) {
+        return NewLearner(server, "is wanted as a member");
+      }
       if (awaited.empty()) awaited = absl::StrCat("waits for server ", server, " to come back");
     }
     if (!awaited.empty()) return Wait(std::move(awaited));
     if (record_.members.size() < wish_.copies) return Refill();
     for (const ServerId server : wish_.readers) {
-      if (!Holds(server) && !IsPassedOver(server) && view_.live(server) != 0) {
+      const bool may = view_.live(server) != 0 && !Stops(server);
+      if (may && !Holds(server) && !IsPassedOver(server)) {
         next_.readers.push_back(server);
         return NewLearner(server, "is wanted as a read copy");
       }
@@ -588,6 +619,7 @@ class Rules {
   const Members unheard_;
   ShardRecord next_;              // starts as the record without members that are not live
   std::vector<ServerId> wanted_;  // members wanted now, at most `copies`
+  bool stays_ = false;            // a member lives whose server is not about to stop
 };
 
 }  // namespace

@@ -39,6 +39,17 @@ enum class MemberOut : uint8_t {
   kSilent,       // its primary, which waits for it, does not hear of it and so commits nothing
 };
 
+// Whether a live server is about to stop, and to come back.
+enum class ServerStops : uint8_t {
+  kNo,
+  // It was told to, and others may be about to say the same: nothing is handed to it, and nothing
+  // from it yet.
+  kSoon,
+  // It hands over: as long as another member of a shard stays, that one becomes primary, and this
+  // one leaves, so that no push waits for it when it ends.
+  kHandsOver,
+};
+
 // What a process has said about the replica that it found on its server's disk.
 struct HeldReplica {
   bool nothing = false;  // no replica is there
@@ -58,8 +69,8 @@ struct HeldReplica {
 struct ServerView {
   // The live incarnation; 0: none.
   absl::FunctionRef<Incarnation(ServerId)> live;
-  // Whether the server may still come back soon with its replicas: until then no replacement is
-  // begun elsewhere.
+  // Whether the server is about to stop, or is gone and may come back soon, with its replicas:
+  // until then no replacement is begun elsewhere.
   absl::FunctionRef<bool(ServerId)> awaited;
   // The server for a missing replica, given the members; 0: none.
   absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
@@ -72,6 +83,8 @@ struct ServerView {
   // Whether the live server has waited long enough for the other members of a shard that has lost
   // all of them.
   absl::FunctionRef<bool(ServerId)> waited;
+  // Whether the live server is about to stop.
+  absl::FunctionRef<ServerStops(ServerId)> stops;
 };
 
 enum class ShardStep : uint8_t {

@@ -190,8 +190,9 @@ bool Leases::LiveForAwaited(int64_t now_ns, ServerId server) const {
 }
 
 bool Leases::Awaited(int64_t now_ns, ServerId server) const {
+  if (Held(server)) return Stopping(server);
   auto it = gone_since_ns_.find(server);
-  return it != gone_since_ns_.end() && !Held(server) && now_ns - it->second < options_.awaited_ns;
+  return it != gone_since_ns_.end() && now_ns - it->second < options_.awaited_ns;
 }
 
 int64_t Leases::GoneSinceNs(ServerId server) const {
@@ -200,8 +201,9 @@ int64_t Leases::GoneSinceNs(ServerId server) const {
 }
 
 bool Leases::AnyAwaited(int64_t now_ns) const {
-  return std::any_of(gone_since_ns_.begin(), gone_since_ns_.end(),
-                     [&](const auto& gone) { return Awaited(now_ns, gone.first); });
+  const auto awaited = [&](const auto& one) { return Awaited(now_ns, one.first); };
+  return std::any_of(gone_since_ns_.begin(), gone_since_ns_.end(), awaited) ||
+         std::any_of(leases_.begin(), leases_.end(), awaited);
 }
 
 const Leases::Lease* Leases::Find(ServerId server) const {

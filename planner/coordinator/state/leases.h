@@ -127,7 +127,8 @@ class Leases {
   bool StopsAlone(int64_t now_ns, ServerId server) const;
   // True if the server's process has been live for awaited_ns, as far as this process knows.
   bool LiveForAwaited(int64_t now_ns, ServerId server) const;
-  // True if the server is gone, but for less than awaited_ns, as far as this process knows.
+  // True if the server is about to stop, or is gone for less than awaited_ns as far as this process
+  // knows. A server that is told to stop is expected back as one that died is.
   bool Awaited(int64_t now_ns, ServerId server) const;
   // When the server was found gone; 0: it is not gone.
   int64_t GoneSinceNs(ServerId server) const;
