@@ -1,5 +1,7 @@
 #include "common/table_spec.h"
 
+#include <cmath>
+
 #include "row_math/optimizer.h"
 #include "row_math/position.h"
 
@@ -17,7 +19,10 @@ const std::vector<std::string> kOptimizerWords = {"sgd",
                                                   "lars",
                                                   "ftrl",
                                                   "rmsprop",
-                                                  "none"};
+                                                  "none",
+                                                  "rowwise-rmsprop",
+                                                  "lion",
+                                                  "adadelta"};
 const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
 const std::vector<std::string> kDurabilityWords = {"checkpoint", "log", "replicated"};
 const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
@@ -50,6 +55,12 @@ UpdateScalars ResolvePush(const TableSpec& spec, bool has_learning_rate, float l
   const float rate =
       has_learning_rate ? learning_rate : schedule.RateAt(params.learning_rate, step);
   return ResolveScalars(params, rate, step);
+}
+
+InitializerParams FirstValuesOf(const TableSpec& spec) {
+  if (spec.initializer.kind != InitializerKind::kScaled) return spec.initializer;
+  const float reach = 1.0f / std::sqrt(static_cast<float>(spec.dim));
+  return {InitializerKind::kUniform, -reach, reach};
 }
 
 void MakeCanonical(TableSpec* spec) {

@@ -67,7 +67,7 @@ struct TableSpec {
   uint32_t dim = 0;   // elements per row, 1..kDimMax
   WeightType weight_type = WeightType::kFp32;
   OptimizerParams optimizer;
-  InitializerParams initializer;
+  InitializerParams initializer;  // kScaled until the coordinator has made the table
   uint64_t seed = 0;  // of first values; default: DefaultTableSeed(name), set at creation
   Durability durability = Durability::kLog;
   // Members of each shard, including the primary, on servers that share no failure domain: 2 or 3
@@ -133,6 +133,10 @@ extern const std::vector<std::string> kConsistencyWords;        // async bounded
 // OK, or InvalidArgument naming the table, the field (as here, after optimizer., initializer.,
 // schedule. or changes[i].), its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);
+
+// The first values of a valid table: where none are asked for, uniform in +-1 / sqrt(dim). Rows of
+// zeros would never learn where a model multiplies them with each other.
+InitializerParams FirstValuesOf(const TableSpec& spec);
 
 // Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, and the
 // padding id of a table without one becomes 0.

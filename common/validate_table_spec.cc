@@ -16,8 +16,8 @@ constexpr uint64_t kRowsMax = uint64_t{1} << 62;
 constexpr char kNotNegative[] = "finite and >= 0";
 
 const std::vector<std::string>& InitializerWords() {
-  static const auto* const words =
-      new std::vector<std::string>{"zero", "constant", "uniform", "normal", "truncated-normal"};
+  static const auto* const words = new std::vector<std::string>{
+      "scaled", "constant", "uniform", "normal", "truncated-normal", "zero"};
   return *words;
 }
 
@@ -122,7 +122,8 @@ void CheckNumbers(const OptimizerParams& o, Rules* rules) {
 bool HasDecayMode(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd || kind == OptimizerKind::kMomentumSgd ||
          kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRowwiseAdagrad ||
-         kind == OptimizerKind::kRmsProp || kind == OptimizerKind::kAdam ||
+         kind == OptimizerKind::kRmsProp || kind == OptimizerKind::kRowwiseRmsProp ||
+         kind == OptimizerKind::kAdadelta || kind == OptimizerKind::kAdam ||
          kind == OptimizerKind::kPartialRowwiseAdam;
 }
 
@@ -130,17 +131,16 @@ bool HasDecayMode(OptimizerKind kind) {
 void CheckCombinations(const TableSpec& spec, Rules* rules) {
   const OptimizerParams& o = spec.optimizer;
   const bool decoupled = o.decay_mode == DecayMode::kDecoupled;
-  const bool is_adamw = o.kind == OptimizerKind::kAdamW;
-  rules->Require(!decoupled || HasDecayMode(o.kind) || is_adamw, "optimizer.decay_mode",
-                 "decoupled",
+  const bool always = o.kind == OptimizerKind::kAdamW || o.kind == OptimizerKind::kLion;
+  rules->Require(!decoupled || HasDecayMode(o.kind) || always, "optimizer.decay_mode", "decoupled",
                  "l2 for this optimizer; decoupled is for sgd, momentum-sgd, adagrad, "
-                 "rowwise-adagrad, rmsprop, adam, partial-rowwise-adam, and what adamw is");
-  const bool lazy =
-      is_adamw || o.kind == OptimizerKind::kSgd || (decoupled && HasDecayMode(o.kind));
+                 "rowwise-adagrad, rmsprop, rowwise-rmsprop, adadelta, adam, "
+                 "partial-rowwise-adam, and what adamw and lion are");
+  const bool lazy = always || o.kind == OptimizerKind::kSgd || (decoupled && HasDecayMode(o.kind));
   rules->Require(!o.lazy_decay || lazy, "optimizer.lazy_decay", "true",
-                 "false, or a decoupled decay to catch up with: sgd, adamw, or decay_mode "
-                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad, rmsprop, adam or "
-                 "partial-rowwise-adam");
+                 "false, or a decoupled decay to catch up with: sgd, adamw, lion, or decay_mode "
+                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad, rmsprop, rowwise-rmsprop, "
+                 "adadelta, adam or partial-rowwise-adam");
   const bool decays = o.kind != OptimizerKind::kFtrl && o.kind != OptimizerKind::kNone;
   rules->Require(decays || o.weight_decay == 0, "optimizer.weight_decay", o.weight_decay,
                  "0 for ftrl, whose l2 shrinks weights, and for none, whose rows never change");

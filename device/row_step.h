@@ -192,7 +192,10 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
   Measured out = {p.lr, 0.0f};
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     *statistic = *statistic + MeanSquareOf(team, dim, row, p.decay);
-    out.rate = RowwiseAdagradRate(p, *statistic);
+    out.rate = RowwiseRate(p, *statistic);
+  } else if constexpr (kKind == OptimizerKind::kRowwiseRmsProp) {
+    *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, p.decay));
+    out.rate = RowwiseRate(p, *statistic);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
     *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, p.decay));
     out.rate = p.lr * ScaleOfSecond(p, *statistic);
@@ -226,7 +229,8 @@ template <OptimizerKind kKind>
 HOTBED_ROW_FN Moved MoveElement(const StepScalars& p, const Measured& measured,
                                 const RowBefore& row, const RowElement& x) {
   const float g = row.Prepared(x.g);
-  if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
+  if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad ||
+                kKind == OptimizerKind::kRowwiseRmsProp) {
     return {ScaledElement(measured.rate, p.decay, p.shrink, x.w, g), 0.0f, 0.0f};
   } else if constexpr (kKind == OptimizerKind::kAdagrad) {
     return AdagradElement(p, x.w, x.first, g);
@@ -236,6 +240,10 @@ HOTBED_ROW_FN Moved MoveElement(const StepScalars& p, const Measured& measured,
     return MomentumElement(p, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kRmsProp) {
     return RmsPropElement(p, x.w, x.first, g);
+  } else if constexpr (kKind == OptimizerKind::kLion) {
+    return LionElement(p, x.w, x.first, g);
+  } else if constexpr (kKind == OptimizerKind::kAdadelta) {
+    return AdadeltaElement(p, x.w, x.first, x.second, g);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
     return PartialAdamElement(p, measured.rate, x.w, x.first, g);
   } else if constexpr (kKind == OptimizerKind::kLars) {

@@ -46,6 +46,12 @@ HOTBED_ROW_FN void ForStepKind(OptimizerKind kind, F f) {
       return f(KindOf<OptimizerKind::kRmsProp>());
     case OptimizerKind::kNone:
       return f(KindOf<OptimizerKind::kNone>());
+    case OptimizerKind::kRowwiseRmsProp:
+      return f(KindOf<OptimizerKind::kRowwiseRmsProp>());
+    case OptimizerKind::kLion:
+      return f(KindOf<OptimizerKind::kLion>());
+    case OptimizerKind::kAdadelta:
+      return f(KindOf<OptimizerKind::kAdadelta>());
   }
 }
 

@@ -45,7 +45,10 @@ constexpr Planned kOptimizers[] = {Planned::kSgd,
                                    Planned::kLars,
                                    Planned::kFtrl,
                                    Planned::kRmsprop,
-                                   Planned::kNone};
+                                   Planned::kNone,
+                                   Planned::kRowwiseRmsprop,
+                                   Planned::kLion,
+                                   Planned::kAdadelta};
 static_assert(std::size(kOptimizers) == static_cast<size_t>(kLastOptimizerKind) + 1);
 
 InputTable InputOf(const TableSpec& spec) {

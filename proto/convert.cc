@@ -12,9 +12,8 @@ namespace {
 // checked below.
 static_assert(static_cast<int>(RowType::kInt8) == v1::ROW_INT8);
 static_assert(static_cast<int>(WeightType::kBf16) == v1::WEIGHT_BF16);
-static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_NONE);
-static_assert(static_cast<int>(InitializerKind::kTruncatedNormal) ==
-              v1::INITIALIZER_TRUNCATED_NORMAL);
+static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_ADADELTA);
+static_assert(static_cast<int>(kLastInitializerKind) == v1::INITIALIZER_ZERO);
 static_assert(static_cast<int>(NanPolicy::kAllow) == v1::NAN_ALLOW);
 static_assert(static_cast<int>(Durability::kLog) == v1::DURABILITY_LOG);
 static_assert(static_cast<int>(Durability::kReplicated) == v1::DURABILITY_REPLICATED);

@@ -66,8 +66,13 @@ HOTBED_ROW_FN float HalfOpenUnit(uint32_t draw) {
   return static_cast<float>(static_cast<int32_t>(draw >> 8)) * 5.9604644775390625e-8f;
 }
 
+HOTBED_ROW_FN bool IsZero(InitializerKind kind) {
+  return kind == InitializerKind::kZero || kind == InitializerKind::kScaled;
+}
+
 HOTBED_ROW_FN float InitialFromDraw(const InitializerParams& params, uint32_t draw) {
   switch (params.kind) {
+    case InitializerKind::kScaled:
     case InitializerKind::kZero:
       return 0.0f;
     case InitializerKind::kConstant:
@@ -92,7 +97,7 @@ HOTBED_ROW_FN float InitialFromDraw(const InitializerParams& params, uint32_t dr
 // bits.
 HOTBED_ROW_FN float InitialValue(const InitializerParams& params, uint64_t seed, uint64_t id,
                                  uint32_t column) {
-  if (params.kind == InitializerKind::kZero) return 0.0f;
+  if (IsZero(params.kind)) return 0.0f;
   if (params.kind == InitializerKind::kConstant) return params.a;
   return InitialFromDraw(params, RowDraws(seed, id, column / 4).v[column % 4]);
 }
@@ -128,8 +133,8 @@ HOTBED_ROW_FN void InitialBlock(const InitializerParams& params, uint64_t seed, 
 // `dim` columns from `column_first`, as fp32.
 HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, uint64_t id,
                               uint32_t column_first, uint32_t dim, float* out) {
-  if (params.kind == InitializerKind::kZero || params.kind == InitializerKind::kConstant) {
-    const float value = params.kind == InitializerKind::kZero ? 0.0f : params.a;
+  if (IsZero(params.kind) || params.kind == InitializerKind::kConstant) {
+    const float value = IsZero(params.kind) ? 0.0f : params.a;
     for (uint32_t i = 0; i < dim; ++i) out[i] = value;
     return;
   }

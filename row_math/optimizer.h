@@ -12,6 +12,12 @@
 //                     w = shrink * w - (lr / (sqrt(s) + epsilon)) * d
 //   RMSProp           v = beta2 * v + (1 - beta2) * d * d
 //                     w = shrink * w - lr * d / (sqrt(v) + epsilon)
+//   row-wise RMSProp: the same, with one v per row, of (sum over the row of d * d) / dim
+//   Lion              c = beta1 * m + (1 - beta1) * g;  m = beta2 * m + (1 - beta2) * g
+//                     w = shrink * w - lr * sign(c); its decay is always decoupled
+//   Adadelta          v = beta2 * v + (1 - beta2) * d * d
+//                     r = sqrt(u + epsilon) / sqrt(v + epsilon) * d
+//                     u = beta2 * u + (1 - beta2) * r * r;  w = shrink * w - lr * r
 //   Adam, AdamW       m = beta1 * m + (1 - beta1) * d;  v = beta2 * v + (1 - beta2) * d * d
 //                     w = shrink * w - lr * (m / bias_correction1)
 //                                    / (sqrt(v / bias_correction2) + epsilon)
@@ -35,7 +41,9 @@
 // Sources: J. Duchi et al., JMLR 12 (2011); D. Mudigere et al., ISCA 2022 (row-wise Adagrad: mean
 // of squares, epsilon outside the root, as FBGEMM); D. Kingma, J. Ba, ICLR 2015; I. Loshchilov, F.
 // Hutter, ICLR 2019 (decoupled decay); Y. You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS);
-// H. B. McMahan et al., KDD 2013 (FTRL); T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it).
+// H. B. McMahan et al., KDD 2013 (FTRL); T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it);
+// X. Chen et al., arXiv 2302.06675 (Lion); M. Zeiler, arXiv 1212.5701 (Adadelta, as PyTorch has
+// it).
 //
 // The bits are the same on every instruction set and on CPU and GPU: no contraction,
 // IEEE division and square root, element-wise in the order written, and sums over a row as
@@ -95,7 +103,7 @@ HOTBED_ROW_FN void UpdateRowwiseAdagrad(const StepScalars& p, uint32_t dim, uint
   const float sum = SumOfSquares<Weight, Gradient>(p.decay, dim, weights, gradient);
   const float s = Fp32Codec::Load(state, 0) + sum / static_cast<float>(dim);
   Fp32Codec::Store(state, 0, s);
-  UpdateScaled<Weight, Gradient>(RowwiseAdagradRate(p, s), p, dim, weights, gradient);
+  UpdateScaled<Weight, Gradient>(RowwiseRate(p, s), p, dim, weights, gradient);
 }
 
 template <typename Weight, typename Gradient>

@@ -90,6 +90,28 @@ HOTBED_ROW_FN void RmsPropBlock(const StepScalars& p, uint8_t* w, uint8_t* v, co
   }
 }
 
+HOTBED_ROW_FN void LionBlock(const StepScalars& p, uint8_t* w, uint8_t* m, const uint8_t* g) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const Moved moved =
+        LionElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l), Fp32Codec::Load(g, l));
+    Fp32Codec::Store(m, l, moved.first);
+    Fp32Codec::Store(w, l, moved.w);
+  }
+}
+
+HOTBED_ROW_FN void AdadeltaBlock(const StepScalars& p, uint8_t* w, uint8_t* v, uint8_t* u,
+                                 const uint8_t* g) {
+  HOTBED_INDEPENDENT
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    const Moved moved = AdadeltaElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(v, l),
+                                        Fp32Codec::Load(u, l), Fp32Codec::Load(g, l));
+    Fp32Codec::Store(v, l, moved.first);
+    Fp32Codec::Store(u, l, moved.second);
+    Fp32Codec::Store(w, l, moved.w);
+  }
+}
+
 HOTBED_ROW_FN void PartialAdamBlock(const StepScalars& p, float rate, uint8_t* w, uint8_t* m,
                                     const uint8_t* g) {
   HOTBED_INDEPENDENT

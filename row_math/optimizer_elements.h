@@ -18,6 +18,7 @@ inline namespace HOTBED_ISA {
 HOTBED_ROW_FN bool DecaysDecoupled(const OptimizerParams& params) {
   switch (params.kind) {
     case OptimizerKind::kAdamW:
+    case OptimizerKind::kLion:
       return true;
     case OptimizerKind::kSgd:
       return params.decay_mode == DecayMode::kDecoupled || params.lazy_decay;
@@ -27,6 +28,8 @@ HOTBED_ROW_FN bool DecaysDecoupled(const OptimizerParams& params) {
     case OptimizerKind::kMomentumSgd:
     case OptimizerKind::kPartialRowwiseAdam:
     case OptimizerKind::kRmsProp:
+    case OptimizerKind::kRowwiseRmsProp:
+    case OptimizerKind::kAdadelta:
       return params.decay_mode == DecayMode::kDecoupled;
     default:  // LAMB and LARS have a decay of their own, FTRL and none have none
       return false;
@@ -126,6 +129,22 @@ HOTBED_ROW_FN Moved RmsPropElement(const StepScalars& p, float w, float v, float
   return {p.shrink * w - p.lr * d / (__builtin_sqrtf(second) + p.epsilon), second, 0.0f};
 }
 
+// Decay is decoupled.
+HOTBED_ROW_FN Moved LionElement(const StepScalars& p, float w, float m, float g) {
+  const float mixed = p.beta1 * m + (1.0f - p.beta1) * g;
+  const float sign = mixed > 0.0f ? 1.0f : mixed < 0.0f ? -1.0f : 0.0f;
+  return {p.shrink * w - p.lr * sign, p.beta2 * m + (1.0f - p.beta2) * g, 0.0f};
+}
+
+// v: the average of squared gradients, u: of squared steps. Epsilon is inside the roots.
+HOTBED_ROW_FN Moved AdadeltaElement(const StepScalars& p, float w, float v, float u, float g) {
+  const float d = Decayed(g, w, p.decay);
+  const float first = p.beta2 * v + (1.0f - p.beta2) * (d * d);
+  const float step = __builtin_sqrtf(u + p.epsilon) / __builtin_sqrtf(first + p.epsilon) * d;
+  const float second = p.beta2 * u + (1.0f - p.beta2) * (step * step);
+  return {p.shrink * w - p.lr * step, first, second};
+}
+
 // `rate` is the row's own: lr / bias_correction1 / (sqrt(v / bias_correction2) + epsilon).
 HOTBED_ROW_FN Moved PartialAdamElement(const StepScalars& p, float rate, float w, float m,
                                        float g) {
@@ -171,8 +190,9 @@ HOTBED_ROW_FN Moved FtrlElement(const StepScalars& p, float w, float z, float n,
 
 // The numbers of a whole row. `mean`: of the squares of its d or g.
 
-HOTBED_ROW_FN float RowwiseAdagradRate(const StepScalars& p, float sum) {
-  return p.lr / (__builtin_sqrtf(sum) + p.epsilon);
+// `squares`: row-wise Adagrad's sum, or row-wise RMSProp's average.
+HOTBED_ROW_FN float RowwiseRate(const StepScalars& p, float squares) {
+  return p.lr / (__builtin_sqrtf(squares) + p.epsilon);
 }
 
 HOTBED_ROW_FN float PartialSecond(const StepScalars& p, float before, float mean) {

@@ -192,9 +192,9 @@ struct OpenRow {
 
 // Whether MeasureRow reads the row at all.
 HOTBED_HD constexpr bool MeasuresRow(OptimizerKind kind) {
-  return kind == OptimizerKind::kRowwiseAdagrad || kind == OptimizerKind::kPartialRowwiseAdam ||
-         kind == OptimizerKind::kLamb || kind == OptimizerKind::kPartialRowwiseLamb ||
-         kind == OptimizerKind::kLars;
+  return kind == OptimizerKind::kRowwiseAdagrad || kind == OptimizerKind::kRowwiseRmsProp ||
+         kind == OptimizerKind::kPartialRowwiseAdam || kind == OptimizerKind::kLamb ||
+         kind == OptimizerKind::kPartialRowwiseLamb || kind == OptimizerKind::kLars;
 }
 
 // `ahead` below is called before each block with the block's offset in the row, 0, 128, ... bytes:
@@ -270,7 +270,12 @@ HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row,
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay, ahead);
     Fp32Codec::Store(row.statistic, 0, s);
-    return RowwiseAdagradRate(p, s);
+    return RowwiseRate(p, s);
+  } else if constexpr (kKind == OptimizerKind::kRowwiseRmsProp) {
+    const float s =
+        PartialSecond(p, Fp32Codec::Load(row.statistic, 0), MeanSquare(row, p.decay, ahead));
+    Fp32Codec::Store(row.statistic, 0, s);
+    return RowwiseRate(p, s);
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
     return p.lr * PartialScale(p, row, p.decay, ahead);
   } else if constexpr (kKind == OptimizerKind::kLars) {
@@ -291,7 +296,8 @@ HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& 
     [[maybe_unused]] uint8_t* const first = row.first + at;
     [[maybe_unused]] uint8_t* const second = row.second + at;
     [[maybe_unused]] const uint8_t* const g = row.g + at;
-    if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad) {
+    if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad ||
+                  kKind == OptimizerKind::kRowwiseRmsProp) {
       ScaledBlock<Fp32Codec, Fp32Codec>(measured, p.decay, p.shrink, w, g);
     } else if constexpr (kKind == OptimizerKind::kAdagrad) {
       AdagradBlock<Fp32Codec, Fp32Codec>(p, w, first, g);
@@ -301,6 +307,10 @@ HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& 
       MomentumBlock(p, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kRmsProp) {
       RmsPropBlock(p, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kLion) {
+      LionBlock(p, w, first, g);
+    } else if constexpr (kKind == OptimizerKind::kAdadelta) {
+      AdadeltaBlock(p, w, first, second, g);
     } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
       PartialAdamBlock(p, measured, w, first, g);
     } else if constexpr (kKind == OptimizerKind::kLamb ||

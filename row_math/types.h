@@ -47,9 +47,12 @@ enum class OptimizerKind : uint8_t {
   kLars = 9,
   kFtrl = 10,
   kRmsProp = 11,
-  kNone = 12,  // rows never change: the client hands the summed gradient back
+  kNone = 12,            // rows never change: the client hands the summed gradient back
+  kRowwiseRmsProp = 13,  // the average of squares is one number per row
+  kLion = 14,
+  kAdadelta = 15,
 };
-constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kNone;
+constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kAdadelta;
 
 // Where weight decay enters: kL2 adds weight_decay * w to the gradient; kDecoupled shrinks the
 // weights by learning_rate * weight_decay, separately from the step.
@@ -58,10 +61,11 @@ enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
 struct OptimizerParams {
   OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
-  float learning_rate = 0.01f;            // used where the push does not carry one
-  float epsilon = 1e-8f;                  // > 0
-  float beta1 = 0.9f;                     // [0, 1), Adam and LAMB kinds
-  float beta2 = 0.999f;                   // [0, 1), Adam and LAMB kinds; RMSProp's smoothing
+  float learning_rate = 0.01f;  // used where the push does not carry one
+  float epsilon = 1e-8f;        // > 0
+  float beta1 = 0.9f;           // [0, 1), Adam and LAMB kinds, Lion
+  float beta2 =
+      0.999f;  // [0, 1), Adam and LAMB kinds, Lion; smoothing of RMSProp's, Adadelta's rho
   float weight_decay = 0.0f;              // >= 0
   float initial_accumulator = 0.0f;       // Adagrad kinds, FTRL; >= 0
   float momentum = 0.9f;                  // [0, 1), momentum SGD and LARS
@@ -72,7 +76,7 @@ struct OptimizerParams {
   float clip_value = 0.0f;                // each element of a row's gradient to [-v, v]; 0: off
   float clip_row_norm = 0.0f;             // a row's gradient to this norm, after clip_value; 0: off
   float max_norm = 0.0f;                  // a row's weights to this norm, after the step; 0: off
-  DecayMode decay_mode = DecayMode::kL2;  // SGD, momentum SGD, Adagrad kinds, RMSProp
+  DecayMode decay_mode = DecayMode::kL2;  // not AdamW, Lion, LAMB, LARS, FTRL
   // A row that is touched again catches up on the steps in between: its weights shrink by
   // (1 - learning_rate * weight_decay) ^ steps. For decoupled decay (SGD's L2 is the same thing).
   bool lazy_decay = false;
@@ -95,16 +99,20 @@ struct UpdateScalars {
 };
 
 enum class InitializerKind : uint8_t {
-  kZero = 0,
+  // What a table without first values gets; the coordinator replaces it when the table is made
+  // (FirstValuesOf in common/table_spec.h). Rows of a table that no coordinator made are zero.
+  kScaled = 0,
   kConstant = 1,  // a
   kUniform = 2,   // [a, b)
   kNormal = 3,    // mean a, standard deviation b
   kTruncatedNormal =
       4,  // the same, redrawn (by inverse CDF on a narrower range) to within two deviations
+  kZero = 5,
 };
+constexpr InitializerKind kLastInitializerKind = InitializerKind::kZero;
 
 struct InitializerParams {
-  InitializerKind kind = InitializerKind::kZero;
+  InitializerKind kind = InitializerKind::kScaled;
   float a = 0.0f;
   float b = 0.0f;
 };
@@ -129,7 +137,7 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
 // updates (u32), the step of its last update (u32), each present if its `has_` flag is set.
 struct StateLayout {
   uint32_t vectors = 0;
-  bool has_statistic = false;  // row-wise Adagrad's sum, the partial kinds' second moment
+  bool has_statistic = false;  // row-wise Adagrad's sum, other row-wise kinds' second moment
   bool has_updates = false;    // row_bias_correction
   bool has_last_step = false;  // lazy_decay
 
@@ -154,12 +162,14 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
     case OptimizerKind::kNone:
       break;
     case OptimizerKind::kRowwiseAdagrad:
+    case OptimizerKind::kRowwiseRmsProp:
       layout.has_statistic = true;
       break;
     case OptimizerKind::kAdagrad:
     case OptimizerKind::kMomentumSgd:
     case OptimizerKind::kLars:
     case OptimizerKind::kRmsProp:
+    case OptimizerKind::kLion:
       layout.vectors = 1;
       break;
     case OptimizerKind::kPartialRowwiseAdam:
@@ -171,7 +181,10 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
     case OptimizerKind::kAdamW:
     case OptimizerKind::kLamb:
     case OptimizerKind::kFtrl:
-      layout.vectors = 2;  // first and second moment; FTRL: linear term, sum of squares
+    case OptimizerKind::kAdadelta:
+      // First and second moment; FTRL: linear term, sum of squares; Adadelta: averages of the
+      // squares of gradients and of steps.
+      layout.vectors = 2;
       break;
   }
   layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);

@@ -19,6 +19,7 @@ struct InitializerForm {
   size_t numbers;
 };
 constexpr InitializerForm kInitializers[] = {
+    {"scaled", InitializerKind::kScaled, 0},
     {"zero", InitializerKind::kZero, 0},
     {"constant", InitializerKind::kConstant, 1},
     {"uniform", InitializerKind::kUniform, 2},
@@ -27,10 +28,10 @@ constexpr InitializerForm kInitializers[] = {
 };
 
 absl::Status BadInitializer(const std::string& text) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text,
-                   "' is not one of zero, constant:VALUE, uniform:LOW,HIGH, normal:MEAN,DEVIATION, "
-                   "truncated-normal:MEAN,DEVIATION"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text,
+      "' is not one of scaled, zero, constant:VALUE, uniform:LOW,HIGH, normal:MEAN,DEVIATION, "
+      "truncated-normal:MEAN,DEVIATION"));
 }
 
 // Whether the optimizer's formula has this term, which is then shown even at its default.
@@ -38,9 +39,13 @@ bool IsTermOf(OptimizerKind kind, absl::string_view name) {
   const bool momentum = kind == OptimizerKind::kMomentumSgd || kind == OptimizerKind::kLars;
   const bool ftrl = kind == OptimizerKind::kFtrl;
   if (name == "learning_rate") return true;
-  if (name == "epsilon") return kind != OptimizerKind::kSgd && !momentum && !ftrl;
-  if (name == "beta1") return IsAdamKind(kind);
-  if (name == "beta2") return IsAdamKind(kind) || kind == OptimizerKind::kRmsProp;
+  const bool lion = kind == OptimizerKind::kLion;
+  if (name == "epsilon") return kind != OptimizerKind::kSgd && !momentum && !ftrl && !lion;
+  if (name == "beta1") return IsAdamKind(kind) || lion;
+  if (name == "beta2") {
+    return IsAdamKind(kind) || lion || kind == OptimizerKind::kRmsProp ||
+           kind == OptimizerKind::kRowwiseRmsProp || kind == OptimizerKind::kAdadelta;
+  }
   if (name == "momentum") return momentum;
   if (name == "trust_coefficient") return kind == OptimizerKind::kLars;
   return ftrl && (name == "l1" || name == "l2" || name == "ftrl_beta");

@@ -10,6 +10,8 @@ HOTBED_KERNEL(StepWork<OptimizerKind::kMomentumSgd, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kFtrl, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kRmsProp, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kNone, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kLion, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kAdadelta, StepWay::kOptions>);
 
 }  // namespace device
 }  // namespace hotbed

@@ -15,6 +15,9 @@ HOTBED_KERNEL(StepWork<OptimizerKind::kLars, StepWay::kPlain>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kFtrl, StepWay::kPlain>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kRmsProp, StepWay::kPlain>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kNone, StepWay::kPlain>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kRowwiseRmsProp, StepWay::kPlain>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kLion, StepWay::kPlain>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kAdadelta, StepWay::kPlain>);
 
 }  // namespace device
 }  // namespace hotbed

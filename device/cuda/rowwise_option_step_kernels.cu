@@ -8,6 +8,7 @@ HOTBED_KERNEL(StepWork<OptimizerKind::kPartialRowwiseAdam, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kLamb, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kPartialRowwiseLamb, StepWay::kOptions>);
 HOTBED_KERNEL(StepWork<OptimizerKind::kLars, StepWay::kOptions>);
+HOTBED_KERNEL(StepWork<OptimizerKind::kRowwiseRmsProp, StepWay::kOptions>);
 
 }  // namespace device
 }  // namespace hotbed

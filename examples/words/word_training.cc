@@ -197,6 +197,7 @@ std::vector<TableSpec> WordTables(const WordModelOptions& options, uint64_t word
     spec.seed = options.seed * 2 + static_cast<uint64_t>(t);
   }
   const float reach = 0.5f / static_cast<float>(options.dim);
+  specs[kOutputTable].initializer = {InitializerKind::kZero};
   specs[kInputTable].initializer = {InitializerKind::kUniform, -reach, reach};
   return specs;
 }

@@ -31,7 +31,9 @@ inline constexpr const char* kPlanWords<PlannerOptimizer>[] = {"none",
                                                                "lars",
                                                                "ftrl",
                                                                "rmsprop",
-                                                               "rowwise_rmsprop"};
+                                                               "rowwise_rmsprop",
+                                                               "lion",
+                                                               "adadelta"};
 template <>
 inline constexpr const char* kPlanWords<PlannerCombiner>[] = {"sum", "mean", "max", "none"};
 template <>

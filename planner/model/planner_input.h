@@ -38,6 +38,8 @@ enum class PlannerOptimizer : uint8_t {
   kFtrl,
   kRmsprop,
   kRowwiseRmsprop,
+  kLion,
+  kAdadelta,
 };
 
 enum class PlannerCombiner : uint8_t { kSum, kMean, kMax, kNone };

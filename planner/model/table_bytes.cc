@@ -45,6 +45,8 @@ constexpr OptimizerState kStates[] = {
     {2, 0, false},  // ftrl
     {1, 0, false},  // rmsprop
     {0, 1, true},   // rowwise_rmsprop
+    {1, 0, false},  // lion
+    {2, 0, false},  // adadelta
 };
 static_assert(std::size(kStates) == std::size(kPlanWords<PlannerOptimizer>));
 

@@ -280,6 +280,12 @@ inline void RunApply(ApplyBatch* batch) {
       return ApplyKind<OptimizerKind::kRmsProp>(plan, batch);
     case OptimizerKind::kNone:
       return ApplyKind<OptimizerKind::kNone>(plan, batch);
+    case OptimizerKind::kRowwiseRmsProp:
+      return ApplyKind<OptimizerKind::kRowwiseRmsProp>(plan, batch);
+    case OptimizerKind::kLion:
+      return ApplyKind<OptimizerKind::kLion>(plan, batch);
+    case OptimizerKind::kAdadelta:
+      return ApplyKind<OptimizerKind::kAdadelta>(plan, batch);
   }
 }
 

@@ -137,7 +137,7 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
   EXPECT_EQ(second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": "adamw2")"),
             "tables[1].optimizer: 'adamw2' is not one of sgd, adagrad, rowwise-adagrad, adam, "
             "momentum-sgd, adamw, partial-rowwise-adam, lamb, partial-rowwise-lamb, lars, ftrl, "
-            "rmsprop, none; did you mean 'adamw'?");
+            "rmsprop, none, rowwise-rmsprop, lion, adadelta; did you mean 'adamw'?");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "init": "unifrm:1,2")"),
               HasSubstr("tables[1].init: 'unifrm:1,2' is not one of"));
   EXPECT_EQ(second(R"("name": "a", "dim": 4, "rows": 5)"),

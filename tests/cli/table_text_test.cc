@@ -7,8 +7,8 @@ namespace hotbed {
 namespace table_text_test {
 
 TEST(Initializer, ReadsEachFormAndWritesItBack) {
-  for (const char* text :
-       {"zero", "constant:1", "uniform:-0.01,0.01", "normal:0,0.01", "truncated-normal:0.5,2"}) {
+  for (const char* text : {"scaled", "zero", "constant:1", "uniform:-0.01,0.01", "normal:0,0.01",
+                           "truncated-normal:0.5,2"}) {
     const auto params = ParseInitializer(text);
     ASSERT_TRUE(params.ok()) << params.status();
     EXPECT_EQ(InitializerText(*params), text);

@@ -50,6 +50,17 @@ TEST(TableSpec, OneOfTwoWaysToSayAThingIsKept) {
   EXPECT_EQ(spec.padding_id, 7u);
 }
 
+TEST(TableSpec, FirstValuesAreScaledByTheDimUnlessAskedFor) {
+  TableSpec spec = Valid();
+  spec.dim = 64;
+  const InitializerParams first = FirstValuesOf(spec);
+  EXPECT_EQ(first.kind, InitializerKind::kUniform);
+  EXPECT_EQ(first.a, -0.125f);
+  EXPECT_EQ(first.b, 0.125f);
+  spec.initializer = {InitializerKind::kZero};
+  EXPECT_EQ(FirstValuesOf(spec).kind, InitializerKind::kZero);
+}
+
 // Part of the format: FNV-1a 64 through Mix64. The hashes of "" and "foobar" are from the FNV
 // authors' test vectors.
 TEST(TableSpec, SlicesOfColumnsJoinInOrderAndTheFirstAreWider) {
@@ -91,6 +102,7 @@ TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
       {"lamb", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kLamb; }},
       {"partial-rowwise-lamb",
        [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kPartialRowwiseLamb; }},
+      {"rowwise-rmsprop", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kRowwiseRmsProp; }},
       {"lars", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kLars; }},
       {"clip_row_norm", [](TableSpec* s) { s->optimizer.clip_row_norm = 1; }},
       {"max_norm", [](TableSpec* s) { s->optimizer.max_norm = 1; }},
@@ -116,7 +128,7 @@ TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kMomentumSgd, OptimizerKind::kAdagrad,
         OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kFtrl, OptimizerKind::kRmsProp,
-        OptimizerKind::kNone}) {
+        OptimizerKind::kLion, OptimizerKind::kAdadelta, OptimizerKind::kNone}) {
     TableSpec spec = Valid();
     spec.optimizer.kind = kind;
     spec.column_slices = 2;

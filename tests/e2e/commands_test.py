@@ -149,12 +149,19 @@ class Commands(unittest.TestCase):
         self.assertFalse(any(r["missing"] for r in self.up.json("row", "get", "partly", "--partial", *places)))
 
     def test_rows_of_a_bounded_table_stay_inside(self):
-        self.up.json("table", "create", "few", "--dim", 2, "--rows", 10)
+        self.up.json("table", "create", "few", "--dim", 2, "--rows", 10, "--init", "zero")
         self.assertEqual(self.up.json("row", "get", "few", 9)[0]["weights"], [0, 0])
         code, _, err = self.up.cli("row", "get", "few", 10)
         self.assertEqual(code, 1)
         self.assertIn("few", err)
         self.assertIn("10", err)
+
+    def test_first_values_are_scaled_by_the_dim_unless_asked_for(self):
+        self.up.json("table", "create", "scaled", "--dim", 16, "--rows", 1000, "--seed", 5)
+        self.assertEqual(self.up.json("table", "describe", "scaled")["initializer"], "uniform:-0.25,0.25")
+        weights = [w for row in self.up.json("row", "get", "scaled", *range(0, 1000, 50)) for w in row["weights"]]
+        self.assertTrue(all(-0.25 <= w < 0.25 for w in weights))
+        self.assertAlmostEqual(sum(w * w for w in weights) / len(weights), 0.25**2 / 3, delta=0.005)
 
     def test_shards_and_plan_cover_the_table(self):
         self.up.json("table", "create", "cover", "--dim", 64, "--rows", 1000000)

@@ -134,7 +134,7 @@ TEST_F(WireTypesNetworkTest, GradientsOfEveryWireTypeAreSummedInFp32AndRoundedOn
     for (const uint32_t slices : {1u, 5u}) {
       TableOptions options = Options(absl::StrCat("push-", slices, "-", static_cast<int>(wire)),
                                      kDim, OptimizerKind::kSgd, slices);
-      options.initializer = {};
+      options.initializer = {InitializerKind::kZero};
       options.optimizer.learning_rate = 1.0f;
       const Table* table = Create(client.get(), options);
       const std::vector<Feature> batch = Batch(random, kDim);

@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(ElementWise, ColumnSlicesTest,
                          ::testing::Values(OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                                            OptimizerKind::kAdam, OptimizerKind::kMomentumSgd,
                                            OptimizerKind::kAdamW, OptimizerKind::kFtrl,
-                                           OptimizerKind::kRmsProp));
+                                           OptimizerKind::kRmsProp, OptimizerKind::kLion,
+                                           OptimizerKind::kAdadelta));
 
 }  // namespace column_slices_test
 }  // namespace hotbed

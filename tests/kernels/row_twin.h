@@ -152,6 +152,9 @@ class RowTwin {
     if (p.kind == OptimizerKind::kRowwiseAdagrad) {
       row->statistic += mean;
       rate = lr / (std::sqrt(row->statistic) + p.epsilon);
+    } else if (p.kind == OptimizerKind::kRowwiseRmsProp) {
+      row->statistic = p.beta2 * row->statistic + (1.0f - p.beta2) * mean;
+      rate = lr / (std::sqrt(row->statistic) + p.epsilon);
     } else if (p.kind == OptimizerKind::kLars) {
       const float length = Norm(row->weights);
       const float below = Norm(g) + decay * length;
@@ -191,8 +194,20 @@ class RowTwin {
       case OptimizerKind::kRmsProp:
         state(0) = p.beta2 * state(0) + (1.0f - p.beta2) * (d * d);
         return lr * d / (std::sqrt(state(0)) + p.epsilon);
+      case OptimizerKind::kLion: {
+        const float mixed = p.beta1 * state(0) + (1.0f - p.beta1) * d;
+        state(0) = p.beta2 * state(0) + (1.0f - p.beta2) * d;
+        return lr * static_cast<float>((mixed > 0) - (mixed < 0));
+      }
+      case OptimizerKind::kAdadelta: {
+        state(0) = p.beta2 * state(0) + (1.0f - p.beta2) * (d * d);
+        const float step = std::sqrt(state(1) + p.epsilon) / std::sqrt(state(0) + p.epsilon) * d;
+        state(1) = p.beta2 * state(1) + (1.0f - p.beta2) * (step * step);
+        return lr * step;
+      }
       case OptimizerKind::kSgd:
       case OptimizerKind::kRowwiseAdagrad:
+      case OptimizerKind::kRowwiseRmsProp:
         return rate * d;
       default:
         break;

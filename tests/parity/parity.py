@@ -91,7 +91,10 @@ def _loaded(value, directory):
 
 
 def run(case, *flags, own=False):
-    """Runs a case, on the shared cluster unless `own`; the result with numpy arrays. Failed where it does."""
+    """Runs a case, on the shared cluster unless `own`; the result with numpy arrays. Failed where it does. Tables begin with zeros
+    unless the case says how."""
+    if "tables" in case:
+        case = {**case, "tables": [t if t.get("existing") else {"init": "zero", **t} for t in case["tables"]]}
     target = [] if own else ["--coordinator", _cluster.address]
     with tempfile.TemporaryDirectory(prefix="hotbed-case-") as directory:
         path, out = os.path.join(directory, "case.json"), os.path.join(directory, "out")

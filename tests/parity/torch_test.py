@@ -37,6 +37,8 @@ DENSE = {
               {"optimizer": "adamw", "lr": 0.05, "weight-decay": 0.2}),
     "rmsprop": (lambda p: torch.optim.RMSprop(p, lr=0.02, alpha=0.9, eps=1e-6),
                 {"optimizer": "rmsprop", "lr": 0.02, "beta2": 0.9, "eps": 1e-6}),
+    "adadelta": (lambda p: torch.optim.Adadelta(p, lr=0.5, rho=0.9, eps=1e-3, weight_decay=0.02),
+                 {"optimizer": "adadelta", "lr": 0.5, "beta2": 0.9, "eps": 1e-3, "weight-decay": 0.02}),
 }
 
 

@@ -40,6 +40,24 @@ def rmsprop(w, g, s, o, lr, t):
     return w - lr * g / (np.sqrt(s["m"]) + o["eps"])
 
 
+def rowwise_rmsprop(w, g, s, o, lr, t):
+    s["row"] = o["beta2"] * s["row"] + (1 - o["beta2"]) * _mean_square(g)
+    return w - lr * g / (np.sqrt(s["row"]) + o["eps"])
+
+
+def lion(w, g, s, o, lr, t):
+    step = np.sign(o["beta1"] * s["m"] + (1 - o["beta1"]) * g)
+    s["m"] = o["beta2"] * s["m"] + (1 - o["beta2"]) * g
+    return w - lr * step
+
+
+def adadelta(w, g, s, o, lr, t):
+    s["m"] = o["beta2"] * s["m"] + (1 - o["beta2"]) * g * g
+    step = np.sqrt(s["v"] + o["eps"]) / np.sqrt(s["m"] + o["eps"]) * g
+    s["v"] = o["beta2"] * s["v"] + (1 - o["beta2"]) * step * step
+    return w - lr * step
+
+
 def _direction(g, s, o, t, second):
     """m^ / (sqrt(v^) + eps), the second moment per element or per row."""
     s["m"] = o["beta1"] * s["m"] + (1 - o["beta1"]) * g
@@ -88,7 +106,7 @@ def ftrl(w, g, s, o, lr, t):
 
 
 RULES = {"sgd": sgd, "momentum-sgd": momentum_sgd, "adagrad": adagrad, "rowwise-adagrad": rowwise_adagrad,
-         "rmsprop": rmsprop, "adam": adam, "adamw": adam, "partial-rowwise-adam": partial_rowwise_adam, "lamb": lamb,
+         "rmsprop": rmsprop, "rowwise-rmsprop": rowwise_rmsprop, "lion": lion, "adadelta": adadelta, "adam": adam, "adamw": adam, "partial-rowwise-adam": partial_rowwise_adam, "lamb": lamb,
          "partial-rowwise-lamb": partial_rowwise_lamb, "lars": lars, "ftrl": ftrl}
 OWN_DECAY = ("lamb", "partial-rowwise-lamb", "lars", "ftrl")  # theirs is in the formula, or there is none
 DEFAULTS = {"lr": 0.01, "eps": 1e-8, "beta1": 0.9, "beta2": 0.999, "weight-decay": 0.0, "initial-accumulator": 0.0,
@@ -136,7 +154,7 @@ class Twin:
         if self.kind in OWN_DECAY:
             return w
         lazy = self.o["lazy-decay"]
-        if self.kind == "adamw" or self.o["decay-mode"] == "decoupled" or (self.kind == "sgd" and lazy):
+        if self.kind in ("adamw", "lion") or self.o["decay-mode"] == "decoupled" or (self.kind == "sgd" and lazy):
             return w * (1 - lr * self.o["weight-decay"]) ** (gap if lazy else 1)
         g += self.o["weight-decay"] * w
         return w

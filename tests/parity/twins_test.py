@@ -6,10 +6,11 @@ from random_cases import PlainModel, Shape
 from twins import RULES, Twin
 
 STEPS = 4
-BASE = {"lr": 0.05, "eps": 1e-4, "beta1": 0.8, "beta2": 0.95, "momentum": 0.7, "trust-coefficient": 0.02, "l1": 0.01,
+BASE = {"lr": 0.05, "eps": 1e-4, "beta1": 0.83, "beta2": 0.947, "momentum": 0.7, "trust-coefficient": 0.02, "l1": 0.01,
         "l2": 0.1, "ftrl-beta": 0.5}
 ADAM_KINDS = ("adam", "adamw", "partial-rowwise-adam", "lamb", "partial-rowwise-lamb")
-DECOUPLED_KINDS = ("sgd", "momentum-sgd", "adagrad", "rowwise-adagrad", "rmsprop", "adam")
+DECOUPLED_KINDS = ("sgd", "momentum-sgd", "adagrad", "rowwise-adagrad", "rmsprop", "rowwise-rmsprop", "adadelta",
+                   "adam")
 # Section 5 of the list of peers: w, g twice, lr .1, eps 1e-3, weight decay .01, zero state.
 VECTOR_W, VECTOR_G = [.1, -.2, .3, -.4], [.01, .02, -.03, .04]
 VECTORS = [
@@ -67,9 +68,9 @@ class AgainstTwins(parity.SeededTest):
                 self.compare({"optimizer": kind, **BASE, "weight-decay": 0.3, "decay-mode": "decoupled"})
 
     def test_lazy_decay_makes_up_for_steps_in_between(self):
-        for kind in DECOUPLED_KINDS + ("adamw",):
+        for kind in DECOUPLED_KINDS + ("adamw", "lion"):
             with self.subTest(optimizer=kind):
-                mode = {} if kind in ("sgd", "adamw") else {"decay-mode": "decoupled"}
+                mode = {} if kind in ("sgd", "adamw", "lion") else {"decay-mode": "decoupled"}
                 self.compare({"optimizer": kind, **BASE, "weight-decay": 0.3, "lazy-decay": True, **mode}, gaps=True)
 
     def test_row_bias_correction(self):

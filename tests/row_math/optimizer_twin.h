@@ -74,7 +74,8 @@ class OptimizerTwin {
         break;
     }
     const bool lazy_sgd = o_.kind == OptimizerKind::kSgd && o_.lazy_decay;
-    if (o_.kind == OptimizerKind::kAdamW || o_.decay_mode == DecayMode::kDecoupled || lazy_sgd) {
+    const bool always = o_.kind == OptimizerKind::kAdamW || o_.kind == OptimizerKind::kLion;
+    if (always || o_.decay_mode == DecayMode::kDecoupled || lazy_sgd) {
       for (double& x : w) x *= std::pow(1 - lr * wd, o_.lazy_decay ? gap : 1);
     } else {
       for (size_t i = 0; i < w.size(); ++i) (*g)[i] += wd * w[i];
@@ -93,6 +94,12 @@ class OptimizerTwin {
         return RowwiseAdagrad(d);
       case OptimizerKind::kRmsProp:
         return RmsProp(d);
+      case OptimizerKind::kRowwiseRmsProp:
+        return RowwiseRmsProp(d);
+      case OptimizerKind::kLion:
+        return Lion(d);
+      case OptimizerKind::kAdadelta:
+        return Adadelta(d);
       case OptimizerKind::kAdam:
       case OptimizerKind::kAdamW:
         return Adam(d);
@@ -139,6 +146,30 @@ class OptimizerTwin {
     for (size_t i = 0; i < w.size(); ++i) {
       a[i] = o_.beta2 * a[i] + (1 - o_.beta2) * d[i] * d[i];
       w[i] -= lr_ * d[i] / (std::sqrt(a[i]) + o_.epsilon);
+    }
+  }
+
+  void RowwiseRmsProp(const Vector64& d) {
+    statistic = o_.beta2 * statistic + (1 - o_.beta2) * MeanSquare64(d);
+    for (size_t i = 0; i < w.size(); ++i) {
+      w[i] -= lr_ * d[i] / (std::sqrt(statistic) + o_.epsilon);
+    }
+  }
+
+  void Lion(const Vector64& g) {
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double mixed = o_.beta1 * a[i] + (1 - o_.beta1) * g[i];
+      w[i] -= mixed == 0 ? 0 : std::copysign(lr_, mixed);
+      a[i] = o_.beta2 * a[i] + (1 - o_.beta2) * g[i];
+    }
+  }
+
+  void Adadelta(const Vector64& d) {
+    for (size_t i = 0; i < w.size(); ++i) {
+      a[i] = o_.beta2 * a[i] + (1 - o_.beta2) * d[i] * d[i];
+      const double step = std::sqrt(b[i] + o_.epsilon) / std::sqrt(a[i] + o_.epsilon) * d[i];
+      b[i] = o_.beta2 * b[i] + (1 - o_.beta2) * step * step;
+      w[i] -= lr_ * step;
     }
   }
 

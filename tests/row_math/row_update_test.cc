@@ -27,8 +27,9 @@ OptimizerParams RandomParams(OptimizerKind kind, Random* random) {
   OptimizerParams o;
   o.kind = kind;
   o.epsilon = random->OneIn(2) ? 1e-3f : 1e-6f;
-  o.beta1 = 0.8f;
-  o.beta2 = 0.95f;
+  // No ratio of small numbers: Lion's sum of two gradients would be zero but for rounding.
+  o.beta1 = 0.83f;
+  o.beta2 = 0.947f;
   o.weight_decay = some(0.1f);
   o.initial_accumulator = some(0.5f);
   o.momentum = some(0.9f);

@@ -182,7 +182,8 @@ TEST_P(PlacementInvarianceTest, ToTheBit) {
 std::vector<Case> Cases() {
   std::vector<Case> cases = {{OptimizerKind::kRowwiseAdagrad, false, false},
                              {OptimizerKind::kAdam, true, false}};
-  for (int k = 0; k < static_cast<int>(OptimizerKind::kNone); ++k) {
+  for (int k = 0; k <= static_cast<int>(kLastOptimizerKind); ++k) {
+    if (static_cast<OptimizerKind>(k) == OptimizerKind::kNone) continue;
     cases.push_back({static_cast<OptimizerKind>(k), k % 2 == 0, true});
   }
   return cases;

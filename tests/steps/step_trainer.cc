@@ -52,6 +52,7 @@ TableOptions OptionsOf(const Plan& plan, const std::string& name) {
   options.name = name;
   options.rows = plan.shared_row() + 1;
   options.dim = kDim;
+  options.initializer = {InitializerKind::kZero};
   options.optimizer.kind = OptimizerKind::kSgd;
   options.optimizer.learning_rate = 1.0f;
   if (plan.consistency == "sync") {

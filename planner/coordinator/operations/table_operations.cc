@@ -27,6 +27,7 @@ absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
                                                    ", allowed: 0 (the cluster assigns it)"));
   }
   if (spec.seed == 0) spec.seed = DefaultTableSeed(spec.name);
+  spec.initializer = FirstValuesOf(spec);
   MakeCanonical(&spec);
   return spec;
 }
