@@ -15,6 +15,7 @@ printed, and that to what the attacker's own processor time leaves, which is the
 """
 
 import argparse
+import multiprocessing
 import os
 import resource
 import shutil
@@ -78,11 +79,20 @@ class Lookups:
 
 
 class Attacks:
-    """Each is begun by one method, and ended by closing what it returns."""
+    """Each is begun by one method, and ended by closing what it returns. They run in a process of their own."""
 
     def __init__(self, server, coordinator, big_request, forgeries):
         self.ports = [(server, hostile.PUSH), (coordinator, hostile.GET_MAP)]
         self.server, self.big_request, self.forgeries = server, big_request, forgeries
+
+    def hold(self, name, pipe):
+        """Tells the processor time of the attack, and holds its connections until it is told to end."""
+        begin = time.process_time()
+        peers = getattr(self, name)()
+        pipe.send(time.process_time() - begin)
+        pipe.recv()
+        for peer in peers:
+            peer.close()
 
     def connections(self):
         peers = []
@@ -176,11 +186,16 @@ class Trial:
 
     def attack(self, attacks, name):
         before = {k: resident_bytes(p) >> 20 for k, p in self.processes.items()}
-        begin, burnt = now_ns(), time.thread_time()
-        peers = getattr(attacks, name)()
+        begin = now_ns()
+        fork = multiprocessing.get_context("fork")
+        ours, theirs = fork.Pipe()
+        attacker = fork.Process(target=attacks.hold, args=(name, theirs), daemon=True)
+        attacker.start()
+        theirs.close()
+        burnt = ours.recv()  # EOFError: it failed, and has said why
         time.sleep(max(0.0, ATTACK_SECONDS - (now_ns() - begin) / NS))
         self.periods.append((name, begin, now_ns()))
-        self.left[name] = 1 - (time.thread_time() - burnt) * NS / (now_ns() - begin) / os.cpu_count()
+        self.left[name] = 1 - burnt * NS / (now_ns() - begin) / os.cpu_count()
         for which, process in self.processes.items():
             self.expect(process.running(), f"{name}: the {which} lives")
             if process.running():
@@ -190,8 +205,8 @@ class Trial:
                 self.expect(ready(self.admins[which]), f"{name}: the {which} is ready")
         status, _, err = run_command(self.args.bin_dir, self.cluster.address, "table", "list", seconds=30)
         self.expect(status == 0, f"{name}: a new client is served {err.strip()}")
-        for peer in peers:
-            peer.close()
+        ours.send("end")
+        attacker.join()
         self.stay("quiet", QUIET_SECONDS)
 
     def judge(self, what, rate_of):
