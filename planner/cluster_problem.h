@@ -36,10 +36,10 @@ struct ClusterServer {
   uint64_t host_bytes = 0;
   std::optional<uint64_t> free_bytes;  // reported: on its disk for further rows
   uint64_t spill_bytes = 0;            // for rows beyond its memory; 0: unknown
-  bool usable = true;          // may take further shards
-  bool draining = false;       // is to be emptied
-  bool reachable = true;       // if not, its shards can only stay on it
-  std::string failure_domain;  // empty: a domain of its own
+  bool usable = true;                  // may take further shards
+  bool draining = false;               // is to be emptied
+  bool reachable = true;               // if not, its shards can only stay on it
+  std::string failure_domain;          // empty: a domain of its own
   Incarnation incarnation = 0;
   std::vector<CopyLoad> copies;  // the busiest of its replicas, or all
   uint64_t rows_pulled_total = 0;

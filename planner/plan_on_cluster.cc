@@ -85,8 +85,7 @@ class PlannedTable {
       : spec_(spec), placed_(placed), plan_(plan), servers_(servers) {}
 
   absl::Status Check() {
-    if (std::optional<std::string> fault =
-            TilingFault(placed_.ranges, Units(spec_), spec_.dim)) {
+    if (std::optional<std::string> fault = TilingFault(placed_.ranges, Units(spec_), spec_.dim)) {
       return absl::FailedPreconditionError(absl::StrCat(
           Table(spec_.name), ": the plan is not of its ", Units(spec_),
           spec_.hashed ? " buckets" : " rows", " x ", spec_.dim, " columns: ", *fault));
@@ -123,15 +122,15 @@ class PlannedTable {
     }
     std::stable_sort(order.begin(), order.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
-    const absl::uint128 all = absl::uint128(shard.limit - shard.first) *
-                              (shard.column_limit - shard.column_first);
+    const absl::uint128 all =
+        absl::uint128(shard.limit - shard.first) * (shard.column_limit - shard.column_first);
     std::vector<ServerId> servers;
     for (const auto& holder : order) {
       if (held[holder] != all) return Cut(index, shard, order);
       if (Contains(servers, holder.second)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(Name(index, shard), ": the plan has two copies of it on ",
-                         servers_.Name(holder.second)));
+        return absl::FailedPreconditionError(absl::StrCat(Name(index, shard),
+                                                          ": the plan has two copies of it on ",
+                                                          servers_.Name(holder.second)));
       }
       servers.push_back(holder.second);
     }
@@ -204,8 +203,9 @@ bool Same(const ClusterShard& now, const std::vector<ServerId>& wanted) {
 
 absl::Status ReadCopiesOf(const std::string& name) {
   return absl::FailedPreconditionError(
-      absl::StrCat(Table(name), ": the plan has copies to read from, and the table was created "
-                                "without --data-parallel, which cannot change"));
+      absl::StrCat(Table(name),
+                   ": the plan has copies to read from, and the table was created "
+                   "without --data-parallel, which cannot change"));
 }
 
 }  // namespace
@@ -238,9 +238,10 @@ absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
   for (const PlacedTable& placed : plan.tables) {
     const auto found = tables.find(placed.name);
     if (found == tables.end()) {
-      return absl::NotFoundError(absl::StrCat(
-          Table(placed.name), " of the plan is not in the cluster; create it by the plan "
-                              "('hotbed table create --file TABLES --plan PLAN')"));
+      return absl::NotFoundError(
+          absl::StrCat(Table(placed.name),
+                       " of the plan is not in the cluster; create it by the plan "
+                       "('hotbed table create --file TABLES --plan PLAN')"));
     }
     if (!seen.insert(placed.name).second) {
       return absl::FailedPreconditionError(
@@ -278,10 +279,9 @@ std::vector<PlannedMove> MovesOf(const ClusterView& view, const std::vector<Want
     for (const ServerId to : goal.servers) {
       if (to == shard.primary || Contains(shard.backups, to)) continue;
       const std::string from = next < leaving.size() ? servers.Name(leaving[next++]) : "";
-      const uint64_t bytes =
-          std::max(shard.bytes, RangeBytesOf(input, range.first, range.limit,
-                                             RowBytes(input, range.column_limit -
-                                                                 range.column_first)));
+      const uint64_t bytes = std::max(
+          shard.bytes, RangeBytesOf(input, range.first, range.limit,
+                                    RowBytes(input, range.column_limit - range.column_first)));
       moves.push_back({table.spec.name, range.first, range.limit, range.column_first,
                        range.column_limit, from, servers.Name(to), bytes, goal.reason});
     }
@@ -374,9 +374,8 @@ absl::StatusOr<TableToCreate> CutAsPlanned(const ClusterView& view, const TableS
     const ColumnRange columns = SliceColumns(table.spec.dim, slices, slice);
     for (const auto& [first, limit] : rows) {
       const ShardRange range{first, limit, columns.first, columns.limit};
-      HOTBED_ASSIGN_OR_RETURN(
-          std::vector<ServerId> holders,
-          planned.HoldersOf(static_cast<uint32_t>(table.shards.size()), range));
+      HOTBED_ASSIGN_OR_RETURN(std::vector<ServerId> holders,
+                              planned.HoldersOf(static_cast<uint32_t>(table.shards.size()), range));
       table.shards.push_back({range, std::move(holders)});
     }
   }
@@ -404,10 +403,10 @@ absl::Status CheckTiling(const TableToCreate& table) {
         range.column_limit == columns.limit) {
       continue;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        Table(table.spec.name), ": its ", shards.size(), " shards do not tile ",
-        Units(table.spec), table.spec.hashed ? " buckets" : " rows", " in ", slices,
-        " column slices, each cut at the same rows; shard ", i, " is ", Text(range)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Table(table.spec.name), ": its ", shards.size(), " shards do not tile ",
+                     Units(table.spec), table.spec.hashed ? " buckets" : " rows", " in ", slices,
+                     " column slices, each cut at the same rows; shard ", i, " is ", Text(range)));
   }
   return absl::OkStatus();
 }
@@ -419,8 +418,7 @@ absl::Status CheckHolders(const ClusterView& view, const Servers& servers, const
   for (size_t i = 0; i < holders.size(); ++i) {
     const ClusterServer* const server = servers.Find(holders[i]);
     if (server == nullptr) {
-      return absl::NotFoundError(
-          absl::StrCat(name, "the cluster has no server ", holders[i]));
+      return absl::NotFoundError(absl::StrCat(name, "the cluster has no server ", holders[i]));
     }
     if (!server->usable) {
       return absl::FailedPreconditionError(

@@ -316,9 +316,9 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
     HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(options.file));
     HOTBED_RETURN_IF_ERROR(TakePlan(plan, &replan));
   } else {
-    HOTBED_ASSIGN_OR_RETURN(PlanResult<PlannerOutput> planned,
-                            options.input.empty() ? PlanAgain(options, &replan)
-                                                  : PlanOfInput(options, replan.view));
+    HOTBED_ASSIGN_OR_RETURN(
+        PlanResult<PlannerOutput> planned,
+        options.input.empty() ? PlanAgain(options, &replan) : PlanOfInput(options, replan.view));
     if (!planned.ok()) return RefusePlan(planned.error(), output, context);
     if (options.input.empty()) {
       replan.after = std::move(planned.value());

@@ -33,7 +33,8 @@ absl::Status ShowLive(const ShowOptions& options, const CommandContext& context)
   const std::string output = PlanOutput(options.output, context);
   if (output == "text") {
     *context.out << "The placement in force, plan revision " << map.plan_revision() << "\n"
-                 << (plan.cost.max_server_ms > 0 ? LiveWorkloadText(map) : "") << UnreachableText(view);
+                 << (plan.cost.max_server_ms > 0 ? LiveWorkloadText(map) : "")
+                 << UnreachableText(view);
   }
   PrintPlan(plan, &problem, output, options.all, context);
   return absl::OkStatus();

@@ -102,9 +102,9 @@ absl::Status PlaceByPlan(const std::string& file, CoordinatorStub* coordinator,
     HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(table.spec()));
     const absl::StatusOr<TableToCreate> planned = CutAsPlanned(view, spec, plan);
     if (!planned.ok()) {
-      return absl::Status(planned.status().code(),
-                          absl::StrCat("--plan ", file, ": ", planned.status().message(),
-                                       "; nothing was created"));
+      return absl::Status(
+          planned.status().code(),
+          absl::StrCat("--plan ", file, ": ", planned.status().message(), "; nothing was created"));
     }
     *table.mutable_spec() = ToProto(planned->spec);
     for (const NewShard& shard : planned->shards) {

@@ -64,12 +64,14 @@ absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
 
 std::string LiveWorkloadText(const v1::ClusterMap& map) {
   double rows_per_s = 0;
-  for (const v1::ShardRate& rate : map.rates()) rows_per_s += rate.rows_pulled() + rate.rows_pushed();
+  for (const v1::ShardRate& rate : map.rates())
+    rows_per_s += rate.rows_pulled() + rate.rows_pushed();
   if (rows_per_s == 0) {
     return "Times are for 512 evenly spread ids of each table per step: no load is measured.\n";
   }
   return absl::StrFormat(
-      "Times are for 65,536 rows per table and step on average, by loads measured at %.0f rows/s.\n",
+      "Times are for 65,536 rows per table and step on average, by loads measured at %.0f "
+      "rows/s.\n",
       rows_per_s);
 }
 

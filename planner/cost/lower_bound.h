@@ -33,9 +33,9 @@ namespace hotbed {
 
 struct LowerBound {
   enum class Part : uint8_t { kWork, kHosts, kZones };
-  int64_t ticks = 0;  // rounded down; 0: none is known
-  Part part = Part::kWork;         // kHosts, kZones: parts 6 and 7 are above the others
-  std::vector<uint32_t> servers;   // of parts 6 and 7: those that are left for the copies
+  int64_t ticks = 0;              // rounded down; 0: none is known
+  Part part = Part::kWork;        // kHosts, kZones: parts 6 and 7 are above the others
+  std::vector<uint32_t> servers;  // of parts 6 and 7: those that are left for the copies
 };
 
 // `zones`: only for placements without zone conflicts.

@@ -97,11 +97,11 @@ std::vector<std::string> Lines(const std::vector<WantedShard>& goals) {
   return lines;
 }
 
-#define EXPECT_REFUSED(expression, expected_code, matcher)               \
-  do {                                                                   \
-    const absl::Status status_ = (expression).status();                  \
+#define EXPECT_REFUSED(expression, expected_code, matcher)                 \
+  do {                                                                     \
+    const absl::Status status_ = (expression).status();                    \
     EXPECT_EQ(status_.code(), absl::StatusCode::expected_code) << status_; \
-    EXPECT_THAT(std::string(status_.message()), matcher);                \
+    EXPECT_THAT(std::string(status_.message()), matcher);                  \
   } while (false)
 
 TEST(WantedByPlan, OnlyShardsThatAreElsewhereMove) {
@@ -127,9 +127,8 @@ TEST(WantedByPlan, ACutShardIsRefusedByName) {
                  kFailedPrecondition,
                  AllOf(HasSubstr("table \"t\", shard 1 (rows [100, 200) x columns [0, 16))"),
                        HasSubstr("parts of it on a and b"), HasSubstr("as a whole")));
-  EXPECT_REFUSED(
-      WantedByPlan(view, PlanOf("t", {{"a", 0, 200, 0, 8}, {"b", 0, 200, 8, 16}}), ""),
-      kFailedPrecondition, HasSubstr("shard 0"));
+  EXPECT_REFUSED(WantedByPlan(view, PlanOf("t", {{"a", 0, 200, 0, 8}, {"b", 0, 200, 8, 16}}), ""),
+                 kFailedPrecondition, HasSubstr("shard 0"));
 }
 
 TEST(WantedByPlan, APlanOfAnotherTableOrClusterIsRefusedByName) {
@@ -155,20 +154,22 @@ TEST(WantedByPlan, BackupsAreAsAskedOrStay) {
   ASSERT_TRUE(primaries.ok()) << primaries.status();
   EXPECT_THAT(Lines(*primaries), ElementsAre("0: 12 11", "1: 12 13"));
   EXPECT_THAT(MovesOf(view, *primaries), SizeIs(1)) << "roles alone are no move";
-  const auto all = WantedByPlan(
-      view, PlanOf("t", {{"a", 0, 300}, {"c", 0, 300, 0, 16, Role::kBackup}}), "");
+  const auto all =
+      WantedByPlan(view, PlanOf("t", {{"a", 0, 300}, {"c", 0, 300, 0, 16, Role::kBackup}}), "");
   ASSERT_TRUE(all.ok()) << all.status();
   EXPECT_THAT(Lines(*all), ElementsAre("0: 11 13", "2: 11 13"));
-  EXPECT_REFUSED(WantedByPlan(view, PlanOf("t", {{"a", 0, 300},
-                                                 {"b", 0, 300, 0, 16, Role::kBackup},
-                                                 {"c", 0, 300, 0, 16, Role::kBackup}}), ""),
+  EXPECT_REFUSED(WantedByPlan(view,
+                              PlanOf("t", {{"a", 0, 300},
+                                           {"b", 0, 300, 0, 16, Role::kBackup},
+                                           {"c", 0, 300, 0, 16, Role::kBackup}}),
+                              ""),
                  kFailedPrecondition, HasSubstr("3 copies of it, and the table has 2"));
-  EXPECT_REFUSED(WantedByPlan(view, PlanOf("t", {{"a", 0, 300},
-                                                 {"a", 0, 300, 0, 16, Role::kBackup}}), ""),
-                 kFailedPrecondition, HasSubstr("two copies of it on a"));
-  EXPECT_REFUSED(WantedByPlan(view, PlanOf("t", {{"a", 0, 300},
-                                                 {"b", 0, 250, 0, 16, Role::kBackup}}), ""),
-                 kFailedPrecondition, HasSubstr("shard 2"));
+  EXPECT_REFUSED(
+      WantedByPlan(view, PlanOf("t", {{"a", 0, 300}, {"a", 0, 300, 0, 16, Role::kBackup}}), ""),
+      kFailedPrecondition, HasSubstr("two copies of it on a"));
+  EXPECT_REFUSED(
+      WantedByPlan(view, PlanOf("t", {{"a", 0, 300}, {"b", 0, 250, 0, 16, Role::kBackup}}), ""),
+      kFailedPrecondition, HasSubstr("shard 2"));
 }
 
 TEST(WantedByPlan, ABackupMakesWayInItsFailureDomain) {
@@ -182,8 +183,7 @@ TEST(WantedByPlan, ABackupMakesWayInItsFailureDomain) {
 
 TEST(WantedByPlan, ReadCopiesAreEverywhereOrNowhere) {
   ClusterView view = Live({"a", "b"}, {{11}});
-  const PlannerOutput plan =
-      PlanOf("t", {{"b", 0, 100}, {"a", 0, 100, 0, 16, Role::kReplica}});
+  const PlannerOutput plan = PlanOf("t", {{"b", 0, 100}, {"a", 0, 100, 0, 16, Role::kReplica}});
   EXPECT_REFUSED(WantedByPlan(view, plan, ""), kFailedPrecondition,
                  HasSubstr("without --data-parallel"));
   view.tables[0].spec.data_parallel = true;
@@ -197,8 +197,8 @@ TEST(WantedByPlan, ReadCopiesAreEverywhereOrNowhere) {
 
 TEST(CutAsPlanned, ShardsAreThePlansRanges) {
   const ClusterView view = Servers({"a", "b"});
-  const auto rows = CutAsPlanned(view, Spec("t", 1000, 16),
-                                 PlanOf("t", {{"a", 0, 300}, {"b", 300, 1000}}));
+  const auto rows =
+      CutAsPlanned(view, Spec("t", 1000, 16), PlanOf("t", {{"a", 0, 300}, {"b", 300, 1000}}));
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_THAT(rows->shards, SizeIs(2)) << "small: it need not be cut further";
   EXPECT_EQ(rows->shards[0].range.limit, 300u);
@@ -237,8 +237,9 @@ TEST(CutAsPlanned, ColumnsBecomeTheFewestSlices) {
 TEST(CutAsPlanned, SlicesAreAllCutAtTheSameRows) {
   const auto planned = CutAsPlanned(
       Servers({"a", "b"}), Spec("t", 100, 16),
-      PlanOf("t", {{"a", 0, 40, 0, 8}, {"b", 40, 100, 0, 8}, {"b", 0, 70, 8, 16},
-                   {"a", 70, 100, 8, 16}}));
+      PlanOf(
+          "t",
+          {{"a", 0, 40, 0, 8}, {"b", 40, 100, 0, 8}, {"b", 0, 70, 8, 16}, {"a", 70, 100, 8, 16}}));
   ASSERT_TRUE(planned.ok()) << planned.status();
   ASSERT_THAT(planned->shards, SizeIs(6));
   std::vector<ServerId> servers;

@@ -42,8 +42,8 @@ struct OperationContext {
   const Leases* leases = nullptr;  // which servers are alive
   Membership* membership = nullptr;
   const RebalancePolicy* rebalance = nullptr;  // which loads were measured
-  int64_t now_ns = 0;   // when the operation was asked for
-  int64_t unix_ms = 0;  // the same
+  int64_t now_ns = 0;                          // when the operation was asked for
+  int64_t unix_ms = 0;                         // the same
 };
 
 // --- bootstrap_operations.cc

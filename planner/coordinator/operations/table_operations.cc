@@ -94,8 +94,7 @@ class CreateTables {
       HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
       *reply.mutable_spec() = ToProto(spec);
       HOTBED_ASSIGN_OR_RETURN(std::vector<NewShard> placed, AskedShards(spec, entry));
-      new_.push_back(
-          {std::move(spec), request_.tables(entry).shards(), entry, std::move(placed)});
+      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry, std::move(placed)});
     }
     return new_.empty() ? absl::OkStatus() : PlanTables(state);
   }
@@ -109,9 +108,9 @@ class CreateTables {
     }
     std::vector<NewShard> shards;
     for (const v1::PlacedShard& shard : asked.placed()) {
-      shards.push_back({{shard.range_first(), shard.range_limit(), shard.column_first(),
-                         shard.column_limit()},
-                        {shard.servers().begin(), shard.servers().end()}});
+      shards.push_back(
+          {{shard.range_first(), shard.range_limit(), shard.column_first(), shard.column_limit()},
+           {shard.servers().begin(), shard.servers().end()}});
     }
     return shards;
   }
