@@ -318,6 +318,32 @@ TEST(PlaceAsAsked, WhatCannotBeIsRefusedByName) {
   EXPECT_REFUSED(PlaceAsAsked(view, table), kInvalidArgument, HasSubstr("2 column slices"));
 }
 
+// What no table may be, no plan has.
+TEST(ComputePlan, ShapesOfNoTableAreRefused) {
+  for (int strategy = 0; strategy < 8; ++strategy) {
+    PlannerInput input = EqualServers(2, 1 << 30, 0);
+    input.options.strategy = static_cast<PlannerStrategy>(strategy);
+    input.options.column_slice_threshold = 1 << 30;
+    AddTable(input, "wide", 1000, 8192, 10);
+    input.tables[0].optimizer = PlannerOptimizer::kSgd;
+    AddTable(input, "other", 1000, 8192, 10);
+    input.tables[1].optimizer = PlannerOptimizer::kSgd;
+    const PlanResult<PlannerOutput> plan = ComputePlan(input);
+    ASSERT_TRUE(plan.ok()) << plan.error().message << " strategy " << strategy;
+    input.tables[0].dim = 9000;
+    const PlanResult<PlannerOutput> wide = ComputePlan(input);
+    ASSERT_FALSE(wide.ok());
+    EXPECT_EQ(wide.error().kind, PlanErrorKind::kInput);
+    EXPECT_EQ(wide.error().table, "wide");
+    EXPECT_EQ(wide.error().limit, 8192u);
+    EXPECT_THAT(wide.error().message, HasSubstr("dim is 9000, allowed: 1..8192"));
+  }
+  PlannerInput input = EqualServers(5, 1 << 30, 0);
+  AddTable(input, "many", 1000, 8, 10);
+  input.tables[0].copies = 4;
+  EXPECT_THAT(ComputePlan(input).error().message, HasSubstr("copies is 4, allowed: 1..3"));
+}
+
 // Any plan of any strategy becomes tables, and those lie as the plan says.
 TEST(CutAsPlanned, AnyPlanOfAnyStrategyIsReached) {
   const TestSeed seed(11);
