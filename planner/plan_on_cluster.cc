@@ -39,7 +39,6 @@ class Servers {
       by_name_.emplace(names_.back(), &view.servers[s]);
       by_id_.emplace(view.servers[s].id, s);
     }
-    for (const ClusterServer& server : view.servers) usable_ += server.usable ? 1 : 0;
     view_ = &view;
   }
 
@@ -67,14 +66,12 @@ class Servers {
     return a == b || (one != nullptr && other != nullptr && !one->failure_domain.empty() &&
                       one->failure_domain == other->failure_domain);
   }
-  size_t usable() const { return usable_; }
 
  private:
   const ClusterView* view_ = nullptr;
   std::vector<std::string> names_;
   std::map<std::string, const ClusterServer*> by_name_;
   absl::flat_hash_map<ServerId, size_t> by_id_;
-  size_t usable_ = 0;
 };
 
 // The ranges of one table in a plan.
@@ -90,19 +87,11 @@ class PlannedTable {
           Table(spec_.name), ": the plan is not of its ", Units(spec_),
           spec_.hashed ? " buckets" : " rows", " x ", spec_.dim, " columns: ", *fault));
     }
-    std::set<ServerId> everywhere;
     for (const PlacedRange& range : placed_.ranges) {
       HOTBED_ASSIGN_OR_RETURN(const ServerId id,
                               servers_.Id(spec_.name, plan_.servers[range.server].name));
       ids_.push_back(id);
-      everywhere.insert(id);
       has_read_copies_ |= range.role == Role::kReplica;
-    }
-    if (has_read_copies_ && everywhere.size() < servers_.usable()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          Table(spec_.name), ": the plan has copies to read from on ", everywhere.size(),
-          " servers, and a data-parallel table has one on each of the ", servers_.usable(),
-          " of this cluster; plan for all servers"));
     }
     return absl::OkStatus();
   }

@@ -6,7 +6,8 @@
 // shards of a table if each lies on one server; a plan that cuts a shard is refused. Where a plan
 // has no backups, they are the cluster's to choose: those of a live shard stay, except that one
 // gives its place to the former primary if it is on the new primary's server or in its failure
-// domain. Errors name the table and the shard or range.
+// domain. Copies to read from are those of a data_parallel table, which has one on every server.
+// Errors name the table and the shard or range.
 #ifndef HOTBED_PLANNER_PLAN_ON_CLUSTER_H_
 #define HOTBED_PLANNER_PLAN_ON_CLUSTER_H_
 
@@ -40,7 +41,7 @@ ClusterView After(ClusterView view, const std::vector<WantedShard>& goals);
 // Tables that the plan lacks stay as they are.
 //   NotFound            the cluster lacks a table, or a server that the plan gives a range
 //   FailedPrecondition  the ranges of a table do not tile it, cut one of its shards, or have more
-//                       copies than it; read copies of a table that has none, or not everywhere
+//                       copies than it; copies to read from, of a table that has none
 absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
                                                       const PlannerOutput& plan,
                                                       const std::string& reason);

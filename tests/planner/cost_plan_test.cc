@@ -187,12 +187,12 @@ TEST(PlanByCost, TheBoundKnowsWhereCopiesCannotBe) {
     const PlanCost& cost = plan.value().cost;
     EXPECT_LT(cost.gap, 0.02) << cost.max_server_ms << " ms, bound " << cost.lower_bound_ms;
     EXPECT_GE(cost.max_server_ms, cost.lower_bound_ms);
-    EXPECT_EQ(cost.binding.substr(0, 22),
-              zones ? "zones of the copies: c" : "hosts of the copies: c");
+    EXPECT_EQ(cost.binding.substr(0, 21),
+              zones ? "zones of the copies: " : "hosts of the copies: ");
     // All work over all servers would be far less: that is what was reported before.
     double work = 0;
     for (const PlacedServer& server : plan.value().servers) work += server.perf->Total();
-    EXPECT_GT(cost.lower_bound_ms, 1.3 * work / 4);
+    EXPECT_GT(cost.lower_bound_ms, 1.1 * work / 4);
   }
 }
 
