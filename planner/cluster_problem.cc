@@ -9,17 +9,19 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/model/finish_plan.h"
-#include "planner/model/placement.h"
+#include "planner/model/table_bytes.h"
 #include "planner/plan_by_cost.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kUncountedSpill = 1ull << 50;
+constexpr uint64_t kRoomMax = 1ull << 60;
 // The user waits while a table is created; this many evaluations take some tens of milliseconds.
 constexpr uint64_t kEvaluationsMax = 20000;
 // Mean reads per table and step if loads are measured: large enough that the cost per request,
@@ -51,7 +53,9 @@ constexpr Planned kOptimizers[] = {Planned::kSgd,
                                    Planned::kAdadelta};
 static_assert(std::size(kOptimizers) == static_cast<size_t>(kLastOptimizerKind) + 1);
 
-InputTable InputOf(const TableSpec& spec) {
+}  // namespace
+
+InputTable PlannerTable(const TableSpec& spec) {
   InputTable table;
   table.name = spec.name;
   // A hashed table may be created without an expected size; one row per bucket is a guess.
@@ -67,6 +71,8 @@ InputTable InputOf(const TableSpec& spec) {
   table.copies = spec.copies;
   return table;
 }
+
+namespace {
 
 bool FitsOneShard(const TableSpec& spec) {
   const absl::StatusOr<std::vector<ShardRange>> cut = CutTable(spec, 0);
@@ -140,6 +146,46 @@ void TakeMeasuredBytes(ClusterView* view) {
 
 namespace {
 
+bool IsMember(const ClusterShard& shard, ServerId id) {
+  return shard.primary == id || Contains(shard.backups, id);
+}
+
+// The bytes of one replica as the planner counts them.
+uint64_t CountedBytes(const InputTable& table, const ClusterShard& shard) {
+  const ShardRange& range = shard.range;
+  const uint64_t row_bytes = RowBytes(table, range.column_limit - range.column_first);
+  return std::max(shard.bytes, RangeBytesOf(table, range.first, range.limit, row_bytes));
+}
+
+}  // namespace
+
+void TakeFreeBytes(ClusterView* view) {
+  absl::flat_hash_map<ServerId, absl::uint128> counted;
+  for (const ClusterTable& table : view->tables) {
+    const InputTable input = PlannerTable(table.spec);
+    for (const ClusterShard& shard : table.shards) {
+      const uint64_t bytes = CountedBytes(input, shard);
+      counted[shard.primary] += bytes;
+      for (const ServerId backup : shard.backups) counted[backup] += bytes;
+      if (!table.spec.data_parallel) continue;
+      for (const ClusterServer& server : view->servers) {
+        if (!IsMember(shard, server.id)) counted[server.id] += bytes;
+      }
+    }
+  }
+  for (ClusterServer& server : view->servers) {
+    if (!server.free_bytes.has_value()) continue;
+    const absl::uint128 room =
+        std::min<absl::uint128>(counted[server.id] + *server.free_bytes / 5 * 4, kRoomMax);
+    const uint64_t total = absl::Uint128Low64(room);
+    server.host_bytes = std::min(server.host_bytes, total);
+    server.spill_bytes =
+        std::max<uint64_t>(1, total - std::min(total, server.host_bytes + server.device_bytes));
+  }
+}
+
+namespace {
+
 // The rows that a shard serves per step; `per_row` converts the view's rows into rows per step.
 // Below 0: unknown.
 MeasuredRange MeasuredOf(const ClusterShard& shard, double per_row) {
@@ -183,14 +229,12 @@ void AddMeasured(const ClusterView& view, PlannerInput* input) {
 
 // Every server has a copy of these tables, whether it is a member or not.
 void TakeRoomOfReadCopies(const ClusterView& view, PlannerInput* input) {
-  for (const ClusterTable& table : view.tables) {
-    if (!table.spec.data_parallel) continue;
-    for (const ClusterShard& shard : table.shards) {
-      const uint64_t bytes = std::max(shard.bytes, RangeBytes(table.spec, shard.range));
+  for (size_t t = 0; t < view.tables.size(); ++t) {
+    if (!view.tables[t].spec.data_parallel) continue;
+    for (const ClusterShard& shard : view.tables[t].shards) {
+      const uint64_t bytes = CountedBytes(input->tables[t], shard);
       for (size_t s = 0; s < view.servers.size(); ++s) {
-        const ServerId id = view.servers[s].id;
-        const auto& backups = shard.backups;
-        if (shard.primary == id || std::count(backups.begin(), backups.end(), id) > 0) continue;
+        if (IsMember(shard, view.servers[s].id)) continue;
         uint64_t& spill = input->topology.servers[s].spill_bytes;
         spill -= std::min(spill, bytes);
       }
@@ -199,6 +243,23 @@ void TakeRoomOfReadCopies(const ClusterView& view, PlannerInput* input) {
 }
 
 }  // namespace
+
+std::vector<ServerCandidate> Candidates(const ClusterView& view) {
+  absl::flat_hash_map<ServerId, uint64_t> bytes;
+  for (const ClusterTable& table : view.tables) {
+    for (const ClusterShard& shard : table.shards) {
+      const uint64_t held = RangeBytes(table.spec, shard.range);
+      bytes[shard.primary] += held;
+      for (const ServerId backup : shard.backups) bytes[backup] += held;
+    }
+  }
+  std::vector<ServerCandidate> servers;
+  for (const ClusterServer& server : view.servers) {
+    if (!server.usable) continue;
+    servers.push_back({server.id, bytes[server.id], server.failure_domain});
+  }
+  return servers;
+}
 
 PlannerInput ClusterProblem(const ClusterView& view) {
   PlannerInput input;
@@ -210,6 +271,8 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     out.name = names[s];
     // A name that stands for a server alone is no domain's: those that are given come as they are.
     out.host = server.failure_domain.empty() ? absl::StrCat("\n", names[s]) : server.failure_domain;
+    out.device_bytes = server.device_bytes;
+    if (server.device_bytes > 0) input.topology.device = PlannerDevice::kCuda;
     out.host_bytes = server.host_bytes;
     out.spill_bytes = server.spill_bytes == 0 ? kUncountedSpill : server.spill_bytes;
     out.draining = server.draining;
@@ -218,7 +281,7 @@ PlannerInput ClusterProblem(const ClusterView& view) {
   }
   for (const ClusterTable& table : view.tables) {
     const uint32_t t = static_cast<uint32_t>(input.tables.size());
-    input.tables.push_back(InputOf(table.spec));
+    input.tables.push_back(PlannerTable(table.spec));
     InputFeature& feature = input.features.emplace_back();
     feature.name = table.spec.name;
     feature.table = t;
@@ -313,7 +376,16 @@ absl::StatusOr<Plan> PlaceNewTables(const ClusterView& view) {
   }
   input.options.move_bytes_max = 0;
   input.options.evaluations_max = kEvaluationsMax;
-  const PlanResult<PlannerOutput> planned = PlanCluster(input);
+  PlanResult<PlannerOutput> planned = PlanCluster(input);
+  if (!planned.ok()) {
+    bool disks_known = false;
+    for (size_t s = 0; s < view.servers.size(); ++s) {
+      if (!view.servers[s].free_bytes.has_value()) continue;
+      input.topology.servers[s].spill_bytes = kUncountedSpill;
+      disks_known = true;
+    }
+    if (disks_known) planned = PlanCluster(input);
+  }
   if (!planned.ok()) return ToStatus(planned.error());
   Plan plan;
   for (size_t t = 0; t < view.tables.size(); ++t) {

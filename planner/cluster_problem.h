@@ -5,6 +5,7 @@
 #define HOTBED_PLANNER_CLUSTER_PROBLEM_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
+#include "planner/model/placement.h"
 #include "planner/model/plan.h"
 #include "planner/model/plan_error.h"
 #include "planner/model/planner_input.h"
@@ -30,14 +32,15 @@ struct CopyLoad {
 struct ClusterServer {
   ServerId id = 0;
   std::string name;
+  uint64_t device_bytes = 0;
   uint64_t host_bytes = 0;
-  uint64_t spill_bytes = 0;    // 0: as much as its disk has, which is unknown
-  bool usable = true;          // may take further shards
-  bool draining = false;       // is to be emptied
-  bool reachable = true;       // if not, its shards can only stay on it
-  std::string failure_domain;  // empty: a domain of its own
+  std::optional<uint64_t> free_bytes;  // reported: on its disk for further rows
+  uint64_t spill_bytes = 0;            // for rows beyond its memory; 0: unknown
+  bool usable = true;                  // may take further shards
+  bool draining = false;               // is to be emptied
+  bool reachable = true;               // if not, its shards can only stay on it
+  std::string failure_domain;          // empty: a domain of its own
   Incarnation incarnation = 0;
-  uint64_t bytes_held = 0;       // reported for all its replicas; 0: not reported
   std::vector<CopyLoad> copies;  // the busiest of its replicas, or all
   uint64_t rows_pulled_total = 0;
   uint64_t rows_pushed_total = 0;
@@ -65,6 +68,9 @@ struct ClusterView {
   std::vector<ClusterTable> tables;
 };
 
+// The usable servers, with the bytes that the view's tables have on them.
+std::vector<ServerCandidate> Candidates(const ClusterView& view);
+
 // The problem under strategy `cost`, servers and tables in the view's order, with the live plan as
 // `current` if there is one. Servers have their names, or name#id if two have the same name. Their
 // hosts are the failure domains, so that no two replicas of a shard share one. A server that is
@@ -78,6 +84,15 @@ PlannerInput ClusterProblem(const ClusterView& view);
 
 // Sets the bytes of each shard to the most that any of its replicas reported.
 void TakeMeasuredBytes(ClusterView* view);
+
+// Sets the spill bytes of each server that reported the free bytes of its disk: it then has room
+// for what the planner counts there now and for four fifths of the free bytes, the rest being for
+// records' headers, files that are merged, and the log. If that is less than its host memory, the
+// host memory counts as that much. Call it after TakeMeasuredBytes.
+void TakeFreeBytes(ClusterView* view);
+
+// The table as the planner sees it, without measurements.
+InputTable PlannerTable(const TableSpec& spec);
 
 // The view's placement without costs, equal to ClusterProblem(view).current.
 PlannerOutput LivePlan(const ClusterView& view);

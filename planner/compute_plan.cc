@@ -1,11 +1,13 @@
 #include "planner/compute_plan.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "common/table_spec.h"
 #include "planner/model/finish_plan.h"
 #include "planner/model/moves.h"
 #include "planner/model/validate_input.h"
@@ -67,13 +69,38 @@ PlanResult<PlannerOutput> PlanAsTorchrec(const PlannerInput& input) {
   return WithMoves(input, std::move(plan.value()));
 }
 
-}  // namespace
-
-PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
+PlanResult<PlannerOutput> PlanAsAsked(const PlannerInput& input) {
   if (input.options.strategy == PlannerStrategy::kCost) return PlanCluster(input);
   if (auto error = ValidateInput(input)) return *std::move(error);
   return input.options.strategy == PlannerStrategy::kTorchrec ? PlanAsTorchrec(input)
                                                               : PlanAsSource(input);
+}
+
+// Why no table of a cluster may have this shape.
+std::optional<PlanError> BeyondTables(const PlannerInput& input) {
+  for (const InputTable& table : input.tables) {
+    const bool wide = table.dim > kDimMax;
+    if (!wide && table.copies <= kCopiesMax) continue;
+    PlanError error;
+    error.kind = PlanErrorKind::kInput;
+    error.table = table.name;
+    error.limit = wide ? kDimMax : kCopiesMax;
+    error.message = absl::StrCat("table '", table.name, "': ", wide ? "dim" : "copies", " is ",
+                                 wide ? table.dim : table.copies, ", allowed: 1..", *error.limit,
+                                 wide ? "; cut it into several tables" : "");
+    return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// What fits nowhere is told before what no table can be.
+PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
+  PlanResult<PlannerOutput> plan = PlanAsAsked(input);
+  if (!plan.ok()) return plan;
+  if (std::optional<PlanError> error = BeyondTables(input)) return *std::move(error);
+  return plan;
 }
 
 }  // namespace hotbed

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "planner/cost/cost_report.h"
+#include "planner/cost/local_search.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/cost/problem.h"
 #include "planner/cost/solve.h"
@@ -24,17 +25,23 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
   const auto& servers = input.topology.servers;
   const bool all_reachable = std::none_of(servers.begin(), servers.end(),
                                           [](const InputServer& s) { return s.unreachable; });
-  const int64_t lower_bound = all_reachable ? LowerBoundTicks(problem) : 0;
+  LowerBound bound = all_reachable ? LowerBoundOf(problem, /*zones=*/true) : LowerBound();
+  std::vector<PlannedMove> moves;
   if (input.current.has_value()) {
-    PlanResult<std::vector<PlannedMove>> moves = Rebalance(input, state, lower_bound);
-    if (!moves.ok()) return moves.error();
-    PlannerOutput output = ReportPlacement(input, state, lower_bound);
-    output.moves = std::move(moves.value());
-    return output;
+    PlanResult<std::vector<PlannedMove>> made = Rebalance(input, state, bound.ticks);
+    if (!made.ok()) return made.error();
+    moves = std::move(made.value());
+  } else {
+    std::optional<PlanError> error = SolveFromNothing(input, state, bound.ticks);
+    if (error.has_value()) return *std::move(error);
   }
-  std::optional<PlanError> error = SolveFromNothing(input, state, lower_bound);
-  if (error.has_value()) return *std::move(error);
-  return ReportPlacement(input, state, lower_bound);
+  // Where two copies share a zone after all, another placement may too, and be faster.
+  if (bound.part == LowerBound::Part::kZones && ScoreOf(state).conflicts > 0) {
+    bound = LowerBoundOf(problem, /*zones=*/false);
+  }
+  PlannerOutput output = ReportPlacement(input, state, bound);
+  output.moves = std::move(moves);
+  return output;
 }
 
 PlanResult<PlannerOutput> PlanCluster(const PlannerInput& input) {

@@ -50,8 +50,10 @@ CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
 
 CoordinatorStub::~CoordinatorStub() = default;
 
-absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap() {
-  return grpc_->Call(&v1::Coordinator::Stub::GetClusterMap, v1::GetClusterMapRequest());
+absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap(bool rates) {
+  v1::GetClusterMapRequest request;
+  request.set_rates(rates);
+  return grpc_->Call(&v1::Coordinator::Stub::GetClusterMap, request);
 }
 
 absl::StatusOr<v1::ListTrainersReply> CoordinatorStub::ListTrainers() {

@@ -18,7 +18,8 @@ class CoordinatorStub {
   CoordinatorStub(std::string address, absl::Duration timeout);
   ~CoordinatorStub();
 
-  absl::StatusOr<v1::ClusterMap> GetClusterMap();
+  // `rates`: with the measured load of each shard, for a planner.
+  absl::StatusOr<v1::ClusterMap> GetClusterMap(bool rates = false);
   absl::StatusOr<v1::ListTrainersReply> ListTrainers();
   absl::StatusOr<v1::CreateTableReply> CreateTable(const v1::CreateTableRequest& request);
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);

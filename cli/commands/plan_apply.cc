@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,7 +21,9 @@
 #include "config/units.h"
 #include "planner/cluster_problem.h"
 #include "planner/compute_plan.h"
+#include "planner/json/read_input.h"
 #include "planner/json/write_plan.h"
+#include "planner/plan_on_cluster.h"
 #include "planner/report/plan_svg.h"
 #include "planner/report/plan_text.h"
 #include "planner/report/text_table.h"
@@ -30,19 +33,23 @@ namespace {
 
 struct ApplyOptions {
   MoveFlags move;
+  std::string file;            // of a plan; empty: none
+  std::string input;           // of a problem; empty: none
   std::string move_bytes_max;  // empty: no limit
   std::vector<std::string> drain;
   std::string output;
   bool all = false;
 };
 
-// The result of planning again.
+// The placement in force and the one that is to be.
 struct Replan {
   uint64_t revision = 0;
+  std::string workload;  // LiveWorkloadText
   ClusterView view;
   PlannerInput problem;
   PlannerOutput before;
   PlannerOutput after;
+  std::optional<v1::MoveShardsRequest> request;  // of a given plan
 };
 
 uint64_t MovedBytes(const PlannerOutput& plan) {
@@ -75,6 +82,10 @@ absl::Status Drain(const std::vector<std::string>& names, PlannerInput* problem)
   return absl::OkStatus();
 }
 
+bool NothingToDo(const Replan& replan) {
+  return replan.request ? replan.request->moves().empty() : replan.after.moves.empty();
+}
+
 std::string ServersText(const Replan& replan, size_t rows_max) {
   TextTable table({"server", "bytes", "after", "ms a step", "after", ""}, 24, {5});
   const std::vector<InputServer>& servers = replan.problem.topology.servers;
@@ -95,12 +106,21 @@ std::string ServersText(const Replan& replan, size_t rows_max) {
 
 void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream& out) {
   const std::vector<PlannedMove>& moves = replan.after.moves;
-  out << "A re-plan of plan revision " << replan.revision
-      << (dry_run ? "; nothing is changed\n" : "\n") << kLiveWorkloadText
+  out << (replan.request ? "A plan by strategy " + replan.after.strategy + " for plan revision "
+                         : "A re-plan of plan revision ")
+      << replan.revision << (dry_run ? "; nothing is changed\n" : "\n") << replan.workload
       << UnreachableText(replan.view) << "\n"
       << ServersText(replan, rows_max)
       << "\nSlowest server: " << MsText(replan.before.cost.max_server_ms) << " ms a step before, "
       << MsText(replan.after.cost.max_server_ms) << " after\n";
+  if (replan.request && replan.request->moves().empty()) {
+    out << "No moves: the placement is as the plan has it\n";
+    return;
+  }
+  if (replan.request && moves.empty()) {
+    out << "No moves: " << replan.request->moves_size() << " shards only change their primary\n";
+    return;
+  }
   if (moves.empty()) {
     out << "No moves: the placement is good enough as it is\n";
     return;
@@ -173,7 +193,12 @@ absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::
 // The moves of the plan, as one request.
 absl::Status Execute(const ApplyOptions& options, const Replan& replan, const v1::ClusterMap& map,
                      CoordinatorStub* coordinator, CommandContext* context) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::MoveShardsRequest request, ToRequest(replan, map));
+  v1::MoveShardsRequest request;
+  if (replan.request) {
+    request = *replan.request;
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(request, ToRequest(replan, map));
+  }
   if (request.moves().empty()) {
     return absl::FailedPreconditionError(
         "the plan moves parts of shards only, and a shard moves as a whole: nothing was changed "
@@ -188,6 +213,15 @@ absl::Status Execute(const ApplyOptions& options, const Replan& replan, const v1
 }
 
 absl::Status CheckOptions(const ApplyOptions& options, const std::string& output) {
+  if (!options.drain.empty() && !(options.file.empty() && options.input.empty())) {
+    return absl::InvalidArgumentError(
+        "--drain plans the live cluster again, and goes with neither a plan in a file nor --input; "
+        "nothing was changed");
+  }
+  if (!options.file.empty() && !options.move_bytes_max.empty()) {
+    return absl::InvalidArgumentError(
+        "--move-bytes-max is for planning, and the plan in the file is made; nothing was changed");
+  }
   if (options.move.dry_run) return absl::OkStatus();
   if (!options.drain.empty()) {
     return absl::InvalidArgumentError(
@@ -200,37 +234,106 @@ absl::Status CheckOptions(const ApplyOptions& options, const std::string& output
   return absl::OkStatus();
 }
 
+// A plan, or why there is none.
+using Planned = absl::StatusOr<PlanResult<PlannerOutput>>;
+
+// The plan for the problem in --input. By cost it moves as little as it can from the placement in
+// force; the other strategies know no placement in force.
+Planned PlanOfInput(const ApplyOptions& options, const ClusterView& view) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(options.input));
+  PlanResult<PlannerInput> read = ReadPlannerInput(text);
+  if (!read.ok()) return PlanResult<PlannerOutput>(read.error());
+  PlannerInput input = std::move(read.value());
+  if (!options.move_bytes_max.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(input.options.move_bytes_max, ParseBytes(options.move_bytes_max));
+  }
+  if (input.options.strategy != PlannerStrategy::kCost) {
+    input.current.reset();
+  } else if (!input.current.has_value()) {
+    std::set<std::string> names;
+    for (const InputTable& table : input.tables) names.insert(table.name);
+    input.current = LivePlan(view);
+    std::erase_if(input.current->tables,
+                  [&](const PlacedTable& table) { return !names.contains(table.name); });
+  }
+  return ComputePlan(input);
+}
+
+// Plans the live cluster again.
+Planned PlanAgain(const ApplyOptions& options, Replan* replan) {
+  HOTBED_RETURN_IF_ERROR(Drain(options.drain, &replan->problem));
+  if (!options.move_bytes_max.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(replan->problem.options.move_bytes_max,
+                            ParseBytes(options.move_bytes_max));
+  }
+  return ComputePlan(replan->problem);
+}
+
+// The shards of the cluster as `plan` has them, and what that changes.
+absl::Status TakePlan(const PlannerOutput& plan, Replan* replan) {
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<WantedShard> wanted,
+                          WantedByPlan(replan->view, plan, "plan apply"));
+  v1::MoveShardsRequest& request = replan->request.emplace();
+  request.set_reason("plan apply");
+  for (const WantedShard& goal : wanted) {
+    v1::MoveShardsRequest::Move& move = *request.add_moves();
+    move.set_shard(goal.shard.packed());
+    for (const ServerId server : goal.servers) move.add_servers(server);
+  }
+  replan->after = LivePlanOf(ClusterProblem(After(replan->view, wanted)));
+  replan->after.strategy = plan.strategy.empty() ? "unknown" : plan.strategy;
+  replan->after.moves = MovesOf(replan->view, wanted);
+  return absl::OkStatus();
+}
+
+void Report(const ApplyOptions& options, const Replan& replan, const std::string& output,
+            const CommandContext& context) {
+  const bool dry_run = options.move.dry_run;
+  if (output == "svg") {
+    *context.out << PlanDiffSvg(replan.before, replan.after);
+  } else if (output == "text") {
+    PrintText(replan, PlanRows(options.all), dry_run, *context.out);
+  } else if (dry_run || NothingToDo(replan)) {
+    *context.out << PrettyJson(ToJson(replan, dry_run));
+  }
+}
+
 absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
   const std::string output = PlanOutput(options.output, *context);
   HOTBED_RETURN_IF_ERROR(CheckOptions(options, output));
   if (output == "json") context->output = "json";
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap(/*rates=*/true));
   Replan replan;
   replan.revision = map.plan_revision();
+  replan.workload = LiveWorkloadText(map);
   HOTBED_ASSIGN_OR_RETURN(replan.view, ViewOfMap(map));
   if (replan.view.tables.empty()) {
     return absl::FailedPreconditionError("the cluster has no tables: there is nothing to plan");
   }
   replan.problem = ClusterProblem(replan.view);
-  HOTBED_RETURN_IF_ERROR(Drain(options.drain, &replan.problem));
-  if (!options.move_bytes_max.empty()) {
-    HOTBED_ASSIGN_OR_RETURN(replan.problem.options.move_bytes_max,
-                            ParseBytes(options.move_bytes_max));
+  if (!options.file.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(options.file));
+    HOTBED_RETURN_IF_ERROR(TakePlan(plan, &replan));
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(
+        PlanResult<PlannerOutput> planned,
+        options.input.empty() ? PlanAgain(options, &replan) : PlanOfInput(options, replan.view));
+    if (!planned.ok()) return RefusePlan(planned.error(), output, context);
+    if (options.input.empty()) {
+      replan.after = std::move(planned.value());
+    } else {
+      HOTBED_RETURN_IF_ERROR(TakePlan(planned.value(), &replan));
+    }
   }
-  PlanResult<PlannerOutput> after = ComputePlan(replan.problem);
-  if (!after.ok()) return RefusePlan(after.error(), output, context);
-  replan.after = std::move(after.value());
   replan.before = LivePlanOf(replan.problem);
   const bool dry_run = options.move.dry_run;
-  if (output == "svg") {
-    *context->out << PlanDiffSvg(replan.before, replan.after);
-  } else if (output == "text") {
-    PrintText(replan, PlanRows(options.all), dry_run, *context->out);
-  } else if (dry_run || replan.after.moves.empty()) {
-    *context->out << PrettyJson(ToJson(replan, dry_run));
+  if (dry_run && replan.request && !NothingToDo(replan)) {
+    replan.request->set_dry_run(true);  // the coordinator knows whether the servers may take them
+    HOTBED_RETURN_IF_ERROR(coordinator.MoveShards(*replan.request).status());
   }
-  if (dry_run || replan.after.moves.empty()) return absl::OkStatus();
+  Report(options, replan, output, *context);
+  if (dry_run || NothingToDo(replan)) return absl::OkStatus();
   return Execute(options, replan, map, &coordinator, context);
 }
 
@@ -239,7 +342,15 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
 void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
   auto options = std::make_shared<ApplyOptions>();
   CLI::App* const command =
-      plan->add_subcommand("apply", "Plan the live cluster again and move its shards accordingly");
+      plan->add_subcommand("apply",
+                           "Move the shards of a live cluster to where a plan has them: the plan "
+                           "in a FILE, a plan for the problem in --input, or a new plan by cost");
+  CLI::Option* const file =
+      command->add_option("FILE", options->file, "A plan of plan compute -o json; - is stdin");
+  command
+      ->add_option("--input", options->input,
+                   "A problem as JSON, for any strategy (docs/planner.md); - is stdin")
+      ->excludes(file);
   AddMoveFlags(command, &options->move);
   command
       ->add_option("--move-bytes-max", options->move_bytes_max,

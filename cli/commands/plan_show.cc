@@ -26,14 +26,15 @@ absl::Status ShowFile(const ShowOptions& options, const CommandContext& context)
 
 absl::Status ShowLive(const ShowOptions& options, const CommandContext& context) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap(/*rates=*/true));
   HOTBED_ASSIGN_OR_RETURN(const ClusterView view, ViewOfMap(map));
   const PlannerInput problem = ClusterProblem(view);
   const PlannerOutput plan = LivePlanOf(problem);
   const std::string output = PlanOutput(options.output, context);
   if (output == "text") {
     *context.out << "The placement in force, plan revision " << map.plan_revision() << "\n"
-                 << (plan.cost.max_server_ms > 0 ? kLiveWorkloadText : "") << UnreachableText(view);
+                 << (plan.cost.max_server_ms > 0 ? LiveWorkloadText(map) : "")
+                 << UnreachableText(view);
   }
   PrintPlan(plan, &problem, output, options.all, context);
   return absl::OkStatus();

@@ -8,11 +8,13 @@
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/commands/table_flags.h"
+#include "cli/shards/live_view.h"
 #include "cli/shards/plan_file.h"
 #include "cli/tables/table_file.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "planner/plan_on_cluster.h"
 #include "proto/convert.h"
 #include "terminal/table_printer.h"
 
@@ -26,6 +28,7 @@ struct TableCreateFlags {
   GivenOptions given;
   TableSpec spec;    // from the name and the given flags
   std::string file;  // empty: the one table of the other flags
+  std::string plan;  // file of a plan that places the tables of `file`; empty: the coordinator does
   uint32_t shards = 0;
   bool if_not_exists = false;
   bool dry_run = false;
@@ -90,9 +93,39 @@ absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags)
   return request;
 }
 
+// Cuts and places the tables of the request as the plan has them.
+absl::Status PlaceByPlan(const std::string& file, CoordinatorStub* coordinator,
+                         v1::CreateTablesRequest* request) {
+  HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(file));
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
+  HOTBED_ASSIGN_OR_RETURN(const ClusterView view, ViewOfMap(map));
+  for (v1::NewTable& table : *request->mutable_tables()) {
+    HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(table.spec()));
+    const absl::StatusOr<TableToCreate> planned = CutAsPlanned(view, spec, plan);
+    if (!planned.ok()) {
+      return absl::Status(
+          planned.status().code(),
+          absl::StrCat("--plan ", file, ": ", planned.status().message(), "; nothing was created"));
+    }
+    *table.mutable_spec() = ToProto(planned->spec);
+    for (const NewShard& shard : planned->shards) {
+      v1::PlacedShard& placed = *table.add_placed();
+      placed.set_range_first(shard.range.first);
+      placed.set_range_limit(shard.range.limit);
+      placed.set_column_first(shard.range.column_first);
+      placed.set_column_limit(shard.range.column_limit);
+      for (const ServerId server : shard.servers) placed.add_servers(server);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CreateTogether(const CommandContext& context, const TableCreateFlags& flags) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesRequest request, ToRequest(flags));
+  HOTBED_ASSIGN_OR_RETURN(v1::CreateTablesRequest request, ToRequest(flags));
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  if (!flags.plan.empty()) {
+    HOTBED_RETURN_IF_ERROR(PlaceByPlan(flags.plan, &coordinator, &request));
+  }
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply reply, coordinator.CreateTables(request));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter printer({"table", "kind", "dim", "shards", "servers", "bytes when full", ""});
@@ -154,6 +187,11 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
              "Tables to create together, all or none: a JSON list of objects with the names "
              "of these flags, or the output of 'table describe -o json' (- is stdin)")
           ->group("Command");
+  app->add_option("--plan", flags->plan,
+                  "With --file: cut and place the tables as this plan has them (plan compute -o "
+                  "json, any strategy)")
+      ->needs(file)
+      ->group("Command");
   app->add_flag("--if-not-exists", flags->if_not_exists, "Succeed if an equal table exists")
       ->group("Command");
   app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing")

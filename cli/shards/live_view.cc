@@ -3,7 +3,9 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/tables/find_table.h"
 #include "common/status_macros.h"
 #include "planner/report/text_table.h"
@@ -17,12 +19,13 @@ ClusterServer ServerOf(const v1::ServerInfo& info) {
   server.id = info.server();
   server.name = info.name();
   server.host_bytes = info.load().host_bytes_limit();
+  server.device_bytes = info.load().device_bytes_limit();
+  if (info.load().has_free_bytes()) server.free_bytes = info.load().free_bytes();
   server.usable = info.live() && !info.draining() && !info.load().read_only();
   server.draining = info.draining();
   server.reachable = info.live();
   server.failure_domain = info.failure_domain();
   server.incarnation = info.incarnation();
-  server.bytes_held = info.load().bytes_held();
   for (const v1::ShardLoad& shard : info.load().shards()) {
     server.copies.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
                              shard.rows_pushed_total(), shard.bytes()});
@@ -34,6 +37,8 @@ ClusterServer ServerOf(const v1::ServerInfo& info) {
 
 absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
   ClusterView view;
+  absl::flat_hash_map<uint64_t, const v1::ShardRate*> rates;
+  for (const v1::ShardRate& rate : map.rates()) rates[rate.shard()] = &rate;
   for (const v1::ServerInfo& info : map.servers()) view.servers.push_back(ServerOf(info));
   for (const v1::TableSpec& message : map.tables()) {
     HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(message));
@@ -45,11 +50,29 @@ absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
         if (member == shard.primary) continue;
         table.shards.back().backups.push_back(member.server);
       }
+      const auto rate = rates.find(record.shard());
+      if (rate == rates.end()) continue;
+      table.shards.back().rows_pulled = rate->second->rows_pulled();
+      table.shards.back().rows_pushed = rate->second->rows_pushed();
     }
     if (!table.shards.empty()) view.tables.push_back(std::move(table));
   }
   TakeMeasuredBytes(&view);
+  TakeFreeBytes(&view);
   return view;
+}
+
+std::string LiveWorkloadText(const v1::ClusterMap& map) {
+  double rows_per_s = 0;
+  for (const v1::ShardRate& rate : map.rates())
+    rows_per_s += rate.rows_pulled() + rate.rows_pushed();
+  if (rows_per_s == 0) {
+    return "Times are for 512 evenly spread ids of each table per step: no load is measured.\n";
+  }
+  return absl::StrFormat(
+      "Times are for 65,536 rows per table and step on average, by loads measured at %.0f "
+      "rows/s.\n",
+      rows_per_s);
 }
 
 std::string UnreachableText(const ClusterView& view) {

@@ -11,14 +11,13 @@
 namespace hotbed {
 
 // All servers (those without a lease as unreachable) and all tables with the replicas of their
-// shards, in the map's order, with the bytes that the servers reported. Errors of FromProto: the
-// map has values that only a later version knows.
+// shards, in the map's order, with the memory, free disk space and bytes that the servers reported
+// and the rates of shards if the map has them. Errors of FromProto: the map has values that only a
+// later version knows.
 absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map);
 
 // One line: the workload that the times of a live plan assume.
-inline constexpr char kLiveWorkloadText[] =
-    "Times are for 512 evenly spread ids of each table per step: a cluster doesn't know its "
-    "workload.\n";
+std::string LiveWorkloadText(const v1::ClusterMap& map);
 
 // One line per unreachable server that has shards without other replicas; may be empty.
 std::string UnreachableText(const ClusterView& view);

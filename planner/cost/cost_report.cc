@@ -29,7 +29,8 @@ class Report {
     }
   }
 
-  PlannerOutput Build(int64_t lower_bound) {
+  PlannerOutput Build(const LowerBound& bound) {
+    const int64_t lower_bound = bound.ticks;
     output_.strategy = "cost";
     for (uint32_t t = 0; t < input_.tables.size(); ++t) output_.tables.push_back(Table(t));
     output_.cost.max_server_ms = problem_.Ms(state_.SlowestTicks());
@@ -38,7 +39,8 @@ class Report {
       output_.cost.gap =
           std::max(0.0, output_.cost.max_server_ms / output_.cost.lower_bound_ms - 1);
     }
-    output_.cost.binding = Binding(std::get<2>(*state_.BySpeed().rbegin()));
+    const uint32_t slowest = std::get<2>(*state_.BySpeed().rbegin());
+    output_.cost.binding = absl::StrCat(Rule(bound, slowest), Binding(slowest));
     return std::move(output_);
   }
 
@@ -129,6 +131,13 @@ class Report {
                          slice_on_server.size() == slices.size());
   }
 
+  static const char* Rule(const LowerBound& bound, uint32_t slowest) {
+    const auto& servers = bound.servers;
+    if (std::find(servers.begin(), servers.end(), slowest) == servers.end()) return "";
+    return bound.part == LowerBound::Part::kZones ? "zones of the copies: "
+                                                  : "hosts of the copies: ";
+  }
+
   std::string Binding(uint32_t slowest) const {
     const std::string& name = input_.topology.servers[slowest].name;
     const TablePerf& perf = *output_.servers[slowest].perf;
@@ -154,8 +163,8 @@ class Report {
 }  // namespace
 
 PlannerOutput ReportPlacement(const PlannerInput& input, const PlacementState& state,
-                              int64_t lower_bound) {
-  return Report(input, state).Build(lower_bound);
+                              const LowerBound& bound) {
+  return Report(input, state).Build(bound);
 }
 
 }  // namespace hotbed

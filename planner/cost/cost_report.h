@@ -5,12 +5,15 @@
 // spilling (prefetch_ms) are those of the table's rows outside of the fastest memory, by the
 // classes of tier_load.h. Message parts count half as forward_comms and half as backward_comms for
 // a primary, all forward for a replica and all backward for a backup. A server's perf leaves out
-// its load; max_server_ms includes it and is over the servers that are not draining.
+// its load; max_server_ms includes it and is over the servers that are not draining. The binding
+// limit begins with "zones of the copies: " (or hosts) if the slowest server is one of those that
+// the rule leaves for copies, and the rule gives the lower bound.
 #ifndef HOTBED_PLANNER_COST_COST_REPORT_H_
 #define HOTBED_PLANNER_COST_COST_REPORT_H_
 
 #include <cstdint>
 
+#include "planner/cost/lower_bound.h"
 #include "planner/cost/placement_state.h"
 #include "planner/model/planner_input.h"
 #include "planner/model/planner_output.h"
@@ -19,7 +22,7 @@ namespace hotbed {
 
 // Fills strategy, tables, servers and cost. All units must be placed.
 PlannerOutput ReportPlacement(const PlannerInput& input, const PlacementState& state,
-                              int64_t lower_bound);
+                              const LowerBound& bound);
 
 }  // namespace hotbed
 

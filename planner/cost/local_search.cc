@@ -38,6 +38,7 @@ class SlowestServer {
   Change Best() {
     for (const auto& [ticks, unit] : units_) {
       for (const uint32_t target : TargetsOf(unit)) TryMove(unit, target);
+      TryRoles(unit);
     }
     if (best_.unit != kNobody) return best_;
     for (const uint32_t target : targets_) TrySwaps(target);
@@ -84,6 +85,24 @@ class SlowestServer {
     const int64_t with = state_.TicksChanged(target, unit, kNobody);
     const int64_t without = state_.TicksChanged(slowest_, kNobody, unit);
     Consider({std::max(with, without), problem_.units[unit].bytes, unit, kNobody, target});
+  }
+
+  // Two copies of the same shards change places: hosts, zones and bytes stay as they are.
+  void TryRoles(uint32_t unit) {
+    const Unit& u = problem_.units[unit];
+    for (uint32_t other = u.group_first; other < u.group_limit; ++other) {
+      const Unit& v = problem_.units[other];
+      const uint32_t target = state_.ServerOf(other);
+      if (budget_.Spent() || other == unit || target == kNobody || v.ticks >= u.ticks ||
+          u.host_group != kNobody || v.host_group != kNobody || !problem_.Allows(u, target) ||
+          !problem_.Allows(v, slowest_)) {
+        continue;
+      }
+      budget_.evaluations += 2;
+      const int64_t there = state_.TicksChanged(target, unit, other);
+      const int64_t here = state_.TicksChanged(slowest_, other, unit);
+      Consider({std::max(there, here), u.bytes + v.bytes, unit, other, target});
+    }
   }
 
   void TrySwaps(uint32_t target) {

@@ -17,9 +17,10 @@ struct SearchBudget {
   bool Spent() const { return evaluations >= evaluations_max; }
 };
 
-// Takes units off the slowest server, by moves to the fastest servers or swaps with their units, as
-// long as both servers end up faster than the slowest was and no zone conflict is added. Stops at
-// `target` ticks, when no such change exists, or when the budget is spent.
+// Takes units off the slowest server, by moves to the fastest servers, by exchanging a primary with
+// its backup, or by swaps with the fastest servers' units, as long as both servers end up faster
+// than the slowest was and no zone conflict is added. Stops at `target` ticks, when no such change
+// exists, or when the budget is spent.
 void ImproveSlowest(PlacementState& state, int64_t target, SearchBudget& budget);
 
 // A placement's worth, less is better: zone conflicts, then the slowest server's ticks.

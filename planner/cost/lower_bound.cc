@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -115,18 +116,83 @@ double FillServers(const std::vector<std::pair<double, double>>& load_and_most, 
   return low;
 }
 
-double WorkBound(const Problem& problem) {
-  const Spilling spilling = SpillingOf(problem);
+// Load of each server, and the most time that its room can take.
+using LoadAndMost = std::vector<std::pair<double, double>>;
+
+LoadAndMost LoadsOf(const Problem& problem, const Spilling& spilling) {
   const MostTime most(problem);
-  double work = spilling.least;
-  for (const Unit& unit : problem.units) work += static_cast<double>(unit.ticks);
-  std::vector<std::pair<double, double>> servers;
+  LoadAndMost servers;
   for (const ProblemServer& server : problem.servers) {
-    if (!server.usable) continue;
     const double room = static_cast<double>(server.capacity.Total());
     servers.emplace_back(static_cast<double>(server.load), most.In(room) + spilling.most);
   }
+  return servers;
+}
+
+double WorkBound(const Problem& problem, const Spilling& spilling, const LoadAndMost& loads) {
+  double work = spilling.least;
+  for (const Unit& unit : problem.units) work += static_cast<double>(unit.ticks);
+  LoadAndMost servers;
+  for (size_t s = 0; s < loads.size(); ++s) {
+    if (problem.servers[s].usable) servers.push_back(loads[s]);
+  }
   return FillServers(servers, work * (1 - kSafety));
+}
+
+// The time of the least copies of all groups without the `outside` most costly ones, and of the
+// units that are fixed on one of `servers`.
+double LeastCopies(const Problem& problem, uint32_t outside, const std::vector<uint32_t>& servers) {
+  std::vector<bool> inside(problem.servers.size(), false);
+  for (const uint32_t s : servers) inside[s] = true;
+  double work = 0;
+  std::vector<int64_t> ticks;
+  for (uint32_t u = 0; u < problem.units.size(); ++u) {
+    const Unit& unit = problem.units[u];
+    if (unit.fixed) {
+      const uint32_t at = problem.allowed[unit.allowed].servers.front();
+      work += inside[at] ? static_cast<double>(unit.ticks) : 0;
+      continue;
+    }
+    if (u != unit.group_first || unit.group_limit - u <= outside) continue;
+    ticks.clear();
+    for (uint32_t i = u; i < unit.group_limit; ++i) ticks.push_back(problem.units[i].ticks);
+    std::sort(ticks.begin(), ticks.end());
+    for (size_t i = 0; i + outside < ticks.size(); ++i) work += static_cast<double>(ticks[i]);
+  }
+  return work;
+}
+
+// Parts 6 and 7; `domain_of` is by server. The servers are those of the largest bound.
+std::pair<double, std::vector<uint32_t>> ApartBound(const Problem& problem,
+                                                    const LoadAndMost& loads,
+                                                    const std::vector<uint32_t>& domain_of) {
+  std::map<uint32_t, std::vector<uint32_t>> servers_of;
+  for (uint32_t s = 0; s < domain_of.size(); ++s) {
+    if (problem.servers[s].usable) servers_of[domain_of[s]].push_back(s);
+  }
+  std::vector<std::vector<uint32_t>> domains;
+  for (auto& [domain, servers] : servers_of) domains.push_back(std::move(servers));
+  std::stable_sort(domains.begin(), domains.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  uint32_t copies = 1;
+  for (const Unit& unit : problem.units) {
+    if (!unit.fixed) copies = std::max(copies, unit.group_limit - unit.group_first);
+  }
+  std::pair<double, std::vector<uint32_t>> best;
+  if (copies > domains.size()) return best;  // the rule cannot be kept
+  for (uint32_t j = 1; j < std::min<size_t>(copies, domains.size()); ++j) {
+    std::vector<uint32_t> left;
+    LoadAndMost of_left;
+    for (size_t d = j; d < domains.size(); ++d) {
+      for (const uint32_t s : domains[d]) {
+        left.push_back(s);
+        of_left.push_back(loads[s]);
+      }
+    }
+    const double bound = FillServers(of_left, LeastCopies(problem, j, left) * (1 - kSafety));
+    if (bound > best.first) best = {bound, std::move(left)};
+  }
+  return best;
 }
 
 double PinnedBound(const Problem& problem) {
@@ -180,9 +246,28 @@ int64_t LargeUnitsBound(const Problem& problem) {
 
 }  // namespace
 
-int64_t LowerBoundTicks(const Problem& problem) {
-  const double work = std::max(WorkBound(problem), PinnedBound(problem));
-  return std::max(static_cast<int64_t>(std::floor(work)), LargeUnitsBound(problem));
+LowerBound LowerBoundOf(const Problem& problem, bool zones) {
+  const Spilling spilling = SpillingOf(problem);
+  const LoadAndMost loads = LoadsOf(problem, spilling);
+  const double work = std::max(WorkBound(problem, spilling, loads), PinnedBound(problem));
+  LowerBound bound;
+  bound.ticks = std::max(static_cast<int64_t>(std::floor(work)), LargeUnitsBound(problem));
+  const auto apart = [&](LowerBound::Part part, const std::vector<uint32_t>& domain_of) {
+    auto [ticks, servers] = ApartBound(problem, loads, domain_of);
+    if (static_cast<int64_t>(std::floor(ticks)) <= bound.ticks) return;
+    bound = {static_cast<int64_t>(std::floor(ticks)), part, std::move(servers)};
+  };
+  std::vector<uint32_t> hosts;
+  std::vector<uint32_t> zone_of;
+  const uint32_t servers = static_cast<uint32_t>(problem.servers.size());
+  for (uint32_t s = 0; s < servers; ++s) {
+    const ProblemServer& server = problem.servers[s];
+    hosts.push_back(server.host);
+    zone_of.push_back(server.zone != 0 ? servers + server.zone : s);
+  }
+  apart(LowerBound::Part::kHosts, hosts);
+  if (zones) apart(LowerBound::Part::kZones, zone_of);
+  return bound;
 }
 
 }  // namespace hotbed

@@ -165,6 +165,19 @@ void ReadConstraint(const PlanJson& json, const std::string& path, const NameInd
   options->constraints.push_back(std::move(constraint));
 }
 
+void ReadTorchrec(const PlanJson& json, const std::string& path, FieldFailure* failure,
+                  TorchrecOptions* torchrec) {
+  const JsonFields fields(json, path, {"partitioner", "proposers", "pipeline", "wire"}, failure);
+  fields.Optional("partitioner", &torchrec->partitioner);
+  fields.Optional("proposers", &torchrec->proposers);
+  fields.Optional("pipeline", &torchrec->pipeline);
+  const PlanJson* const found = fields.Find("wire");
+  if (found == nullptr) return;
+  const JsonFields wire(*found, fields.Path("wire"), {"forward", "backward"}, failure);
+  wire.Optional("forward", &torchrec->forward_wire);
+  wire.Optional("backward", &torchrec->backward_wire);
+}
+
 // All of the options but the constraints, which need the names of tables and servers.
 void ReadOptions(const JsonFields& fields, FieldFailure* failure, PlannerOptions* options) {
   fields.Required("strategy", &options->strategy);
@@ -176,6 +189,9 @@ void ReadOptions(const JsonFields& fields, FieldFailure* failure, PlannerOptions
   fields.Optional("seed", &options->seed);
   fields.Optional("evaluations_max", &options->evaluations_max);
   fields.Optional("move_bytes_max", &options->move_bytes_max);
+  if (const PlanJson* torchrec = fields.Find("torchrec")) {
+    ReadTorchrec(*torchrec, fields.Path("torchrec"), failure, &options->torchrec);
+  }
   const PlanJson* const found = fields.Find("reserve");
   if (found == nullptr) return;
   const JsonFields reserve(*found, fields.Path("reserve"), {"kind", "fraction", "dense_bytes"},
@@ -191,11 +207,11 @@ void ReadInput(const PlanJson& json, FieldFailure* failure, PlannerInput* input)
       failure);
   const PlanJson empty = PlanJson::object();
   const PlanJson* const planner = root.FindRequired("planner");
-  const JsonFields options(
-      planner == nullptr ? empty : *planner, "planner",
-      {"strategy", "column_slice_threshold", "row_slice_threshold", "data_parallel_threshold",
-       "strict", "order", "constraints", "reserve", "seed", "evaluations_max", "move_bytes_max"},
-      failure);
+  const JsonFields options(planner == nullptr ? empty : *planner, "planner",
+                           {"strategy", "column_slice_threshold", "row_slice_threshold",
+                            "data_parallel_threshold", "strict", "order", "constraints", "reserve",
+                            "seed", "evaluations_max", "move_bytes_max", "torchrec"},
+                           failure);
   ReadOptions(options, failure, &input->options);
   root.Items("tables", true, [&](const PlanJson& item, const std::string& path) {
     ReadTable(item, path, input->options.strategy, failure, input);

@@ -79,6 +79,10 @@ class Fnv {
   }
   Fnv& Add(const PlannerOptions& o) {
     if (o.copies_as_they_are) Add(o.copies_as_they_are);  // no input in a file has it
+    const TorchrecOptions& t = o.torchrec;
+    if (!(t == TorchrecOptions())) {
+      AddAll(t.partitioner, t.proposers, t.pipeline, t.forward_wire, t.backward_wire);
+    }
     return AddAll(o.strategy, o.column_slice_threshold, o.row_slice_threshold,
                   o.data_parallel_threshold, o.strict, o.order, o.constraints, o.reserve.kind,
                   o.reserve.fraction, o.reserve.dense_bytes, o.seed, o.evaluations_max,

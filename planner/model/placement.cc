@@ -193,10 +193,6 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
     return absl::FailedPreconditionError(
         absl::StrCat("table \"", spec.name, "\" cannot be placed: no shard server is live"));
   }
-  BackupPlacement backups(servers);
-  if (backups.domains() < spec.copies) {
-    return TooFewDomains(spec, backups.domains(), servers.size());
-  }
   std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) {
     return std::pair(a.bytes, a.server) < std::pair(b.bytes, b.server);
   });
@@ -221,8 +217,18 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
                              .assignments = {{server, Role::kPrimary}}});
     }
   }
-  backups.Place(spec.copies, plan.shards);
+  HOTBED_RETURN_IF_ERROR(AddBackups(spec, servers, &plan));
   return plan;
+}
+
+absl::Status AddBackups(const TableSpec& spec, const std::vector<ServerCandidate>& servers,
+                        Plan* plan) {
+  BackupPlacement backups(servers);
+  if (backups.domains() < spec.copies) {
+    return TooFewDomains(spec, backups.domains(), servers.size());
+  }
+  backups.Place(spec.copies, plan->shards);
+  return absl::OkStatus();
 }
 
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers) {

@@ -63,6 +63,11 @@ uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range);
 absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
                                 uint32_t shards_min);
 
+// Adds the backups to a plan of the table's primaries, by the rule above. FailedPrecondition: fewer
+// failure domains than copies.
+absl::Status AddBackups(const TableSpec& spec, const std::vector<ServerCandidate>& servers,
+                        Plan* plan);
+
 // FailedPrecondition: `spec` asks for more copies than there are failure domains among the servers
 // that may take shards.
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers);

@@ -50,6 +50,16 @@ template <>
 inline constexpr const char* kPlanWords<ReserveKind>[] = {"none", "percentage", "heuristic",
                                                           "inference"};
 template <>
+inline constexpr const char* kPlanWords<TorchrecPartitioner>[] = {"greedy", "memory_balanced"};
+template <>
+inline constexpr const char* kPlanWords<TorchrecProposer>[] = {
+    "grid_search", "greedy", "greedy_by_sum", "uniform", "dynamic_programming"};
+template <>
+inline constexpr const char* kPlanWords<TorchrecPipeline>[] = {"none", "sparse_dist", "prefetch"};
+template <>
+inline constexpr const char* kPlanWords<TorchrecWire>[] = {"fp32", "fp16", "bf16",
+                                                           "fp8",  "int8", "mx4"};
+template <>
 inline constexpr const char* kPlanWords<Sharding>[] = {
     "table_wise",        "row_wise", "column_wise",  "table_row_wise",
     "table_column_wise", "grid",     "data_parallel"};

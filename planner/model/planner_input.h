@@ -162,6 +162,29 @@ struct Reserve {
   uint64_t dense_bytes = 0;
 };
 
+// What strategy `torchrec` takes besides (docs/planner.md, "TorchRec mode").
+enum class TorchrecPartitioner : uint8_t { kGreedy, kMemoryBalanced };
+enum class TorchrecProposer : uint8_t {
+  kGridSearch,
+  kGreedy,
+  kGreedyBySum,
+  kUniform,
+  kDynamicProgramming,
+};
+enum class TorchrecPipeline : uint8_t { kNone, kSparseDist, kPrefetch };
+// The type of embeddings and their gradients between ranks.
+enum class TorchrecWire : uint8_t { kFp32, kFp16, kBf16, kFp8, kInt8, kMx4 };
+
+struct TorchrecOptions {
+  TorchrecPartitioner partitioner = TorchrecPartitioner::kGreedy;
+  std::vector<TorchrecProposer> proposers;  // in this order; empty: the first four
+  TorchrecPipeline pipeline = TorchrecPipeline::kNone;
+  // Both fp32: every table's own type.
+  TorchrecWire forward_wire = TorchrecWire::kFp32;
+  TorchrecWire backward_wire = TorchrecWire::kFp32;
+  friend bool operator==(const TorchrecOptions&, const TorchrecOptions&) = default;
+};
+
 struct PlannerOptions {
   PlannerStrategy strategy = PlannerStrategy::kCost;
   std::optional<uint64_t> column_slice_threshold;  // elements; absent: off (or automatic)
@@ -174,6 +197,7 @@ struct PlannerOptions {
   uint64_t seed = 0;
   uint64_t evaluations_max = 100000;
   std::optional<uint64_t> move_bytes_max;
+  TorchrecOptions torchrec;
   // For a live cluster only: shards keep the number of replicas that they have in the current plan,
   // even if the table asks for more, because Membership refills the missing ones.
   bool copies_as_they_are = false;

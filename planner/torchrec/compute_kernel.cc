@@ -85,8 +85,9 @@ bool IsGuarded(Kernel kernel) { return IsKeyValue(kernel); }
 
 std::optional<double> KernelBandwidth(PlannerDevice device, Kernel kernel,
                                       const MemoryBandwidth& memory,
-                                      std::optional<double> caching_ratio) {
+                                      std::optional<double> caching_ratio, bool prefetched) {
   if (device == PlannerDevice::kCuda) {
+    if (prefetched && kernel == Kernel::kFusedUvmCaching) return memory.hbm;
     return CudaBandwidth(kernel, memory, caching_ratio.value_or(kCachingRatio));
   }
   if (kernel == Kernel::kDense) return 0.5 * memory.ddr;

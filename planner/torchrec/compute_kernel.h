@@ -58,11 +58,12 @@ struct MemoryBandwidth {
 //   cpu   dense ddr/2, fused and quant ddr
 //   cuda  dense hbm/2, fused and quant hbm, *_uvm hbm_to_ddr/10,
 //         *_uvm_caching (r hbm + (1 - r) hbm_to_ddr)/10, key-value kernels hbm_to_ddr
-// with r the share of rows cached (kCachingRatio when absent). nullopt if the device has no such
-// kernel.
+// with r the share of rows cached (kCachingRatio when absent). With `prefetched`, fused_uvm_caching
+// on cuda reads at hbm, because its rows are on the device already. nullopt if the device has no
+// such kernel.
 std::optional<double> KernelBandwidth(PlannerDevice device, Kernel kernel,
                                       const MemoryBandwidth& memory,
-                                      std::optional<double> caching_ratio);
+                                      std::optional<double> caching_ratio, bool prefetched = false);
 
 // The kinds of modules. Bags are pooled, and quantised modules offer other types and kernels; each
 // sharder offers them in its order.

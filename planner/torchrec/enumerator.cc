@@ -168,9 +168,11 @@ ShardingOption BuildOption(const InputTable& table, const TableWorkload& load,
   if (IsQuantised(kernel)) {
     shape.columns = static_cast<double>(QuantisedRowBytes(columns));
     shape.element_bytes = 1;
+    asked.forward_wire = asked.backward_wire = TorchrecWire::kFp32;
   }
   const std::optional<double> bandwidth =
-      KernelBandwidth(topology.device, kernel, topology.memory, load.caching_ratio);
+      KernelBandwidth(topology.device, kernel, topology.memory, load.caching_ratio,
+                      load.pipeline == TorchrecPipeline::kPrefetch);
   option.perf = EstimateShardPerf(topology, sharding, bandwidth.value_or(1), asked, shape);
   for (const ShardRun& run : layout) {
     option.runs.push_back(

@@ -35,6 +35,36 @@ double BlockPenalty(double columns) {
   return columns >= 64 ? kHalfBlockPenalty : kQuarterBlockPenalty;
 }
 
+// Bytes of an element of an output vector.
+struct WireBytes {
+  double all_to_all = 0;
+  double reduce_scatter = 0;
+};
+
+double BytesOfWire(TorchrecWire wire) {
+  switch (wire) {
+    case TorchrecWire::kFp32:
+      return 4;
+    case TorchrecWire::kFp16:
+    case TorchrecWire::kBf16:
+      return 2;
+    case TorchrecWire::kFp8:
+    case TorchrecWire::kInt8:
+    case TorchrecWire::kMx4:
+      return 1;
+  }
+  return 4;
+}
+
+WireBytes WireOf(const TableWorkload& load, TorchrecWire wire, double element_bytes) {
+  if (load.forward_wire == TorchrecWire::kFp32 && load.backward_wire == TorchrecWire::kFp32) {
+    return {element_bytes, element_bytes};
+  }
+  const bool wider = wire == TorchrecWire::kFp8 || wire == TorchrecWire::kMx4;
+  const double bytes = BytesOfWire(wire);
+  return {bytes, !load.pooled ? element_bytes : wider ? 2 : bytes};
+}
+
 struct Estimate {
   const RankTopology& topology;
   const double bandwidth;
@@ -42,6 +72,8 @@ struct Estimate {
   const ShardShape& shape;
   const double world;
   const double local;
+  const WireBytes forward = WireOf(load, load.forward_wire, shape.element_bytes);
+  const WireBytes backward = WireOf(load, load.backward_wire, shape.element_bytes);
 
   double PrefetchMs(double misses) const {
     return misses * shape.columns * shape.element_bytes / topology.memory.hbm_to_ddr;
@@ -57,14 +89,15 @@ TablePerf Estimate::TableWise() const {
   const double id_bytes = IdBytes(load.ids, world, load.weighted);
   const double lookup =
       load.ids * world * std::max(shape.columns, kColumnsOfAWarp) * shape.element_bytes;
-  const double written = load.outputs() * world * shape.columns * shape.element_bytes;
+  const double written = load.outputs() * world * shape.columns * forward.all_to_all;
+  const double gradients = load.outputs() * world * shape.columns * backward.all_to_all;
   const double comms =
       topology.CollectiveBandwidth(topology.ranks, topology.ranks_per_host, Collective::kAllToAll);
   TablePerf perf;
   perf.forward_comms_ms = written / comms;
   perf.forward_compute_ms = (id_bytes + lookup + written) * BlockPenalty(shape.columns) / bandwidth;
   if (load.inference) return perf;
-  perf.backward_comms_ms = written / comms;
+  perf.backward_comms_ms = gradients / comms;
   perf.backward_compute_ms = BackwardCompute(perf.forward_compute_ms, load.weighted);
   perf.prefetch_ms = PrefetchMs(load.cache_misses);
   return perf;
@@ -75,7 +108,10 @@ TablePerf Estimate::RowWise() const {
   const double outputs = load.pooled ? load.poolings : ids;
   const double id_bytes = IdBytes(ids, world, load.weighted);
   const double lookup = ids * world * shape.columns * shape.element_bytes;
-  const double written = outputs * world * shape.columns * shape.element_bytes;
+  const double written =
+      outputs * world * shape.columns * (load.pooled ? forward.reduce_scatter : forward.all_to_all);
+  const double gradients = outputs * world * shape.columns *
+                           (load.pooled ? backward.reduce_scatter : backward.all_to_all);
   TablePerf perf;
   perf.forward_comms_ms =
       written / topology.CollectiveBandwidth(topology.ranks, topology.ranks_per_host,
@@ -83,9 +119,9 @@ TablePerf Estimate::RowWise() const {
   perf.forward_compute_ms = (id_bytes + lookup + written) / bandwidth;
   if (load.inference) return perf;
   const double gather =
-      written /
+      gradients /
       topology.CollectiveBandwidth(topology.ranks, topology.ranks_per_host, Collective::kAllGather);
-  perf.backward_comms_ms = gather + written * kBatchedCopyFactor / bandwidth;
+  perf.backward_comms_ms = gather + gradients * kBatchedCopyFactor / bandwidth;
   perf.backward_compute_ms = BackwardCompute(perf.forward_compute_ms, load.weighted);
   perf.prefetch_ms = PrefetchMs(load.cache_misses / world);
   return perf;
@@ -96,20 +132,22 @@ TablePerf Estimate::TableRowWise() const {
   const double outputs = load.pooled ? load.poolings : ids;
   const double id_bytes = IdBytes(ids, world, load.weighted);
   const double lookup = ids * world * shape.columns * shape.element_bytes;
-  const double written = outputs * world * shape.columns * shape.element_bytes;
+  const double written = outputs * world * shape.columns * forward.reduce_scatter;
+  const double gradients = outputs * world * shape.columns * backward.reduce_scatter;
   const uint32_t host = topology.ranks_per_host;
   TablePerf perf;
   perf.forward_comms_ms =
       written / topology.CollectiveBandwidth(host, host, Collective::kReduceScatter);
-  double backward = written / topology.CollectiveBandwidth(host, host, Collective::kAllGather);
+  double backward_comms =
+      gradients / topology.CollectiveBandwidth(host, host, Collective::kAllGather);
   if (topology.ranks > host) {
-    const double between = outputs * (world / local) * shape.columns * shape.element_bytes;
+    const double between = outputs * (world / local) * shape.columns;
     const double bw = topology.CollectiveBandwidth(topology.hosts(), 1, Collective::kAllToAll);
-    perf.forward_comms_ms += between / bw;
-    backward += between / bw;
+    perf.forward_comms_ms += between * forward.all_to_all / bw;
+    backward_comms += between * backward.all_to_all / bw;
   }
   perf.forward_compute_ms = (id_bytes + lookup + written) / bandwidth;
-  perf.backward_comms_ms = backward + written * kBatchedCopyFactor / bandwidth;
+  perf.backward_comms_ms = backward_comms + gradients * kBatchedCopyFactor / bandwidth;
   perf.backward_compute_ms = BackwardCompute(perf.forward_compute_ms, load.weighted);
   perf.prefetch_ms = PrefetchMs(load.cache_misses / local);
   return perf;

@@ -2,7 +2,8 @@
 // operations (EmbeddingPerfEstimator, planner/shard_estimators.py at a48cef7). Milliseconds.
 //
 // W ranks, L ranks per host, n ids per rank and step, o output vectors per rank and step (n when
-// unpooled), d columns of the shard, s bytes per element, bw the kernel's bandwidth, r = ceil(n' W
+// unpooled), d columns of the shard, s bytes per element (of output vectors: on the wire, which may
+// differ forward and backward), bw the kernel's bandwidth, r = ceil(n' W
 // 8) bytes of ids (twice that when weighted).
 //   table_wise, column_wise, table_column_wise (n' = n)
 //     forward   (r + n W max(d, 32) s + o W d s) p / bw, p = 1 (d >= 128), 1.15 (>= 64), 1.75
@@ -20,6 +21,9 @@
 //               when W > 2L; + E d s 9.22 / bw for the optimizer's kernels
 //   backward = 2 forward, + 1.1 forward when weighted. Prefetch = misses d s / bw(HBM to DDR), with
 //   misses/W for row_wise, misses/L for table_row_wise, and none for data_parallel.
+//   Wire types (distributed/fbgemm_qcomm_codec.py): 4 bytes an element for fp32, 2 for fp16 and
+//   bf16, 1 for fp8, int8 and mx4; the last and fp8 are 2 in a reduce-scatter, which no collective
+//   supports. An unpooled table has its own type there. data_parallel has its own type always.
 //   Inference keeps the forward terms of the first two groups, as in TorchRec.
 //
 // All shards of one layout have equal columns and therefore equal times, even empty ones.

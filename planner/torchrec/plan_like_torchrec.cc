@@ -9,8 +9,7 @@
 
 namespace hotbed {
 
-PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input,
-                                           torchrec::PartitionerKind partitioner) {
+PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input) {
   const PlanResult<torchrec::RankTopology> built = torchrec::BuildRankTopology(input);
   if (!built.ok()) return built.error();
   const torchrec::RankTopology& topology = built.value();
@@ -26,9 +25,11 @@ PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input,
   const PlanResult<torchrec::SearchSpace> space =
       torchrec::EnumerateOptions(input, topology, loads.value(), pins.value());
   if (!space.ok()) return space.error();
-  const torchrec::SearchResult result = torchrec::SearchPlan(
-      space.value(), topology, reserved.value().left, pins.value(),
-      {.evaluations_max = input.options.evaluations_max, .partitioner = partitioner});
+  const torchrec::SearchResult result =
+      torchrec::SearchPlan(space.value(), topology, reserved.value().left, pins.value(),
+                           {.evaluations_max = input.options.evaluations_max,
+                            .partitioner = input.options.torchrec.partitioner,
+                            .proposers = input.options.torchrec.proposers});
   if (!result.best) {
     return torchrec::ExplainFailure(input, space.value(), topology, reserved.value(), result);
   }

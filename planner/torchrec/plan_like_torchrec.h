@@ -10,16 +10,12 @@
 #include "planner/model/plan_error.h"
 #include "planner/model/planner_input.h"
 #include "planner/model/planner_output.h"
-#include "planner/torchrec/plan_search.h"
 
 namespace hotbed {
 
 // `input` must have passed ValidateInput. Fills in strategy, tables with perf, servers with perf,
 // bytes and elements, and cost. Errors: input, strict_constraints, insufficient_storage, partition.
-// TorchRec's default partitioner is the greedy one.
-PlanResult<PlannerOutput> PlanLikeTorchrec(
-    const PlannerInput& input,
-    torchrec::PartitionerKind partitioner = torchrec::PartitionerKind::kGreedy);
+PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input);
 
 }  // namespace hotbed
 

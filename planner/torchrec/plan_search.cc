@@ -15,17 +15,25 @@ class Search {
   Search(const SearchSpace& space, const RankTopology& topology,
          const std::vector<Storage>& capacity, const std::vector<std::vector<uint32_t>>& pins,
          const SearchLimits& limits)
-      : space_(space), topology_(topology), limits_(limits), greedy_(topology, capacity, pins) {
+      : space_(space),
+        topology_(topology),
+        capacity_(capacity),
+        limits_(limits),
+        greedy_(topology, capacity, pins) {
     for (const Storage& rank : capacity) room_ += rank;
     options_.resize(space.size());
   }
 
   SearchResult Run() {
     std::vector<std::unique_ptr<Proposer>> proposers;
-    proposers.push_back(GridSearchProposer(space_));
-    proposers.push_back(GreedyProposer(space_, true));
-    proposers.push_back(GreedyProposer(space_, false));
-    proposers.push_back(UniformProposer(space_));
+    std::vector<TorchrecProposer> kinds = limits_.proposers;
+    if (kinds.empty()) {
+      kinds = {TorchrecProposer::kGridSearch, TorchrecProposer::kGreedy,
+               TorchrecProposer::kGreedyBySum, TorchrecProposer::kUniform};
+    }
+    for (const TorchrecProposer kind : kinds) {
+      proposers.push_back(MakeProposer(kind, space_, capacity_));
+    }
     // An equal share for each proposer, so that a search that is cut short has tried all of them.
     // The rest then goes to the unfinished proposers, in the same order.
     const uint64_t all = limits_.evaluations_max;
@@ -106,6 +114,7 @@ class Search {
 
   const SearchSpace& space_;
   const RankTopology& topology_;
+  const std::vector<Storage>& capacity_;
   const SearchLimits& limits_;
   GreedyPartitioner greedy_;
   Storage room_;

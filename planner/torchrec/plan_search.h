@@ -2,12 +2,12 @@
 // every proposal of every proposer is partitioned, and the plan whose slowest rank is fastest wins,
 // the first among equals.
 //
-// Proposers, in this order: grid search, greedy by depth, greedy by sum, uniform. A proposal seen
-// before is not tried again. There a timeout ends the search; here `evaluations_max` does: a
-// proposal counts as one evaluation for each started kWorkPerEvaluation of what placing it takes.
-// Each proposer first gets an equal share of what is left; a search that is not cut short gives
-// what one proposer after the other would. Proposals whose storage is more than all ranks have
-// together cannot be placed; they are passed over unpriced.
+// Proposers, in this order if the input names none: grid search, greedy by depth, greedy by sum,
+// uniform. A proposal seen before is not tried again. There a timeout ends the search; here
+// `evaluations_max` does: a proposal counts as one evaluation for each started kWorkPerEvaluation
+// of what placing it takes. Each proposer first gets an equal share of what is left; a search that
+// is not cut short gives what one proposer after the other would. Proposals whose storage is more
+// than all ranks have together cannot be placed; they are passed over unpriced.
 //
 // Pure; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_PLAN_SEARCH_H_
@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/partitioner.h"
 #include "planner/torchrec/rank_topology.h"
 #include "planner/torchrec/sharding_option.h"
@@ -25,11 +26,12 @@ namespace hotbed::torchrec {
 
 constexpr uint64_t kWorkPerEvaluation = 100;
 
-enum class PartitionerKind : uint8_t { kGreedy, kMemoryBalanced };
+using PartitionerKind = TorchrecPartitioner;
 
 struct SearchLimits {
   uint64_t evaluations_max = 0;
   PartitionerKind partitioner = PartitionerKind::kGreedy;
+  std::vector<TorchrecProposer> proposers;  // empty: the first four
 };
 
 struct FoundPlan {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <queue>
 #include <utility>
@@ -145,6 +146,99 @@ class Uniform final : public IndexedProposer {
   std::vector<std::vector<uint32_t>> choices_;
 };
 
+class DynamicProgramming final : public IndexedProposer {
+ public:
+  DynamicProgramming(const SearchSpace& space, const std::vector<Storage>& capacity)
+      : IndexedProposer(space) {
+    for (uint32_t t = 0; t < space.size(); ++t) {
+      for (uint32_t o = 0; o < space[t].size(); ++o) by_memory_.push_back({t, o});
+    }
+    std::stable_sort(by_memory_.begin(), by_memory_.end(), [&](const Option& a, const Option& b) {
+      return space[a.table][a.option].sum.hbm < space[b.table][b.option].sum.hbm;
+    });
+    options_.resize(space.size());
+    for (const Option& option : by_memory_) {
+      if (options_[option.table].empty()) tables_.push_back(option.table);
+      options_[option.table].push_back(option.option);
+    }
+    std::vector<uint32_t> least(space.size());
+    for (const uint32_t t : tables_) least[t] = options_[t][0];
+    choices_.push_back(std::move(least));
+    absl::int128 memory = 0;
+    for (const Storage& rank : capacity) memory += rank.hbm;
+    if (memory > 0 && !space.empty()) Fill(capacity.size(), static_cast<double>(memory));
+    count_ = choices_.size();
+  }
+
+ private:
+  struct Option {
+    uint32_t table;
+    uint32_t option;
+  };
+  // The best choice so far whose device memory ends in a bin.
+  struct Bin {
+    double ms = std::numeric_limits<double>::infinity();
+    double memory = 0;  // in bins
+  };
+  struct Step {
+    int32_t option = -1;    // index into options_ of the table; -1: no choice ends here
+    uint32_t previous = 0;  // the bin before this table
+  };
+
+  void Build(uint64_t index) override {
+    for (uint32_t t = 0; t < space_.size(); ++t)
+      AddChoice(space_, t, choices_[index][t], &proposal_);
+  }
+
+  void Fill(uint64_t ranks, double memory) {
+    const uint64_t per_rank =
+        std::clamp<uint64_t>(kBinsMax / (space_.size() * ranks), 1, kBinsPerRank);
+    const uint64_t bins = per_rank * ranks;
+    const double bin_bytes = memory / static_cast<double>(bins);
+    std::vector<std::vector<Step>> steps;
+    std::vector<Bin> best(bins);
+    best[0] = {.ms = 0, .memory = 0};
+    for (size_t i = 0; i < tables_.size(); ++i) {
+      const uint32_t t = tables_[i];
+      std::vector<Bin> next(bins);
+      steps.emplace_back(bins);
+      for (uint32_t o = 0; o < options_[t].size(); ++o) {
+        const ShardingOption& option = space_[t][options_[t][o]];
+        const double taken = static_cast<double>(option.sum.hbm) / bin_bytes;
+        for (uint32_t bin = 0; bin < (i == 0 ? 1 : bins); ++bin) {
+          const double used = best[bin].memory + taken;
+          if (best[bin].ms == std::numeric_limits<double>::infinity() ||
+              used >= static_cast<double>(bins)) {
+            continue;
+          }
+          const double ms = best[bin].ms + option.sum_ms;
+          const auto at = static_cast<uint32_t>(used);
+          if (next[at].ms <= ms) continue;
+          next[at] = {.ms = ms, .memory = used};
+          steps.back()[at] = {.option = static_cast<int32_t>(o), .previous = bin};
+        }
+      }
+      best = std::move(next);
+    }
+    for (uint64_t bin = bins; bin-- > 0;) {
+      if (steps.back()[bin].option < 0) continue;
+      std::vector<uint32_t> choice(space_.size());
+      uint64_t at = bin;
+      for (size_t i = tables_.size(); i-- > 0;) {
+        const Step& step = steps[i][at];
+        choice[tables_[i]] = options_[tables_[i]][static_cast<size_t>(step.option)];
+        at = step.previous;
+      }
+      choices_.push_back(std::move(choice));
+    }
+  }
+
+  std::vector<Option> by_memory_;
+  std::vector<uint32_t> tables_;                // in the order of their least device memory
+  std::vector<std::vector<uint32_t>> options_;  // by table, in that order
+  std::vector<std::vector<uint32_t>> choices_;
+};
+
 class Greedy final : public Proposer {
  public:
   Greedy(const SearchSpace& space, bool by_depth) : space_(space), position_(space.size(), 0) {
@@ -211,6 +305,28 @@ std::unique_ptr<Proposer> GreedyProposer(const SearchSpace& space, bool by_depth
 
 std::unique_ptr<Proposer> UniformProposer(const SearchSpace& space) {
   return std::make_unique<Uniform>(space);
+}
+
+std::unique_ptr<Proposer> DynamicProgrammingProposer(const SearchSpace& space,
+                                                     const std::vector<Storage>& capacity) {
+  return std::make_unique<DynamicProgramming>(space, capacity);
+}
+
+std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, const SearchSpace& space,
+                                       const std::vector<Storage>& capacity) {
+  switch (kind) {
+    case TorchrecProposer::kGridSearch:
+      return GridSearchProposer(space);
+    case TorchrecProposer::kGreedy:
+      return GreedyProposer(space, true);
+    case TorchrecProposer::kGreedyBySum:
+      return GreedyProposer(space, false);
+    case TorchrecProposer::kUniform:
+      return UniformProposer(space);
+    case TorchrecProposer::kDynamicProgramming:
+      return DynamicProgrammingProposer(space, capacity);
+  }
+  return GreedyProposer(space, true);
 }
 
 }  // namespace hotbed::torchrec

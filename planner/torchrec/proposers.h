@@ -11,6 +11,13 @@
 //   uniform      for each sharding type, in order of first appearance, that all tables can take:
 //                the best option (by depth) of each
 //
+//   dynamic programming   first the option with the least device memory of every table. Then, with
+//                the device memory of all ranks in kBinsPerRank bins a rank, for each number of
+//                bins in use, from the most on, the choice with the least sum of times whose device
+//                memory ends in that bin (as far as a table at a time can tell: only the best
+//                choice of each bin goes on to the next table). Nothing without device memory. Here
+//                there are fewer bins where tables x bins would exceed kBinsMax.
+//
 // Greedy keeps a heap, and every proposal its storage and hash, so that a step costs O(log tables)
 // where there it costs O(tables x shards). Not thread safe.
 #ifndef HOTBED_PLANNER_TORCHREC_PROPOSERS_H_
@@ -20,6 +27,7 @@
 #include <memory>
 #include <vector>
 
+#include "planner/model/planner_input.h"
 #include "planner/torchrec/sharding_option.h"
 
 namespace hotbed::torchrec {
@@ -40,11 +48,19 @@ class Proposer {
 };
 
 constexpr uint64_t kGridProposalsMax = 10000;
+constexpr uint64_t kBinsPerRank = 100;
+constexpr uint64_t kBinsMax = 4'000'000;
 
 // `space` must outlive them.
 std::unique_ptr<Proposer> GridSearchProposer(const SearchSpace& space);
 std::unique_ptr<Proposer> GreedyProposer(const SearchSpace& space, bool by_depth);
 std::unique_ptr<Proposer> UniformProposer(const SearchSpace& space);
+// `capacity` by rank, after reservations; read at once.
+std::unique_ptr<Proposer> DynamicProgrammingProposer(const SearchSpace& space,
+                                                     const std::vector<Storage>& capacity);
+
+std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, const SearchSpace& space,
+                                       const std::vector<Storage>& capacity);
 
 }  // namespace hotbed::torchrec
 

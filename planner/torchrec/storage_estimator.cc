@@ -44,10 +44,14 @@ TensorBytes TableBytes(const InputTable& table, Kernel kernel, PlannerDevice dev
   return tensor;
 }
 
-// Input and output buffers of one shard.
-absl::int128 BufferBytes(const RankTopology& topology, const InputTable& table,
-                         const TableWorkload& load, Sharding sharding, Kernel kernel,
-                         const ShardRun& shard) {
+struct Buffers {
+  absl::int128 input = 0;
+  absl::int128 output = 0;
+};
+
+// The buffers of one shard outside of a pipeline.
+Buffers BuffersOf(const RankTopology& topology, const InputTable& table, const TableWorkload& load,
+                  Sharding sharding, Kernel kernel, const ShardRun& shard) {
   const double world = topology.ranks;
   const bool quantised = IsQuantised(kernel);
   const double element = quantised ? 1 : ElementBytes(table);
@@ -55,17 +59,29 @@ absl::int128 BufferBytes(const RankTopology& topology, const InputTable& table,
   const uint32_t dim = column_cut ? shard.columns : table.dim;
   const double columns = quantised ? static_cast<double>(QuantisedRowBytes(dim)) : dim;
   if (sharding == Sharding::kDataParallel) {
-    return CeilingBytes(load.ids * kIdBytes) + CeilingBytes(load.outputs() * columns * element);
+    return {CeilingBytes(load.ids * kIdBytes), CeilingBytes(load.outputs() * columns * element)};
   }
   double ids = load.ids;
   double outputs = load.outputs();
   if (sharding == Sharding::kRowWise || sharding == Sharding::kTableRowWise ||
       sharding == Sharding::kGrid) {
-    if (shard.units == 0) return 0;
+    if (shard.units == 0) return {};
     ids = load.ids / (sharding == Sharding::kRowWise ? world : topology.ranks_per_host);
     if (!load.pooled) outputs = ids;
   }
-  return CeilingBytes(ids * world * kIdBytes) + CeilingBytes(outputs * world * columns * element);
+  return {CeilingBytes(ids * world * kIdBytes), CeilingBytes(outputs * world * columns * element)};
+}
+
+absl::int128 PipelinedBytes(const Buffers& buffers, TorchrecPipeline pipeline, bool cached) {
+  switch (pipeline) {
+    case TorchrecPipeline::kNone:
+      break;
+    case TorchrecPipeline::kSparseDist:
+      return 2 * buffers.input;
+    case TorchrecPipeline::kPrefetch:
+      return (cached ? 10 : 3) * buffers.input;
+  }
+  return buffers.input + buffers.output;
 }
 
 }  // namespace
@@ -121,8 +137,12 @@ Storage EstimateShardStorage(const RankTopology& topology, const InputTable& tab
   }
   const bool cuda = topology.device == PlannerDevice::kCuda;
   if (!load.inference) {
-    (cuda ? storage.hbm : storage.ddr) +=
-        BufferBytes(topology, table, load, sharding, kernel, shard);
+    const Buffers buffers = BuffersOf(topology, table, load, sharding, kernel, shard);
+    if (cuda) {
+      storage.hbm += PipelinedBytes(buffers, load.pipeline, IsCached(kernel));
+    } else {
+      storage.ddr += buffers.input + buffers.output;
+    }
   }
   return storage;
 }

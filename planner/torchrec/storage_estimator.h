@@ -1,5 +1,5 @@
 // TorchRec's estimate of what a shard stores, by tier (EmbeddingStorageEstimator,
-// planner/shard_estimators.py at a48cef7, pipeline "none"). Bytes.
+// planner/shard_estimators.py at a48cef7). Bytes.
 //
 // With T the table's bytes, a = shard elements / table elements (1 for data_parallel), n ids and o
 // output vectors per rank and step as in perf_estimator.h:
@@ -15,6 +15,9 @@
 //              table_wise                    ceil(n W 8) + ceil(o W D s)
 //              column_wise, table_column_wise  the same with the shard's columns
 //              row_wise; table_row_wise, grid  the same with n/W; n/L; none for an empty shard
+//   pipelines  on cuda, in place of input + output: 2 input for sparse_dist; 3 input for prefetch,
+//              and 7 input more where the kernel caches rows. No more, because outputs live only
+//              for a moment.
 //   inference  weights only
 // Quantised kernels hold 8-bit rows: D + 4 bytes rounded up to 16, plus 4 bytes per row.
 // Rows of a hashed table's shard are its share of the expected rows, rounded up.

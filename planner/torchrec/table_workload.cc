@@ -103,6 +103,9 @@ PlanResult<std::vector<TableWorkload>> BuildTableWorkloads(const PlannerInput& i
     load.pooled = table.combiner != PlannerCombiner::kNone;
     load.inference = input.options.reserve.kind == ReserveKind::kInference;
     if (constraints[t]) load.caching_ratio = constraints[t]->cache_load_factor;
+    load.pipeline = input.options.torchrec.pipeline;
+    load.forward_wire = input.options.torchrec.forward_wire;
+    load.backward_wire = input.options.torchrec.backward_wire;
     load.cache_misses = CacheMisses(table, load, input.workload, ranks);
   }
   return loads;

@@ -28,6 +28,9 @@ struct TableWorkload {
   bool inference = false;   // forward only; no optimizer, no buffers
   std::optional<double> caching_ratio;
   double cache_misses = 0;  // rows per step over all ranks that the cache must fetch
+  TorchrecPipeline pipeline = TorchrecPipeline::kNone;
+  TorchrecWire forward_wire = TorchrecWire::kFp32;  // both fp32: the table's own type
+  TorchrecWire backward_wire = TorchrecWire::kFp32;
 
   // Output vectors per rank and step: poolings, or ids for an unpooled table.
   double outputs() const { return pooled ? poolings : ids; }

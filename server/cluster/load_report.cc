@@ -64,6 +64,9 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
   load->set_rows_pushed_total(rows_pushed);
   load->set_hot_bytes(status.numbers["hot_bytes"]);
   load->set_host_bytes_limit(status.numbers["host_bytes_limit"]);
+  if (status.device_error.empty()) {
+    load->set_device_bytes_limit(status.device_numbers["device_bytes_limit"]);
+  }
   load->set_spill_bytes(status.numbers["spill_bytes"]);
   load->set_log_bytes(status.numbers["log_bytes"]);
   load->set_read_only(status.read_only);

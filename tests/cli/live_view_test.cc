@@ -56,7 +56,8 @@ TEST(LiveView, CopiesDomainsAndWhatServersSay) {
   map.mutable_servers(0)->set_failure_domain("rack-a");
   map.mutable_servers(0)->set_draining(true);
   v1::ServerLoad& load = *map.mutable_servers(0)->mutable_load();
-  load.set_bytes_held(700);
+  load.set_device_bytes_limit(300);
+  load.set_free_bytes(700);
   v1::ShardLoad& shard = *load.add_shards();
   shard.set_shard((uint64_t{3} << 32) | 1);
   shard.set_bytes(500);
@@ -67,11 +68,28 @@ TEST(LiveView, CopiesDomainsAndWhatServersSay) {
   EXPECT_EQ(view->servers[0].failure_domain, "rack-a");
   EXPECT_TRUE(view->servers[0].draining && view->servers[0].reachable);
   EXPECT_FALSE(view->servers[0].usable) << "it takes nothing new";
-  EXPECT_EQ(view->servers[0].bytes_held, 700u);
+  EXPECT_EQ(view->servers[0].device_bytes, 300u);
+  EXPECT_EQ(view->servers[0].free_bytes, 700u);
+  EXPECT_FALSE(view->servers[1].free_bytes.has_value());
   EXPECT_THAT(view->tables[0].shards[0].backups, SizeIs(0));
   EXPECT_THAT(view->tables[0].shards[1].backups, ::testing::ElementsAre(10u));
   EXPECT_EQ(view->tables[0].shards[1].bytes, 500u);
   EXPECT_EQ(UnreachableText(*view), "") << "there is another copy of what s1 has";
+}
+
+TEST(LiveView, RatesOfShardsAreTaken) {
+  v1::ClusterMap map = Map();
+  EXPECT_THAT(LiveWorkloadText(map), ::testing::HasSubstr("512 evenly spread ids"));
+  v1::ShardRate& rate = *map.add_rates();
+  rate.set_shard((uint64_t{3} << 32) | 1);
+  rate.set_rows_pulled(2000);
+  rate.set_rows_pushed(500);
+  const auto view = ViewOfMap(map);
+  ASSERT_TRUE(view.ok()) << view.status();
+  EXPECT_EQ(view->tables[0].shards[0].rows_pulled, 0);
+  EXPECT_EQ(view->tables[0].shards[1].rows_pulled, 2000);
+  EXPECT_EQ(view->tables[0].shards[1].rows_pushed, 500);
+  EXPECT_THAT(LiveWorkloadText(map), ::testing::HasSubstr("2500 rows/s"));
 }
 
 TEST(LiveView, ServersThatAreDownAreNamed) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "common/ids.h"
@@ -365,6 +366,60 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
   const Answer drained = RunAt({"plan", "apply", "--drain", "s0"});
   EXPECT_EQ(drained.code, 1);
   EXPECT_THAT(drained.err, HasSubstr("hotbed shard drain s0"));
+}
+
+// A plan of a file, and one for a problem, reach the shards of the table; what cuts a shard is
+// refused by name and asks for nothing.
+TEST_F(MoveCommandsTest, PlanApplyTakesAPlanOrAProblem) {
+  const std::string path = testing::TempDir() + "/move_commands_test_plan.json";
+  const auto write = [&](const std::string& shards) {
+    std::ofstream(path) << R"({"strategy": "basic", "tables": [{"name": "user", "shards": [)"
+                        << shards << "]}]}";
+  };
+  write(R"({"server": "s2", "rows": [0, 50], "columns": [0, 4]},
+           {"server": "s0", "rows": [50, 75], "columns": [0, 4]},
+           {"server": "s1", "rows": [75, 100], "columns": [0, 4]})");
+  WillMove({0, 1});
+  const Answer dry = RunAt({"plan", "apply", path, "--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err << dry.out;
+  EXPECT_TRUE(fake_.moved.dry_run()) << "the coordinator says whether the servers may take them";
+  EXPECT_THAT(dry.out, HasSubstr("A plan by strategy basic for plan revision 7"));
+  EXPECT_THAT(dry.out, HasSubstr("2 moves"));
+  const Answer applied = RunAt({"plan", "apply", path, "--no-wait", "-o", "json"});
+  ASSERT_EQ(applied.code, 0) << applied.err;
+  EXPECT_EQ(applied.json()["request"], 5);
+  EXPECT_FALSE(fake_.moved.dry_run());
+  ASSERT_EQ(fake_.moved.moves_size(), 2);
+  EXPECT_EQ(fake_.moved.moves(1).shard(), kUser | 1);
+  EXPECT_EQ(fake_.moved.moves(1).to(), 0u);
+  ASSERT_EQ(fake_.moved.moves(1).servers_size(), 1);
+  EXPECT_EQ(fake_.moved.moves(1).servers(0), kS2);
+
+  fake_.moved.Clear();
+  write(R"({"server": "s2", "rows": [0, 40], "columns": [0, 4]},
+           {"server": "s0", "rows": [40, 100], "columns": [0, 4]})");
+  const Answer cut = RunAt({"plan", "apply", path});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("table \"user\", shard 1 (rows [25, 50)"));
+  EXPECT_EQ(RunAt({"plan", "apply", path, "--move-bytes-max", "1GiB"}).code, 1);
+  EXPECT_EQ(RunAt({"plan", "apply", path, "--input", path}).code, 2);
+  EXPECT_EQ(fake_.moved.moves_size(), 0);
+
+  // By basic the one table goes to the first server of the problem; by cost it may stay.
+  const auto problem = [&](const std::string& strategy) {
+    std::ofstream(path) << R"({"tables": [{"name": "user", "rows": 100, "dim": 4}],
+        "topology": {"servers": [{"name": "s2", "host_bytes": 1e9}, {"name": "s0",
+        "host_bytes": 1e9}, {"name": "s1", "host_bytes": 1e9}]}, "planner": {"strategy": ")"
+                        << strategy << R"(", "column_slice_threshold": 1000}})";
+  };
+  problem("basic");
+  WillMove({2, 3});
+  const Answer basic = RunAt({"plan", "apply", "--input", path, "--no-wait"});
+  ASSERT_EQ(basic.code, 0) << basic.err << basic.out;
+  ASSERT_EQ(fake_.moved.moves_size(), 4);
+  for (const auto& move : fake_.moved.moves()) EXPECT_EQ(move.servers(0), kS2);
+  problem("nonsense");
+  EXPECT_EQ(RunAt({"plan", "apply", "--input", path}).code, 1);
 }
 
 }  // namespace move_commands_test

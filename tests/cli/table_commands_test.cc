@@ -187,5 +187,33 @@ TEST_F(TableCommandsTest, TableCreateFromAFile) {
   EXPECT_EQ(RunAt({"table", "create", "--file", "/nowhere/tables.json"}).code, 1);
 }
 
+TEST_F(TableCommandsTest, TableCreateByAPlan) {
+  const std::string tables = testing::TempDir() + "/run_cli_test_planned_tables.json";
+  const std::string plan = testing::TempDir() + "/run_cli_test_plan.json";
+  std::ofstream(tables) << R"([{"name": "b", "dim": 4, "rows": 10, "optimizer": "sgd"}])";
+  std::ofstream(plan) << R"({"strategy": "column_even", "tables": [{"name": "b", "shards": [
+      {"server": "s1", "rows": [0, 10], "columns": [0, 2]},
+      {"server": "s0", "rows": [0, 10], "columns": [2, 4]}]}]})";
+  const Answer made = RunAt({"table", "create", "--file", tables, "--plan", plan});
+  ASSERT_EQ(made.code, 0) << made.err;
+  ASSERT_EQ(fake_.created_together.tables_size(), 1);
+  const v1::NewTable& table = fake_.created_together.tables(0);
+  EXPECT_EQ(table.spec().column_slices(), 2u);
+  ASSERT_EQ(table.placed_size(), 2);
+  EXPECT_EQ(table.placed(0).column_limit(), 2u);
+  EXPECT_EQ(table.placed(0).range_limit(), 10u);
+  EXPECT_EQ(table.placed(0).servers(0), 11u);
+  EXPECT_EQ(table.placed(1).servers(0), 10u);
+
+  fake_.created_together.Clear();
+  std::ofstream(tables) << R"([{"name": "c", "dim": 4, "rows": 10}])";
+  const Answer other = RunAt({"table", "create", "--file", tables, "--plan", plan});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("table \"c\" is not in the plan"));
+  EXPECT_THAT(other.err, HasSubstr("nothing was created"));
+  EXPECT_EQ(fake_.created_together.tables_size(), 0);
+  EXPECT_NE(RunAt({"table", "create", "x", "--dim", "4", "--rows", "5", "--plan", plan}).code, 0);
+}
+
 }  // namespace table_commands_test
 }  // namespace hotbed

@@ -41,6 +41,34 @@ TEST_F(MoveStory, AMoveGoesStepByStepAndLeavesNoGoal) {
   EXPECT_EQ(heard.members(0).server(), fleet_.at("s2").id);
 }
 
+TEST_F(MoveStory, AllMembersOfAShardMayBeNamed) {
+  Start({"s1", "s2", "s3"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  const auto ask = [&](const std::vector<std::string>& names) {
+    v1::MoveShardsRequest request;
+    v1::MoveShardsRequest::Move& move = *request.add_moves();
+    move.set_shard(ShardId{1, 0}.packed());
+    for (const std::string& name : names) move.add_servers(fleet_.at(name).id);
+    return rig_.Call<v1::MoveShardsReply>(request);
+  };
+  EXPECT_STATUS(ask({"s1", "s2"}), kAlreadyExists, "is there already");
+  EXPECT_STATUS(ask({"s3", "s3"}), kInvalidArgument, "2 distinct servers");
+  EXPECT_STATUS(ask({"s3", "s2", "s1"}), kInvalidArgument, "allowed: 1 to 2");
+  const auto switched = ask({"s2", "s1"});
+  ASSERT_TRUE(switched.ok()) << switched.status();
+  EXPECT_EQ(switched->bytes(), 0u);
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines()[0], ::testing::StartsWith("s2 s1 e"));
+  ASSERT_TRUE(ask({"s3", "s1"}).ok());
+  fleet_.Run(1000);
+  EXPECT_THAT(Lines()[0], ::testing::StartsWith("s3 s1 e"));
+  EXPECT_EQ(rig_.core->Moves({}).moves_total(), 0u);
+  fleet_.Kill("s2");
+  fleet_.Run(20000);
+  EXPECT_STATUS(ask({"s1", "s2"}), kFailedPrecondition, "is down");
+}
+
 // It stands in the store once for each shard.
 TEST_F(MoveStory, TheReasonOfAMoveIsBounded) {
   Start({"s1", "s2"});

@@ -364,6 +364,33 @@ TEST(RebalancePolicy, ADrainWithoutAPlaceSaysSo) {
   }
 }
 
+// Who plans a cluster, or places new tables in it, knows what its shards have to do.
+TEST(RebalancePolicy, MeasuredLoadsWeighTheView) {
+  RebalanceRig rig({.on = false});
+  for (const ServerId s : {1, 2}) rig.AddServer(s);
+  rig.AddTable(1, 8, {1, 2});
+  EXPECT_FALSE(rig.policy.Weighed(rig.view).has_value()) << "nothing is measured";
+  const auto busy = [](int64_t, ShardId shard) {
+    return shard.index % 2 == 0 ? Rate{9000, 1000} : Rate{90, 10};
+  };
+  rig.Run(kMinute, busy);
+  auto weighed = rig.policy.Weighed(rig.view);
+  ASSERT_TRUE(weighed.has_value());
+  const std::vector<ClusterShard>& shards = weighed->tables[0].shards;
+  EXPECT_NEAR(shards[0].rows_pulled, 9000, 1000) << "and a share of a tenth of all rows";
+  EXPECT_NEAR(shards[0].rows_pushed, 1000, 10);
+  EXPECT_LT(shards[1].rows_pulled, 1000);
+  weighed->tables.push_back({rig.view.tables[0].spec, {}});
+  weighed->tables[1].spec.id = 2;
+  weighed->tables[1].spec.name = "new";
+  weighed->tables[1].spec.rows = 1000;
+  const absl::StatusOr<Plan> plan = PlaceNewTables(*weighed);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->shards.front().assignments[0].server, 2u) << "s1 has all the load";
+  rig.Run(kMinute, [](int64_t, ShardId) { return Rate{1, 1}; });
+  EXPECT_FALSE(rig.policy.Weighed(rig.view).has_value()) << "idle";
+}
+
 // Whatever the loads: waves come to an end, and never make the busiest server busier.
 TEST(RebalancePolicy, RandomSteadyLoadsComeToRest) {
   const TestSeed seed(20260104);

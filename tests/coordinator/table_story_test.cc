@@ -127,6 +127,36 @@ TEST_F(TableStory, TablesCreatedTogetherArePlacedByOnePlan) {
   EXPECT_EQ(rig_.Create(CoreRig::Table("after", 10))->spec().id(), 6u);
 }
 
+TEST_F(TableStory, APlanPlacesTheShardsOfNewTables) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Register("s2").ok());
+  v1::CreateTablesRequest request = Together({CoreRig::Table("planned", 100), CoreRig::Table("x")});
+  for (uint64_t i = 0; i < 2; ++i) {
+    v1::PlacedShard& shard = *request.mutable_tables(0)->add_placed();
+    shard.set_range_first(i * 30);
+    shard.set_range_limit(i == 0 ? 30 : 100);
+    shard.set_column_limit(16);
+    shard.add_servers(2 - i);
+  }
+  const auto created = rig_.Call<v1::CreateTablesReply>(request);
+  ASSERT_TRUE(created.ok()) << created.status();
+  ASSERT_EQ(created->tables(0).shards_size(), 2);
+  EXPECT_EQ(created->tables(0).shards(0).range_limit(), 30u);
+  EXPECT_EQ(created->tables(0).shards(0).primary().server(), 2u);
+  EXPECT_EQ(created->tables(0).shards(1).primary().server(), 1u);
+  EXPECT_EQ(created->tables(1).shards_size(), 8) << "placed by the planner";
+
+  const uint64_t revision = rig_.store.revision;
+  request.mutable_tables(0)->mutable_spec()->set_name("other");
+  request.mutable_tables(1)->mutable_spec()->set_name("y");
+  request.mutable_tables(0)->mutable_placed(1)->set_servers(0, 7);
+  EXPECT_STATUS(rig_.Call<v1::CreateTablesReply>(request), kNotFound,
+                "table \"other\", shard 1: the cluster has no server 7");
+  request.mutable_tables(0)->set_shards(4);
+  EXPECT_STATUS(rig_.Call<v1::CreateTablesReply>(request), kInvalidArgument, "ask for one of both");
+  EXPECT_EQ(rig_.store.revision, revision) << "nothing was written";
+}
+
 // The shards per slice add up to the number asked for, rounded up, or to the planner's; every slice
 // of columns is cut at the same rows, slice by slice.
 TEST_F(TableStory, ATableInColumnSlices) {

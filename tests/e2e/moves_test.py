@@ -144,6 +144,58 @@ class Moves(unittest.TestCase):
         local.eventually("nothing is under way", lambda: self.up.json("shard", "moves")["moves_total"] == 0)
         self.assertEqual(self.holders("logged")[shard["shard"]], [shard["primary"]])
 
+    def plan(self, strategy, tables, **options):
+        """A problem of these tables on the three servers, for `plan compute` and `plan apply --input`."""
+        return {"tables": tables,
+                "topology": {"servers": [{"name": s, "host_bytes": 10**9} for s in ("s2", "s0", "s1")]},
+                "planner": {"strategy": strategy, **options}}
+
+    def primaries(self, table):
+        return [(s["primary"], tuple(s["range"]), tuple(s["columns"])) for s in self.shards(table)]
+
+    def test_tables_are_created_and_moved_by_plans_of_any_strategy(self):
+        tables = [{"name": "by_rows", "rows": 3000, "dim": 8, "optimizer": "sgd"},
+                  {"name": "by_columns", "rows": 100, "dim": 8, "optimizer": "sgd"}]
+        with local.Directory() as directory:
+            def write(name, value):
+                path = os.path.join(directory, name)
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump(value, file)
+                return path
+
+            rows = self.plan("basic", tables, row_slice_threshold=20000, column_slice_threshold=400)
+            code, plan, err = local.run("hotbed", "plan", "compute", "--input", write("problem.json", rows), "-o", "json")
+            self.assertEqual(code, 0, err + plan)
+            stored = write("plan.json", json.loads(plan))
+            listed = write("tables.json", tables)
+            made = self.up.json("table", "create", "--file", listed, "--plan", stored)
+            self.assertEqual([(t["name"], t["servers"]) for t in made], [("by_rows", 3), ("by_columns", 2)])
+            self.assertEqual(self.primaries("by_rows"), [("s2", (0, 1000), (0, 8)), ("s0", (1000, 2000), (0, 8)),
+                                                         ("s1", (2000, 3000), (0, 8))])
+            self.assertEqual([(p, c) for p, _, c in self.primaries("by_columns")], [("s2", (0, 4)), ("s0", (4, 8))])
+            self.assertEqual(self.up.json("plan", "apply", stored)["moves"], [], "they are as the plan has them")
+            local.eventually("all shards serve", self.complete)
+
+            # Whole tables by another strategy, under a plan's problem; then back by the stored plan.
+            whole = write("whole.json", self.plan("memory_balanced", tables, column_slice_threshold=10**6))
+            dry = self.up.json("plan", "apply", "--input", whole, "--dry-run")
+            self.assertEqual((dry["dry_run"], len(dry["moves"])), (True, 3))
+            moved = self.up.json("plan", "apply", "--input", whole)
+            self.assertTrue(moved["done"])
+            self.assertEqual({p for p, _, _ in self.primaries("by_rows")}, {"s2"})
+            self.assertEqual({p for p, _, _ in self.primaries("by_columns")}, {"s0"})
+            self.assertTrue(self.up.json("plan", "apply", stored)["done"])
+            self.assertEqual([p for p, _, _ in self.primaries("by_rows")], ["s2", "s0", "s1"])
+            self.assertEqual([p for p, _, _ in self.primaries("by_columns")], ["s2", "s0"])
+
+            # Where the plan cuts a shard, nothing is changed, and the refusal names it.
+            code, _, err = self.up.cli("plan", "apply", "--input", write("fair.json", self.plan(
+                "fair", [dict(tables[0], rows=3000), tables[1]])))
+            self.assertEqual(code, 1)
+            self.assertIn('table "by_rows", shard 1', err)
+            self.assertIn("a shard is placed as a whole", err)
+            self.assertEqual([p for p, _, _ in self.primaries("by_rows")], ["s2", "s0", "s1"])
+
     def test_rebalancing_is_switched(self):
         self.assertTrue(self.up.json("rebalance", "on")["rebalance"]["on"])
         self.assertFalse(self.up.json("rebalance", "off")["rebalance"]["on"])

@@ -315,5 +315,42 @@ TEST(PlaceNewTables, WhatDoesNotFitNamesLimitAndMissingBytes) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("63805696 bytes are missing"));
 }
 
+TEST(ClusterProblem, DeviceMemoryAndFreeDisksAreKnown) {
+  ClusterView view;
+  view.servers = {Server(1, "a"), Server(2, "b"), Server(3, "c")};
+  view.servers[0].device_bytes = 5 << 20;
+  view.servers[0].free_bytes = 10 * kGiB;
+  view.servers[1].free_bytes = 1000;
+  view.tables = {Placed(Spec(1, "u", 100000), 1, {2})};
+  TakeFreeBytes(&view);
+  const PlannerInput input = ClusterProblem(view);
+  EXPECT_EQ(input.topology.device, PlannerDevice::kCuda);
+  EXPECT_EQ(input.topology.servers[0].device_bytes, 5u << 20);
+  EXPECT_EQ(input.topology.servers[0].spill_bytes, 8 * kGiB - kGiB - (5 << 20));
+  // b may fill what it has now and four fifths of what is free, in whatever tier.
+  EXPECT_EQ(input.topology.servers[1].host_bytes, 100000 * 68 + 800u);
+  EXPECT_EQ(input.topology.servers[1].spill_bytes, 1u);
+  EXPECT_GT(input.topology.servers[2].spill_bytes, 1ull << 40) << "unknown, not none";
+  const PlanResult<PlannerOutput> plan = PlanCluster(input);
+  ASSERT_TRUE(plan.ok()) << "what is there fits: " << plan.error().message;
+}
+
+TEST(PlaceNewTables, AFullDiskTakesNothingAsLongAsOthersHaveRoom) {
+  ClusterView view;
+  view.servers = {Server(1, "a", 1 << 20), Server(2, "b", 1 << 20)};
+  view.servers[0].free_bytes = 1 << 20;
+  view.servers[1].free_bytes = 10 * kGiB;
+  TakeFreeBytes(&view);
+  view.tables = {{Spec(1, "wide", 1000000), {}}};
+  absl::StatusOr<Plan> plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(ServersOf(*plan, view.tables[0].spec), ::testing::Each(2));
+  view.servers[1].free_bytes = 1 << 20;
+  TakeFreeBytes(&view);
+  plan = PlaceNewTables(view);
+  ASSERT_TRUE(plan.ok()) << "tables need not fill: " << plan.status();
+  EXPECT_THAT(ServersOf(*plan, view.tables[0].spec), ::testing::Contains(1));
+}
+
 }  // namespace cluster_problem_test
 }  // namespace hotbed

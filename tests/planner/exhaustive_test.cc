@@ -36,8 +36,9 @@ bool CompareOne(const PlannerInput& input, Comparison& comparison) {
   if (std::pow(servers, problem.value().units.size()) > kPlacementsMax) return false;
   const BestPlacement best = PlaceExhaustively(problem.value());
   PlacementState state(problem.value());
-  const int64_t bound = LowerBoundTicks(problem.value());
+  int64_t bound = LowerBoundOf(problem.value(), /*zones=*/true).ticks;
   const std::optional<PlanError> error = SolveFromNothing(input, state, bound);
+  if (best.zone_conflicts > 0) bound = LowerBoundOf(problem.value(), /*zones=*/false).ticks;
   if (!best.feasible) {
     ++comparison.infeasible;
     EXPECT_TRUE(error.has_value());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/torchrec/enumerator.h"
+#include "planner/torchrec/plan_like_torchrec.h"
 #include "planner/torchrec/plan_search.h"
 #include "tests/planner/torchrec_inputs.h"
 
@@ -127,6 +128,11 @@ TEST(TorchrecGoldenPlansTest, MemoryBalanced) {
                            {Sharding::kTableWise, {1}},
                            {Sharding::kTableWise, {2}},
                            {Sharding::kTableWise, {3}}}});
+  input.options.strategy = PlannerStrategy::kTorchrec;
+  input.options.torchrec.partitioner = PartitionerKind::kMemoryBalanced;
+  const auto named = PlanLikeTorchrec(input);
+  ASSERT_TRUE(named.ok()) << named.error().message;
+  EXPECT_NEAR(named.value().cost.max_server_ms, 0.0027474538405470495, 1e-15);
 }
 
 }  // namespace torchrec_golden_plans_test

@@ -102,6 +102,56 @@ TEST(TorchrecPerfTest, GoldensOfOneTable) {
                                             0.029329458872477215, 0.004631910866838161));
 }
 
+// TorchRec's test_1_table_perf_with_fp8_comm: a reduce-scatter takes 2 bytes an element instead.
+TEST(TorchrecPerfTest, GoldensOfFp8OnTheWire) {
+  PlannerInput input = OneTable();
+  input.options.torchrec.forward_wire = input.options.torchrec.backward_wire = TorchrecWire::kFp8;
+  const auto expect = [&](double total, std::vector<Sharding> types, const std::string& kernel) {
+    for (const Sharding sharding : types) {
+      const std::string what = absl::StrCat(PlanWord(sharding), " ", kernel);
+      ExpectSame(total, TotalMs(OptionOf(input, sharding, kernel).perf), what);
+    }
+  };
+  const std::vector<Sharding> any_rank = {Sharding::kTableWise, Sharding::kColumnWise,
+                                          Sharding::kTableColumnWise};
+  const std::vector<Sharding> by_rows = {Sharding::kRowWise, Sharding::kTableRowWise,
+                                         Sharding::kGrid};
+  expect(0.0005062740117544049, {Sharding::kDataParallel}, "dense");
+  expect(0.000846718200207288, any_rank, "fused");
+  expect(0.22846659024556476, any_rank, "fused_uvm");
+  expect(0.03568990443780169, any_rank, "fused_uvm_caching");
+  expect(0.0002561205605599394, by_rows, "fused");
+  expect(0.05403558413187663, by_rows, "fused_uvm");
+  expect(0.008488476760988312, by_rows, "fused_uvm_caching");
+}
+
+TEST(TorchrecPerfTest, WiresOfEachDirection) {
+  PlannerInput input = OneTable();
+  const TablePerf own = OptionOf(input, Sharding::kTableWise, "fused").perf;
+  const TablePerf rows = OptionOf(input, Sharding::kRowWise, "fused").perf;
+  // Nothing changes where fp32 is named for both: there it is the table's own type.
+  input.tables[0].weight = PlannerWeight::kFp16;
+  const TablePerf halves = OptionOf(input, Sharding::kTableWise, "fused").perf;
+  ExpectSame(own.forward_comms_ms / 2, halves.forward_comms_ms, "fp16 as the table");
+  input.options.torchrec.backward_wire = TorchrecWire::kInt8;
+  const TablePerf wires = OptionOf(input, Sharding::kTableWise, "fused").perf;
+  ExpectSame(own.forward_comms_ms, wires.forward_comms_ms, "fp32 forward");
+  ExpectSame(own.backward_comms_ms / 4, wires.backward_comms_ms, "int8 backward");
+  input.tables[0].weight = PlannerWeight::kFp32;
+  input.options.torchrec.backward_wire = TorchrecWire::kMx4;
+  ExpectSame(rows.backward_comms_ms / 2,
+             OptionOf(input, Sharding::kRowWise, "fused").perf.backward_comms_ms,
+             "mx4 in a reduce-scatter");
+  // Vectors of unpooled tables are not summed, and a reduce-scatter of them is none.
+  input.tables[0].combiner = PlannerCombiner::kNone;
+  input.options.torchrec = {};
+  const TablePerf sequence = OptionOf(input, Sharding::kRowWise, "fused").perf;
+  input.options.torchrec.backward_wire = TorchrecWire::kMx4;
+  ExpectSame(sequence.backward_comms_ms / 4,
+             OptionOf(input, Sharding::kRowWise, "fused").perf.backward_comms_ms,
+             "mx4 in an all-to-all");
+}
+
 TEST(TorchrecPerfTest, GoldensWithOtherBandwidths) {
   PlannerInput input = OneTable();
   input.topology.bandwidth.inter_host = 40 * kGib / 1000;
@@ -278,6 +328,9 @@ TEST(TorchrecPerfTest, KernelBandwidths) {
   EXPECT_EQ(cuda(Kernel::kQuantUvmCaching, 0.5), (0.5 * 1000 + 0.5 * 10) / 10);
   EXPECT_EQ(cuda(Kernel::kFusedUvmCaching, 0.0), 1);
   EXPECT_EQ(cuda(Kernel::kKeyValue), 10);
+  EXPECT_EQ(KernelBandwidth(PlannerDevice::kCuda, Kernel::kFusedUvmCaching, memory, 0.5, true),
+            1000);
+  EXPECT_EQ(KernelBandwidth(PlannerDevice::kCuda, Kernel::kFusedUvm, memory, 0.5, true), 1);
   EXPECT_EQ(cuda(Kernel::kCustomized), std::nullopt);
   const auto cpu = [&](Kernel kernel) {
     return KernelBandwidth(PlannerDevice::kCpu, kernel, memory, std::nullopt);

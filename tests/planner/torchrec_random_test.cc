@@ -107,10 +107,18 @@ TEST(TorchrecRandomTest, PlansAreSound) {
   int planned = 0;
   int refused = 0;
   for (int i = 0; i < 400; ++i) {
-    const PlannerInput input = RandomInput(&random);
-    for (const PartitionerKind kind :
-         {PartitionerKind::kGreedy, PartitionerKind::kMemoryBalanced}) {
-      const auto plan = PlanLikeTorchrec(input, kind);
+    PlannerInput input = RandomInput(&random);
+    for (int round = 0; round < 3; ++round) {
+      TorchrecOptions& options = input.options.torchrec;
+      options = {};
+      if (round == 1) options.partitioner = TorchrecPartitioner::kMemoryBalanced;
+      if (round == 2) {
+        options.proposers = {TorchrecProposer::kDynamicProgramming, TorchrecProposer::kUniform};
+        options.pipeline = static_cast<TorchrecPipeline>(random.Uniform(3));
+        options.forward_wire = static_cast<TorchrecWire>(random.Uniform(6));
+        options.backward_wire = static_cast<TorchrecWire>(random.Uniform(6));
+      }
+      const auto plan = PlanLikeTorchrec(input);
       if (!plan.ok()) {
         ++refused;
         EXPECT_FALSE(plan.error().message.empty());
@@ -119,7 +127,7 @@ TEST(TorchrecRandomTest, PlansAreSound) {
       }
       ++planned;
       ExpectSound(input, plan.value());
-      EXPECT_TRUE(PlanLikeTorchrec(input, kind).value() == plan.value());
+      EXPECT_TRUE(PlanLikeTorchrec(input).value() == plan.value());
     }
   }
   EXPECT_GT(planned, 200);

@@ -2,6 +2,7 @@
 // (planner/tests/test_proposers.py, test_partitioners.py at a48cef7).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,103 @@ TEST(TorchrecProposersTest, GreedyMovesTheLargestTable) {
     EXPECT_EQ(ChoiceOf(space, *greedy->Current()), choice);
     greedy->Next();
   }
+}
+
+// TorchRec's test_dynamic_programming_three_table: the least of each, and one bin in use.
+TEST(TorchrecProposersTest, DynamicProgrammingOfThreeTables) {
+  PlannerInput input = ServersOf(1, 2, PlannerDevice::kCuda);
+  for (uint32_t i = 1; i < 4; ++i) AddTable(&input, 100 * i, 10 * i);
+  const SearchSpace space = SpaceOf(input);
+  const auto proposer =
+      DynamicProgrammingProposer(space, std::vector<Storage>(2, {.hbm = 100LL << 30, .ddr = 0}));
+  int proposals = 0;
+  double last = 0;
+  for (; proposer->Current() != nullptr; proposer->Next(), ++proposals) {
+    last = 0;
+    for (size_t t = 0; t < 3; ++t) last += space[t][proposer->Current()->choice[t]].sum_ms;
+  }
+  EXPECT_EQ(proposals, 2);
+  double least = 0;
+  for (const std::vector<ShardingOption>& options : space) {
+    least += std::min_element(options.begin(), options.end(), [](const auto& a, const auto& b) {
+               return a.sum_ms < b.sum_ms;
+             })->sum_ms;
+  }
+  EXPECT_DOUBLE_EQ(last, least) << "memory is no matter";
+}
+
+// The recurrence written down plainly, as dp[table][bin] over all options.
+std::vector<std::vector<uint32_t>> PlainDynamicProgramming(const SearchSpace& space, double memory,
+                                                           uint64_t bins) {
+  struct State {
+    double ms = -1;  // below 0: no choice
+    double used = 0;
+    std::vector<uint32_t> choice;
+  };
+  std::vector<State> states(bins);
+  states[0].ms = 0;
+  states[0].choice.resize(space.size());
+  std::vector<uint32_t> tables;
+  for (uint32_t t = 0; t < space.size(); ++t) tables.push_back(t);
+  const auto least = [&](uint32_t t) {
+    absl::int128 hbm = space[t][0].sum.hbm;
+    for (const ShardingOption& option : space[t]) hbm = std::min(hbm, option.sum.hbm);
+    return hbm;
+  };
+  std::stable_sort(tables.begin(), tables.end(),
+                   [&](uint32_t a, uint32_t b) { return least(a) < least(b); });
+  for (const uint32_t t : tables) {
+    std::vector<uint32_t> order;
+    for (uint32_t o = 0; o < space[t].size(); ++o) order.push_back(o);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return space[t][a].sum.hbm < space[t][b].sum.hbm;
+    });
+    std::vector<State> next(bins);
+    for (const uint32_t o : order) {
+      for (const State& state : states) {
+        if (state.ms < 0) continue;
+        State then = state;
+        then.used +=
+            static_cast<double>(space[t][o].sum.hbm) / (memory / static_cast<double>(bins));
+        then.ms += space[t][o].sum_ms;
+        then.choice[t] = o;
+        if (then.used >= static_cast<double>(bins)) continue;
+        State& at = next[static_cast<size_t>(then.used)];
+        if (at.ms < 0 || then.ms < at.ms) at = then;
+      }
+    }
+    states = std::move(next);
+  }
+  std::vector<std::vector<uint32_t>> choices;
+  for (size_t bin = bins; bin-- > 0;) {
+    if (states[bin].ms >= 0) choices.push_back(states[bin].choice);
+  }
+  return choices;
+}
+
+TEST(TorchrecProposersTest, DynamicProgrammingEqualsThePlainRecurrence) {
+  for (uint32_t tables = 1; tables < 6; ++tables) {
+    PlannerInput input = ServersOf(1, 2, PlannerDevice::kCuda);
+    for (uint32_t i = 1; i <= tables; ++i) AddTable(&input, 90000 / i, 16 * i);
+    const SearchSpace space = SpaceOf(input);
+    for (const int64_t mib : {1, 4, 16, 64}) {
+      const std::vector<Storage> capacity(2, {.hbm = mib << 20, .ddr = 0});
+      const auto proposer = DynamicProgrammingProposer(space, capacity);
+      ASSERT_NE(proposer->Current(), nullptr);
+      std::vector<std::vector<uint32_t>> choices;
+      for (proposer->Next(); proposer->Current() != nullptr; proposer->Next()) {
+        choices.push_back(proposer->Current()->choice);
+      }
+      EXPECT_EQ(choices, PlainDynamicProgramming(space, static_cast<double>(2 * (mib << 20)), 200))
+          << tables << " tables, " << mib << " MiB";
+    }
+  }
+  PlannerInput cpu = ServersOf(1, 2, PlannerDevice::kCpu);
+  AddTable(&cpu, 100, 10);
+  const SearchSpace space = SpaceOf(cpu);
+  const auto proposer = DynamicProgrammingProposer(space, std::vector<Storage>(2));
+  proposer->Next();
+  EXPECT_EQ(proposer->Current(), nullptr) << "no device memory, no bins";
 }
 
 TEST(TorchrecProposersTest, GreedyKeepsItsSums) {

@@ -99,6 +99,29 @@ TEST(TorchrecStorageTest, CachedRowWiseGoldens) {
                          {{11, 80, 2648768 + CacheState(11), 3520}})}));
 }
 
+// Shards of the first table, of 13 rows, with 2,048 bytes of ids and 163,840 of outputs, counted by
+// pipeline as in TorchRec's test_pipelined_storage.
+TEST(TorchrecStorageTest, PipelinesHoldIdsOfSeveralBatches) {
+  PlannerInput input = FourTables();
+  const auto first = [&](const std::string& kernel) {
+    return ShardsOfAll(input, Sharding::kRowWise, kernel)[0][0];
+  };
+  EXPECT_EQ(first("fused").hbm, 1040 + 2048 + 163840);
+  input.options.torchrec.pipeline = TorchrecPipeline::kSparseDist;
+  EXPECT_EQ(first("fused").hbm, 1040 + 2 * 2048);
+  EXPECT_EQ(first("fused_uvm_caching").hbm, 208 + CacheState(13) + 2 * 2048);
+  input.options.torchrec.pipeline = TorchrecPipeline::kPrefetch;
+  EXPECT_EQ(first("fused").hbm, 1040 + 3 * 2048);
+  EXPECT_EQ(first("fused_uvm_caching").hbm, 208 + CacheState(13) + 10 * 2048);
+  EXPECT_EQ(first("fused_uvm_caching").ddr, 1040);
+  EXPECT_EQ(first("dram_virtual_table").hbm, 10 * 2048);
+  for (uint32_t t = 0; t < 4; ++t) ConstraintOf(&input, t).kernels.clear();
+  input.topology.device = PlannerDevice::kCpu;
+  EXPECT_EQ(ShardsOfAll(input, Sharding::kTableWise, "fused")[0][0].ddr,
+            100 * 20 * 4 + 256 * 8 * 8 + 256 * 8 * 20 * 4)
+      << "host memory is not pipelined";
+}
+
 // The goldens of virtual tables: their rows are cut by buckets, which changes nothing here.
 TEST(TorchrecStorageTest, KeyValueGoldens) {
   const All shards = ShardsOfAll(FourTables(), Sharding::kRowWise, "dram_virtual_table");

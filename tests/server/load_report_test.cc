@@ -68,6 +68,21 @@ TEST(LoadReportTest, SaysWhatIsFreeWhereItIsKnown) {
   EXPECT_EQ(load.free_bytes(), 0u);
 }
 
+TEST(LoadReportTest, SaysHowMuchDeviceMemoryWorks) {
+  LoadReport report;
+  HostStatus status;
+  v1::ServerLoad load;
+  report.Fill(status, {}, 0, kSecond, &load);
+  EXPECT_EQ(load.device_bytes_limit(), 0u);
+  status.device_numbers.Add("device_bytes_limit", "", "", 4096);
+  report.Fill(status, {}, 0, kSecond, &load);
+  EXPECT_EQ(load.device_bytes_limit(), 4096u);
+  status.device_error = "it fell off the bus";
+  load.Clear();
+  report.Fill(status, {}, 0, kSecond, &load);
+  EXPECT_EQ(load.device_bytes_limit(), 0u);
+}
+
 TEST(LoadReportTest, IsBounded) {
   LoadReport report;
   HostStatus status;

@@ -15,10 +15,11 @@ ClusterServer ServerOf(const v1::ServerInfo& info, bool live, const v1::ServerLo
   server.id = info.server();
   server.name = info.name();
   server.host_bytes = load.host_bytes_limit();
+  server.device_bytes = load.device_bytes_limit();
+  if (load.has_free_bytes()) server.free_bytes = load.free_bytes();
   server.usable = live && !info.draining() && !load.read_only();
   server.failure_domain = FailureDomainOf(info);
   server.incarnation = info.incarnation();
-  server.bytes_held = load.bytes_held();
   server.rows_pulled_total = load.rows_pulled_total();
   server.rows_pushed_total = load.rows_pushed_total();
   for (const v1::ShardLoad& shard : load.shards()) {
@@ -45,6 +46,13 @@ std::string FailureDomainOf(const v1::ServerInfo& info) {
   return info.address().substr(0, info.address().rfind(':'));
 }
 
+LoadOf LastLoads(const Leases* leases) {
+  return [leases](ServerId server) -> const v1::ServerLoad* {
+    const Leases::Lease* const lease = leases->Find(server);
+    return lease == nullptr ? nullptr : &lease->load;
+  };
+}
+
 ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)>& live,
                    const LoadOf& load) {
   ClusterView view;
@@ -63,6 +71,7 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
     if (!table.shards.empty()) view.tables.push_back(std::move(table));
   }
   TakeMeasuredBytes(&view);
+  TakeFreeBytes(&view);
   return view;
 }
 

@@ -8,12 +8,16 @@
 #include "common/ids.h"
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/state/cluster_state.h"
+#include "planner/coordinator/state/leases.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {
 
 // The load that a server reported last; null: none.
 using LoadOf = std::function<const v1::ServerLoad*(ServerId)>;
+
+// From the last heartbeats. The leases must outlive it.
+LoadOf LastLoads(const Leases* leases);
 
 // All registered servers and all tables with the members of their shards. A server may take shards
 // if `live` says so and it is neither draining nor read-only. Loads of servers and replicas come

@@ -46,12 +46,6 @@ ServerGrowth GrowthOf(const LoadSample::Server& since, const LoadSample::Server&
 
 }  // namespace
 
-std::vector<ServerId> HoldersOf(const ClusterShard& shard) {
-  std::vector<ServerId> holders = {shard.primary};
-  holders.insert(holders.end(), shard.backups.begin(), shard.backups.end());
-  return holders;
-}
-
 uint64_t BytesOf(const TableSpec& spec, const ClusterShard& shard) {
   return shard.bytes > 0 ? shard.bytes : RangeBytes(spec, shard.range);
 }

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/ids.h"
 #include "planner/cluster_problem.h"
+#include "planner/plan_on_cluster.h"
 
 namespace hotbed {
 
@@ -86,9 +87,6 @@ class LoadBoard {
   std::vector<std::vector<double>> pushed_;
   std::vector<std::vector<double>> members_;  // of every member: pushes and the share for bytes
 };
-
-// Members of a shard, the primary first.
-std::vector<ServerId> HoldersOf(const ClusterShard& shard);
 
 // Bytes of weights and state of one replica: measured, else computed from the table's rows.
 uint64_t BytesOf(const TableSpec& spec, const ClusterShard& shard);

@@ -169,17 +169,6 @@ std::vector<WantedShard> SwitchPrimaries(const ClusterView& view, double aim, ui
   return goals;
 }
 
-ClusterView After(ClusterView view, const std::vector<WantedShard>& goals) {
-  std::map<TableId, ClusterTable*> tables;
-  for (ClusterTable& table : view.tables) tables.emplace(table.spec.id, &table);
-  for (const WantedShard& goal : goals) {
-    ClusterShard& shard = tables.at(goal.shard.table)->shards[goal.shard.index];
-    shard.primary = goal.servers.front();
-    shard.backups.assign(goal.servers.begin() + 1, goal.servers.end());
-  }
-  return view;
-}
-
 absl::StatusOr<std::vector<PlannedMove>> MovesFor(const ClusterView& view) {
   PlannerInput input = ClusterProblem(view);
   input.options.evaluations_max = kEvaluationsMax;

@@ -12,15 +12,9 @@
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/balance/load_meter.h"
 #include "planner/model/planner_output.h"
+#include "planner/plan_on_cluster.h"
 
 namespace hotbed {
-
-// The members wanted of a shard, the primary first.
-struct WantedShard {
-  ShardId shard;
-  std::vector<ServerId> servers;
-  std::string reason;
-};
 
 struct RebalanceWave {
   std::string cause;   // drain, arrival, loss or imbalance
@@ -50,9 +44,6 @@ absl::StatusOr<std::vector<PlannedMove>> MovesFor(const ClusterView& view);
 // `board` to the result.
 std::vector<WantedShard> SwitchPrimaries(const ClusterView& view, double aim, uint32_t switches_max,
                                          const std::string& reason, LoadBoard* board);
-
-// The view as it will be once the goals are reached.
-ClusterView After(ClusterView view, const std::vector<WantedShard>& goals);
 
 // The goals that empty the draining servers, and no others; none if those servers hold nothing.
 // FailedPrecondition names the shard that fits nowhere and the bytes or failure domain missing.

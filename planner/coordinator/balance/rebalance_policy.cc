@@ -113,6 +113,13 @@ std::optional<RebalanceWave> RebalancePolicy::Tick(int64_t now_ms, const Cluster
   return wave;
 }
 
+std::optional<ClusterView> RebalancePolicy::Weighed(const ClusterView& view) const {
+  if (!since_.has_value() || since_->at_ms == until_->at_ms) return std::nullopt;
+  const LoadBoard board(view, LoadsBetween(*since_, *until_, view), options_.rows_per_s_min);
+  if (board.idle()) return std::nullopt;
+  return board.Weighed(view);
+}
+
 void RebalancePolicy::LookAtServers(int64_t now_ms, const ClusterView& view) {
   const std::set<ServerId> holders = HoldersIn(view);
   bool changed = false;

@@ -79,6 +79,10 @@ class RebalancePolicy {
   // goal that it does not write comes again only if its cause persists.
   std::optional<RebalanceWave> Tick(int64_t now_ms, const ClusterView& view, uint64_t goals_open);
 
+  // The view with the load of each shard as it was over the last windows; nullopt: it is not
+  // measured yet, or the cluster is idle.
+  std::optional<ClusterView> Weighed(const ClusterView& view) const;
+
   void Switch(bool on) { options_.on = on; }
   RebalanceReport report() const;
 

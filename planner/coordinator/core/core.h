@@ -141,8 +141,9 @@ class Core {
   bool serving() const { return phase_ == Phase::kServing && bootstrapped_; }
 
   const ClusterState& state() const { return state_; }
-  // The whole map or the changes, with the loads that servers reported last.
-  v1::ClusterMap Map(uint64_t revision_known) const;
+  // The whole map or the changes, with the loads that servers reported last, and if asked the
+  // measured rates of all shards.
+  v1::ClusterMap Map(uint64_t revision_known, bool rates = false) const;
   size_t pending() const { return normal_.queue.size() + urgent_.queue.size(); }
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
   v1::ListMovesReply Moves(const v1::ListMovesRequest& request) const;
@@ -192,12 +193,13 @@ class Core {
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
   OperationContext Context() {
-    return {options_.limits, &leases_, &membership_, now_ns_, unix_ms_};
+    return {options_.limits, &leases_, &membership_, &rebalance_, now_ns_, unix_ms_};
   }
 
   // Ends the process when the fields contradict each other.
   void CheckInvariants() const;
   void OnEndedLeases();
+  ClusterView View() const;
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
   v1::RebalanceStatus RebalancingNow() const;

@@ -124,13 +124,31 @@ void Core::TakeFromTrainers() {
   }
 }
 
-v1::ClusterMap Core::Map(uint64_t revision_known) const {
+v1::ClusterMap Core::Map(uint64_t revision_known, bool rates) const {
   v1::ClusterMap map = BuildMap(state_, revision_known);
   for (v1::ServerInfo& info : *map.mutable_servers()) {
     const Leases::Lease* const lease = leases_.Find(info.server());
     if (lease != nullptr) *info.mutable_load() = lease->load;
   }
+  if (!rates) return map;
+  const std::optional<ClusterView> weighed = rebalance_.Weighed(View());
+  if (!weighed.has_value()) return map;
+  for (const ClusterTable& table : weighed->tables) {
+    for (uint32_t i = 0; i < table.shards.size(); ++i) {
+      v1::ShardRate& rate = *map.add_rates();
+      rate.set_shard(ShardId{table.spec.id, i}.packed());
+      rate.set_rows_pulled(table.shards[i].rows_pulled);
+      rate.set_rows_pushed(table.shards[i].rows_pushed);
+    }
+  }
   return map;
+}
+
+// Only servers that may take replicas are usable: goals on others would be given up.
+ClusterView Core::View() const {
+  return ViewOf(
+      state_, [this](ServerId s) { return MayTakeReplicas(state_, leases_, s).ok(); },
+      LastLoads(&leases_));
 }
 
 void Core::Rebalance() {
@@ -143,21 +161,7 @@ void Core::Rebalance() {
   }
   rebalance_again_ns_ = now_ns_ + kNsPerShard * static_cast<int64_t>(state_.shards().size());
   rebalance_.Switch(state_.move_control().rebalance().on());
-  const auto load = [this](ServerId server) -> const v1::ServerLoad* {
-    const Leases::Lease* const lease = leases_.Find(server);
-    return lease == nullptr ? nullptr : &lease->load;
-  };
-  // Only servers that may take replicas: goals on others would be given up.
-  ClusterView view = ViewOf(
-      state_, [this](ServerId s) { return MayTakeReplicas(state_, leases_, s).ok(); }, load);
-  for (ClusterServer& server : view.servers) {
-    const Leases::Lease* const lease = leases_.Find(server.id);
-    if (lease == nullptr || !lease->load.has_free_bytes()) continue;
-    // Rows may fill the bytes they fill now plus the free ones; the planner adds the memory itself.
-    const uint64_t room = server.bytes_held + lease->load.free_bytes();
-    server.spill_bytes = std::max<uint64_t>(1, room - std::min(room, server.host_bytes));
-  }
-  std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, view, state_.goals().size());
+  std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, View(), state_.goals().size());
   if (!wave.has_value()) return;
   Pending pending;
   pending.made = MakeRebalance(*std::move(wave), Context());

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/membership/membership_batch.h"
@@ -72,14 +74,15 @@ class MoveShards {
             absl::StrCat("shard ", state.ShardName(move.shard()), " stands twice in the request"));
       }
       const ShardRecord& record = state.shards().at(move.shard());
-      if (!ContainsServer(record.members, move.to())) {
-        const uint64_t more = bytes.Of(record);
+      const uint64_t more = bytes.Of(record);
+      for (const ServerId to : goal.servers()) {
+        if (ContainsServer(record.members, to)) continue;
         reply_.set_bytes(reply_.bytes() + more);
         // All bytes that the request sends there: shards that leave the server may leave it later.
-        const uint64_t all = bytes_to[move.to()] += more;
+        const uint64_t all = bytes_to[to] += more;
         HOTBED_RETURN_IF_ERROR(
             Annotated(absl::StrCat("shard ", state.ShardName(move.shard())),
-                      MayTakeReplicas(state, *context_.leases, move.to(), more == 0 ? 0 : all)));
+                      MayTakeReplicas(state, *context_.leases, to, more == 0 ? 0 : all)));
       }
       *reply_.add_goals() = std::move(goal);
     }
@@ -101,6 +104,7 @@ class MoveShards {
                                                         goal->number(), ", ", goal->reason(),
                                                         "); wait for it, or abort that one"));
     }
+    if (!move.servers().empty()) return GoalAsAsked(state, move, record, name);
     const ServerId primary = record.primary.server;
     const ServerId from = move.from() == 0 ? primary : move.from();
     if (!ContainsServer(record.members, from)) {
@@ -115,6 +119,44 @@ class MoveShards {
     return Goal(state, record, from, move.to(), name);
   }
 
+  absl::StatusOr<v1::ShardGoal> GoalAsAsked(const ClusterState& state,
+                                            const v1::MoveShardsRequest::Move& move,
+                                            const ShardRecord& record,
+                                            const std::string& name) const {
+    const std::vector<ServerId> servers(move.servers().begin(), move.servers().end());
+    const uint32_t copies = std::max(1u, state.tables().at(record.shard.table).copies());
+    const std::set<ServerId> distinct(servers.begin(), servers.end());
+    if (move.from() != 0 || move.to() != 0 || distinct.size() < servers.size() ||
+        servers.size() > copies) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": servers [", absl::StrJoin(servers, ", "), "], from ", move.from(),
+                       ", to ", move.to(), "; allowed: 1 to ", copies,
+                       " distinct servers, the table's copies, with neither from nor to"));
+    }
+    std::vector<ServerId> now = MemberServers(record);
+    if (servers.front() == record.primary.server &&
+        distinct == std::set<ServerId>(now.begin(), now.end())) {
+      return absl::AlreadyExistsError(absl::StrCat(name, " is there already"));
+    }
+    for (const ServerId to : servers) {
+      HOTBED_RETURN_IF_ERROR(Annotated(name, MayBeOn(state, record, to, servers)));
+    }
+    return MakeGoal(record.shard, servers,
+                    request_.reason().empty() ? "move asked for" : request_.reason(),
+                    reply_.number(), context_.unix_ms);
+  }
+
+  absl::Status MayBeOn(const ClusterState& state, const ShardRecord& record, ServerId to,
+                       const std::vector<ServerId>& servers) const {
+    if (!ContainsServer(record.members, to)) {
+      HOTBED_RETURN_IF_ERROR(MayTakeReplicas(state, *context_.leases, to));
+    }
+    if (!SharesDomain(state, to, servers)) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(state.ServerName(to), " is in failure domain ",
+                     FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
+  }
+
   static absl::Status Annotated(const std::string& name, const absl::Status& status) {
     if (status.ok()) return status;
     return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
@@ -126,11 +168,7 @@ class MoveShards {
     // A backup that is to be primary changes places with the primary.
     std::replace(servers.begin() + 1, servers.end(), to, from);
     *std::find(servers.begin(), servers.end(), from) = to;
-    if (SharesDomain(state, to, servers)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(name, ": ", state.ServerName(to), " is in failure domain ",
-                       FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
-    }
+    HOTBED_RETURN_IF_ERROR(Annotated(name, MayBeOn(state, record, to, servers)));
     return MakeGoal(record.shard, servers,
                     request_.reason().empty() ? "move asked for" : request_.reason(),
                     reply_.number(), context_.unix_ms);

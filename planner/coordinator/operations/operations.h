@@ -41,8 +41,9 @@ struct OperationContext {
   ClusterLimits limits;
   const Leases* leases = nullptr;  // which servers are alive
   Membership* membership = nullptr;
-  int64_t now_ns = 0;   // when the operation was asked for
-  int64_t unix_ms = 0;  // the same
+  const RebalancePolicy* rebalance = nullptr;  // which loads were measured
+  int64_t now_ns = 0;                          // when the operation was asked for
+  int64_t unix_ms = 0;                         // the same
 };
 
 // --- bootstrap_operations.cc
@@ -66,7 +67,8 @@ Operation MakeCleanup();
 //                      tables; a name given twice
 //   AlreadyExists      the name is taken, by a table that differs in the named field, or
 //                      if_not_exists is not set
-//   FailedPrecondition no server is live, or the tables fit nowhere
+//   FailedPrecondition no server is live, the tables fit nowhere, or a plan puts a shard where it
+//                      cannot be
 //   ResourceExhausted  too many tables or shards in the cluster
 Operation MakeOperation(v1::CreateTablesRequest request, const OperationContext& context);
 // Creates a single table, with the same errors and a reply of its own.
@@ -115,10 +117,11 @@ Operation MakeOperation(v1::ChooseReplicaRequest request, const OperationContext
 // --- move_operations.cc
 
 // Writes goals that replace one replica of each shard by one on another server or, if that server
-// holds a replica already, make it the primary. Nothing is written unless all moves are allowed;
-// kGoalsPerTxn per transaction.
+// holds a replica already, make it the primary; or that name all members of a shard. Nothing is
+// written unless all moves are allowed; kGoalsPerTxn per transaction.
 //
-//   InvalidArgument     no moves, too many, or a shard given twice
+//   InvalidArgument     no moves, too many, a shard or one of its servers given twice, or more
+//                       servers than the table has copies
 //   NotFound            the shard or a server does not exist
 //   AlreadyExists       the shard is where it is wanted
 //   FailedPrecondition  the shard is moving already, `from` holds no replica of it, or the target

@@ -13,6 +13,7 @@
 #include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/keys.h"
+#include "planner/plan_on_cluster.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -63,7 +64,8 @@ class CreateTables {
   struct NewTable {
     TableSpec spec;
     uint32_t shards_min = 0;
-    int entry = 0;  // in request and reply
+    int entry = 0;                 // in request and reply
+    std::vector<NewShard> placed;  // by the request; or empty
   };
 
   Next Done(v1::CreateTablesReply reply) const {
@@ -92,9 +94,26 @@ class CreateTables {
       }
       HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
       *reply.mutable_spec() = ToProto(spec);
-      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry});
+      HOTBED_ASSIGN_OR_RETURN(std::vector<NewShard> placed, AskedShards(spec, entry));
+      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry, std::move(placed)});
     }
     return new_.empty() ? absl::OkStatus() : PlanTables(state);
+  }
+
+  absl::StatusOr<std::vector<NewShard>> AskedShards(const TableSpec& spec, int entry) const {
+    const v1::NewTable& asked = request_.tables(entry);
+    if (!asked.placed().empty() && asked.shards() != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", spec.name, "\": ", asked.shards(),
+                       " shards are asked for beside a plan of its shards; ask for one of both"));
+    }
+    std::vector<NewShard> shards;
+    for (const v1::PlacedShard& shard : asked.placed()) {
+      shards.push_back(
+          {{shard.range_first(), shard.range_limit(), shard.column_first(), shard.column_limit()},
+           {shard.servers().begin(), shard.servers().end()}});
+    }
+    return shards;
   }
 
   absl::Status GiveId(const ClusterState& state, TableSpec* spec) const {
@@ -107,20 +126,27 @@ class CreateTables {
     return absl::OkStatus();
   }
 
-  // Tables with a given number of shards are spread evenly; then the planner places the others.
+  // Tables with a plan are placed by it, and those with a number of shards are spread evenly; then
+  // the planner places the others.
   absl::Status PlanTables(const ClusterState& state) {
-    ClusterView view = ViewOf(state, [this](ServerId s) { return context_.leases->Placeable(s); });
+    ClusterView view = ViewOf(
+        state, [this](ServerId s) { return context_.leases->Placeable(s); },
+        LastLoads(context_.leases));
+    if (auto weighed = context_.rebalance->Weighed(view)) view = *std::move(weighed);
     std::vector<Plan> plans(new_.size());
     bool any = false;
     for (size_t i = 0; i < new_.size(); ++i) {
       ClusterTable& table = view.tables.emplace_back(ClusterTable{new_[i].spec, {}});
-      if (new_[i].shards_min == 0) {
+      if (!new_[i].placed.empty()) {
+        HOTBED_ASSIGN_OR_RETURN(plans[i], PlaceAsAsked(view, {new_[i].spec, new_[i].placed}));
+      } else if (new_[i].shards_min > 0) {
+        HOTBED_ASSIGN_OR_RETURN(plans[i],
+                                PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
+      } else {
         HOTBED_RETURN_IF_ERROR(CutTable(new_[i].spec, 0).status());
         any = true;
         continue;
       }
-      HOTBED_ASSIGN_OR_RETURN(plans[i],
-                              PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
       for (const PlannedShard& shard : plans[i].shards) table.shards.push_back(AsPlaced(shard));
     }
     if (any) {
@@ -149,24 +175,6 @@ class CreateTables {
     if (difference.empty()) return absl::OkStatus();
     return absl::AlreadyExistsError(absl::StrCat(
         "table \"", asked.name, "\" exists and differs from what was asked: ", difference));
-  }
-
-  // The usable servers, with the bytes that the view's tables have on them.
-  static std::vector<ServerCandidate> Candidates(const ClusterView& view) {
-    absl::flat_hash_map<ServerId, uint64_t> bytes;
-    for (const ClusterTable& table : view.tables) {
-      for (const ClusterShard& shard : table.shards) {
-        const uint64_t held = RangeBytes(table.spec, shard.range);
-        bytes[shard.primary] += held;
-        for (const ServerId backup : shard.backups) bytes[backup] += held;
-      }
-    }
-    std::vector<ServerCandidate> servers;
-    for (const ClusterServer& server : view.servers) {
-      if (!server.usable) continue;
-      servers.push_back({server.id, bytes[server.id], server.failure_domain});
-    }
-    return servers;
   }
 
   static ClusterShard AsPlaced(const PlannedShard& planned) {

@@ -202,10 +202,10 @@ absl::Status Coordinator::Unready() const {
                    core_.trouble().ok() ? "it is starting" : core_.trouble().ToString()));
 }
 
-absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known) const {
+absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known, bool rates) const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
-  return core_.Map(revision_known);
+  return core_.Map(revision_known, rates);
 }
 
 absl::StatusOr<v1::ListMovesReply> Coordinator::Moves(const v1::ListMovesRequest& request) const {

@@ -83,7 +83,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
                Submit(context, *request, reply, &counters, LogAltered))
   HOTBED_UNARY(GetClusterMap, GetClusterMapRequest, ClusterMap,
-               Answer(context, coordinator_->Map(request->plan_revision_known()), reply, &counters))
+               Answer(context, coordinator_->Map(request->plan_revision_known(), request->rates()),
+                      reply, &counters))
   HOTBED_UNARY(ListTrainers, ListTrainersRequest, ListTrainersReply,
                Answer(context, {coordinator_->Trainers()}, reply, &counters))
   HOTBED_UNARY(ListMoves, ListMovesRequest, ListMovesReply,

@@ -63,6 +63,34 @@ TEST(ReadPlannerInput, EveryKey) {
   EXPECT_EQ(options.move_bytes_max, 1000u);
 }
 
+TEST(ReadPlannerInput, TorchrecOptionsByName) {
+  const auto read = [](const std::string& torchrec) {
+    return ReadPlannerInput(absl::StrCat(R"({"tables": [{"name": "t", "rows": 1e3, "dim": 2}],
+        "topology": {"servers": [{"name": "s", "host_bytes": 10}]},
+        "planner": {"strategy": "torchrec", "torchrec": )",
+                                         torchrec, "}}"));
+  };
+  const PlanResult<PlannerInput> input = read(R"({"partitioner": "memory_balanced",
+      "proposers": ["dynamic_programming", "greedy_by_sum"], "pipeline": "prefetch",
+      "wire": {"forward": "fp16", "backward": "mx4"}})");
+  ASSERT_TRUE(input.ok()) << input.error().message;
+  const TorchrecOptions& options = input.value().options.torchrec;
+  EXPECT_EQ(options.partitioner, TorchrecPartitioner::kMemoryBalanced);
+  ASSERT_EQ(options.proposers.size(), 2u);
+  EXPECT_EQ(options.proposers[0], TorchrecProposer::kDynamicProgramming);
+  EXPECT_EQ(options.proposers[1], TorchrecProposer::kGreedyBySum);
+  EXPECT_EQ(options.pipeline, TorchrecPipeline::kPrefetch);
+  EXPECT_EQ(options.forward_wire, TorchrecWire::kFp16);
+  EXPECT_EQ(options.backward_wire, TorchrecWire::kMx4);
+  EXPECT_NE(ContextHash(input.value()), ContextHash(read("{}").value()));
+  EXPECT_EQ(read(R"({"partitioner": "memory_balancd"})").error().message,
+            "planner.torchrec.partitioner: unknown value 'memory_balancd'; the nearest known one "
+            "is 'memory_balanced'");
+  EXPECT_EQ(read(R"({"wire": {"forwards": "fp16"}})").error().message,
+            "planner.torchrec.wire.forwards: unknown key 'forwards'; the nearest known one is "
+            "'forward'");
+}
+
 TEST(ReadPlannerInput, DefaultsOfASmallInput) {
   const PlanResult<PlannerInput> read = ReadPlannerInput(R"({
     "tables": [{"name": "t", "rows": 1e3, "dim": 2}],
