@@ -13,6 +13,7 @@
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "hotbed/feature_split.h"
 #include "proto/convert.h"
 #include "terminal/table_printer.h"
 
@@ -28,8 +29,18 @@ struct TableCreateFlags {
   std::string file;  // empty: the one table of the other flags
   uint32_t shards = 0;
   bool if_not_exists = false;
+  bool even_slices = false;
   bool dry_run = false;
 };
+
+// With --even-slices: InvalidArgument names the dim and the slices that do not divide it.
+absl::Status CheckSlices(const TableCreateFlags& flags, const TableSpec& spec) {
+  if (!flags.even_slices) return absl::OkStatus();
+  const absl::Status even = CheckEvenSlices(spec.dim, std::max<uint32_t>(spec.column_slices, 1));
+  if (even.ok()) return even;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--even-slices: table ", spec.name, ": ", even.message()));
+}
 
 size_t Servers(const v1::CreateTableReply& reply) {
   std::set<uint64_t> servers;
@@ -80,6 +91,7 @@ absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags)
   }
   v1::CreateTablesRequest request;
   for (const AskedTable& table : *tables) {
+    HOTBED_RETURN_IF_ERROR(CheckSlices(flags, table.spec));
     v1::NewTable& one = *request.add_tables();
     *one.mutable_spec() = ToProto(table.spec);
     one.set_shards(table.shards);
@@ -131,6 +143,7 @@ void BuildSpec(TableCreateFlags* flags) {
     status.Update(SetTableOption(*option, text, &flags->spec));
   }
   status.Update(NamingItsFlag(ValidateTableSpec(flags->spec)));
+  status.Update(CheckSlices(*flags, flags->spec));
   if (!status.ok()) throw CLI::ParseError(std::string(status.message()), kExitUsage);
 }
 
@@ -153,6 +166,9 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
              "Tables to create together, all or none: a JSON list of objects with the names "
              "of these flags, or the output of 'table describe -o json' (- is stdin)")
           ->group("Command");
+  app->add_flag("--even-slices", flags->even_slices,
+                "Refuse a table whose dim --column-slices does not divide")
+      ->group("Command");
   app->add_flag("--if-not-exists", flags->if_not_exists, "Succeed if an equal table exists")
       ->group("Command");
   app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing")
