@@ -112,6 +112,11 @@ void PrintResult(const TrainerFlags& flags, const TrainReport& report, const Eva
   std::cout << absl::StrFormat(
       "trained    %d examples in %.1f s (%.0f examples/s), %d rows pulled, %d pushed\n", t.examples,
       t.seconds, t.examples / std::max(t.seconds, 1e-9), t.rows_pulled, t.rows_pushed);
+  if (const LookAheadStats& ahead = report.look_ahead; ahead.rows > 0) {
+    std::cout << absl::StrFormat(
+        "fresh rows %d pulled early and unchanged, %d refreshed in time, %d late\n",
+        ahead.rows_ready, ahead.rows_refreshed, ahead.rows_late);
+  }
   std::cout << "loss       ";
   for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
   std::cout << "(mean of each epoch)\n";
@@ -150,7 +155,8 @@ absl::Status Run(TrainerFlags flags) {
   Progress bar(&std::cerr, isatty(STDERR_FILENO) != 0, Clock::Real(), "training", total);
   auto open_source = [&](int worker) {
     const std::string session = absl::StrCat(flags.job, "/", flags.part, ".", worker);
-    return ClusterRowSource::Open(target, SessionOptions(flags, session), options.layout.tables);
+    return ClusterRowSource::Open(target, SessionOptions(flags, session), options.layout.tables,
+                                  flags.fresh_rows);
   };
   HOTBED_ASSIGN_OR_RETURN(
       const TrainReport report,
