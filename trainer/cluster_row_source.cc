@@ -7,13 +7,16 @@
 namespace hotbed {
 
 absl::StatusOr<std::unique_ptr<RowSource>> ClusterRowSource::Open(
-    const std::string& target, const ClientOptions& options,
-    const std::vector<std::string>& tables) {
+    const std::string& target, const ClientOptions& options, const std::vector<std::string>& tables,
+    bool fresh_rows) {
   auto source = std::make_unique<ClusterRowSource>();
   HOTBED_ASSIGN_OR_RETURN(source->client_, Client::Connect(target, options));
   for (const std::string& name : tables) {
     HOTBED_ASSIGN_OR_RETURN(const Table* table, source->client_->OpenTable(name));
     source->tables_.push_back(table);
+  }
+  if (fresh_rows) {
+    HOTBED_ASSIGN_OR_RETURN(source->ahead_, LookAhead::Create(source->client_.get()));
   }
   return source;
 }
@@ -29,7 +32,17 @@ std::vector<PullFeature> ClusterRowSource::PullFeatures(
 }
 
 Future<absl::Status> ClusterRowSource::Pull(const std::vector<RowColumn>& columns) {
-  return client_->Pull(PullFeatures(columns));
+  if (ahead_ == nullptr) return client_->Pull(PullFeatures(columns));
+  std::vector<LookAheadFeature> features;
+  for (const RowColumn& column : columns) features.push_back({tables_[column.table], column.ids});
+  return Future<absl::Status>::Ready(ahead_->Announce(features));
+}
+
+absl::Status ClusterRowSource::Take(const std::vector<RowColumn>& columns) {
+  if (ahead_ == nullptr) return absl::OkStatus();
+  std::vector<float*> rows;
+  for (const RowColumn& column : columns) rows.push_back(column.rows);
+  return ahead_->Take(rows);
 }
 
 Future<absl::Status> ClusterRowSource::Lookup(const std::vector<RowColumn>& columns) {
@@ -46,7 +59,8 @@ Future<PushResult> ClusterRowSource::Push(uint64_t step, const std::vector<RowCo
   PushOptions options;
   options.has_learning_rate = true;
   options.learning_rate = learning_rate;
-  return client_->Push(step, features, options);
+  return ahead_ != nullptr ? ahead_->Push(step, features, options)
+                           : client_->Push(step, features, options);
 }
 
 }  // namespace hotbed

@@ -13,14 +13,21 @@ namespace hotbed {
 
 class ClusterRowSource : public RowSource {
  public:
-  // Connects as `session_name` and opens the tables, which must exist.
+  // Connects as `session_name` and opens the tables, which must exist. With `fresh_rows`, Take
+  // waits until the rows contain all of this source's pushes (hotbed/look_ahead.h); otherwise the
+  // rows of a Pull may lack those that were in flight.
   static absl::StatusOr<std::unique_ptr<RowSource>> Open(const std::string& target,
                                                          const ClientOptions& options,
-                                                         const std::vector<std::string>& tables);
+                                                         const std::vector<std::string>& tables,
+                                                         bool fresh_rows = false);
 
   Future<absl::Status> Pull(const std::vector<RowColumn>& columns) override;
   Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
                           float learning_rate) override;
+  absl::Status Take(const std::vector<RowColumn>& columns) override;
+  LookAheadStats look_ahead() const override {
+    return ahead_ != nullptr ? ahead_->Stats() : LookAheadStats{};
+  }
   Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) override;
   uint64_t rows_pulled() const override { return client_->Stats().rows_pulled; }
   uint64_t rows_pushed() const override { return client_->Stats().rows_pushed; }
@@ -29,6 +36,7 @@ class ClusterRowSource : public RowSource {
   std::vector<PullFeature> PullFeatures(const std::vector<RowColumn>& columns) const;
 
   std::unique_ptr<Client> client_;
+  std::unique_ptr<LookAhead> ahead_;  // or null
   std::vector<const Table*> tables_;
 };
 

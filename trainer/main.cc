@@ -111,6 +111,10 @@ nlohmann::ordered_json TrainedJson(const TrainReport& report) {
           {"examples_per_second", t.examples / std::max(t.seconds, 1e-9)},
           {"rows_pulled", t.rows_pulled},
           {"rows_pushed", t.rows_pushed},
+          {"fresh_rows",
+           {{"ready", report.look_ahead.rows_ready},
+            {"refreshed", report.look_ahead.rows_refreshed},
+            {"late", report.look_ahead.rows_late}}},
           {"epoch_loss", report.epoch_loss}};
 }
 
@@ -119,6 +123,11 @@ void PrintTrained(const TrainReport& report) {
   std::cout << absl::StrFormat(
       "trained    %d examples in %.1f s (%.0f examples/s), %d rows pulled, %d pushed\n", t.examples,
       t.seconds, t.examples / std::max(t.seconds, 1e-9), t.rows_pulled, t.rows_pushed);
+  if (const LookAheadStats& ahead = report.look_ahead; ahead.rows > 0) {
+    std::cout << absl::StrFormat(
+        "fresh rows %d pulled early and unchanged, %d refreshed in time, %d late\n",
+        ahead.rows_ready, ahead.rows_refreshed, ahead.rows_late);
+  }
   std::cout << "loss       ";
   for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
   std::cout << "(mean of each epoch)\n";
@@ -226,7 +235,7 @@ absl::Status Run(TrainerFlags flags) {
   auto open_source = [&](int worker) {
     const std::string session = absl::StrCat(flags.job, "/", flags.part, ".", worker);
     return ClusterRowSource::Open(TargetOf(flags), SessionOptions(flags, session),
-                                  options.layout.tables);
+                                  options.layout.tables, flags.fresh_rows);
   };
   HOTBED_ASSIGN_OR_RETURN(const TrainReport report,
                           Train(options, *train, static_cast<int>(flags.threads), open_source,

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "hotbed/client.h"
+#include "hotbed/look_ahead.h"
 
 namespace hotbed {
 
@@ -28,6 +29,10 @@ class RowSource {
   virtual Future<absl::Status> Pull(const std::vector<RowColumn>& columns) = 0;
   virtual Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
                                   float learning_rate) = 0;
+  // Brings the rows of the oldest Pull that was not taken up to date, once its future is ready.
+  // `columns` are those of the Pull.
+  virtual absl::Status Take(const std::vector<RowColumn>&) { return absl::OkStatus(); }
+  virtual LookAheadStats look_ahead() const { return {}; }
   // Reads as inference does, for evaluation.
   virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
   // Unique rows pulled and pushed so far.

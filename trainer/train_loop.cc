@@ -137,6 +137,7 @@ class Worker {
   absl::Status Compute(Slot* slot) {
     HOTBED_RETURN_IF_ERROR(slot->pull.Wait());
     slot->pull = {};
+    HOTBED_RETURN_IF_ERROR(source_->Take(ColumnsOf(options_, slot)));
     const size_t count = slot->batch.size();
     slot->predictions.resize(count);
     const std::vector<const float*> rows = RowPointers(*slot);
@@ -266,6 +267,13 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
     shared.epoch_loss = 0;
     shared.epoch_examples = 0;
     learning_rate *= options.learning_rate_decay;
+  }
+  for (const auto& source : sources) {
+    const LookAheadStats stats = source->look_ahead();
+    report.look_ahead.rows += stats.rows;
+    report.look_ahead.rows_ready += stats.rows_ready;
+    report.look_ahead.rows_refreshed += stats.rows_refreshed;
+    report.look_ahead.rows_late += stats.rows_late;
   }
   report.total = snapshot(options.epochs - 1);
   progress(report.total);

@@ -50,6 +50,7 @@ struct TrainProgress {
 struct TrainReport {
   TrainProgress total;
   std::vector<double> epoch_loss;  // mean training loss of each epoch
+  LookAheadStats look_ahead;       // of all sources; zeros where rows are not refreshed
 };
 
 struct EvalReport {

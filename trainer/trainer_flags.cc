@@ -122,6 +122,9 @@ bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code
              "new one each time.");
   schema.AddChoice("durability", &flags->durability,
                    {"log", "checkpoint", "replicated=2", "replicated=3"}, "Of tables made here.");
+  schema.AddBool("fresh-rows", &flags->fresh_rows,
+                 "Compute on rows that contain all pushes of the thread; otherwise the last two "
+                 "may be missing.");
   schema.AddChoice("wire", &flags->wire, {"fp32", "fp16", "bf16"},
                    "How rows and gradients travel.");
   schema.AddChoice("output", &flags->output, {"table", "json"},

@@ -39,6 +39,7 @@ struct TrainerFlags {
   int64_t seed = 1;
   std::string output = "table";
   std::string wire = "fp32";
+  bool fresh_rows = false;
 
   bool json() const { return output == "json"; }
 };

@@ -14,6 +14,7 @@
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "hotbed/feature_split.h"
 #include "planner/plan_on_cluster.h"
 #include "proto/convert.h"
 #include "terminal/table_printer.h"
@@ -31,8 +32,18 @@ struct TableCreateFlags {
   std::string plan;  // file of a plan that places the tables of `file`; empty: the coordinator does
   uint32_t shards = 0;
   bool if_not_exists = false;
+  bool even_slices = false;
   bool dry_run = false;
 };
+
+// With --even-slices: InvalidArgument names the dim and the slices that do not divide it.
+absl::Status CheckSlices(const TableCreateFlags& flags, const TableSpec& spec) {
+  if (!flags.even_slices) return absl::OkStatus();
+  const absl::Status even = CheckEvenSlices(spec.dim, std::max<uint32_t>(spec.column_slices, 1));
+  if (even.ok()) return even;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--even-slices: table ", spec.name, ": ", even.message()));
+}
 
 size_t Servers(const v1::CreateTableReply& reply) {
   std::set<uint64_t> servers;
@@ -84,6 +95,7 @@ absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags)
   }
   v1::CreateTablesRequest request;
   for (const AskedTable& table : *tables) {
+    HOTBED_RETURN_IF_ERROR(CheckSlices(flags, table.spec));
     v1::NewTable& one = *request.add_tables();
     *one.mutable_spec() = ToProto(table.spec);
     one.set_shards(table.shards);
@@ -165,6 +177,7 @@ void BuildSpec(TableCreateFlags* flags) {
     status.Update(SetTableOption(*option, text, &flags->spec));
   }
   status.Update(NamingItsFlag(ValidateTableSpec(flags->spec)));
+  status.Update(CheckSlices(*flags, flags->spec));
   if (!status.ok()) throw CLI::ParseError(std::string(status.message()), kExitUsage);
 }
 
@@ -191,6 +204,9 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
                   "With --file: cut and place the tables as this plan has them (plan compute -o "
                   "json, any strategy)")
       ->needs(file)
+      ->group("Command");
+  app->add_flag("--even-slices", flags->even_slices,
+                "Refuse a table whose dim --column-slices does not divide")
       ->group("Command");
   app->add_flag("--if-not-exists", flags->if_not_exists, "Succeed if an equal table exists")
       ->group("Command");

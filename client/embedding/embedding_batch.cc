@@ -29,6 +29,14 @@ absl::Status CheckWeights(const BoundFeature& bound) {
       "; weights go with sum and mean: Split the batch, or leave them out; nothing was sent"));
 }
 
+// A sequence has one row per id of a sample, so that nothing is shared.
+absl::Status CheckShared(const BoundFeature& bound) {
+  if (bound.inverse.empty() || bound.pooled()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "feature \"", bound.feature->feature,
+      "\" has pooling none and a variable batch; Expand the batch first; nothing was sent"));
+}
+
 }  // namespace
 
 float BoundFeature::Divisor(uint64_t begin, uint64_t end) const {
@@ -44,14 +52,20 @@ absl::Status BindBatch(absl::Span<const EmbeddingFeature> features, const Jagged
                        std::vector<BoundFeature>* bound) {
   HOTBED_RETURN_IF_ERROR(batch.Validate());
   const std::vector<uint64_t> begins = batch.OffsetPerKey();
+  std::vector<uint64_t> bags = {0};
+  for (size_t k = 0; k < batch.keys.size(); ++k) bags.push_back(bags.back() + batch.BagsOf(k));
   bound->resize(features.size());
   for (size_t f = 0; f < features.size(); ++f) {
     BoundFeature& to = (*bound)[f];
     to.feature = &features[f];
     HOTBED_ASSIGN_OR_RETURN(const size_t key, batch.IndexOf(features[f].feature));
     const uint64_t count = begins[key + 1] - begins[key];
-    to.lengths = absl::MakeConstSpan(batch.lengths)
-                     .subspan(key * size_t{batch.batch_size}, batch.batch_size);
+    to.lengths = absl::MakeConstSpan(batch.lengths).subspan(bags[key], batch.BagsOf(key));
+    to.inverse = absl::MakeConstSpan(batch.inverse);
+    if (batch.variable()) {
+      to.inverse = to.inverse.subspan(key * size_t{batch.batch_size}, batch.batch_size);
+    }
+    HOTBED_RETURN_IF_ERROR(CheckShared(to));
     to.ids = absl::MakeConstSpan(batch.ids).subspan(begins[key], count);
     to.weights = batch.weighted() ? batch.weights.data() + begins[key] : nullptr;
     HOTBED_RETURN_IF_ERROR(CheckWeights(to));

@@ -17,6 +17,7 @@ namespace hotbed {
 struct BoundFeature {
   const EmbeddingFeature* feature = nullptr;
   absl::Span<const uint32_t> lengths;  // of its bags
+  absl::Span<const uint32_t> inverse;  // the bag of each sample; empty: that of its own number
   absl::Span<const uint64_t> ids;      // as in the batch
   const float* weights = nullptr;      // one per id, or null: all 1
   ResolvedIds resolved;

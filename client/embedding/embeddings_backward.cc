@@ -1,10 +1,13 @@
-// Embeddings::Backward and Gradients: turns gradients of outputs into gradients of rows.
+// Embeddings::Backward, Gradients and WeightGradients: turns gradients of outputs into gradients of
+// rows and of weights.
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/batch/gradient_sum.h"
 #include "client/embedding/embeddings_impl.h"
+#include "client/embedding/weight_gradients.h"
 #include "client/map/table_handle.h"
 #include "client/push/push_engine.h"
 #include "common/status_macros.h"
@@ -16,6 +19,12 @@ absl::Status WrongSize(absl::string_view what, uint64_t size, absl::string_view 
   return absl::InvalidArgumentError(
       absl::StrCat(what, " has ", size, " elements, it needs ", allowed, "; nothing was sent"));
 }
+
+struct WeightWork {
+  std::vector<BoundFeature> bound;
+  std::vector<std::vector<float>> rows;    // by feature: one row per id
+  std::vector<std::vector<float>> shared;  // by feature, of variable batches
+};
 
 }  // namespace
 
@@ -36,9 +45,10 @@ absl::Status EmbeddingsImpl::CheckGradients(absl::Span<const BoundFeature> bound
   }
   for (size_t f = 0; f < bound.size(); ++f) {
     const uint64_t dim = bound[f].dim();
-    if (features_[f].pooling == Pooling::kMax && output.arg_max[f].size() != batch_size * dim) {
+    const uint64_t bags = bound[f].lengths.size();
+    if (features_[f].pooling == Pooling::kMax && output.arg_max[f].size() != bags * dim) {
       return WrongSize(absl::StrCat("output.arg_max of \"", features_[f].output, "\""),
-                       output.arg_max[f].size(), absl::StrCat(batch_size, " samples x ", dim));
+                       output.arg_max[f].size(), absl::StrCat(bags, " bags x ", dim));
     }
     const uint64_t given = f < gradients.sequences.size() ? gradients.sequences[f].size() : 0;
     const uint64_t needed = bound[f].pooled() ? 0 : bound[f].ids.size() * dim;
@@ -55,12 +65,29 @@ absl::Status EmbeddingsImpl::CheckGradients(absl::Span<const BoundFeature> bound
                    absl::StrCat("at most ", features_.size(), ", one a feature"));
 }
 
+EmbeddingsImpl::BagGradients EmbeddingsImpl::BagGradientsOf(size_t feature,
+                                                            const BoundFeature& bound,
+                                                            absl::Span<const float> values,
+                                                            std::vector<float>* shared) const {
+  const float* row = values.data() + columns_[feature];
+  if (bound.inverse.empty()) return {row, columns_.back()};
+  const uint64_t dim = bound.dim();
+  shared->assign(bound.lengths.size() * dim, 0.0f);
+  for (const uint32_t bag : bound.inverse) {
+    float* const sum = shared->data() + bag * dim;
+    for (uint64_t d = 0; d < dim; ++d) sum[d] += row[d];
+    row += columns_.back();
+  }
+  return {shared->data(), dim};
+}
+
 absl::Status EmbeddingsImpl::DescribePush(const JaggedBatch& batch, const EmbeddingOutput& output,
                                           const OutputGradients& gradients,
                                           BackwardScratch* scratch) const {
   HOTBED_RETURN_IF_ERROR(BindBatch(features_, batch, &scratch->bound));
   HOTBED_RETURN_IF_ERROR(CheckGradients(scratch->bound, batch.batch_size, output, gradients));
   scratch->bags.resize(features_.size());
+  scratch->shared.resize(features_.size());
   scratch->features.clear();
   for (size_t f = 0; f < features_.size(); ++f) {
     const BoundFeature& bound = scratch->bound[f];
@@ -70,10 +97,11 @@ absl::Status EmbeddingsImpl::DescribePush(const JaggedBatch& batch, const Embedd
     if (bound.pooled()) {
       BagGradient& bags = scratch->bags[f];
       DescribeBags(bound, &bags);
-      push.gradients = gradients.values.data() + columns_[f];
+      const BagGradients from = BagGradientsOf(f, bound, gradients.values, &scratch->shared[f]);
+      push.gradients = from.rows;
       push.gradient_rows = bags.rows.data();
-      push.gradient_row_count = batch.batch_size;
-      push.gradient_stride = columns_.back();
+      push.gradient_row_count = bound.lengths.size();
+      push.gradient_stride = from.stride;
       if (!bags.coefficients.empty()) push.coefficients = bags.coefficients.data();
       if (features_[f].pooling == Pooling::kMax) {
         push.arg_max = output.arg_max[f].data();
@@ -134,6 +162,51 @@ absl::StatusOr<std::vector<SparseGradient>> EmbeddingsImpl::Gradients(
   backward_.GiveBack(std::move(scratch));
   if (!described.ok()) return described;
   return out;
+}
+
+Future<absl::Status> EmbeddingsImpl::WeightGradients(const JaggedBatch& batch,
+                                                     const OutputGradients& gradients,
+                                                     std::vector<float>* weight_gradients) {
+  auto work = std::make_unique<WeightWork>();
+  absl::Status status = BindBatch(features_, batch, &work->bound);
+  if (status.ok() && !batch.weighted() && !batch.ids.empty()) {
+    status = absl::InvalidArgumentError("the batch has no weights, so there is no gradient");
+  }
+  const uint64_t needed = uint64_t{batch.batch_size} * columns_.back();
+  if (status.ok() && gradients.values.size() != needed) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "OutputGradients::values has ", gradients.values.size(), " elements, it needs ", needed));
+  }
+  if (!status.ok()) return Future<absl::Status>::Ready(std::move(status));
+  weight_gradients->assign(batch.ids.size(), 0.0f);
+  work->rows.resize(features_.size());
+  work->shared.resize(features_.size());
+  std::vector<PullFeature> pulls;
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const BoundFeature& bound = work->bound[f];
+    if (!bound.pooled() || bound.ids.empty()) continue;
+    work->rows[f].resize(bound.ids.size() * uint64_t{bound.dim()});
+    pulls.push_back({features_[f].table, bound.ids, work->rows[f].data()});
+  }
+  if (pulls.empty()) return Future<absl::Status>::Ready(absl::OkStatus());
+  PullOptions options;
+  options.deadline = options_.deadline;
+  options.wire_type = options_.wire_type;
+  const Future<absl::Status> pulled = client_->Pull(pulls, options);
+  Promise<absl::Status> promise(pulled.driver());
+  Future<absl::Status> future = promise.future();
+  pulled.Then([this, &batch, values = gradients.values, weight_gradients, work = std::move(work),
+               promise = std::move(promise)](const absl::Status& answer) mutable {
+    for (size_t f = 0; answer.ok() && f < features_.size(); ++f) {
+      const BoundFeature& bound = work->bound[f];
+      if (work->rows[f].empty()) continue;
+      const BagGradients from = BagGradientsOf(f, bound, values, &work->shared[f]);
+      AddWeightGradients(bound, work->rows[f].data(), from.rows, from.stride,
+                         weight_gradients->data() + (bound.ids.data() - batch.ids.data()));
+    }
+    promise.Set(answer);
+  });
+  return future;
 }
 
 }  // namespace hotbed

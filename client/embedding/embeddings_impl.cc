@@ -145,7 +145,7 @@ Future<absl::Status> EmbeddingsImpl::Forward(const JaggedBatch& batch, Embedding
   Future<absl::Status> future = promise.future();
   pulled.Then([this, output, scratch = std::move(scratch),
                promise = std::move(promise)](const absl::Status& answer) mutable {
-    if (answer.ok()) PoolOutput(*scratch, output);
+    if (answer.ok()) PoolOutput(scratch.get(), output);
     forward_.GiveBack(std::move(scratch));
     promise.Set(answer);
   });
@@ -172,7 +172,7 @@ void EmbeddingsImpl::ShapeOutput(absl::Span<const BoundFeature> bound, uint32_t 
     if (!bound[f].pooled()) {
       feature.lengths.assign(bound[f].lengths.begin(), bound[f].lengths.end());
     }
-    output->arg_max[f].resize(feature.pooling == Pooling::kMax ? batch_size * dim : 0);
+    output->arg_max[f].resize(feature.pooling == Pooling::kMax ? bound[f].lengths.size() * dim : 0);
     output->out_of_bounds += bound[f].resolved.zeroed;
   }
 }
@@ -214,13 +214,23 @@ bool EmbeddingsImpl::PoolsOnServers(size_t table, const ForwardScratch& scratch)
   return BytesPooledOnServers(work, wire_type_) < BytesPooledHere(work, wire_type_);
 }
 
-PullFeature EmbeddingsImpl::PooledPull(size_t feature, const BoundFeature& bound,
+EmbeddingsImpl::BagRows EmbeddingsImpl::BagRowsOf(size_t feature, ForwardScratch* scratch,
+                                                  EmbeddingOutput* output) const {
+  const BoundFeature& bound = scratch->bound[feature];
+  if (bound.inverse.empty()) return {output->values.data() + columns_[feature], columns_.back()};
+  std::vector<float>& shared = scratch->shared[feature];
+  shared.resize(bound.lengths.size() * uint64_t{bound.dim()});
+  return {shared.data(), bound.dim()};
+}
+
+PullFeature EmbeddingsImpl::PooledPull(size_t feature, ForwardScratch* scratch,
                                        EmbeddingOutput* output) const {
-  PullFeature pull{tables_[table_of_[feature]], bound.ids,
-                   output->values.data() + columns_[feature]};
+  const BoundFeature& bound = scratch->bound[feature];
+  const BagRows to = BagRowsOf(feature, scratch, output);
+  PullFeature pull{tables_[table_of_[feature]], bound.ids, to.rows};
   pull.bag_lengths = bound.lengths;
   pull.id_weights = bound.weights;
-  pull.row_stride = columns_.back();
+  pull.row_stride = to.stride;
   // A mean travels as a sum in any case; DivideBags divides it as PoolBags does.
   pull.pooling = features_[feature].pooling == Pooling::kMax ? BagPooling::kMax : BagPooling::kSum;
   if (pull.pooling == BagPooling::kMax) pull.arg_max = output->arg_max[feature].data();
@@ -232,6 +242,7 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
   scratch->tables.resize(tables_.size());
   scratch->on_servers.assign(tables_.size(), 0);
   scratch->first_input.assign(features_.size(), 0);
+  scratch->shared.resize(features_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     ForwardScratch::TableRows& table = scratch->tables[t];
     const bool counts = options_.pooling_at != PoolingPlace::kServer;
@@ -245,7 +256,7 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
         // The rows of a sequence are written to the output directly from the answer.
         scratch->pulls.push_back({tables_[t], bound.ids, output->features[f].sequence.data()});
       } else if (scratch->on_servers[t] != 0) {
-        if (!bound.lengths.empty()) scratch->pulls.push_back(PooledPull(f, bound, output));
+        if (!bound.lengths.empty()) scratch->pulls.push_back(PooledPull(f, scratch, output));
       } else {
         rows_here = true;
         counters_->ids_zeroed += bound.resolved.zeroed;
@@ -264,18 +275,23 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
   }
 }
 
-void EmbeddingsImpl::PoolOutput(const ForwardScratch& scratch, EmbeddingOutput* output) const {
+void EmbeddingsImpl::PoolOutput(ForwardScratch* scratch, EmbeddingOutput* output) const {
   for (size_t f = 0; f < features_.size(); ++f) {
-    const BoundFeature& bound = scratch.bound[f];
+    const BoundFeature& bound = scratch->bound[f];
     if (!bound.pooled()) continue;
-    float* const out = output->values.data() + columns_[f];
-    if (scratch.on_servers[table_of_[f]] != 0) {
-      DivideBags(bound, out, output->columns);
-      continue;
+    const BagRows to = BagRowsOf(f, scratch, output);
+    if (scratch->on_servers[table_of_[f]] != 0) {
+      DivideBags(bound, to.rows, to.stride);
+    } else {
+      const ForwardScratch::TableRows& table = scratch->tables[table_of_[f]];
+      PoolBags(bound, {table.rows.get(), table.index.data() + scratch->first_input[f]}, to.rows,
+               to.stride, output->arg_max[f].data());
     }
-    const ForwardScratch::TableRows& table = scratch.tables[table_of_[f]];
-    PoolBags(bound, {table.rows.get(), table.index.data() + scratch.first_input[f]}, out,
-             output->columns, output->arg_max[f].data());
+    float* out = output->values.data() + columns_[f];
+    for (const uint32_t bag : bound.inverse) {
+      std::copy_n(to.rows + bag * to.stride, bound.dim(), out);
+      out += columns_.back();
+    }
   }
 }
 

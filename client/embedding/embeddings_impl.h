@@ -29,6 +29,8 @@ struct ForwardScratch {
   std::vector<TableRows> tables;
   std::vector<uint64_t> first_input;  // of each feature, in its table's index
   std::vector<uint8_t> on_servers;    // by table: its bags are pooled on the servers
+  // By feature, bags x dim: the pooled bags of a variable batch, before the samples get them.
+  std::vector<std::vector<float>> shared;
   std::vector<IdsPart> parts;
   std::vector<PullFeature> pulls;
   Deduper deduper;
@@ -36,7 +38,8 @@ struct ForwardScratch {
 
 struct BackwardScratch {
   std::vector<BoundFeature> bound;
-  std::vector<BagGradient> bags;  // by feature
+  std::vector<BagGradient> bags;           // by feature
+  std::vector<std::vector<float>> shared;  // by feature: gradients of a variable batch's bags
   std::vector<PushFeature> features;
   Deduper deduper;
 };
@@ -54,6 +57,8 @@ class EmbeddingsImpl final : public Embeddings {
   absl::StatusOr<std::vector<SparseGradient>> Gradients(const JaggedBatch& batch,
                                                         const EmbeddingOutput& output,
                                                         const OutputGradients& gradients) override;
+  Future<absl::Status> WeightGradients(const JaggedBatch& batch, const OutputGradients& gradients,
+                                       std::vector<float>* weight_gradients) override;
 
  private:
   static constexpr size_t kScratchKept = 4;
@@ -66,8 +71,22 @@ class EmbeddingsImpl final : public Embeddings {
   // duplicates.
   uint64_t FindRows(size_t table, ForwardScratch* scratch) const;
   bool PoolsOnServers(size_t table, const ForwardScratch& scratch) const;
-  PullFeature PooledPull(size_t feature, const BoundFeature& bound, EmbeddingOutput* output) const;
-  void PoolOutput(const ForwardScratch& scratch, EmbeddingOutput* output) const;
+  // Where a feature's bags are pooled to: the output, or the scratch of a variable batch.
+  struct BagRows {
+    float* rows = nullptr;
+    uint64_t stride = 0;
+  };
+  BagRows BagRowsOf(size_t feature, ForwardScratch* scratch, EmbeddingOutput* output) const;
+  PullFeature PooledPull(size_t feature, ForwardScratch* scratch, EmbeddingOutput* output) const;
+  void PoolOutput(ForwardScratch* scratch, EmbeddingOutput* output) const;
+  // Where the gradients of a feature's bags are: in those of the outputs, or, of a variable batch,
+  // in `shared`, summed over the samples of each bag.
+  struct BagGradients {
+    const float* rows = nullptr;
+    uint64_t stride = 0;
+  };
+  BagGradients BagGradientsOf(size_t feature, const BoundFeature& bound,
+                              absl::Span<const float> values, std::vector<float>* shared) const;
   absl::Status CheckGradients(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                               const EmbeddingOutput& output,
                               const OutputGradients& gradients) const;

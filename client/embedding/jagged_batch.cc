@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/edit_distance.h"
@@ -29,6 +30,44 @@ absl::Status CheckKeys(const JaggedBatch& batch) {
   return absl::OkStatus();
 }
 
+// Where each key's bags begin in `lengths`: keys.size() + 1 numbers.
+std::vector<uint64_t> BagBegins(const JaggedBatch& batch) {
+  std::vector<uint64_t> begins(batch.keys.size() + 1);
+  for (size_t k = 0; k < batch.keys.size(); ++k) begins[k + 1] = begins[k] + batch.BagsOf(k);
+  return begins;
+}
+
+// The key of a position of the lengths, and the number of its bag there.
+std::pair<size_t, uint64_t> BagAt(const JaggedBatch& batch, uint64_t position) {
+  size_t key = 0;
+  while (position >= batch.BagsOf(key)) position -= batch.BagsOf(key++);
+  return {key, position};
+}
+
+absl::Status CheckVariable(const JaggedBatch& batch) {
+  const size_t keys = batch.keys.size();
+  if (batch.bags_per_key.size() != keys) {
+    return absl::InvalidArgumentError(absl::StrCat(batch.bags_per_key.size(), " bags_per_key for ",
+                                                   keys, " features; give one per feature"));
+  }
+  if (batch.inverse.size() != keys * uint64_t{batch.batch_size}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(batch.inverse.size(), " inverse indices for ", keys, " features x ",
+                     batch.batch_size, " samples; give one per feature and sample, key by key"));
+  }
+  for (uint64_t i = 0; i < batch.inverse.size(); ++i) {
+    const size_t key = i / batch.batch_size;
+    if (batch.inverse[i] < batch.bags_per_key[key]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(NameOf(batch, key), ": sample ", i % batch.batch_size, " has bag ",
+                     batch.inverse[i], ", the feature has ", batch.bags_per_key[key]));
+  }
+  const uint64_t bags = BagBegins(batch).back();
+  if (batch.lengths.size() == bags) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(batch.lengths.size(), " lengths for ", bags, " bags; give one per bag"));
+}
+
 // Compares the sum of the lengths with the number of ids. The error names the bag that exceeds it,
 // or where ids are left over.
 absl::Status CheckSum(const JaggedBatch& batch) {
@@ -36,10 +75,12 @@ absl::Status CheckSum(const JaggedBatch& batch) {
   for (size_t i = 0; i < batch.lengths.size(); ++i) {
     sum += batch.lengths[i];
     if (sum <= batch.ids.size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        NameOf(batch, i / batch.batch_size), ": the length ", batch.lengths[i], " of sample ",
-        i % batch.batch_size, " (position ", i, " of the lengths) ends at id ", sum,
-        ", there are only ", batch.ids.size(), " ids; lengths must add up to the number of ids"));
+    const auto [key, bag] = BagAt(batch, i);
+    return absl::InvalidArgumentError(
+        absl::StrCat(NameOf(batch, key), ": the length ", batch.lengths[i], " of ",
+                     batch.variable() ? "bag " : "sample ", bag, " (position ", i,
+                     " of the lengths) ends at id ", sum, ", there are only ", batch.ids.size(),
+                     " ids; lengths must add up to the number of ids"));
   }
   if (sum == batch.ids.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -88,19 +129,68 @@ absl::Status CheckWeights(const JaggedBatch& batch) {
   return absl::OkStatus();
 }
 
-// Appends the samples [first, first + count) of key `key`; `begin` is where its ids begin.
-void AppendKey(const JaggedBatch& from, size_t key, uint64_t begin, uint32_t first, uint32_t count,
-               JaggedBatch* to) {
-  const auto lengths = from.lengths.begin() + static_cast<ptrdiff_t>(key * from.batch_size);
-  begin = std::accumulate(lengths, lengths + first, begin);
-  const uint64_t end = std::accumulate(lengths + first, lengths + first + count, begin);
-  to->lengths.insert(to->lengths.end(), lengths + first, lengths + first + count);
+// Appends bags [first, first + count) of a batch, whose ids begin at `begin`.
+void AppendBags(const JaggedBatch& from, uint64_t first, uint64_t count, uint64_t begin,
+                JaggedBatch* to) {
+  const auto lengths = from.lengths.begin() + static_cast<ptrdiff_t>(first);
+  const auto limit = lengths + static_cast<ptrdiff_t>(count);
+  const uint64_t end = std::accumulate(lengths, limit, begin);
+  to->lengths.insert(to->lengths.end(), lengths, limit);
   const auto append = [&](const auto& source, auto* target) {
     target->insert(target->end(), source.begin() + static_cast<ptrdiff_t>(begin),
                    source.begin() + static_cast<ptrdiff_t>(end));
   };
   append(from.ids, &to->ids);
   if (from.weighted()) append(from.weights, &to->weights);
+}
+
+// Appends whole keys of one batch to others.
+class KeyCopier {
+ public:
+  explicit KeyCopier(const JaggedBatch& from)
+      : from_(from), ids_(from.OffsetPerKey()), bags_(BagBegins(from)) {}
+
+  void Append(size_t key, JaggedBatch* to) const {
+    AppendBags(from_, bags_[key], from_.BagsOf(key), ids_[key], to);
+    if (!from_.variable()) return;
+    to->bags_per_key.push_back(from_.bags_per_key[key]);
+    const auto inverse = from_.inverse.begin() + static_cast<ptrdiff_t>(key * from_.batch_size);
+    to->inverse.insert(to->inverse.end(), inverse, inverse + from_.batch_size);
+  }
+  // Only of batches that are not variable.
+  void AppendSamples(size_t key, uint32_t first, uint32_t count, JaggedBatch* to) const {
+    const auto lengths = from_.lengths.begin() + static_cast<ptrdiff_t>(bags_[key]);
+    AppendBags(from_, bags_[key] + first, count,
+               std::accumulate(lengths, lengths + first, ids_[key]), to);
+  }
+
+ private:
+  const JaggedBatch& from_;
+  const std::vector<uint64_t> ids_;   // where each key's ids begin
+  const std::vector<uint64_t> bags_;  // where each key's bags begin
+};
+
+// Every sample gets the bag of its own number.
+void MakeVariable(JaggedBatch* batch) {
+  if (batch->variable()) return;
+  batch->bags_per_key.assign(batch->keys.size(), batch->batch_size);
+  for (size_t k = 0; k < batch->keys.size(); ++k) {
+    for (uint32_t s = 0; s < batch->batch_size; ++s) batch->inverse.push_back(s);
+  }
+}
+
+// A tensor of one key's bags, with the ids or the weights of the batch as its values.
+template <typename T>
+JaggedTensor<T> TensorOf(const JaggedBatch& batch, size_t key, const std::vector<T>& values) {
+  const uint64_t bag = BagBegins(batch)[key];
+  const std::vector<uint64_t> ids = batch.OffsetPerKey();
+  const auto at = [](const auto& vector, uint64_t i) {
+    return vector.begin() + static_cast<ptrdiff_t>(i);
+  };
+  JaggedTensor<T> out;
+  out.lengths.assign(at(batch.lengths, bag), at(batch.lengths, bag + batch.BagsOf(key)));
+  out.values.assign(at(values, ids[key]), at(values, ids[key + 1]));
+  return out;
 }
 
 // The key itself, or the key with the first suffix "#n" that makes it unique.
@@ -143,12 +233,15 @@ absl::Status CheckParts(absl::Span<const JaggedBatch> parts) {
 JaggedPlace PlaceOfId(const JaggedBatch& batch, uint64_t position) {
   JaggedPlace place;
   uint64_t begin = 0;
-  for (size_t i = 0; i < batch.lengths.size(); ++i) {
-    place.key = i / batch.batch_size;
-    place.sample = static_cast<uint32_t>(i % batch.batch_size);
-    if (place.sample == 0) place.key_begin = begin;
-    if (position < begin + batch.lengths[i]) break;
-    begin += batch.lengths[i];
+  size_t i = 0;
+  for (size_t key = 0; key < batch.keys.size(); ++key) {
+    place.key = key;
+    place.key_begin = begin;
+    for (uint32_t bag = 0; bag < batch.BagsOf(key); ++bag, ++i) {
+      place.sample = bag;
+      if (position < begin + batch.lengths[i]) return place;
+      begin += batch.lengths[i];
+    }
   }
   return place;
 }
@@ -208,9 +301,60 @@ absl::StatusOr<JaggedBatch> JaggedBatch::FromOffsets(std::vector<std::string> ke
   return FromLengths(std::move(keys), std::move(lengths), std::move(ids), std::move(weights));
 }
 
+absl::StatusOr<JaggedBatch> JaggedBatch::FromVariable(
+    std::vector<std::string> keys, uint32_t batch_size, std::vector<uint32_t> bags_per_key,
+    std::vector<uint32_t> lengths, std::vector<uint64_t> ids, std::vector<uint32_t> inverse,
+    std::vector<float> weights) {
+  JaggedBatch batch;
+  batch.keys = std::move(keys);
+  batch.batch_size = batch_size;
+  batch.lengths = std::move(lengths);
+  batch.ids = std::move(ids);
+  batch.weights = std::move(weights);
+  batch.bags_per_key = std::move(bags_per_key);
+  batch.inverse = std::move(inverse);
+  HOTBED_RETURN_IF_ERROR(batch.Validate());
+  return batch;
+}
+
+absl::StatusOr<JaggedBatch> JaggedBatch::FromFeatures(
+    std::vector<std::string> keys, absl::Span<const JaggedTensor<uint64_t>> ids,
+    absl::Span<const JaggedTensor<float>> weights) {
+  if (ids.size() != keys.size() || (!weights.empty() && weights.size() != keys.size())) {
+    return absl::InvalidArgumentError(absl::StrCat(ids.size(), " tensors of ids and ",
+                                                   weights.size(), " of weights for ", keys.size(),
+                                                   " keys; give one per key, or no weights"));
+  }
+  JaggedBatch batch;
+  batch.keys = std::move(keys);
+  if (!ids.empty()) batch.batch_size = static_cast<uint32_t>(ids[0].lengths.size());
+  for (size_t k = 0; k < ids.size(); ++k) {
+    if (ids[k].width != 1 || ids[k].lengths.size() != batch.batch_size) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          NameOf(batch, k), ": ", ids[k].lengths.size(), " samples of width ", ids[k].width,
+          "; needed: ", batch.batch_size, " of width 1, as the first feature has"));
+    }
+    if (absl::Status valid = ids[k].Validate(); !valid.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(NameOf(batch, k), ": ", valid.message()));
+    }
+    batch.lengths.insert(batch.lengths.end(), ids[k].lengths.begin(), ids[k].lengths.end());
+    batch.ids.insert(batch.ids.end(), ids[k].values.begin(), ids[k].values.end());
+    if (weights.empty()) continue;
+    if (weights[k].lengths != ids[k].lengths || weights[k].values.size() != ids[k].values.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(NameOf(batch, k), ": the weights have other lengths than the ids"));
+    }
+    batch.weights.insert(batch.weights.end(), weights[k].values.begin(), weights[k].values.end());
+  }
+  HOTBED_RETURN_IF_ERROR(batch.Validate());
+  return batch;
+}
+
 absl::Status JaggedBatch::Validate() const {
   HOTBED_RETURN_IF_ERROR(CheckKeys(*this));
-  if (lengths.size() != keys.size() * uint64_t{batch_size}) {
+  if (variable() || !inverse.empty()) {
+    HOTBED_RETURN_IF_ERROR(CheckVariable(*this));
+  } else if (lengths.size() != keys.size() * uint64_t{batch_size}) {
     return UnevenLengths(*this, batch_size);
   }
   HOTBED_RETURN_IF_ERROR(CheckSum(*this));
@@ -225,7 +369,9 @@ std::vector<uint64_t> JaggedBatch::Offsets() const {
 
 std::vector<uint64_t> JaggedBatch::LengthPerKey() const {
   std::vector<uint64_t> counts(keys.size());
-  for (size_t i = 0; i < lengths.size(); ++i) counts[i / batch_size] += lengths[i];
+  for (size_t k = 0, i = 0; k < keys.size(); ++k) {
+    for (uint32_t bag = 0; bag < BagsOf(k); ++bag) counts[k] += lengths[i++];
+  }
   return counts;
 }
 
@@ -264,14 +410,14 @@ absl::StatusOr<std::vector<JaggedBatch>> JaggedBatch::Split(absl::Span<const siz
     return absl::InvalidArgumentError(absl::StrCat("counts add up to ", keys.size() - left, " of ",
                                                    keys.size(), " keys; name all of them"));
   }
-  const std::vector<uint64_t> begins = OffsetPerKey();
+  const KeyCopier copier(*this);
   std::vector<JaggedBatch> groups(counts.size());
   size_t key = 0;
   for (size_t g = 0; g < counts.size(); ++g) {
     groups[g].batch_size = batch_size;
     for (size_t n = 0; n < counts[g]; ++n, ++key) {
       groups[g].keys.push_back(keys[key]);
-      AppendKey(*this, key, begins[key], 0, batch_size, &groups[g]);
+      copier.Append(key, &groups[g]);
     }
   }
   return groups;
@@ -284,7 +430,7 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Permute(absl::Span<const size_t> order)
     return absl::InvalidArgumentError(
         absl::StrCat("order[", i, "] is ", order[i], ", the batch has ", keys.size(), " keys"));
   }
-  const std::vector<uint64_t> begins = OffsetPerKey();
+  const KeyCopier copier(*this);
   // A suffixed name must differ from every key that comes later in the order.
   absl::flat_hash_set<std::string> taken;
   absl::flat_hash_set<size_t> used;
@@ -294,7 +440,7 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Permute(absl::Span<const size_t> order)
   for (size_t key : order) {
     out.keys.push_back(used.insert(key).second ? keys[key] : FreshKey(keys[key], taken));
     taken.insert(out.keys.back());
-    AppendKey(*this, key, begins[key], 0, batch_size, &out);
+    copier.Append(key, &out);
   }
   return out;
 }
@@ -303,8 +449,11 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Concat(absl::Span<const JaggedBatch> pa
   HOTBED_RETURN_IF_ERROR(CheckParts(parts));
   JaggedBatch out;
   if (!parts.empty()) out.batch_size = parts[0].batch_size;
+  const bool variable = std::any_of(parts.begin(), parts.end(),
+                                    [](const JaggedBatch& part) { return part.variable(); });
   for (size_t p = 0; p < parts.size(); ++p) {
-    const JaggedBatch& part = parts[p];
+    JaggedBatch part = parts[p];
+    if (variable) MakeVariable(&part);
     if (part.batch_size != out.batch_size) {
       return absl::InvalidArgumentError(absl::StrCat("parts[", p, "] has ", part.batch_size,
                                                      " samples, parts[0] has ", out.batch_size));
@@ -313,6 +462,9 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Concat(absl::Span<const JaggedBatch> pa
     out.lengths.insert(out.lengths.end(), part.lengths.begin(), part.lengths.end());
     out.ids.insert(out.ids.end(), part.ids.begin(), part.ids.end());
     out.weights.insert(out.weights.end(), part.weights.begin(), part.weights.end());
+    out.bags_per_key.insert(out.bags_per_key.end(), part.bags_per_key.begin(),
+                            part.bags_per_key.end());
+    out.inverse.insert(out.inverse.end(), part.inverse.begin(), part.inverse.end());
   }
   const absl::Status keys = CheckKeys(out);
   if (!keys.ok()) {
@@ -327,24 +479,23 @@ absl::StatusOr<JaggedBatch> JaggedBatch::ConcatSamples(absl::Span<const JaggedBa
   if (parts.empty()) return out;
   out.keys = parts[0].keys;
   uint64_t samples = 0;
-  std::vector<std::vector<uint64_t>> begins;
+  std::vector<JaggedBatch> expanded;
   for (size_t p = 0; p < parts.size(); ++p) {
     if (parts[p].keys != out.keys) {
       return absl::InvalidArgumentError(absl::StrCat(
           "parts[", p, "] has not the keys of parts[0] in the same order; Permute it first"));
     }
     samples += parts[p].batch_size;
-    begins.push_back(parts[p].OffsetPerKey());
+    HOTBED_ASSIGN_OR_RETURN(expanded.emplace_back(), parts[p].Expand());
   }
   if (samples > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(samples, " samples in all parts, the limit is ",
                                                    std::numeric_limits<uint32_t>::max()));
   }
   out.batch_size = static_cast<uint32_t>(samples);
+  const std::vector<KeyCopier> copiers(expanded.begin(), expanded.end());
   for (size_t k = 0; k < out.keys.size(); ++k) {
-    for (size_t p = 0; p < parts.size(); ++p) {
-      AppendKey(parts[p], k, begins[p][k], 0, parts[p].batch_size, &out);
-    }
+    for (const KeyCopier& copier : copiers) copier.Append(k, &out);
   }
   return out;
 }
@@ -355,12 +506,66 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Samples(uint32_t first, uint32_t count)
     return absl::InvalidArgumentError(absl::StrCat(
         "samples [", first, ", ", uint64_t{first} + count, ") of a batch of ", batch_size));
   }
-  const std::vector<uint64_t> begins = OffsetPerKey();
+  HOTBED_ASSIGN_OR_RETURN(const JaggedBatch expanded, Expand());
+  const KeyCopier copier(expanded);
   JaggedBatch out;
   out.keys = keys;
   out.batch_size = count;
-  for (size_t k = 0; k < keys.size(); ++k) AppendKey(*this, k, begins[k], first, count, &out);
+  for (size_t k = 0; k < keys.size(); ++k) copier.AppendSamples(k, first, count, &out);
   return out;
+}
+
+absl::StatusOr<JaggedBatch> JaggedBatch::Expand() const {
+  HOTBED_RETURN_IF_ERROR(Validate());
+  if (!variable()) return *this;
+  JaggedBatch out;
+  out.keys = keys;
+  out.batch_size = batch_size;
+  const std::vector<uint64_t> bags = BagBegins(*this);
+  const std::vector<uint64_t> begins = Offsets();
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    const uint64_t bag = bags[i / batch_size] + inverse[i];
+    AppendBags(*this, bag, 1, begins[bag], &out);
+  }
+  return out;
+}
+
+absl::StatusOr<JaggedBatch> JaggedBatch::ShareEqualBags() const {
+  HOTBED_ASSIGN_OR_RETURN(const JaggedBatch from, Expand());
+  JaggedBatch out;
+  out.keys = keys;
+  out.batch_size = batch_size;
+  const std::vector<uint64_t> begins = from.Offsets();
+  for (size_t k = 0; k < keys.size(); ++k) {
+    absl::flat_hash_map<std::pair<std::vector<uint64_t>, std::vector<float>>, uint32_t> numbers;
+    for (size_t i = k * batch_size; i < (k + 1) * size_t{batch_size}; ++i) {
+      JaggedBatch bag;
+      AppendBags(from, i, 1, begins[i], &bag);
+      const auto number = static_cast<uint32_t>(numbers.size());
+      const auto [at, fresh] =
+          numbers.try_emplace({std::move(bag.ids), std::move(bag.weights)}, number);
+      if (fresh) AppendBags(from, i, 1, begins[i], &out);
+      out.inverse.push_back(at->second);
+    }
+    out.bags_per_key.push_back(static_cast<uint32_t>(numbers.size()));
+  }
+  return out;
+}
+
+absl::StatusOr<JaggedTensor<uint64_t>> JaggedBatch::Feature(const std::string& key) const {
+  HOTBED_RETURN_IF_ERROR(Validate());
+  HOTBED_ASSIGN_OR_RETURN(const size_t index, IndexOf(key));
+  return TensorOf(*this, index, ids);
+}
+
+absl::StatusOr<JaggedTensor<float>> JaggedBatch::FeatureWeights(const std::string& key) const {
+  HOTBED_RETURN_IF_ERROR(Validate());
+  HOTBED_ASSIGN_OR_RETURN(const size_t index, IndexOf(key));
+  if (!weighted()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(*this, index), " has no weights: none of the batch has"));
+  }
+  return TensorOf(*this, index, weights);
 }
 
 absl::StatusOr<std::vector<JaggedBatch>> JaggedBatch::Regroup(

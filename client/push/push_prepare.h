@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client/batch/batch_plan.h"
 #include "client/map/cluster_map.h"
 #include "client/push/push_call.h"
 #include "hotbed/client.h"

@@ -83,6 +83,16 @@ class TrainerTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("criteo with 5 factors", err)
 
+    def test_fresh_rows_are_counted(self):
+        train = self.ratings("fresh.tsv", 4)
+        args = ("--format=ratings", f"--train={train}", "--epochs=2", "--threads=1")
+        usual = self.run_json(*args, "--table-prefix=usual")["fresh_rows"]
+        self.assertEqual(usual, {"ready": 0, "refreshed": 0, "late": 0})
+        trained = self.run_json(*args, "--table-prefix=fresh", "--fresh-rows")
+        # Each batch has rows that the push of the batch before it changed.
+        self.assertGreater(trained["fresh_rows"]["refreshed"] + trained["fresh_rows"]["late"], 100)
+        self.assertEqual(sum(trained["fresh_rows"].values()), trained["rows_pushed"])
+
     def test_what_cannot_be_scored_is_named(self):
         score = ("hotbed-train-ctr", "--coordinator", self.up.coordinator, "--score", "/no/such/file")
         code, _, err = local.run(*score, "--table-prefix=never")

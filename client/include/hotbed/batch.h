@@ -5,6 +5,10 @@
 // length, including zero; each id may have a weight. The order is key-major, as in TorchRec's
 // KeyedJaggedTensor: all samples of key 0, then all samples of key 1.
 //
+// A batch may be variable (TorchRec's variable batch per feature): a key then has bags of its own
+// number, and `inverse` says which of them a sample has. Samples that share a bag are looked up and
+// pooled once.
+//
 // Ids are 64-bit patterns, as tables store them: int32 and int64 ids are sign-extended, uint64 ids
 // stay as they are; all are exact beyond 2^53. Thread-compatible plain values.
 #ifndef HOTBED_BATCH_H_
@@ -17,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "hotbed/jagged_tensor.h"
 
 namespace hotbed {
 
@@ -26,6 +31,9 @@ struct JaggedBatch {
   std::vector<uint32_t> lengths;  // keys.size() x batch_size, key-major
   std::vector<uint64_t> ids;      // sum of lengths
   std::vector<float> weights;     // one per id, or none: all bags are unweighted
+  // Variable batches only; `lengths` then has the bags of all keys, key-major.
+  std::vector<uint32_t> bags_per_key;  // one per key
+  std::vector<uint32_t> inverse;       // keys.size() x batch_size: the sample's bag of that key
 
   // Each makes a batch and validates it. InvalidArgument names the feature and the position where
   // lengths do not add up to the ids, there is not one weight per id, a weight is not finite,
@@ -40,8 +48,24 @@ struct JaggedBatch {
                                                  absl::Span<const int64_t> offsets,
                                                  std::vector<uint64_t> ids,
                                                  std::vector<float> weights = {});
+  // A variable batch. InvalidArgument also names a sample whose bag does not exist.
+  static absl::StatusOr<JaggedBatch> FromVariable(
+      std::vector<std::string> keys, uint32_t batch_size, std::vector<uint32_t> bags_per_key,
+      std::vector<uint32_t> lengths, std::vector<uint64_t> ids, std::vector<uint32_t> inverse,
+      std::vector<float> weights = {});
+  // One feature per key, all of the same number of samples and of width 1. `weights`: one tensor
+  // per key, or none.
+  static absl::StatusOr<JaggedBatch> FromFeatures(
+      std::vector<std::string> keys, absl::Span<const JaggedTensor<uint64_t>> ids,
+      absl::Span<const JaggedTensor<float>> weights = {});
   absl::Status Validate() const;
 
+  bool variable() const { return !bags_per_key.empty(); }
+  uint32_t BagsOf(size_t key) const { return variable() ? bags_per_key[key] : batch_size; }
+  // The ids, or the weights, of one key, by bag. NotFound as IndexOf; FailedPrecondition: the batch
+  // has no weights.
+  absl::StatusOr<JaggedTensor<uint64_t>> Feature(const std::string& key) const;
+  absl::StatusOr<JaggedTensor<float>> FeatureWeights(const std::string& key) const;
   bool weighted() const { return !weights.empty(); }
   // The prefix sums of `lengths`, beginning with 0: lengths.size() + 1 numbers.
   std::vector<uint64_t> Offsets() const;
@@ -61,13 +85,18 @@ struct JaggedBatch {
   // twice, and all parts or none must be weighted.
   static absl::StatusOr<JaggedBatch> Concat(absl::Span<const JaggedBatch> parts);
   // The samples of all parts, one part after another. All parts have the same keys in the same
-  // order.
+  // order. Variable parts are expanded.
   static absl::StatusOr<JaggedBatch> ConcatSamples(absl::Span<const JaggedBatch> parts);
-  // Samples [first, first + count).
+  // Samples [first, first + count); a variable batch is expanded.
   absl::StatusOr<JaggedBatch> Samples(uint32_t first, uint32_t count) const;
   // The named keys in groups, as KeyedTensor.regroup does: one batch per group.
   absl::StatusOr<std::vector<JaggedBatch>> Regroup(
       absl::Span<const std::vector<std::string>> groups) const;
+  // The same samples, each with bags of its own: not variable.
+  absl::StatusOr<JaggedBatch> Expand() const;
+  // The same samples as a variable batch in which no two bags of a key are equal. Bags keep the
+  // order of first appearance.
+  absl::StatusOr<JaggedBatch> ShareEqualBags() const;
 };
 
 // Ids as tables store them.

@@ -20,6 +20,9 @@
 //          the other rows of the bag get a gradient of 0); weights are refused
 //   none   one row per id (a sequence), in the order of the ids; weights are refused
 //
+// Each bag of a variable batch is pooled once, and every sample gets the output of its bag; the
+// gradient of a bag is the sum over its samples. Pooling none takes no variable batch.
+//
 // An empty bag is zeros, and so is a mean whose weights add up to 0, which has no gradient. The
 // table's padding id has no row and no gradient, and does not count in a mean's number of ids;
 // under none it is a row of zeros. An id outside a bounded table's rows follows the table's bounds
@@ -85,8 +88,8 @@ struct EmbeddingOutput {
   std::vector<float> values;      // batch_size x columns, row-major
   std::vector<Feature> features;  // in the order of EmbeddingFeature
   uint64_t out_of_bounds = 0;     // ids that a table's bounds mode `zero` replaced with zeros
-  // For Backward, by feature, of max-pooled features: for each element of each bag, the position in
-  // the bag of the id that it comes from.
+  // For Backward, by feature, of max-pooled features: for each element of each bag (of a variable
+  // batch: of the feature's own bags), the position in the bag of the id that it comes from.
   std::vector<std::vector<uint32_t>> arg_max;
 
   const Feature* Find(const std::string& name) const;  // null: no such output
@@ -132,6 +135,14 @@ class Embeddings {
   virtual absl::StatusOr<std::vector<SparseGradient>> Gradients(
       const JaggedBatch& batch, const EmbeddingOutput& output,
       const OutputGradients& gradients) = 0;
+
+  // The gradient of the loss for each weight of the batch, in the order of its ids: FBGEMM's
+  // gradient of indice_weights. A key that several features read gets the sum. The rows are pulled
+  // again, so call it before Backward. InvalidArgument: the batch has no weights. `batch` and the
+  // spans of `gradients` are used until the Future is ready.
+  virtual Future<absl::Status> WeightGradients(const JaggedBatch& batch,
+                                               const OutputGradients& gradients,
+                                               std::vector<float>* weight_gradients) = 0;
 };
 
 // Sums the sparse gradients of several micro-batches, in the order of Add; PushGradients then

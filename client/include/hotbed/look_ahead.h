@@ -1,0 +1,84 @@
+// LookAhead: the rows of the next batches, pulled before they are needed and kept up to date with
+// this trainer's own pushes.
+//
+//   auto ahead = hotbed::LookAhead::Create(client);
+//   (*ahead)->Announce(features_of_batch_1);            // pulls in the background
+//   (*ahead)->Announce(features_of_batch_2);
+//   for each step:
+//     (*ahead)->Announce(features of a later batch);
+//     (*ahead)->Take(buffers);                          // the oldest batch that was announced
+//     ...                                               // the model computes gradients
+//     (*ahead)->Push(step, gradients);                  // instead of Client::Push
+//
+// What Take hands out is what a pull at the time of Take would give, as far as this trainer's own
+// pushes go: rows that a push through this LookAhead has changed since they were pulled are pulled
+// again, those of the oldest batch as soon as the push is acknowledged and a call of this object
+// notices it, the others in Take. With `own_pushes_behind` n, the last n pushes may be missing, and
+// Take does not wait for them. Of other trainers' pushes, everything that was acknowledged before
+// the batch was announced is there. A push that ended kIndeterminate counts as over, although
+// Client::Retry may still apply it.
+//
+// That is for tables of consistency async. Rows of bounded and synchronous tables may not be older
+// than their step allows, so they are pulled in Take: call it after BeginStep.
+//
+// Thread rule: one thread calls everything. The client outlives the LookAhead, whose destructor
+// waits for its pulls, at most until their deadlines.
+#ifndef HOTBED_LOOK_AHEAD_H_
+#define HOTBED_LOOK_AHEAD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "hotbed/client.h"
+#include "hotbed/future.h"
+
+namespace hotbed {
+
+struct LookAheadOptions {
+  uint32_t batches_max = 8;           // announced and not taken; 1 to 1024
+  uint64_t bytes_max = 256ull << 20;  // of their rows, each row of a batch once
+  uint32_t own_pushes_behind = 0;     // pushes that Take need not wait for
+  PullOptions pull;                   // of every pull
+};
+
+struct LookAheadFeature {
+  const Table* table = nullptr;
+  absl::Span<const uint64_t> ids;  // copied by Announce; duplicates are allowed
+};
+
+// Counters since Create. `rows` is the sum of the next three: the distinct rows of batches taken.
+struct LookAheadStats {
+  uint64_t batches = 0;
+  uint64_t rows = 0;
+  uint64_t rows_ready = 0;      // pulled early, and not changed since
+  uint64_t rows_refreshed = 0;  // changed by own pushes, and pulled again before Take
+  uint64_t rows_late = 0;       // pulled in Take
+};
+
+class LookAhead {
+ public:
+  // InvalidArgument names an option that is out of range, its value and the range.
+  static absl::StatusOr<std::unique_ptr<LookAhead>> Create(Client* client,
+                                                           const LookAheadOptions& options = {});
+  virtual ~LookAhead() = default;
+
+  // Begins to pull a batch. ResourceExhausted: batches_max or bytes_max would be exceeded; take a
+  // batch first. InvalidArgument and OutOfRange as Client::Pull. On an error nothing is announced.
+  virtual absl::Status Announce(absl::Span<const LookAheadFeature> features) = 0;
+  // Hands out the oldest batch: rows[f] receives ids.size() x dim floats of its feature f. Blocks
+  // until they are there. FailedPrecondition: no batch is announced. InvalidArgument: not one
+  // buffer per feature; the batch stays. After another error, which is that of a pull, the batch is
+  // gone and the buffers are unspecified.
+  virtual absl::Status Take(absl::Span<float* const> rows) = 0;
+  // Client::Push; the rows of announced batches that it changes are pulled again.
+  virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
+                                  const PushOptions& options = {}) = 0;
+  virtual LookAheadStats Stats() const = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_LOOK_AHEAD_H_

@@ -1,0 +1,251 @@
+// The look-ahead reader: rows that it hands out are those that a pull would give.
+#include "hotbed/look_ahead.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "client/ahead/announced_rows.h"
+#include "client/map/table_handle.h"
+#include "common/random.h"
+#include "hotbed/client.h"
+#include "row_math/position.h"
+#include "tests/client/fake_cluster.h"
+#include "tests/common/test_seed.h"
+
+namespace hotbed {
+namespace look_ahead_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class LookAheadTest : public testing::Test {
+ protected:
+  void Connect(v1::Consistency consistency = v1::CONSISTENCY_ASYNC) {
+    v1::TableSpec spec;
+    spec.set_name("t");
+    spec.set_rows(40);
+    spec.set_dim(2);
+    spec.set_bounds_mode(v1::BOUNDS_MODULO);
+    spec.set_padding_id(39);
+    spec.set_consistency(consistency);
+    table_ = cluster_.AddTable(spec, 3);
+    client_ = Open("look-ahead-test");
+    t_ = *client_->OpenTable("t");
+  }
+  std::unique_ptr<Client> Open(const std::string& name) {
+    ClientOptions options;
+    options.deadline = absl::Seconds(20);
+    options.session_name = name;
+    auto client = Client::Connect(cluster_.target(), options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+  std::unique_ptr<LookAhead> Create(const LookAheadOptions& options = {}) {
+    auto ahead = LookAhead::Create(client_.get(), options);
+    EXPECT_TRUE(ahead.ok()) << ahead.status();
+    return *std::move(ahead);
+  }
+  absl::Status Announce(LookAhead* ahead, const std::vector<uint64_t>& ids) {
+    const LookAheadFeature feature{t_, ids};
+    return ahead->Announce({&feature, 1});
+  }
+  // The first elements of the rows.
+  std::vector<float> Take(LookAhead* ahead, size_t count) {
+    std::vector<float> rows(2 * count, 7.0f);
+    float* const to = rows.data();
+    const absl::Status taken = ahead->Take({&to, 1});
+    EXPECT_TRUE(taken.ok()) << taken;
+    std::vector<float> out;
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(rows[2 * i], rows[2 * i + 1]);
+      out.push_back(rows[2 * i]);
+    }
+    return out;
+  }
+  // Takes 1 off each row, as often as its id occurs.
+  Future<PushResult> Push(LookAhead* ahead, uint64_t step, const std::vector<uint64_t>& ids) {
+    gradients_.emplace_back(2 * ids.size(), 1.0f);
+    const PushFeature feature{t_, ids, gradients_.back().data()};
+    return ahead->Push(step, {&feature, 1});
+  }
+  // The row that an id stands for.
+  static uint64_t RowOf(uint64_t id) { return id % 40; }
+  static bool IsPadding(uint64_t id) { return RowOf(id) == 39; }
+
+  FakeCluster cluster_{2};
+  uint32_t table_ = 0;
+  std::unique_ptr<Client> client_;
+  const Table* t_ = nullptr;
+  std::deque<std::vector<float>> gradients_;
+};
+
+// Batches that share most of their rows, and answers that take different times. `behind`: pushes
+// that may be missing.
+class LookAheadRandomTest : public LookAheadTest, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(LookAheadRandomTest, RowsAreThoseOfAPull) {
+  const TestSeed seed(9);
+  Random random(seed.value());
+  Connect();
+  std::atomic<uint64_t> calls{0};
+  cluster_.set_delay([&] {
+    if (Mix64(calls++) % 4 == 0) absl::SleepFor(absl::Microseconds(Mix64(calls) % 2000));
+  });
+  const uint32_t behind = GetParam();
+  const auto ahead = Create({.batches_max = 4, .own_pushes_behind = behind});
+  std::deque<std::vector<uint64_t>> announced;
+  std::vector<std::map<uint64_t, float>> after(1);  // by push: the rows after it
+  std::vector<Future<PushResult>> pushes;
+  for (uint64_t step = 1; step <= 150; ++step) {
+    while (announced.size() < 1 + random.Uniform(4)) {
+      std::vector<uint64_t> ids(1 + random.Uniform(30));
+      for (uint64_t& id : ids) id = random.Uniform(60);
+      ASSERT_TRUE(Announce(ahead.get(), ids).ok());
+      announced.push_back(std::move(ids));
+    }
+    const std::vector<uint64_t> ids = announced.front();
+    announced.pop_front();
+    const std::vector<float> rows = Take(ahead.get(), ids.size());
+    const size_t pushed = after.size() - 1;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (IsPadding(ids[i])) {
+        EXPECT_EQ(rows[i], 0);
+        continue;
+      }
+      const float newest = after[pushed][RowOf(ids[i])];
+      const float oldest = after[pushed - std::min<size_t>(pushed, behind)][RowOf(ids[i])];
+      ASSERT_GE(rows[i], newest) << "step " << step << " id " << ids[i];
+      ASSERT_LE(rows[i], oldest) << "step " << step << " id " << ids[i];
+    }
+    pushes.push_back(Push(ahead.get(), step, ids));
+    after.push_back(after.back());
+    for (const uint64_t id : ids) {
+      if (!IsPadding(id)) after.back()[RowOf(id)] -= 1;
+    }
+  }
+  for (const auto& push : pushes) EXPECT_TRUE(push.Wait().status.ok()) << push.Wait().status;
+  const LookAheadStats stats = ahead->Stats();
+  EXPECT_EQ(stats.batches, 150);
+  EXPECT_EQ(stats.rows, stats.rows_ready + stats.rows_refreshed + stats.rows_late);
+  EXPECT_GT(stats.rows_ready, 0);
+  EXPECT_GT(stats.rows_refreshed + stats.rows_late, 0);
+}
+INSTANTIATE_TEST_SUITE_P(Behind, LookAheadRandomTest, testing::Values(0, 1, 3));
+
+TEST_F(LookAheadTest, WhatWasPulledEarlyIsHandedOutWithoutAMessage) {
+  Connect();
+  const auto ahead = Create();
+  ASSERT_TRUE(Announce(ahead.get(), {1, 2, 2, 30}).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {3}).ok());
+  ASSERT_TRUE(Push(ahead.get(), 1, {5, 30}).Wait().status.ok());
+  // This call notices the push, and pulls row 30 of the oldest batch again.
+  ASSERT_TRUE(Announce(ahead.get(), {4}).ok());
+  while (client_->Stats().rows_pulled < 6) absl::SleepFor(absl::Milliseconds(1));
+  const uint64_t messages = cluster_.pull_messages();
+  EXPECT_THAT(Take(ahead.get(), 4), ElementsAre(0, 0, 0, -1));
+  EXPECT_EQ(cluster_.pull_messages(), messages);
+  const LookAheadStats stats = ahead->Stats();
+  EXPECT_EQ(stats.rows, 3);
+  EXPECT_EQ(stats.rows_ready, 2);
+  EXPECT_EQ(stats.rows_refreshed, 1);
+  EXPECT_EQ(stats.rows_late, 0);
+}
+
+TEST_F(LookAheadTest, PushesOfOthersBeforeTheAnnouncementAreThere) {
+  Connect();
+  const auto other = Open("other");
+  const Table* const t = *other->OpenTable("t");
+  const std::vector<uint64_t> ids = {3};
+  const std::vector<float> gradients(2, 1.0f);
+  const PushFeature feature{t, ids, gradients.data()};
+  const auto ahead = Create();
+  for (uint64_t step = 1; step <= 5; ++step) {
+    ASSERT_TRUE(other->Push(step, {&feature, 1}).Wait().status.ok());
+    ASSERT_TRUE(Announce(ahead.get(), {3}).ok());
+    EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(-static_cast<float>(step)));
+  }
+}
+
+TEST_F(LookAheadTest, RowsOfASynchronousTableAreNotPulledEarly) {
+  Connect(v1::CONSISTENCY_SYNC);
+  const auto ahead = Create();
+  const uint64_t messages = cluster_.pull_messages();
+  ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+  EXPECT_EQ(client_->Stats().ids_asked, 0u);
+  EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(0, 0));
+  EXPECT_GT(cluster_.pull_messages(), messages);
+  EXPECT_EQ(ahead->Stats().rows_late, 2);
+}
+
+TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {
+  Connect();
+  const auto refused = [](const absl::Status& status, absl::StatusCode code) {
+    EXPECT_EQ(status.code(), code) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused(LookAhead::Create(client_.get(), {.batches_max = 0}).status(),
+                      absl::StatusCode::kInvalidArgument),
+              HasSubstr("batches_max is 0"));
+  const auto ahead = Create({.batches_max = 2, .bytes_max = 40});
+  EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kFailedPrecondition),
+              HasSubstr("no batch is announced"));
+  EXPECT_THAT(refused(ahead->Announce({}), absl::StatusCode::kInvalidArgument),
+              HasSubstr("no features"));
+  EXPECT_THAT(
+      refused(Announce(ahead.get(), {1, 2, 3, 4, 5, 6}), absl::StatusCode::kResourceExhausted),
+      HasSubstr("48 bytes of rows, those announced have 0, the limit is 40"));
+  ASSERT_TRUE(Announce(ahead.get(), {1, 1, 1, 2}).ok());
+  EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kInvalidArgument),
+              HasSubstr("0 buffers for a batch of 1 features"));
+  ASSERT_TRUE(Announce(ahead.get(), {1}).ok());
+  EXPECT_THAT(refused(Announce(ahead.get(), {1}), absl::StatusCode::kResourceExhausted),
+              HasSubstr("2 batches are announced"));
+  EXPECT_THAT(Take(ahead.get(), 4), ElementsAre(0, 0, 0, 0));
+  EXPECT_TRUE(Announce(ahead.get(), {1}).ok());
+}
+
+TEST(AnnouncedRowsTest, ARowStaysChangedUntilAPullSeesItsLastPush) {
+  const TableHandle table(
+      nullptr,
+      [] {
+        TableOptions options;
+        options.name = "t";
+        options.rows = 10;
+        options.dim = 1;
+        return options;
+      }(),
+      1);
+  AnnouncedRows rows(&table);
+  ResolvedIds resolved;
+  const std::vector<uint64_t> ids = {5, 6, 5, 7};
+  ASSERT_EQ(ResolveIds(table.options(), ids, &resolved), ids.size());
+  EXPECT_EQ(rows.AddFeature(resolved), 0);
+  EXPECT_EQ(rows.AddFeature(resolved), 4);
+  rows.MakeRows();
+  EXPECT_THAT(rows.ids(), ElementsAre(5, 6, 7));
+  rows.NoteChanged({{5, 9, 6}}, 1);
+  rows.NoteChanged({{5}}, 2);
+  rows.NoteChanged({{7}}, 3);
+  EXPECT_THAT(rows.TakeChanged(0), IsEmpty());
+  EXPECT_THAT(rows.TakeChanged(1), ElementsAre(0, 1)) << "ids 5 and 6";
+  EXPECT_THAT(rows.TakeChanged(1), IsEmpty());
+  EXPECT_THAT(rows.TakeChanged(2), ElementsAre(0)) << "push 2 changed id 5, too";
+  EXPECT_THAT(rows.TakeChanged(9), ElementsAre(2));
+  const float five = 5;
+  rows.SetRow(0, &five);
+  std::vector<float> out(4);
+  rows.CopyTo(4, 4, out.data());
+  EXPECT_THAT(out, ElementsAre(5, 0, 5, 0));
+}
+
+}  // namespace look_ahead_test
+}  // namespace hotbed
