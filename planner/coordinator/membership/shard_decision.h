@@ -69,8 +69,8 @@ struct HeldReplica {
 struct ServerView {
   // The live incarnation; 0: none.
   absl::FunctionRef<Incarnation(ServerId)> live;
-  // Whether the server is about to stop, or is gone and may come back soon, with its replicas: until
-  // then no replacement is begun elsewhere.
+  // Whether the server is about to stop, or is gone and may come back soon, with its replicas:
+  // until then no replacement is begun elsewhere.
   absl::FunctionRef<bool(ServerId)> awaited;
   // The server for a missing replica, given the members; 0: none.
   absl::FunctionRef<ServerId(const std::vector<ServerId>& members)> refill;
