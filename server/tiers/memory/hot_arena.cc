@@ -62,8 +62,9 @@ void HotArena::SetCredit(Account* account, uint64_t bytes) {
 
 // --- HotSlab
 
-HotSlab::HotSlab(uint64_t bytes_max, uint64_t head_bytes, bool huge_pages)
+HotSlab::HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, bool huge_pages)
     : bytes_max_(RoundUp(bytes_max, kHugeBytes)),
+      small_bytes_(small_bytes),
       head_bytes_(huge_pages ? std::min(RoundUp(head_bytes, kHugeBytes), bytes_max_) : bytes_max_) {
   if (bytes_max_ == 0) return;
   // One block more than needed, so that an aligned range lies inside; the ends are unmapped.
@@ -86,7 +87,7 @@ HotSlab::HotSlab(uint64_t bytes_max, uint64_t head_bytes, bool huge_pages)
   if (head_bytes_ < bytes_max_) {
     ::madvise(data_ + head_bytes_, bytes_max_ - head_bytes_, MADV_HUGEPAGE);
   }
-  users_.resize(head_bytes_ / kPageBytes + (bytes_max_ - head_bytes_) / kHugeBytes);
+  users_.resize(head_bytes_ / small_bytes_ + (bytes_max_ - head_bytes_) / kHugeBytes);
 }
 
 HotSlab::~HotSlab() {
@@ -97,18 +98,19 @@ void HotSlab::Swap(HotSlab& other) {
   std::swap(data_, other.data_);
   std::swap(bytes_max_, other.bytes_max_);
   std::swap(head_bytes_, other.head_bytes_);
+  std::swap(small_bytes_, other.small_bytes_);
   std::swap(users_, other.users_);
 }
 
 size_t HotSlab::BlockAt(uint64_t byte) const {
-  if (byte < head_bytes_) return byte / kPageBytes;
-  return head_bytes_ / kPageBytes + (byte - head_bytes_) / kHugeBytes;
+  if (byte < head_bytes_) return byte / small_bytes_;
+  return head_bytes_ / small_bytes_ + (byte - head_bytes_) / kHugeBytes;
 }
 
 uint64_t HotSlab::StartOf(size_t block) const {
-  const uint64_t pages = head_bytes_ / kPageBytes;
-  if (block <= pages) return block * kPageBytes;
-  return head_bytes_ + (block - pages) * kHugeBytes;
+  const uint64_t small = head_bytes_ / small_bytes_;
+  if (block <= small) return block * small_bytes_;
+  return head_bytes_ + (block - small) * kHugeBytes;
 }
 
 uint64_t HotSlab::BytesToUse(uint64_t first, uint64_t limit) const {
@@ -133,7 +135,8 @@ uint64_t HotSlab::Release(uint64_t first, uint64_t limit) {
   uint64_t bytes = 0;
   uint64_t from = 0, to = 0;  // blocks to give back together
   const auto give = [&] {
-    if (to > from) ::madvise(data_ + from, to - from, MADV_DONTNEED);
+    const uint64_t page = RoundUp(from, kPageBytes), end = to / kPageBytes * kPageBytes;
+    if (end > page) ::madvise(data_ + page, end - page, MADV_DONTNEED);
     bytes += to - from;
   };
   const size_t last = BlockAt(limit - 1);

@@ -3,7 +3,9 @@
 #ifndef HOTBED_SERVER_TIERS_MEMORY_HOT_ARENA_H_
 #define HOTBED_SERVER_TIERS_MEMORY_HOT_ARENA_H_
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +45,10 @@ class HotArena {
   void SetCredit(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t budget() const { return budget_; }
+  // What is paid for at a time: a page, or less where the budget has few pages.
+  uint64_t small_block_bytes() const {
+    return std::clamp<uint64_t>(std::bit_floor(budget_ >> 12), 8, 4096);
+  }
   // May exceed the budget by what was taken anyway.
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
   uint64_t unused() const {
@@ -60,12 +66,14 @@ class HotArena {
 };
 
 // A range of addresses, zeroed, whose pages take memory once they are written. It consists of
-// blocks, each of which is in use while any of its users is: 4 KiB in the head and where pages are
-// not huge, else huge pages of 2 MiB. Move-only.
+// blocks, each of which is in use while any of its users is: small ones in the head and where pages
+// are not huge, else huge pages of 2 MiB. Move-only.
 class HotSlab {
  public:
   HotSlab() = default;
-  HotSlab(uint64_t bytes_max, uint64_t head_bytes, bool huge_pages);
+  // `small_bytes`: of a small block, at most a page. Less than a page makes sense where a few pages
+  // do not matter and the count of rows does.
+  HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, bool huge_pages);
   HotSlab(HotSlab&& other) noexcept { Swap(other); }
   HotSlab& operator=(HotSlab&& other) noexcept {
     Swap(other);
@@ -78,8 +86,7 @@ class HotSlab {
   uint64_t BytesToUse(uint64_t first, uint64_t limit) const;
   // One user more for each of these blocks.
   void Use(uint64_t first, uint64_t limit);
-  // One user less. Blocks without a user go back to the system and read as zeros; returns their
-  // bytes.
+  // One user less. Returns the bytes of blocks without a user; their pages go back to the system.
   uint64_t Release(uint64_t first, uint64_t limit);
 
  private:
@@ -89,6 +96,7 @@ class HotSlab {
 
   uint8_t* data_ = nullptr;
   uint64_t bytes_max_ = 0;
+  uint64_t small_bytes_ = 1;
   uint64_t head_bytes_ = 0;
   std::vector<uint32_t> users_;  // of each block
 };

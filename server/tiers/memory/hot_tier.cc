@@ -96,7 +96,8 @@ HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bo
 HotTier::~HotTier() { arena_->Give(account_, taken_); }
 
 HotSlab HotTier::NewSlab(uint64_t slot_bytes) const {
-  return HotSlab(slot_bytes * slots_max_, whole_huge_ ? 0 : kHeadBytes, huge_pages_);
+  return HotSlab(slot_bytes * slots_max_, whole_huge_ ? 0 : kHeadBytes, arena_->small_block_bytes(),
+                 huge_pages_);
 }
 
 // --- chunks
@@ -232,7 +233,8 @@ bool HotTier::Grow() {
 
 void HotTier::Reindex(uint32_t slots) {
   const uint32_t buckets = static_cast<uint32_t>(std::min(slots, slots_max_) / kRowsPerBucket) + 1;
-  HotSlab fresh(uint64_t{buckets} * sizeof(IndexBucket), kHeadBytes, huge_pages_);
+  HotSlab fresh(uint64_t{buckets} * sizeof(IndexBucket), kHeadBytes, arena_->small_block_bytes(),
+                huge_pages_);
   table_.buckets = reinterpret_cast<IndexBucket*>(fresh.data());
   table_.bucket_count = buckets;
   ReindexBatch batch;
