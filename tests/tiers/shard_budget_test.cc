@@ -27,7 +27,6 @@ class ShardBudgetTest : public StoreFixture {
   ShardBudgetTest() {
     spec_.dim = 256;
     options_.hot_bytes = 3 << 20;
-    options_.clock = &clock_;
     OpenHost();
   }
 
@@ -133,7 +132,6 @@ class ShardBudgetTest : public StoreFixture {
 
   const TestSeed seed_{7};
   Random random_{seed_.value()};
-  ManualClock clock_;
 };
 
 // The case of an operator who creates tables that are declared large, beside tables in use.

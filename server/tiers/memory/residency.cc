@@ -173,6 +173,9 @@ uint32_t Residency::EvictSome(uint32_t rows, bool unvisited_only) {
 uint32_t Residency::GiveBack(uint32_t slots, bool forced) {
   HOTBED_DCHECK(!state_->update_active);
   if (hot_.direct()) BecomeIndexed();
+  // The first chunk stays: without a slot, no row could come in.
+  slots = std::min(slots, hot_.paid_slots() - std::min(hot_.paid_slots(), hot_.chunk_slots()));
+  if (slots == 0) return 0;
   if (hot_.free_slots() < slots) {
     EvictSome(std::min(slots - hot_.free_slots(), rows()), /*unvisited_only=*/!forced);
   }
