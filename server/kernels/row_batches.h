@@ -103,8 +103,8 @@ struct InsertBatch {
 };
 
 // Takes rows out. `chosen`: by CLOCK, until `wanted` rows are out or none is left; with
-// `unvisited_only` rows that have visits stay as they are, and one round is enough. Otherwise: every
-// row of [slot_first, slot_limit). Values of dirty rows are written to `out`: weights, then
+// `unvisited_only` rows that have visits stay as they are, and one round is enough. Otherwise:
+// every row of [slot_first, slot_limit). Values of dirty rows are written to `out`: weights, then
 // state.
 struct EvictBatch {
   RowTable* table = nullptr;

@@ -22,7 +22,7 @@ constexpr int64_t kIntervalNsMax = 4 * kSecondNs;
 // Looking at all rows takes at most a twentieth of a processor: about 0.1 ns for each.
 constexpr int64_t kIntervalNsPerRow = 2;
 constexpr int64_t kStaleIntervals = 4;
-// With idle rows about, one of so many refused rows counts as wanted although it was read only once.
+// With idle rows about, one of so many refused rows counts as wanted although read only once.
 constexpr uint64_t kReadOnceShare = 4;
 
 }  // namespace

@@ -83,7 +83,7 @@ class TierHostImpl : public TierHost {
   IoQueue* io_ = nullptr;
   mutable absl::Mutex mu_;
   std::vector<TieredShard*> shards_ ABSL_GUARDED_BY(mu_);
-  // Of every table that has ever had a shard here.
+  // Every table that has ever had a shard here is in it.
   absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
   // A round ages all rows and divides the memory; none takes place while nobody is refused.
   std::atomic<int64_t> next_round_ns_{0};
