@@ -34,9 +34,10 @@ function(hotbed_library name)
   add_library(hotbed::${name} ALIAS hotbed_${name})
 endfunction()
 
-# hotbed_executable(NAME SRCS ... DEPS ... [PRECOMPILED kind]): a program in build/bin.
+# hotbed_executable(NAME SRCS ... DEPS ... [PRECOMPILED kind] [INSTALLED]): a program in build/bin. INSTALLED: users run it,
+# and `cmake --install BUILD --prefix P` puts it into P/bin (alone with --component programs).
 function(hotbed_executable name)
-  cmake_parse_arguments(ARG "" "PRECOMPILED" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "INSTALLED" "PRECOMPILED" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   if(NOT ARG_PRECOMPILED)
     set(ARG_PRECOMPILED base)
@@ -46,6 +47,10 @@ function(hotbed_executable name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  if(ARG_INSTALLED)
+    install(TARGETS ${name} RUNTIME COMPONENT programs)
+    set_property(GLOBAL APPEND PROPERTY hotbed_installed_programs ${name})
+  endif()
   if(NOT HOTBED_SANITIZE)
     target_link_libraries(${name} PRIVATE hotbed_steady_waits ${CMAKE_DL_LIBS})
   endif()

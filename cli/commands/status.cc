@@ -200,8 +200,8 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
 
 std::string ServersText(const v1::ClusterMap& map) {
   const std::map<uint64_t, uint64_t> backups = BackupCounts(map);
-  TablePrinter servers({"server", "state", "address", "admin", "domain", "shards", "copies", "rows",
-                        "hot", "of", "spill", "log", "pulled", "pushed"});
+  TablePrinter servers({"server", "state", "address", "admin", "domain", "shards", "copies",
+                        "resident rows", "hot", "of", "spill", "log", "pulled", "pushed"});
   for (const v1::ServerInfo& s : map.servers()) {
     const v1::ServerLoad& load = s.load();
     const auto held = backups.find(s.server());

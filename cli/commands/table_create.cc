@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
@@ -61,6 +62,40 @@ nlohmann::ordered_json CreatedJson(const v1::CreateTableReply& reply, const Tabl
   return json;
 }
 
+double BytesWhenFull(const TableSpec& spec, size_t servers) {
+  const auto row_bytes =
+      static_cast<double>(spec.weight_bytes_per_row() + spec.state_bytes_per_row());
+  const size_t copies = spec.data_parallel ? servers : std::max<size_t>(1, spec.copies);
+  return static_cast<double>(spec.rows) * row_bytes * static_cast<double>(copies);
+}
+
+// Says on stderr if the tables, with all their rows written, do not fit on the cluster's disks.
+// They are created all the same: servers may be added before that.
+absl::Status WarnWhereTooLarge(const CommandContext& context, CoordinatorStub* coordinator,
+                               const std::vector<TableSpec>& tables) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
+  size_t servers = 0;
+  double room = 0;
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live() || server.draining()) continue;
+    if (!server.load().has_free_bytes()) return absl::OkStatus();  // it has not said it yet
+    ++servers;
+    room += static_cast<double>(server.load().free_bytes());
+  }
+  double needed = 0;
+  for (const TableSpec& table : tables) needed += BytesWhenFull(table, servers);
+  if (servers == 0 || needed <= room) return absl::OkStatus();
+  *context.err << "warning: "
+               << (tables.size() == 1 ? absl::StrCat("table '", tables.front().name, "' takes ")
+                                      : absl::StrCat(tables.size(), " tables take "))
+               << FormatBytes(static_cast<uint64_t>(std::min(needed, 1e18)))
+               << " with all copies when full, and the disks of the live servers (" << servers
+               << ") have room for " << FormatBytes(static_cast<uint64_t>(room))
+               << " of rows; pushes beyond that are refused: add servers or disks in time, or drop "
+                  "the table\n";
+  return absl::OkStatus();
+}
+
 absl::Status Create(const CommandContext& context, const TableCreateFlags& flags) {
   v1::CreateTableRequest request;
   *request.mutable_spec() = ToProto(flags.spec);
@@ -68,6 +103,7 @@ absl::Status Create(const CommandContext& context, const TableCreateFlags& flags
   request.set_dry_run(flags.dry_run);
   request.set_shards(flags.shards);
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  HOTBED_RETURN_IF_ERROR(WarnWhereTooLarge(context, &coordinator, {flags.spec}));
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTableReply reply, coordinator.CreateTable(request));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
   const char* did = flags.dry_run     ? "would create table '"
@@ -138,6 +174,11 @@ absl::Status CreateTogether(const CommandContext& context, const TableCreateFlag
   if (!flags.plan.empty()) {
     HOTBED_RETURN_IF_ERROR(PlaceByPlan(flags.plan, &coordinator, &request));
   }
+  std::vector<TableSpec> tables;
+  for (const v1::NewTable& one : request.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(tables.emplace_back(), FromProto(one.spec()));
+  }
+  HOTBED_RETURN_IF_ERROR(WarnWhereTooLarge(context, &coordinator, tables));
   HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply reply, coordinator.CreateTables(request));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter printer({"table", "kind", "dim", "shards", "servers", "bytes when full", ""});

@@ -39,7 +39,8 @@ std::string CopiesFact(const TableSpec& spec, const CopyCount& count) {
 // By server: its roles in these shards.
 std::string PlacedText(const TableSpec& spec, const CopyView& view,
                        const std::vector<v1::ShardRecord>& shards) {
-  const std::string units = absl::StrCat(spec.hashed ? "buckets" : "rows",
+  // Of its ranges, whether rows exist or not.
+  const std::string units = absl::StrCat(spec.hashed ? "buckets" : "ids",
                                          spec.column_slices > 1 ? " over all slices" : "");
   TablePrinter placed({"server", "shards", "active", units, "backups", "learners", "behind"});
   struct Held {

@@ -211,6 +211,7 @@ absl::Status ShardHostImpl::OpenTiers() {
     options.snapshot_file_bytes_min = options_.snapshot_file_bytes_min;
   }
   options.io_threads = std::max(1, options_.pool_threads);
+  options.clock = clock_;
   HOTBED_ASSIGN_OR_RETURN(tiers_, TierHost::Open(options));
   return absl::OkStatus();
 }

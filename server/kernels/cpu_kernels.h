@@ -23,6 +23,8 @@ struct CpuKernelSet {
   void (*evict)(EvictBatch*);
   void (*collect)(CollectBatch*);
   void (*reindex)(ReindexBatch*);
+  void (*age)(AgeBatch*);
+  void (*move)(MoveBatch*);
   // Stored weights to the wire; a row's first value, as stored, with its state unless that is null.
   void (*encode_row)(const RowTable&, const uint8_t* weights, RowType type, uint8_t* out);
   void (*first_value)(const RowTable&, uint64_t position, uint8_t* weights, uint8_t* state);

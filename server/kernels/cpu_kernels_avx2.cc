@@ -8,8 +8,9 @@ namespace hotbed {
 
 extern const CpuKernelSet kCpuKernels_avx2;
 const CpuKernelSet kCpuKernels_avx2 = {
-    "avx2",     RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
-    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
+    "avx2",    RunProbe,  RunGather,  RunGatherPooled, RunApply,
+    RunInsert, RunEvict,  RunCollect, RunReindex,      RunAge,
+    RunMove,   EncodeRow, FirstValue, RunPoolRows,     EncodePooled,
 };
 
 }  // namespace hotbed

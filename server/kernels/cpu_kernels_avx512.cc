@@ -8,8 +8,9 @@ namespace hotbed {
 
 extern const CpuKernelSet kCpuKernels_avx512;
 const CpuKernelSet kCpuKernels_avx512 = {
-    "avx512",   RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
-    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
+    "avx512",  RunProbe,  RunGather,  RunGatherPooled, RunApply,
+    RunInsert, RunEvict,  RunCollect, RunReindex,      RunAge,
+    RunMove,   EncodeRow, FirstValue, RunPoolRows,     EncodePooled,
 };
 
 }  // namespace hotbed

@@ -8,8 +8,9 @@ namespace hotbed {
 
 extern const CpuKernelSet kCpuKernels_base;
 const CpuKernelSet kCpuKernels_base = {
-    "base",     RunProbe,   RunGather, RunGatherPooled, RunApply,    RunInsert,    RunEvict,
-    RunCollect, RunReindex, EncodeRow, FirstValue,      RunPoolRows, EncodePooled,
+    "base",    RunProbe,  RunGather,  RunGatherPooled, RunApply,
+    RunInsert, RunEvict,  RunCollect, RunReindex,      RunAge,
+    RunMove,   EncodeRow, FirstValue, RunPoolRows,     EncodePooled,
 };
 
 }  // namespace hotbed

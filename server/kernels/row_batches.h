@@ -102,12 +102,14 @@ struct InsertBatch {
   bool dirty = false;  // false: the spill tier has the same values
 };
 
-// Takes rows out. `chosen`: by CLOCK, until `wanted` rows are out or none is left. Otherwise: every
-// row of [slot_first, slot_limit). Values of dirty rows are written to `out`: weights, then
+// Takes rows out. `chosen`: by CLOCK, until `wanted` rows are out or none is left; with
+// `unvisited_only` rows that have visits stay as they are, and one round is enough. Otherwise:
+// every row of [slot_first, slot_limit). Values of dirty rows are written to `out`: weights, then
 // state.
 struct EvictBatch {
   RowTable* table = nullptr;
   bool chosen = true;
+  bool unvisited_only = false;
   uint32_t hand = 0;  // in and out
   uint32_t wanted = 0;
   uint32_t slot_first = 0;
@@ -134,6 +136,23 @@ struct CollectBatch {
 // Fills an empty index (table->buckets, zeroed) from the slots.
 struct ReindexBatch {
   RowTable* table = nullptr;
+};
+
+// Takes one visit from each row of [slot_first, slot_limit) that has some, and counts those that
+// have none. Slots without a row are not written.
+struct AgeBatch {
+  RowTable* table = nullptr;
+  uint32_t slot_first = 0;
+  uint32_t slot_limit = 0;
+  uint32_t unvisited = 0;  // out
+};
+
+// Moves rows of an indexed table to free slots, with their bits.
+struct MoveBatch {
+  RowTable* table = nullptr;
+  uint32_t count = 0;
+  const uint32_t* from = nullptr;  // count slots with rows
+  const uint32_t* to = nullptr;    // count slots without
 };
 
 }  // namespace hotbed

@@ -62,15 +62,15 @@ inline void RunEvict(EvictBatch* batch) {
     return;
   }
   // After one more round than a row can have visits, every row has been taken out.
-  uint64_t steps = uint64_t{table->slots} * (kRowVisits + 1);
+  uint64_t steps = uint64_t{table->slots} * (batch->unvisited_only ? 1 : kRowVisits + 1);
   uint32_t hand = batch->hand < table->slots ? batch->hand : 0;
   for (; batch->count < batch->wanted && steps > 0; --steps) {
     const uint8_t bits = table->bits[hand];
     if (bits & kRowExists) {
-      if (bits & kRowVisits) {
-        table->bits[hand] = bits - 1;
-      } else {
+      if ((bits & kRowVisits) == 0) {
         TakeOut(batch, hand);
+      } else if (!batch->unvisited_only) {
+        table->bits[hand] = bits - 1;
       }
     }
     hand = hand + 1 == table->slots ? 0 : hand + 1;
@@ -100,6 +100,43 @@ inline void RunReindex(ReindexBatch* batch) {
       __builtin_prefetch(table->buckets + hash.bucket, 1, 3);
     }
     if (table->bits[slot] & kRowExists) IndexInsert(table, table->positions[slot], slot);
+  }
+}
+
+// Without branches within a group, so that it becomes vector code.
+inline void RunAge(AgeBatch* batch) {
+  constexpr uint32_t kGroup = 64;
+  uint32_t unvisited = 0;
+  for (uint32_t slot = batch->slot_first; slot < batch->slot_limit;) {
+    uint8_t* const bits = batch->table->bits + slot;
+    const uint32_t left = batch->slot_limit - slot;
+    const uint32_t count = left < kGroup ? left : kGroup;
+    slot += count;
+    uint8_t any = 0;
+    for (uint32_t i = 0; i < count; ++i) any |= bits[i];
+    if ((any & kRowExists) == 0) continue;
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint8_t exists = (bits[i] / kRowExists) & 1;
+      const uint8_t visited = (bits[i] & kRowVisits) != 0 ? exists : 0;
+      unvisited += static_cast<uint8_t>(exists - visited);
+      bits[i] = static_cast<uint8_t>(bits[i] - visited);
+    }
+  }
+  batch->unvisited = unvisited;
+}
+
+inline void RunMove(MoveBatch* batch) {
+  RowTable* table = batch->table;
+  for (uint32_t k = 0; k < batch->count; ++k) {
+    const uint32_t from = batch->from[k], to = batch->to[k];
+    CopyRow(WeightsOf(*table, to), WeightsOf(*table, from), table->weight_bytes);
+    CopyRow(StateOf(*table, to), StateOf(*table, from), table->state_bytes);
+    const uint64_t position = table->positions[from];
+    IndexErase(table, position, from);
+    table->positions[to] = position;
+    IndexInsert(table, position, to);
+    table->bits[to] = table->bits[from];
+    table->bits[from] = 0;
   }
 }
 

@@ -14,6 +14,17 @@ namespace {
 constexpr uint64_t kWriteBackBytesMin = 1ull << 20;
 constexpr uint64_t kWriteBackBytesMax = 64ull << 20;
 
+// The time from round to round follows from the demand. The shorter it is, the hotter are rows that
+// nobody visits in between: it shrinks until enough rows are cold.
+constexpr int64_t kIntervalNsMin = 60 * kMillisecondNs;
+constexpr int64_t kIntervalNsStart = 250 * kMillisecondNs;
+constexpr int64_t kIntervalNsMax = 4 * kSecondNs;
+// Looking at all rows takes at most a twentieth of a processor: about 0.1 ns for each.
+constexpr int64_t kIntervalNsPerRow = 2;
+constexpr int64_t kStaleIntervals = 4;
+// With idle rows about, one of so many refused rows counts as wanted although read only once.
+constexpr uint64_t kReadOnceShare = 4;
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TierHost>> TierHost::Open(const TierOptions& options) {
@@ -61,7 +72,9 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
 
 TierHostImpl::TierHostImpl(const TierOptions& options, uint64_t slab_bytes,
                            uint64_t write_back_bytes)
-    : options_(options), arena_(slab_bytes) {
+    : options_(options),
+      clock_(options.clock == nullptr ? Clock::Real() : options.clock),
+      arena_(slab_bytes) {
   write_back_.bytes_max = write_back_bytes;
 }
 
@@ -83,17 +96,18 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   wiring.arena = &arena_;
   wiring.write_back_budget = &write_back_;
   wiring.huge_pages = options_.use_huge_pages;
-  wiring.ask_for_memory = [this] {
+  wiring.memory_refused = [this] { OnMemoryRefused(); };
+  {
     absl::MutexLock lock(&mu_);
-    DivideBudget(nullptr);
-  };
+    wiring.memory_of_table = MemoryOf(wiring.shard.table.id);
+  }
   wiring.before_close = [this](TieredShard* shard) { Forget(shard); };
   const ShardParams opened = wiring.shard;
   auto shard = std::make_unique<TieredShard>(std::move(wiring));
   {
     absl::MutexLock lock(&mu_);
     shards_.push_back(shard.get());
-    DivideBudget(shard.get());
+    DivideDevice();
   }
   if (device_ == nullptr) return shard;
   return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
@@ -102,25 +116,96 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
 void TierHostImpl::Forget(TieredShard* shard) {
   absl::MutexLock lock(&mu_);
   shards_.erase(std::remove(shards_.begin(), shards_.end(), shard), shards_.end());
-  DivideBudget(nullptr);
+  DivideDevice();
 }
 
-// Each shard gets a share in proportion to the bytes of all its rows. If all rows of all shards
-// fit, that is at least what the shard needs.
-void TierHostImpl::DivideBudget(TieredShard* opened) {
+// Each shard's share of the device is in proportion to the bytes of all its rows.
+void TierHostImpl::DivideDevice() {
   double whole = 0;
   for (const TieredShard* shard : shards_) whole += static_cast<double>(shard->whole_bytes());
-  const double budget = static_cast<double>(arena_.budget());
   for (TieredShard* shard : shards_) {
-    const double share = static_cast<double>(shard->whole_bytes()) / whole;
-    const uint64_t quota = static_cast<uint64_t>(budget * share);
-    shard->SetDeviceShare(share);
-    if (shard == opened) {
-      shard->StartWithQuota(quota);
-    } else {
-      shard->SetQuota(quota);
-    }
+    shard->SetDeviceShare(static_cast<double>(shard->whole_bytes()) / whole);
   }
+}
+
+// --- the division of memory
+
+HotArena::Table* TierHostImpl::MemoryOf(TableId table) {
+  std::unique_ptr<HotArena::Table>& memory = tables_[table];
+  if (memory == nullptr) memory = std::make_unique<HotArena::Table>();
+  return memory.get();
+}
+
+void TierHostImpl::SetMemoryShare(TableId table, float least, float most) {
+  const auto bytes = [this](float share) {
+    return static_cast<uint64_t>(static_cast<double>(share) * static_cast<double>(arena_.budget()));
+  };
+  absl::MutexLock lock(&mu_);
+  HotArena::Table* const memory = MemoryOf(table);
+  memory->least.store(bytes(least), std::memory_order_relaxed);
+  memory->most.store(bytes(most), std::memory_order_relaxed);
+  if (memory->taken.load(std::memory_order_relaxed) > bytes(most)) DivideMemoryNow(clock_->NowNs());
+}
+
+void TierHostImpl::OnMemoryRefused() {
+  const int64_t now_ns = clock_->NowNs();
+  if (now_ns < next_round_ns_.load(std::memory_order_relaxed)) return;
+  absl::MutexLock lock(&mu_);
+  if (now_ns < next_round_ns_.load(std::memory_order_relaxed)) return;
+  DivideMemoryNow(now_ns);
+}
+
+void TierHostImpl::DivideMemoryNow(int64_t now_ns) {
+  // After a time without demand, nobody knows which rows are cold: this round only begins to count.
+  const bool counted =
+      last_round_ns_ != 0 && now_ns - last_round_ns_ <= kStaleIntervals * interval_ns_;
+  std::vector<TableShare> shares;
+  std::vector<ShardDemand> demands;
+  absl::flat_hash_map<const HotArena::Table*, size_t> share_of;
+  for (TieredShard* shard : shards_) {
+    const HotArena::Table* const table = shard->account()->table;
+    const auto [share, is_new] = share_of.try_emplace(table, shares.size());
+    if (is_new) shares.push_back({table->taken.load(), table->least.load(), table->most.load()});
+    RowCounters* const counters = shard->counters();
+    ShardDemand demand;
+    demand.table = share->second;
+    demand.taken = shard->account()->taken.load();
+    demand.refused = counters->refused_bytes.exchange(0);
+    demand.wanted = counters->wanted_bytes.exchange(0);
+    if (idle_rows_) demand.wanted += demand.refused / kReadOnceShare;
+    demand.cold = counters->cold_bytes.load();
+    if (!counted) demand.wanted = demand.cold = 0;
+    demands.push_back(demand);
+  }
+  const MemoryDivision division = DivideMemory(arena_.budget(), arena_.taken(), shares, demands);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const ShardTransfer& transfer = division.shards[i];
+    arena_.SetCredit(shards_[i]->account(), transfer.credit);
+    shards_[i]->NextRound(transfer.give_cold, transfer.give_forced);
+  }
+  if (counted) {
+    AdaptInterval(division);
+  } else {
+    interval_ns_ = kIntervalNsStart;
+    idle_rows_ = false;
+  }
+  last_round_ns_ = now_ns;
+  next_round_ns_.store(now_ns + interval_ns_, std::memory_order_relaxed);
+}
+
+void TierHostImpl::AdaptInterval(const MemoryDivision& division) {
+  int64_t rows = 0;
+  for (TieredShard* shard : shards_) {
+    rows += static_cast<int64_t>(shard->counters()->rows_resident.load());
+  }
+  // Much is cold, and few of the refused rows come twice in so short a time.
+  const bool too_short =
+      division.cold / 4 > division.wanted && division.refused / 4 > division.wanted;
+  idle_rows_ = too_short && interval_ns_ >= kIntervalNsMax;
+  if (std::min(division.wanted, arena_.budget() / kMovedShare) > division.cold) interval_ns_ /= 2;
+  if (too_short) interval_ns_ *= 2;
+  const int64_t least = std::max(kIntervalNsMin, kIntervalNsPerRow * rows);
+  interval_ns_ = std::min(std::max(interval_ns_, least), std::max(kIntervalNsMax, least));
 }
 
 std::string TierHostImpl::DeviceError() const {

@@ -2,17 +2,21 @@
 #ifndef HOTBED_SERVER_TIERS_TIER_HOST_H_
 #define HOTBED_SERVER_TIERS_TIER_HOST_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_tier.h"
 #include "server/tiers/memory/hot_arena.h"
+#include "server/tiers/memory/memory_division.h"
 #include "server/tiers/memory/tiered_shard.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -28,6 +32,7 @@ class TierHostImpl : public TierHost {
   ~TierHostImpl() override;
 
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
+  void SetMemoryShare(TableId table, float least, float most) override;
   absl::Status DeleteShard(const SpillShard& shard) override { return spill_->Delete(shard); }
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
                                                             Lsn above) override {
@@ -62,9 +67,14 @@ class TierHostImpl : public TierHost {
  private:
   TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes);
   void Forget(TieredShard* shard);
-  void DivideBudget(TieredShard* opened) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  HotArena::Table* MemoryOf(TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DivideDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnMemoryRefused() ABSL_LOCKS_EXCLUDED(mu_);
+  void DivideMemoryNow(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdaptInterval(const MemoryDivision& division) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const TierOptions options_;
+  const Clock* const clock_;
   HotArena arena_;
   WriteBackBudget write_back_;
   std::unique_ptr<SpillTier> spill_;
@@ -73,6 +83,13 @@ class TierHostImpl : public TierHost {
   IoQueue* io_ = nullptr;
   mutable absl::Mutex mu_;
   std::vector<TieredShard*> shards_ ABSL_GUARDED_BY(mu_);
+  // Every table that has ever had a shard here is in it.
+  absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
+  // A round ages all rows and divides the memory; none takes place while nobody is refused.
+  std::atomic<int64_t> next_round_ns_{0};
+  int64_t last_round_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: never
+  int64_t interval_ns_ ABSL_GUARDED_BY(mu_) = 0;    // from round to round
+  bool idle_rows_ ABSL_GUARDED_BY(mu_) = false;     // rows were cold for a long time, many of them
 };
 
 }  // namespace hotbed

@@ -215,5 +215,28 @@ TEST_F(TableCommandsTest, TableCreateByAPlan) {
   EXPECT_NE(RunAt({"table", "create", "x", "--dim", "4", "--rows", "5", "--plan", plan}).code, 0);
 }
 
+// Before anything is made: dry runs say it too.
+TEST_F(TableCommandsTest, TablesThatNoServerCouldHoldAreWarnedOf) {
+  const std::vector<std::string> big = {"table",        "create",   "big",     "--dim",
+                                        "64",           "--rows",   "1000000", "--durability",
+                                        "replicated=2", "--dry-run"};
+  EXPECT_THAT(RunAt(big).err, Not(HasSubstr("warning"))) << "nobody has said what is free";
+  v1::ServerInfo* const live = fake_.map.mutable_servers(0);
+  live->mutable_load()->set_free_bytes(100 << 20);
+  fake_.map.mutable_servers(1)->mutable_load()->set_free_bytes(uint64_t{1} << 40);  // it is down
+  const Answer warned = RunAt(big);
+  EXPECT_EQ(warned.code, 0);
+  EXPECT_THAT(warned.err, HasSubstr("warning: table 'big' takes "));
+  EXPECT_THAT(warned.err, HasSubstr("(1) have room for 100 MiB of rows"));
+  EXPECT_THAT(RunAt({"table", "create", "small", "--dim", "4", "--rows", "1000"}).err,
+              Not(HasSubstr("warning")));
+  const std::string path = testing::TempDir() + "/run_cli_test_large.json";
+  std::ofstream(path) << R"([{"name": "b", "dim": 64, "rows": 300000},
+                             {"name": "a", "dim": 64, "rows": 300000}])";
+  EXPECT_THAT(RunAt({"table", "create", "--file", path}).err, HasSubstr("2 tables take "));
+  live->mutable_load()->set_free_bytes(uint64_t{1} << 40);
+  EXPECT_THAT(RunAt(big).err, Not(HasSubstr("warning")));
+}
+
 }  // namespace table_commands_test
 }  // namespace hotbed

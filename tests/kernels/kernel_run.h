@@ -53,6 +53,8 @@ class KernelRun {
     Collect();
     Apply(RowType::kFp32);
     if (way_ != Way::kDirect) Reindex();
+    Age();
+    if (way_ != Way::kDirect) Move();
     Evict();
     Append(&trace_, rows_.Memory().data(), rows_.Memory().size());
     return std::move(trace_);
@@ -275,6 +277,58 @@ class KernelRun {
     batch.table = &rows_.table;
     set_.reindex(&batch);
     Probe();
+  }
+
+  // One visit less for each row; slots without a row are not written.
+  void Age() {
+    Bytes want = rows_.bits;
+    for (const uint32_t first : {0u, 7u}) {
+      uint32_t unvisited = 0;
+      for (uint32_t slot = first; slot < rows_.table.slots; ++slot) {
+        if ((want[slot] & kRowExists) == 0) continue;
+        if (want[slot] & kRowVisits) {
+          --want[slot];
+        } else {
+          ++unvisited;
+        }
+      }
+      AgeBatch batch;
+      batch.table = &rows_.table;
+      batch.slot_first = first;
+      batch.slot_limit = rows_.table.slots;
+      set_.age(&batch);
+      EXPECT_EQ(batch.unvisited, unvisited);
+      EXPECT_EQ(rows_.bits, want);
+    }
+  }
+
+  // Rows move to the free slots at the end, and back.
+  void Move() {
+    constexpr uint32_t kMoved = KernelRows::kSlots - kResident;
+    const Bytes bits = rows_.bits;
+    std::vector<uint32_t> low(kMoved), high(kMoved);
+    for (uint32_t k = 0; k < kMoved; ++k) {
+      low[k] = 5 + k;
+      high[k] = kResident + k;
+    }
+    for (const bool back : {false, true}) {
+      MoveBatch batch;
+      batch.table = &rows_.table;
+      batch.count = kMoved;
+      batch.from = back ? high.data() : low.data();
+      batch.to = back ? low.data() : high.data();
+      set_.move(&batch);
+      for (uint32_t k = 0; k < kMoved; ++k) {
+        const uint64_t id = IdAt(low[k]);
+        EXPECT_EQ(rows_.bits[batch.from[k]], 0);
+        EXPECT_EQ(rows_.RowAt(batch.to[k]), StoredRow(twin_.Read(id), spec_));
+        slot_of_[id] = batch.to[k];
+      }
+      const Bytes moved = rows_.bits;
+      Probe();
+      rows_.bits = moved;  // without the visits
+    }
+    EXPECT_EQ(rows_.bits, bits);
   }
 
   // CLOCK with a saturating count, then all that is left.

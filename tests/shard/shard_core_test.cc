@@ -375,7 +375,7 @@ TEST_F(SmallShardCoreTest, ACutTailBringsAForgottenSessionBack) {
 TEST_F(ShardCoreTest, ASessionThatIsNotGivenOutLeavesNoTrace) {
   Activate(1);
   core_.LearnGiven({7, 0});
-  for (const auto [session, incarnation] :
+  for (const auto& [session, incarnation] :
        {std::pair<SessionId, Incarnation>{5, ~Incarnation{0}}, {5, 8}, {8, 1}}) {
     session_ = session;
     incarnation_ = incarnation;

@@ -226,7 +226,9 @@ TEST_F(MissingRecordsTest, WhatAPowerLossMayTakeIsReportedAndNoDamage) {
       auto log = *ShardLog::Open(options, &files, &clock_);
       for (Lsn lsn = 1; lsn <= kRecords; ++lsn) {
         Append(log.get(), lsn);
-        if (lsn == 5) ASSERT_TRUE(log->Sync().ok());
+        if (lsn == 5) {
+          ASSERT_TRUE(log->Sync().ok());
+        }
       }
       ASSERT_TRUE(marks->Sync().ok());
       files.Crash();

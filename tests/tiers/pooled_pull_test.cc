@@ -158,7 +158,8 @@ TEST_P(StorePoolTest, BagsAreTheBitsOfTheirRows) {
     for (size_t i = 0; i < asked.size(); ++i) Check(asked[i], answers[i]);
   }
   if (GetParam().device_buckets > 0) {
-    EXPECT_GT(device_hits + store_->Stats().device_hits, 100u);
+    // Rows come up from the host's memory; from a single row there, few do.
+    EXPECT_GT(device_hits + store_->Stats().device_hits, GetParam().budget_rows == 1 ? 40u : 100u);
   } else if (GetParam().budget_rows == 1) {
     EXPECT_GT(store_->Stats().misses, 100u);
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/random.h"
 #include "row_math/optimizer.h"
 #include "server/tiers/tier_host.h"
@@ -66,6 +67,7 @@ class StoreFixture : public ::testing::Test {
     options_.memtable_bytes = 1 << 20;
     options_.block_cache_bytes = 1 << 20;
     options_.use_huge_pages = false;
+    options_.clock = &clock_;
   }
   ~StoreFixture() override {
     CloseStore();
@@ -127,6 +129,7 @@ class StoreFixture : public ::testing::Test {
 
   // One step of whatever waits, chosen by `random`; false: nothing waits.
   bool Step(Random& random) {
+    clock_.Advance(step_ns_);
     const bool io_first = random.OneIn(2);
     for (int turn = 0; turn < 2; ++turn) {
       if ((turn == 0) == io_first) {
@@ -202,6 +205,8 @@ class StoreFixture : public ::testing::Test {
     return HotTier::IndexedRowBytes(spec_, {0, spec_.hashed ? 65536 : spec_.rows, 0, spec_.dim});
   }
 
+  ManualClock clock_;
+  int64_t step_ns_ = 0;  // that pass with each step
   std::string dir_;
   TableSpec spec_;
   ShardRange range_;

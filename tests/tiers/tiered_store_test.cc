@@ -193,12 +193,12 @@ class StoreTwinTest : public StoreFixture, public ::testing::WithParamInterface<
       EXPECT_EQ(stats.device_bytes, 0u);
       EXPECT_EQ(stats.device_hits, 0u);
     } else {
-      EXPECT_GT(stats.device_hits, 100u);
+      const bool many = GetParam().budget_rows != 1;
+      EXPECT_GT(stats.device_hits, many ? 100u : 40u);
       StatusNumbers numbers;
       host_->AddDeviceNumbers(&numbers);
       EXPECT_GT(numbers["device_rows_direct_bytes"], 0u);
       // Rows come up from the host's memory; where that has room for one, few do.
-      const bool many = GetParam().budget_rows != 1;
       EXPECT_GT(stats.device_rows, many ? std::min<uint64_t>(slots / 4, 64) : 0u);
       EXPECT_LE(stats.device_rows, std::min<uint64_t>(slots, ids_.size()));
     }
@@ -229,7 +229,13 @@ TEST_P(StoreTwinTest, RandomOperations) {
   const uint64_t seed = SeedFromEnvironment(20260131);
   SCOPED_TRACE(Replay(seed));
   Random random(seed);
+  step_ns_ = 20 * kMillisecondNs;
   for (int step = 0; step < 3000 && !HasFailure(); ++step) {
+    // The tier becomes indexed and gives memory back in the middle of everything else.
+    if (GetParam().budget_rows == 220 && random.OneIn(30)) {
+      const auto rows = static_cast<float>(random.Uniform(250));
+      host_->SetMemoryShare(spec_.id, 0, std::max(rows, 1.0f) / 250);
+    }
     switch (random.Uniform(12)) {
       case 0:
       case 1:
@@ -268,7 +274,7 @@ TEST_P(StoreTwinTest, RandomOperations) {
 std::vector<TwinCase> TwinCases() {
   std::vector<TwinCase> cases;
   for (bool hashed : {false, true}) {
-    for (int budget : {1, 2, 7, 60, 0}) {
+    for (int budget : {1, 2, 7, 60, 220, 0}) {
       for (auto optimizer : {OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                              OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
         const auto type = static_cast<WeightType>((budget + int(optimizer)) % 3);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "common/executor.h"
 #include "common/ids.h"
 #include "common/marks.h"
@@ -40,6 +41,7 @@ struct TierOptions {
   uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted
   uint64_t snapshot_file_bytes_min = kSnapshotFileBytesMin;
   int io_threads = 2;
+  const Clock* clock = nullptr;  // for the division of memory among shards; null: the real one
   bool use_huge_pages = true;
   // How far the spill tier got, and where it says so from now on; null: nothing is known.
   Marks* marks = nullptr;
@@ -63,6 +65,9 @@ class TierHost {
     std::function<absl::Status(Lsn lsn)> before_write_back;
   };
   virtual absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) = 0;
+  // The parts of the memory for rows, 0 to 1, that the shards of the table keep whoever else asks,
+  // and that they never exceed. Takes effect at once; rows beyond `most` leave.
+  virtual void SetMemoryShare(TableId /*table*/, float /*least*/, float /*most*/) {}
   // Deletes a shard's rows and meta from the spill tier; the deletion is durable after the next
   // Flush. A kill in between may leave a part of the rows, so the caller must remember to delete
   // again. No TieredStore of the shard may be open; readers of its rows miss some from now on.

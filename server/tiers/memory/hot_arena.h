@@ -1,53 +1,79 @@
-// The memory of all hot tiers of a server: one budget, and slabs that become resident as they are
-// used.
+// The memory of all hot tiers of a server: one budget for all tables, and slabs of addresses whose
+// pages are paid for when they are first used.
 #ifndef HOTBED_SERVER_TIERS_MEMORY_HOT_ARENA_H_
 #define HOTBED_SERVER_TIERS_MEMORY_HOT_ARENA_H_
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 namespace hotbed {
 
-// Counts the bytes lent to hot tiers; never more than the budget. Thread-safe.
+// Counts the bytes lent to hot tiers. Thread-safe.
+//
+// Memory that nobody has taken goes to whoever asks first, up to the most that the asker's table
+// may have. When all is taken, TierHostImpl decides which tier gives some back and which tier may
+// take it: a credit keeps others from taking it first.
 class HotArena {
  public:
+  // The tiers of one table on this server together. Outlives its accounts.
+  struct Table {
+    std::atomic<uint64_t> taken{0};
+    std::atomic<uint64_t> least{0};  // bytes that no other table may claim
+    std::atomic<uint64_t> most{~uint64_t{0}};
+  };
+  // One hot tier.
+  struct Account {
+    Table* table = nullptr;
+    std::atomic<uint64_t> taken{0};
+    uint64_t credit = 0;  // guarded by the arena
+  };
+
   explicit HotArena(uint64_t budget) : budget_(budget) {}
 
-  // False, with nothing taken, if the budget would be exceeded. `borrows`: the caller is beyond its
-  // quota and gets nothing while a caller within its own quota has been refused.
-  bool Take(uint64_t bytes, bool borrows) {
-    if (borrows && contended_.load(std::memory_order_relaxed)) return false;
-    uint64_t taken = taken_.load(std::memory_order_relaxed);
-    do {
-      if (bytes > budget_ || taken > budget_ - bytes) {
-        if (!borrows) contended_.store(true, std::memory_order_relaxed);
-        return false;
-      }
-    } while (!taken_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
-    if (!borrows) contended_.store(false, std::memory_order_relaxed);
-    return true;
-  }
-  // For the one row that every tier must hold to make progress.
-  void TakeAnyway(uint64_t bytes) { taken_.fetch_add(bytes, std::memory_order_relaxed); }
-  void Give(uint64_t bytes) { taken_.fetch_sub(bytes, std::memory_order_relaxed); }
+  // False, with nothing taken, if the budget, the credits of others or the table's most forbid it.
+  bool Take(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // For what a tier must have to make progress: its first rows, the index of its rows.
+  void TakeAnyway(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void Give(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // Replaces the account's credit.
+  void SetCredit(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A caller within its quota was refused, and no such caller has been served since.
-  bool contended() const { return contended_.load(std::memory_order_relaxed); }
   uint64_t budget() const { return budget_; }
+  // What is paid for at a time: a page, or less where the budget has few pages.
+  uint64_t small_block_bytes() const {
+    return std::clamp<uint64_t>(std::bit_floor(budget_ >> 12), 8, 4096);
+  }
+  // May exceed the budget by what was taken anyway.
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
+  uint64_t unused() const {
+    const uint64_t taken = this->taken();
+    return taken < budget_ ? budget_ - taken : 0;
+  }
 
  private:
+  void Add(Account* account, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const uint64_t budget_;
-  std::atomic<uint64_t> taken_{0};
-  std::atomic<bool> contended_{false};
+  absl::Mutex mu_;
+  std::atomic<uint64_t> taken_{0};  // written under mu_
+  uint64_t credits_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// A range of addresses aligned to 2 MiB, zeroed, whose pages become resident when they are first
-// written. Whole 2 MiB blocks of the part in use are asked to be huge pages. Move-only.
+// A range of addresses, zeroed, whose pages take memory once they are written. It consists of
+// blocks, each of which is in use while any of its users is: small ones in the head and where pages
+// are not huge, else huge pages of 2 MiB. Move-only.
 class HotSlab {
  public:
   HotSlab() = default;
-  HotSlab(uint64_t bytes_max, bool huge_pages);
+  // `small_bytes`: of a small block, at most a page. Less than a page makes sense where a few pages
+  // do not matter and the count of rows does.
+  HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, bool huge_pages);
   HotSlab(HotSlab&& other) noexcept { Swap(other); }
   HotSlab& operator=(HotSlab&& other) noexcept {
     Swap(other);
@@ -56,19 +82,23 @@ class HotSlab {
   ~HotSlab();
 
   uint8_t* data() const { return data_; }
-  uint64_t bytes_max() const { return bytes_max_; }
-  // Bytes [0, bytes) are about to be used. Never shrinks.
-  void Extend(uint64_t bytes);
-  // Bytes from `bytes` on are no longer used: whole pages go back to the system, and read as zeros.
-  void Truncate(uint64_t bytes);
+  // Bytes of the blocks that overlap [first, limit) and have no user.
+  uint64_t BytesToUse(uint64_t first, uint64_t limit) const;
+  // One user more for each of these blocks.
+  void Use(uint64_t first, uint64_t limit);
+  // One user less. Returns the bytes of blocks without a user; their pages go back to the system.
+  uint64_t Release(uint64_t first, uint64_t limit);
 
  private:
   void Swap(HotSlab& other);
+  size_t BlockAt(uint64_t byte) const;
+  uint64_t StartOf(size_t block) const;
 
   uint8_t* data_ = nullptr;
   uint64_t bytes_max_ = 0;
-  uint64_t advised_ = 0;  // blocks below are huge pages
-  bool huge_pages_ = false;
+  uint64_t small_bytes_ = 1;
+  uint64_t head_bytes_ = 0;
+  std::vector<uint32_t> users_;  // of each block
 };
 
 }  // namespace hotbed

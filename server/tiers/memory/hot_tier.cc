@@ -12,11 +12,14 @@ namespace {
 
 // Buckets hold 15 rows; beyond 84 % too many rows are outside their home bucket.
 constexpr double kRowsPerBucket = 12.6;
-constexpr uint32_t kGrowMinSlots = 64;
-constexpr uint64_t kGrowMaxBytes = 2ull << 20;
-// From this size on, the last block of each slab may be a partly unused huge page: three times 2
-// MiB are less than a twentieth.
-constexpr uint64_t kWholeBlocksBytes = 128ull << 20;
+constexpr uint64_t kIndexBytesPerSlot = 10;  // 64 / 12.6, and half as much again after it has grown
+constexpr uint64_t kChunkBytesMax = 64ull << 10;
+constexpr uint32_t kChunkSlotsMax = 2048;
+constexpr uint64_t kChunksPerBudget = 1024;  // at least, so that a small budget has many as well
+// From this size on, huge pages that are partly unused cost a direct tier less than a twentieth.
+// Elsewhere the first 2 MiB of each slab have small pages.
+constexpr uint64_t kWholeHugeBytes = 128ull << 20;
+constexpr uint64_t kHeadBytes = 2ull << 20;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -38,11 +41,16 @@ RowTable MakeTable(const TableSpec& spec, const ShardRange& range) {
 
 }  // namespace
 
-uint64_t HotTier::DirectBytes(const TableSpec& spec, const ShardRange& range) {
+uint64_t HotTier::WholeBytes(const TableSpec& spec, const ShardRange& range) {
   const uint64_t rows = range.limit - range.first;
   if (spec.hashed || rows >= kNoSlot) return std::numeric_limits<uint64_t>::max();
   const RowTable table = MakeTable(spec, range);
   return rows * (table.weight_stride + table.state_bytes + kDirectOverhead);
+}
+
+bool HotTier::CanBeDirect(const TableSpec& spec, const ShardRange& range, uint64_t bytes) {
+  return !spec.hashed && range.limit - range.first < kIndexedSlotsMax &&
+         WholeBytes(spec, range) <= bytes;
 }
 
 uint64_t HotTier::IndexedRowBytes(const TableSpec& spec, const ShardRange& range) {
@@ -51,82 +59,182 @@ uint64_t HotTier::IndexedRowBytes(const TableSpec& spec, const ShardRange& range
 }
 
 HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bool huge_pages,
-                 HotArena* arena)
-    : arena_(arena), huge_pages_(huge_pages), table_(MakeTable(spec, range)) {
+                 HotArena* arena, HotArena::Account* account)
+    : arena_(arena), account_(account), huge_pages_(huge_pages), table_(MakeTable(spec, range)) {
   table_.direct = direct;
-  const uint64_t rows =
-      spec.hashed ? std::numeric_limits<uint64_t>::max() : range.limit - range.first;
   row_bytes_ = uint64_t{table_.weight_stride} + table_.state_bytes +
                (direct ? kDirectOverhead : kIndexedOverhead);
+  const uint64_t rows =
+      spec.hashed ? std::numeric_limits<uint64_t>::max() : range.limit - range.first;
   if (direct) {
     slots_max_ = static_cast<uint32_t>(rows);
+    whole_huge_ = row_bytes_ * slots_max_ >= kWholeHugeBytes;
   } else {
     const uint64_t affordable = arena->budget() / row_bytes_ + 1;
     slots_max_ =
         static_cast<uint32_t>(std::min({rows, affordable, uint64_t{kIndexedSlotsMax} - 1}));
   }
-  weights_ = HotSlab(uint64_t{table_.weight_stride} * slots_max_, huge_pages);
-  state_ = HotSlab(uint64_t{table_.state_bytes} * slots_max_, huge_pages);
-  bits_ = HotSlab(slots_max_, huge_pages);
+  const uint64_t chunk_bytes = std::min(kChunkBytesMax, arena->budget() / kChunksPerBudget);
+  while (chunk_slots_ < kChunkSlotsMax && 2 * chunk_slots_ * row_bytes_ <= chunk_bytes) {
+    chunk_slots_ *= 2;
+  }
+  weights_ = NewSlab(table_.weight_stride);
+  state_ = NewSlab(table_.state_bytes);
+  bits_ = NewSlab(1);
   table_.weights = weights_.data();
   table_.state = state_.data();
   table_.bits = bits_.data();
   if (direct) {
-    taken_ = row_bytes_ * slots_max_;
-    granted_ = slots_max_;
     table_.slots = slots_max_;
-    const bool whole = taken_ >= kWholeBlocksBytes;
-    weights_.Extend(whole ? weights_.bytes_max() : uint64_t{table_.weight_stride} * slots_max_);
-    state_.Extend(whole ? state_.bytes_max() : uint64_t{table_.state_bytes} * slots_max_);
-    bits_.Extend(whole ? bits_.bytes_max() : slots_max_);
   } else {
-    positions_ = HotSlab(uint64_t{sizeof(uint64_t)} * slots_max_, huge_pages);
+    positions_ = NewSlab(sizeof(uint64_t));
     table_.positions = reinterpret_cast<uint64_t*>(positions_.data());
     Reindex(1);
   }
 }
 
-HotTier::~HotTier() { arena_->Give(taken_); }
+HotTier::~HotTier() { arena_->Give(account_, taken_); }
 
-uint32_t HotTier::QuotaSlots() const {
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(quota_ / row_bytes_, 1, std::max(slots_max_, 1u)));
+HotSlab HotTier::NewSlab(uint64_t slot_bytes) const {
+  return HotSlab(slot_bytes * slots_max_, whole_huge_ ? 0 : kHeadBytes, arena_->small_block_bytes(),
+                 huge_pages_);
 }
 
-void HotTier::Grow(uint32_t wanted) {
-  // A quarter more at a time while small, one huge page of weights at a time when large.
-  const uint32_t page_slots =
-      static_cast<uint32_t>(std::max<uint64_t>(kGrowMaxBytes / table_.weight_stride, 1));
-  uint32_t step = std::max(wanted, std::min(std::max(granted_ / 4, kGrowMinSlots), page_slots));
-  step = std::min(step, slots_max_ - granted_);
-  for (; step > 0; step /= 2) {
-    const uint64_t bytes = row_bytes_ * step;
-    const bool borrows = taken_ + bytes > quota_;
-    if (arena_->Take(bytes, borrows)) {
-      taken_ += bytes;
-      break;
+// --- chunks
+
+uint32_t HotTier::FirstOf(uint32_t chunk) const {
+  return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{chunk_slots_} * chunk, slots_max_));
+}
+
+uint64_t HotTier::PageBytesToPay(uint32_t chunk) const {
+  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+  uint64_t bytes = weights_.BytesToUse(first * table_.weight_stride, limit * table_.weight_stride) +
+                   state_.BytesToUse(first * table_.state_bytes, limit * table_.state_bytes);
+  if (chunk >= paid_.size() || paid_[chunk] == kUnpaid) bytes += bits_.BytesToUse(first, limit);
+  return bytes;
+}
+
+uint64_t HotTier::IndexBytesToPay(uint32_t chunk) const {
+  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+  return positions_.BytesToUse(8 * first, 8 * limit) + kIndexBytesPerSlot * (limit - first);
+}
+
+bool HotTier::Pay(uint32_t chunk, bool anyway) {
+  const uint64_t bytes = PageBytesToPay(chunk) + (direct() ? 0 : IndexBytesToPay(chunk));
+  if (anyway) {
+    arena_->TakeAnyway(account_, bytes);
+  } else if (bytes > 0 && !arena_->Take(account_, bytes)) {
+    return false;
+  }
+  taken_ += bytes;
+  MarkPaid(chunk);
+  return true;
+}
+
+void HotTier::MarkPaid(uint32_t chunk) {
+  if (chunk >= paid_.size()) paid_.resize(chunk + 1, kUnpaid);
+  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+  weights_.Use(first * table_.weight_stride, limit * table_.weight_stride);
+  state_.Use(first * table_.state_bytes, limit * table_.state_bytes);
+  if (paid_[chunk] == kUnpaid) bits_.Use(first, limit);
+  if (!direct()) positions_.Use(8 * first, 8 * limit);
+  paid_[chunk] = kRowsPaid;
+  paid_slots_ += static_cast<uint32_t>(limit - first);
+}
+
+void HotTier::Unpay(uint32_t chunk) {
+  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+  const uint64_t bytes =
+      weights_.Release(first * table_.weight_stride, limit * table_.weight_stride) +
+      state_.Release(first * table_.state_bytes, limit * table_.state_bytes) +
+      bits_.Release(first, limit) + positions_.Release(8 * first, 8 * limit) +
+      kIndexBytesPerSlot * (limit - first);
+  paid_[chunk] = kUnpaid;
+  paid_slots_ -= static_cast<uint32_t>(limit - first);
+  taken_ -= bytes;
+  arena_->Give(account_, bytes);
+}
+
+// --- direct
+
+bool HotTier::PayForSlot(uint32_t slot) {
+  const uint32_t chunk = slot / chunk_slots_;
+  return (chunk < paid_.size() && paid_[chunk] == kRowsPaid) || Pay(chunk, /*anyway=*/false);
+}
+
+bool HotTier::PayForBits(uint32_t slot) {
+  const uint32_t chunk = slot / chunk_slots_;
+  if (chunk < paid_.size() && paid_[chunk] != kUnpaid) return true;
+  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+  const uint64_t bytes = bits_.BytesToUse(first, limit);
+  if (bytes > 0 && !arena_->Take(account_, bytes)) return false;
+  taken_ += bytes;
+  if (chunk >= paid_.size()) paid_.resize(chunk + 1, kUnpaid);
+  bits_.Use(first, limit);
+  paid_[chunk] = kBitsPaid;
+  return true;
+}
+
+void HotTier::BecomeIndexed() {
+  HOTBED_CHECK(direct());
+  row_bytes_ += kIndexedOverhead - kDirectOverhead;
+  positions_ = NewSlab(sizeof(uint64_t));
+  table_.positions = reinterpret_cast<uint64_t*>(positions_.data());
+  table_.direct = false;
+  granted_ = table_.slots;
+  uint64_t freed = 0;
+  for (uint32_t chunk = 0; chunk < paid_.size(); ++chunk) {
+    if (paid_[chunk] != kBitsPaid) continue;
+    freed += bits_.Release(FirstOf(chunk), FirstOf(chunk + 1));
+    paid_[chunk] = kUnpaid;
+  }
+  // Chunks of which no page is left to pay come with those that share their pages.
+  uint64_t bytes = 0;
+  for (uint32_t chunk = 0; chunk < paid_.size(); ++chunk) {
+    const uint32_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
+    const bool had_rows = paid_[chunk] == kRowsPaid;
+    if (!had_rows && PageBytesToPay(chunk) > 0) continue;
+    bytes += IndexBytesToPay(chunk);
+    if (had_rows) {
+      positions_.Use(8ull * first, 8ull * limit);
+    } else {
+      MarkPaid(chunk);
     }
-    if (!borrows) refused_ = true;
+    for (uint32_t slot = first; slot < limit; ++slot) {
+      if (table_.bits[slot] & kRowExists) {
+        table_.positions[slot] = table_.first_position + slot;
+      } else {
+        free_.push_back(slot);
+      }
+    }
   }
-  if (step == 0 && granted_ == 0) {
-    step = 1;
-    taken_ = row_bytes_;
-    arena_->TakeAnyway(row_bytes_);
+  arena_->Give(account_, freed);
+  arena_->TakeAnyway(account_, bytes);
+  taken_ += bytes - freed;
+  std::reverse(free_.begin(), free_.end());  // low slots are taken first
+  Reindex(std::max(paid_slots_, 1u));
+}
+
+// --- indexed
+
+bool HotTier::Grow() {
+  while (unpaid_ < paid_.size() && paid_[unpaid_] == kRowsPaid) ++unpaid_;
+  const uint32_t first = FirstOf(unpaid_), limit = FirstOf(unpaid_ + 1);
+  if (first == limit || !Pay(unpaid_, /*anyway=*/paid_slots_ == 0)) return false;
+  if (first >= table_.slots) {
+    HOTBED_DCHECK(first == granted_);
+    granted_ = limit;
+  } else {
+    for (uint32_t slot = limit; slot-- > first;) free_.push_back(slot);
   }
-  if (step == 0) return;
-  granted_ += step;
-  weights_.Extend(uint64_t{table_.weight_stride} * granted_);
-  state_.Extend(uint64_t{table_.state_bytes} * granted_);
-  bits_.Extend(granted_);
-  positions_.Extend(uint64_t{sizeof(uint64_t)} * granted_);
-  if (granted_ > table_.bucket_count * kRowsPerBucket) Reindex(granted_ + granted_ / 2);
+  if (paid_slots_ > table_.bucket_count * kRowsPerBucket) Reindex(paid_slots_ + paid_slots_ / 2);
+  return true;
 }
 
 void HotTier::Reindex(uint32_t slots) {
   const uint32_t buckets = static_cast<uint32_t>(std::min(slots, slots_max_) / kRowsPerBucket) + 1;
-  const uint64_t bytes = uint64_t{buckets} * sizeof(IndexBucket);
-  HotSlab fresh(bytes, huge_pages_);
-  fresh.Extend(bytes);
+  HotSlab fresh(uint64_t{buckets} * sizeof(IndexBucket), kHeadBytes, arena_->small_block_bytes(),
+                huge_pages_);
   table_.buckets = reinterpret_cast<IndexBucket*>(fresh.data());
   table_.bucket_count = buckets;
   ReindexBatch batch;
@@ -135,17 +243,16 @@ void HotTier::Reindex(uint32_t slots) {
   buckets_ = std::move(fresh);  // frees the old index with `fresh`
 }
 
-uint32_t HotTier::TakeSlots(uint32_t wanted, uint32_t* slots) {
+uint32_t HotTier::TakeFree(uint32_t wanted, uint32_t* slots) {
   uint32_t count = 0;
-  while (count < wanted && !free_.empty()) {
-    slots[count++] = free_.back();
-    free_.pop_back();
-  }
-  while (count < wanted) {
-    if (table_.slots == granted_) Grow(wanted - count);
-    if (table_.slots == granted_) break;
-    while (count < wanted && table_.slots < granted_) slots[count++] = table_.slots++;
-  }
+  for (; count < wanted && !free_.empty(); free_.pop_back()) slots[count++] = free_.back();
+  while (count < wanted && table_.slots < granted_) slots[count++] = table_.slots++;
+  return count;
+}
+
+uint32_t HotTier::TakeSlots(uint32_t wanted, uint32_t* slots) {
+  uint32_t count = TakeFree(wanted, slots);
+  while (count < wanted && Grow()) count += TakeFree(wanted - count, slots + count);
   return count;
 }
 
@@ -153,31 +260,45 @@ void HotTier::ReturnSlots(const uint32_t* slots, uint32_t count) {
   free_.insert(free_.end(), slots, slots + count);
 }
 
-void HotTier::Shrink(uint32_t slots) {
+uint32_t HotTier::TailOf(uint32_t slots_max) const {
+  uint32_t tail = table_.slots, slots = 0;
+  for (uint32_t chunk = static_cast<uint32_t>(paid_.size()); chunk-- > 1;) {
+    if (paid_[chunk] != kRowsPaid) continue;
+    slots += FirstOf(chunk + 1) - FirstOf(chunk);
+    if (slots > slots_max || slots == paid_slots_) break;
+    tail = FirstOf(chunk);
+  }
+  return tail;
+}
+
+void HotTier::CloseTail(uint32_t first) {
   HOTBED_CHECK(!direct());
-  if (slots >= granted_) return;
-  const uint64_t bytes = row_bytes_ * (granted_ - slots);
-  free_.erase(std::remove_if(free_.begin(), free_.end(), [&](uint32_t s) { return s >= slots; }),
+  free_.erase(std::remove_if(free_.begin(), free_.end(), [&](uint32_t s) { return s >= first; }),
               free_.end());
-  free_.shrink_to_fit();
-  table_.slots = std::min(table_.slots, slots);
-  granted_ = slots;
-  weights_.Truncate(uint64_t{table_.weight_stride} * slots);
-  state_.Truncate(uint64_t{table_.state_bytes} * slots);
-  bits_.Truncate(slots);
-  positions_.Truncate(uint64_t{sizeof(uint64_t)} * slots);
-  Reindex(slots);
-  taken_ -= bytes;
-  arena_->Give(bytes);
+  granted_ = std::min(granted_, first);
+}
+
+void HotTier::FreeTail(uint32_t first) {
+  const uint32_t chunk_first = (first + chunk_slots_ - 1) / chunk_slots_;
+  for (uint32_t chunk = chunk_first; chunk < paid_.size(); ++chunk) {
+    if (paid_[chunk] == kRowsPaid) Unpay(chunk);
+  }
+  if (chunk_first < paid_.size()) paid_.resize(chunk_first);
+  unpaid_ = std::min(unpaid_, chunk_first);
+  table_.slots = std::min(table_.slots, first);
+  granted_ = std::max(granted_, table_.slots);
+  // The index is paid for by the slot: it shrinks with them.
+  if (table_.bucket_count * kRowsPerBucket > 2.0 * paid_slots_ + kChunkSlotsMax) {
+    Reindex(paid_slots_ + paid_slots_ / 4);
+  }
 }
 
 uint64_t HotTier::OverheadBytes(uint64_t rows_resident) const {
-  if (direct()) {
-    return table_.slots + rows_resident * (table_.weight_stride - table_.weight_bytes);
-  }
-  const uint64_t slot_bytes = uint64_t{table_.weight_stride} + table_.state_bytes + 9;
-  return table_.slots * slot_bytes + index_bytes() -
-         rows_resident * (table_.weight_bytes + table_.state_bytes);
+  const uint64_t payload = rows_resident * (table_.weight_bytes + table_.state_bytes);
+  const uint64_t slot_bytes = uint64_t{table_.weight_stride} + table_.state_bytes + 1;
+  if (direct()) return paid_slots_ * slot_bytes - payload;
+  const uint64_t used = paid_slots_ - (granted_ - table_.slots);
+  return used * (slot_bytes + sizeof(uint64_t)) + index_bytes() - payload;
 }
 
 }  // namespace hotbed

@@ -1,15 +1,17 @@
 // The resident rows of one shard: their slabs and index, and how many there may be.
 //
-// Confined to the shard's executor. Every slot is paid for in the arena before it is used: weights,
-// state, and a flat overhead for the byte of bits and, when indexed, for position and index.
+// Confined to the shard's executor. Slots are paid for in the arena by the chunk, before they are
+// used: the pages of weights, state, bits and positions that the chunk is the first to reach into,
+// and a flat charge for its part of the index.
 //
-// direct: the whole range is paid for at once, and no row is ever evicted. indexed: slots are paid
-// for as they are needed, up to the quota, and beyond it as long as the arena has unused bytes.
+// direct: the slot is the offset of the position, and a chunk is paid for with its first row. Rows
+// leave only for a faster tier above. indexed: any row in any paid slot. A direct tier that must
+// give memory back, or gets none for a chunk, becomes indexed where it stands: its rows keep their
+// slots.
 #ifndef HOTBED_SERVER_TIERS_MEMORY_HOT_TIER_H_
 #define HOTBED_SERVER_TIERS_MEMORY_HOT_TIER_H_
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "common/shard_record.h"
@@ -19,67 +21,102 @@
 
 namespace hotbed {
 
-// Bytes charged for one resident row in addition to weights and state.
+// Bytes of one resident row in addition to weights and state, about: bits, and when indexed also
+// position and index.
 constexpr uint32_t kDirectOverhead = 1;
 constexpr uint32_t kIndexedOverhead = 18;
 
 class HotTier {
  public:
-  // The caller has taken a direct tier's bytes from the arena; an indexed tier takes bytes as it
-  // grows.
+  // `direct` only where CanBeDirect. Both pointers outlive the tier.
   HotTier(const TableSpec& table, const ShardRange& range, bool direct, bool huge_pages,
-          HotArena* arena);
+          HotArena* arena, HotArena::Account* account);
   ~HotTier();
   HotTier(const HotTier&) = delete;
 
-  // Bytes of a direct tier; ~0 if the shard cannot have one.
-  static uint64_t DirectBytes(const TableSpec& table, const ShardRange& range);
+  // Whether the whole range fits into `bytes` and could become indexed later.
+  static bool CanBeDirect(const TableSpec& table, const ShardRange& range, uint64_t bytes);
+  // Bytes of all rows of the range; ~0 if that is not known.
+  static uint64_t WholeBytes(const TableSpec& table, const ShardRange& range);
   // Bytes of one resident row when indexed.
   static uint64_t IndexedRowBytes(const TableSpec& table, const ShardRange& range);
 
   RowTable* table() { return &table_; }
   const RowTable& table() const { return table_; }
   bool direct() const { return table_.direct; }
+  uint64_t row_bytes() const { return row_bytes_; }
+  uint32_t chunk_slots() const { return chunk_slots_; }
+  uint32_t paid_slots() const { return paid_slots_; }
+  uint32_t free_slots() const { return paid_slots_ - table_.rows; }
 
+  // --- direct
+  // Pays for the chunk of `slot`; false: the arena gives nothing.
+  bool PayForSlot(uint32_t slot);
+  // Pays for the bits of the slot's chunk alone, which then may say that rows are absent.
+  bool PayForBits(uint32_t slot);
+  // Rows keep their slots. Takes the memory of index and positions anyway. No slot may be in the
+  // hands of a caller that has not filled it.
+  void BecomeIndexed();
+
+  // --- indexed
   // Takes up to `wanted` free slots for rows that will be inserted and returns how many; grows the
-  // tier as far as it may. Not for direct tiers, where the slot is the offset of the position.
+  // tier as far as it may. A tier without any slot gets one chunk anyway.
   uint32_t TakeSlots(uint32_t wanted, uint32_t* slots);
+  // The same without growing.
+  uint32_t TakeFree(uint32_t wanted, uint32_t* slots);
   void ReturnSlots(const uint32_t* slots, uint32_t count);
+  // The first slot of as many chunks at the end as have at most `slots_max` slots; the end if
+  // there are none. The first chunk never counts.
+  uint32_t TailOf(uint32_t slots_max) const;
+  // Slots from `first` on, a result of TailOf, are no longer handed out.
+  void CloseTail(uint32_t first);
+  // Gives the memory of a closed tail back. It holds no rows.
+  void FreeTail(uint32_t first);
 
-  // Memory beyond the quota is borrowed.
-  void SetQuota(uint64_t bytes) { quota_ = bytes; }
-  uint64_t taken() const { return taken_; }
-  bool over_quota() const { return !direct() && taken_ > quota_ && granted_ > 1; }
-  // Slots that the quota pays for, at least one.
-  uint32_t QuotaSlots() const;
-  // Gives the memory of slots from `slots` on back. They hold no rows.
-  void Shrink(uint32_t slots);
-  // Whether a grant below the quota was refused since the last call: another shard has borrowed it.
-  bool TakeRefusal() { return std::exchange(refused_, false); }
+  // Calls f(first, limit) for the slots of each paid chunk.
+  template <typename F>
+  void ForEachPaid(F f) const {
+    for (uint32_t chunk = 0; chunk < paid_.size(); ++chunk) {
+      if (paid_[chunk] == kRowsPaid) f(FirstOf(chunk), FirstOf(chunk + 1));
+    }
+  }
 
   uint64_t index_bytes() const { return uint64_t{table_.bucket_count} * sizeof(IndexBucket); }
   // All bytes that are not weights or state of a resident row.
   uint64_t OverheadBytes(uint64_t rows_resident) const;
 
  private:
-  void Grow(uint32_t wanted);
+  enum Paid : uint8_t { kUnpaid, kBitsPaid, kRowsPaid };
+
+  HotSlab NewSlab(uint64_t slot_bytes) const;
+  uint32_t FirstOf(uint32_t chunk) const;
+  uint64_t PageBytesToPay(uint32_t chunk) const;
+  uint64_t IndexBytesToPay(uint32_t chunk) const;
+  bool Pay(uint32_t chunk, bool anyway);
+  void Unpay(uint32_t chunk);
+  void MarkPaid(uint32_t chunk);
+  bool Grow();
   void Reindex(uint32_t slots);
 
   HotArena* const arena_;
+  HotArena::Account* const account_;
   const bool huge_pages_;
-  uint64_t row_bytes_ = 0;  // charged per slot
+  bool whole_huge_ = false;  // a large direct tier: huge pages from the first byte
+  uint64_t row_bytes_ = 0;   // of a resident row, about
   uint32_t slots_max_ = 0;
-  uint64_t quota_ = 0;
+  uint32_t chunk_slots_ = 1;
+  std::vector<uint8_t> paid_;  // Paid, of the chunks so far
+  uint32_t unpaid_ = 0;        // indexed: chunks below are paid
+  uint32_t paid_slots_ = 0;
+  uint32_t granted_ = 0;  // indexed: slots from table_.slots to here are paid and were never used
   uint64_t taken_ = 0;
-  uint32_t granted_ = 0;  // slots paid for
-  bool refused_ = false;
   RowTable table_;
   HotSlab weights_;
   HotSlab state_;
   HotSlab bits_;
-  HotSlab positions_;
+  HotSlab positions_;  // indexed only
   HotSlab buckets_;
-  std::vector<uint32_t> free_;
+  std::vector<uint32_t> free_;  // indexed: of the slots below table_.slots
 };
 
 }  // namespace hotbed

@@ -99,7 +99,6 @@ void PullOps::AnswerPart(Op* op, SpillFetch::Part* part) {
   batch.missing = missing.data();
   state_->kernels.gather(&batch);
 
-  RowTable* const table = residency_->table();
   const bool keeps = op->fetch_number >= state_->keep_from_fetch;
   std::vector<uint32_t> rows;  // numbers in part->positions of rows worth keeping
   uint32_t k = 0;
@@ -115,16 +114,14 @@ void PullOps::AnswerPart(Op* op, SpillFetch::Part* part) {
     residency_->AnswerRow(op->gather, missing[m],
                           record == nullptr ? nullptr : SpillTier::PayloadOf(record), position);
     if (record != nullptr && (rows.empty() || rows.back() != row)) rows.push_back(row);
-    if (record == nullptr && table->direct && keeps) {
-      table->bits[position - table->first_position] |= kRowAbsent;
-    }
+    if (record == nullptr && keeps) residency_->NoteAbsent(position);
   }
   if (keeps) Promote(*part, rows);
 }
 
 // Makes fetched rows resident, unvisited: rows that nobody reads again are the next to leave.
 void PullOps::Promote(const SpillFetch::Part& part, const std::vector<uint32_t>& rows) {
-  if (rows.empty() || state_->update_active || state_->replaying || state_->shedding) return;
+  if (rows.empty() || state_->update_active || state_->replaying) return;
   uint32_t wanted = static_cast<uint32_t>(rows.size());
   if (!residency_->HasRoom(wanted)) return;
   std::vector<uint64_t> positions(wanted);

@@ -11,15 +11,20 @@ namespace {
 
 // This part of the budget stays free for shards in use, which grow without asking.
 constexpr uint64_t kWarmLeftShare = 16;
+// With less than this part of the budget left, a direct tier may have to evict at any time.
+constexpr uint64_t kTightShare = 32;
 
 }  // namespace
 
-Residency::Residency(RowTableState* state, HotArena* arena, bool huge_pages)
+Residency::Residency(RowTableState* state, HotArena* arena, HotArena::Account* account,
+                     bool huge_pages)
     : state_(state),
       arena_(arena),
-      huge_pages_(huge_pages),
-      hot_(std::make_unique<HotTier>(state->shard.table, state->shard.range, /*direct=*/false,
-                                     huge_pages, arena)) {}
+      hot_(state->shard.table, state->shard.range,
+           HotTier::CanBeDirect(state->shard.table, state->shard.range, arena->unused()),
+           huge_pages, arena, account) {
+  if (state_->shard.hint != nullptr) state_->shard.hint->Set(*table());
+}
 
 uint64_t Residency::PositionOfSlot(uint32_t slot) const {
   const RowTable& rows = table();
@@ -66,17 +71,20 @@ void Residency::AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payl
 // --- rows come in
 
 bool Residency::HasRoom(uint64_t rows) const {
-  return hot_->direct() || state_->write_back.HasRoom(rows);
+  if (hot_.direct() && arena_->unused() > arena_->budget() / kTightShare) return true;
+  return state_->write_back.HasRoom(rows);
 }
 
 uint32_t Residency::MakeSlots(const uint64_t* positions, uint32_t count, Lsn stamp,
                               uint32_t* slots) {
   HOTBED_DCHECK(!state_->update_waits);
-  if (hot_->direct()) {
-    for (uint32_t k = 0; k < count; ++k) slots[k] = DirectSlot(positions[k]);
-    return count;
+  if (hot_.direct()) {
+    const uint32_t made = MakeDirectSlots(positions, count, slots);
+    if (made > 0) return made;
+    BecomeIndexed();
   }
-  const uint32_t free = hot_->TakeSlots(count, slots);
+  const uint32_t free = hot_.TakeSlots(count, slots);
+  if (free < count) NoteRefusal(positions + free, count - free);
   const uint32_t lacking = std::min(count - free, rows());
   HOTBED_CHECK(free + lacking > 0) << "a hot tier without a single slot";
   if (lacking == 0) return free;
@@ -91,6 +99,30 @@ uint32_t Residency::MakeSlots(const uint64_t* positions, uint32_t count, Lsn sta
   Evict(&evict, stamp);
   hand_ = evict.hand;
   return free + evict.count;
+}
+
+// Fewer than `count`: the arena has nothing left for the chunk of the next row.
+uint32_t Residency::MakeDirectSlots(const uint64_t* positions, uint32_t count, uint32_t* slots) {
+  for (uint32_t k = 0; k < count; ++k) {
+    slots[k] = DirectSlot(positions[k]);
+    if (!hot_.PayForSlot(slots[k])) return k;
+  }
+  return count;
+}
+
+void Residency::BecomeIndexed() {
+  if (state_->shard.hint != nullptr) state_->shard.hint->Clear();
+  hot_.BecomeIndexed();
+}
+
+// The host hears of rows that found no free slot, and of those among them that were here a moment
+// ago: more memory would have kept them.
+void Residency::NoteRefusal(const uint64_t* positions, uint32_t count) {
+  uint64_t again = 0;
+  for (uint32_t k = 0; k < count; ++k) again += recent_misses_.Note(positions[k]) ? 1 : 0;
+  Count(&state_->counters.refused_bytes, hot_.row_bytes() * count);
+  Count(&state_->counters.wanted_bytes, hot_.row_bytes() * again);
+  if (state_->memory_refused && !state_->replaying) state_->memory_refused();
 }
 
 void Residency::Insert(const uint64_t* positions, const uint32_t* slots,
@@ -120,21 +152,79 @@ void Residency::Evict(EvictBatch* evict, Lsn stamp) {
   Count(&state_->counters.evictions, evict->count);
 }
 
-uint32_t Residency::EvictRange(uint32_t first, uint32_t limit) {
-  if (first >= limit) return 0;
-  const uint32_t rows_max = std::min(limit - first, rows());
-  const WriteBack::Space space = state_->write_back.Reserve(rows_max);
-  std::vector<uint32_t> slots(rows_max);
+uint32_t Residency::EvictSome(uint32_t rows, bool unvisited_only) {
+  if (rows == 0) return 0;
+  const WriteBack::Space space = state_->write_back.Reserve(rows);
+  std::vector<uint32_t> slots(rows);
   EvictBatch evict;
-  evict.chosen = false;
-  evict.slot_first = first;
-  evict.slot_limit = limit;
+  evict.unvisited_only = unvisited_only;
+  evict.hand = hand_;
+  evict.wanted = rows;
   evict.slots = slots.data();
   evict.dirty_positions = space.positions;
   evict.out = space.payloads;
   evict.out_stride = space.stride;
   Evict(&evict, state_->applied_lsn);
+  hand_ = evict.hand;
+  hot_.ReturnSlots(slots.data(), evict.count);
   return evict.count;
+}
+
+uint32_t Residency::GiveBack(uint32_t slots, bool forced) {
+  HOTBED_DCHECK(!state_->update_active);
+  if (hot_.direct()) BecomeIndexed();
+  // The first chunk stays: without a slot, no row could come in.
+  slots = std::min(slots, hot_.paid_slots() - std::min(hot_.paid_slots(), hot_.chunk_slots()));
+  if (slots == 0) return 0;
+  if (hot_.free_slots() < slots) {
+    EvictSome(std::min(slots - hot_.free_slots(), rows()), /*unvisited_only=*/!forced);
+  }
+  const uint32_t tail = hot_.TailOf(std::min(slots, hot_.free_slots()));
+  std::vector<uint32_t> from;
+  const uint32_t before = hot_.paid_slots();
+  hot_.ForEachPaid([&](uint32_t first, uint32_t limit) {
+    for (uint32_t slot = std::max(first, tail); slot < limit; ++slot) {
+      if (table()->bits[slot] & kRowExists) from.push_back(slot);
+    }
+  });
+  if (state_->collecting) CleanFrom(tail);
+  hot_.CloseTail(tail);
+  std::vector<uint32_t> to(from.size());
+  MoveBatch move;
+  move.table = table();
+  move.count = hot_.TakeFree(static_cast<uint32_t>(from.size()), to.data());
+  move.from = from.data();
+  move.to = to.data();
+  HOTBED_CHECK(move.count == from.size()) << "the tail has more rows than there are free slots";
+  state_->kernels.move(&move);
+  hot_.FreeTail(tail);
+  Publish();
+  return before - hot_.paid_slots();
+}
+
+// WriteBackAll walks over the slots once: dirty rows that move behind its back are written first.
+void Residency::CleanFrom(uint32_t slot) {
+  while (slot < table()->slots) CollectDirty(&slot);
+}
+
+void Residency::Age() {
+  uint64_t unvisited = 0;
+  hot_.ForEachPaid([&](uint32_t first, uint32_t limit) {
+    AgeBatch age;
+    age.table = table();
+    age.slot_first = first;
+    age.slot_limit = limit;
+    state_->kernels.age(&age);
+    unvisited += age.unvisited;
+  });
+  recent_misses_.NextWindow();
+  state_->counters.cold_bytes.store((unvisited + hot_.free_slots()) * hot_.row_bytes(),
+                                    std::memory_order_relaxed);
+}
+
+void Residency::NoteAbsent(uint64_t position) {
+  if (!hot_.direct() || !hot_.PayForBits(DirectSlot(position))) return;
+  table()->bits[DirectSlot(position)] |= kRowAbsent;
 }
 
 void Residency::CollectDirty(uint32_t* cursor) {
@@ -156,7 +246,7 @@ void Residency::CollectDirty(uint32_t* cursor) {
 
 void Residency::Take(const std::vector<uint64_t>& ids, bool clean_only, ExchangedRows* taken) {
   taken->payload_bytes = state_->spill_shard.payload_bytes;
-  if (state_->update_active || state_->shedding || ids.empty()) return;
+  if (state_->update_active || ids.empty()) return;
   std::vector<uint32_t> slots(ids.size());
   std::vector<uint32_t> missing(ids.size());
   Probe(ids.data(), static_cast<uint32_t>(ids.size()), slots.data(), missing.data());
@@ -188,7 +278,7 @@ void Residency::TakeRow(uint32_t slot, ExchangedRows* taken) {
   evict.out_stride = state_->spill_shard.payload_bytes;
   state_->kernels.evict(&evict);
   HOTBED_DCHECK(evict.count == 1);
-  if (!hot_->direct()) hot_->ReturnSlots(&slot, 1);
+  if (!hot_.direct()) hot_.ReturnSlots(&slot, 1);
   rows_dirty_ -= evict.dirty_count;
 }
 
@@ -243,33 +333,17 @@ uint32_t Residency::Warm(const RowBlock& block) {
 
 uint32_t Residency::SlotsToWarm(const RowBlock& block, uint32_t* slots) {
   const uint32_t count = block.rows();
-  if (hot_->direct()) {  // all slots are paid for
-    for (uint32_t row = 0; row < count; ++row) slots[row] = DirectSlot(block.position(row));
-    return count;
-  }
-  const uint64_t row_bytes = HotTier::IndexedRowBytes(state_->shard.table, state_->shard.range);
   const uint64_t kept = arena_->taken() + arena_->budget() / kWarmLeftShare;
   if (kept >= arena_->budget()) return 0;
-  const uint64_t affordable = (arena_->budget() - kept) / row_bytes;
-  return hot_->TakeSlots(static_cast<uint32_t>(std::min<uint64_t>(count, affordable)), slots);
+  const uint64_t affordable = (arena_->budget() - kept) / hot_.row_bytes();
+  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(count, affordable));
+  if (!hot_.direct()) return hot_.TakeSlots(wanted, slots);
+  std::vector<uint64_t> positions(wanted);
+  for (uint32_t row = 0; row < wanted; ++row) positions[row] = block.position(row);
+  return MakeDirectSlots(positions.data(), wanted, slots);
 }
 
 // --- the tier as a whole
-
-void Residency::Replace(bool direct, uint64_t quota) {
-  HOTBED_CHECK(rows() == 0);
-  hot_ = nullptr;  // gives its bytes back first
-  hot_ = std::make_unique<HotTier>(state_->shard.table, state_->shard.range, direct, huge_pages_,
-                                   arena_);
-  hot_->SetQuota(quota);
-  hand_ = 0;
-  if (state_->shard.hint != nullptr) state_->shard.hint->Set(*table());
-}
-
-void Residency::Shrink(uint32_t slots) {
-  hot_->Shrink(slots);
-  hand_ = 0;
-}
 
 void Residency::Publish() {
   const auto set = [](std::atomic<uint64_t>& to, uint64_t value) {
@@ -277,9 +351,8 @@ void Residency::Publish() {
   };
   RowCounters& counters = state_->counters;
   const RowTable& rows_of = *table();
-  const uint64_t overhead = hot_->OverheadBytes(rows());
+  const uint64_t overhead = hot_.OverheadBytes(rows());
   HOTBED_DCHECK(rows_dirty_ >= 0 && rows_dirty_ <= rows()) << rows_dirty_ << " of " << rows();
-  set(counters.taken_bytes, hot_->taken());
   set(counters.rows_resident, rows());
   set(counters.rows_dirty, static_cast<uint64_t>(rows_dirty_));
   set(counters.overhead_bytes, overhead);

@@ -7,13 +7,12 @@
 #define HOTBED_SERVER_TIERS_MEMORY_RESIDENCY_H_
 
 #include <cstdint>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "server/tiers/api/exchanged_rows.h"
 #include "server/tiers/memory/hot_arena.h"
 #include "server/tiers/memory/hot_tier.h"
+#include "server/tiers/memory/recent_misses.h"
 #include "server/tiers/memory/row_table_state.h"
 #include "server/tiers/spill/row_block.h"
 
@@ -24,12 +23,13 @@ class Residency {
   // Rows that come in together, at most: as many may have to be evicted for them.
   static constexpr uint32_t kInsertRows = 256;
 
-  Residency(RowTableState* state, HotArena* arena, bool huge_pages);
+  // The tier is direct if its whole range fits into memory that nobody has taken.
+  Residency(RowTableState* state, HotArena* arena, HotArena::Account* account, bool huge_pages);
   Residency(const Residency&) = delete;
 
-  HotTier* hot() { return hot_.get(); }
-  RowTable* table() { return hot_->table(); }
-  const RowTable& table() const { return std::as_const(*hot_).table(); }
+  HotTier* hot() { return &hot_; }
+  RowTable* table() { return hot_.table(); }
+  const RowTable& table() const { return hot_.table(); }
   uint32_t rows() const { return table().rows; }
   uint64_t PositionOfSlot(uint32_t slot) const;
 
@@ -42,7 +42,7 @@ class Residency {
   void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
 
   // Whether `rows` rows may come in now: rows evicted for them go through WriteBack. A direct tier
-  // has memory for all rows.
+  // evicts none while memory is left.
   bool HasRoom(uint64_t rows) const;
   // Slots for the first of `count` rows that are not resident, evicting others if need be; returns
   // for how many rows there are slots, at least one of them. Evicted rows are stamped with `stamp`.
@@ -54,15 +54,22 @@ class Residency {
   // Rows that were clean and have been updated in place.
   void AddDirty(uint32_t rows) { rows_dirty_ += rows; }
 
-  // All rows of the slots [first, limit) leave; returns how many did.
-  uint32_t EvictRange(uint32_t first, uint32_t limit);
+  // Gives the memory of up to `slots` slots back to the arena; returns of how many. Free slots go
+  // first, then rows without visits leave, and with `forced` any. The rows at the end of the slabs
+  // move into the slots that have become free.
+  uint32_t GiveBack(uint32_t slots, bool forced);
+  // Takes one visit from each row that has some, and starts the next window of misses. Publishes
+  // the bytes of rows without visits and of free slots.
+  void Age();
+  // The row at `position` exists in no tier. Remembered where that costs no more than a byte.
+  void NoteAbsent(uint64_t position);
   // Copies dirty rows to WriteBack and marks them clean, one slice of them at most, from slot
   // *cursor on, which is where the next call continues. WriteBack has room for a slice.
   void CollectDirty(uint32_t* cursor);
 
   // --- for a faster tier above (device_shard.h)
   // Moves resident rows of `ids` out; ids that are not resident are passed over, and so are dirty
-  // rows if `clean_only`. Moves none while an update is active or the tier is being made smaller.
+  // rows if `clean_only`. Moves none while an update is active.
   void Take(const std::vector<uint64_t>& ids, bool clean_only, ExchangedRows* taken);
   // Rows come in that are not resident. Clean ones may be dropped where WriteBack has no room for
   // the rows they would evict: the spill tier has them.
@@ -72,10 +79,6 @@ class Residency {
   // of the block.
   uint32_t Warm(const RowBlock& block);
 
-  // Replaces an empty hot tier by a direct or an indexed one.
-  void Replace(bool direct, uint64_t quota);
-  // Gives slots from `slots` on back to the arena; they hold no rows.
-  void Shrink(uint32_t slots);
   // Brings the counters up to date.
   void Publish();
 
@@ -83,13 +86,18 @@ class Residency {
   uint32_t DirectSlot(uint64_t position) const;
   uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
   void TakeRow(uint32_t slot, ExchangedRows* taken);
+  uint32_t MakeDirectSlots(const uint64_t* positions, uint32_t count, uint32_t* slots);
+  void BecomeIndexed();
+  void NoteRefusal(const uint64_t* positions, uint32_t count);
+  uint32_t EvictSome(uint32_t rows, bool unvisited_only);
+  void CleanFrom(uint32_t slot);
   void Evict(EvictBatch* evict, Lsn stamp);
 
   RowTableState* const state_;
   HotArena* const arena_;
-  const bool huge_pages_;
-  std::unique_ptr<HotTier> hot_;
-  uint32_t hand_ = 0;  // of the CLOCK
+  HotTier hot_;
+  RecentMisses recent_misses_;  // of rows for which there was no free slot
+  uint32_t hand_ = 0;           // of the CLOCK
   int64_t rows_dirty_ = 0;
 };
 

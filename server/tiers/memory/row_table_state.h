@@ -31,11 +31,14 @@ struct RowCounters {
   std::atomic<uint64_t> rows_dirty{0};
   std::atomic<uint64_t> hot_bytes{0};
   std::atomic<uint64_t> overhead_bytes{0};
-  std::atomic<uint64_t> taken_bytes{0};  // from the arena, as of the last operation
   std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> misses{0};
   std::atomic<uint64_t> evictions{0};
   std::atomic<uint64_t> writebacks{0};
+  // For the division of memory among shards (TierHostImpl), which sets the last two to 0.
+  std::atomic<uint64_t> cold_bytes{0};     // of rows without visits and free slots at the last Age
+  std::atomic<uint64_t> refused_bytes{0};  // of rows that found no free slot
+  std::atomic<uint64_t> wanted_bytes{0};   // of those among them that had missed a moment before
 };
 
 inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
@@ -47,9 +50,10 @@ struct RowTableState {
     SpillTier* spill = nullptr;
     IoQueue* io = nullptr;
     WriteBackBudget* write_back_budget = nullptr;
-    Lsn highest_lsn = 0;             // of the shard's rows in the spill tier
-    bool has_spilled_rows = false;   // the spill tier holds rows of the shard
-    std::function<void()> progress;  // runs on the executor when a write has ended
+    Lsn highest_lsn = 0;                   // of the shard's rows in the spill tier
+    bool has_spilled_rows = false;         // the spill tier holds rows of the shard
+    std::function<void()> progress;        // runs on the executor when a write has ended
+    std::function<void()> memory_refused;  // refused_bytes has grown
   };
   RowTableState(TierHost::ShardParams params, Wiring wiring)
       : shard(std::move(params)),
@@ -58,6 +62,7 @@ struct RowTableState {
         io(wiring.io),
         slice_rows(static_cast<uint32_t>(
             std::clamp<uint64_t>(kSliceBytes / spill_shard.record_bytes(), 8, kSliceRowsMax))),
+        memory_refused(std::move(wiring.memory_refused)),
         may_miss(wiring.has_spilled_rows),
         write_back(spill_shard,
                    {spill, io, shard.executor, gate, wiring.write_back_budget, wiring.highest_lsn,
@@ -85,6 +90,7 @@ struct RowTableState {
   const CpuKernelSet& kernels = CpuKernels();
   const std::shared_ptr<IoGate> gate = std::make_shared<IoGate>();
   const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  const std::function<void()> memory_refused;
 
   Lsn applied_lsn = 0;
   // The spill tier may hold rows that are not resident; otherwise a row that is not resident exists
@@ -93,7 +99,7 @@ struct RowTableState {
   bool replaying = false;
   bool update_active = false;  // between Apply and its end
   bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier
-  bool shedding = false;       // the hot tier is being made smaller
+  bool collecting = false;     // WriteBackAll walks over the slots
   // Reads of the spill tier with lower numbers keep nothing they bring back: a faster tier may hold
   // newer versions of the rows.
   uint64_t keep_from_fetch = 0;

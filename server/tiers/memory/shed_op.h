@@ -1,16 +1,14 @@
-// The shard's quota of the hot budget, and the work that follows when it changes: a tier that fits
-// as a whole becomes direct; one that has grown beyond its quota gives rows and memory back, slice
-// by slice, when other shards need them.
+// One shard's part in the division of memory among the shards of a server: it ages its rows, and
+// gives memory back, slice by slice.
 //
-// SetQuota may be called on any thread; everything else on the shard's executor. Nothing happens
-// while an update is active: it continues afterwards.
+// NextRound may be called on any thread; everything else on the shard's executor. No row leaves or
+// moves while an update is active: giving back continues afterwards.
 #ifndef HOTBED_SERVER_TIERS_MEMORY_SHED_OP_H_
 #define HOTBED_SERVER_TIERS_MEMORY_SHED_OP_H_
 
 #include <atomic>
 #include <cstdint>
 
-#include "server/tiers/memory/hot_arena.h"
 #include "server/tiers/memory/residency.h"
 #include "server/tiers/memory/row_table_state.h"
 
@@ -18,34 +16,29 @@ namespace hotbed {
 
 class ShedOp {
  public:
-  ShedOp(RowTableState* state, Residency* residency, HotArena* arena);
+  ShedOp(RowTableState* state, Residency* residency) : state_(state), residency_(residency) {}
 
-  // Any thread; takes effect on the executor. Rows beyond the quota leave when another shard needs
-  // the memory.
-  void SetQuota(uint64_t bytes);
-  // As SetQuota, before any other thread knows of the shard: takes effect at once.
-  void StartWithQuota(uint64_t bytes);
-  uint64_t quota() const { return quota_.load(std::memory_order_relaxed); }
+  // Any thread. Ages the rows, then gives `cold_bytes` of rows without visits back, and
+  // `forced_bytes` of any rows. What earlier rounds have left is forgotten.
+  void NextRound(uint64_t cold_bytes, uint64_t forced_bytes);
   // A write or an update has ended: continues if there is something left to give back.
   void Continue() {
-    if (state_->shedding) Step();
+    if (left_bytes_ > 0) Step();
   }
 
  private:
-  void OnQuota();
+  void Begin();
   void Step();
-  void EvictSlice(uint32_t slots);
-  void Replace(bool direct);
 
   RowTableState* const state_;
   Residency* const residency_;
-  HotArena* const arena_;
-  const uint64_t direct_bytes_;  // of a direct tier
-  uint32_t cursor_ = 0;          // slots below have been evicted
-  int passes_ = 0;
-  std::atomic<uint64_t> quota_{0};
-  std::atomic<bool> posted_{false};  // OnQuota is on its way to the executor
-  std::atomic<bool> is_direct_{false};
+  uint64_t left_bytes_ = 0;
+  bool forced_ = false;
+  uint64_t cold_bytes_left_ = 0;           // after the forced ones
+  bool posted_ = false;                    // a Step is on its way
+  std::atomic<uint64_t> cold_bytes_{0};    // of the round that begins
+  std::atomic<uint64_t> forced_bytes_{0};  // likewise
+  std::atomic<bool> begins_{false};        // Begin is on its way to the executor
 };
 
 }  // namespace hotbed

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kWeightMin = 64ull << 10;  // bytes; of a shard whose size is not known
 
 uint64_t WholeBytes(const TierHost::ShardParams& shard) {
-  if (!shard.table.hashed) return HotTier::DirectBytes(shard.table, shard.range);
+  if (!shard.table.hashed) return HotTier::WholeBytes(shard.table, shard.range);
   const double share = static_cast<double>(shard.range.limit - shard.range.first) / kBuckets;
   const double rows = static_cast<double>(shard.table.rows) * share;
   const double bytes =
@@ -24,21 +24,22 @@ uint64_t WholeBytes(const TierHost::ShardParams& shard) {
 }  // namespace
 
 TieredShard::TieredShard(Params params)
-    : ask_for_memory_(std::move(params.ask_for_memory)),
-      before_close_(std::move(params.before_close)),
+    : before_close_(std::move(params.before_close)),
       highest_lsn_(params.highest_lsn),
       whole_bytes_(WholeBytes(params.shard)),
+      arena_(params.arena),
+      account_{params.memory_of_table},
       state_(std::move(params.shard),
              {params.spill, params.io, params.write_back_budget, params.highest_lsn,
-              params.has_spilled_rows, [this] { OnWritten(); }}),
-      residency_(&state_, params.arena, params.huge_pages),
+              params.has_spilled_rows, [this] { OnWritten(); }, std::move(params.memory_refused)}),
+      residency_(&state_, params.arena, &account_, params.huge_pages),
       pulls_(&state_, &residency_),
       pools_(&state_, &residency_, this),
       update_(
           &state_, &residency_,
           [this](Done done, const absl::Status& status) { AfterUpdate(std::move(done), status); }),
       write_back_all_(&state_, &residency_, std::move(params.meta)),
-      shed_(&state_, &residency_, params.arena),
+      shed_(&state_, &residency_),
       pass_(&state_, &residency_) {}
 
 TieredShard::~TieredShard() {
@@ -46,6 +47,7 @@ TieredShard::~TieredShard() {
   if (before_close_) before_close_(this);
   *state_.alive = false;
   state_.gate->Close();
+  arena_->SetCredit(&account_, 0);
 }
 
 // --- reads and updates
@@ -56,7 +58,6 @@ bool TieredShard::Pull(const RowReads& reads, Done done) {
 }
 
 bool TieredShard::Apply(const RowUpdates& updates, Done done) {
-  residency_.hot()->SetQuota(shed_.quota());
   if (!update_.Start(updates, std::move(done))) return false;
   AfterUpdate(nullptr, absl::OkStatus());
   return true;
@@ -64,7 +65,6 @@ bool TieredShard::Apply(const RowUpdates& updates, Done done) {
 
 void TieredShard::AfterUpdate(Done done, const absl::Status& status) {
   state_.write_back.Pump();
-  if (residency_.hot()->TakeRefusal() && ask_for_memory_) ask_for_memory_();
   residency_.Publish();
   shed_.Continue();
   if (done) done(status);
@@ -114,10 +114,8 @@ void TieredShard::EndReplay() {
 
 absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
   HOTBED_CHECK(!state_.update_active) << state_.shard.shard.ToString() << ": Warm during an Apply";
-  if (state_.shedding) return false;
   HOTBED_ASSIGN_OR_RETURN(const RowBlock block,
                           RowBlock::Parse(bytes, state_.spill_shard.record_bytes()));
-  residency_.hot()->SetQuota(shed_.quota());
   return residency_.Warm(block) == block.rows();
 }
 

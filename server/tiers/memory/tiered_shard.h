@@ -44,7 +44,8 @@ class TieredShard : public TieredStore {
     bool has_spilled_rows = false;
     std::string meta;
     Lsn highest_lsn = 0;
-    std::function<void()> ask_for_memory;            // others have borrowed part of the quota
+    HotArena::Table* memory_of_table = nullptr;      // of the arena
+    std::function<void()> memory_refused;            // any thread may call it at any time
     std::function<void(TieredShard*)> before_close;  // forgets this shard
   };
   explicit TieredShard(Params params);
@@ -65,10 +66,13 @@ class TieredShard : public TieredStore {
   void ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) override;
   StoreStats Stats() const override;
 
-  // The shard's part of the hot budget (shed_op.h); SetQuota on any thread.
-  void SetQuota(uint64_t bytes) { shed_.SetQuota(bytes); }
-  void StartWithQuota(uint64_t bytes) { shed_.StartWithQuota(bytes); }
-  // Bytes of the shard if all its rows were resident: its weight when the budget is divided.
+  // The shard's part in the division of memory (memory_division.h); any thread.
+  void NextRound(uint64_t cold_bytes, uint64_t forced_bytes) {
+    shed_.NextRound(cold_bytes, forced_bytes);
+  }
+  HotArena::Account* account() { return &account_; }
+  RowCounters* counters() { return &state_.counters; }
+  // Bytes of the shard if all its rows were resident: its weight when the device is divided.
   uint64_t whole_bytes() const { return whole_bytes_; }
   // Its part, at most 1, of the server's memory for rows; any thread.
   void SetDeviceShare(double share) { device_share_.store(share, std::memory_order_relaxed); }
@@ -105,7 +109,6 @@ class TieredShard : public TieredStore {
   void OnWritten();
   void AfterUpdate(Done done, const absl::Status& status);
 
-  const std::function<void()> ask_for_memory_;
   const std::function<void(TieredShard*)> before_close_;
   const Lsn highest_lsn_;
   const uint64_t whole_bytes_;
@@ -113,6 +116,8 @@ class TieredShard : public TieredStore {
   TieredStore* above_ = this;
   std::function<void()> above_progress_;
   std::atomic<double> device_share_{0};
+  HotArena* const arena_;
+  HotArena::Account account_;
   RowTableState state_;
   Residency residency_;
   PullOps pulls_;

@@ -10,7 +10,7 @@ namespace hotbed {
 void WriteBackAllOp::Start(Lsn applied_lsn, std::string meta, TieredStore::Done done) {
   HOTBED_CHECK(!active_) << state_->shard.shard.ToString() << ": one WriteBackAll at a time";
   active_ = true;
-  scanning_ = true;
+  state_->collecting = true;
   cursor_ = 0;
   lsn_ = applied_lsn;
   next_meta_ = std::move(meta);
@@ -28,12 +28,12 @@ void WriteBackAllOp::Step() {
     Finish(write_back.error());
     return;
   }
-  if (scanning_ && write_back.HasRoom(state_->slice_rows)) {
+  if (state_->collecting && write_back.HasRoom(state_->slice_rows)) {
     residency_->CollectDirty(&cursor_);
-    scanning_ = cursor_ < residency_->table()->slots;
+    state_->collecting = cursor_ < residency_->table()->slots;
     wait_for_ = write_back.committed();
   }
-  if (scanning_ || write_back.written() < wait_for_) {
+  if (state_->collecting || write_back.written() < wait_for_) {
     write_back.Pump();
   } else {
     WriteMeta();
@@ -59,6 +59,7 @@ void WriteBackAllOp::WriteMeta() {
 void WriteBackAllOp::Finish(const absl::Status& status) {
   if (status.ok()) meta_ = std::move(next_meta_);
   active_ = false;
+  state_->collecting = false;
   writing_meta_ = false;
   TieredStore::Done done = std::move(done_);
   residency_->Publish();

@@ -38,10 +38,9 @@ class WriteBackAllOp {
   Residency* const residency_;
   std::string meta_;
   bool active_ = false;
-  bool scanning_ = false;      // dirty rows may be left from cursor_ on
   bool writing_meta_ = false;  // all rows are written: only the end of the meta's write matters
-  uint32_t cursor_ = 0;        // slot
-  uint64_t wait_for_ = 0;      // until WriteBack::written() reaches this
+  uint32_t cursor_ = 0;    // slot; while state_->collecting, dirty rows may be left from here on
+  uint64_t wait_for_ = 0;  // until WriteBack::written() reaches this
   Lsn lsn_ = 0;
   std::string next_meta_;
   TieredStore::Done done_;

@@ -1,0 +1,150 @@
+#include "server/tiers/memory/memory_division.h"
+
+#include <algorithm>
+
+namespace hotbed {
+namespace {
+
+uint64_t Above(uint64_t value, uint64_t limit) { return value > limit ? value - limit : 0; }
+
+// Cuts `amounts` in proportion, so that their sum is at most `sum_max`; returns the sum.
+uint64_t Fit(std::vector<uint64_t>* amounts, uint64_t sum_max) {
+  uint64_t sum = 0;
+  for (const uint64_t amount : *amounts) sum += amount;
+  if (sum <= sum_max) return sum;
+  const double scale = static_cast<double>(sum_max) / static_cast<double>(sum);
+  sum = 0;
+  for (uint64_t& amount : *amounts) {
+    amount = static_cast<uint64_t>(static_cast<double>(amount) * scale);
+    sum += amount;
+  }
+  return sum;
+}
+
+class Division {
+ public:
+  Division(uint64_t budget, uint64_t taken, const std::vector<TableShare>& tables,
+           const std::vector<ShardDemand>& shards)
+      : budget_(budget), taken_(taken), tables_(tables), shards_(shards) {}
+
+  MemoryDivision Run() {
+    MemoryDivision division;
+    std::vector<uint64_t> claims = Claims(), cold = Cold(), gains = Gains();
+    std::vector<uint64_t> forced = Movable(cold), debts = Debts();
+    division.cold = Fit(&cold, ~uint64_t{0});
+    for (const ShardDemand& shard : shards_) {
+      division.wanted += shard.wanted;
+      division.refused += shard.refused;
+    }
+    Fit(&gains, budget_ / kMovedShare);
+    const uint64_t unused = Above(budget_, taken_);
+    const uint64_t movable = Fit(&forced, ~uint64_t{0});
+    const uint64_t claimed = Fit(&claims, std::min(budget_ / 2, unused + division.cold + movable));
+    // Gains beyond what is unused or cold somewhere are not met.
+    const uint64_t spare = Above(unused + division.cold, claimed + Above(taken_, budget_));
+    const uint64_t gained = Fit(&gains, spare);
+    const uint64_t lost = Fit(&cold, Above(gained + claimed + taken_, budget_));
+    const uint64_t lacking = Above(claimed + taken_, budget_ + lost);
+    const uint64_t overdrawn = std::min(lacking, Above(taken_, budget_));
+    Fit(&forced, lacking - overdrawn);
+    Fit(&debts, overdrawn);
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const uint64_t others = forced[i] + debts[i] + AboveMost(i);
+      division.shards.push_back(
+          Net(gains[i], claims[i], cold[i], std::min(others, shards_[i].taken - cold[i]), i));
+    }
+    return division;
+  }
+
+ private:
+  uint64_t Floor() const {
+    return std::min(budget_ / (kFloorShare * shards_.size()), kFloorBytesMax);
+  }
+  const TableShare& TableOf(size_t i) const { return tables_[shards_[i].table]; }
+  // The shard's part of what its table has above `limit`.
+  uint64_t PartAbove(size_t i, uint64_t limit) const {
+    const TableShare& table = TableOf(i);
+    if (table.taken == 0) return 0;
+    return static_cast<uint64_t>(static_cast<double>(Above(table.taken, limit)) *
+                                 static_cast<double>(shards_[i].taken) /
+                                 static_cast<double>(table.taken));
+  }
+  uint64_t AboveMost(size_t i) const { return PartAbove(i, TableOf(i).most); }
+
+  // What a shard gets in any case.
+  std::vector<uint64_t> Claims() const {
+    std::vector<uint64_t> claims;
+    for (const ShardDemand& shard : shards_) {
+      const TableShare& table = tables_[shard.table];
+      uint64_t claim = 0;
+      if (shard.refused > 0) {
+        claim = std::max(Above(Floor(), shard.taken),
+                         std::min(shard.refused, Above(table.least, table.taken)));
+      }
+      claims.push_back(std::min(claim, Above(table.most, table.taken)));
+    }
+    return claims;
+  }
+  // Rows that may leave for something hotter.
+  std::vector<uint64_t> Cold() const {
+    std::vector<uint64_t> cold;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      cold.push_back(std::min({shards_[i].cold, shards_[i].taken, PartAbove(i, TableOf(i).least)}));
+    }
+    return cold;
+  }
+  std::vector<uint64_t> Gains() const {
+    std::vector<uint64_t> gains;
+    for (const ShardDemand& shard : shards_) {
+      const TableShare& table = tables_[shard.table];
+      gains.push_back(std::min(shard.wanted, Above(table.most, table.taken)));
+    }
+    return gains;
+  }
+  // What claims may force out beside the cold rows.
+  std::vector<uint64_t> Movable(const std::vector<uint64_t>& cold) const {
+    std::vector<uint64_t> movable;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const uint64_t may_leave =
+          std::min(Above(shards_[i].taken, Floor()), PartAbove(i, TableOf(i).least));
+      movable.push_back(Above(may_leave, cold[i]));
+    }
+    return movable;
+  }
+  // Memory that was taken beyond the budget comes from those that still ask for more.
+  std::vector<uint64_t> Debts() const {
+    std::vector<uint64_t> debts;
+    for (const ShardDemand& shard : shards_) debts.push_back(shard.refused > 0 ? shard.taken : 0);
+    return debts;
+  }
+
+  ShardTransfer Net(uint64_t gain, uint64_t claim, uint64_t cold, uint64_t forced, size_t i) const {
+    ShardTransfer net;
+    const uint64_t in = gain + claim;
+    const uint64_t out = cold + forced;
+    const uint64_t moved = in > out ? in - out : out - in;
+    if (forced == 0 && claim == 0 && moved < shards_[i].taken / kNoiseShare) return net;
+    if (in > out) {
+      net.credit = in - out;
+    } else {
+      net.give_forced = std::min(forced, out - in);
+      net.give_cold = out - in - net.give_forced;
+    }
+    return net;
+  }
+
+  const uint64_t budget_;
+  const uint64_t taken_;
+  const std::vector<TableShare>& tables_;
+  const std::vector<ShardDemand>& shards_;
+};
+
+}  // namespace
+
+MemoryDivision DivideMemory(uint64_t budget, uint64_t taken, const std::vector<TableShare>& tables,
+                            const std::vector<ShardDemand>& shards) {
+  if (shards.empty()) return {};
+  return Division(budget, taken, tables, shards).Run();
+}
+
+}  // namespace hotbed

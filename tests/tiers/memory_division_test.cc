@@ -1,0 +1,146 @@
+#include "server/tiers/memory/memory_division.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "common/random.h"
+#include "server/tiers/memory/recent_misses.h"
+#include "tests/common/test_seed.h"
+
+namespace hotbed {
+namespace memory_division_test {
+
+constexpr uint64_t kMiB = 1ull << 20;
+constexpr uint64_t kBudget = 800 * kMiB;
+
+uint64_t GivenBy(const ShardTransfer& shard) { return shard.give_cold + shard.give_forced; }
+
+TEST(MemoryDivisionTest, NothingMovesWithoutDemand) {
+  const std::vector<TableShare> tables = {{500 * kMiB}, {300 * kMiB}};
+  const MemoryDivision division =
+      DivideMemory(kBudget, kBudget, tables,
+                   {{0, 500 * kMiB, 400 * kMiB, 0, 10 * kMiB}, {1, 300 * kMiB, 0, 0, 50 * kMiB}});
+  for (const ShardTransfer& shard : division.shards) {
+    EXPECT_EQ(GivenBy(shard), 0u);
+    EXPECT_EQ(shard.credit, 0u);
+  }
+}
+
+TEST(MemoryDivisionTest, ColdRowsMakeRoomForWantedOnes) {
+  const std::vector<TableShare> tables = {{500 * kMiB}, {300 * kMiB}};
+  const MemoryDivision division =
+      DivideMemory(kBudget, kBudget, tables,
+                   {{0, 500 * kMiB, 400 * kMiB, 0, 0}, {1, 300 * kMiB, 0, 50 * kMiB, 60 * kMiB}});
+  EXPECT_EQ(division.shards[0].give_cold, 50 * kMiB);
+  EXPECT_EQ(division.shards[0].give_forced, 0u);
+  EXPECT_EQ(division.shards[1].credit, 50 * kMiB);
+}
+
+TEST(MemoryDivisionTest, RowsInUseDoNotLeaveForOthersInUse) {
+  const std::vector<TableShare> tables = {{500 * kMiB}, {300 * kMiB}};
+  const MemoryDivision division =
+      DivideMemory(kBudget, kBudget, tables,
+                   {{0, 500 * kMiB, 0, 0, 0}, {1, 300 * kMiB, 0, 50 * kMiB, 60 * kMiB}});
+  EXPECT_EQ(GivenBy(division.shards[0]), 0u);
+  EXPECT_EQ(division.shards[1].credit, 0u);
+  EXPECT_GT(division.wanted, division.cold) << "the next round comes sooner";
+}
+
+TEST(MemoryDivisionTest, AShardWithNothingGetsSomethingToWorkWith) {
+  const std::vector<TableShare> tables = {{kBudget}, {0}};
+  const MemoryDivision division =
+      DivideMemory(kBudget, kBudget, tables, {{0, kBudget, 0, 0, 0}, {1, 0, 0, 0, 100}});
+  EXPECT_EQ(division.shards[1].credit, kFloorBytesMax);
+  EXPECT_EQ(division.shards[0].give_forced, kFloorBytesMax);
+}
+
+TEST(MemoryDivisionTest, LeastAndMostSharesHold) {
+  std::vector<TableShare> tables = {{500 * kMiB, 480 * kMiB}, {300 * kMiB}};
+  const std::vector<ShardDemand> shards = {{0, 500 * kMiB, 500 * kMiB, 0, 0},
+                                           {1, 300 * kMiB, 0, 90 * kMiB, 90 * kMiB}};
+  EXPECT_EQ(DivideMemory(kBudget, kBudget, tables, shards).shards[0].give_cold, 20 * kMiB);
+  // Below its least: the table gets its rows back, although those of the other are all in use.
+  tables = {{300 * kMiB, 400 * kMiB}, {500 * kMiB}};
+  const MemoryDivision claimed =
+      DivideMemory(kBudget, kBudget, tables,
+                   {{0, 300 * kMiB, 0, 0, 70 * kMiB}, {1, 500 * kMiB, 0, 90 * kMiB, 90 * kMiB}});
+  EXPECT_EQ(claimed.shards[0].credit, 70 * kMiB);
+  EXPECT_EQ(claimed.shards[1].give_forced, 70 * kMiB);
+  // Above its most: it gives, although nobody asks.
+  tables = {{500 * kMiB, 0, 100 * kMiB}, {300 * kMiB}};
+  const MemoryDivision above =
+      DivideMemory(kBudget, kBudget, tables,
+                   {{0, 300 * kMiB, 0, 0, 0}, {0, 200 * kMiB, 0, 0, 0}, {1, 300 * kMiB, 0, 0, 0}});
+  EXPECT_EQ(above.shards[0].give_forced, 240 * kMiB);
+  EXPECT_EQ(above.shards[1].give_forced, 160 * kMiB);
+  EXPECT_EQ(GivenBy(above.shards[2]), 0u);
+}
+
+// What is credited is unused or given, nobody gives more than it has, and no table below its least
+// share loses anything.
+TEST(MemoryDivisionTest, RandomDivisionsAddUp) {
+  const TestSeed seed(11);
+  Random random(seed.value());
+  for (int run = 0; run < 4000; ++run) {
+    std::vector<TableShare> tables(1 + random.Uniform(4));
+    std::vector<ShardDemand> shards(1 + random.Uniform(12));
+    for (TableShare& table : tables) {
+      if (random.OneIn(3)) table.least = random.Uniform(kBudget / tables.size());
+      if (random.OneIn(3)) table.most = table.least + random.Uniform(kBudget);
+    }
+    uint64_t taken = 0;
+    for (ShardDemand& shard : shards) {
+      shard.table = random.Uniform(tables.size());
+      shard.taken = random.Uniform(2 * kBudget / shards.size());
+      shard.cold = random.OneIn(2) ? 0 : random.Uniform(shard.taken + 1);
+      shard.refused = random.OneIn(2) ? 0 : random.Uniform(kBudget);
+      shard.wanted = random.Uniform(shard.refused + 1);
+      tables[shard.table].taken += shard.taken;
+      taken += shard.taken;
+    }
+    if (taken > kBudget) continue;
+    const MemoryDivision division = DivideMemory(kBudget, taken, tables, shards);
+    ASSERT_EQ(division.shards.size(), shards.size());
+    uint64_t given = 0, credit = 0;
+    std::vector<uint64_t> given_by(tables.size());
+    for (size_t i = 0; i < shards.size(); ++i) {
+      const ShardTransfer& shard = division.shards[i];
+      EXPECT_LE(GivenBy(shard), shards[i].taken + 1) << "run " << run << " shard " << i;
+      EXPECT_TRUE(shard.credit == 0 || GivenBy(shard) == 0) << "run " << run << " shard " << i;
+      given += GivenBy(shard);
+      credit += shard.credit;
+      given_by[shards[i].table] += GivenBy(shard);
+    }
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (tables[t].taken > tables[t].least) continue;
+      EXPECT_EQ(given_by[t], 0u) << "run " << run;
+    }
+    // Noise is not given: a thirty-second of what a shard has.
+    const uint64_t unused = taken < kBudget ? kBudget - taken : 0;
+    EXPECT_LE(credit, unused + given + taken / kNoiseShare + shards.size()) << "run " << run;
+  }
+}
+
+TEST(RecentMissesTest, OnlyASecondMissSoonAfterTheFirstCounts) {
+  RecentMisses misses;
+  const auto note = [&](uint64_t first, uint64_t count) {
+    uint64_t again = 0;
+    for (uint64_t position = first; position < first + count; ++position) {
+      again += misses.Note(position) ? 1 : 0;
+    }
+    return again;
+  };
+  note(0, 10000);
+  misses.NextWindow();
+  EXPECT_EQ(note(0, 10000), 10000u) << "a window later";
+  misses.NextWindow();
+  EXPECT_LT(note(100000, 10000), 2500u) << "others, which share some of the bits";
+  misses.NextWindow();
+  misses.NextWindow();
+  EXPECT_LT(note(0, 1000), 250u) << "two windows later";
+}
+
+}  // namespace memory_division_test
+}  // namespace hotbed
