@@ -25,6 +25,14 @@ void Overwrite(const TableChange& with, TableChange* change) {
     change->has_schedule = true;
     change->schedule = with.schedule;
   }
+  if (with.has_memory_share_min) {
+    change->has_memory_share_min = true;
+    change->memory_share_min = with.memory_share_min;
+  }
+  if (with.has_memory_share_max) {
+    change->has_memory_share_max = true;
+    change->memory_share_max = with.memory_share_max;
+  }
 }
 
 void AppendLimit(absl::string_view name, float limit, std::string* text) {
@@ -39,9 +47,12 @@ std::string ChangeText(const TableChange& change) {
   if (change.has_learning_rate) absl::StrAppend(&text, "learning_rate=", change.learning_rate);
   if (change.has_clip_value) AppendLimit("clip_value", change.clip_value, &text);
   if (change.has_clip_row_norm) AppendLimit("clip_row_norm", change.clip_row_norm, &text);
-  if (change.has_schedule) {
-    absl::StrAppend(&text, text.empty() ? "" : " ", "schedule=", change.schedule.ToText());
-  }
+  const auto append = [&text](const auto&... parts) {
+    absl::StrAppend(&text, text.empty() ? "" : " ", parts...);
+  };
+  if (change.has_schedule) append("schedule=", change.schedule.ToText());
+  if (change.has_memory_share_min) append("memory_share_min=", change.memory_share_min);
+  if (change.has_memory_share_max) append("memory_share_max=", change.memory_share_max);
   return text;
 }
 

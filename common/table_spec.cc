@@ -63,6 +63,15 @@ InitializerParams FirstValuesOf(const TableSpec& spec) {
   return {InitializerKind::kUniform, -reach, reach};
 }
 
+MemoryShare MemoryShareOf(const TableSpec& spec) {
+  MemoryShare share = {spec.memory_share_min, spec.memory_share_max};
+  for (const TableChange& change : spec.changes) {
+    if (change.has_memory_share_min) share.min = change.memory_share_min;
+    if (change.has_memory_share_max) share.max = change.memory_share_max;
+  }
+  return share;
+}
+
 void MakeCanonical(TableSpec* spec) {
   if (!spec->has_padding_id) spec->padding_id = 0;
   if (spec->consistency == Consistency::kBounded && spec->staleness == 0) {

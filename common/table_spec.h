@@ -46,6 +46,11 @@ struct TableChange {
   float clip_row_norm = 0.0f;
   bool has_schedule = false;
   Schedule schedule;
+  // At once, whatever the step (MemoryShareOf).
+  bool has_memory_share_min = false;
+  float memory_share_min = 0.0f;
+  bool has_memory_share_max = false;
+  float memory_share_max = 1.0f;
 
   friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
@@ -87,6 +92,10 @@ struct TableSpec {
   float clip_slice_norm =
       0.0f;           // norm of a column slice's gradient in one push, by the client; 0: off
   Schedule schedule;  // of the learning rate, for pushes that carry none
+  // Parts, 0 to 1, of the memory for rows of each server: what the table keeps there whoever else
+  // asks, once it has used it, and what it never exceeds.
+  float memory_share_min = 0.0f;
+  float memory_share_max = 1.0f;
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
@@ -137,6 +146,13 @@ absl::Status ValidateTableSpec(const TableSpec& spec);
 // The first values of a valid table: where none are asked for, uniform in +-1 / sqrt(dim). Rows of
 // zeros would never learn where a model multiplies them with each other.
 InitializerParams FirstValuesOf(const TableSpec& spec);
+
+// The shares of memory that are in force after all changes.
+struct MemoryShare {
+  float min = 0.0f;
+  float max = 1.0f;
+};
+MemoryShare MemoryShareOf(const TableSpec& spec);
 
 // Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, and the
 // padding id of a table without one becomes 0.

@@ -204,6 +204,13 @@ void CheckTraining(const TableSpec& spec, Rules* rules) {
   rules->Part("", ValidateSchedule(spec.schedule));
 }
 
+void CheckMemoryShare(const std::string& prefix, MemoryShare share, Rules* rules) {
+  rules->Require(share.min >= 0 && share.min <= 1, absl::StrCat(prefix, "memory_share_min"),
+                 share.min, "[0, 1]");
+  rules->Require(share.max > 0 && share.max <= 1, absl::StrCat(prefix, "memory_share_max"),
+                 share.max, "(0, 1]");
+}
+
 void CheckChange(const TableSpec& spec, size_t index, Rules* rules) {
   const TableChange& change = spec.changes[index];
   const std::string prefix = absl::StrCat("changes[", index, "].");
@@ -213,9 +220,10 @@ void CheckChange(const TableSpec& spec, size_t index, Rules* rules) {
                  absl::StrCat(after + 1, "..", kTrainingStepMax,
                               index == 0 ? "" : ", above the change before"));
   rules->Require(change.has_learning_rate || change.has_clip_value || change.has_clip_row_norm ||
-                     change.has_schedule,
+                     change.has_schedule || change.has_memory_share_min ||
+                     change.has_memory_share_max,
                  prefix.substr(0, prefix.size() - 1), "empty",
-                 "a learning_rate, clip_value, clip_row_norm or schedule");
+                 "a learning_rate, clip_value, clip_row_norm, schedule or memory_share");
   if (change.has_learning_rate) {
     CheckLearningRate(absl::StrCat(prefix, "learning_rate"), spec.optimizer.kind,
                       change.learning_rate, rules);
@@ -227,6 +235,7 @@ void CheckChange(const TableSpec& spec, size_t index, Rules* rules) {
     rules->NotNegative(absl::StrCat(prefix, "clip_row_norm"), change.clip_row_norm);
   }
   if (change.has_schedule) rules->Part(prefix, ValidateSchedule(change.schedule));
+  CheckMemoryShare(prefix, {change.memory_share_min, change.memory_share_max}, rules);
 }
 
 }  // namespace
@@ -246,10 +255,14 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   CheckInitializer(spec.initializer, &rules);
   CheckIds(spec, &rules);
   CheckTraining(spec, &rules);
+  CheckMemoryShare("", {spec.memory_share_min, spec.memory_share_max}, &rules);
   rules.Require(spec.changes.size() <= kTableChangesMax, "changes", spec.changes.size(),
                 absl::StrCat("at most ", kTableChangesMax));
   HOTBED_RETURN_IF_ERROR(rules.status());
   for (size_t i = 0; i < spec.changes.size(); ++i) CheckChange(spec, i, &rules);
+  const MemoryShare share = MemoryShareOf(spec);
+  rules.Require(share.min <= share.max, "memory_share_min", share.min,
+                absl::StrCat("at most memory_share_max = ", share.max));
   CheckColumnSlices(spec, &rules);
   return rules.status();
 }

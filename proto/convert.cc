@@ -181,6 +181,8 @@ v1::TableChange ToProto(const TableChange& change) {
   if (change.has_clip_value) message.set_clip_value(change.clip_value);
   if (change.has_clip_row_norm) message.set_clip_row_norm(change.clip_row_norm);
   if (change.has_schedule) ScheduleToProto(change.schedule, message.mutable_schedule());
+  if (change.has_memory_share_min) message.set_memory_share_min(change.memory_share_min);
+  if (change.has_memory_share_max) message.set_memory_share_max(change.memory_share_max);
   return message;
 }
 
@@ -193,6 +195,10 @@ absl::StatusOr<TableChange> FromProto(const v1::TableChange& message) {
   change.clip_value = message.clip_value();
   change.has_clip_row_norm = message.has_clip_row_norm();
   change.clip_row_norm = message.clip_row_norm();
+  change.has_memory_share_min = message.has_memory_share_min();
+  change.memory_share_min = message.memory_share_min();
+  change.has_memory_share_max = message.has_memory_share_max();
+  if (change.has_memory_share_max) change.memory_share_max = message.memory_share_max();
   change.has_schedule = message.has_schedule();
   if (change.has_schedule) {
     HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &change.schedule));
@@ -218,6 +224,8 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   message.set_copies(spec.copies);
   message.set_data_parallel(spec.data_parallel);
   message.set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
+  message.set_memory_share_min(spec.memory_share_min);
+  message.set_memory_share_max(spec.memory_share_max);
   TrainingToProto(spec, &message);
   return message;
 }
@@ -245,6 +253,8 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   spec.data_parallel = message.data_parallel();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("nan_policy", message.nan_policy(), v1::NanPolicy_IsValid,
                                      v1::NanPolicy_MAX, &spec.nan_policy));
+  spec.memory_share_min = message.memory_share_min();
+  if (message.memory_share_max() != 0) spec.memory_share_max = message.memory_share_max();
   HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));
   return spec;
 }

@@ -1,7 +1,10 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
+#include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
@@ -17,7 +20,7 @@ namespace {
 struct TableAlterFlags {
   std::string name;
   GivenOptions given;
-  uint64_t at_step = 0;
+  std::optional<uint64_t> at_step;
   bool dry_run = false;
 };
 
@@ -29,12 +32,13 @@ absl::Status RefuseFixed(const TableAlterFlags& flags) {
         absl::StrCat("--", option->name, ": ", option->field, " of table '", flags.name,
                      "' is fixed since its creation: ", option->fixed_because,
                      "; make a new table with 'hotbed table create'. What may change: "
-                     "--learning-rate, --clip-value, --clip-row-norm and the flags of --schedule"));
+                     "--learning-rate, --clip-value, --clip-row-norm, the flags of --schedule, "
+                     "--memory-share-min and --memory-share-max"));
   }
   if (!flags.given.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "nothing to change: give --learning-rate, --clip-value, --clip-row-norm or flags of "
-      "--schedule");
+      "nothing to change: give --learning-rate, --clip-value, --clip-row-norm, flags of "
+      "--schedule, --memory-share-min or --memory-share-max");
 }
 
 // The schedule in force at `step`, before the change.
@@ -46,11 +50,19 @@ Schedule ScheduleAt(const TableSpec& spec, uint64_t step) {
   return schedule;
 }
 
+// Shares of memory change at once. They are noted with the last change, which they leave as it is.
+bool IsAtOnce(const TableAlterFlags& flags) {
+  return std::all_of(flags.given.begin(), flags.given.end(), [](const auto& given) {
+    return absl::StartsWith(given.first->name, "memory-share-");
+  });
+}
+
 absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSpec& spec) {
+  const uint64_t last = spec.changes.empty() ? 1 : spec.changes.back().at_step;
   TableSpec asked = spec;
-  asked.schedule = ScheduleAt(spec, flags.at_step);
   TableChange change;
-  change.at_step = flags.at_step;
+  change.at_step = flags.at_step.value_or(last);
+  asked.schedule = ScheduleAt(spec, change.at_step);
   for (const auto& [option, text] : flags.given) {
     HOTBED_RETURN_IF_ERROR(SetTableOption(*option, text, &asked));
     TakeChange(*option, asked, &change);
@@ -78,28 +90,35 @@ absl::Status Alter(const CommandContext& context, const TableAlterFlags& flags) 
                                       : "there already: table '";
   return context.Answer(
       json,
-      absl::StrCat(did, spec.name, "', from step ", change.at_step, " on ", ChangeText(change),
-                   "\n  servers learn it with their next heartbeat; a push of a later step that "
-                   "arrives earlier uses the old options\n"));
+      absl::StrCat(did, spec.name, "', ",
+                   IsAtOnce(flags) ? "" : absl::StrCat("from step ", change.at_step, " on "),
+                   ChangeText(change), "\n  servers learn it with their next heartbeat",
+                   IsAtOnce(flags) ? "\n"
+                                   : "; a push of a later step that arrives earlier uses the old "
+                                     "options\n"));
 }
 
 }  // namespace
 
 void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
   auto flags = std::make_shared<TableAlterFlags>();
-  CLI::App* app = table->add_subcommand(
-      "alter", "Change a table's learning rate, schedule or clipping, from a training step on");
+  CLI::App* app = table->add_subcommand("alter",
+                                        "Change a table's learning rate, schedule or clipping, "
+                                        "from a training step on, or its shares "
+                                        "of memory at once");
   app->footer(
       "Flags of --schedule that are not given stay as they are at that step. All other options are "
       "fixed when a table is\ncreated (docs/tables.md, Changing a table).");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_option("--at-step", flags->at_step,
-                  "First step of the change: not before the step of the last change")
-      ->required();
+                  "First step of the change: not before the step of the last change; not needed "
+                  "for shares of memory");
   AddTableFlags(app, /*only_changing=*/true, &flags->given);
   app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Alter(*context, *flags); }; });
+  app->callback([context, flags] {
+    if (!flags->at_step.has_value() && !IsAtOnce(*flags)) throw CLI::RequiredError("--at-step");
+    context->run = [context, flags] { return Alter(*context, *flags); };
+  });
 }
 
 }  // namespace hotbed

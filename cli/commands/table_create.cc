@@ -229,7 +229,8 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand("create", "Create a table and place its shards");
   app->footer(
       "Every option with its formula and range: docs/tables.md. Only the learning rate, its "
-      "schedule, --clip-value and\n--clip-row-norm may change later: 'hotbed table alter'.");
+      "schedule, --clip-value,\n--clip-row-norm and the shares of memory may change later: 'hotbed "
+      "table alter'.");
   app->add_option("NAME", flags->name, "Name of the table");
   AddTableFlags(app, /*only_changing=*/false, &flags->given);
   CLI::Option* shards = app->add_option("--shards", flags->shards, "At least this many; 0: by size")

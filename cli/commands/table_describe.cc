@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/shard_copies.h"
@@ -36,13 +37,75 @@ std::string CopiesFact(const TableSpec& spec, const CopyCount& count) {
   return text;
 }
 
+// The table's rows in the memory of the servers, as of their last heartbeats.
+struct InMemory {
+  uint64_t rows = 0, hot_bytes = 0, device_bytes = 0, hits = 0, misses = 0;
+
+  void Add(const v1::TableLoad& load) {
+    rows += load.rows_resident();
+    hot_bytes += load.hot_bytes();
+    device_bytes += load.device_bytes();
+    hits += load.hits();
+    misses += load.misses();
+  }
+  std::string RatioText() const {
+    if (hits + misses == 0) return "-";
+    return absl::StrFormat("%.1f %%",
+                           100.0 * static_cast<double>(hits) / static_cast<double>(hits + misses));
+  }
+  nlohmann::ordered_json ToJson() const {
+    nlohmann::ordered_json json = {
+        {"rows", rows}, {"hot_bytes", hot_bytes}, {"device_bytes", device_bytes}};
+    json["hit_ratio"] = nullptr;
+    if (hits + misses > 0) {
+      json["hit_ratio"] = static_cast<double>(hits) / static_cast<double>(hits + misses);
+    }
+    return json;
+  }
+};
+
+std::map<std::string, InMemory> MemoryByServer(const v1::ClusterMap& map, const TableSpec& spec) {
+  std::map<std::string, InMemory> memory;
+  for (const v1::ServerInfo& server : map.servers()) {
+    for (const v1::TableLoad& load : server.load().tables()) {
+      if (load.table() == spec.id) memory[ServerName(map, server.server())].Add(load);
+    }
+  }
+  return memory;
+}
+
+InMemory MemoryOfAll(const v1::ClusterMap& map, const TableSpec& spec) {
+  InMemory all;
+  for (const v1::ServerInfo& server : map.servers()) {
+    for (const v1::TableLoad& load : server.load().tables()) {
+      if (load.table() == spec.id) all.Add(load);
+    }
+  }
+  return all;
+}
+
+std::string MemoryFact(const TableSpec& spec, const InMemory& memory) {
+  const MemoryShare share = MemoryShareOf(spec);
+  std::string text =
+      absl::StrCat(WithCommas(memory.rows), " rows, ", FormatBytes(memory.hot_bytes));
+  if (memory.device_bytes > 0) {
+    absl::StrAppend(&text, ", ", FormatBytes(memory.device_bytes), " on devices");
+  }
+  absl::StrAppend(&text, "; hits ", memory.RatioText(), " of the last 10 s");
+  if (share.min > 0) absl::StrAppend(&text, "; at least ", 100 * share.min, " % of a server's");
+  if (share.max < 1) absl::StrAppend(&text, "; at most ", 100 * share.max, " % of a server's");
+  return text;
+}
+
 // By server: its roles in these shards.
 std::string PlacedText(const TableSpec& spec, const CopyView& view,
+                       const std::map<std::string, InMemory>& memory,
                        const std::vector<v1::ShardRecord>& shards) {
   // Of its ranges, whether rows exist or not.
   const std::string units = absl::StrCat(spec.hashed ? "buckets" : "ids",
                                          spec.column_slices > 1 ? " over all slices" : "");
-  TablePrinter placed({"server", "shards", "active", units, "backups", "learners", "behind"});
+  TablePrinter placed(
+      {"server", "shards", "active", units, "backups", "learners", "behind", "in memory", "hits"});
   struct Held {
     uint64_t shards = 0, active = 0, units = 0, backups = 0, learners = 0, behind = 0;
   };
@@ -60,14 +123,17 @@ std::string PlacedText(const TableSpec& spec, const CopyView& view,
     }
   }
   for (const auto& [name, held] : by_server) {
+    const auto found = memory.find(name);
+    const InMemory in_memory = found == memory.end() ? InMemory() : found->second;
     placed.AddRow({name, absl::StrCat(held.shards), absl::StrCat(held.active),
                    WithCommas(held.units), absl::StrCat(held.backups), absl::StrCat(held.learners),
-                   WithCommas(held.behind)});
+                   WithCommas(held.behind), FormatBytes(in_memory.hot_bytes),
+                   in_memory.RatioText()});
   }
   return placed.ToText();
 }
 
-std::string ToText(const TableSpec& spec, const CopyView& view,
+std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const CopyView& view,
                    const std::vector<v1::ShardRecord>& shards) {
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   TablePrinter facts({"table", spec.name});
@@ -95,7 +161,9 @@ std::string ToText(const TableSpec& spec, const CopyView& view,
   facts.AddRow({"row", absl::StrCat("weights ", FormatBytes(spec.weight_bytes_per_row()),
                                     " + state ", FormatBytes(spec.state_bytes_per_row()))});
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});
-  return absl::StrCat(facts.ToText(), "\n", PlacedText(spec, view, shards));
+  facts.AddRow({"in memory", MemoryFact(spec, MemoryOfAll(map, spec))});
+  return absl::StrCat(facts.ToText(), "\n",
+                      PlacedText(spec, view, MemoryByServer(map, spec), shards));
 }
 
 absl::Status Describe(const CommandContext& context, const std::string& name) {
@@ -105,12 +173,13 @@ absl::Status Describe(const CommandContext& context, const std::string& name) {
   const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
   const CopyView view(map);
   nlohmann::ordered_json json = TableJson(spec);
+  json["memory"] = MemoryOfAll(map, spec).ToJson();
   json["shards"] = nlohmann::ordered_json::array();
   for (const v1::ShardRecord& shard : shards) {
     json["shards"].push_back(ShardJson(map, shard));
     json["shards"].back()["copies"] = CopiesJson(view.CopiesOf(shard));
   }
-  return context.Answer(json, ToText(spec, view, shards));
+  return context.Answer(json, ToText(map, spec, view, shards));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ constexpr double kTwoTo63 = 9223372036854775808.0;
 bool IsTold(absl::string_view key, const PlanJson& value) {
   return key == "id" || key == "weight-bytes-per-row" || key == "state-bytes-per-row" ||
          key == "created" || key == "altered" || key == "dry-run" || key == "servers" ||
-         (key == "shards" && value.is_array());
+         key == "memory" || (key == "shards" && value.is_array());
 }
 
 // A value as the text of the option's flag.
@@ -166,14 +166,15 @@ class TableReader {
             Set(absl::StrCat(shown, ".", member), *option, inner, &asked);
           }
         }
-      } else if (dashed == "learning-rate" || dashed == "clip-value" || dashed == "clip-row-norm") {
+      } else if (dashed == "learning-rate" || dashed == "clip-value" || dashed == "clip-row-norm" ||
+                 dashed == "memory-share-min" || dashed == "memory-share-max") {
         const TableOption& option = *FindTableOption(dashed);
         Set(shown, option, value, &asked);
         TakeChange(option, asked, &change);
       } else {
         Fail(shown,
-             "unknown key; a change has at_step, learning_rate, clip_value, clip_row_norm "
-             "and schedule");
+             "unknown key; a change has at_step, learning_rate, clip_value, clip_row_norm, "
+             "memory_share_min, memory_share_max and schedule");
       }
     }
     change.schedule = asked.schedule;

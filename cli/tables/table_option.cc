@@ -322,6 +322,13 @@ constexpr TableOption kOptions[] = {
      kUnderway, ParseConsistency, PrintConsistency},
     Word<&TableSpec::nan_policy, &kNanPolicyWords>(
         "nan", "", "nan_policy", kTraining, "Treatment of NaN and infinite gradients", kUnderway),
+    Option<&TableSpec::memory_share_min>(
+        "memory-share-min", "", "memory_share_min", kStorage,
+        "Part, 0 to 1, of each server's memory for rows that the table keeps once it used it",
+        nullptr),
+    Option<&TableSpec::memory_share_max>(
+        "memory-share-max", "", "memory_share_max", kStorage,
+        "Part of each server's memory for rows that the table never exceeds", nullptr),
     Word<&TableSpec::weight_type, &kWeightTypeWords>("weight-type", "", "weight_type", kStorage,
                                                      "Format of stored weights", kLayout),
     Word<&O::state_type, &kStateTypeWords>("state-type", "", "optimizer.state_type", kStorage,
@@ -387,6 +394,12 @@ void TakeChange(const TableOption& option, const TableSpec& spec, TableChange* c
   } else if (name == "clip-row-norm") {
     change->has_clip_row_norm = true;
     change->clip_row_norm = spec.optimizer.clip_row_norm;
+  } else if (name == "memory-share-min") {
+    change->has_memory_share_min = true;
+    change->memory_share_min = spec.memory_share_min;
+  } else if (name == "memory-share-max") {
+    change->has_memory_share_max = true;
+    change->memory_share_max = spec.memory_share_max;
   }
 }
 

@@ -132,6 +132,8 @@ nlohmann::ordered_json ChangeJson(const TableChange& change) {
   if (change.has_clip_value) json["clip_value"] = NumberJson(change.clip_value);
   if (change.has_clip_row_norm) json["clip_row_norm"] = NumberJson(change.clip_row_norm);
   if (change.has_schedule) json["schedule"] = ScheduleJson(change.schedule);
+  if (change.has_memory_share_min) json["memory_share_min"] = NumberJson(change.memory_share_min);
+  if (change.has_memory_share_max) json["memory_share_max"] = NumberJson(change.memory_share_max);
   return json;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace hotbed {
 namespace {
@@ -44,6 +45,40 @@ void LoadReport::Measure(const HostStatus& status, const LatencyHistogram::Snaps
   for (size_t i = 0; i < count; ++i) busiest_.push_back(std::get<2>(shards[i]));
 }
 
+void LoadReport::AddTables(const HostStatus& status, int64_t now_ns, v1::ServerLoad* load) {
+  absl::flat_hash_map<uint32_t, v1::TableLoad> tables;
+  absl::flat_hash_map<uint32_t, Accesses> totals;
+  for (const ShardStatus& shard : status.shards) {
+    v1::TableLoad& table = tables[shard.shard.table];
+    table.set_table(shard.shard.table);
+    table.set_rows_resident(table.rows_resident() + shard.store.rows_resident);
+    table.set_hot_bytes(table.hot_bytes() + shard.store.hot_bytes);
+    table.set_device_bytes(table.device_bytes() + shard.store.device_bytes);
+    totals[shard.shard.table].hits += shard.store.hits;
+    totals[shard.shard.table].misses += shard.store.misses;
+  }
+  std::vector<v1::TableLoad> loads;
+  for (auto& [id, table] : tables) {
+    const Accesses now = totals[id], then = at_window_before_[id];
+    // A shard that has left took its counts with it.
+    const bool grew = now.hits >= then.hits && now.misses >= then.misses;
+    table.set_hits(grew ? now.hits - then.hits : now.hits);
+    table.set_misses(grew ? now.misses - then.misses : now.misses);
+    loads.push_back(std::move(table));
+  }
+  const size_t count = std::min(loads.size(), kTablesMax);
+  std::partial_sort(loads.begin(), loads.begin() + static_cast<ptrdiff_t>(count), loads.end(),
+                    [](const v1::TableLoad& a, const v1::TableLoad& b) {
+                      return std::pair(b.hot_bytes(), a.table()) <
+                             std::pair(a.hot_bytes(), b.table());
+                    });
+  for (size_t i = 0; i < count; ++i) *load->add_tables() = std::move(loads[i]);
+  if (window_ns_ == 0 || now_ns - window_ns_ >= kWindowNs) {
+    at_window_before_ = std::exchange(at_window_, std::move(totals));
+    window_ns_ = now_ns;
+  }
+}
+
 void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls,
                       uint64_t copied_bytes, int64_t now_ns, v1::ServerLoad* load) {
   if (measured_ns_ == 0 || now_ns - measured_ns_ >= kIntervalNsMin) {
@@ -59,6 +94,7 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
     bytes_held += shard.bytes;
     by_id[shard.shard] = &shard;
   }
+  AddTables(status, now_ns, load);
   load->set_rows_resident(rows_resident);
   load->set_rows_pulled_total(rows_pulled);
   load->set_rows_pushed_total(rows_pushed);

@@ -53,6 +53,10 @@ void VisitChange(Io* io, Change& change) {
   io->Number(change.clip_row_norm);
   io->Bool(change.has_schedule);
   VisitSchedule(io, change.schedule);
+  io->Bool(change.has_memory_share_min);
+  io->Number(change.memory_share_min);
+  io->Bool(change.has_memory_share_max);
+  io->Number(change.memory_share_max);
 }
 
 template <typename Io, typename Table>
@@ -82,6 +86,8 @@ void VisitTable(Io* io, Table& table) {
   io->Number(table.staleness);
   io->Number(table.clip_slice_norm);
   VisitSchedule(io, table.schedule);
+  io->Number(table.memory_share_min);
+  io->Number(table.memory_share_max);
   io->Count(table.changes);
   for (auto& change : table.changes) VisitChange(io, change);
 }

@@ -89,7 +89,12 @@ void Shard::Refuse(const absl::Status& error) {
 }
 
 void Shard::LearnChanges(const std::vector<TableChange>& changes) {
-  context_.RunAndWait([&] { table_.changes = changes; });
+  MemoryShare share;
+  context_.RunAndWait([&] {
+    table_.changes = changes;
+    share = MemoryShareOf(table_);
+  });
+  options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
 }
 
 Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {

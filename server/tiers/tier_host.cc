@@ -85,6 +85,8 @@ TierHostImpl::~TierHostImpl() {
 
 absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams params) {
   HOTBED_CHECK(params.executor != nullptr);
+  const MemoryShare share = MemoryShareOf(params.table);
+  SetMemoryShare(params.table.id, share.min, share.max);
   const SpillShard spill_shard(params.table, params.range, params.shard);
   TieredShard::Params wiring;
   HOTBED_ASSIGN_OR_RETURN(wiring.has_spilled_rows, spill_->HasRows(spill_shard));

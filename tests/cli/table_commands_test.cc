@@ -103,6 +103,40 @@ TEST_F(TableCommandsTest, TableAlterSendsTheChange) {
   EXPECT_EQ(dry.json()["changes"][0]["learning_rate"], 0.5);
 }
 
+TEST_F(TableCommandsTest, SharesOfMemoryNeedNoStep) {
+  const Answer answer = RunAt({"table", "alter", "user", "--memory-share-max", "0.5"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_THAT(answer.out, HasSubstr("altered table 'user', memory_share_max=0.5\n"));
+  EXPECT_EQ(fake_.altered.change().at_step(), 1u);
+  EXPECT_EQ(fake_.altered.change().memory_share_max(), 0.5f);
+  EXPECT_FALSE(fake_.altered.change().has_memory_share_min());
+  fake_.map.mutable_tables(0)->add_changes()->set_at_step(50);
+  ASSERT_EQ(RunAt({"table", "alter", "user", "--memory-share-min", "0.25"}).code, 0);
+  EXPECT_EQ(fake_.altered.change().at_step(), 50u) << "with the last change";
+  EXPECT_EQ(fake_.altered.change().memory_share_min(), 0.25f);
+}
+
+TEST_F(TableCommandsTest, DescribeAddsUpTheMemoryOfAllServers) {
+  const uint32_t table = fake_.map.tables(0).id();
+  uint64_t servers = 0;
+  for (v1::ServerInfo& server : *fake_.map.mutable_servers()) {
+    v1::TableLoad& load = *server.mutable_load()->add_tables();
+    load.set_table(table);
+    load.set_rows_resident(10);
+    load.set_hot_bytes(2048);
+    load.set_hits(++servers);
+    load.set_misses(servers == 1 ? 1 : 0);
+    server.mutable_load()->add_tables()->set_table(table + 1);
+  }
+  const Answer told = RunAt({"table", "describe", "user", "-o", "json"});
+  ASSERT_EQ(told.code, 0) << told.err;
+  EXPECT_EQ(told.json()["memory"]["rows"], 10 * servers);
+  EXPECT_EQ(told.json()["memory"]["hot_bytes"], 2048 * servers);
+  const double hits = static_cast<double>(servers * (servers + 1) / 2);
+  EXPECT_EQ(told.json()["memory"]["hit_ratio"], hits / (hits + 1));
+  EXPECT_THAT(RunAt({"table", "describe", "user"}).out, HasSubstr("50.0 %"));
+}
+
 TEST_F(TableCommandsTest, TableAlterKeepsWhatItsScheduleFlagsDoNotName) {
   v1::TableSpec& user = *fake_.map.mutable_tables(0);
   user.mutable_schedule()->set_kind(v1::SCHEDULE_STEP);

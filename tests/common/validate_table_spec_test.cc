@@ -77,8 +77,10 @@ std::vector<std::string> FieldsOf(const InitializerParams& initializer) {
 std::vector<std::string> FieldsOf(const TableChange& change) {
   [[maybe_unused]] const auto& [at_step, has_learning_rate, learning_rate, has_clip_value,
                                 clip_value, has_clip_row_norm, clip_row_norm, has_schedule,
-                                schedule] = change;
-  std::vector<std::string> names = {"at_step", "learning_rate", "clip_value", "clip_row_norm"};
+                                schedule, has_memory_share_min, memory_share_min,
+                                has_memory_share_max, memory_share_max] = change;
+  std::vector<std::string> names = {"at_step",       "learning_rate",    "clip_value",
+                                    "clip_row_norm", "memory_share_min", "memory_share_max"};
   for (const std::string& name : Under("schedule.", FieldsOf(schedule))) names.push_back(name);
   return names;
 }
@@ -88,7 +90,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                 seed, durability, copies, data_parallel, nan_policy, column_slices,
                                 row_statistics, has_padding_id, padding_id, bounds_mode,
                                 gradient_reduction, consistency, staleness, clip_slice_norm,
-                                schedule, changes] = spec;
+                                schedule, memory_share_min, memory_share_max, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
@@ -109,6 +111,8 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                     "consistency",
                                     "staleness",
                                     "clip_slice_norm",
+                                    "memory_share_min",
+                                    "memory_share_max",
                                     "changes"};
   const auto add = [&names](const std::string& prefix, std::vector<std::string> more) {
     for (std::string& one : Under(prefix, std::move(more))) names.push_back(std::move(one));
@@ -243,6 +247,28 @@ std::vector<Case> TrainingCases() {
        }},
       {"clip_slice_norm", "-1", ">= 0", [](TableSpec* s) { s->clip_slice_norm = -1; }},
       {"clip_slice_norm", "nan", "finite", [](TableSpec* s) { s->clip_slice_norm = kNan; }},
+      {"memory_share_min", "-0.1", "[0, 1]", [](TableSpec* s) { s->memory_share_min = -0.1f; }},
+      {"memory_share_min", "nan", "[0, 1]", [](TableSpec* s) { s->memory_share_min = kNan; }},
+      {"memory_share_max", "0", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 0; }},
+      {"memory_share_max", "1.5", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 1.5f; }},
+      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
+       [](TableSpec* s) {
+         s->memory_share_min = 0.5f;
+         s->memory_share_max = 0.25f;
+       }},
+      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
+       [](TableSpec* s) {
+         s->memory_share_min = 0.5f;
+         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0.25f}};
+       }},
+      {"changes[0].memory_share_min", "2", "[0, 1]",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_memory_share_min = true, .memory_share_min = 2}};
+       }},
+      {"changes[0].memory_share_max", "0", "(0, 1]",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0}};
+       }},
       {"changes", "257", "at most 256",
        [](TableSpec* s) {
          for (uint64_t step = 1; step <= 257; ++step) {

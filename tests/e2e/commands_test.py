@@ -65,6 +65,22 @@ class Commands(unittest.TestCase):
         code, _, err = self.up.cli("row", "get", "life", 1)
         self.assertEqual(code, 1)
 
+    def test_a_table_has_shares_of_memory_that_change_at_once(self):
+        self.up.json("table", "create", "shared", "--dim", 4, "--rows", 100, "--memory-share-min", "0.25")
+        described = self.up.json("table", "describe", "shared")
+        self.assertEqual((described["memory_share_min"], described["memory_share_max"]), (0.25, 1))
+        self.assertEqual(described["memory"]["hit_ratio"], None, "nobody has read it")
+        self.assertTrue(self.up.json("table", "alter", "shared", "--memory-share-max", "0.5")["altered"])
+        described = self.up.json("table", "describe", "shared")
+        self.assertEqual(described["changes"], [{"at_step": 1, "memory_share_max": 0.5}])
+        _, text, _ = self.up.cli("table", "describe", "shared")
+        self.assertIn("at least 25 % of a server's; at most 50 % of a server's", text)
+        for args, words in ((("--memory-share-max", "0.1"), "memory_share_min is 0.25, allowed: at most"),
+                            (("--memory-share-max", "2"), "memory_share_max is 2, allowed: (0, 1]")):
+            code, _, err = self.up.cli("table", "alter", "shared", *args)
+            self.assertEqual(code, 1, args)
+            self.assertIn(words, err)
+
     def test_a_table_is_altered_from_a_step_on(self):
         self.up.json("table", "create", "altered", "--dim", 4, "--rows", 100, "--optimizer", "adamw", "--lr", "0.1",
                      "--schedule", "cosine", "--total-steps", 1000, "--padding-id", 0, "--consistency", "bounded:2")

@@ -56,6 +56,38 @@ TEST(LoadReportTest, NamesTheBusiestOfTheLastInterval) {
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 0}));
 }
 
+TEST(LoadReportTest, AddsUpTheMemoryOfEachTable) {
+  LoadReport report;
+  HostStatus status;
+  AddShard(0, 0, 0, &status).store = {.rows_resident = 3, .hot_bytes = 300, .hits = 100};
+  AddShard(1, 0, 0, &status).store = {.rows_resident = 4, .hot_bytes = 400, .misses = 50};
+  AddShard(0, 0, 0, &status).store = {.rows_resident = 9, .hot_bytes = 900};
+  status.shards[2].shard = {2, 0};
+  v1::ServerLoad load;
+  report.Fill(status, {}, 0, kSecond, &load);
+  ASSERT_EQ(load.tables_size(), 2);
+  EXPECT_EQ(load.tables(0).table(), 2u) << "it has most bytes";
+  EXPECT_EQ(load.tables(1).rows_resident(), 7u);
+  EXPECT_EQ(load.tables(1).hot_bytes(), 700u);
+  EXPECT_EQ(load.tables(1).hits(), 100u);
+  EXPECT_EQ(load.tables(1).misses(), 50u);
+
+  // Accesses of the last window or two.
+  const auto hits_at = [&](int64_t second) {
+    load.Clear();
+    report.Fill(status, {}, 0, second * kSecond, &load);
+    return load.tables(1).hits();
+  };
+  status.shards[0].store.hits = 1100;
+  EXPECT_EQ(hits_at(12), 1100u);
+  status.shards[0].store.hits = 1200;
+  EXPECT_EQ(hits_at(13), 1100u) << "after the first report";
+  EXPECT_EQ(hits_at(23), 1100u);
+  EXPECT_EQ(hits_at(24), 100u) << "after the second";
+  status.shards[0].store.hits = 7;
+  EXPECT_EQ(hits_at(25), 7u) << "a shard has come anew";
+}
+
 TEST(LoadReportTest, SaysWhatIsFreeWhereItIsKnown) {
   LoadReport report;
   HostStatus status;

@@ -67,7 +67,8 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 seed, durability, copies, data_parallel, nan_policy, column_slices,
                                 row_statistics, has_padding_id, padding_id, bounds_mode,
                                 gradient_reduction, consistency, staleness, clip_slice_norm,
-                                schedule, changes] = TableSpec();
+                                schedule, memory_share_min, memory_share_max, changes] =
+      TableSpec();
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, decay_mode, lazy_decay,
@@ -79,7 +80,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
-                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4);
+                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + 4);
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {
