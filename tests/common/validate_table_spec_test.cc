@@ -247,28 +247,6 @@ std::vector<Case> TrainingCases() {
        }},
       {"clip_slice_norm", "-1", ">= 0", [](TableSpec* s) { s->clip_slice_norm = -1; }},
       {"clip_slice_norm", "nan", "finite", [](TableSpec* s) { s->clip_slice_norm = kNan; }},
-      {"memory_share_min", "-0.1", "[0, 1]", [](TableSpec* s) { s->memory_share_min = -0.1f; }},
-      {"memory_share_min", "nan", "[0, 1]", [](TableSpec* s) { s->memory_share_min = kNan; }},
-      {"memory_share_max", "0", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 0; }},
-      {"memory_share_max", "1.5", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 1.5f; }},
-      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
-       [](TableSpec* s) {
-         s->memory_share_min = 0.5f;
-         s->memory_share_max = 0.25f;
-       }},
-      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
-       [](TableSpec* s) {
-         s->memory_share_min = 0.5f;
-         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0.25f}};
-       }},
-      {"changes[0].memory_share_min", "2", "[0, 1]",
-       [](TableSpec* s) {
-         s->changes = {{.at_step = 4, .has_memory_share_min = true, .memory_share_min = 2}};
-       }},
-      {"changes[0].memory_share_max", "0", "(0, 1]",
-       [](TableSpec* s) {
-         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0}};
-       }},
       {"changes", "257", "at most 256",
        [](TableSpec* s) {
          for (uint64_t step = 1; step <= 257; ++step) {
@@ -301,6 +279,33 @@ std::vector<Case> TrainingCases() {
       {"changes[0].clip_row_norm", "-1", ">= 0",
        [](TableSpec* s) {
          s->changes = {{.at_step = 4, .has_clip_row_norm = true, .clip_row_norm = -1}};
+       }},
+  };
+}
+
+std::vector<Case> MemoryCases() {
+  return {
+      {"memory_share_min", "-0.1", "[0, 1]", [](TableSpec* s) { s->memory_share_min = -0.1f; }},
+      {"memory_share_min", "nan", "[0, 1]", [](TableSpec* s) { s->memory_share_min = kNan; }},
+      {"memory_share_max", "0", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 0; }},
+      {"memory_share_max", "1.5", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 1.5f; }},
+      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
+       [](TableSpec* s) {
+         s->memory_share_min = 0.5f;
+         s->memory_share_max = 0.25f;
+       }},
+      {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
+       [](TableSpec* s) {
+         s->memory_share_min = 0.5f;
+         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0.25f}};
+       }},
+      {"changes[0].memory_share_min", "2", "[0, 1]",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_memory_share_min = true, .memory_share_min = 2}};
+       }},
+      {"changes[0].memory_share_max", "0", "(0, 1]",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_memory_share_max = true, .memory_share_max = 0}};
        }},
   };
 }
@@ -425,7 +430,7 @@ std::vector<Case> ScheduleCases() {
 std::vector<Case> AllCases() {
   std::vector<Case> all;
   for (const std::vector<Case>& some :
-       {BasicCases(), TrainingCases(), OptimizerCases(), ScheduleCases()}) {
+       {BasicCases(), TrainingCases(), MemoryCases(), OptimizerCases(), ScheduleCases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
