@@ -9,7 +9,9 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/status_macros.h"
 #include "planner/coordinator/state/keys.h"
+#include "planner/coordinator/state/metadata_backup.h"
 
 namespace hotbed {
 namespace {
@@ -219,6 +221,20 @@ absl::StatusOr<v1::ListEventsReply> Coordinator::Events(
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
   return core_.Events(request);
+}
+
+absl::StatusOr<v1::BackupMetadataReply> Coordinator::Backup() const {
+  v1::BackupMetadataReply reply;
+  {
+    absl::MutexLock lock(&mu_);
+    if (absl::Status unready = Unready(); !unready.ok()) return unready;
+    reply.set_cluster_id(core_.state().cluster_id());
+    reply.set_plan_revision(core_.state().plan_revision());
+  }
+  HOTBED_ASSIGN_OR_RETURN(const MetaStore::RangeResult all,
+                          store_->Range(keys::kRoot, PrefixLimit(keys::kRoot)));
+  reply.set_file(SerializeBackup(all.kvs));
+  return reply;
 }
 
 std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,

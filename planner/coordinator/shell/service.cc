@@ -77,6 +77,7 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(DrainServer)
   HOTBED_OPERATION(ControlMoves)
   HOTBED_OPERATION(ChooseReplica)
+  HOTBED_OPERATION(RebuildMetadata)
   HOTBED_OPERATION(ActivateShards)
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
                Submit(context, *request, reply, &counters, LogAltered))
@@ -88,6 +89,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
                Answer(context, coordinator_->Moves(*request), reply, &counters))
   HOTBED_UNARY(ListEvents, ListEventsRequest, ListEventsReply,
                Answer(context, coordinator_->Events(*request), reply, &counters))
+  HOTBED_UNARY(BackupMetadata, BackupMetadataRequest, BackupMetadataReply,
+               Answer(context, coordinator_->Backup(), reply, &counters))
 #undef HOTBED_OPERATION
 #undef HOTBED_UNARY
 
