@@ -246,6 +246,11 @@ std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
   return ServerNews{*std::move(reply), core_.NewsNow()};
 }
 
+bool Coordinator::Serving() const {
+  absl::MutexLock lock(&mu_);
+  return core_.serving();
+}
+
 uint64_t Coordinator::plan_revision() const {
   absl::MutexLock lock(&mu_);
   return core_.state().plan_revision();

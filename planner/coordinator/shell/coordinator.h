@@ -67,6 +67,7 @@ class Coordinator {
   void Submit(Request request, OnReply on_reply) ABSL_LOCKS_EXCLUDED(mu_);
   // Unavailable until it serves.
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool Serving() const ABSL_LOCKS_EXCLUDED(mu_);
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
   v1::ListTrainersReply Trainers() const ABSL_LOCKS_EXCLUDED(mu_);

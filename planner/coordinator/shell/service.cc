@@ -147,6 +147,11 @@ CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
       watches_(coordinator, clock, options.watches),
       attends_(coordinator, clock, AttendHub::kLimits),
       methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)),
+      tools_(ToolCalls({"hotbed.v1.Coordinator"},
+                       [this] {
+                         std::string why_not;
+                         return coordinator_->Serving() && port_->Answers(&why_not);
+                       })),
       clock_(clock) {}
 
 CoordinatorService::~CoordinatorService() { Shutdown(); }
@@ -179,6 +184,7 @@ absl::Status CoordinatorService::Listen(const PortOptions& options) {
   AllowKeepalives(&builder);
   builder.experimental().SetInterceptorCreators(ErrorTexts());
   builder.RegisterService(methods_.get());
+  builder.RegisterCallbackGenericService(&tools_);
   server_ = builder.BuildAndStart();
   HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
   port_->Serve(std::move(hand_over));
