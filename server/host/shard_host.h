@@ -191,8 +191,8 @@ class ShardHost : public ReplicaSink {
   // earlier process of this server held (ShardRecord::AsksFor), once its epoch is promised: until
   // then a primary of an earlier epoch may still count on the replica, and it grows.
   virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
-  // What this server remembers of its cluster, for a coordinator that has lost its metadata: of each
-  // shard in HeldReplicas(false) the newest record that is known, of an epoch no lower than the one
+  // What this server remembers of its cluster, for a coordinator that has lost its metadata: the
+  // newest record known of each shard in HeldReplicas(false), its epoch no lower than the one
   // promised, and the tables of these shards.
   struct Recollection {
     std::vector<TableSpec> tables;

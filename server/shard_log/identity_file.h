@@ -31,7 +31,7 @@ inline constexpr int kDataFormatVersion = 3;
 struct IdentityFile {
   ServerId server = 0;     // 0 until the coordinator has named this server
   std::string cluster_id;  // empty until then
-  // Of the cluster's metadata: how often a coordinator that had lost them rebuilt them from servers.
+  // How often a coordinator that had lost the cluster's metadata rebuilt them from servers.
   uint64_t generation = 0;
   // All servers of the cluster that this one has heard of, with their names.
   std::map<ServerId, std::string> servers;

@@ -98,8 +98,8 @@ Operation MakeOperation(v1::AlterTableRequest request, const OperationContext& c
 //                      cluster does not know
 //   AlreadyExists      the name belongs to another server, or its data directory is a copy: another
 //                      process uses the original, or has used it since. An event tells of a copy.
-//   Unavailable        the process that registered for it last may still run; or these metadata know
-//                      nothing of its cluster's past and may be rebuilt, and it is a stranger then
+//   Unavailable        the process that registered for it last may still run; or it is a stranger
+//                      (Strangers) to metadata that are empty, or were rebuilt without it
 Operation MakeOperation(v1::RegisterServerRequest request, const OperationContext& context);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership

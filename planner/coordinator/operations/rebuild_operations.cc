@@ -116,7 +116,7 @@ class RebuildMetadata {
     FindReplicas(state);
     given_ = state.given_before();
     if (fresh_) BeginGeneration(state);
-    // Of two tables of one name, the later one was created when the other had been dropped.
+    // The later one of two tables of one name was created when the other had been dropped.
     for (auto it = tables_.rbegin(); it != tables_.rend(); ++it) AdoptTable(state, &it->second);
     std::reverse(reply_.mutable_tables()->pointer_begin(), reply_.mutable_tables()->pointer_end());
     KeepLateReplicas(state);

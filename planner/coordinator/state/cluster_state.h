@@ -69,7 +69,7 @@ class ClusterState {
   uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
   // What earlier generations had given out, as far as is known.
   const v1::GivenOut& given_before() const { return given_before_; }
-  // Of the last step that given_before names; 0: none.
+  // The last step that given_before names; 0: none.
   uint64_t StepBefore() const;
   const Counters& counters() const { return counters_; }
   const absl::btree_map<TableId, v1::TableSpec>& tables() const { return tables_; }
