@@ -69,7 +69,8 @@ std::vector<ShardHost::HeldReplica> HostReports::HeldReplicas(bool asked_for) co
       one.member_of = end.member_of;
       one.committed_step = end.committed_step;
       one.damaged = entry.shard->refused();
-      if (asked_for && !one.damaged && end.promised < entry.record.epoch) continue;
+      const bool fence = entry.record.primary.incarnation == 0;
+      if (asked_for && fence && !one.damaged && end.promised < entry.record.epoch) continue;
     }
     held.push_back(one);
   }

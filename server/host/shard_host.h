@@ -188,8 +188,9 @@ class ShardHost : public ReplicaSink {
     uint64_t committed_step = 0;  // of a synchronous table
   };
   // All of them; or, also where nothing is here, those of shards whose record asks for what an
-  // earlier process of this server held (ShardRecord::AsksFor), once its epoch is promised: until
-  // then a primary of an earlier epoch may still count on the replica, and it grows.
+  // earlier process of this server held (ShardRecord::AsksFor). A fence, whose record names no
+  // process, has to be promised first: until then a primary of an earlier epoch may still count on
+  // the replica, and it grows.
   virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
   // What this server remembers of its cluster, for a coordinator that has lost its metadata: the
   // newest record known of each shard in HeldReplicas(false), its epoch no lower than the one

@@ -303,8 +303,9 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   // Entries kept for others stay kept: an epoch that never becomes active may end in this one's
   // members again, which have to bring each other to the primary's tail.
   if (!record.Holds(self_)) {
-    // Where this log ends decides who goes on: it must not grow in an earlier epoch any more.
-    if (record.AsksFor(self_)) AskPromise(record.epoch);
+    // A fence names no process (docs/protocol.md). Where this log ends decides who goes on, so it
+    // must not grow in an earlier epoch any more.
+    if (record.primary.incarnation == 0 && record.AsksFor(self_)) AskPromise(record.epoch);
     return;
   }
   tail_.ForgetEpochsBelow(std::min(retained_, tail_.applied()));

@@ -31,7 +31,8 @@ TEST(BackupFolderTest, WritesWhatHasChangedAndKeepsTheNewest) {
       &files);
   const auto contents = [&] {
     std::vector<std::string> all;
-    for (const std::string& name : *files.List("/backups")) {
+    const std::vector<std::string> names = *files.List("/backups");
+    for (const std::string& name : names) {
       all.push_back(*files.ReadAll(absl::StrCat("/backups/", name)));
     }
     return all;

@@ -68,10 +68,11 @@ class RebuildStory : public MembershipStory {
         remembered->clear_base();
       }
     }
-    for (const v1::TableSpec& table : Map().tables()) {
+    const v1::ClusterMap map = Map();
+    for (const v1::TableSpec& table : map.tables()) {
       *request.mutable_recollection()->add_tables() = table;
     }
-    for (const v1::ServerInfo& info : Map().servers()) {
+    for (const v1::ServerInfo& info : map.servers()) {
       if (remembers) *request.mutable_recollection()->add_servers() = info;
     }
     return fresh_.Call<v1::RegisterServerReply>(request);
@@ -90,7 +91,8 @@ class RebuildStory : public MembershipStory {
   }
   std::vector<std::string> NewLines() {
     std::vector<std::string> lines;
-    for (const v1::ShardRecord& r : fresh_.core->Map(0).shards()) lines.push_back(Line(r));
+    const v1::ClusterMap map = fresh_.core->Map(0);
+    for (const v1::ShardRecord& r : map.shards()) lines.push_back(Line(r));
     return lines;
   }
   std::string DoubtText() {
