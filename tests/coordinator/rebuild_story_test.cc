@@ -53,7 +53,6 @@ class RebuildStory : public MembershipStory {
     request.set_address(name + ":1");
     request.set_cluster_id(s.cluster);
     request.set_feature_level(kFeatureLevel);
-    request.set_run(s.id);
     for (const auto& [packed, record] : s.records) {
       const auto held = fresh_.HeldBy(s.id, packed);
       const absl::StatusOr<ShardRecord> decoded = FromProto(record);
