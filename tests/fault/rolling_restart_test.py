@@ -86,6 +86,8 @@ def main():
     args.bin_dir = os.path.abspath(args.bin_dir)
     directory = tempfile.mkdtemp(prefix="hotbed_rolling_")
     cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB", "--replica-tail-bytes=48MiB"))
+    # Nobody is given up, however slow this machine is. A refill that does not wait comes at once.
+    cluster.coordinator.command.append("--refill-wait-ms=120s")
     try:
         run(args, cluster, directory)
         return 0
