@@ -45,6 +45,8 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardChooseCommand(shard, context);
   AddShardControlCommands(shard, context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
+  AddMetadataCommands(
+      AddGroup(root, "metadata", "Back up the coordinator's metadata; rebuild lost ones"), context);
   AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);

@@ -21,6 +21,8 @@
 #include "common/status_macros.h"
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
+#include "proto/tool_calls.h"
+#include "server/net/tool_stream.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
 #include "server/peers/transfer_stream.h"
@@ -81,6 +83,9 @@ struct DataServer::Impl {
   Impl(const DataServerOptions& options, ShardHost* host, const Clock* clock)
       : plane(options.limits, host, clock),
         peers(options.peer_limits, options.limits.write_timeout_ms, host),
+        tools(
+            {"hotbed.v1.Data", "hotbed.v1.Replica"},
+            options.ready ? options.ready : [] { return true; }),
         gauges(
             [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
     for (ByteBudget* budget : Budgets()) {
@@ -141,6 +146,8 @@ struct DataServer::Impl {
   PeerPlane peers;
   RawDataService service;
   RawReplicaService replica_service;
+  grpc::AsyncGenericService other_calls;
+  const ToolCalls tools;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues;
   std::unique_ptr<GrpcReplicaNetwork> network;
   std::unique_ptr<Port> port;
@@ -177,6 +184,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);
+  builder.RegisterAsyncGenericService(&impl.other_calls);
   // gRPC has one poller for all queues: the thread that finds a message hands it to the thread of
   // its queue. Clients on the same machine, and the thread pool, use the other half of the cores.
   const int half = std::max(1u, std::thread::hardware_concurrency() / 2);
@@ -193,6 +201,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
     TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
+    ToolStream::Start(&impl.tools, &impl.other_calls, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }

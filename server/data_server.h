@@ -6,6 +6,7 @@
 #define HOTBED_SERVER_DATA_SERVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,8 @@ struct DataServerOptions {
   PeerLimits peer_limits;
   PeerStreamOptions peer_streams;
   uint64_t grpc_bytes_max = 1ull << 30;  // memory of gRPC's own
+  // The truth of /readyz, for health checks on the port; empty: always ready.
+  std::function<bool()> ready;
 };
 
 class DataServer {

@@ -79,6 +79,11 @@ std::vector<ReadyCondition> ConditionsOf(const Process& process) {
   return conditions;
 }
 
+bool IsReady(const std::vector<ReadyCondition>& conditions) {
+  return std::all_of(conditions.begin(), conditions.end(),
+                     [](const ReadyCondition& condition) { return condition.holds; });
+}
+
 ServerSnapshot SnapshotOf(const Process& process) {
   const DataPlane& plane = process.data->plane();
   ServerSnapshot snapshot;
@@ -91,9 +96,7 @@ ServerSnapshot SnapshotOf(const Process& process) {
     snapshot.link = link->status();
     snapshot.admin_address = process.admin_address;
   }
-  const std::vector<ReadyCondition> conditions = ConditionsOf(process);
-  snapshot.ready = std::all_of(conditions.begin(), conditions.end(),
-                               [](const ReadyCondition& condition) { return condition.holds; });
+  snapshot.ready = IsReady(ConditionsOf(process));
   snapshot.pull_bytes_in_flight = plane.pull_budget.in_flight() + plane.lookup_budget.in_flight();
   snapshot.pull_bytes_in_flight_max = plane.limits.pull_bytes_in_flight_max;
   snapshot.push_bytes_in_flight = plane.push_budget.in_flight();
@@ -124,6 +127,9 @@ absl::Status StartParts(Process* process) {
 
   DataServerOptions data_options = DataOptionsOf(options);
   data_options.peer_streams.jitter_seed = std::random_device()();
+  data_options.ready = [process] {
+    return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
+  };
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);

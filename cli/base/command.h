@@ -63,6 +63,7 @@ void AddShardChooseCommand(CLI::App* shard, CommandContext* context);
 // pause, resume, abort, limit.
 void AddShardControlCommands(CLI::App* shard, CommandContext* context);
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status
+void AddMetadataCommands(CLI::App* metadata, CommandContext* context);    // backup, rebuild
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);

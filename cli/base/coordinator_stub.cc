@@ -103,6 +103,15 @@ absl::StatusOr<v1::ControlMovesReply> CoordinatorStub::ControlMoves(
   return grpc_->Call(&v1::Coordinator::Stub::ControlMoves, request);
 }
 
+absl::StatusOr<v1::RebuildMetadataReply> CoordinatorStub::RebuildMetadata(
+    const v1::RebuildMetadataRequest& request) {
+  return grpc_->Call(&v1::Coordinator::Stub::RebuildMetadata, request);
+}
+
+absl::StatusOr<v1::BackupMetadataReply> CoordinatorStub::BackupMetadata() {
+  return grpc_->Call(&v1::Coordinator::Stub::BackupMetadata, v1::BackupMetadataRequest());
+}
+
 absl::StatusOr<v1::ListEventsReply> CoordinatorStub::ListEvents(
     const v1::ListEventsRequest& request) {
   return grpc_->Call(&v1::Coordinator::Stub::ListEvents, request);

@@ -30,6 +30,9 @@ class CoordinatorStub {
   absl::StatusOr<v1::DrainServerReply> DrainServer(const v1::DrainServerRequest& request);
   absl::StatusOr<v1::ListMovesReply> ListMoves(const v1::ListMovesRequest& request);
   absl::StatusOr<v1::ControlMovesReply> ControlMoves(const v1::ControlMovesRequest& request);
+  absl::StatusOr<v1::RebuildMetadataReply> RebuildMetadata(
+      const v1::RebuildMetadataRequest& request);
+  absl::StatusOr<v1::BackupMetadataReply> BackupMetadata();
   absl::StatusOr<v1::ListEventsReply> ListEvents(const v1::ListEventsRequest& request);
 
  private:

@@ -94,6 +94,23 @@ absl::StatusOr<HttpReply> AdminPage(const v1::ServerInfo& server, const std::str
   return HttpGet(server.admin_address(), path, timeout);
 }
 
+// Servers with data of this cluster, or of one whose metadata were lost, that are not let in yet.
+Check CheckStrangers(CoordinatorStub* coordinator) {
+  v1::RebuildMetadataRequest request;
+  request.set_dry_run(true);
+  const absl::StatusOr<v1::RebuildMetadataReply> reply = coordinator->RebuildMetadata(request);
+  std::string names;
+  if (reply.ok()) {
+    for (const v1::ServerInfo& server : reply->servers()) {
+      absl::StrAppend(&names, " ", server.name(), " (", server.address(), ")");
+    }
+  }
+  if (names.empty()) return {"strangers", Verdict::kOk, "no server waits to be adopted"};
+  return {"strangers", Verdict::kFailed,
+          absl::StrCat("the metadata do not know", names,
+                       "; 'hotbed metadata rebuild --from-servers' adopts them")};
+}
+
 Check CheckShards(const v1::ClusterMap& map) {
   int inactive = 0;
   std::string first;
@@ -318,6 +335,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     checks.push_back({"coordinator", Verdict::kOk,
                       absl::StrCat(context.coordinator, ", cluster ", map->cluster_id())});
     checks.push_back(CheckServers(*map));
+    checks.push_back(CheckStrangers(&coordinator));
     checks.push_back(CheckShards(*map));
     checks.push_back(CheckDataPorts(*map, context.timeout_duration()));
     checks.push_back(CheckReady(*map, context.timeout_duration()));

@@ -63,11 +63,12 @@ absl::Status AssignmentApplier::ApplyRecords(
 // The coordinator remembers a bounded number of dropped tables, so a server that was away for long
 // learns of older drops from the tables that a whole map lacks. Since rows are deleted for it,
 // nothing else may explain the absence: the map must be this cluster's, no older than one seen
-// before, and name a dropped table (without a drop no table can be missing).
+// before, and name a dropped table (without a drop no table can be missing). Metadata that were
+// rebuilt may lack a table for another reason: a server of it was away.
 void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
                                          std::vector<TableId>* dropped) const {
   if (map.delta() || dropped->empty() || map.cluster_id().empty() ||
-      map.cluster_id() != host_->identity().cluster_id ||
+      map.cluster_id() != host_->identity().cluster_id || host_->identity().generation > 0 ||
       map.plan_revision() < plan_revision_highest_) {
     return;
   }
@@ -88,17 +89,20 @@ void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
 void AssignmentApplier::TakeServers(const v1::ClusterMap& map) {
   if (map.servers().empty()) return;
   std::vector<ReplicaNetwork::Peer> peers;
+  std::map<ServerId, std::string> names;
   {
     absl::MutexLock lock(&mu_);
     if (!map.delta()) servers_.clear();
     for (const v1::ServerInfo& info : map.servers()) {
-      servers_[info.server()] = {info.incarnation(), info.address(), info.live()};
+      servers_[info.server()] = {info.incarnation(), info.address(), info.live(), info.name()};
     }
     // Includes servers reported dead: the coordinator may be wrong, or late.
     for (const auto& [server, s] : servers_) {
       peers.push_back({{server, s.incarnation}, s.address});
+      names[server] = s.name;
     }
   }
+  host_->LearnServers(names);
   if (network_ != nullptr) network_->SetPeers(peers);
 }
 

@@ -49,6 +49,7 @@ class AssignmentApplier {
     Incarnation incarnation = 0;
     std::string address;
     bool live = false;
+    std::string name;
   };
 
   void AddTablesMissing(const v1::ClusterMap& map, std::vector<TableId>* dropped) const

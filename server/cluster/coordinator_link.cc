@@ -204,6 +204,8 @@ absl::Status CoordinatorLink::Register() {
   report_.FillHeld(/*asked_for=*/false, request.mutable_held());
   request.set_start(identity.start);
   request.set_run(identity.run);
+  request.set_generation(identity.generation);
+  if (recollect_) report_.FillRecollection(request.mutable_recollection());
   for (const uint64_t run : identity.runs_before) request.add_runs_before(run);
   {
     absl::MutexLock lock(&mu_);  // said once: a lease that is lost later changes nothing about it
@@ -216,8 +218,11 @@ absl::Status CoordinatorLink::Register() {
     absl::MutexLock lock(&mu_);
     final_error_ = called;
   }
+  recollect_ = !called.ok() && !identity.cluster_id.empty();
   HOTBED_RETURN_IF_ERROR(called);
-  HOTBED_RETURN_IF_ERROR(host_->SetIdentity({reply.server(), reply.cluster_id()}));
+  HOTBED_RETURN_IF_ERROR(host_->SetIdentity({.server = reply.server(),
+                                             .cluster_id = reply.cluster_id(),
+                                             .generation = reply.generation()}));
   applier_.BeginIncarnation();
   host_->SetIncarnation(reply.incarnation());
   if (options_.network != nullptr) {

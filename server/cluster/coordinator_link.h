@@ -139,6 +139,7 @@ class CoordinatorLink {
   Random random_;
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
+  bool recollect_ = false;  // the next registration tells what this server remembers of its cluster
 
   mutable absl::Mutex mu_;
   std::unique_ptr<AttendStream> stream_ ABSL_GUARDED_BY(mu_);  // made and ended by the first thread

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/convert.h"
 #include "server/net/stream_metrics.h"
 #include "server/peers/replica_metrics.h"
 
@@ -51,6 +52,18 @@ void HeartbeatReport::FillHeld(bool asked_for,
     message->set_damaged(replica.damaged);
     message->set_behind(replica.behind);
     message->set_member_of(replica.member_of);
+    message->set_committed_step(replica.committed_step);
+  }
+}
+
+void HeartbeatReport::FillRecollection(v1::Recollection* message) const {
+  const ShardHost::Recollection recollection = host_->Recollect();
+  for (const TableSpec& table : recollection.tables) *message->add_tables() = ToProto(table);
+  for (const ShardRecord& record : recollection.records) ToProto(record, message->add_shards());
+  for (const auto& [server, name] : recollection.servers) {
+    v1::ServerInfo* const info = message->add_servers();
+    info->set_server(server);
+    info->set_name(name);
   }
 }
 

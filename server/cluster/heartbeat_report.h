@@ -22,6 +22,7 @@ class HeartbeatReport {
   void Fill(v1::HeartbeatRequest* request);
   // Adds the replicas that are here, as HeldReplicas says.
   void FillHeld(bool asked_for, google::protobuf::RepeatedPtrField<v1::HeldReplica>* held) const;
+  void FillRecollection(v1::Recollection* message) const;
   // Whether the host has joins or losses that the last report lacks.
   bool HasNews() const;
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -166,7 +167,8 @@ ShardHost::Identity DataDirectory::identity() const {
           .cluster_id = identity_.cluster_id,
           .start = identity_.start,
           .run = identity_.run,
-          .runs_before = identity_.runs_before};
+          .runs_before = identity_.runs_before,
+          .generation = identity_.generation};
 }
 
 Member DataDirectory::self() const {
@@ -178,13 +180,11 @@ absl::Status DataDirectory::SetIdentity(const ShardHost::Identity& identity) {
   absl::MutexLock lock(&identity_mu_);
   const bool known =
       identity_.server == identity.server && identity_.cluster_id == identity.cluster_id;
-  if (known && identity_.runs_before.empty()) return absl::OkStatus();
-  if (known) {
-    IdentityFile registered = identity_;
-    registered.runs_before.clear();
-    return SaveIdentity(std::move(registered));
+  const uint64_t generation = std::max(identity_.generation, identity.generation);
+  if (known && identity_.runs_before.empty() && generation == identity_.generation) {
+    return absl::OkStatus();
   }
-  if (identity_.server != 0 || !identity_.cluster_id.empty()) {
+  if (!known && (identity_.server != 0 || !identity_.cluster_id.empty())) {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, " belongs to server ", identity_.server, " of cluster ",
                      identity_.cluster_id, ", not to server ", identity.server, " of cluster ",
@@ -193,8 +193,23 @@ absl::Status DataDirectory::SetIdentity(const ShardHost::Identity& identity) {
   IdentityFile changed = identity_;
   changed.server = identity.server;
   changed.cluster_id = identity.cluster_id;
+  changed.generation = generation;
   changed.runs_before.clear();
   return SaveIdentity(std::move(changed));
+}
+
+void DataDirectory::LearnServers(const std::map<ServerId, std::string>& servers) {
+  absl::MutexLock lock(&identity_mu_);
+  if (identity_.servers == servers) return;
+  IdentityFile changed = identity_;
+  changed.servers = servers;
+  const absl::Status saved = SaveIdentity(std::move(changed));
+  if (!saved.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep the list of servers: " << saved;
+}
+
+std::map<ServerId, std::string> DataDirectory::servers() const {
+  absl::MutexLock lock(&identity_mu_);
+  return identity_.servers;
 }
 
 void DataDirectory::SetIncarnation(Incarnation incarnation) {

@@ -10,6 +10,7 @@
 #define HOTBED_SERVER_HOST_DATA_DIRECTORY_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,10 @@ class DataDirectory {
   // The server has registered. FailedPrecondition: the directory belongs to another server or
   // cluster, both named.
   absl::Status SetIdentity(const ShardHost::Identity& identity) ABSL_LOCKS_EXCLUDED(identity_mu_);
+  // The servers of the cluster, by name. Kept for a coordinator that has lost its metadata.
+  void LearnServers(const std::map<ServerId, std::string>& servers)
+      ABSL_LOCKS_EXCLUDED(identity_mu_);
+  std::map<ServerId, std::string> servers() const ABSL_LOCKS_EXCLUDED(identity_mu_);
   void SetIncarnation(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(identity_mu_);
   // Call it only once the log is recovered: after a kill before that, the next start must still
   // know that the machine was booted, or it would report what a power loss tore off as damage. From

@@ -1,5 +1,7 @@
 #include "server/host/host_reports.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -57,17 +59,42 @@ std::vector<ShardHost::HeldReplica> HostReports::HeldReplicas(bool asked_for) co
   const auto map = directory_->Hold();
   for (const auto& [id, entry] : *map) {
     if (asked_for ? !entry.record.AsksFor(self) : entry.shard == nullptr) continue;
-    ShardHost::HeldReplica& one = held.emplace_back();
+    ShardHost::HeldReplica one;
     one.shard = id;
     one.nothing = entry.shard == nullptr;
-    if (one.nothing) continue;
-    const Shard::ReplicaEnd end = entry.shard->End();
-    one.end = end.log;
-    one.behind = end.behind;
-    one.member_of = end.member_of;
-    one.damaged = entry.shard->refused();
+    if (!one.nothing) {
+      const Shard::ReplicaEnd end = entry.shard->End();
+      one.end = end.log;
+      one.behind = end.behind;
+      one.member_of = end.member_of;
+      one.committed_step = end.committed_step;
+      one.damaged = entry.shard->refused();
+      const bool fence = entry.record.primary.incarnation == 0;
+      if (asked_for && fence && !one.damaged && end.promised < entry.record.epoch) continue;
+    }
+    held.push_back(one);
   }
   return held;
+}
+
+ShardHost::Recollection HostReports::Recollect() const {
+  ShardHost::Recollection recollection;
+  recollection.servers = data_->servers();
+  const std::shared_ptr<const Catalog> catalog = data_->catalog();
+  const auto map = directory_->Hold();
+  for (const auto& [id, range] : catalog->shards) {
+    const auto entry = map->find(id);
+    if (entry == map->end() || entry->second.shard == nullptr) continue;
+    ShardRecord& record = recollection.records.emplace_back(entry->second.record);
+    record.shard = id;
+    record.range = range;
+    record.epoch = std::max(record.epoch, promises_->Get(id));
+    const std::vector<TableSpec>& known = recollection.tables;
+    if (known.empty() || known.back().id != id.table) {
+      recollection.tables.push_back(catalog->tables.at(id.table));
+    }
+  }
+  return recollection;
 }
 
 std::string HostReports::UndecidedText() const {

@@ -11,19 +11,22 @@
 #include "server/host/data_directory.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_host.h"
+#include "server/shard_log/promise_file.h"
 
 namespace hotbed {
 
 class HostReports {
  public:
-  HostReports(const DataDirectory* data, const ShardDirectory* directory)
-      : data_(data), directory_(directory) {}
+  HostReports(const DataDirectory* data, const ShardDirectory* directory,
+              const PromiseFile* promises)
+      : data_(data), directory_(directory), promises_(promises) {}
 
   std::vector<ShardHost::ShardEpoch> ShardsToActivate() const;
   std::vector<ShardHost::JoinReady> JoinsReady() const;
   std::vector<ShardHost::JoinReady> SilentMembers() const;
   std::vector<ShardHost::LostReplica> LostReplicas() const;
   std::vector<ShardHost::HeldReplica> HeldReplicas(bool asked_for) const;
+  ShardHost::Recollection Recollect() const;
   std::string UndecidedText() const;
   ShardHost::Primaries CountPrimaries() const;
 
@@ -34,6 +37,7 @@ class HostReports {
  private:
   const DataDirectory* const data_;
   const ShardDirectory* const directory_;
+  const PromiseFile* const promises_;
   mutable absl::Mutex mu_;
   std::function<void()> listener_ ABSL_GUARDED_BY(mu_);
 };

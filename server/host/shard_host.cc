@@ -105,6 +105,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::vector<HeldReplica> HeldReplicas(bool asked_for) const override {
     return reports_->HeldReplicas(asked_for);
   }
+  Recollection Recollect() const override { return reports_->Recollect(); }
+  void LearnServers(const std::map<ServerId, std::string>& servers) override {
+    data_->LearnServers(servers);
+  }
   std::string UndecidedText() const override { return reports_->UndecidedText(); }
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
@@ -237,8 +241,8 @@ absl::Status ShardHostImpl::OpenLog() {
 
 void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
+  reports_ = std::make_unique<HostReports>(data_.get(), &directory_, promises.get());
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
-  reports_ = std::make_unique<HostReports>(data_.get(), &directory_);
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
                                                               .reports = reports_.get(),
                                                               .promises = promises_.get(),

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -105,7 +106,8 @@ class ShardHost : public ReplicaSink {
     uint64_t start = 0;
     uint64_t run = 0;
     std::vector<uint64_t> runs_before;
-    std::string gave_up;  // what was missing, where --adopt-incomplete gave the data up
+    uint64_t generation = 0;  // of the cluster's metadata (IdentityFile)
+    std::string gave_up;      // what was missing, where --adopt-incomplete gave the data up
   };
   // From the data directory; server and cluster are empty while it is new.
   virtual Identity identity() const = 0;
@@ -186,10 +188,24 @@ class ShardHost : public ReplicaSink {
     bool damaged = false;
     bool behind = false;
     Epoch member_of = 0;
+    uint64_t committed_step = 0;  // of a synchronous table
   };
   // All of them; or, also where nothing is here, those of shards whose record asks for what an
-  // earlier process of this server held (ShardRecord::AsksFor).
+  // earlier process of this server held (ShardRecord::AsksFor). A fence, whose record names no
+  // process, has to be promised first: until then a primary of an earlier epoch may still count on
+  // the replica, and it grows.
   virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
+  // What this server remembers of its cluster, for a coordinator that has lost its metadata: the
+  // newest record known of each shard in HeldReplicas(false), its epoch no lower than the one
+  // promised, and the tables of these shards.
+  struct Recollection {
+    std::vector<TableSpec> tables;
+    std::vector<ShardRecord> records;
+    std::map<ServerId, std::string> servers;  // all of the cluster, with their names
+  };
+  virtual Recollection Recollect() const { return {}; }
+  // All servers of the cluster as the coordinator names them; kept for Recollect.
+  virtual void LearnServers(const std::map<ServerId, std::string>& /*servers*/) {}
   // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
   // The highest numbers that the coordinator has given out; higher ones are taken from nobody.

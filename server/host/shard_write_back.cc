@@ -12,6 +12,9 @@ namespace hotbed {
 namespace {
 
 constexpr int64_t kDirtyNsMax = 120 * kSecondNs;  // rows are written back at the latest after this
+constexpr uint64_t kLogBytesMin = 64ull << 20;    // a log below this is not worth cutting
+constexpr uint64_t kLogPerRowByte = 8;            // nor one below this multiple of the rows
+constexpr int64_t kRowBytesEveryNs = kSecondNs;   // adding them up takes a microsecond per shard
 constexpr size_t kWriteBackBatchMin = 8;          // shards that share a flush
 constexpr size_t kWriteBackBatchPart = 8;         // and at least this part of all
 
@@ -34,7 +37,7 @@ absl::Status ShardWriteBack::WriteBack(const ShardList& shards) {
 }
 
 void ShardWriteBack::WriteBackDue(int64_t now_ns) {
-  const bool crowded = NoteLogFull() > log_bytes_max_ / 2;
+  const bool crowded = Crowded(NoteLogFull(), now_ns);
   absl::flat_hash_map<ShardId, int64_t> clean_ns;
   std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
   for (auto& shard : directory_->Shards()) {
@@ -61,6 +64,19 @@ void ShardWriteBack::WriteBackDue(int64_t now_ns) {
   if (const absl::Status written = WriteBack(batch); !written.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 10) << "write-back failed, the log is kept: " << written;
   }
+}
+
+bool ShardWriteBack::Crowded(uint64_t log_bytes, int64_t now_ns) {
+  if (log_bytes > log_bytes_max_ / 2) return true;
+  if (log_bytes <= kLogBytesMin) return false;
+  if (row_bytes_ns_ == 0 || now_ns - row_bytes_ns_ >= kRowBytesEveryNs) {
+    row_bytes_ns_ = now_ns;
+    row_bytes_ = 0;
+    for (const auto& shard : directory_->Shards()) {
+      if (shard->logged()) row_bytes_ += shard->Status().bytes;
+    }
+  }
+  return log_bytes > kLogPerRowByte * row_bytes_;
 }
 
 absl::Status ShardWriteBack::WriteBackWhereLogIsLost() {

@@ -1,5 +1,5 @@
-// Writes shards' rows back to the spill tier, so that the log stays below its limit and no row
-// stays dirty for long.
+// Writes shards' rows back to the spill tier, so that the log stays below its limit and short
+// compared with the rows that it protects, and no row stays dirty for long.
 //
 // Thread-safe, except that WriteBackDue is for the upkeep thread alone. Writing back blocks on the
 // disk.
@@ -27,8 +27,8 @@ class ShardWriteBack {
   // Writes back the shards, flushes, and lets the log go up to there. Returns the first error; the
   // other shards are tried all the same.
   absl::Status WriteBack(const ShardList& shards);
-  // A batch of the shards that were written back least recently, if the log is half full or their
-  // rows have been dirty for two minutes.
+  // A batch of the shards that were written back least recently, if the log is half full, or longer
+  // than 64 MiB and eight times the rows, or if their rows have been dirty for two minutes.
   void WriteBackDue(int64_t now_ns);
   // Shards whose log ends before what their rows carry, and which no other replica can complete.
   absl::Status WriteBackWhereLogIsLost();
@@ -39,12 +39,18 @@ class ShardWriteBack {
   const std::atomic<bool>* log_full() const { return &log_full_; }
 
  private:
+  // Whether a log of so many bytes is to be cut.
+  bool Crowded(uint64_t log_bytes, int64_t now_ns);
+
   const ShardDirectory* const directory_;
   TierHost* const tiers_;
   ShardLog* const log_;
   const uint64_t log_bytes_max_;
   std::atomic<bool> log_full_{false};
-  // The upkeep thread's: when the shard had no dirty rows, or was last written back.
+  // The upkeep thread's: the bytes of rows that the log protects, and when they were added up.
+  uint64_t row_bytes_ = 0;
+  int64_t row_bytes_ns_ = 0;  // 0: never
+  // Also the upkeep thread's: when the shard had no dirty rows, or was last written back.
   absl::flat_hash_map<ShardId, int64_t> clean_ns_;
 };
 

@@ -305,7 +305,12 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   if (!primary_) followers_.clear();
   // Entries kept for others stay kept: an epoch that never becomes active may end in this one's
   // members again, which have to bring each other to the primary's tail.
-  if (!record.Holds(self_)) return;
+  if (!record.Holds(self_)) {
+    // A fence names no process (docs/protocol.md). Where this log ends decides who goes on, so it
+    // must not grow in an earlier epoch any more.
+    if (record.primary.incarnation == 0 && record.AsksFor(self_)) AskPromise(record.epoch);
+    return;
+  }
   tail_.ForgetEpochsBelow(std::min(retained_, tail_.applied()));
   if (promise_held()) BecomePrimary();
   AskPromise(record.epoch);

@@ -129,6 +129,8 @@ Shard::ReplicaEnd Shard::End() {
     end.log = core_.log_end();
     end.behind = replay_.rows_ahead_of_log_lsn() > end.log.lsn;
     end.member_of = core_.member_of();
+    end.promised = core_.promised();
+    end.committed_step = core_.committed_step();
   });
   return end;
 }

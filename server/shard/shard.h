@@ -113,6 +113,8 @@ class Shard {
     LogEnd log;
     bool behind = false;  // the rows are newer than the log: it has lost its end
     Epoch member_of = 0;  // see ShardCore::member_of
+    Epoch promised = 0;
+    uint64_t committed_step = 0;  // of a synchronous table
   };
   ReplicaEnd End();
 

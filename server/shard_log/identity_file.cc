@@ -53,7 +53,8 @@ absl::StatusOr<IdentityFile> IdentityFile::Load(const std::string& path, FileSys
       !absl::SimpleAtoi(values["clean_shutdown"], &clean) ||
       !absl::SimpleAtoi(values["made"], &made) ||
       !absl::SimpleAtoi(values["start"], &identity.start) ||
-      !absl::SimpleAtoi(values["run"], &identity.run)) {
+      !absl::SimpleAtoi(values["run"], &identity.run) ||
+      !absl::SimpleAtoi(values["generation"], &identity.generation)) {
     return Damaged(path, "a number is missing");
   }
   for (const absl::string_view run :
@@ -61,6 +62,13 @@ absl::StatusOr<IdentityFile> IdentityFile::Load(const std::string& path, FileSys
     if (!absl::SimpleAtoi(run, &identity.runs_before.emplace_back())) {
       return Damaged(path, "runs_before is no list of numbers");
     }
+  }
+  for (const absl::string_view entry : absl::StrSplit(values["servers"], ' ', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> one =
+        absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    ServerId server = 0;
+    if (!absl::SimpleAtoi(one.first, &server)) return Damaged(path, "servers is no list of them");
+    identity.servers[server] = std::string(one.second);
   }
   identity.clean_shutdown = clean == 1;
   identity.made = made == 1;
@@ -76,11 +84,12 @@ absl::Status IdentityFile::Save(const std::string& path, FileSystem* files) cons
           absl::StrCat("a line break in \"", field, "\" cannot be kept in ", path));
     }
   }
-  std::string text =
-      absl::StrCat(kFirstLine, "\nversion: ", kDataFormatVersion, "\nserver: ", server,
-                   "\ncluster: ", cluster_id, "\nclean_shutdown: ", clean_shutdown ? 1 : 0,
-                   "\nboot: ", boot_id, "\nmade: ", made ? 1 : 0, "\nstart: ", start,
-                   "\nrun: ", run, "\nruns_before: ", absl::StrJoin(runs_before, " "), "\n");
+  std::string text = absl::StrCat(
+      kFirstLine, "\nversion: ", kDataFormatVersion, "\nserver: ", server,
+      "\ncluster: ", cluster_id, "\ngeneration: ", generation,
+      "\nclean_shutdown: ", clean_shutdown ? 1 : 0, "\nboot: ", boot_id, "\nmade: ", made ? 1 : 0,
+      "\nstart: ", start, "\nrun: ", run, "\nruns_before: ", absl::StrJoin(runs_before, " "),
+      "\nservers: ", absl::StrJoin(servers, " ", absl::PairFormatter("=")), "\n");
   absl::StrAppend(&text, kChecksumKey, Crc32c(text.data(), text.size()), "\n");
   return files->WriteAtomically(path, text);
 }

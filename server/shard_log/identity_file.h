@@ -14,6 +14,7 @@
 #define HOTBED_SERVER_SHARD_LOG_IDENTITY_FILE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,15 @@
 namespace hotbed {
 
 // Version of the data directory as a whole.
-inline constexpr int kDataFormatVersion = 2;
+inline constexpr int kDataFormatVersion = 3;
 
 struct IdentityFile {
   ServerId server = 0;     // 0 until the coordinator has named this server
   std::string cluster_id;  // empty until then
+  // How often a coordinator that had lost the cluster's metadata rebuilt them from servers.
+  uint64_t generation = 0;
+  // All servers of the cluster that this one has heard of, with their names.
+  std::map<ServerId, std::string> servers;
   bool clean_shutdown = false;
   std::string boot_id;
   // A start has got as far as recovery: every file of the directory must be there from then on.

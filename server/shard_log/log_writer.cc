@@ -15,7 +15,10 @@ namespace hotbed {
 namespace {
 
 // How many segments may wait for the sync thread before a roll syncs by itself.
-constexpr size_t kUnsyncedSegmentsMax = 8;
+// A segment is an eighth of the log, and no shorter than this: each costs a file.
+constexpr uint64_t kSegmentBytesMin = 16ull << 20;
+constexpr uint64_t kSegmentsOfLog = 8;
+constexpr size_t kUnsyncedSegmentsMax = 64;
 
 iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
 
@@ -239,12 +242,11 @@ void LogWriter::WriteBatch(Batch batch) {
     uint64_t bytes = 0;
     absl::Status status;
     if (file_.bytes() > kSegmentHeaderBytes &&
-        file_.bytes() + batch.front()->bytes > options_.segment_bytes) {
+        file_.bytes() + batch.front()->bytes > segment_bytes_max_) {
       status = Roll();
     }
-    while (
-        !batch.empty() && batch.front()->refused.ok() &&
-        (run.empty() || file_.bytes() + bytes + batch.front()->bytes <= options_.segment_bytes)) {
+    while (!batch.empty() && batch.front()->refused.ok() &&
+           (run.empty() || file_.bytes() + bytes + batch.front()->bytes <= segment_bytes_max_)) {
       bytes += batch.front()->bytes;
       run.push_back(std::move(batch.front()));
       batch.pop_front();
@@ -396,8 +398,10 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> sync_file,
                           files_->OpenAppend(segment.path));
   if (PlantedBug("ack_before_append")) file = MakeLateFile(std::move(file));
-  file_ = NewestSegment(std::move(file), segment.bytes, options_.segment_bytes);
   absl::MutexLock lock(&mu_);
+  segment_bytes_max_ =
+      std::min(options_.segment_bytes, std::max(kSegmentBytesMin, chain_.bytes() / kSegmentsOfLog));
+  file_ = NewestSegment(std::move(file), segment.bytes, segment_bytes_max_);
   if (sync_.synced == sync_.written) sync_.segments.clear();
   sync_.segments.push_back({segment.sequence, std::move(sync_file)});
   return absl::OkStatus();

@@ -116,7 +116,8 @@ class LogWriter final : public ShardLog {
   const LogCuts cuts_;
 
   // Touched only by the thread that set writing_, or before Start returns.
-  NewestSegment file_;  // the newest segment
+  NewestSegment file_;              // the newest segment
+  uint64_t segment_bytes_max_ = 0;  // of that one
   uint64_t last_sequence_ = 0;
   // The end of the newest segment, for the header of the next: its bytes, 0 if unknown, and
   // RecordHeaderCrc of its last record.

@@ -294,7 +294,7 @@ class Recovery {
     }
     const Mark runs = options_.marks->Get(Marks::kLogRuns);
     const uint64_t run = reader.origin().run;
-    if (run == runs.a || run == runs.b) return absl::OkStatus();
+    if (runs.a == 0 || run == runs.a || run == runs.b) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(
         "log segment ", file.path, " is from a copy of this directory: the record at offset ",
         reader.offset(), " was written by start ", absl::Hex(run),

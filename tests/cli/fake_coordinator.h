@@ -41,6 +41,9 @@ class FakeCoordinator : public v1::Coordinator::Service {
   std::function<void(const v1::ListMovesRequest&)> on_list;
   int lists_asked = 0;
   v1::ListEventsReply events;
+  v1::RebuildMetadataRequest rebuild;
+  v1::RebuildMetadataReply rebuild_reply;
+  grpc::Status rebuild_status = {grpc::StatusCode::FAILED_PRECONDITION, "not empty"};
 
   grpc::Status GetClusterMap(grpc::ServerContext*, const v1::GetClusterMapRequest*,
                              v1::ClusterMap* reply) override;
@@ -56,6 +59,18 @@ class FakeCoordinator : public v1::Coordinator::Service {
                           v1::MoveShardsReply* reply) override;
   grpc::Status ChooseReplica(grpc::ServerContext*, const v1::ChooseReplicaRequest* request,
                              v1::ChooseReplicaReply* reply) override;
+  grpc::Status RebuildMetadata(grpc::ServerContext*, const v1::RebuildMetadataRequest* request,
+                               v1::RebuildMetadataReply* reply) override {
+    rebuild = *request;
+    *reply = rebuild_reply;
+    return rebuild_status;
+  }
+  grpc::Status BackupMetadata(grpc::ServerContext*, const v1::BackupMetadataRequest*,
+                              v1::BackupMetadataReply* reply) override {
+    reply->set_file("the metadata");
+    reply->set_cluster_id("c");
+    return grpc::Status::OK;
+  }
   grpc::Status DrainServer(grpc::ServerContext*, const v1::DrainServerRequest* request,
                            v1::DrainServerReply* reply) override;
   grpc::Status ListMoves(grpc::ServerContext*, const v1::ListMovesRequest* request,

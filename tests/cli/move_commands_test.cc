@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/file_system.h"
 #include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -238,6 +239,44 @@ TEST_F(MoveCommandsTest, AReplicaIsChosenForOneShardOrForAllThatNeedIt) {
   const size_t asked = fake_.choices.size();
   EXPECT_THAT(Ask({"shard", "choose", "user", "0", "--server", "s2"}).err, HasSubstr("--yes"));
   EXPECT_EQ(fake_.choices.size(), asked);
+}
+
+TEST_F(MoveCommandsTest, MetadataAreBackedUpAndRebuilt) {
+  const std::string path = ::testing::TempDir() + "/hotbed_metadata_backup";
+  const Answer backup = RunAt({"metadata", "backup", path, "-o", "json"});
+  ASSERT_EQ(backup.code, 0) << backup.err;
+  EXPECT_EQ(backup.json()["bytes"], 12);
+  EXPECT_EQ(*FileSystem::Real()->ReadAll(path), "the metadata");
+
+  EXPECT_THAT(Ask({"metadata", "rebuild"}).err, HasSubstr("--from-servers"));
+  EXPECT_THAT(RunAt({"metadata", "rebuild", "--from-servers"}).err, HasSubstr("not empty"));
+  EXPECT_FALSE(fake_.rebuild.dry_run() || fake_.rebuild.without_missing());
+  fake_.rebuild_status = grpc::Status::OK;
+  fake_.rebuild_reply.set_cluster_id("c");
+  fake_.rebuild_reply.set_generation(3);
+  fake_.rebuild_reply.add_servers()->set_name("s1");
+  fake_.rebuild_reply.set_replicas_kept(4);
+  fake_.rebuild_reply.add_servers_missing("s7");
+  v1::RebuiltTable* table = fake_.rebuild_reply.add_tables();
+  table->mutable_spec()->set_name("orders");
+  table->set_left_out("shard 3 is missing");
+  table = fake_.rebuild_reply.add_tables();
+  table->mutable_spec()->set_name("users");
+  table->set_shards_of_earlier_step(2);
+  table->set_committed_step(70);
+  const Answer text =
+      RunAt({"metadata", "rebuild", "--from-servers", "--without-missing", "--dry-run"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(fake_.rebuild.dry_run() && fake_.rebuild.without_missing());
+  for (const char* part : {"would adopt cluster c, generation 3, with 1 server: s1; without s7",
+                           "left out: shard 3 is missing", "2 shards without the commit of step 70",
+                           "4 shards have a late replica"}) {
+    EXPECT_THAT(text.out, HasSubstr(part));
+  }
+  const Answer json = RunAt({"metadata", "rebuild", "--from-servers", "-o", "json"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  EXPECT_EQ(json.json()["tables"][0]["left_out"], "shard 3 is missing");
+  EXPECT_EQ(json.json()["servers"][0]["name"], "s1");
 }
 
 TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {

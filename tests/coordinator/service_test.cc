@@ -18,6 +18,7 @@
 #include "proto/control.grpc.pb.h"
 #include "tests/coordinator/control_client.h"
 #include "tests/coordinator/memory_kv.h"
+#include "tests/proto/tool_client.h"
 
 namespace hotbed {
 namespace service_test {
@@ -99,6 +100,17 @@ TEST_F(ServiceTest, AServersLife) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_FALSE(client_->Map()->servers(0).live()) << "no heartbeat, no lease";
+}
+
+TEST_F(ServiceTest, AnswersGeneralTools) {
+  ToolClient tool(service_->address());
+  EXPECT_EQ(tool.Health(""), "SERVING");
+  EXPECT_EQ(tool.Health("hotbed.v1.Coordinator"), "SERVING");
+  EXPECT_EQ(tool.Health("hotbed.v1.Data"), "service \"hotbed.v1.Data\" is not on this port");
+  const std::vector<std::string> names = tool.Reflect("hotbed.v1.Coordinator.CreateTable");
+  EXPECT_THAT(names,
+              ::testing::IsSupersetOf({"hotbed.v1.Coordinator", "grpc.health.v1.Health",
+                                       "hotbed.v1.CreateTableRequest", "hotbed.v1.TableSpec"}));
 }
 
 TEST_F(ServiceTest, HeartbeatsCarryLoads) {

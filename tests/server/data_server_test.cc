@@ -1,5 +1,12 @@
 #include "server/data_server.h"
 
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "proto/control.grpc.pb.h"
+#include "tests/proto/tool_client.h"
 #include "tests/server/data_plane_fixture.h"
 
 namespace hotbed {
@@ -31,6 +38,37 @@ TEST_F(DataServerTest, LooksUpWithoutAStream) {
   grpc::ClientContext elsewhere;
   EXPECT_EQ(stub_->Lookup(&elsewhere, foreign, &reply).error_code(),
             grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(DataServerTest, AnswersGeneralTools) {
+  std::atomic<bool> ready{true};
+  DataServerOptions options;
+  options.ready = [&ready] { return ready.load(); };
+  StartServer(options);
+  ToolClient tool(server_->address());
+  EXPECT_EQ(tool.Health(""), "SERVING");
+  EXPECT_EQ(tool.Health("hotbed.v1.Data"), "SERVING");
+  ready = false;
+  EXPECT_EQ(tool.Health(""), "NOT_SERVING");
+  EXPECT_EQ(tool.Health("hotbed.v1.Data"), "NOT_SERVING");
+  EXPECT_EQ(tool.Health("hotbed.v1.Nothing"), "service \"hotbed.v1.Nothing\" is not on this port");
+  const std::vector<std::string> names = tool.Reflect("hotbed.v1.Data");
+  for (const char* name : {"hotbed.v1.Data", "hotbed.v1.Replica", "grpc.health.v1.Health",
+                           "hotbed.v1.PullRequest", "hotbed.v1.ShardRecord"}) {
+    EXPECT_EQ(std::count(names.begin(), names.end(), name) > 0, true) << name;
+  }
+  const std::vector<std::string> unknown = tool.Reflect("hotbed.v1.Nothing");
+  EXPECT_EQ(unknown.back(), "\"hotbed.v1.Nothing\" is not known here");
+
+  // A row stream works beside them, and a method of no service is refused as before.
+  grpc::ClientContext context;
+  v1::PullReply reply;
+  EXPECT_TRUE(stub_->Lookup(&context, SmallPull(kWide, 3), &reply).ok());
+  grpc::ClientContext other;
+  v1::ListEventsReply events;
+  const grpc::Status status =
+      v1::Coordinator::NewStub(channel_)->ListEvents(&other, v1::ListEventsRequest(), &events);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(DataServerTest, NamesAPortInUse) {

@@ -56,6 +56,10 @@ TEST_F(DataDirectoryTest, BelongsToOneServerForGood) {
   Open();
   EXPECT_TRUE(data_->SetIdentity({7, "a"}).ok());
   EXPECT_EQ(data_->self(), (Member{7, 0})) << "another process, another incarnation";
+  data_->LearnServers({{7, "s7"}, {9, "s=9"}});
+  Open();
+  EXPECT_EQ(data_->servers().size(), 2u);
+  EXPECT_EQ(data_->servers()[9], "s=9");
   const absl::Status other = data_->SetIdentity({8, "a"});
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(other.message()), HasSubstr("belongs to server 7 of cluster a"));

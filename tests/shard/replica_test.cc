@@ -215,6 +215,16 @@ TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsCopyAndSaysWhereItsLogEnds) 
   EXPECT_EQ(cluster_->host(1)->UndecidedText(), "");
   EXPECT_EQ(cluster_->host(1)->HeldReplicas(false)[0].member_of,
             cluster_->record(cluster_->shards()[0]).epoch);
+  // For a coordinator that has lost its metadata.
+  const ShardHost::Recollection remembered = cluster_->host(1)->Recollect();
+  ASSERT_EQ(remembered.records.size(), kShards);
+  ASSERT_FALSE(remembered.tables.empty());
+  EXPECT_EQ(remembered.tables[0].id, remembered.records[0].shard.table);
+  for (const ShardRecord& record : remembered.records) {
+    EXPECT_EQ(record.epoch, cluster_->record(record.shard).epoch);
+    EXPECT_EQ(record.members, cluster_->record(record.shard).members);
+    EXPECT_EQ(record.range.limit, cluster_->record(record.shard).range.limit);
+  }
   // It is given up.
   for (const ShardId shard : cluster_->shards()) {
     cluster_->Change(shard, false, [](ShardRecord* record) { record->passed_over.clear(); });

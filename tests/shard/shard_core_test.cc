@@ -37,6 +37,21 @@ TEST_F(ShardCoreTest, APromiseOutlivesARestart) {
   EXPECT_TRUE(core_.wants_activation());
 }
 
+// Any other record only says that another process goes on.
+TEST_F(ShardCoreTest, AFenceEndsTheEpochAndIsPromisedByThoseItNames) {
+  Activate(1);
+  core_.LearnRecord(Record(2, 8, false, Member{1, 11}));
+  EXPECT_EQ(Take().promise, 0u);
+  EXPECT_FALSE(core_.primary());
+  core_.LearnRecord(Record(3, 9, false, Member{2, 0}));
+  EXPECT_EQ(Take().promise, 0u) << "it names other servers";
+  core_.LearnRecord(Record(4, 10, false, Member{1, 0}));
+  EXPECT_EQ(Take().promise, 4u);
+  core_.PromiseDurable(4);
+  EXPECT_EQ(core_.promised(), 4u);
+  EXPECT_FALSE(core_.wants_activation());
+}
+
 TEST_F(ShardCoreTest, RepliesAfterAppendAndApply) {
   Activate(1);
   CoreReady ready = Push(7, 0, /*open=*/true, /*token=*/42);

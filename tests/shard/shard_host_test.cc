@@ -302,5 +302,31 @@ TEST_F(ShardHostTest, TheLogStaysUnderItsLimit) {
   client.ResendLast();
 }
 
+// However much was pushed to few rows, and however long the log may be.
+TEST_F(ShardHostTest, TheLogIsShortComparedWithItsRows) {
+  ShardHostOptions options = Options();
+  options.log_bytes_max = 4ull << 30;
+  TestServer server(options, {TestTable(1, "wide", 1000, 256, OptimizerKind::kSgd)}, 4);
+  server.Start();
+  TestClient client(&server, 7);
+  std::vector<uint64_t> ids(1000);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
+  const std::vector<float> gradients(ids.size() * 256, 0.5f);
+  for (uint64_t step = 1; step <= 150; ++step) client.Push(1, step, ids, gradients);  // 150 MB
+  const int64_t until_ns = Clock::Real()->NowNs() + 30'000'000'000;
+  uint64_t left = UINT64_MAX;
+  while (left > (84u << 20) && Clock::Real()->NowNs() < until_ns) {
+    Clock::Real()->SleepNs(50'000'000);
+    left = server.host()->Status().numbers["log_bytes"];
+  }
+  EXPECT_LE(left, 84u << 20) << "for rows of 1 MB";
+  server.Kill();
+  server.Start();
+  ASSERT_TRUE(server.Stop().ok());  // everything is written back: the newest segment stays
+  server.Start();
+  EXPECT_LE(server.host()->Status().numbers["log_bytes"], 20u << 20);
+  client.ResendLast();
+}
+
 }  // namespace shard_host_test
 }  // namespace hotbed

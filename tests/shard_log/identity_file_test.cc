@@ -52,12 +52,12 @@ TEST(IdentityFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   FaultFileSystem files(1);
   ASSERT_TRUE(IdentityFile().Save(kPath, &files).ok());
   const std::string text =
-      absl::StrReplaceAll(*files.ReadAll(kPath), {{"version: 2", "version: 12"}});
+      absl::StrReplaceAll(*files.ReadAll(kPath), {{"version: 3", "version: 12"}});
   ASSERT_TRUE(files.WriteAtomically(kPath, text).ok());
   const absl::Status status = IdentityFile::Load(kPath, &files).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("version 12"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("version 2 only"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("version 3 only"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("it is damaged"));
 }
 

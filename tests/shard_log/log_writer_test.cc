@@ -173,6 +173,19 @@ TEST_F(LogTest, ARecordLargerThanASegmentHasOneOfItsOwn) {
   EXPECT_THAT(Replayed(log.get()), ElementsAre(NameOf(kShardA, 1), NameOf(kShardA, 2)));
 }
 
+// Whole segments are cut, so that a few rows must not keep the space of a long one.
+TEST_F(LogTest, SegmentsAreShortWhileTheLogIs) {
+  auto log = Open();
+  for (Lsn lsn = 1; lsn <= 20; ++lsn) {  // 4 MiB each
+    ASSERT_TRUE(AppendCommit(log.get(), kShardA, lsn, 1 << 10, 1 << 10).ok());
+  }
+  const ShardLog::Usage full = log->GetUsage();
+  EXPECT_GT(full.bytes, 80u << 20);
+  EXPECT_GE(full.segments, 5);
+  log->SetLeastNeeded(kShardA, 21);
+  EXPECT_LT(log->GetUsage().bytes, 20u << 20) << "all but the newest";
+}
+
 TEST_F(LogTest, DiskFullFailsWithoutATraceAndResumes) {
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());

@@ -67,7 +67,7 @@ using Request =
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
                  v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
-                 v1::ChooseReplicaRequest>;
+                 v1::ChooseReplicaRequest, v1::RebuildMetadataRequest>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -193,7 +193,7 @@ class Core {
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
   OperationContext Context() {
-    return {options_.limits, &leases_, &membership_, &rebalance_, now_ns_, unix_ms_};
+    return {options_.limits, &leases_, &membership_, &rebalance_, &strangers_, now_ns_, unix_ms_};
   }
 
   // Ends the process when the fields contradict each other.
@@ -224,6 +224,7 @@ class Core {
   bool moves_turn_ = false;  // in the normal lane, Membership goes before the queue
   Leases leases_;
   Membership membership_;
+  Strangers strangers_;
   RebalancePolicy rebalance_;
   int64_t rebalance_again_ns_ = 0;  // not before
   TrainerGroups trainers_;

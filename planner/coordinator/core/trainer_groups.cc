@@ -37,13 +37,22 @@ void TrainerGroups::OnLoaded(int64_t now_ns, const ClusterState& state, bool fre
 
 void TrainerGroups::OnCommitted(int64_t now_ns, const ClusterState& state) {
   now_ns_ = now_ns;
+  before_ = state.StepBefore();
   for (const auto& [name, commit] : state.groups()) {
-    Group& group = groups_[name];
-    if (commit.step() <= group.commit.step()) continue;
+    Group& group = GroupOf(name);
+    // A group that begins above the steps of earlier generations has no name in its commit.
+    const bool unnamed = group.commit.group().empty();
+    if (commit.step() < group.commit.step() + (unnamed ? 0 : 1)) continue;
     group.commit = commit;
     group.committing = false;
     Settle(name, &group);
   }
+}
+
+TrainerGroups::Group& TrainerGroups::GroupOf(const std::string& name) {
+  const auto [it, added] = groups_.try_emplace(name);
+  if (added) it->second.commit.set_step(before_);
+  return it->second;
 }
 
 void TrainerGroups::FailAll(const absl::Status& why) {
@@ -91,7 +100,7 @@ absl::Status TrainerGroups::Check(const v1::TrainRequest& r, const ClusterState&
 // Steps are chosen by trainers. A lone trainer decides those of its group and of its tables, and
 // one wrong number must not use up all that could follow.
 absl::Status TrainerGroups::CheckSteps(const v1::TrainRequest& r, const ClusterState& state) const {
-  uint64_t highest = 0;
+  uint64_t highest = state.StepBefore();
   for (const auto& [name, commit] : state.groups()) highest = std::max(highest, commit.step());
   const uint64_t limit = std::min(highest + kStepsAheadMax, kTrainingStepMax);
   if (r.ended_step() > limit) {
@@ -100,7 +109,8 @@ absl::Status TrainerGroups::CheckSteps(const v1::TrainRequest& r, const ClusterS
         ": the last committed step of any group, ", highest, ", and ", kStepsAheadMax, " more"));
   }
   const auto group = state.groups().find(r.group());
-  const uint64_t committed = group == state.groups().end() ? 0 : group->second.step();
+  const uint64_t committed =
+      std::max(state.StepBefore(), group == state.groups().end() ? 0 : group->second.step());
   if (r.delivered_step() > committed) {
     return absl::InvalidArgumentError(
         absl::StrCat("session ", r.name(), " delivered the commit of step ", r.delivered_step(),
@@ -166,7 +176,7 @@ void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::Trai
     answers_.push_back({caller, bad});
     return;
   }
-  Group& group = groups_[request.group()];
+  Group& group = GroupOf(request.group());
   Waiter waiter;
   waiter.caller = caller;
   waiter.name = request.name();

@@ -20,6 +20,8 @@
 // - The least step that all members have ended never falls.
 // - A synchronous table belongs to one group as long as a member of that group trains it. A trainer
 //   of another group that names it is refused, and its membership is not renewed.
+// - After the metadata were rebuilt, a group begins above the last step that any table had
+//   committed: which group had committed it is not known.
 //
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_CORE_TRAINER_GROUPS_H_
@@ -110,6 +112,7 @@ class TrainerGroups {
     std::vector<Waiter> waiters;
   };
 
+  Group& GroupOf(const std::string& name);
   bool InGrace() const { return now_ns_ < grace_until_ns_; }
   absl::Status Check(const v1::TrainRequest& request, const ClusterState& state) const;
   absl::Status CheckSteps(const v1::TrainRequest& request, const ClusterState& state) const;
@@ -133,6 +136,7 @@ class TrainerGroups {
   const TrainerLimits limits_;
   int64_t now_ns_ = 0;
   bool loaded_ = false;
+  uint64_t before_ = 0;  // ClusterState::StepBefore
   int64_t grace_until_ns_ = 0;
   size_t waiting_ = 0;
   absl::btree_map<std::string, Group> groups_;

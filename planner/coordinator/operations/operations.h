@@ -16,6 +16,7 @@
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
+#include "planner/coordinator/state/strangers.h"
 #include "planner/model/placement.h"
 #include "proto/control.pb.h"
 
@@ -42,8 +43,9 @@ struct OperationContext {
   const Leases* leases = nullptr;  // which servers are alive
   Membership* membership = nullptr;
   const RebalancePolicy* rebalance = nullptr;  // which loads were measured
-  int64_t now_ns = 0;                          // when the operation was asked for
-  int64_t unix_ms = 0;                         // the same
+  Strangers* strangers = nullptr;
+  int64_t now_ns = 0;   // when the operation was asked for
+  int64_t unix_ms = 0;  // the same
 };
 
 // --- bootstrap_operations.cc
@@ -98,7 +100,8 @@ Operation MakeOperation(v1::AlterTableRequest request, const OperationContext& c
 //                      cluster does not know
 //   AlreadyExists      the name belongs to another server, or its data directory is a copy: another
 //                      process uses the original, or has used it since. An event tells of a copy.
-//   Unavailable        the process that registered for it last may still run
+//   Unavailable        the process that registered for it last may still run; or it is a stranger
+//                      (Strangers) to metadata that are empty, or were rebuilt without it
 Operation MakeOperation(v1::RegisterServerRequest request, const OperationContext& context);
 
 // Marks the server as down after the lease of this process ended, for the reason `why`. Membership
@@ -108,6 +111,19 @@ Operation MakeMarkDown(ServerId server, Incarnation incarnation, std::string why
 // Sets active=true and base=members for each shard that is at the given epoch and has the caller as
 // its primary. Other shards are no error: the reply has the records of all of them.
 Operation MakeOperation(v1::ActivateShardsRequest request, const OperationContext& context);
+
+// --- rebuild_operations.cc
+
+// Adopts the servers that ask for a cluster whose metadata were lost (Strangers), and their tables,
+// into empty metadata; or into rebuilt ones, for servers that were away then. Writes a fence for
+// each shard: the record of a later epoch whose members are all servers that may have been members,
+// none of them live. Membership then goes on with the fullest replica.
+//
+//   FailedPrecondition  the metadata are not empty; nobody asks, or servers of several clusters; a
+//                       data directory is there twice; shards or replicas are missing, and
+//                       without_missing is not set
+//   AlreadyExists       another server has the name of one that asks
+Operation MakeOperation(v1::RebuildMetadataRequest request, const OperationContext& context);
 
 // --- choose_operations.cc
 

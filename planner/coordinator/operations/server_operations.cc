@@ -83,6 +83,7 @@ class RegisterServer {
     reply.set_server(server_);
     reply.set_incarnation(incarnation_);
     reply.set_cluster_id(state.cluster_id());
+    reply.set_generation(state.generation());
     return reply;
   }
 
@@ -151,7 +152,11 @@ class RegisterServer {
       if (!mine.ok()) return Refuse(state, mine);
     }
     incarnation_ = info.incarnation() + 1;
-    context_.membership->OnRegister(state, {server_, incarnation_}, request_.held());
+    // A process that has not heard of this generation may acknowledge pushes until it has. It says
+    // where its logs end in a heartbeat, once it knows the records.
+    if (request_.generation() >= state.generation()) {
+      context_.membership->OnRegister(state, {server_, incarnation_}, request_.held());
+    }
     info.set_server(server_);
     info.set_incarnation(incarnation_);
     info.set_name(request_.name());
@@ -179,8 +184,36 @@ class RegisterServer {
     return txn;
   }
 
+  // Unavailable: it has to wait until a person has the metadata rebuilt.
+  absl::Status CheckStranger(const ClusterState& state) const {
+    constexpr char kNextStep[] =
+        "'hotbed metadata rebuild --from-servers' adopts the servers that ask";
+    if (request_.server() == 0) {
+      const auto waiting = context_.strangers->Waiting(context_.now_ns, state);
+      if (!Strangers::IsEmpty(state) || waiting.empty()) return absl::OkStatus();
+      return absl::UnavailableError(absl::StrCat(
+          "server \"", request_.name(), "\" is new, and server \"", waiting[0]->said.name(),
+          "\" at ", waiting[0]->said.address(), " asks for cluster ", waiting[0]->said.cluster_id(),
+          ", of which this coordinator has lost the metadata. ", kNextStep,
+          "; to begin a new cluster, stop them"));
+    }
+    const bool known =
+        request_.cluster_id() == state.cluster_id() && state.servers().contains(request_.server());
+    if (known || request_.cluster_id().empty() ||
+        !Strangers::MayAdopt(state, request_.cluster_id())) {
+      return absl::OkStatus();
+    }
+    if (request_.has_recollection()) context_.strangers->Note(context_.now_ns, request_);
+    return absl::UnavailableError(
+        absl::StrCat("server \"", request_.name(), "\" is of cluster ", request_.cluster_id(),
+                     Strangers::IsEmpty(state) ? ", and this coordinator has no metadata. "
+                                               : ", and was away when its metadata were rebuilt. ",
+                     kNextStep));
+  }
+
   // The id that the server has or takes over; 0: it needs a new one.
   absl::StatusOr<ServerId> Identify(const ClusterState& state) const {
+    HOTBED_RETURN_IF_ERROR(CheckStranger(state));
     if (!request_.cluster_id().empty() && request_.cluster_id() != state.cluster_id()) {
       return absl::FailedPreconditionError(
           absl::StrCat("server \"", request_.name(), "\" has a data directory of cluster ",

@@ -17,7 +17,7 @@ constexpr size_t kSessionNameBytesMax = 256;
 class OpenSession {
  public:
   OpenSession(v1::OpenSessionRequest request, const OperationContext& context)
-      : request_(std::move(request)), sessions_max_(context.limits.sessions_max) {}
+      : request_(std::move(request)), context_(context) {}
 
   Next operator()(const ClusterState& state) {
     if (opened_) {
@@ -35,6 +35,12 @@ class OpenSession {
           "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
           " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
+    if (Strangers::IsEmpty(state) && !context_.strangers->Waiting(context_.now_ns, state).empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("session \"", name,
+                       "\": this coordinator has lost the metadata of its cluster; 'hotbed "
+                       "metadata rebuild --from-servers' adopts the servers that ask"));
+    }
     Transaction txn(&state);
     v1::OpenSessionReply record;
     auto existing = state.sessions().find(name);
@@ -44,10 +50,10 @@ class OpenSession {
     if (existing != state.sessions().end()) {
       counter = std::max(counter, existing->second.incarnation + 1);
       record.set_session(existing->second.id);
-    } else if (state.sessions().size() >= sessions_max_) {
+    } else if (state.sessions().size() >= context_.limits.sessions_max) {
       return absl::ResourceExhaustedError(
           absl::StrCat("session \"", name, "\": the cluster has ", state.sessions().size(),
-                       " session names, the limit is ", sessions_max_,
+                       " session names, the limit is ", context_.limits.sessions_max,
                        "; give restarted clients their old name"));
     } else {
       record.set_session(counter);
@@ -61,7 +67,7 @@ class OpenSession {
 
  private:
   const v1::OpenSessionRequest request_;
-  const uint64_t sessions_max_;
+  const OperationContext context_;
   bool opened_ = false;
 };
 

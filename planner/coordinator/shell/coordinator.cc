@@ -9,7 +9,9 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
+#include "common/status_macros.h"
 #include "planner/coordinator/state/keys.h"
+#include "planner/coordinator/state/metadata_backup.h"
 
 namespace hotbed {
 namespace {
@@ -221,6 +223,20 @@ absl::StatusOr<v1::ListEventsReply> Coordinator::Events(
   return core_.Events(request);
 }
 
+absl::StatusOr<v1::BackupMetadataReply> Coordinator::Backup() const {
+  v1::BackupMetadataReply reply;
+  {
+    absl::MutexLock lock(&mu_);
+    if (absl::Status unready = Unready(); !unready.ok()) return unready;
+    reply.set_cluster_id(core_.state().cluster_id());
+    reply.set_plan_revision(core_.state().plan_revision());
+  }
+  HOTBED_ASSIGN_OR_RETURN(const MetaStore::RangeResult all,
+                          store_->Range(keys::kRoot, PrefixLimit(keys::kRoot)));
+  reply.set_file(SerializeBackup(all.kvs));
+  return reply;
+}
+
 std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
                                                             Incarnation incarnation,
                                                             const NewsKnown& known) const {
@@ -228,6 +244,11 @@ std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
   std::optional<v1::HeartbeatReply> reply = core_.News(server, incarnation, known);
   if (!reply.has_value()) return std::nullopt;
   return ServerNews{*std::move(reply), core_.NewsNow()};
+}
+
+bool Coordinator::Serving() const {
+  absl::MutexLock lock(&mu_);
+  return core_.serving();
 }
 
 uint64_t Coordinator::plan_revision() const {

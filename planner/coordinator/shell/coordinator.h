@@ -68,6 +68,7 @@ class Coordinator {
   // Unavailable until it serves.
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known, bool rates = false) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  bool Serving() const ABSL_LOCKS_EXCLUDED(mu_);
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
   v1::ListTrainersReply Trainers() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -76,6 +77,8 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<v1::ListEventsReply> Events(const v1::ListEventsRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // A backup of the metadata store (state/metadata_backup.h). Unavailable until it serves.
+  absl::StatusOr<v1::BackupMetadataReply> Backup() const ABSL_LOCKS_EXCLUDED(mu_);
   // News for the process of a server (Core::News).
   struct ServerNews {
     v1::HeartbeatReply reply;

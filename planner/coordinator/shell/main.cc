@@ -23,9 +23,11 @@
 #include "common/resident_bound.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "planner/coordinator/shell/backup_folder.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/status_page.h"
+#include "planner/coordinator/state/metadata_backup.h"
 #include "planner/coordinator/store/data_dir.h"
 #include "ports/port.h"
 #include "proto/protobuf_log.h"
@@ -50,6 +52,8 @@ struct Options {
   int64_t connections_per_peer_max = 0;
   int64_t message_timeout_ms = 60'000;
   std::string log_format = "text";
+  std::string restore;
+  BackupFolderOptions backups;
 };
 
 volatile sig_atomic_t stop_signal = 0;
@@ -89,11 +93,30 @@ absl::Status Check(const Options& options) {
   return absl::OkStatus();
 }
 
+// Into a new data directory. With metadata in it the flag does nothing, so that it may stay.
+absl::Status Restore(const std::string& path, MetaStore* store) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, FileSystem::Real()->ReadAll(path));
+  const absl::StatusOr<std::vector<KeyValue>> records = ParseBackup(bytes);
+  if (!records.ok()) {
+    return absl::Status(records.status().code(),
+                        absl::StrCat("--restore=", path, ": ", records.status().message()));
+  }
+  HOTBED_ASSIGN_OR_RETURN(const bool restored, RestoreBackup(*records, store));
+  HOTBED_LOG(Info) << "--restore=" << path
+                   << (restored ? ": restored. 'hotbed metadata rebuild --from-servers' adds the "
+                                  "tables and servers"
+                                : ": not needed, the data directory holds metadata");
+  return absl::OkStatus();
+}
+
 absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
   WarnIfWide("listen", options.listen);
   WarnIfWide("admin-listen", options.admin_listen);
   HOTBED_ASSIGN_OR_RETURN(DataDir dir, OpenDataDir(options.data_dir, FileSystem::Real()));
+  if (!options.restore.empty()) {
+    HOTBED_RETURN_IF_ERROR(Restore(options.restore, dir.store.get()));
+  }
   CoreOptions core;
   core.token = absl::StrCat("process ", getpid(), " ", RandomHex(8));
   core.new_cluster_id = RandomHex(8);
@@ -139,10 +162,16 @@ absl::Status Serve(const Options& options) {
   std::cout << "hotbed-coordinator serving: " << service->address() << " admin " << admin->address()
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
   absl::Status fatal;
+  const auto backup = [&]() -> absl::StatusOr<std::string> {
+    HOTBED_ASSIGN_OR_RETURN(v1::BackupMetadataReply reply, coordinator.Backup());
+    return std::move(*reply.mutable_file());
+  };
+  BackupFolder backups(options.backups, backup, FileSystem::Real());
   ResidentBound resident(kResidentBytes, ResidentBound::Real());
   for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {
     usleep(50 * 1000);
     fatal = coordinator.Fatal();
+    backups.Tick(Clock::Real()->NowNs(), Clock::Real()->WallUs() / 1000);
     if (ticks % 20 == 0) resident.Check();
   }
   HOTBED_LOG(Info) << (fatal.ok() ? "stopping on signal" : fatal.ToString());
@@ -161,6 +190,17 @@ int Main(int argc, char** argv) {
                      "Where metrics, health and the status page are served.", 0);
   schema.Add("data-dir", &options.data_dir, "directory",
              "Holds the metadata store; created if it does not exist.");
+  schema.Add("backup-dir", &options.backups.path, "directory",
+             "Where backups of the metadata are written, best on another disk; created if it does "
+             "not exist. Empty: nowhere.");
+  schema.AddMillis("backup-interval-ms", &options.backups.interval_ms,
+                   "How often a backup is written, if the metadata have changed.",
+                   {.min = 1000, .max = 7 * 86'400'000});
+  schema.AddInt("backup-keep", &options.backups.keep, "Backups kept in --backup-dir.",
+                {.min = 1, .max = 100'000});
+  schema.Add("restore", &options.restore, "file",
+             "A backup of the metadata to begin with, if the data directory holds none. Tables and "
+             "servers are then added by 'hotbed metadata rebuild --from-servers'.");
   schema.AddMillis("lease-ttl-ms", &options.lease_ttl_ms,
                    "A server without a heartbeat for so long is down.",
                    {.min = 100, .max = 600000});

@@ -77,6 +77,7 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(DrainServer)
   HOTBED_OPERATION(ControlMoves)
   HOTBED_OPERATION(ChooseReplica)
+  HOTBED_OPERATION(RebuildMetadata)
   HOTBED_OPERATION(ActivateShards)
   HOTBED_UNARY(RegisterServer, RegisterServerRequest, RegisterServerReply,
                Register(context, *request, reply, &counters))
@@ -91,6 +92,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
                Answer(context, coordinator_->Moves(*request), reply, &counters))
   HOTBED_UNARY(ListEvents, ListEventsRequest, ListEventsReply,
                Answer(context, coordinator_->Events(*request), reply, &counters))
+  HOTBED_UNARY(BackupMetadata, BackupMetadataRequest, BackupMetadataReply,
+               Answer(context, coordinator_->Backup(), reply, &counters))
 #undef HOTBED_OPERATION
 #undef HOTBED_UNARY
 
@@ -155,6 +158,11 @@ CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
       watches_(coordinator, clock, options.watches),
       attends_(coordinator, clock, AttendHub::kLimits),
       methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)),
+      tools_(ToolCalls({"hotbed.v1.Coordinator"},
+                       [this] {
+                         std::string why_not;
+                         return coordinator_->Serving() && port_->Answers(&why_not);
+                       })),
       clock_(clock) {}
 
 CoordinatorService::~CoordinatorService() { Shutdown(); }
@@ -187,6 +195,7 @@ absl::Status CoordinatorService::Listen(const PortOptions& options) {
   AllowKeepalives(&builder);
   builder.experimental().SetInterceptorCreators(ErrorTexts());
   builder.RegisterService(methods_.get());
+  builder.RegisterCallbackGenericService(&tools_);
   server_ = builder.BuildAndStart();
   HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
   port_->Serve(std::move(hand_over));

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "planner/coordinator/shell/attend_hub.h"
 #include "planner/coordinator/shell/coordinator.h"
+#include "planner/coordinator/shell/tool_service.h"
 #include "planner/coordinator/shell/watch_hub.h"
 #include "ports/port.h"
 
@@ -47,6 +48,7 @@ class CoordinatorService {
   WatchHub watches_;
   AttendHub attends_;
   std::unique_ptr<Methods> methods_;
+  ToolService tools_;
   const Clock* const clock_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<grpc::Server> server_;

@@ -103,6 +103,9 @@ v1::GivenOut BuildGivenOut(const ClusterState& state, ServerId server) {
   v1::GivenOut given;
   given.set_session(state.counters().sessions);
   std::map<TableId, uint64_t> steps;
+  for (const v1::TableStep& before : state.given_before().steps()) {
+    if (HoldsSome(state, server, before.table())) steps[before.table()] = before.step();
+  }
   for (const auto& [name, commit] : state.groups()) {
     for (const TableId table : commit.tables()) {
       if (!HoldsSome(state, server, table)) continue;
@@ -134,9 +137,10 @@ void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
       parts.tables.insert(table);
     }
     // Ids are never used twice: a missing table below the counter was dropped, or never became
-    // visible.
+    // visible. Metadata that were rebuilt may lack it because servers were away.
     const bool known = state.tables().contains(table) || !state.ShardsOfTable(table).empty();
-    if (!known && table <= state.counters().tables) parts.dropped.insert(table);
+    const bool below = state.generation() == 0 && table <= state.counters().tables;
+    if (!known && (below || state.dropped().contains(table))) parts.dropped.insert(table);
   }
   map->MergeFrom(Assemble(state, parts, map->delta()));
 }

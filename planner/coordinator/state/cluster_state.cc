@@ -104,6 +104,10 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     changes_.clear();
     plan_revision_ = std::max(plan_revision_, revision);
     changes_after_ = plan_revision_;
+  } else if (key == keys::kGenerationKey) {
+    decoded = absl::SimpleAtoi(value, &generation_);
+  } else if (key == keys::kGivenKey) {
+    decoded = given_before_.ParseFromString(value);
   } else if (key == keys::kTableCounter) {
     decoded = absl::SimpleAtoi(value, &counters_.tables);
   } else if (key == keys::kServerCounter) {
@@ -274,6 +278,12 @@ void ClusterState::Note(Change change) {
   }
 }
 
+uint64_t ClusterState::StepBefore() const {
+  uint64_t last = 0;
+  for (const v1::TableStep& step : given_before_.steps()) last = std::max(last, step.step());
+  return last;
+}
+
 const v1::TableSpec* ClusterState::FindTable(const std::string& name) const {
   auto id = names_.find(name);
   if (id == names_.end()) return nullptr;
@@ -358,7 +368,10 @@ std::vector<ShardId> ClusterState::Orphans(size_t limit) const {
 
 std::optional<std::vector<const ClusterState::Change*>> ClusterState::ChangesSince(
     uint64_t revision) const {
-  if (revision < changes_after_ || revision > plan_revision_) return std::nullopt;
+  if (revision < FirstOfGeneration() + changes_after_ || revision > plan_revision()) {
+    return std::nullopt;
+  }
+  revision -= FirstOfGeneration();
   auto first = std::upper_bound(changes_.begin(), changes_.end(), revision,
                                 [](uint64_t r, const Change& c) { return r < c.revision; });
   std::vector<const Change*> out;

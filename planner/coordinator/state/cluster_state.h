@@ -62,6 +62,15 @@ class ClusterState {
   const std::string& cluster_id() const { return cluster_id_; }
   const std::string& format() const { return format_; }
   const std::string& leader() const { return leader_; }
+  // Metadata that are rebuilt from servers begin a new generation. All its numbers lie above those
+  // of the generations before: epochs, incarnations of servers, sessions, revisions of the plan.
+  uint64_t generation() const { return generation_; }
+  static constexpr int kGenerationShift = 40;
+  uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
+  // What earlier generations had given out, as far as is known.
+  const v1::GivenOut& given_before() const { return given_before_; }
+  // The last step that given_before names; 0: none.
+  uint64_t StepBefore() const;
   const Counters& counters() const { return counters_; }
   const absl::btree_map<TableId, v1::TableSpec>& tables() const { return tables_; }
   const absl::btree_map<uint64_t, ShardRecord>& shards() const { return shards_; }  // by packed id
@@ -99,7 +108,7 @@ class ClusterState {
   // The revision of the newest change that a map shows. A coordinator writes the leader key after
   // each read of the store, and that counts as a change of everything: maps sent earlier may lack
   // changes by other coordinators, so every older map is sent whole.
-  uint64_t plan_revision() const { return plan_revision_; }
+  uint64_t plan_revision() const { return FirstOfGeneration() + plan_revision_; }
   // Changes after `revision`, oldest first; nullopt when some are forgotten, so that the whole map
   // is needed.
   std::optional<std::vector<const Change*>> ChangesSince(uint64_t revision) const;
@@ -117,6 +126,8 @@ class ClusterState {
   std::string cluster_id_;
   std::string format_;
   std::string leader_;
+  uint64_t generation_ = 0;
+  v1::GivenOut given_before_;
   Counters counters_;
   absl::btree_map<TableId, v1::TableSpec> tables_;
   absl::btree_map<std::string, TableId> names_;
@@ -136,7 +147,7 @@ class ClusterState {
   absl::flat_hash_map<uint64_t, std::vector<ServerId>> left_;
   absl::btree_map<TableId, uint64_t> orphans_;  // number of shard records by missing table
 
-  uint64_t plan_revision_ = 0;
+  uint64_t plan_revision_ = 0;  // of the store, like all revisions here
   uint64_t changes_after_ = 0;  // all later changes are in changes_
   std::deque<Change> changes_;
 };

@@ -5,6 +5,9 @@
 //   /hotbed/cluster                the cluster id
 //   /hotbed/leader                 token of the coordinator that may write; every transaction
 //                                  compares the revision of this key
+//   /hotbed/generation             how often these metadata were rebuilt from servers, decimal
+//   /hotbed/given                  v1.GivenOut: what earlier generations had given out, as far as
+//                                  is known; absent in the first one
 //   /hotbed/counters/{tables,servers,sessions,moves}
 //                                  the last number assigned, decimal; never assigned again
 //   /hotbed/tables/ID              v1.TableSpec; written last and deleted first: a table exists
@@ -38,6 +41,8 @@ inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
 inline constexpr char kClusterKey[] = "/hotbed/cluster";
 inline constexpr char kLeaderKey[] = "/hotbed/leader";
+inline constexpr char kGenerationKey[] = "/hotbed/generation";
+inline constexpr char kGivenKey[] = "/hotbed/given";
 inline constexpr char kTableCounter[] = "/hotbed/counters/tables";
 inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
 inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";

@@ -1,0 +1,446 @@
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "common/table_spec.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+#include "planner/coordinator/state/strangers.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+// Tables and servers may have come into being of which nobody here has heard: their numbers are
+// left out.
+constexpr uint64_t kTableIdsSkipped = 1 << 16;
+constexpr uint64_t kServerIdsSkipped = 1 << 20;
+constexpr uint64_t kGenerationsMax = 1 << 20;
+constexpr size_t kNamedMax = 8;  // shards in a text
+
+// A replica on the disk of a server that is to be adopted.
+struct FoundReplica {
+  ServerId server = 0;
+  ShardRecord record;  // as the server remembers it
+  v1::HeldReplica held;
+};
+
+struct FoundTable {
+  TableSpec spec;
+  std::map<uint32_t, std::vector<FoundReplica>> shards;  // by index
+};
+
+// False: by what the server remembers it was no member, so its replica may lack much. A server that
+// remembers no members since its start may have been one.
+bool MayCount(const FoundReplica& replica) {
+  const ShardRecord& record = replica.record;
+  return record.members.empty() || ContainsServer(record.members, replica.server) ||
+         ContainsServer(record.base, replica.server) ||
+         record.FindPassedOver(replica.server) != nullptr;
+}
+
+LogEnd EndOf(const FoundReplica& replica) {
+  return {replica.held.end().epoch(), replica.held.end().lsn()};
+}
+
+// Empty, or what is missing for the shards to tile their table slice by slice.
+std::string Gap(const FoundTable& table) {
+  const uint64_t space = table.spec.hashed ? uint64_t{1} << 16 : table.spec.rows;
+  std::vector<uint32_t> missing;
+  uint32_t next = 0;
+  for (const auto& [index, replicas] : table.shards) {
+    for (; next < index && missing.size() < kNamedMax; ++next) missing.push_back(next);
+    next = index + 1;
+  }
+  if (!missing.empty()) {
+    return absl::StrCat("no server that asks holds shard ", absl::StrJoin(missing, ", "));
+  }
+  uint64_t row = 0;
+  uint32_t column = 0;
+  uint32_t column_limit = 0;
+  for (const auto& [index, replicas] : table.shards) {
+    const ShardRange& range = replicas.front().record.range;
+    if (row == 0) column_limit = range.column_limit;
+    if (range.first != row || range.column_first != column || range.column_limit != column_limit) {
+      return absl::StrCat("shard ", index, " does not follow the one before it");
+    }
+    row = range.limit;
+    if (row < space) continue;
+    row = 0;
+    column = column_limit;
+  }
+  if (row == 0 && column == table.spec.dim) return "";
+  return absl::StrCat("no server that asks holds shard ", next, " and those behind it");
+}
+
+class RebuildMetadata {
+ public:
+  RebuildMetadata(v1::RebuildMetadataRequest request, const OperationContext& context)
+      : request_(request), context_(context) {}
+
+  Next operator()(const ClusterState& state) {
+    if (!planned_) {
+      HOTBED_RETURN_IF_ERROR(Plan(state));
+      if (request_.dry_run()) return reply_;
+      HOTBED_RETURN_IF_ERROR(RefuseMissing());
+      planned_ = true;
+    }
+    if (written_ == ops_.size()) return reply_;
+    Transaction txn(&state);
+    for (; written_ < ops_.size() && txn.ops().size() + kOpsPerEvent < kRecordsPerTxn; ++written_) {
+      const Op& op = ops_[written_];
+      op.kind == Op::Kind::kPut ? txn.Put(op.key, op.value) : txn.Delete(op.key);
+    }
+    if (written_ == ops_.size()) {
+      EventWriter(&state, context_.unix_ms).Add("rebuilt", EventText(), 0, 0, &txn);
+    }
+    return txn;
+  }
+
+ private:
+  void Put(const std::string& key, std::string value) {
+    ops_.push_back({Op::Kind::kPut, key, std::move(value)});
+  }
+
+  absl::Status Plan(const ClusterState& state) {
+    HOTBED_RETURN_IF_ERROR(FindServers(state));
+    HOTBED_RETURN_IF_ERROR(FindGeneration(state));
+    FindReplicas(state);
+    given_ = state.given_before();
+    if (fresh_) BeginGeneration(state);
+    // The later one of two tables of one name was created when the other had been dropped.
+    for (auto it = tables_.rbegin(); it != tables_.rend(); ++it) AdoptTable(state, &it->second);
+    std::reverse(reply_.mutable_tables()->pointer_begin(), reply_.mutable_tables()->pointer_end());
+    KeepLateReplicas(state);
+    Put(keys::kGivenKey, given_.SerializeAsString());
+    Put(keys::kTableCounter, absl::StrCat(table_counter_));
+    Put(keys::kServerCounter, absl::StrCat(server_counter_));
+    // Last: a server registers only once the records of its shards say that it has to be asked.
+    for (const v1::ServerInfo& info : reply_.servers()) {
+      Put(keys::Server(info.server()), info.SerializeAsString());
+    }
+    return absl::OkStatus();
+  }
+
+  // The servers that ask. One cluster at a time, and of each server one process.
+  absl::Status FindServers(const ClusterState& state) {
+    fresh_ = Strangers::IsEmpty(state);
+    if (!fresh_ && state.generation() == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the metadata of cluster ", state.cluster_id(),
+          " are not empty: ", state.servers().size(), " servers and ", state.tables().size(),
+          " tables. They are rebuilt by a coordinator with an empty --data-dir only"));
+    }
+    const std::vector<const Strangers::Stranger*> waiting =
+        context_.strangers->Waiting(context_.now_ns, state);
+    if (waiting.empty()) {
+      return absl::FailedPreconditionError(
+          "no server of a cluster that lost its metadata has asked for it in the last 10 s; start "
+          "the servers with the address of this coordinator");
+    }
+    std::map<std::string, std::string> clusters;  // with the names of the servers
+    for (const Strangers::Stranger* stranger : waiting) {
+      const v1::RegisterServerRequest& said = stranger->said;
+      absl::StrAppend(&clusters[said.cluster_id()], " ", said.name());
+      if (!stranger->rival.empty()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("server \"", said.name(), "\" asks from ", said.address(), " and from ",
+                         stranger->rival,
+                         ": the data directory of one is a copy of the other's. Stop the copy"));
+      }
+      if (const v1::ServerInfo* namesake = state.FindServer(said.name()); namesake != nullptr) {
+        return absl::AlreadyExistsError(
+            absl::StrCat("server \"", said.name(), "\" asks from ", said.address(),
+                         ", and another one of that "
+                         "name is at ",
+                         namesake->address(), "; start it with another --name"));
+      }
+    }
+    if (clusters.size() > 1) {
+      std::string text = "servers of several clusters ask:";
+      for (const auto& [cluster, names] : clusters) {
+        absl::StrAppend(&text, " cluster ", cluster, ":", names, ";");
+      }
+      return absl::FailedPreconditionError(
+          absl::StrCat(text, " stop those of all clusters but one"));
+    }
+    reply_.set_cluster_id(clusters.begin()->first);
+    return absl::OkStatus();
+  }
+
+  // All numbers of a generation lie above those of the generations before.
+  absl::Status FindGeneration(const ClusterState& state) {
+    uint64_t highest = state.generation();
+    const auto note = [&highest](uint64_t number) {
+      highest = std::max(highest, number >> ClusterState::kGenerationShift);
+    };
+    for (const Strangers::Stranger* stranger :
+         context_.strangers->Waiting(context_.now_ns, state)) {
+      const v1::RegisterServerRequest& said = stranger->said;
+      highest = std::max(highest, said.generation());
+      for (const v1::ShardRecord& record : said.recollection().shards()) {
+        note(record.epoch());
+        for (const v1::Member& member : record.members()) note(member.incarnation());
+        for (const v1::Member& member : record.learners()) note(member.incarnation());
+      }
+      if (highest >= kGenerationsMax) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "server \"", said.name(), "\" at ", said.address(), " names a number of generation ",
+            highest, " of the metadata, the limit is ", kGenerationsMax, "; stop it"));
+      }
+      if (!fresh_ && highest > state.generation()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("server \"", said.name(), "\" at ", said.address(),
+                         " has heard of generation ", highest, " of the metadata of cluster ",
+                         state.cluster_id(), ", and these are of generation ", state.generation(),
+                         ": rebuild them from all servers, with an empty --data-dir"));
+      }
+    }
+    reply_.set_generation(fresh_ ? highest + 1 : highest);
+    first_ = reply_.generation() << ClusterState::kGenerationShift;
+    return absl::OkStatus();
+  }
+
+  void FindReplicas(const ClusterState& state) {
+    table_counter_ = state.counters().tables;
+    server_counter_ = state.counters().servers;
+    for (const Strangers::Stranger* stranger : context_.strangers->Known(context_.now_ns, state)) {
+      const v1::RegisterServerRequest& said = stranger->said;
+      if (said.cluster_id() != reply_.cluster_id()) continue;
+      server_counter_ = std::max(server_counter_, said.server());
+      for (const v1::TableSpec& message : said.recollection().tables()) {
+        absl::StatusOr<TableSpec> spec = FromProto(message);
+        if (!spec.ok()) continue;
+        table_counter_ = std::max<uint64_t>(table_counter_, spec->id);
+        TableSpec& known = tables_[spec->id].spec;
+        if (known.id == 0 || spec->changes.size() > known.changes.size()) known = *std::move(spec);
+      }
+      FindReplicasOf(said);
+      for (const v1::ServerInfo& known : said.recollection().servers()) {
+        server_counter_ = std::max(server_counter_, known.server());
+        remembered_[known.server()] = known.name();
+      }
+      if (!state.servers().contains(said.server())) AddServer(said);
+    }
+    for (const v1::ServerInfo& info : reply_.servers()) remembered_.erase(info.server());
+    for (const auto& [server, name] : remembered_) {
+      if (fresh_) reply_.add_servers_missing(name);
+    }
+    std::erase_if(tables_, [&](const auto& entry) {
+      if (!state.tables().contains(entry.first) && !state.dropped().contains(entry.first)) {
+        return false;
+      }
+      late_.insert(entry);
+      return true;
+    });
+  }
+
+  void FindReplicasOf(const v1::RegisterServerRequest& said) {
+    std::map<uint64_t, const v1::HeldReplica*> held;
+    for (const v1::HeldReplica& replica : said.held()) held[replica.shard()] = &replica;
+    for (const v1::ShardRecord& message : said.recollection().shards()) {
+      absl::StatusOr<ShardRecord> record = FromProto(message);
+      const auto replica = held.find(message.shard());
+      if (!record.ok() || replica == held.end()) continue;
+      const auto table = tables_.find(record->shard.table);
+      if (table == tables_.end()) continue;
+      for (const Member& member : record->members) {
+        server_counter_ = std::max(server_counter_, member.server);
+      }
+      table->second.shards[record->shard.index].push_back(
+          {said.server(), *record, *replica->second});
+    }
+  }
+
+  void AddServer(const v1::RegisterServerRequest& said) {
+    v1::ServerInfo* info = reply_.add_servers();
+    info->set_server(said.server());
+    info->set_incarnation(first_);
+    info->set_name(said.name());
+    info->set_address(said.address());
+    info->set_admin_address(said.admin_address());
+    info->set_message_bytes_max(said.message_bytes_max());
+    info->set_failure_domain(said.failure_domain());
+    info->set_feature_level(said.feature_level());
+    info->set_start(said.start());
+    info->set_run(said.run());
+    info->mutable_load()->set_host_bytes_limit(said.host_bytes());
+  }
+
+  void BeginGeneration(const ClusterState& state) {
+    table_counter_ += kTableIdsSkipped;
+    server_counter_ += kServerIdsSkipped;
+    Put(keys::kClusterKey, reply_.cluster_id());
+    Put(keys::kGenerationKey, absl::StrCat(reply_.generation()));
+    Put(keys::kSessionCounter, absl::StrCat(first_));
+    // Sessions that this coordinator opened while it was empty have the numbers of others.
+    for (const auto& [name, session] : state.sessions()) {
+      if (session.incarnation > state.given_before().session()) {
+        ops_.push_back({Op::Kind::kDelete, keys::Session(name), ""});
+      }
+    }
+    given_.set_session(first_ - 1);
+  }
+
+  void AdoptTable(const ClusterState& state, FoundTable* found) {
+    const TableId id = found->spec.id;
+    v1::RebuiltTable* const table = reply_.add_tables();
+    *table->mutable_spec() = ToProto(found->spec);
+    std::erase_if(found->shards, [](const auto& shard) {
+      return std::none_of(shard.second.begin(), shard.second.end(), MayCount);
+    });
+    table->set_shards(static_cast<uint32_t>(found->shards.size()));
+    table->set_left_out(Gap(*found));
+    if (table->left_out().empty() &&
+        (state.FindTable(found->spec.name) != nullptr || !names_.insert(found->spec.name).second)) {
+      table->set_left_out("a later table has the same name");
+    }
+    std::vector<ShardRecord> records;
+    for (auto& [index, replicas] : found->shards) {
+      std::erase_if(replicas, [](const FoundReplica& one) { return !MayCount(one); });
+      if (replicas.size() < found->spec.copies) table->set_shards_short(table->shards_short() + 1);
+      records.push_back(Fence(replicas));
+    }
+    NoteSteps(*found, table);
+    if (!table->left_out().empty()) return;
+    if (table->committed_step() != 0) {
+      v1::TableStep* const step = given_.add_steps();
+      step->set_table(id);
+      step->set_step(table->committed_step());
+    }
+    // The table is visible with its last record.
+    for (const ShardRecord& record : records) Put(keys::Shard(record.shard), StoredRecord(record));
+    Put(keys::Name(found->spec.name), absl::StrCat(id));
+    Put(keys::Table(id), table->spec().SerializeAsString());
+  }
+
+  // Ends every earlier epoch: all servers that may have been members in the last one have to
+  // promise this one, say where their logs end then, and the fullest replica goes on
+  // (membership/shard_decision.h: no member lives).
+  ShardRecord Fence(const std::vector<FoundReplica>& replicas) const {
+    const auto older = [](const FoundReplica& a, const FoundReplica& b) {
+      return a.record.epoch < b.record.epoch;
+    };
+    const ShardRecord& newest = std::max_element(replicas.begin(), replicas.end(), older)->record;
+    ShardRecord fence;
+    fence.shard = newest.shard;
+    fence.range = newest.range;
+    fence.epoch = std::max(first_, newest.epoch + 1);
+    const auto add = [&fence](ServerId server) {
+      if (!ContainsServer(fence.members, server)) fence.members.push_back({server, 0});
+    };
+    for (const FoundReplica& replica : replicas) add(replica.server);
+    for (const Member& member : newest.members) add(member.server);
+    if (!newest.active) {
+      for (const Member& member : newest.base) add(member.server);
+    }
+    for (const PassedOver& passed : newest.passed_over) add(passed.server);
+    fence.primary = fence.members.front();
+    fence.base = fence.members;
+    return fence;
+  }
+
+  static void NoteSteps(const FoundTable& found, v1::RebuiltTable* table) {
+    std::vector<uint64_t> steps;
+    for (const auto& [index, replicas] : found.shards) {
+      uint64_t step = 0;
+      for (const FoundReplica& one : replicas) step = std::max(step, one.held.committed_step());
+      steps.push_back(step);
+    }
+    for (const uint64_t step : steps) {
+      table->set_committed_step(std::max<uint64_t>(table->committed_step(), step));
+    }
+    const auto earlier = [&](uint64_t step) { return step < table->committed_step(); };
+    table->set_shards_of_earlier_step(
+        static_cast<uint32_t>(std::count_if(steps.begin(), steps.end(), earlier)));
+  }
+
+  // A server that was away when its shards were placed without it may hold more than those that
+  // were taken: it keeps its replicas until a person decides.
+  void KeepLateReplicas(const ClusterState& state) {
+    std::map<uint64_t, ShardRecord> kept;
+    for (const auto& [id, table] : late_) {
+      for (const auto& [index, replicas] : table.shards) {
+        const ShardRecord* const record = state.FindVisibleShard(ShardId{id, index}.packed());
+        for (const FoundReplica& replica : replicas) {
+          const bool adopted = state.servers().contains(replica.server);
+          if (record == nullptr || adopted || record->Names(replica.server) || !MayCount(replica) ||
+              EndOf(replica) == LogEnd()) {
+            continue;
+          }
+          ShardRecord& changed = kept.try_emplace(record->shard.packed(), *record).first->second;
+          changed.passed_over.push_back({replica.server, LogEnd()});
+        }
+      }
+    }
+    for (const auto& [packed, record] : kept) Put(keys::Shard(record.shard), StoredRecord(record));
+    reply_.set_replicas_kept(kept.size());
+  }
+
+  absl::Status RefuseMissing() const {
+    if (request_.without_missing()) return absl::OkStatus();
+    std::string text;
+    for (const std::string& name : reply_.servers_missing()) {
+      absl::StrAppend(&text, text.empty() ? "not asked yet: server " : ", ", name);
+    }
+    if (!text.empty()) text += "; ";
+    for (const v1::RebuiltTable& table : reply_.tables()) {
+      if (!table.left_out().empty()) {
+        absl::StrAppend(&text, "table ", table.spec().name(), ": ", table.left_out(), "; ");
+      } else if (table.shards_short() > 0) {
+        absl::StrAppend(&text, "table ", table.spec().name(), ": of ", table.shards_short(),
+                        " shards fewer than ", table.spec().copies(), " replicas are here; ");
+      }
+    }
+    if (text.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat(text,
+                     "start the servers that are missing and try again, or go on without them "
+                     "(--without-missing): tables of which shards are missing are then left out"));
+  }
+
+  std::string EventText() const {
+    std::vector<std::string> servers;
+    for (const v1::ServerInfo& info : reply_.servers()) servers.push_back(info.name());
+    std::vector<std::string> left_out;
+    for (const v1::RebuiltTable& table : reply_.tables()) {
+      if (!table.left_out().empty()) left_out.push_back(table.spec().name());
+    }
+    const size_t tables = static_cast<size_t>(reply_.tables_size()) - left_out.size();
+    return absl::StrCat("generation ", reply_.generation(), " of the metadata, from ",
+                        absl::StrJoin(servers, " "), ": ", tables, " tables adopted",
+                        left_out.empty() ? "" : "; left out: ", absl::StrJoin(left_out, " "));
+  }
+
+  const v1::RebuildMetadataRequest request_;
+  const OperationContext context_;
+  bool planned_ = false;
+  bool fresh_ = false;  // else it adds to metadata that were rebuilt before
+  uint64_t first_ = 0;  // number of the generation
+  uint64_t table_counter_ = 0;
+  uint64_t server_counter_ = 0;
+  v1::GivenOut given_;
+  std::map<TableId, FoundTable> tables_;  // to adopt
+  std::map<TableId, FoundTable> late_;    // that are known already, or were dropped
+  std::set<std::string> names_;
+  std::map<ServerId, std::string> remembered_;  // servers of the cluster that have not asked
+  v1::RebuildMetadataReply reply_;
+  std::vector<Op> ops_;
+  size_t written_ = 0;
+};
+
+}  // namespace
+
+Operation MakeOperation(v1::RebuildMetadataRequest request, const OperationContext& context) {
+  return RebuildMetadata(std::move(request), context);
+}
+
+}  // namespace hotbed

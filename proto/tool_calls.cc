@@ -1,0 +1,127 @@
+#include "proto/tool_calls.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/descriptor.pb.h"
+#include "proto/health.pb.h"
+#include "proto/reflection.pb.h"
+
+namespace hotbed {
+namespace {
+
+namespace health = grpc::health::v1;
+namespace reflection = grpc::reflection::v1alpha;
+using google::protobuf::DescriptorPool;
+using google::protobuf::FileDescriptor;
+
+constexpr int kNotFound = 5;  // gRPC's code
+constexpr size_t kNameShownMax = 200;
+
+absl::Status DoesNotParse(absl::string_view what, const std::string& message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a ", what, " of ", message.size(), " bytes does not parse"));
+}
+
+// The file after all that it imports.
+void AddFile(const FileDescriptor* file, std::set<const FileDescriptor*>* added,
+             reflection::FileDescriptorResponse* response) {
+  if (!added->insert(file).second) return;
+  for (int i = 0; i < file->dependency_count(); ++i) AddFile(file->dependency(i), added, response);
+  google::protobuf::FileDescriptorProto proto;
+  file->CopyTo(&proto);
+  response->add_file_descriptor_proto(proto.SerializeAsString());
+}
+
+void AnswerFile(const FileDescriptor* file, const std::string& name,
+                reflection::ServerReflectionResponse* response) {
+  if (file == nullptr) {
+    response->mutable_error_response()->set_error_code(kNotFound);
+    response->mutable_error_response()->set_error_message(
+        absl::StrCat("\"", absl::CEscape(name.substr(0, kNameShownMax)), "\" is not known here"));
+    return;
+  }
+  std::set<const FileDescriptor*> added;
+  AddFile(file, &added, response->mutable_file_descriptor_response());
+}
+
+}  // namespace
+
+ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> ready)
+    : services_(std::move(services)), ready_(std::move(ready)) {}
+
+absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
+                                                   const grpc::ByteBuffer& message) const {
+  if (method != kCheck && !IsStream(method)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "method \"", absl::CEscape(method.substr(0, kNameShownMax)), "\" is not known here"));
+  }
+  if (message.Length() > kMessageBytesMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a message of ", message.Length(), " bytes, the limit is ", kMessageBytesMax));
+  }
+  std::vector<grpc::Slice> slices;
+  if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("the message cannot be read");
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  HOTBED_ASSIGN_OR_RETURN(const std::string answer,
+                          method == kCheck ? Check(bytes) : Reflect(bytes));
+  const grpc::Slice slice(answer);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::StatusOr<std::string> ToolCalls::Check(const std::string& message) const {
+  health::HealthCheckRequest request;
+  if (!request.ParseFromString(message)) return DoesNotParse("HealthCheckRequest", message);
+  const std::string& service = request.service();
+  if (!service.empty() &&
+      std::find(services_.begin(), services_.end(), service) == services_.end()) {
+    return absl::NotFoundError(absl::StrCat(
+        "service \"", absl::CEscape(service.substr(0, kNameShownMax)), "\" is not on this port"));
+  }
+  health::HealthCheckResponse response;
+  response.set_status(ready_() ? health::HealthCheckResponse::SERVING
+                               : health::HealthCheckResponse::NOT_SERVING);
+  return response.SerializeAsString();
+}
+
+absl::StatusOr<std::string> ToolCalls::Reflect(const std::string& message) const {
+  reflection::ServerReflectionRequest request;
+  if (!request.ParseFromString(message)) return DoesNotParse("ServerReflectionRequest", message);
+  reflection::ServerReflectionResponse response;
+  response.set_valid_host(request.host());
+  *response.mutable_original_request() = request;
+  const DescriptorPool* const pool = DescriptorPool::generated_pool();
+  switch (request.message_request_case()) {
+    case reflection::ServerReflectionRequest::kListServices: {
+      std::vector<std::string> names = services_;
+      names.push_back(health::HealthCheckRequest::descriptor()->file()->service(0)->full_name());
+      names.push_back(
+          reflection::ServerReflectionRequest::descriptor()->file()->service(0)->full_name());
+      for (const std::string& name : names) {
+        response.mutable_list_services_response()->add_service()->set_name(name);
+      }
+      break;
+    }
+    case reflection::ServerReflectionRequest::kFileByFilename:
+      AnswerFile(pool->FindFileByName(request.file_by_filename()), request.file_by_filename(),
+                 &response);
+      break;
+    case reflection::ServerReflectionRequest::kFileContainingSymbol:
+      AnswerFile(pool->FindFileContainingSymbol(request.file_containing_symbol()),
+                 request.file_containing_symbol(), &response);
+      break;
+    case reflection::ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
+      return absl::InvalidArgumentError("a ServerReflectionRequest asks for nothing known here");
+  }
+  return response.SerializeAsString();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,53 @@
+// The calls that general gRPC tools make to a port: health checks (grpc.health.v1) and server
+// reflection (v1 and v1alpha, which differ in name only). The messages alone; the streams are in
+// server/net/tool_stream.h and in the coordinator's shell.
+//
+// Immutable; thread-safe if `ready` is.
+#ifndef HOTBED_PROTO_TOOL_CALLS_H_
+#define HOTBED_PROTO_TOOL_CALLS_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace hotbed {
+
+class ToolCalls {
+ public:
+  static constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+  static constexpr char kReflect[] = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+  static constexpr char kReflectAlpha[] =
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
+  // `services`: full names of those on the port, compiled into this process. `ready`: as /readyz.
+  ToolCalls(std::vector<std::string> services, std::function<bool()> ready);
+
+  // The method takes any number of messages and answers each; else it takes one.
+  static bool IsStream(absl::string_view method) {
+    return method == kReflect || method == kReflectAlpha;
+  }
+  // The answer to one message.
+  //   Unimplemented      names the method
+  //   InvalidArgument    the message does not parse
+  //   ResourceExhausted  the message exceeds kMessageBytesMax
+  //   NotFound           a health check of a service that is not on the port
+  absl::StatusOr<grpc::ByteBuffer> Answer(absl::string_view method,
+                                          const grpc::ByteBuffer& message) const;
+  static constexpr size_t kMessageBytesMax = 64 << 10;  // far above any name
+
+ private:
+  absl::StatusOr<std::string> Check(const std::string& message) const;
+  absl::StatusOr<std::string> Reflect(const std::string& message) const;
+
+  const std::vector<std::string> services_;
+  const std::function<bool()> ready_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PROTO_TOOL_CALLS_H_

@@ -1,0 +1,62 @@
+#include "server/net/tool_stream.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace hotbed {
+ToolStream::ToolStream(const ToolCalls* calls, grpc::AsyncGenericService* service,
+                       grpc::ServerCompletionQueue* queue)
+    : calls_(calls),
+      service_(service),
+      queue_(queue),
+      accept_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnAccepted(ok); }),
+      read_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnRead(ok); }),
+      write_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnWritten(ok); }),
+      finish_tag_(this, [](void* s, bool) { delete static_cast<ToolStream*>(s); }) {}
+
+void ToolStream::Start(const ToolCalls* calls, grpc::AsyncGenericService* service,
+                       grpc::ServerCompletionQueue* queue) {
+  auto* const stream = new ToolStream(calls, service, queue);
+  service->RequestCall(&stream->context_, &stream->stream_, queue, queue, &stream->accept_tag_);
+}
+
+void ToolStream::OnAccepted(bool ok) {
+  if (!ok) {  // the server is shutting down
+    delete this;
+    return;
+  }
+  Start(calls_, service_, queue_);
+  stream_.Read(&message_, &read_tag_);
+}
+
+void ToolStream::OnRead(bool ok) {
+  if (!ok) {  // the client has sent all, or is gone
+    Finish(ToolCalls::IsStream(context_.method())
+               ? grpc::Status::OK
+               : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a call without a message"));
+    return;
+  }
+  const absl::StatusOr<grpc::ByteBuffer> answer = calls_->Answer(context_.method(), message_);
+  message_.Clear();
+  if (!answer.ok()) {
+    Finish({static_cast<grpc::StatusCode>(answer.status().code()),
+            std::string(answer.status().message())});
+    return;
+  }
+  if (ToolCalls::IsStream(context_.method())) {
+    stream_.Write(*answer, &write_tag_);
+  } else {
+    stream_.WriteAndFinish(*answer, grpc::WriteOptions(), grpc::Status::OK, &finish_tag_);
+  }
+}
+
+void ToolStream::OnWritten(bool ok) {
+  if (ok) {
+    stream_.Read(&message_, &read_tag_);
+  } else {
+    Finish(grpc::Status::CANCELLED);
+  }
+}
+
+}  // namespace hotbed

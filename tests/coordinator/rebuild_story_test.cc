@@ -1,0 +1,329 @@
+// Stories of a coordinator that has lost its metadata and rebuilds them from the servers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "planner/coordinator/state/metadata_backup.h"
+#include "tests/coordinator/membership_story.h"
+
+namespace hotbed {
+namespace rebuild_story_test {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr uint64_t kGeneration = uint64_t{1} << ClusterState::kGenerationShift;
+
+// The twin behind the interface of a store.
+class TwinStore : public MetaStore {
+ public:
+  explicit TwinStore(MapMetaStore* twin) : twin_(twin) {}
+  absl::StatusOr<RangeResult> Range(const std::string& first, const std::string& limit) override {
+    return twin_->Range(first, limit);
+  }
+  absl::StatusOr<TxnResult> Txn(const std::vector<Compare>& compares,
+                                const std::vector<Op>& ops) override {
+    return twin_->Txn(compares, ops);
+  }
+
+ private:
+  MapMetaStore* const twin_;
+};
+
+class RebuildStory : public MembershipStory {
+ protected:
+  // Loses the coordinator with its disk: `rig_` stays as it was, `fresh_` is the new one.
+  RebuildStory() { fresh_.Pump(); }
+
+  // The server asks the new coordinator for its old cluster. `remembers`: the members of its shards
+  // too, as a process does that has heard of them since its start.
+  absl::StatusOr<v1::RegisterServerReply> Ask(const std::string& name, bool remembers = true) {
+    const Fleet::Server& s = fleet_.at(name);
+    v1::RegisterServerRequest request;
+    request.set_server(s.id);
+    request.set_name(name);
+    request.set_address(name + ":1");
+    request.set_cluster_id(s.cluster);
+    request.set_feature_level(kFeatureLevel);
+    for (const auto& [packed, record] : s.records) {
+      const auto held = fresh_.HeldBy(s.id, packed);
+      const absl::StatusOr<ShardRecord> decoded = FromProto(record);
+      if (!held.has_value() || !decoded.ok() || !decoded->Names(s.id)) continue;
+      *request.add_held() = *held;
+      request.mutable_held()->rbegin()->set_committed_step(step_);
+      v1::ShardRecord* const remembered = request.mutable_recollection()->add_shards();
+      *remembered = record;
+      if (!remembers) {
+        remembered->clear_members();
+        remembered->clear_learners();
+        remembered->clear_base();
+      }
+    }
+    const v1::ClusterMap map = Map();
+    for (const v1::TableSpec& table : map.tables()) {
+      *request.mutable_recollection()->add_tables() = table;
+    }
+    for (const v1::ServerInfo& info : map.servers()) {
+      if (remembers) *request.mutable_recollection()->add_servers() = info;
+    }
+    return fresh_.Call<v1::RegisterServerReply>(request);
+  }
+  absl::StatusOr<v1::RebuildMetadataReply> Rebuild(bool without_missing = false,
+                                                   bool dry_run = false) {
+    v1::RebuildMetadataRequest request;
+    request.set_without_missing(without_missing);
+    request.set_dry_run(dry_run);
+    return fresh_.Call<v1::RebuildMetadataReply>(request);
+  }
+  // The servers follow the new coordinator from now on.
+  void Come(const std::vector<std::string>& names) {
+    fleet_.Follow(&fresh_);
+    Start(names);
+  }
+  std::vector<std::string> NewLines() {
+    std::vector<std::string> lines;
+    const v1::ClusterMap map = fresh_.core->Map(0);
+    for (const v1::ShardRecord& r : map.shards()) lines.push_back(Line(r));
+    return lines;
+  }
+  std::string DoubtText() {
+    const v1::ListMovesReply moves = fresh_.core->Moves({});
+    return moves.doubts().empty() ? "" : moves.doubts(0).text();
+  }
+
+  CoreRig fresh_;
+  uint64_t step_ = 0;
+};
+
+TEST_F(RebuildStory, TheFullestReplicaOfAllThatAskGoesOnAboveAllNumbers) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
+  EXPECT_STATUS(Ask("s1"), kUnavailable, "this coordinator has no metadata. 'hotbed metadata");
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "fewer than 2 replicas are here");
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "not asked yet: server s2; ");
+  EXPECT_STATUS(Ask("s2"), kUnavailable, "hotbed metadata rebuild --from-servers");
+  const auto planned = Rebuild(/*without_missing=*/false, /*dry_run=*/true);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->servers_size(), 2);
+  EXPECT_THAT(fresh_.core->Map(0).tables(), IsEmpty()) << "a dry run writes nothing";
+
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  EXPECT_EQ(rebuilt->cluster_id(), rig_.core->state().cluster_id());
+  EXPECT_EQ(rebuilt->generation(), 1u);
+  ASSERT_EQ(rebuilt->tables_size(), 1);
+  EXPECT_EQ(rebuilt->tables(0).shards(), 1u);
+  EXPECT_EQ(fresh_.core->state().cluster_id(), rig_.core->state().cluster_id());
+  // Nobody is asked before the fence is there, and what was said before it does not count.
+  EXPECT_THAT(NewLines(), ElementsAre(absl::StrCat("s1 s2 e", kGeneration, " waits")));
+
+  fresh_.disks[fleet_.at("s1").id] = 40;  // s2 has taken more meanwhile
+  Come({"s1", "s2"});
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s2 s1 e"), Not(HasSubstr("waits")))));
+  const v1::ClusterMap map = fresh_.core->Map(0);
+  EXPECT_GT(map.shards(0).epoch(), kGeneration);
+  EXPECT_GT(map.servers(0).incarnation(), kGeneration);
+  EXPECT_GT(map.plan_revision(), kGeneration) << "clients and servers take no older map";
+  const auto session = fresh_.OpenSession("trainer");
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_GT(session->session(), kGeneration);
+  const auto created = fresh_.Create(CoreRig::Table("new"));
+  ASSERT_TRUE(created.ok()) << created.status();
+  EXPECT_GT(created->spec().id(), 1000u) << "ids of tables that nobody remembers are not reused";
+
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "no server of a cluster that lost its metadata");
+  fresh_.Start();  // the metadata are in its store now
+  fresh_.Pump();
+  EXPECT_EQ(fresh_.core->state().generation(), 1u);
+  EXPECT_THAT(NewLines(), SizeIs(created->shards_size() + 1));
+}
+
+TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "no server of a cluster that lost its metadata");
+  Ask("s1").IgnoreError();
+  fleet_.at("s2").cluster = "another";
+  Ask("s2").IgnoreError();
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "cluster another: s2; cluster cluster 1: s1;");
+  fresh_.Tick(11'000);  // both are gone
+
+  ASSERT_TRUE(fresh_.Register("n1").ok());
+  EXPECT_STATUS(Ask("s1"), kFailedPrecondition, "has a data directory of cluster");
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "are not empty: 1 servers and 0 tables");
+}
+
+TEST_F(RebuildStory, NumbersFromNowhereAreRefused) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  fleet_.at("s1").records.begin()->second.set_epoch(~uint64_t{0});
+  Ask("s1").IgnoreError();
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "names a number of generation 16777215");
+}
+
+TEST_F(RebuildStory, NothingNewBeginsWhileServersAskForTheirCluster) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  Ask("s1").IgnoreError();
+  EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "server \"s1\" at s1:1 asks for cluster");
+  EXPECT_STATUS(fresh_.OpenSession("x"), kUnavailable, "has lost the metadata");
+  fresh_.Tick(11'000);
+  EXPECT_TRUE(fresh_.Register("n1").ok()) << "it asks no more";
+}
+
+TEST_F(RebuildStory, ALateServerIsPassedOverAndItsReplicasAreKept) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  Ask("s1").IgnoreError();
+  ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
+  fresh_.disks[fleet_.at("s1").id] = 40;
+  Come({"s1"});
+  fleet_.Run(9000);
+  EXPECT_THAT(DoubtText(), HasSubstr("which may hold more")) << "s1 remembers s2";
+  fleet_.Run(3000);
+  EXPECT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s1 e"), Not(HasSubstr("waits")))));
+  const std::vector<std::string> alone = NewLines();
+
+  fleet_.at("s2").state = Fleet::State::kDown;
+  EXPECT_STATUS(Ask("s2"), kUnavailable, "was away when its metadata were rebuilt");
+  ASSERT_TRUE(Rebuild().ok());
+  fleet_.Start("s2");
+  fleet_.Run(2000);
+  EXPECT_EQ(NewLines(), alone) << "it is not overwritten";
+  EXPECT_THAT(DoubtText(), HasSubstr("s2 holds more, up to LSN 100"));
+}
+
+TEST_F(RebuildStory, AReplicaOfWhichNobodyKnewIsKept) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  Ask("s1", /*remembers=*/false).IgnoreError();
+  ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
+  Come({"s1"});
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 e"))) << "at once: nobody else is known";
+  Ask("s2", /*remembers=*/false).IgnoreError();
+  const auto late = Rebuild();
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->replicas_kept(), 1u);
+  fleet_.Start("s2");
+  fleet_.Run(2000);
+  EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 e")));
+  EXPECT_THAT(DoubtText(), HasSubstr("s2 holds more"));
+}
+
+TEST_F(RebuildStory, ATableOfWhichShardsAreMissingIsLeftOutUntilTheyCome) {
+  Start({"s1", "s2"});
+  Create("t", 1, 2);
+  ASSERT_THAT(Lines(), SizeIs(2));
+  Ask("s1").IgnoreError();
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "table t: no server that asks holds shard");
+  const auto without = Rebuild(/*without_missing=*/true);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(without->tables(0).left_out(), HasSubstr("no server that asks holds shard"));
+  EXPECT_THAT(fresh_.core->Map(0).tables(), IsEmpty());
+
+  // What s1 holds of it is not deleted for it: it is neither dropped nor forgotten.
+  auto up = fresh_.Register("s1", fleet_.at("s1").id, fleet_.at("s1").cluster);
+  ASSERT_TRUE(up.ok()) << up.status();
+  v1::HeartbeatRequest beat;
+  beat.set_server(up->server());
+  beat.set_incarnation(up->incarnation());
+  beat.add_held_unnamed(fleet_.at("s1").records.begin()->first);
+  const auto told = fresh_.Call<v1::HeartbeatReply>(beat);
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(told->map().tables_dropped(), IsEmpty());
+
+  Ask("s2").IgnoreError();
+  const auto rest = Rebuild();
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_EQ(rest->generation(), 1u);
+  EXPECT_EQ(rest->tables(0).left_out(), "");
+  Come({"s1", "s2"});
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), AllOf(SizeIs(2), Each(Not(HasSubstr("waits")))));
+}
+
+TEST_F(RebuildStory, GroupsOfTrainersBeginAboveTheStepsOfTheShards) {
+  Start({"s1"});
+  auto request = Request("t", 1, 1);
+  request.mutable_spec()->set_consistency(v1::CONSISTENCY_SYNC);
+  ASSERT_TRUE(rig_.Create(request).ok());
+  fleet_.Run(300);
+  step_ = 500;
+  Ask("s1").IgnoreError();
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  EXPECT_EQ(rebuilt->tables(0).committed_step(), 500u);
+  const v1::GivenOut given = BuildGivenOut(fresh_.core->state(), fleet_.at("s1").id);
+  ASSERT_EQ(given.steps_size(), 1);
+  EXPECT_EQ(given.steps(0).step(), 500u);
+  EXPECT_GE(given.session(), kGeneration);
+  const auto session = fresh_.OpenSession("trainer");
+  ASSERT_TRUE(session.ok()) << session.status();
+  v1::TrainRequest join;
+  join.set_kind(v1::TrainRequest::JOIN);
+  join.set_group("g");
+  join.set_name("trainer");
+  join.set_session(session->session());
+  join.set_incarnation(session->incarnation());
+  join.set_wait_ms(30'000);
+  const CallerToken caller = fresh_.Send(join);
+  for (int i = 0; i < 100 && fresh_.replies.count(caller) == 0; ++i) fresh_.Tick(100);
+  ASSERT_EQ(fresh_.replies.count(caller), 1u);
+  const absl::StatusOr<Reply>& joined = fresh_.replies.at(caller);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(std::get<v1::TrainReply>(*joined).ended_step(), 500u) << "it begins with step 501";
+}
+
+TEST_F(RebuildStory, AnOldBackupGivesTheNamesAndTheServersTheRest) {
+  Start({"s1", "s2"});
+  const auto before = rig_.OpenSession("trainer");
+  ASSERT_TRUE(before.ok());
+  const auto all = rig_.store.Range(keys::kRoot, PrefixLimit(keys::kRoot));
+  const std::string backup = SerializeBackup(all.kvs);
+  // What happens after the backup: a table, and a session that the backup does not know.
+  Create("t", 2, 1);
+  const auto after = rig_.OpenSession("later");
+  ASSERT_TRUE(after.ok());
+
+  const auto records = ParseBackup(backup);
+  ASSERT_TRUE(records.ok()) << records.status();
+  fresh_.store = MapMetaStore();
+  TwinStore store(&fresh_.store);
+  EXPECT_TRUE(*RestoreBackup(*records, &store));
+  EXPECT_FALSE(*RestoreBackup(*records, &store)) << "it holds metadata by now";
+  fresh_.Start();
+  fresh_.Pump();
+  EXPECT_EQ(fresh_.core->state().cluster_id(), rig_.core->state().cluster_id());
+  EXPECT_THAT(fresh_.core->Map(0).servers(), IsEmpty());
+  Ask("s1").IgnoreError();
+  Ask("s2").IgnoreError();
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  Come({"s1", "s2"});
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), ElementsAre(AllOf(HasSubstr("s1"), HasSubstr("s2"))));
+  const auto again = fresh_.OpenSession("trainer");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->session(), before->session()) << "its pushes are recognised";
+  EXPECT_GT(again->incarnation(), after->incarnation());
+  EXPECT_GT(fresh_.OpenSession("other")->session(), after->session());
+
+  std::string damaged = backup;
+  damaged[damaged.size() / 2] ^= 1;
+  EXPECT_STATUS(ParseBackup(damaged), kDataLoss, "damaged");
+  EXPECT_STATUS(ParseBackup(backup.substr(0, backup.size() - 1)), kDataLoss, "damaged");
+}
+
+}  // namespace rebuild_story_test
+}  // namespace hotbed

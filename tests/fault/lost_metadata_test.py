@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""The coordinator is killed and its disk is wiped, under load: it is rebuilt from the servers, and every weight is exact.
+
+  lost_metadata_test.py --bin-dir build/bin [--case wipe,backup] [--seed N]
+
+wipe    The servers live on, and clients push all the time; one server comes only after the rebuild. The new coordinator adopts
+        the others when told to, and the late one when told so again.
+backup  An old backup is restored: replicas have moved, a table was created and sessions were opened since. All servers are
+        killed too.
+In both, what was acknowledged is in the rows exactly once. Exit status: 0 all well; anything else a failure.
+"""
+
+import argparse
+import glob
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from checker import EXACT, Checker
+from cluster import Cluster, json_of_command, run_command
+from damage_test import HEAL_SECONDS_MAX, Wrong
+
+SECONDS = 60
+
+
+class Run:
+    def __init__(self, args, seed, directory):
+        self.bin_dir = args.bin_dir
+        self.directory = directory
+        self.cluster = Cluster(args.bin_dir, directory, servers=3, server_flags=("--host-bytes=64MiB", "--log-bytes-max=16MiB"))
+        self.backups = os.path.join(directory, "backups")
+        self.cluster.coordinator.command += [f"--backup-dir={self.backups}", "--backup-interval-ms=1000", "--backup-keep=3",
+                                             "--refill-wait-ms=1000"]
+        self.checker = Checker(args.bin_dir, directory, self.cluster.address, seed, clients=2, rows=5000, dim=32, tables="log,r2")
+
+    def hotbed(self, *command):
+        return run_command(self.bin_dir, self.cluster.address, *command)
+
+    def json(self, *command):
+        return json_of_command(self.bin_dir, self.cluster.address, *command)
+
+    def steps(self, more):
+        self.checker.wait_for_steps(more, SECONDS)
+
+    def wipe(self):
+        self.cluster.coordinator.kill()
+        shutil.rmtree(os.path.join(self.directory, "coordinator"))
+
+    def rebuild(self, *flags):
+        """As soon as the servers ask for their cluster."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            status, out, err = self.hotbed("metadata", "rebuild", "--from-servers", *flags)
+            if status == 0:
+                return out
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: a rebuild: {err}")
+            time.sleep(0.1)
+
+    def wait_for_copies(self):
+        deadline = time.monotonic() + HEAL_SECONDS_MAX
+        while any(t["shards_short_of_copies"] or t["shards_active"] < t["shards"] for t in self.json("status")["tables"]):
+            if time.monotonic() > deadline:
+                raise Wrong(f"not all copies within {HEAL_SECONDS_MAX} s:\n{self.hotbed('shard', 'list')[1][-2500:]}")
+            time.sleep(0.1)
+
+    def end(self):
+        status, said = self.checker.finish(HEAL_SECONDS_MAX)
+        if status != EXACT:
+            raise Wrong(said)
+        for mode in ("verify", "verify-copies"):
+            self.wait_for_copies()
+            status, said = self.checker.verify(mode)
+            if status != EXACT:
+                raise Wrong(f"{mode}: {said}")
+        if self.json("status")["in_doubt"]:
+            raise Wrong(f"still in doubt: {self.json('status')['in_doubt']}")
+        return said
+
+    def stop(self):
+        self.checker.kill()
+        self.cluster.stop()
+
+
+class WipeRun(Run):
+    def run(self):
+        self.cluster.start()
+        self.checker.create()
+        self.checker.start()
+        self.steps(50)
+        late = self.cluster.servers[2]
+        self.wipe()
+        self.steps(20)  # the servers go on
+        late.pause()  # it hears of nothing until it is resumed
+        self.cluster.coordinator.start()
+        status, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
+        if status != 1 or ("no server of a cluster" not in err and "not asked yet" not in err):
+            raise Wrong(f"a rebuild without all servers: {status}, {err}")
+        late.resume()
+        self.rebuild()
+        begin = time.monotonic()
+        self.steps(50)
+        outage = time.monotonic() - begin
+        status, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
+        if status != 1 or "has asked" not in err:
+            raise Wrong(f"a second rebuild: {status}, {err}")
+        # The coordinator may end and start again, and servers too.
+        self.cluster.coordinator.kill()
+        self.cluster.coordinator.start()
+        late.kill()
+        late.start()
+        self.steps(20)
+        return f"50 steps {outage:.1f} s after the rebuild; {self.end()}"
+
+
+class BackupRun(Run):
+    def run(self):
+        self.cluster.start()
+        file = os.path.join(self.directory, "old.backup")
+        self.json("metadata", "backup", file)
+        self.checker.create()
+        self.checker.start()
+        self.steps(50)
+        # Of two copies each: s0 gives away all that it has, so no record of before holds.
+        status, _, err = self.hotbed("shard", "drain", "s0")
+        if status != 0:
+            raise Wrong(f"drain: {err}")
+        self.steps(20)
+        written = glob.glob(os.path.join(self.backups, "*"))
+        if not 1 <= len(written) <= 3:
+            raise Wrong(f"backups in {self.backups}: {written}")
+        self.wipe()
+        for server in self.cluster.servers:
+            server.kill()
+        self.cluster.coordinator.command.append(f"--restore={file}")
+        self.cluster.coordinator.start()
+        for server in self.cluster.servers:
+            server.begin()
+        self.rebuild()
+        for server in self.cluster.servers:
+            server.wait_until_serving()
+        self.steps(20)
+        return self.end()
+
+
+CASES = {"wipe": WipeRun, "backup": BackupRun}
+
+
+def run_case(args, case, seed):
+    directory = tempfile.mkdtemp(prefix="hotbed_lost_metadata_")
+    run = CASES[case](args, seed, directory)
+    try:
+        print(f"{case}: {run.run()}", flush=True)
+        return True
+    except (Wrong, RuntimeError, subprocess.SubprocessError) as error:
+        print(f"{case}: {error}\nreplay: tests/fault/lost_metadata_test.py --bin-dir {args.bin_dir} --case {case} --seed {seed}\n"
+              f"{run.hotbed('events')[1][-2000:]}\n{run.cluster.coordinator.tail(15)}", flush=True)
+        return False
+    finally:
+        run.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--case", default=",".join(CASES))
+    parser.add_argument("--seed", type=int, default=None)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
+    print(f"seed {seed}", flush=True)
+    results = [run_case(args, case, seed) for case in args.case.split(",")]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
