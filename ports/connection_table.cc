@@ -71,6 +71,7 @@ struct ConnectionTable::Connection {
   int descriptor = -1;
   PeerName peer;
   int64_t accepted_ns = 0;
+  bool small_burst = false;  // its address had flooded the port
   Http2Meter meter;  // used by the thread that reads; gRPC reads a connection on one at a time
   std::atomic<uint64_t> counted{0};  // what of the meter's bytes is in unfinished_bytes_
   std::atomic<int64_t> received_ns{0};
@@ -127,6 +128,7 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   }
   auto connection = std::make_unique<Connection>(shared_from_this(), http2);
   connection->descriptor = descriptor;
+  connection->small_burst = http2.control_frames_burst < limits_.http2.control_frames_burst;
   connection->peer = std::move(name);
   connection->accepted_ns = now_ns;
   connection->received_ns.store(now_ns, std::memory_order_relaxed);
@@ -154,7 +156,7 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
 void ConnectionTable::EndLocked(Connection* connection, EndReason reason) {
   if (connection->ended.exchange(true)) return;
   ended_[static_cast<int>(reason)]->Add(1);
-  if (reason == EndReason::kControlFrames) {
+  if (reason == EndReason::kControlFrames && !connection->small_burst) {
     of_address_[connection->peer.address].flooded_ns = clock_->NowNs();
   }
   CountGone(*connection);

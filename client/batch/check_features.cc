@@ -157,6 +157,7 @@ absl::Status CheckInt8OfSlices(size_t index, const PullFeature& feature) {
 absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type) {
   if (features.empty())
     return absl::InvalidArgumentError("a pull of no features; name at least one");
+  const PullFeature* first = nullptr;  // that asks for something
   for (size_t f = 0; f < features.size(); ++f) {
     const PullFeature& feature = features[f];
     if (feature.table == nullptr) {
@@ -166,7 +167,9 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
     if (feature.rows == nullptr && !feature.ids.empty()) {
       return Bad(f, feature.table, "no buffer for ", feature.ids.size(), " rows");
     }
-    if ((feature.missing == nullptr) != (features[0].missing == nullptr)) {
+    const bool empty = feature.ids.empty() && feature.bag_lengths.empty();
+    if (first == nullptr && !empty) first = &feature;
+    if (!empty && (feature.missing == nullptr) != (first->missing == nullptr)) {
       return Bad(f, feature.table,
                  "`missing` is set for some features of the call; set it for all or none");
     }

@@ -63,6 +63,9 @@ absl::Status CheckVariable(const JaggedBatch& batch) {
                      batch.inverse[i], ", the feature has ", batch.bags_per_key[key]));
   }
   const uint64_t bags = BagBegins(batch).back();
+  if (batch.batch_size == 0 && bags > 0) {
+    return absl::InvalidArgumentError(absl::StrCat(bags, " bags for 0 samples"));
+  }
   if (batch.lengths.size() == bags) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(batch.lengths.size(), " lengths for ", bags, " bags; give one per bag"));

@@ -72,7 +72,15 @@ struct PullScratch {
   // The part travels in one more message.
   void BeginPart(uint32_t p) { StateOf(p).fetch_add(1); }
   // True for the first answer, whose rows count.
-  bool TakePart(uint32_t p) { return (StateOf(p).fetch_or(kPartTaken) & kPartTaken) == 0; }
+  bool TakePart(uint32_t p) {
+    if ((StateOf(p).load() & kPartGivenUp) != 0) return false;
+    return (StateOf(p).fetch_or(kPartTaken) & kPartTaken) == 0;
+  }
+  // A partial call does without the part. False: a message asks for it again.
+  bool GiveUpPart(uint32_t p) {
+    uint32_t no_message = 0;
+    return StateOf(p).compare_exchange_strong(no_message, kPartGivenUp);
+  }
   bool PartIsTaken(uint32_t p) { return (StateOf(p).load() & kPartTaken) != 0; }
   // A message in flight was refused or lost. True: no answer was taken, and no other message asks
   // for the part.
@@ -82,6 +90,7 @@ struct PullScratch {
 
  private:
   static constexpr uint32_t kPartTaken = 1u << 31;
+  static constexpr uint32_t kPartGivenUp = 1u << 30;
   std::atomic_ref<uint32_t> StateOf(uint32_t p) {
     return std::atomic_ref<uint32_t>(part_states[p]);
   }

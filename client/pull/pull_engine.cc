@@ -359,8 +359,10 @@ void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, c
   std::vector<uint32_t> now;
   std::vector<uint32_t> later;
   for (uint32_t p : parts) {
-    if (!call->scratch->LosePart(p)) continue;
-    (AskedPrimary(*call, p, sent) ? later : now).push_back(p);
+    const bool alone = call->scratch->LosePart(p);
+    // A lost hedge is replaced: the server that was asked first may stay silent.
+    if (call->scratch->PartIsTaken(p) || (!alone && !sent.hedge)) continue;
+    (!alone || AskedPrimary(*call, p, sent) ? later : now).push_back(p);
   }
   if (!now.empty()) ResendNow(call, now, sent.attempt);
   if (!later.empty()) RetryLater(call, std::move(later), sent.attempt, 0, /*busy=*/false);
@@ -377,7 +379,8 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
   if (call->scratch->PartIsTaken(part)) return;
   call->NoteError(status);
   if (segment.code() == v1::CORRUPT && (call->partial || !alone)) {
-    outcome->done += alone ? 1 : 0;  // a partial call does without it
+    outcome->done +=
+        alone && call->scratch->GiveUpPart(part) ? 1 : 0;  // a partial call does without it
     return;
   }
   if (verdict != Verdict::kReroute && verdict != Verdict::kLater) return call->Close(status);
@@ -391,7 +394,10 @@ void PullEngine::OnRefusal(const CallPtr& call, uint32_t part, const v1::Segment
     }
     use_.follower->RequestRefresh();
   }
-  if (!alone) return;  // another server is asked, too
+  if (!alone) {  // another server is asked, too, and where this was the hedge, perhaps a silent one
+    if (sent.hedge) outcome->later.push_back(part);
+    return;
+  }
   // A replica that is behind, or no longer one, refused; the primary is neither.
   if (!AskedPrimary(*call, part, sent)) {
     outcome->resend.push_back(part);

@@ -73,6 +73,10 @@ absl::Status DataDirectory::Load() {
   marks_ = *std::move(marks);
   HOTBED_RETURN_IF_ERROR(CheckStart(identity));
   HOTBED_RETURN_IF_ERROR(LoadCatalog());
+  // While the start that may have written it is still known; its mark is synced below.
+  const absl::Status promises =
+      KeptFile(PathOf("PROMISES"), files_, ProofOf(Marks::kPromises)).Read().status();
+  if (!promises.ok() && !absl::IsNotFound(promises)) return promises;
 
   const std::string boot_id = BootId(files_);
   was_clean_ = !was_made_ || identity.clean_shutdown;

@@ -30,8 +30,11 @@ ByteBudget::HoldsUp ByteBudget::Holds(uint64_t bytes, const Account* account) co
   if (account == nullptr) return HoldsUp::kAll;
   if (account->in_flight != 0 || !Fits(bytes, account, stalled_bytes_, 0)) return HoldsUp::kNobody;
   if (PeerFitsNow(bytes, account)) return HoldsUp::kAll;
-  return PeerFits(bytes, account, stalled_bytes_, account->of->stalled_bytes) ? HoldsUp::kItsPeer
-                                                                              : HoldsUp::kNobody;
+  if (!PeerFits(bytes, account, stalled_bytes_, account->of->stalled_bytes)) {
+    return HoldsUp::kNobody;
+  }
+  // Where its peer has nothing more that will end by itself, it waits for the others.
+  return account->of->in_flight == account->of->stalled_bytes ? HoldsUp::kAll : HoldsUp::kItsPeer;
 }
 
 ByteBudget::HoldsUp ByteBudget::Hold(uint64_t bytes, const Account* account) {

@@ -300,7 +300,7 @@ TEST_F(RunCliTest, DoctorFailsWhenAServerIsDown) {
   EXPECT_EQ(json[0]["verdict"], "ok");
   EXPECT_EQ(json[1]["verdict"], "FAILED");
   EXPECT_THAT(std::string(json[1]["found"]), HasSubstr("s1"));
-  EXPECT_THAT(std::string(json[2]["found"]), HasSubstr("1 of 4 not active, the first is user/3"));
+  EXPECT_THAT(std::string(json[3]["found"]), HasSubstr("1 of 4 not active, the first is user/3"));
 }
 
 TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {

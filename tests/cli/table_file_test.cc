@@ -81,6 +81,8 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
                     .state_type = StateType::kBf16};
   spec.initializer = {InitializerKind::kUniform, -1.0f / 3, 0.1f};
   spec.seed = (uint64_t{1} << 63) + 1;
+  spec.memory_share_min = 0.1f;
+  spec.memory_share_max = 0.7f;
   spec.durability = Durability::kReplicated;
   spec.copies = 3;
   spec.data_parallel = true;

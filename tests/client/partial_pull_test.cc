@@ -36,7 +36,11 @@ class PartialPullTest : public testing::Test {
     }
     const PushFeature feature{t_, ids, gradients.data()};
     ASSERT_TRUE(client_->Push(1, {&feature, 1}).Wait().status.ok());
-    options_.deadline = absl::Seconds(1);  // long enough for the server that answers
+    // All connections are made before a server falls silent.
+    const PullFeature all = Feature();
+    ASSERT_TRUE(client_->Lookup({&all, 1}).Wait().ok());
+    ASSERT_TRUE(client_->Pull({&all, 1}).Wait().ok());
+    options_.deadline = absl::Seconds(3);  // long enough for the server that answers
   }
   // As `ids_`, or the bags of `lengths_`.
   PullFeature Feature() {

@@ -58,6 +58,14 @@ TEST(BackupFolderTest, WritesWhatHasChangedAndKeepsTheNewest) {
   EXPECT_EQ(made, 5);
 }
 
+TEST(BackupFolderTest, NothingToKeepIsNotWritten) {
+  FaultFileSystem files(1);
+  BackupFolder folder(
+      {.path = "/backups"}, []() -> absl::StatusOr<std::string> { return ""; }, &files);
+  folder.Tick(kSecondNs, kUnixMs);
+  EXPECT_FALSE(files.Exists("/backups"));
+}
+
 TEST(BackupFolderTest, WithoutAFolderNothingIsMade) {
   FaultFileSystem files(1);
   BackupFolder folder(

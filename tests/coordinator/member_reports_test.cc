@@ -132,6 +132,27 @@ TEST_F(MemberReportsTest, WhatAProcessHoldsCountsUntilItTakesPart) {
   EXPECT_TRUE(reports_.Held(kReported.packed(), fresh).has_value());
 }
 
+TEST_F(MemberReportsTest, WhatWasSaidBeforeAFenceSaysNothing) {
+  const Member fresh = {1, 2};
+  reports_.OnRegister(state_, fresh, v1::RegisterServerRequest().held());
+  EXPECT_TRUE(reports_.Held(kReported.packed(), fresh)->nothing);
+  record_.epoch = 6;
+  record_.primary = {1, 0};
+  record_.members = {{1, 0}, {2, 0}};
+  record_.learners.clear();
+  record_.base = record_.members;
+  record_.active = false;
+  Commit();
+  reports_.OnRecord(Record());
+  EXPECT_FALSE(reports_.Held(kReported.packed(), fresh).has_value());
+  v1::HeartbeatRequest again;
+  again.set_server(1);
+  again.set_incarnation(2);
+  again.add_held()->set_shard(kReported.packed());
+  EXPECT_EQ(reports_.OnHeartbeat(state_, again).held.size(), 1u);
+  EXPECT_TRUE(reports_.Held(kReported.packed(), fresh).has_value());
+}
+
 TEST_F(MemberReportsTest, ReportsOfOthersOrOtherEpochsMeanNothing) {
   EXPECT_TRUE(ReportLost(4, 5, "no member").leaving.empty());
   EXPECT_TRUE(ReportLost(2, 4, "an older epoch").leaving.empty());

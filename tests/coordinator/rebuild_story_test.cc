@@ -159,6 +159,7 @@ TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
   fresh_.Tick(11'000);  // both are gone
 
   ASSERT_TRUE(fresh_.Register("n1").ok());
+  fleet_.at("s1").cluster = "a third";  // both rigs count their clusters from 1
   EXPECT_STATUS(Ask("s1"), kFailedPrecondition, "has a data directory of cluster");
   EXPECT_STATUS(Rebuild(), kFailedPrecondition, "are not empty: 1 servers and 0 tables");
 }
@@ -184,6 +185,7 @@ TEST_F(RebuildStory, NothingNewBeginsWhileServersAskForTheirCluster) {
 TEST_F(RebuildStory, ALateServerIsPassedOverAndItsReplicasAreKept) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
+  fleet_.at("s2").state = Fleet::State::kDown;
   Ask("s1").IgnoreError();
   ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
   fresh_.disks[fleet_.at("s1").id] = 40;
@@ -194,7 +196,6 @@ TEST_F(RebuildStory, ALateServerIsPassedOverAndItsReplicasAreKept) {
   EXPECT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s1 e"), Not(HasSubstr("waits")))));
   const std::vector<std::string> alone = NewLines();
 
-  fleet_.at("s2").state = Fleet::State::kDown;
   EXPECT_STATUS(Ask("s2"), kUnavailable, "was away when its metadata were rebuilt");
   ASSERT_TRUE(Rebuild().ok());
   fleet_.Start("s2");
@@ -206,6 +207,7 @@ TEST_F(RebuildStory, ALateServerIsPassedOverAndItsReplicasAreKept) {
 TEST_F(RebuildStory, AReplicaOfWhichNobodyKnewIsKept) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
+  fleet_.at("s2").state = Fleet::State::kDown;
   Ask("s1", /*remembers=*/false).IgnoreError();
   ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
   Come({"s1"});
@@ -306,6 +308,8 @@ TEST_F(RebuildStory, AnOldBackupGivesTheNamesAndTheServersTheRest) {
   fresh_.Pump();
   EXPECT_EQ(fresh_.core->state().cluster_id(), rig_.core->state().cluster_id());
   EXPECT_THAT(fresh_.core->Map(0).servers(), IsEmpty());
+  EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "are not rebuilt yet");
+  EXPECT_STATUS(fresh_.OpenSession("x"), kUnavailable, "has lost the metadata");
   Ask("s1").IgnoreError();
   Ask("s2").IgnoreError();
   const auto rebuilt = Rebuild();
@@ -323,6 +327,36 @@ TEST_F(RebuildStory, AnOldBackupGivesTheNamesAndTheServersTheRest) {
   damaged[damaged.size() / 2] ^= 1;
   EXPECT_STATUS(ParseBackup(damaged), kDataLoss, "damaged");
   EXPECT_STATUS(ParseBackup(backup.substr(0, backup.size() - 1)), kDataLoss, "damaged");
+}
+
+TEST_F(RebuildStory, IdsBeyondTheLimitAreRefused) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  fleet_.at("s1").records.begin()->second.add_members()->set_server(uint64_t{1} << 48);
+  Ask("s1").IgnoreError();
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "names an id beyond the limit");
+}
+
+TEST(StrangersTest, ACopyThatAsksNoMoreIsForgotten) {
+  constexpr int64_t kSecondNs = 1'000'000'000;
+  ClusterState state;
+  v1::RegisterServerRequest original;
+  original.set_cluster_id("c");
+  original.set_server(1);
+  original.set_run(1);
+  original.set_address("a:1");
+  v1::RegisterServerRequest copy = original;
+  copy.set_run(2);
+  copy.set_address("b:1");
+  Strangers strangers;
+  strangers.Note(1 * kSecondNs, original);
+  strangers.Note(2 * kSecondNs, copy);
+  strangers.Note(3 * kSecondNs, original);
+  ASSERT_THAT(strangers.Waiting(3 * kSecondNs, state), SizeIs(1));
+  EXPECT_EQ(strangers.Waiting(3 * kSecondNs, state)[0]->rival, "b:1");
+  strangers.Note(13 * kSecondNs, original);
+  ASSERT_THAT(strangers.Waiting(13 * kSecondNs, state), SizeIs(1));
+  EXPECT_EQ(strangers.Waiting(13 * kSecondNs, state)[0]->rival, "");
 }
 
 }  // namespace rebuild_story_test

@@ -155,14 +155,15 @@ class Commands(unittest.TestCase):
         os.kill(self.up.pids()[silent], signal.SIGSTOP)
         try:
             rows = self.up.json("row", "get", "partly", "--partial", "--timeout", "2s", *places)
-            _, text, _ = self.up.cli("row", "get", "partly", "--partial", "--timeout", "200ms", 0)
+            _, text, _ = self.up.cli("row", "get", "partly", "--partial", "--timeout", "2s", 0)
         finally:
             os.kill(self.up.pids()[silent], signal.SIGCONT)
-        for row in rows:
-            self.assertEqual(row["missing"], places[row["id"]] == silent, row)
+        for row in rows:  # on a busy machine others may be missing, too
+            self.assertTrue(row["missing"] or places[row["id"]] != silent, row)
             self.assertEqual(row["weights"], [0, 0] if row["missing"] else [1, 1])
         self.assertIn("not answered", text)
-        self.assertFalse(any(r["missing"] for r in self.up.json("row", "get", "partly", "--partial", *places)))
+        local.eventually("no row is missing",
+                         lambda: not any(r["missing"] for r in self.up.json("row", "get", "partly", "--partial", *places)))
 
     def test_rows_of_a_bounded_table_stay_inside(self):
         self.up.json("table", "create", "few", "--dim", 2, "--rows", 10, "--init", "zero")
@@ -357,7 +358,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(len(row["slices"]["shards"]), 4)
         self.assertEqual(len(set(row["slices"]["shards"])), 4)
         text = self.up.cli("table", "describe", name)[1]
-        self.assertIn("rows over all slices", text)
+        self.assertIn("ids over all slices", text)
         self.assertIn("5..9", self.up.cli("shard", "list", "--table", name)[1])
         placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == name)["shards"]
         self.assertEqual(sorted((tuple(s["rows"]), tuple(s["columns"])) for s in placed),

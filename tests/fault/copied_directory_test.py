@@ -10,18 +10,15 @@ adopt  Of two copies, one server is killed and loses its log. It refuses to star
 Exit status: 0 all well; anything else a failure.
 """
 
-import argparse
 import json
 import os
-import random
 import shutil
-import subprocess
 import sys
-import tempfile
 
+from cases import Wrong, main
 from checker import EXACT, Checker
 from cluster import Cluster, Process, free_ports, json_of_command
-from damage_test import HEAL_SECONDS_MAX, Wrong, wait_for_copies
+from damage_test import HEAL_SECONDS_MAX, wait_for_copies
 
 
 class Run:
@@ -70,6 +67,9 @@ class Run:
     def stop(self):
         self.checker.kill()
         self.cluster.stop()
+
+    def evidence(self):
+        return f"the end of the server's log:\n{self.victim.tail(15)}"
 
 
 class CopyRun(Run):
@@ -158,33 +158,5 @@ class AdoptRun(Run):
 CASES = {"copy": CopyRun, "adopt": AdoptRun}
 
 
-def run_case(args, case, seed):
-    directory = tempfile.mkdtemp(prefix="hotbed_copied_")
-    run = CASES[case](args, seed, directory)
-    try:
-        print(f"{case}: {run.run()}", flush=True)
-        return True
-    except (Wrong, RuntimeError, subprocess.SubprocessError) as error:
-        print(f"{case}: {error}\nreplay: tests/fault/copied_directory_test.py --bin-dir {args.bin_dir} --case {case} "
-              f"--seed {seed}\nthe end of the server's log:\n{run.victim.tail(15)}", flush=True)
-        return False
-    finally:
-        run.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
-    parser.add_argument("--case", default=",".join(CASES))
-    parser.add_argument("--seed", type=int, default=None)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}", flush=True)
-    results = [run_case(args, case, seed) for case in args.case.split(",")]
-    return 0 if all(results) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, CASES, lambda args, case, seed, directory: CASES[case](args, seed, directory)))

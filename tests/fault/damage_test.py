@@ -8,15 +8,13 @@ With one copy (class log) the damage is refused and nothing is repaired: with th
 empty directory; every weight is exact, on each server alone too. Exit status: 0 all well; anything else a failure.
 """
 
-import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
-import tempfile
 import time
 
+from cases import Wrong, main
 from checker import EXACT, Checker
 from cluster import Cluster, json_of_command, run_command
 
@@ -30,10 +28,6 @@ CASES = {  # case: where its file lies in a server's data directory, and what it
 HEAL_SECONDS_MAX = 120
 # In the words of a server or client that found damage.
 TELLING = ("damaged", " is no ", "CORRUPT", "checksum", "corrupt", "Corruption")
-
-
-class Wrong(Exception):
-    pass
 
 
 def wait_for_copies(bin_dir, coordinator):
@@ -170,36 +164,9 @@ class DamageRun:
         self.checker.kill()
         self.cluster.stop()
 
-
-def run_case(args, case, seed):
-    directory = tempfile.mkdtemp(prefix="hotbed_damage_")
-    run = DamageRun(args, case, seed, directory)
-    try:
-        print(f"{case}, {args.copies} copies: {run.run()}", flush=True)
-        return True
-    except (Wrong, RuntimeError, subprocess.SubprocessError) as error:
-        print(f"{case}, {args.copies} copies, flipped {run.flipped}: {error}\nreplay: tests/fault/damage_test.py "
-              f"--bin-dir {args.bin_dir} --copies {args.copies} --case {case} --seed {seed}\n"
-              f"the end of the server's log:\n{run.victim.tail(15)}", flush=True)
-        return False
-    finally:
-        run.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
-    parser.add_argument("--copies", type=int, choices=[1, 2], default=1)
-    parser.add_argument("--case", default=",".join(CASES))
-    parser.add_argument("--seed", type=int, default=None)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}", flush=True)
-    results = [run_case(args, case, seed) for case in args.case.split(",")]
-    return 0 if all(results) else 1
+    def evidence(self):
+        return f"flipped {self.flipped}; the end of the server's log:\n{self.victim.tail(15)}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, CASES, DamageRun, {"--copies": {"type": int, "choices": [1, 2], "default": 1}}))

@@ -81,8 +81,8 @@ class Meter {
     HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + o_.coordinator, client));
     HOTBED_ASSIGN_OR_RETURN(table_, client_->OpenTable(o_.table));
     HOTBED_ASSIGN_OR_RETURN(shards_, checker::ReadShardRanges(o_.coordinator, o_.table));
-    // A session name of a run before has steps behind it.
-    step_ = static_cast<uint64_t>(Clock::Real()->WallUs() / 1000) % (uint64_t{1} << 40);
+    // A session name of a run before has steps behind it, at most one per microsecond.
+    step_ = static_cast<uint64_t>(Clock::Real()->WallUs()) % (uint64_t{1} << 43);
     begin_ns_ = Clock::Real()->NowNs();
     record_ = std::make_unique<LoadRecord>(begin_ns_, o_.bucket_ms, o_.slow_ms);
     return absl::OkStatus();

@@ -148,7 +148,8 @@ class Life {
     const std::string name = fs::path(file).filename();
     uint64_t number = 0;
     if (absl::SimpleAtoi(absl::StripSuffix(name, ".sst"), &number) &&
-        absl::StrContains(text, absl::StrCat("umber: ", number))) {
+        (absl::StrContains(text, absl::StrCat("umber: ", number)) ||
+         absl::StrContains(text, absl::StrCat("table file ", number, " ")))) {
       return true;
     }
     return absl::StrContains(text, "/" + name) || absl::StrContains(text, " " + name);

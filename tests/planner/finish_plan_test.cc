@@ -104,7 +104,7 @@ TEST(FusedGroups, GroupsAreInTheOrderOfTheirFirst) {
 }
 
 TEST(PlanNames, EveryValueHasAWord) {
-  EXPECT_EQ(std::size(kPlanWords<PlannerOptimizer>), 14u);
+  EXPECT_EQ(std::size(kPlanWords<PlannerOptimizer>), 16u);
   EXPECT_STREQ(PlanWord(Sharding::kTableColumnWise), "table_column_wise");
   EXPECT_STREQ(PlanWord(PlanErrorKind::kPartition), "partition");
   EXPECT_STREQ(PlanWord(static_cast<PlannerStrategy>(99)), "unknown");

@@ -210,6 +210,30 @@ TEST(ByteBudgetTest, RequestsOfAPeerThatHasTooMuchAreServedInTheirOrder) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
+TEST(ByteBudgetTest, ALargeRequestOfAnIdlePeerIsNotPassedByABusyOneForEver) {
+  ByteBudget budget(120, 100);
+  std::vector<int> order;
+  ByteBudget::Peer crowd;
+  ByteBudget::Peer modest;
+  std::vector<ByteBudget::Account> many(50, ByteBudget::Account{.of = &crowd});
+  ByteBudget::Account idle = {.of = &modest};
+  Recorder small(&budget, &order, 1, 0);
+  Recorder large(&budget, &order, 2, 0);
+  uint64_t taken = 0;
+  for (ByteBudget::Account& account : many) {
+    while (budget.Reserve(1, {&small, 0, 0, &account}) == Outcome::kReserved) ++taken;
+  }
+  ASSERT_EQ(taken, 90u);
+  EXPECT_EQ(budget.Reserve(30, {&large, 0, 0, &idle}), Outcome::kWaiting);
+  // Each byte that the crowd gives back could go to one of its own waiters at once.
+  for (ByteBudget::Account& account : many) {
+    if (!order.empty() && order.back() == 2) break;
+    while (account.in_flight > 0) budget.Release(1, &account);
+  }
+  ASSERT_FALSE(order.empty());
+  EXPECT_EQ(order[0], 2) << "the crowd's waiters went first";
+}
+
 TEST(ByteBudgetTest, WhoDoesNotReadHoldsUpNobodyAndWaitsBehindAll) {
   ByteBudget budget(100, 100);
   std::vector<int> order;

@@ -346,6 +346,13 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   CheckTakenBack(shard, before, primary);
   stats_.passed_over += records_[shard]->passed_over.size();
   watched.kept.erase(primary.server);
+  const Replica* const replica =
+      ProcessOf(primary) == nullptr ? nullptr : Open(servers_[primary.server - 1], shard);
+  const Lsn log_end = replica == nullptr ? 0 : replica->shard->core().last_lsn();
+  const Lsn last = replica == nullptr ? 0 : std::max(log_end, replica->guard);
+  // Rows ahead of the log hold pushes that no session knows of, acknowledged or not: sent again,
+  // they are added again.
+  watched.torn = watched.torn || last > log_end;
   if (HoldsAll(primary.server, shard)) return;
   const auto lost = [&](const Member& member) {
     return member.server == primary.server &&
@@ -361,11 +368,6 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   ++stats_.lossy;
   watched.lossy = true;
   watched.lost_below = records_[shard]->epoch;
-  const Replica* const replica =
-      ProcessOf(primary) == nullptr ? nullptr : Open(servers_[primary.server - 1], shard);
-  const Lsn log_end = replica == nullptr ? 0 : replica->shard->core().last_lsn();
-  const Lsn last = replica == nullptr ? 0 : std::max(log_end, replica->guard);
-  watched.torn = watched.torn || last > log_end;
   watched.committed.resize(std::min<size_t>(watched.committed.size(), last));
   watched.activations.clear();
   watched.acknowledged_lsn.clear();

@@ -115,6 +115,16 @@ void MemberReports::OnRecord(const ShardRecord& record) {
       of->second.all = false;
     }
   }
+  // A rebuilt record ends all earlier epochs: what was said before it says nothing. Heartbeats
+  // repeat what is asked for.
+  if (record.primary.incarnation == 0) {
+    for (const Member& member : record.members) {
+      const auto of = held_.find(member.server);
+      if (of == held_.end()) continue;
+      of->second.shards.erase(record.shard.packed());
+      of->second.all = false;
+    }
+  }
   if (auto joins = joins_.find(record.shard.packed()); joins != joins_.end()) {
     if (joins->second.epoch < record.epoch) joins_.erase(joins);
   }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,6 +25,9 @@ namespace {
 constexpr uint64_t kTableIdsSkipped = 1 << 16;
 constexpr uint64_t kServerIdsSkipped = 1 << 20;
 constexpr uint64_t kGenerationsMax = 1 << 20;
+// Servers may name ids of so many bits.
+constexpr int kServerIdBits = 48;
+constexpr int kTableIdBits = 31;
 constexpr size_t kNamedMax = 8;  // shards in a text
 
 // A replica on the disk of a server that is to be adopted.
@@ -97,6 +101,10 @@ class RebuildMetadata {
     Transaction txn(&state);
     for (; written_ < ops_.size() && txn.ops().size() + kOpsPerEvent < kRecordsPerTxn; ++written_) {
       const Op& op = ops_[written_];
+      if (const auto late = kept_.find(op.key); late != kept_.end()) {
+        PutKept(state, late->second, &txn);
+        continue;
+      }
       op.kind == Op::Kind::kPut ? txn.Put(op.key, op.value) : txn.Delete(op.key);
     }
     if (written_ == ops_.size()) {
@@ -106,6 +114,23 @@ class RebuildMetadata {
   }
 
  private:
+  // Servers that are to be passed over in the record of a shard that is known already.
+  struct Kept {
+    uint64_t shard = 0;  // packed
+    std::vector<ServerId> servers;
+  };
+
+  // The record may have changed since Plan.
+  static void PutKept(const ClusterState& state, const Kept& kept, Transaction* txn) {
+    const ShardRecord* const now = state.FindVisibleShard(kept.shard);
+    if (now == nullptr) return;
+    ShardRecord changed = *now;
+    for (const ServerId server : kept.servers) {
+      if (!changed.Names(server)) changed.passed_over.push_back({server, LogEnd()});
+    }
+    txn->Put(keys::Shard(changed.shard), StoredRecord(changed));
+  }
+
   void Put(const std::string& key, std::string value) {
     ops_.push_back({Op::Kind::kPut, key, std::move(value)});
   }
@@ -113,16 +138,19 @@ class RebuildMetadata {
   absl::Status Plan(const ClusterState& state) {
     HOTBED_RETURN_IF_ERROR(FindServers(state));
     HOTBED_RETURN_IF_ERROR(FindGeneration(state));
-    FindReplicas(state);
+    HOTBED_RETURN_IF_ERROR(FindReplicas(state));
     given_ = state.given_before();
     if (fresh_) BeginGeneration(state);
     // The later one of two tables of one name was created when the other had been dropped.
     for (auto it = tables_.rbegin(); it != tables_.rend(); ++it) AdoptTable(state, &it->second);
     std::reverse(reply_.mutable_tables()->pointer_begin(), reply_.mutable_tables()->pointer_end());
     KeepLateReplicas(state);
+    // First: tables that a rebuild cut short left behind rely on them.
+    const size_t tables_end = ops_.size();
     Put(keys::kGivenKey, given_.SerializeAsString());
     Put(keys::kTableCounter, absl::StrCat(table_counter_));
     Put(keys::kServerCounter, absl::StrCat(server_counter_));
+    std::rotate(ops_.begin(), ops_.begin() + static_cast<std::ptrdiff_t>(tables_end), ops_.end());
     // Last: a server registers only once the records of its shards say that it has to be asked.
     for (const v1::ServerInfo& info : reply_.servers()) {
       Put(keys::Server(info.server()), info.SerializeAsString());
@@ -209,7 +237,7 @@ class RebuildMetadata {
     return absl::OkStatus();
   }
 
-  void FindReplicas(const ClusterState& state) {
+  absl::Status FindReplicas(const ClusterState& state) {
     table_counter_ = state.counters().tables;
     server_counter_ = state.counters().servers;
     for (const Strangers::Stranger* stranger : context_.strangers->Known(context_.now_ns, state)) {
@@ -230,6 +258,9 @@ class RebuildMetadata {
       }
       if (!state.servers().contains(said.server())) AddServer(said);
     }
+    if (server_counter_ >> kServerIdBits != 0 || table_counter_ >> kTableIdBits != 0) {
+      return absl::FailedPreconditionError("a server that asks names an id beyond the limit");
+    }
     for (const v1::ServerInfo& info : reply_.servers()) remembered_.erase(info.server());
     for (const auto& [server, name] : remembered_) {
       if (fresh_) reply_.add_servers_missing(name);
@@ -241,6 +272,7 @@ class RebuildMetadata {
       late_.insert(entry);
       return true;
     });
+    return absl::OkStatus();
   }
 
   void FindReplicasOf(const v1::RegisterServerRequest& said) {
@@ -312,14 +344,24 @@ class RebuildMetadata {
     NoteSteps(*found, table);
     if (!table->left_out().empty()) return;
     if (table->committed_step() != 0) {
-      v1::TableStep* const step = given_.add_steps();
-      step->set_table(id);
-      step->set_step(table->committed_step());
+      NoteGivenStep(id, table->committed_step());
     }
     // The table is visible with its last record.
     for (const ShardRecord& record : records) Put(keys::Shard(record.shard), StoredRecord(record));
     Put(keys::Name(found->spec.name), absl::StrCat(id));
     Put(keys::Table(id), table->spec().SerializeAsString());
+  }
+
+  void NoteGivenStep(TableId table, uint64_t step) {
+    // A rebuild that was cut short may have noted one.
+    for (v1::TableStep& known : *given_.mutable_steps()) {
+      if (known.table() != table) continue;
+      known.set_step(std::max<uint64_t>(known.step(), step));
+      return;
+    }
+    v1::TableStep* const added = given_.add_steps();
+    added->set_table(table);
+    added->set_step(step);
   }
 
   // Ends every earlier epoch: all servers that may have been members in the last one have to
@@ -381,7 +423,12 @@ class RebuildMetadata {
         }
       }
     }
-    for (const auto& [packed, record] : kept) Put(keys::Shard(record.shard), StoredRecord(record));
+    for (const auto& [packed, record] : kept) {
+      Kept& late = kept_[keys::Shard(record.shard)];
+      late.shard = packed;
+      for (const PassedOver& passed : record.passed_over) late.servers.push_back(passed.server);
+      Put(keys::Shard(record.shard), "");
+    }
     reply_.set_replicas_kept(kept.size());
   }
 
@@ -434,6 +481,7 @@ class RebuildMetadata {
   std::map<ServerId, std::string> remembered_;  // servers of the cluster that have not asked
   v1::RebuildMetadataReply reply_;
   std::vector<Op> ops_;
+  std::map<std::string, Kept> kept_;  // by key; the value of its op is made when it is written
   size_t written_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
@@ -153,8 +154,13 @@ class RegisterServer {
     }
     incarnation_ = info.incarnation() + 1;
     // A process that has not heard of this generation may acknowledge pushes until it has. It says
-    // where its logs end in a heartbeat, once it knows the records.
-    if (request_.generation() >= state.generation()) {
+    // where its logs end in a heartbeat, once it knows the records. So does one of which a rebuilt
+    // record has to hear: what it holds counts once it has promised the epoch of that record.
+    const absl::btree_set<uint64_t>& named = state.ShardsOfServer(server_);
+    const bool fenced = std::any_of(named.begin(), named.end(), [&state](uint64_t packed) {
+      return state.shards().at(packed).primary.incarnation == 0;
+    });
+    if (request_.generation() >= state.generation() && !fenced) {
       context_.membership->OnRegister(state, {server_, incarnation_}, request_.held());
     }
     info.set_server(server_);
@@ -189,6 +195,10 @@ class RegisterServer {
     constexpr char kNextStep[] =
         "'hotbed metadata rebuild --from-servers' adopts the servers that ask";
     if (request_.server() == 0) {
+      if (Strangers::AwaitsRebuild(state)) {
+        return absl::UnavailableError(
+            absl::StrCat("these metadata were restored and are not rebuilt yet. ", kNextStep));
+      }
       const auto waiting = context_.strangers->Waiting(context_.now_ns, state);
       if (!Strangers::IsEmpty(state) || waiting.empty()) return absl::OkStatus();
       return absl::UnavailableError(absl::StrCat(

@@ -35,7 +35,9 @@ class OpenSession {
           "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
           " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
-    if (Strangers::IsEmpty(state) && !context_.strangers->Waiting(context_.now_ns, state).empty()) {
+    if (Strangers::AwaitsRebuild(state) ||
+        (Strangers::IsEmpty(state) &&
+         !context_.strangers->Waiting(context_.now_ns, state).empty())) {
       return absl::UnavailableError(
           absl::StrCat("session \"", name,
                        "\": this coordinator has lost the metadata of its cluster; 'hotbed "

@@ -43,7 +43,7 @@ void BackupFolder::Tick(int64_t now_ns, int64_t unix_ms) {
 
 absl::Status BackupFolder::Write(int64_t unix_ms) {
   HOTBED_ASSIGN_OR_RETURN(std::string content, make_());
-  if (content == last_) return absl::OkStatus();
+  if (content.empty() || content == last_) return absl::OkStatus();
   HOTBED_RETURN_IF_ERROR(files_->MakeDir(options_.path));
   // Names sort by time.
   const std::string name = absl::StrCat(

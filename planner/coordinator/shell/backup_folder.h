@@ -21,7 +21,7 @@ struct BackupFolderOptions {
 
 class BackupFolder {
  public:
-  // Makes the content of a backup.
+  // Makes the content of a backup; empty: there is nothing to be kept, and no file is written.
   using Make = std::function<absl::StatusOr<std::string>()>;
 
   BackupFolder(BackupFolderOptions options, Make make, FileSystem* files)

@@ -109,6 +109,14 @@ absl::Status Restore(const std::string& path, MetaStore* store) {
   return absl::OkStatus();
 }
 
+// Empty: nothing is worth a backup, and older ones stay.
+absl::StatusOr<std::string> BackupOf(Coordinator& coordinator) {
+  HOTBED_ASSIGN_OR_RETURN(v1::BackupMetadataReply reply, coordinator.Backup());
+  const v1::ClusterMap map = coordinator.Status().map;
+  if (map.servers().empty() && map.tables().empty()) return std::string();
+  return std::move(*reply.mutable_file());
+}
+
 absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
   WarnIfWide("listen", options.listen);
@@ -162,10 +170,7 @@ absl::Status Serve(const Options& options) {
   std::cout << "hotbed-coordinator serving: " << service->address() << " admin " << admin->address()
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
   absl::Status fatal;
-  const auto backup = [&]() -> absl::StatusOr<std::string> {
-    HOTBED_ASSIGN_OR_RETURN(v1::BackupMetadataReply reply, coordinator.Backup());
-    return std::move(*reply.mutable_file());
-  };
+  const auto backup = [&] { return BackupOf(coordinator); };
   BackupFolder backups(options.backups, backup, FileSystem::Real());
   ResidentBound resident(kResidentBytes, ResidentBound::Real());
   for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {

@@ -26,18 +26,24 @@ bool Strangers::MayAdopt(const ClusterState& state, const std::string& cluster) 
   return IsEmpty(state) ? ours || !goes_on : ours && state.generation() > 0;
 }
 
+bool Strangers::AwaitsRebuild(const ClusterState& state) {
+  return IsEmpty(state) && state.given_before().session() != 0;
+}
+
 void Strangers::Note(int64_t now_ns, const v1::RegisterServerRequest& request) {
   const std::pair<std::string, ServerId> key = {request.cluster_id(), request.server()};
   const auto it = strangers_.find(key);
   if (it == strangers_.end()) {
-    if (strangers_.size() < kStrangersMax) strangers_[key] = {request, now_ns, ""};
+    if (strangers_.size() < kStrangersMax) strangers_[key] = {request, now_ns, "", 0};
     return;
   }
   Stranger& known = it->second;
   if (KnowsRun(request, known.said.run()) || now_ns - known.heard_ns > kHeardNs) {
-    known = {request, now_ns, known.said.run() == request.run() ? known.rival : ""};
+    const bool still = known.said.run() == request.run() && now_ns - known.rival_ns <= kHeardNs;
+    known = {request, now_ns, still ? known.rival : "", still ? known.rival_ns : 0};
   } else {
     known.rival = request.address();  // the directory of one is a copy of the other's
+    known.rival_ns = now_ns;
   }
 }
 

@@ -23,7 +23,8 @@ class Strangers {
   struct Stranger {
     v1::RegisterServerRequest said;
     int64_t heard_ns = 0;
-    std::string rival;  // the address of another process that asks for the same server, or empty
+    std::string rival;     // the address of another process that asks for the same server, or empty
+    int64_t rival_ns = 0;  // when it asked last
   };
   static constexpr int64_t kHeardNs = 10'000'000'000;  // they ask again every two seconds
   static constexpr size_t kStrangersMax = 4096;
@@ -32,6 +33,10 @@ class Strangers {
   static bool MayAdopt(const ClusterState& state, const std::string& cluster);
   // No server and no table is known.
   static bool IsEmpty(const ClusterState& state);
+
+  // They were restored from a backup, or a rebuild was cut short: nothing may begin before the
+  // servers were adopted.
+  static bool AwaitsRebuild(const ClusterState& state);
 
   void Note(int64_t now_ns, const v1::RegisterServerRequest& request);
   // Those heard of within kHeardNs and not registered by now.

@@ -202,6 +202,7 @@ void HotTier::BecomeIndexed() {
     }
     for (uint32_t slot = first; slot < limit; ++slot) {
       if (table_.bits[slot] & kRowExists) {
+        table_.bits[slot] |= 1;  // direct tiers count no visits: one window to show who is in use
         table_.positions[slot] = table_.first_position + slot;
       } else {
         free_.push_back(slot);
@@ -261,7 +262,7 @@ void HotTier::ReturnSlots(const uint32_t* slots, uint32_t count) {
 }
 
 uint32_t HotTier::TailOf(uint32_t slots_max) const {
-  uint32_t tail = table_.slots, slots = 0;
+  uint32_t tail = granted_, slots = 0;
   for (uint32_t chunk = static_cast<uint32_t>(paid_.size()); chunk-- > 1;) {
     if (paid_[chunk] != kRowsPaid) continue;
     slots += FirstOf(chunk + 1) - FirstOf(chunk);

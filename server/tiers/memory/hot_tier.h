@@ -62,6 +62,8 @@ class HotTier {
   // Takes up to `wanted` free slots for rows that will be inserted and returns how many; grows the
   // tier as far as it may. A tier without any slot gets one chunk anyway.
   uint32_t TakeSlots(uint32_t wanted, uint32_t* slots);
+  // Whether more memory would give it more slots.
+  bool can_grow() const { return paid_slots_ < slots_max_; }
   // The same without growing.
   uint32_t TakeFree(uint32_t wanted, uint32_t* slots);
   void ReturnSlots(const uint32_t* slots, uint32_t count);

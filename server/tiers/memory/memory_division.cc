@@ -123,7 +123,8 @@ class Division {
     const uint64_t in = gain + claim;
     const uint64_t out = cold + forced;
     const uint64_t moved = in > out ? in - out : out - in;
-    if (forced == 0 && claim == 0 && moved < shards_[i].taken / kNoiseShare) return net;
+    const uint64_t noise = std::min(shards_[i].taken / kNoiseShare, kNoiseBytesMax);
+    if (forced == 0 && claim == 0 && moved < noise) return net;
     if (in > out) {
       net.credit = in - out;
     } else {

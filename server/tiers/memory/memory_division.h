@@ -51,6 +51,8 @@ constexpr uint64_t kFloorShare = 8;
 constexpr uint64_t kFloorBytesMax = 1ull << 20;
 // A shard gives or gets nothing below this part of what it has: noise is not worth moving rows.
 constexpr uint64_t kNoiseShare = 32;
+// And nothing below this, however much it has: a disk reads a large part again in many rounds.
+constexpr uint64_t kNoiseBytesMax = 1ull << 20;
 
 MemoryDivision DivideMemory(uint64_t budget, uint64_t taken, const std::vector<TableShare>& tables,
                             const std::vector<ShardDemand>& shards);

@@ -8,6 +8,7 @@
 #define HOTBED_SERVER_TIERS_MEMORY_RECENT_MISSES_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -27,7 +28,12 @@ class RecentMisses {
     const uint64_t hash = Mix64(position ^ kSalt);
     const bool again = Has(now_, hash) || Has(before_, hash);
     now_[(hash & (now_.size() * 64 - 1)) / 64] |= 1ull << (hash & 63);
-    ++misses_;
+    if (++misses_ * kBitsPerMiss > now_.size() * 64 && now_.size() * 64 < kBitsMax) {
+      const size_t words =
+          now_.size();  // a position's bit is in both halves, whichever it hashes to
+      now_.resize(2 * words);
+      std::copy_n(now_.begin(), words, now_.begin() + words);
+    }
     return again;
   }
 

@@ -84,7 +84,7 @@ uint32_t Residency::MakeSlots(const uint64_t* positions, uint32_t count, Lsn sta
     BecomeIndexed();
   }
   const uint32_t free = hot_.TakeSlots(count, slots);
-  if (free < count) NoteRefusal(positions + free, count - free);
+  if (free < count && hot_.can_grow()) NoteRefusal(positions + free, count - free);
   const uint32_t lacking = std::min(count - free, rows());
   HOTBED_CHECK(free + lacking > 0) << "a hot tier without a single slot";
   if (lacking == 0) return free;

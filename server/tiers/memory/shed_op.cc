@@ -34,8 +34,14 @@ void ShedOp::Step() {
   const uint64_t row_bytes = residency_->hot()->row_bytes();
   const auto slots = static_cast<uint32_t>(
       std::clamp<uint64_t>(left_bytes_ / row_bytes, residency_->hot()->chunk_slots(),
-                           std::max(state_->slice_rows, residency_->hot()->chunk_slots())));
+                           // A slice looks at all free slots: not too many slices.
+                           std::max({state_->slice_rows, residency_->hot()->chunk_slots(),
+                                     residency_->hot()->free_slots() / 64})));
   WriteBack& write_back = state_->write_back;
+  if (!write_back.error().ok()) {  // the next round tries again
+    left_bytes_ = cold_bytes_left_ = 0;
+    return;
+  }
   if (!write_back.HasRoom(slots)) {
     write_back.Pump();  // the end of a write continues
     return;
