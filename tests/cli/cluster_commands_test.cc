@@ -101,7 +101,7 @@ TEST_F(ClusterCommandsTest, DoctorConnectsToTheDataPortsOfTheMap) {
   EXPECT_THAT(found, HasSubstr("s0 at 127.0.0.1:1: cannot connect: Connection refused"));
 }
 
-// Whoever listens there on this machine is not that server.
+// A program that listens there on this machine is not that server.
 TEST_F(ClusterCommandsTest, DoctorDoesNotAskTheLoopbackOfAnotherMachine) {
   fake_.map.mutable_servers(2)->set_live(false);
   const ReadyPort other("127.0.0.1:0");

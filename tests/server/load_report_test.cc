@@ -85,7 +85,7 @@ TEST(LoadReportTest, AddsUpTheMemoryOfEachTable) {
   EXPECT_EQ(hits_at(23), 1100u);
   EXPECT_EQ(hits_at(24), 100u) << "after the second";
   status.shards[0].store.hits = 7;
-  EXPECT_EQ(hits_at(25), 7u) << "a shard has come anew";
+  EXPECT_EQ(hits_at(25), 7u) << "a shard was opened again";
 }
 
 TEST(LoadReportTest, SaysWhatIsFreeWhereItIsKnown) {

@@ -21,7 +21,7 @@ std::string HostOfPeer(const std::string& grpc_peer) {
 }
 
 absl::Status FillSeenHosts(const std::string& grpc_peer, v1::RegisterServerRequest* request) {
-  // What is no HOST:PORT is left as it is, and refused later.
+  // An address that is no HOST:PORT stays as it is; registration refuses it.
   absl::StatusOr<HostPort> data = SplitHostPort(request->address(), 0);
   if (!data.ok()) return absl::OkStatus();
   if (IsWildcardHost(data->host)) {

@@ -79,7 +79,7 @@ absl::StatusOr<bool> RestoreBackup(const std::vector<KeyValue>& records, MetaSto
   if (!there.kvs.empty()) return false;
   ClusterState state;
   HOTBED_RETURN_IF_ERROR(state.Reset(records));
-  // What the backup names as given out; a rebuild adds what servers know.
+  // The numbers that the backup says were given out; a rebuild adds those that servers know.
   v1::GivenOut given = state.given_before();
   given.set_session(std::max<uint64_t>(1, state.counters().sessions));
   std::vector<Op> ops;

@@ -45,7 +45,7 @@ class HotArena {
   void SetCredit(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t budget() const { return budget_; }
-  // What is paid for at a time: a page, or less where the budget has few pages.
+  // The smallest payment: a page, or less where the budget has few pages.
   uint64_t small_block_bytes() const {
     return std::clamp<uint64_t>(std::bit_floor(budget_ >> 12), 8, 4096);
   }
