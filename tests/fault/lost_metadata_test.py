@@ -65,6 +65,17 @@ class Run:
                 raise Wrong(f"not all copies within {HEAL_SECONDS_MAX} s:\n{self.hotbed('shard', 'list')[1][-2500:]}")
             time.sleep(0.1)
 
+    def wait_for_backups(self):
+        """Until the coordinator has written one by itself; it keeps three, and the oldest goes after the newest has come."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            written = [f for f in glob.glob(os.path.join(self.backups, "*")) if not f.endswith(".tmp")]
+            if 1 <= len(written) <= 4:
+                return
+            if written or time.monotonic() > deadline:
+                raise Wrong(f"not 1 to 4 backups in {self.backups}: {written}")
+            time.sleep(0.1)
+
     def end(self):
         status, said = self.checker.finish(HEAL_SECONDS_MAX)
         if status != EXACT:
@@ -130,9 +141,7 @@ class BackupRun(Run):
         if status != 0:
             raise Wrong(f"drain: {err}")
         self.steps(20)
-        written = [f for f in glob.glob(os.path.join(self.backups, "*")) if not f.endswith(".tmp")]
-        if not 1 <= len(written) <= 4:  # the oldest goes after the newest has come
-            raise Wrong(f"backups in {self.backups}: {written}")
+        self.wait_for_backups()
         self.wipe()
         for server in self.cluster.servers:
             server.kill()
