@@ -41,17 +41,23 @@ void ShardWriteBack::WriteBackDue(int64_t now_ns) {
   absl::flat_hash_map<ShardId, int64_t> clean_ns;
   std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
   for (auto& shard : directory_->Shards()) {
-    if (shard->logged() && shard->refused()) log_->SetAside(shard->id());
+    const bool clean_rows = shard->applied_lsn() == shard->durable_lsn();
+    if (shard->logged()) NoteStuck(*shard, crowded, clean_rows);
     const auto known = clean_ns_.find(shard->id());
     int64_t& clean = clean_ns[shard->id()];
     clean = known == clean_ns_.end() ? now_ns : known->second;
-    if (shard->applied_lsn() == shard->durable_lsn() || !shard->error().empty()) {
+    if (clean_rows || !shard->error().empty()) {
       clean = now_ns;
     } else if ((crowded && shard->logged()) || now_ns - clean >= kDirtyNsMax) {
       due.emplace_back(clean, shard);
     }
   }
   clean_ns_ = std::move(clean_ns);
+  absl::erase_if(set_aside_, [this](ShardId id) {
+    const bool gone = !clean_ns_.contains(id);
+    if (gone) log_->SetAside(id, false);
+    return gone;
+  });
   if (due.empty()) return;
   // The shards written back least recently come first: they hold the oldest segments of the log.
   std::sort(due.begin(), due.end());
@@ -63,6 +69,20 @@ void ShardWriteBack::WriteBackDue(int64_t now_ns) {
   }
   if (const absl::Status written = WriteBack(batch); !written.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 10) << "write-back failed, the log is kept: " << written;
+  }
+}
+
+// A refused shard keeps its part of the log. So does a shard whose rows are written back, for
+// records that are not committed: those of a replica whose primary does without it, for example.
+void ShardWriteBack::NoteStuck(const Shard& shard, bool crowded, bool clean_rows) {
+  const bool was = set_aside_.contains(shard.id());
+  const bool stuck = shard.refused() || (clean_rows && (was || crowded));
+  if (stuck == was) return;
+  log_->SetAside(shard.id(), stuck);
+  if (stuck) {
+    set_aside_.insert(shard.id());
+  } else {
+    set_aside_.erase(shard.id());
   }
 }
 
@@ -91,8 +111,7 @@ absl::Status ShardWriteBack::WriteBackWhereLogIsLost() {
   return WriteBack(lost);
 }
 
-// Bytes that are kept for refused shards alone do not count: no write-back of other shards can free
-// them.
+// Bytes that are kept for shards set aside alone do not count: no write-back can free them.
 uint64_t ShardWriteBack::NoteLogFull() {
   const ShardLog::Usage usage = log_->GetUsage();
   const uint64_t bytes = usage.bytes - usage.bytes_aside;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "server/host/shard_directory.h"
@@ -39,6 +40,8 @@ class ShardWriteBack {
   const std::atomic<bool>* log_full() const { return &log_full_; }
 
  private:
+  // Sets the shard aside in the log while no write-back frees what the log keeps for it.
+  void NoteStuck(const Shard& shard, bool crowded, bool clean_rows);
   // Whether a log of so many bytes is to be cut.
   bool Crowded(uint64_t log_bytes, int64_t now_ns);
 
@@ -52,6 +55,7 @@ class ShardWriteBack {
   int64_t row_bytes_ns_ = 0;  // 0: never
   // Also the upkeep thread's: when the shard had no dirty rows, or was last written back.
   absl::flat_hash_map<ShardId, int64_t> clean_ns_;
+  absl::flat_hash_set<ShardId> set_aside_;  // in the log
 };
 
 }  // namespace hotbed

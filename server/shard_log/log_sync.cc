@@ -80,9 +80,9 @@ void LogWriter::SetLeastNeeded(ShardId shard, Lsn lsn) {
   DeleteUnneeded();
 }
 
-void LogWriter::SetAside(ShardId shard) {
+void LogWriter::SetAside(ShardId shard, bool aside) {
   absl::MutexLock lock(&mu_);
-  chain_.SetAside(shard);
+  chain_.SetAside(shard, aside);
 }
 
 void LogWriter::ForgetShard(ShardId shard) {

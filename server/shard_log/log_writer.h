@@ -45,7 +45,7 @@ class LogWriter final : public ShardLog {
   void Commit() override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Sync() override ABSL_LOCKS_EXCLUDED(mu_);
   void SetLeastNeeded(ShardId shard, Lsn lsn) override ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
-  void SetAside(ShardId shard) override ABSL_LOCKS_EXCLUDED(mu_);
+  void SetAside(ShardId shard, bool aside) override ABSL_LOCKS_EXCLUDED(mu_);
   void ForgetShard(ShardId shard) override ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
   Usage GetUsage() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);

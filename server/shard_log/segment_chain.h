@@ -53,8 +53,15 @@ class SegmentChain {
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);
   void Forget(ShardId shard);
-  // `shard` keeps the records it needs; BytesAside counts segments that only such shards need.
-  void SetAside(ShardId shard) { aside_.insert(shard); }
+  // While set aside, `shard` keeps the records it needs; BytesAside counts segments that only such
+  // shards need.
+  void SetAside(ShardId shard, bool aside) {
+    if (aside) {
+      aside_.insert(shard);
+    } else {
+      aside_.erase(shard);
+    }
+  }
   uint64_t BytesAside() const;
   // Removes the oldest segments that no shard needs and returns their paths, oldest first. The
   // newest segment always stays.

@@ -165,9 +165,9 @@ class ShardLog {
   // Records of `shard` with an LSN below `lsn` are not needed. Deletes segments that no shard
   // needs; behind a segment that is kept for a shard set aside, empties them instead.
   virtual void SetLeastNeeded(ShardId shard, Lsn lsn) = 0;
-  // `shard` is no longer served: its records are kept for its repair until ForgetShard, and
-  // segments that only such shards need count as Usage::bytes_aside.
-  virtual void SetAside(ShardId shard) = 0;
+  // While a shard is set aside, because no write-back frees its records, segments that only such
+  // shards need count as Usage::bytes_aside. ForgetShard ends it too.
+  virtual void SetAside(ShardId shard, bool aside) = 0;
   virtual void ForgetShard(ShardId shard) = 0;
 
   struct Usage {

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -176,6 +177,39 @@ TEST_F(ReplicaTest, AReplicaThatNobodyAsksForAgainIsDeletedInTheEnd) {
   }
   cluster_->Settle();
   ExpectAsAlone();
+}
+
+// Its log ends with records that are not committed, and so never in its rows.
+TEST_F(ReplicaTest, AReplicaThatIsKeptInCaseItReturnsDoesNotHoldUpPushesToOthers) {
+  ShardHostOptions options = ReplicaCluster::DefaultOptions();
+  options.log_bytes_max = 512 << 10;
+  options.keep_left_ms = 3'600'000;
+  Begin(Table(OptimizerKind::kSgd), {1, 2}, 2, options);
+  Push(5);
+  const ShardId kept = cluster_->shards()[0];
+  const ShardId busy = cluster_->shards()[1];
+  cluster_->network()->SetDamage([kept](ReplicaMessage* message) {
+    if (message->kind == ReplicaMessage::Kind::kAppend && message->shard == kept) {
+      message->commit = 0;
+    }
+  });
+  Push(5);
+  cluster_->SwitchAndDrop(busy, 2, 1);
+  cluster_->Change(kept, true, [](ShardRecord* record) { record->members.pop_back(); });
+  cluster_->Settle();
+  cluster_->network()->SetDamage(nullptr);
+  ASSERT_EQ(cluster_->host(2)->Held().size(), kShards) << "it may be asked for again";
+  ReplicaClient client(cluster_.get(), 9);
+  std::vector<uint64_t> ids(kRows / kShards);
+  std::iota(ids.begin(), ids.end(), kRows / kShards);
+  const std::vector<float> gradients(ids.size() * kDim, 0.5f);
+  const uint64_t bytes = gradients.size() * sizeof(float);
+  for (uint64_t step = 1; step * bytes < 16 * options.log_bytes_max; ++step) {
+    client.Push(busy, step, ids, gradients);
+  }
+  cluster_->SettleUntil(
+      [&] { return cluster_->host(2)->Status().numbers["log_bytes"] < 2 * options.log_bytes_max; },
+      "the log has shrunk");
 }
 
 // The record names it only as passed over, and has as many members as are wanted.

@@ -56,7 +56,7 @@ class FakeLog final : public ShardLog {
   }
   absl::Status Sync() override { return absl::OkStatus(); }
   void SetLeastNeeded(ShardId, Lsn) override {}
-  void SetAside(ShardId) override {}
+  void SetAside(ShardId, bool) override {}
   void ForgetShard(ShardId) override {}
   Usage GetUsage() const override {
     Usage usage;

@@ -67,7 +67,7 @@ TEST_F(LogTest, BehindAShardSetAsideSegmentsAreEmptied) {
     const uint64_t before = log->GetUsage().bytes;
     segments = log->GetUsage().segments;
     EXPECT_GT(before, 40 * 8 * 40u) << "a shard that is served keeps everything behind it";
-    log->SetAside(kShardB);
+    log->SetAside(kShardB, true);
     log->SetLeastNeeded(kShardA, 41);
     EXPECT_LT(log->GetUsage().bytes, before / 4);
     EXPECT_EQ(log->GetUsage().segments, segments);

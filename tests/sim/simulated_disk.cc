@@ -114,7 +114,7 @@ class ClusterSimulation::Log final : public ShardLog {
     return absl::OkStatus();
   }
   void SetLeastNeeded(ShardId, Lsn) override {}
-  void SetAside(ShardId) override {}
+  void SetAside(ShardId, bool) override {}
   void ForgetShard(ShardId) override {}
   Usage GetUsage() const override {
     Usage usage;
