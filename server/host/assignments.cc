@@ -244,23 +244,6 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
   return absl::OkStatus();
 }
 
-void Assignments::AbandonInstall(ShardId id, absl::Status wiped) {
-  absl::MutexLock lock(&mu_);
-  installing_.erase(id);
-  if (wiped.ok()) {
-    wiped = wiring_.data->ChangeCatalog([&](Catalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      catalog->Forget(id);
-      ForgetDroppedTables(catalog);
-    });
-  }
-  missing_.insert(id);
-  AddMissing();
-  // The catalog still marks the shard as incomplete: the next start deletes it.
-  if (!wiped.ok()) {
-    HOTBED_LOG(Warning) << "cannot delete what came of " << id.ToString() << ": " << wiped;
-  }
-}
-
 // --- the end
 
 void Assignments::Close() {

@@ -64,15 +64,14 @@ class Assignments {
   // Takes the shard out of service, durably marked as incomplete, if the snapshot may replace it.
   absl::StatusOr<std::shared_ptr<Shard>> BeginInstall(ShardId id, const Member& from, Epoch epoch,
                                                       Lsn lsn) ABSL_LOCKS_EXCLUDED(mu_);
-  // The shard could not be emptied. FinishDrops does that later; then it opens without rows.
+  // The shard could not be emptied, or its transfer broke off. FinishDrops deletes its rows; then
+  // it opens without rows.
   void GiveUpInstall(std::shared_ptr<Shard> shard) ABSL_LOCKS_EXCLUDED(mu_);
   // FailedPrecondition: the shard is not wanted here any more.
   absl::StatusOr<TableSpec> TableToInstall(ShardId id) const ABSL_LOCKS_EXCLUDED(mu_);
   // All rows are here: the shard goes into service and learns its record.
   absl::Status FinishInstall(ShardId id, const std::shared_ptr<Shard>& shard,
                              const LogPosition& log_from) ABSL_LOCKS_EXCLUDED(mu_);
-  // The transfer broke off. With `wiped` OK its rows are deleted; else the next start deletes them.
-  void AbandonInstall(ShardId id, absl::Status wiped) ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- a damaged spill tier (TierRenewal)
   // Takes everything out of service and marks it as incomplete; nothing (nullopt) while something

@@ -46,7 +46,7 @@ absl::StatusOr<SnapshotInstaller::Arriving> SnapshotInstaller::Empty(
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->spilled()));
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<ShardRowWriter> rows,
                           wiring_.tiers->WriteShard(shard->spilled()));
-  return Arriving{shard->spilled(), shard->range(), std::move(rows)};
+  return Arriving{shard, std::move(rows)};
 }
 
 absl::Status SnapshotInstaller::Write(ShardId id, absl::string_view block) {
@@ -62,7 +62,7 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   // The rows are durable already; the marks must know of them before the catalog does.
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, wiring_.log->End());
-  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, it->second.range, log_from));
+  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, it->second.shard->range(), log_from));
   arriving_.erase(it);
   return wiring_.promises->KeepAll();
 }
@@ -87,11 +87,9 @@ absl::Status SnapshotInstaller::OpenInstalled(ShardId id, const ShardRange& rang
 void SnapshotInstaller::Abandon(ShardId id) {
   const auto it = arriving_.find(id);
   if (it == arriving_.end()) return;
-  const Arriving arriving = std::move(it->second);
+  const std::shared_ptr<Shard> shard = std::move(it->second.shard);
   arriving_.erase(it);
-  absl::Status wiped = wiring_.tiers->DeleteShard(arriving.shard);
-  if (wiped.ok()) wiped = wiring_.tiers->Flush();
-  wiring_.assignments->AbandonInstall(id, std::move(wiped));
+  wiring_.assignments->GiveUpInstall(shard);
 }
 
 }  // namespace hotbed

@@ -50,8 +50,7 @@ class SnapshotInstaller : public SnapshotReceiver::Site {
  private:
   // A shard whose rows are being written.
   struct Arriving {
-    SpillShard shard;
-    ShardRange range;
+    std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
   absl::StatusOr<Arriving> Empty(const std::shared_ptr<Shard>& shard);

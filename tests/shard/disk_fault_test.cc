@@ -1,7 +1,6 @@
 // Disk full, I/O errors and damage under the shard host, by a file system that a test can break.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <atomic>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "tests/common/fault_file_system.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
+#include "tests/shard/small_disk.h"
 
 namespace hotbed {
 namespace disk_fault_test {
@@ -183,30 +183,6 @@ TEST_F(DiskFaultTest, ARebootIsForgottenOnlyAfterRecovery) {
   server_.Start();
   EXPECT_EQ(IdentityFile::Load(identity, &files_)->boot_id, "second");
 }
-
-// A small disk of the rows' own, which can be filled. Not every machine lets a test mount one.
-class SmallDisk {
- public:
-  explicit SmallDisk(const std::string& dir) : dir_(dir), ballast_(dir + "/ballast") {
-    std::filesystem::create_directories(dir);
-    mounted_ = mount("tmpfs", dir.c_str(), "tmpfs", 0, "size=32m") == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) umount2(dir_.c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-  // Until `free_bytes` are left.
-  void Fill(uint64_t free_bytes) {
-    const uint64_t free = std::filesystem::space(dir_).available;
-    std::ofstream(ballast_) << std::string(free - free_bytes, 'b');
-  }
-  void Free() { std::filesystem::remove(ballast_); }
-
- private:
-  const std::string dir_;
-  const std::string ballast_;
-  bool mounted_ = false;
-};
 
 TEST_F(DiskFaultTest, ARestartWithAFullSpillWaitsForRoom) {
   SmallDisk disk(dir_.path() + "/spill");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/replica_pushes.h"
+#include "tests/shard/small_disk.h"
 
 namespace hotbed {
 namespace snapshot_transfer_test {
@@ -203,6 +205,32 @@ TEST_F(SnapshotTransferTest, ATransferIsCutAtEveryMessage) {
     cluster_->network()->SetFault(nullptr);
     EXPECT_GE(seen.load(), nth) << "the transfer had fewer messages";
   }
+  ExpectAsAlone();
+}
+
+// What came of the transfer cannot even be deleted until there is room again.
+TEST_F(SnapshotTransferTest, ATransferToAFullDiskIsTakenUpWhenThereIsRoom) {
+  Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
+  Push(20);
+  cluster_->Kill(2);
+  const std::string spill = cluster_->data_dir(2) + "/spill";
+  const std::string moved = spill + "-moved";
+  std::filesystem::rename(spill, moved);
+  SmallDisk disk(spill);
+  if (!disk.mounted()) GTEST_SKIP() << "this machine lets no test mount a tmpfs";
+  std::filesystem::copy(moved, spill, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(moved);
+  cluster_->Start(2);
+  disk.Fill(0);
+  const ShardId shard = cluster_->shards()[0];
+  cluster_->AddLearner(shard, 2);
+  cluster_->SettleUntil([&] { return cluster_->host(2)->Status().read_only; }, "the disk is full");
+  Clock::Real()->SleepNs(500'000'000);
+  EXPECT_FALSE(cluster_->IsMember(shard, 2));
+  disk.Free();
+  cluster_->SettleUntil([&] { return cluster_->IsMember(shard, 2); }, "it has joined");
+  cluster_->Settle();
+  Push(5);
   ExpectAsAlone();
 }
 
