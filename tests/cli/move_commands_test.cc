@@ -310,7 +310,7 @@ TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {
 TEST_F(MoveCommandsTest, PauseResumeAbortAndTheDial) {
   fake_.control_reply.set_moves(3);
   fake_.control_reply.set_paused(true);
-  EXPECT_THAT(RunAt({"shard", "pause"}).out, HasSubstr("paused: 3 moves\ncopies: PAUSED"));
+  EXPECT_THAT(RunAt({"shard", "pause"}).out, HasSubstr("paused: 3 moves\ntransfers: PAUSED"));
   EXPECT_EQ(fake_.controlled.action(), v1::ControlMovesRequest::PAUSE);
   fake_.control_reply.set_paused(false);
   EXPECT_THAT(RunAt({"shard", "resume"}).out, HasSubstr("resumed: 3 moves"));
