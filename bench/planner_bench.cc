@@ -28,11 +28,11 @@ PlannerInput Instance(uint32_t tables, uint32_t servers, double memory) {
     table.rows = 1000;
     for (int i = 0; i < 4; ++i) table.rows *= 1 + random.Uniform(10);
     table.dim = 16u << random.Uniform(4);
-    if (random.OneIn(10)) table.copies = 2;
+    if (random.OneIn(10)) table.replicas = 2;
     table.hashed = random.OneIn(4);
     if (random.OneIn(2)) table.zipf = 0.8 + 0.5 * random.Double();
     needed += static_cast<double>(table.rows) * static_cast<double>(RowBytes(table, table.dim)) *
-              table.copies;
+              table.replicas;
     input.tables.push_back(std::move(table));
     input.features.push_back({input.tables.back().name, t, 1 + 20 * random.Double(), false});
   }

@@ -15,7 +15,7 @@
 namespace hotbed {
 
 // The failures that an acknowledged push survives (docs/durability.md). kReplicated:
-// TableSpec::copies servers hold the push, each in its log.
+// TableSpec::replicas servers hold the push, each in its log.
 enum class Durability : uint8_t { kCheckpoint = 0, kLog = 1, kReplicated = 2 };
 
 // The meaning of an id outside 0..rows-1 of a bounded table: an error of the whole call; a row of
@@ -61,7 +61,7 @@ constexpr uint32_t kShardsPerTableMax = 1024;
 constexpr uint32_t kShardsPerTableMin = 8;  // for tables above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
-constexpr uint32_t kCopiesMax = 3;
+constexpr uint32_t kReplicasMax = 3;
 constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // seq = step << 20 | part
 
 struct TableSpec {
@@ -77,8 +77,8 @@ struct TableSpec {
   Durability durability = Durability::kLog;
   // Members of each shard, including the primary, on servers that share no failure domain: 2 or 3
   // with kReplicated, otherwise 1.
-  uint32_t copies = 1;
-  // In addition to the primary and the backups, every server has a read copy of each shard.
+  uint32_t replicas = 1;
+  // In addition to the primary and the backups, every server has a read replica of each shard.
   bool data_parallel = false;
   NanPolicy nan_policy = NanPolicy::kReject;
   uint32_t column_slices = 1;  // of equal width, the first dim % column_slices one wider

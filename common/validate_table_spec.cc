@@ -81,10 +81,11 @@ void CheckWords(const TableSpec& spec, Rules* rules) {
   rules->Known("initializer.kind", spec.initializer.kind, InitializerWords());
   rules->Known("durability", spec.durability, kDurabilityWords);
   const bool replicated = spec.durability == Durability::kReplicated;
-  rules->Require(replicated ? spec.copies >= 2 && spec.copies <= kCopiesMax : spec.copies == 1,
-                 "copies", spec.copies,
-                 replicated ? absl::StrCat("2..", kCopiesMax, " (durability replicated)")
-                            : "1 (durability replicated has more)");
+  rules->Require(
+      replicated ? spec.replicas >= 2 && spec.replicas <= kReplicasMax : spec.replicas == 1,
+      "replicas", spec.replicas,
+      replicated ? absl::StrCat("2..", kReplicasMax, " (durability replicated)")
+                 : "1 (durability replicated has more)");
   rules->Known("nan_policy", spec.nan_policy, kNanPolicyWords);
   rules->Known("row_statistics", spec.row_statistics, kRowStatisticsWords);
   rules->Known("bounds_mode", spec.bounds_mode, kBoundsModeWords);

@@ -68,7 +68,7 @@ InputTable PlannerTable(const TableSpec& spec) {
   table.row_counters = uint32_t{layout.has_updates} + uint32_t{layout.has_last_step};
   table.hashed = spec.hashed;
   table.row_statistics = spec.row_statistics;
-  table.copies = spec.copies;
+  table.replicas = spec.replicas;
   return table;
 }
 
@@ -131,9 +131,9 @@ PlannerOutput LivePlan(const ClusterView& view) {
 void TakeMeasuredBytes(ClusterView* view) {
   absl::flat_hash_map<uint64_t, uint64_t> most;
   for (const ClusterServer& server : view->servers) {
-    for (const CopyLoad& copy : server.copies) {
-      uint64_t& bytes = most[copy.shard.packed()];
-      bytes = std::max(bytes, copy.bytes);
+    for (const ReplicaLoad& replica : server.replicas) {
+      uint64_t& bytes = most[replica.shard.packed()];
+      bytes = std::max(bytes, replica.bytes);
     }
   }
   for (ClusterTable& table : view->tables) {
@@ -227,8 +227,8 @@ void AddMeasured(const ClusterView& view, PlannerInput* input) {
   }
 }
 
-// Every server has a copy of these tables, whether it is a member or not.
-void TakeRoomOfReadCopies(const ClusterView& view, PlannerInput* input) {
+// Every server has a replica of these tables, whether it is a member or not.
+void TakeRoomOfReadReplicas(const ClusterView& view, PlannerInput* input) {
   for (size_t t = 0; t < view.tables.size(); ++t) {
     if (!view.tables[t].spec.data_parallel) continue;
     for (const ClusterShard& shard : view.tables[t].shards) {
@@ -296,9 +296,9 @@ PlannerInput ClusterProblem(const ClusterView& view) {
     if (table.shards.empty()) constraint.servers = usable;
   }
   AddMeasured(view, &input);
-  TakeRoomOfReadCopies(view, &input);
+  TakeRoomOfReadReplicas(view, &input);
   input.options.strategy = PlannerStrategy::kCost;
-  input.options.copies_as_they_are = true;
+  input.options.replicas_as_they_are = true;
   PlannerOutput live = LivePlan(view);
   if (!live.tables.empty()) input.current = std::move(live);
   return input;
@@ -355,7 +355,7 @@ absl::Status CheckDomains(const ClusterView& view) {
                                                  : server.failure_domain);
   }
   for (const ClusterTable& table : view.tables) {
-    if (!table.shards.empty() || table.spec.copies <= domains.size()) continue;
+    if (!table.shards.empty() || table.spec.replicas <= domains.size()) continue;
     return TooFewDomains(table.spec, domains.size(), usable);
   }
   return absl::OkStatus();

@@ -22,7 +22,7 @@
 namespace hotbed {
 
 // A server's report about one replica that it holds. The counters are those of its process.
-struct CopyLoad {
+struct ReplicaLoad {
   ShardId shard;
   uint64_t rows_pulled_total = 0;
   uint64_t rows_pushed_total = 0;
@@ -41,7 +41,7 @@ struct ClusterServer {
   bool reachable = true;               // if not, its shards can only stay on it
   std::string failure_domain;          // empty: a domain of its own
   Incarnation incarnation = 0;
-  std::vector<CopyLoad> copies;  // the busiest of its replicas, or all
+  std::vector<ReplicaLoad> replicas;  // the busiest of its replicas, or all
   uint64_t rows_pulled_total = 0;
   uint64_t rows_pushed_total = 0;
 };
@@ -78,7 +78,7 @@ std::vector<ServerCandidate> Candidates(const ClusterView& view);
 // others. Tables are cut by rows, and by columns into their number of slices. New tables may go to
 // the usable servers. If the load of any shard is known, shards cost their measured load, and new
 // tables the mean of the others; otherwise every table has 512 evenly spread ids per step. Read
-// copies of `data_parallel` tables take room on every server, and are otherwise not part of the
+// replicas of `data_parallel` tables take room on every server, and are otherwise not part of the
 // problem.
 PlannerInput ClusterProblem(const ClusterView& view);
 

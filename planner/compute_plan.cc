@@ -80,13 +80,13 @@ PlanResult<PlannerOutput> PlanAsAsked(const PlannerInput& input) {
 std::optional<PlanError> BeyondTables(const PlannerInput& input) {
   for (const InputTable& table : input.tables) {
     const bool wide = table.dim > kDimMax;
-    if (!wide && table.copies <= kCopiesMax) continue;
+    if (!wide && table.replicas <= kReplicasMax) continue;
     PlanError error;
     error.kind = PlanErrorKind::kInput;
     error.table = table.name;
-    error.limit = wide ? kDimMax : kCopiesMax;
-    error.message = absl::StrCat("table '", table.name, "': ", wide ? "dim" : "copies", " is ",
-                                 wide ? table.dim : table.copies, ", allowed: 1..", *error.limit,
+    error.limit = wide ? kDimMax : kReplicasMax;
+    error.message = absl::StrCat("table '", table.name, "': ", wide ? "dim" : "replicas", " is ",
+                                 wide ? table.dim : table.replicas, ", allowed: 1..", *error.limit,
                                  wide ? "; cut it into several tables" : "");
     return error;
   }

@@ -12,7 +12,7 @@ namespace hotbed {
 
 // Validates, plans with the input's strategy, and fills in the fields that every plan has: bytes,
 // fused groups, outputs, the context hash and, if the input has a current plan, the moves. Shapes
-// that no table of a cluster may have (dim, copies) are refused with kind input.
+// that no table of a cluster may have (dim, replicas) are refused with kind input.
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input);
 
 }  // namespace hotbed

@@ -35,7 +35,7 @@ PlanResult<PlannerOutput> PlanByCost(const PlannerInput& input) {
     std::optional<PlanError> error = SolveFromNothing(input, state, bound.ticks);
     if (error.has_value()) return *std::move(error);
   }
-  // Where two copies share a zone after all, another placement may too, and be faster.
+  // Where two replicas share a zone after all, another placement may too, and be faster.
   if (bound.part == LowerBound::Part::kZones && ScoreOf(state).conflicts > 0) {
     bound = LowerBoundOf(problem, /*zones=*/false);
   }

@@ -91,12 +91,12 @@ class PlannedTable {
       HOTBED_ASSIGN_OR_RETURN(const ServerId id,
                               servers_.Id(spec_.name, plan_.servers[range.server].name));
       ids_.push_back(id);
-      has_read_copies_ |= range.role == Role::kReplica;
+      has_read_replicas_ |= range.role == Role::kReplica;
     }
     return absl::OkStatus();
   }
 
-  bool has_read_copies() const { return has_read_copies_; }
+  bool has_read_replicas() const { return has_read_replicas_; }
 
   // The servers of the shard, the primary first, then the backups in the plan's order.
   absl::StatusOr<std::vector<ServerId>> HoldersOf(uint32_t index, const ShardRange& shard) const {
@@ -118,15 +118,15 @@ class PlannedTable {
       if (held[holder] != all) return Cut(index, shard, order);
       if (Contains(servers, holder.second)) {
         return absl::FailedPreconditionError(absl::StrCat(Name(index, shard),
-                                                          ": the plan has two copies of it on ",
+                                                          ": the plan has two replicas of it on ",
                                                           servers_.Name(holder.second)));
       }
       servers.push_back(holder.second);
     }
-    if (servers.size() <= std::max(1u, spec_.copies)) return servers;
+    if (servers.size() <= std::max(1u, spec_.replicas)) return servers;
     return absl::FailedPreconditionError(
         absl::StrCat(Name(index, shard), ": the plan has ", servers.size(),
-                     " copies of it, and the table has ", std::max(1u, spec_.copies)));
+                     " replicas of it, and the table has ", std::max(1u, spec_.replicas)));
   }
 
  private:
@@ -163,17 +163,17 @@ class PlannedTable {
   const PlannerOutput& plan_;
   const Servers& servers_;
   std::vector<ServerId> ids_;  // by range
-  bool has_read_copies_ = false;
+  bool has_read_replicas_ = false;
 };
 
 // The plan's servers for a live shard, with members that it has now where the plan has fewer.
 std::vector<ServerId> WithBackups(const Servers& servers, const ClusterShard& now,
                                   std::vector<ServerId> wanted) {
-  const size_t copies = std::max(wanted.size(), 1 + now.backups.size());
+  const size_t replicas = std::max(wanted.size(), 1 + now.backups.size());
   std::vector<ServerId> others = now.backups;
   others.push_back(now.primary);
   for (const ServerId other : others) {
-    if (wanted.size() == copies) break;
+    if (wanted.size() == replicas) break;
     const bool shares = std::any_of(wanted.begin(), wanted.end(),
                                     [&](ServerId s) { return servers.ShareDomain(s, other); });
     if (!shares) wanted.push_back(other);
@@ -190,10 +190,10 @@ bool Same(const ClusterShard& now, const std::vector<ServerId>& wanted) {
   return a == b;
 }
 
-absl::Status ReadCopiesOf(const std::string& name) {
+absl::Status ReadReplicasOf(const std::string& name) {
   return absl::FailedPreconditionError(
       absl::StrCat(Table(name),
-                   ": the plan has copies to read from, and the table was created "
+                   ": the plan has replicas to read from, and the table was created "
                    "without --data-parallel, which cannot change"));
 }
 
@@ -239,7 +239,8 @@ absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
     const ClusterTable& table = *found->second;
     PlannedTable planned(table.spec, placed, plan, servers);
     HOTBED_RETURN_IF_ERROR(planned.Check());
-    if (planned.has_read_copies() && !table.spec.data_parallel) return ReadCopiesOf(placed.name);
+    if (planned.has_read_replicas() && !table.spec.data_parallel)
+      return ReadReplicasOf(placed.name);
     for (uint32_t i = 0; i < table.shards.size(); ++i) {
       const ClusterShard& shard = table.shards[i];
       HOTBED_ASSIGN_OR_RETURN(std::vector<ServerId> holders, planned.HoldersOf(i, shard.range));
@@ -353,7 +354,7 @@ absl::StatusOr<TableToCreate> CutAsPlanned(const ClusterView& view, const TableS
   }
   TableToCreate table{spec, {}};
   table.spec.column_slices = slices;
-  table.spec.data_parallel |= planned.has_read_copies();
+  table.spec.data_parallel |= planned.has_read_replicas();
   HOTBED_RETURN_IF_ERROR(ValidateTableSpec(table.spec));
   const std::vector<std::pair<uint64_t, uint64_t>> rows = RowsOf(table.spec, placed->ranges);
   if (rows.size() * slices > kShardsPerTableMax) {
@@ -418,13 +419,13 @@ absl::Status CheckHolders(const ClusterView& view, const Servers& servers, const
       if (!servers.ShareDomain(holders[i], holders[j])) continue;
       return absl::FailedPreconditionError(
           absl::StrCat(name, servers.Name(holders[j]), " and ", servers.Name(holders[i]),
-                       " are in one failure domain, so they cannot both have a copy"));
+                       " are in one failure domain, so they cannot both have a replica"));
     }
   }
-  if (holders.size() == 1 || holders.size() == spec.copies) return absl::OkStatus();
+  if (holders.size() == 1 || holders.size() == spec.replicas) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(name, "it is given ", holders.size(),
-                                                    " servers, and the table has ", spec.copies,
-                                                    " copies; give all of them, or the primary"));
+                                                    " servers, and the table has ", spec.replicas,
+                                                    " replicas; give all of them, or the primary"));
 }
 
 }  // namespace
@@ -450,7 +451,7 @@ absl::StatusOr<Plan> PlaceAsAsked(const ClusterView& view, const TableToCreate& 
       planned.assignments.push_back(
           {server, planned.assignments.empty() ? Role::kPrimary : Role::kBackup});
     }
-    complete = complete && shard.servers.size() == table.spec.copies;
+    complete = complete && shard.servers.size() == table.spec.replicas;
   }
   if (!complete) HOTBED_RETURN_IF_ERROR(AddBackups(table.spec, Candidates(view), &plan));
   return plan;

@@ -6,7 +6,7 @@
 // shards of a table if each lies on one server; a plan that cuts a shard is refused. Where a plan
 // has no backups, they are the cluster's to choose: those of a live shard stay, except that one
 // gives its place to the former primary if it is on the new primary's server or in its failure
-// domain. Copies to read from are those of a data_parallel table, which has one on every server.
+// domain. Replicas to read from are those of a data_parallel table, which has one on every server.
 // Errors name the table and the shard or range.
 #ifndef HOTBED_PLANNER_PLAN_ON_CLUSTER_H_
 #define HOTBED_PLANNER_PLAN_ON_CLUSTER_H_
@@ -41,7 +41,7 @@ ClusterView After(ClusterView view, const std::vector<WantedShard>& goals);
 // Tables that the plan lacks stay as they are.
 //   NotFound            the cluster lacks a table, or a server that the plan gives a range
 //   FailedPrecondition  the ranges of a table do not tile it, cut one of its shards, or have more
-//                       copies than it; copies to read from, of a table that has none
+//                       replicas than it; replicas to read from, of a table that has none
 absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
                                                       const PlannerOutput& plan,
                                                       const std::string& reason);
@@ -63,7 +63,7 @@ struct TableToCreate {
 // `spec` with its shards as `plan` has the table of this name: its ranges, cut further where the
 // limits of shards ask for it (planner/model/refine.h), all column slices at the same rows. The
 // spec gets the fewest column slices whose edges include the plan's, unless it names a number, and
-// becomes data_parallel if the plan has read copies. The errors of WantedByPlan, those of
+// becomes data_parallel if the plan has read replicas. The errors of WantedByPlan, those of
 // ValidateTableSpec for the new spec, and InvalidArgument if there would be too many shards.
 absl::StatusOr<TableToCreate> CutAsPlanned(const ClusterView& view, const TableSpec& spec,
                                            const PlannerOutput& plan);
@@ -72,7 +72,7 @@ absl::StatusOr<TableToCreate> CutAsPlanned(const ClusterView& view, const TableS
 //   InvalidArgument     the shards do not tile the table slice by slice; too many; a shard without
 //                       a server, or with one twice
 //   NotFound            no such server
-//   FailedPrecondition  a server may not take shards; not as many copies as the table has; two of
+//   FailedPrecondition  a server may not take shards; not as many replicas as the table has; two of
 //                       them share a failure domain, or there are too few domains
 absl::StatusOr<Plan> PlaceAsAsked(const ClusterView& view, const TableToCreate& table);
 

@@ -221,7 +221,7 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   initializer.set_b(spec.initializer.b);
   message.set_seed(spec.seed);
   message.set_durability(static_cast<v1::Durability>(spec.durability));
-  message.set_copies(spec.copies);
+  message.set_replicas(spec.replicas);
   message.set_data_parallel(spec.data_parallel);
   message.set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
   message.set_memory_share_min(spec.memory_share_min);
@@ -249,7 +249,7 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   spec.seed = message.seed();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("durability", message.durability(), v1::Durability_IsValid,
                                      v1::Durability_MAX, &spec.durability));
-  spec.copies = message.copies() == 0 ? 1 : message.copies();
+  spec.replicas = message.replicas() == 0 ? 1 : message.replicas();
   spec.data_parallel = message.data_parallel();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("nan_policy", message.nan_policy(), v1::NanPolicy_IsValid,
                                      v1::NanPolicy_MAX, &spec.nan_policy));

@@ -33,7 +33,7 @@
 namespace hotbed {
 
 constexpr uint32_t kWireVersion = 1;
-// 2: holds copies of shards, and gives them to others.
+// 2: holds replicas of shards, and gives them to others.
 constexpr uint32_t kFeatureLevel = 2;
 
 using Fragment = absl::Span<const uint8_t>;

@@ -63,7 +63,7 @@ absl::StatusOr<SavedModel> ShareModel(Client* client, const std::string& prefix,
   spec.optimizer.kind = OptimizerKind::kNone;
   spec.initializer = {InitializerKind::kZero};
   spec.durability = like.durability;
-  spec.copies = like.copies;
+  spec.replicas = like.replicas;
   absl::StatusOr<const Table*> table = client->CreateTable(spec);
   const bool is_maker = table.ok();
   if (absl::IsAlreadyExists(table.status())) table = client->OpenTable(spec.name);

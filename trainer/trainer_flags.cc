@@ -88,7 +88,7 @@ void SetDurability(const std::string& word, TableSpec* spec) {
   spec->durability = word == "log"          ? Durability::kLog
                      : word == "checkpoint" ? Durability::kCheckpoint
                                             : Durability::kReplicated;
-  if (spec->durability == Durability::kReplicated) spec->copies = word.back() - '0';
+  if (spec->durability == Durability::kReplicated) spec->replicas = word.back() - '0';
 }
 
 // Measured with the defaults, see docs/training.md. Twice the rate makes twice the step.

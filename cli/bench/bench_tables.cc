@@ -19,7 +19,7 @@ std::string NameOf(const TableOptions& table, uint32_t number) {
   std::string name = absl::StrCat("bench-", table.rows, "x", table.dim, "-",
                                   kOptimizerWords[static_cast<size_t>(table.optimizer.kind)], "-",
                                   kDurabilityWords[static_cast<size_t>(table.durability)]);
-  if (table.copies > 1) absl::StrAppend(&name, "-", table.copies);
+  if (table.replicas > 1) absl::StrAppend(&name, "-", table.replicas);
   if (table.weight_type != WeightType::kFp32) {
     absl::StrAppend(&name, "-", kWeightTypeWords[static_cast<size_t>(table.weight_type)]);
   }

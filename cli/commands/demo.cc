@@ -72,7 +72,7 @@ class Demo {
     return static_cast<double>(clock_->NowNs() - since_ns) * 1e-9;
   }
   // Replicas of each shard of every table.
-  uint32_t copies() const { return flags_.servers > 1 ? 2 : 1; }
+  uint32_t replicas() const { return flags_.servers > 1 ? 2 : 1; }
   std::string target() const { return absl::StrCat("hotbed://", cluster_->coordinator_address()); }
 
   const CommandContext& context_;
@@ -153,7 +153,7 @@ void Demo::NoteRecovery(bool training) {
 
 absl::Status Demo::Train() {
   HOTBED_ASSIGN_OR_RETURN(
-      ledger_, ConservedSum::Start(target(), kLedgerTable, copies(), flags_.seed, clock_));
+      ledger_, ConservedSum::Start(target(), kLedgerTable, replicas(), flags_.seed, clock_));
   const std::string log = absl::StrCat(run_dir_, "/train.log"),
                     json_path = absl::StrCat(run_dir_, "/train.json");
   HOTBED_ASSIGN_OR_RETURN(
@@ -162,7 +162,7 @@ absl::Status Demo::Train() {
                            absl::StrCat("--coordinator=", cluster_->coordinator_address()),
                            "--format=criteo", absl::StrCat("--train=", data_path_),
                            "--test-fraction=0.1", absl::StrCat("--threads=", flags_.threads),
-                           copies() > 1 ? "--durability=replicated=2" : "--durability=log",
+                           replicas() > 1 ? "--durability=replicated=2" : "--durability=log",
                            absl::StrCat("--table-prefix=", kTablePrefix), "--output=json"},
                           log, json_path));
   Say(absl::StrCat("hotbed-train-ctr, ", flags_.threads,
@@ -236,14 +236,14 @@ absl::Status Demo::AddServer() {
 }
 
 absl::Status Demo::LoseServer() {
-  if (copies() == 1) {
-    Say("passed over: with one server from the start no table has a second copy");
+  if (replicas() == 1) {
+    Say("passed over: with one server from the start no table has a second replica");
     return absl::OkStatus();
   }
   const Tick tick = [this] { return Alive(); };
-  // With two copies of each shard, one server may be lost.
-  HOTBED_RETURN_IF_ERROR(WaitForCopies(cluster_->coordinator_address(), tick, clock_));
-  SayPhase("until every shard had two copies");
+  // With two replicas of each shard, one server may be lost.
+  HOTBED_RETURN_IF_ERROR(WaitForReplicas(cluster_->coordinator_address(), tick, clock_));
+  SayPhase("until every shard had two replicas");
   const std::string server = cluster_->processes()[1].name;
   HOTBED_ASSIGN_OR_RETURN(const uint64_t shards,
                           PrimariesOf(cluster_->coordinator_address(), server));
@@ -252,10 +252,10 @@ absl::Status Demo::LoseServer() {
   Say(absl::StrFormat("kill -9 %s, primary of %d shards; it does not come back", server, shards));
   HOTBED_ASSIGN_OR_RETURN(const LossReport loss, WaitOutLoss(cluster_->coordinator_address(),
                                                              server, killed_ns, tick, clock_));
-  Say(
-      absl::StrFormat("all of them accept pushes elsewhere %s after the kill, and have two copies "
-                      "again after %s",
-                      ShortSeconds(loss.fail_over_seconds), ShortSeconds(loss.refill_seconds)));
+  Say(absl::StrFormat(
+      "all of them accept pushes elsewhere %s after the kill, and have two replicas "
+      "again after %s",
+      ShortSeconds(loss.fail_over_seconds), ShortSeconds(loss.refill_seconds)));
   result_["loss"] = {{"server", server},
                      {"shards", shards},
                      {"fail_over_seconds", loss.fail_over_seconds},

@@ -17,7 +17,7 @@
 #include "cli/base/coordinator_stub.h"
 #include "cli/cluster/http_get.h"
 #include "cli/shards/event_text.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/tables/table_text.h"
 #include "common/clock.h"
 #include "common/dial.h"
@@ -145,53 +145,53 @@ Check CheckDoubts(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
           absl::StrCat(list.doubts_total(), " in doubt, ", DoubtText(map, worst))};
 }
 
-Check CheckCopies(const v1::ClusterMap& map) {
-  const CopyView view(map);
+Check CheckReplicas(const v1::ClusterMap& map) {
+  const ReplicaView view(map);
   uint64_t replicated = 0, shorter = 0;
   std::string first;
   for (const v1::TableSpec& table : map.tables()) {
-    const CopyCount count = view.CountOf(table.id());
-    replicated += count.copies > 1 ? count.shards : 0;
-    if (count.copies > 1 && count.short_of > 0 && shorter == 0) first = count.first_short;
-    shorter += count.copies > 1 ? count.short_of : 0;
+    const ReplicaCount count = view.CountOf(table.id());
+    replicated += count.replicas > 1 ? count.shards : 0;
+    if (count.replicas > 1 && count.short_of > 0 && shorter == 0) first = count.first_short;
+    shorter += count.replicas > 1 ? count.short_of : 0;
   }
   if (shorter > 0) {
-    return {"copies", Verdict::kFailed,
+    return {"replicas", Verdict::kFailed,
             absl::StrCat(shorter, " of ", replicated,
-                         " replicated shards have fewer copies than wanted, the first is ", first,
+                         " replicated shards have fewer replicas than wanted, the first is ", first,
                          "; 'hotbed shard moves' shows what is being filled")};
   }
-  return {"copies", Verdict::kOk,
+  return {"replicas", Verdict::kOk,
           replicated == 0 ? "no replicated tables"
-                          : absl::StrCat(replicated, " replicated shards have all copies")};
+                          : absl::StrCat(replicated, " replicated shards have all replicas")};
 }
 
 Check CheckDomains(const v1::ClusterMap& map) {
   std::set<std::string> domains;
   std::string without, first;
-  uint64_t copies = 1;
+  uint64_t replicas = 1;
   for (const v1::TableSpec& table : map.tables()) {
-    copies = std::max<uint64_t>(copies, table.copies());
+    replicas = std::max<uint64_t>(replicas, table.replicas());
   }
   for (const v1::ServerInfo& server : map.servers()) {
     if (!server.live()) continue;
     domains.insert(server.failure_domain());
     if (server.failure_domain().empty()) absl::StrAppend(&without, " ", server.name());
   }
-  const uint64_t sharing = CopyView(map).SharingDomains(&first);
+  const uint64_t sharing = ReplicaView(map).SharingDomains(&first);
   if (sharing > 0) {
     return {"failure domains", Verdict::kFailed,
-            absl::StrCat(sharing, " shards have two copies in one failure domain, the first is ",
+            absl::StrCat(sharing, " shards have two replicas in one failure domain, the first is ",
                          first)};
   }
-  if (copies > 1 && !without.empty()) {
+  if (replicas > 1 && !without.empty()) {
     return {"failure domains", Verdict::kWarning,
             absl::StrCat("none said by", without, ": start them with --failure-domain")};
   }
-  if (domains.size() < copies) {
+  if (domains.size() < replicas) {
     return {"failure domains", Verdict::kWarning,
-            absl::StrCat(domains.size(), " live for tables of ", copies,
-                         " copies: a lost copy cannot be replaced until another is up")};
+            absl::StrCat(domains.size(), " live for tables of ", replicas,
+                         " replicas: a lost replica cannot be replaced until another is up")};
   }
   return {"failure domains", Verdict::kOk, absl::StrCat(domains.size(), " live")};
 }
@@ -254,9 +254,10 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
       if (value > 0) absl::StrAppend(&wrong, " ", server.name(), ": ", value, ";");
     }
   }
-  if (wrong.empty()) return {"equal copies", Verdict::kOk, "no copy differed from its primary"};
-  return {"equal copies", Verdict::kFailed,
-          absl::StrCat("copies that differed from their primary, since the server began:", wrong,
+  if (wrong.empty())
+    return {"equal replicas", Verdict::kOk, "no replica differed from its primary"};
+  return {"equal replicas", Verdict::kFailed,
+          absl::StrCat("replicas that differed from their primary, since the server began:", wrong,
                        " see its log, and keep both servers' data directories")};
 }
 
@@ -346,7 +347,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     checks.push_back(CheckDataPorts(*map, context.timeout_duration()));
     checks.push_back(CheckReady(*map, context.timeout_duration()));
     checks.push_back(CheckVersions(*map, context.timeout_duration()));
-    checks.push_back(CheckCopies(*map));
+    checks.push_back(CheckReplicas(*map));
     checks.push_back(CheckDomains(*map));
     checks.push_back(CheckHashes(*map, context.timeout_duration()));
     checks.push_back(CheckRoom(*map));

@@ -63,7 +63,7 @@ nlohmann::ordered_json ReportJson(const RebuildFlags& flags,
     json["tables"].push_back({{"table", table.spec().name()},
                               {"id", table.spec().id()},
                               {"shards", table.shards()},
-                              {"shards_short_of_copies", table.shards_short()},
+                              {"shards_short_of_replicas", table.shards_short()},
                               {"left_out", table.left_out()},
                               {"committed_step", table.committed_step()},
                               {"shards_of_earlier_step", table.shards_of_earlier_step()}});
@@ -75,7 +75,7 @@ std::string RemarkOf(const v1::RebuiltTable& table) {
   if (!table.left_out().empty()) return absl::StrCat("left out: ", table.left_out());
   std::string remark;
   if (table.shards_short() > 0) {
-    absl::StrAppend(&remark, table.shards_short(), " shards short of copies");
+    absl::StrAppend(&remark, table.shards_short(), " shards short of replicas");
   }
   if (table.shards_of_earlier_step() > 0) {
     absl::StrAppend(&remark, remark.empty() ? "" : "; ", table.shards_of_earlier_step(),

@@ -40,7 +40,7 @@ absl::StatusOr<bool> Fulfilled(const v1::MoveShardsReply& asked, const v1::Clust
     bool held = record != records.end() && goal.servers_size() > 0 &&
                 record->second->primary().server() == goal.servers(0);
     for (const uint64_t server : goal.servers()) {
-      held = held && HoldsCopy(*record->second, server);
+      held = held && HoldsReplica(*record->second, server);
     }
     if (!held && missing++ == 0) first = ShardName(map, goal.shard());
   }
@@ -106,7 +106,7 @@ absl::Status ApplyDial(const DialFlags& flags, CoordinatorStub* coordinator) {
   return coordinator->ControlMoves(request).status();
 }
 
-std::string DialText(const v1::CopyLimits& limits) {
+std::string DialText(const v1::TransferLimits& limits) {
   return absl::StrCat(
       limits.bytes_per_s() == 0 ? "no limit of bandwidth"
                                 : absl::StrCat("at most ", FormatBytes(limits.bytes_per_s()), "/s"),
@@ -115,7 +115,7 @@ std::string DialText(const v1::CopyLimits& limits) {
           : absl::StrCat(", slower while pulls take above ", limits.pull_p99_ms_max(), " ms"));
 }
 
-nlohmann::ordered_json DialJson(const v1::CopyLimits& limits) {
+nlohmann::ordered_json DialJson(const v1::TransferLimits& limits) {
   return {{"bytes_per_s", limits.bytes_per_s()}, {"pull_p99_ms_max", limits.pull_p99_ms_max()}};
 }
 

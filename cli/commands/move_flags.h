@@ -32,8 +32,8 @@ void AddMoveFlags(CLI::App* app, MoveFlags* flags);
 bool SetDial(const DialFlags& flags, v1::ControlMovesRequest* request);
 // Sends the limits to the coordinator if a flag was given.
 absl::Status ApplyDial(const DialFlags& flags, CoordinatorStub* coordinator);
-std::string DialText(const v1::CopyLimits& limits);
-nlohmann::ordered_json DialJson(const v1::CopyLimits& limits);
+std::string DialText(const v1::TransferLimits& limits);
+nlohmann::ordered_json DialJson(const v1::TransferLimits& limits);
 
 nlohmann::ordered_json GoalJson(const v1::ClusterMap& map, const v1::ShardGoal& goal);
 

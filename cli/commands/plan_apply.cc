@@ -174,7 +174,7 @@ absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::
     const uint64_t from = servers[planned.from], to = servers[planned.to];
     for (const v1::ShardRecord& record : shards[planned.table]) {
       const uint64_t cells = Overlap(planned, record);
-      if (cells == 0 || !HoldsCopy(record, from) || HoldsCopy(record, to)) continue;
+      if (cells == 0 || !HoldsReplica(record, from) || HoldsReplica(record, to)) continue;
       uint64_t& so_far = planned_cells[{record.shard(), from, to}];
       so_far += cells;
       if (so_far < (record.range_limit() - record.range_first()) *

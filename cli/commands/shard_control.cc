@@ -21,7 +21,7 @@ struct ShardControlFlags {
   bool dry_run = false;
 };
 
-nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::CopyLimits& limits,
+nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::TransferLimits& limits,
                                  const v1::RebalanceStatus& rebalance, bool dry_run) {
   return {{"dry_run", dry_run},
           {"moves", moves},
@@ -33,8 +33,8 @@ nlohmann::ordered_json StateJson(uint64_t moves, bool paused, const v1::CopyLimi
 std::string MoveCountText(uint64_t moves) {
   return absl::StrCat(": ", moves, moves == 1 ? " move\n" : " moves\n");
 }
-std::string LimitsText(bool paused, const v1::CopyLimits& limits) {
-  return absl::StrCat("copies: ", paused ? "PAUSED, " : "", DialText(limits), "\n");
+std::string LimitsText(bool paused, const v1::TransferLimits& limits) {
+  return absl::StrCat("transfers: ", paused ? "PAUSED, " : "", DialText(limits), "\n");
 }
 std::string RebalancingText(const v1::RebalanceStatus& rebalance) {
   return absl::StrCat("rebalancing ", RebalanceText(rebalance), "\n");

@@ -49,7 +49,7 @@ std::string AskedText(const ShardDrainFlags& flags, const v1::DrainServerReply& 
     return absl::StrCat(name, flags.move.dry_run ? " would take" : " takes", " shards again\n");
   }
   std::string text = absl::StrCat(flags.move.dry_run ? "would drain " : "draining ", name, ": ",
-                                  reply.shards(), reply.shards() == 1 ? " copy" : " copies");
+                                  reply.shards(), reply.shards() == 1 ? " replica" : " replicas");
   if (reply.bytes() > 0) absl::StrAppend(&text, " of ", FormatBytes(reply.bytes()));
   absl::StrAppend(&text, " to leave");
   if (!flags.move.dry_run) absl::StrAppend(&text, " (request ", reply.number(), ")");

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/tables/find_table.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
@@ -22,20 +22,21 @@ absl::Status List(const CommandContext& context, const std::string& table) {
     only = spec.id;
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  const CopyView view(map);
+  const ReplicaView view(map);
   TablePrinter printer(
       {"shard", "first", "limit", "columns", "epoch", "active", "primary", "backups", "learners"});
   for (const v1::TableSpec& spec : map.tables()) {
     if (only != 0 && spec.id() != only) continue;
     for (const v1::ShardRecord& shard : ShardsOf(map, spec.id())) {
-      const std::vector<ShardCopy> copies = view.CopiesOf(shard);
+      const std::vector<ShardReplica> replicas = view.ReplicasOf(shard);
       json.push_back(ShardJson(map, shard));
-      json.back()["copies"] = CopiesJson(copies);
+      json.back()["replicas"] = ReplicasJson(replicas);
       printer.AddRow({ShardName(map, shard.shard()), absl::StrCat(shard.range_first()),
                       absl::StrCat(shard.range_limit()), ColumnsText(shard),
                       absl::StrCat(shard.epoch()), shard.active() ? "yes" : "no",
-                      CopiesText(copies, CopyRole::kPrimary), CopiesText(copies, CopyRole::kMember),
-                      CopiesText(copies, CopyRole::kLearner)});
+                      ReplicasText(replicas, ReplicaRole::kPrimary),
+                      ReplicasText(replicas, ReplicaRole::kMember),
+                      ReplicasText(replicas, ReplicaRole::kLearner)});
     }
   }
   return context.Answer(json, printer.ToText());

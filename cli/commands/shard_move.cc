@@ -37,7 +37,8 @@ absl::Status Move(const ShardMoveFlags& flags, CommandContext* context) {
   const WantedMoves wanted = MovesTo(shards, from, to);
   if (!context->json() && wanted.passed_over > 0) {
     *context->out << wanted.passed_over << " of " << shards.size() << " shards stay: there already"
-                  << (from == 0 ? "" : absl::StrCat(", or without a copy on ", flags.from)) << "\n";
+                  << (from == 0 ? "" : absl::StrCat(", or without a replica on ", flags.from))
+                  << "\n";
   }
   if (wanted.moves.empty()) {
     return context->Answer({{"dry_run", flags.move.dry_run},

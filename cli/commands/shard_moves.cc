@@ -39,7 +39,7 @@ std::string ToText(const v1::ListMovesReply& list, const v1::ClusterMap& map, bo
                     ShortSeconds(static_cast<double>(list.bytes_left()) /
                                  static_cast<double>(list.bytes_per_s())));
   }
-  absl::StrAppend(&out, "; ", list.done_total(), " done since this coordinator began\ncopies: ",
+  absl::StrAppend(&out, "; ", list.done_total(), " done since this coordinator began\ntransfers: ",
                   list.paused() ? "PAUSED ('hotbed shard resume'), " : "", DialText(list.limits()),
                   "\nrebalancing: ", RebalanceText(list.rebalance()), "\n");
   if (list.moves().empty()) return out;

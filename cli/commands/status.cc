@@ -7,7 +7,7 @@
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/event_text.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
@@ -171,7 +171,7 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
                                {"feature_level", server.feature_level()},
                                {"incarnation", server.incarnation()},
                                {"shards", server.shards()},
-                               {"copies", held == backups.end() ? 0 : held->second},
+                               {"replicas", held == backups.end() ? 0 : held->second},
                                {"bytes_held", load.bytes_held()},
                                {"pull_p99_us", load.pull_p99_us()},
                                {"rows_resident", load.rows_resident()},
@@ -182,15 +182,15 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
                                {"rows_pulled_total", load.rows_pulled_total()},
                                {"rows_pushed_total", load.rows_pushed_total()}});
   }
-  const CopyView view(map);
+  const ReplicaView view(map);
   for (const v1::TableSpec& table : map.tables()) {
     const absl::StatusOr<TableSpec> spec = FromProto(table);
     if (!spec.ok()) continue;  // from a newer coordinator
     nlohmann::ordered_json one = TableJson(*spec);
-    const CopyCount count = view.CountOf(table.id());
+    const ReplicaCount count = view.CountOf(table.id());
     one["shards"] = count.shards;
     one["shards_active"] = count.active;
-    one["shards_short_of_copies"] = count.short_of;
+    one["shards_short_of_replicas"] = count.short_of;
     one["learners"] = count.learners;
     one["records_behind_max"] = count.behind_max;
     json["tables"].push_back(std::move(one));
@@ -200,7 +200,7 @@ nlohmann::ordered_json ToJson(const v1::ClusterMap& map) {
 
 std::string ServersText(const v1::ClusterMap& map) {
   const std::map<uint64_t, uint64_t> backups = BackupCounts(map);
-  TablePrinter servers({"server", "state", "address", "admin", "domain", "shards", "copies",
+  TablePrinter servers({"server", "state", "address", "admin", "domain", "shards", "replicas",
                         "resident rows", "hot", "of", "spill", "log", "pulled", "pushed"});
   for (const v1::ServerInfo& s : map.servers()) {
     const v1::ServerLoad& load = s.load();
@@ -217,7 +217,7 @@ std::string ServersText(const v1::ClusterMap& map) {
 }
 
 std::string ToText(const v1::ClusterMap& map) {
-  const CopyView view(map);
+  const ReplicaView view(map);
   uint64_t live = 0, active = 0;
   for (const v1::ServerInfo& server : map.servers()) live += server.live() ? 1 : 0;
   for (const v1::ShardRecord& shard : map.shards()) active += shard.active() ? 1 : 0;

@@ -65,8 +65,8 @@ nlohmann::ordered_json CreatedJson(const v1::CreateTableReply& reply, const Tabl
 double BytesWhenFull(const TableSpec& spec, size_t servers) {
   const auto row_bytes =
       static_cast<double>(spec.weight_bytes_per_row() + spec.state_bytes_per_row());
-  const size_t copies = spec.data_parallel ? servers : std::max<size_t>(1, spec.copies);
-  return static_cast<double>(spec.rows) * row_bytes * static_cast<double>(copies);
+  const size_t replicas = spec.data_parallel ? servers : std::max<size_t>(1, spec.replicas);
+  return static_cast<double>(spec.rows) * row_bytes * static_cast<double>(replicas);
 }
 
 // Says on stderr if the tables, with all their rows written, do not fit on the cluster's disks.
@@ -89,7 +89,7 @@ absl::Status WarnWhereTooLarge(const CommandContext& context, CoordinatorStub* c
                << (tables.size() == 1 ? absl::StrCat("table '", tables.front().name, "' takes ")
                                       : absl::StrCat(tables.size(), " tables take "))
                << FormatBytes(static_cast<uint64_t>(std::min(needed, 1e18)))
-               << " with all copies when full, and the disks of the live servers (" << servers
+               << " with all replicas when full, and the disks of the live servers (" << servers
                << ") have room for " << FormatBytes(static_cast<uint64_t>(room))
                << " of rows; pushes beyond that are refused: add servers or disks in time, or drop "
                   "the table\n";

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/tables/find_table.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
@@ -23,16 +23,16 @@ std::string Option(const char* name, const TableSpec& spec, const char* unset = 
   return text.empty() ? unset : text;
 }
 
-std::string CopiesFact(const TableSpec& spec, const CopyCount& count) {
-  std::string text = absl::StrCat(count.copies, " of each shard");
-  if (spec.data_parallel) absl::StrAppend(&text, ", and a read copy on every server");
+std::string ReplicasFact(const TableSpec& spec, const ReplicaCount& count) {
+  std::string text = absl::StrCat(count.replicas, " of each shard");
+  if (spec.data_parallel) absl::StrAppend(&text, ", and a read replica on every server");
   if (count.short_of > 0) {
     absl::StrAppend(&text, "; ", count.short_of, " of ", count.shards,
                     " shards have fewer now, the first is ", count.first_short);
   }
   if (count.learners > 0) absl::StrAppend(&text, "; ", count.learners, " learners");
   if (count.behind_max > 0) {
-    absl::StrAppend(&text, "; the slowest copy is ", count.behind_max, " records behind");
+    absl::StrAppend(&text, "; the slowest replica is ", count.behind_max, " records behind");
   }
   return text;
 }
@@ -98,7 +98,7 @@ std::string MemoryFact(const TableSpec& spec, const InMemory& memory) {
 }
 
 // By server: its roles in these shards.
-std::string PlacedText(const TableSpec& spec, const CopyView& view,
+std::string PlacedText(const TableSpec& spec, const ReplicaView& view,
                        const std::map<std::string, InMemory>& memory,
                        const std::vector<v1::ShardRecord>& shards) {
   // Of its ranges, whether rows exist or not.
@@ -111,12 +111,12 @@ std::string PlacedText(const TableSpec& spec, const CopyView& view,
   };
   std::map<std::string, Held> by_server;
   for (const v1::ShardRecord& shard : shards) {
-    for (const ShardCopy& copy : view.CopiesOf(shard)) {
-      Held& held = by_server[copy.server];
-      held.behind = std::max(held.behind, copy.behind.value_or(0));
-      held.backups += copy.role == CopyRole::kMember ? 1 : 0;
-      held.learners += copy.role == CopyRole::kLearner ? 1 : 0;
-      if (copy.role != CopyRole::kPrimary) continue;
+    for (const ShardReplica& replica : view.ReplicasOf(shard)) {
+      Held& held = by_server[replica.server];
+      held.behind = std::max(held.behind, replica.behind.value_or(0));
+      held.backups += replica.role == ReplicaRole::kMember ? 1 : 0;
+      held.learners += replica.role == ReplicaRole::kLearner ? 1 : 0;
+      if (replica.role != ReplicaRole::kPrimary) continue;
       ++held.shards;
       held.active += shard.active() ? 1 : 0;
       held.units += shard.range_limit() - shard.range_first();
@@ -133,7 +133,7 @@ std::string PlacedText(const TableSpec& spec, const CopyView& view,
   return placed.ToText();
 }
 
-std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const CopyView& view,
+std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const ReplicaView& view,
                    const std::vector<v1::ShardRecord>& shards) {
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   TablePrinter facts({"table", spec.name});
@@ -156,8 +156,8 @@ std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const CopyV
   facts.AddRow({"column slices", absl::StrCat(spec.column_slices, ", statistics of each ",
                                               Option("row-statistics", spec))});
   facts.AddRow({"durability", Option("durability", spec)});
-  const CopyCount count = view.CountOf(spec.id);
-  facts.AddRow({"copies", CopiesFact(spec, count)});
+  const ReplicaCount count = view.CountOf(spec.id);
+  facts.AddRow({"replicas", ReplicasFact(spec, count)});
   facts.AddRow({"row", absl::StrCat("weights ", FormatBytes(spec.weight_bytes_per_row()),
                                     " + state ", FormatBytes(spec.state_bytes_per_row()))});
   if (spec.rows > 0) facts.AddRow({"when full", FormatBytes(spec.rows * row_bytes)});
@@ -171,13 +171,13 @@ absl::Status Describe(const CommandContext& context, const std::string& name) {
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, name));
   const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
-  const CopyView view(map);
+  const ReplicaView view(map);
   nlohmann::ordered_json json = TableJson(spec);
   json["memory"] = MemoryOfAll(map, spec).ToJson();
   json["shards"] = nlohmann::ordered_json::array();
   for (const v1::ShardRecord& shard : shards) {
     json["shards"].push_back(ShardJson(map, shard));
-    json["shards"].back()["copies"] = CopiesJson(view.CopiesOf(shard));
+    json["shards"].back()["replicas"] = ReplicasJson(view.ReplicasOf(shard));
   }
   return context.Answer(json, ToText(map, spec, view, shards));
 }

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
@@ -19,7 +19,7 @@ absl::Status List(const CommandContext& context) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter table({"table", "kind", "dim", "weights", "optimizer", "init", "consistency",
                       "durability", "shards active", "nan"});
-  const CopyView view(map);
+  const ReplicaView view(map);
   for (const v1::TableSpec& message : map.tables()) {
     HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(message));
     json.push_back(TableJson(spec));

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/find_server.h"
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 #include "cli/shards/shard_selection.h"
 #include "common/status_macros.h"
 
@@ -45,10 +45,10 @@ bool IsActiveElsewhere(const v1::ClusterMap& map, uint64_t server) {
   });
 }
 
-bool HasAllCopies(const v1::ClusterMap& map) {
-  const CopyView view(map);
+bool HasAllReplicas(const v1::ClusterMap& map) {
+  const ReplicaView view(map);
   return std::all_of(map.tables().begin(), map.tables().end(), [&view](const auto& table) {
-    const CopyCount count = view.CountOf(table.id());
+    const ReplicaCount count = view.CountOf(table.id());
     return count.short_of == 0 && count.active == count.shards;
   });
 }
@@ -93,10 +93,10 @@ absl::StatusOr<MoveReport> MoveOnto(const std::string& address, const std::strin
                                           ", it has ", there, ": see 'hotbed events'"));
 }
 
-absl::Status WaitForCopies(const std::string& address, const Tick& tick, const Clock* clock) {
+absl::Status WaitForReplicas(const std::string& address, const Tick& tick, const Clock* clock) {
   CoordinatorStub coordinator(address, kCallMax);
-  return WaitFor("the filling of copies", &coordinator, clock->NowNs() + kRefillMaxNs, tick, clock,
-                 [](const v1::ClusterMap& now) { return HasAllCopies(now); });
+  return WaitFor("the filling of replicas", &coordinator, clock->NowNs() + kRefillMaxNs, tick,
+                 clock, [](const v1::ClusterMap& now) { return HasAllReplicas(now); });
 }
 
 absl::StatusOr<LossReport> WaitOutLoss(const std::string& address, const std::string& server,
@@ -110,7 +110,7 @@ absl::StatusOr<LossReport> WaitOutLoss(const std::string& address, const std::st
       "the fail-over", &coordinator, limit_ns, tick, clock,
       [&lost](const v1::ClusterMap& now) { return IsActiveElsewhere(now, lost.server()); }));
   report.fail_over_seconds = SecondsSince(killed_ns, clock);
-  HOTBED_RETURN_IF_ERROR(WaitForCopies(address, tick, clock));
+  HOTBED_RETURN_IF_ERROR(WaitForReplicas(address, tick, clock));
   report.refill_seconds = SecondsSince(killed_ns, clock);
   return report;
 }

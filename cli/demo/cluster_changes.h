@@ -33,7 +33,7 @@ absl::StatusOr<MoveReport> MoveOnto(const std::string& coordinator, const std::s
                                     uint64_t one_of, const Tick& tick, const Clock* clock);
 
 // Waits until every shard is active and has as many live members as its table wants.
-absl::Status WaitForCopies(const std::string& coordinator, const Tick& tick, const Clock* clock);
+absl::Status WaitForReplicas(const std::string& coordinator, const Tick& tick, const Clock* clock);
 
 // Waits for the fail-over and the refill after `server` was killed at `killed_ns`.
 absl::StatusOr<LossReport> WaitOutLoss(const std::string& coordinator, const std::string& server,

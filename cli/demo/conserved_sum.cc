@@ -18,7 +18,7 @@ constexpr int64_t kPauseNs =
     4'000'000;  // between pushes: most of the machine is left to the trainer
 constexpr uint64_t kRowsARead = 4000;
 
-TableSpec LedgerSpec(const std::string& name, uint32_t copies) {
+TableSpec LedgerSpec(const std::string& name, uint32_t replicas) {
   TableSpec spec;
   spec.name = name;
   spec.rows = kRows;
@@ -26,8 +26,8 @@ TableSpec LedgerSpec(const std::string& name, uint32_t copies) {
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.optimizer.learning_rate = 1.0f;
   spec.initializer.kind = InitializerKind::kZero;
-  spec.durability = copies > 1 ? Durability::kReplicated : Durability::kLog;
-  spec.copies = copies;
+  spec.durability = replicas > 1 ? Durability::kReplicated : Durability::kLog;
+  spec.replicas = replicas;
   return spec;
 }
 
@@ -45,12 +45,12 @@ ConservedSum::~ConservedSum() {
 
 absl::StatusOr<std::unique_ptr<ConservedSum>> ConservedSum::Start(const std::string& target,
                                                                   const std::string& table,
-                                                                  uint32_t copies, uint64_t seed,
+                                                                  uint32_t replicas, uint64_t seed,
                                                                   const Clock* clock) {
   ClientOptions options;
   options.session_name = absl::StrCat(table, "/pusher");
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Connect(target, options));
-  HOTBED_ASSIGN_OR_RETURN(const Table* made, client->CreateTable(LedgerSpec(table, copies)));
+  HOTBED_ASSIGN_OR_RETURN(const Table* made, client->CreateTable(LedgerSpec(table, replicas)));
   std::unique_ptr<ConservedSum> sum(new ConservedSum(std::move(client), made, seed, clock));
   sum->thread_ = std::thread([raw = sum.get()] { raw->PushUntilStopped(); });
   return sum;

@@ -41,11 +41,11 @@ class ConservedSum {
     double longest_push_seconds = 0;
   };
 
-  // Creates the table, replicated if `copies` is 2, and begins to push. `seed` determines ids and
+  // Creates the table, replicated if `replicas` is 2, and begins to push. `seed` determines ids and
   // gradients.
   static absl::StatusOr<std::unique_ptr<ConservedSum>> Start(const std::string& target,
                                                              const std::string& table,
-                                                             uint32_t copies, uint64_t seed,
+                                                             uint32_t replicas, uint64_t seed,
                                                              const Clock* clock);
   ~ConservedSum();  // stops
 

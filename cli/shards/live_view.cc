@@ -27,8 +27,8 @@ ClusterServer ServerOf(const v1::ServerInfo& info) {
   server.failure_domain = info.failure_domain();
   server.incarnation = info.incarnation();
   for (const v1::ShardLoad& shard : info.load().shards()) {
-    server.copies.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
-                             shard.rows_pushed_total(), shard.bytes()});
+    server.replicas.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
+                               shard.rows_pushed_total(), shard.bytes()});
   }
   return server;
 }
@@ -88,7 +88,7 @@ std::string UnreachableText(const ClusterView& view) {
     if (server.reachable || has == shards.end()) continue;
     absl::StrAppend(&out, Fitted(server.name, 24), " is down: its ", has->second,
                     has->second == 1 ? " shard stays" : " shards stay",
-                    " its own: no copy exists elsewhere that could be moved.\n");
+                    " its own: no replica exists elsewhere that could be moved.\n");
   }
   return out;
 }

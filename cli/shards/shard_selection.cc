@@ -85,7 +85,7 @@ absl::StatusOr<std::vector<SelectedShard>> SelectShards(const v1::ClusterMap& ma
   return out;
 }
 
-bool HoldsCopy(const v1::ShardRecord& record, uint64_t server) {
+bool HoldsReplica(const v1::ShardRecord& record, uint64_t server) {
   return std::any_of(record.members().begin(), record.members().end(),
                      [server](const v1::Member& member) { return member.server() == server; }) ||
          record.primary().server() == server;
@@ -98,7 +98,7 @@ WantedMoves MovesTo(const std::vector<SelectedShard>& shards, uint64_t from, uin
     const uint64_t primary = shard.record.primary().server();
     const bool there = from == 0 || from == primary
                            ? primary == to
-                           : HoldsCopy(shard.record, to) || !HoldsCopy(shard.record, from);
+                           : HoldsReplica(shard.record, to) || !HoldsReplica(shard.record, from);
     if (there && !shard.by_name) {
       ++wanted.passed_over;
       continue;

@@ -36,7 +36,7 @@ struct WantedMoves {
 // coordinator says why it cannot move.
 WantedMoves MovesTo(const std::vector<SelectedShard>& shards, uint64_t from, uint64_t to);
 
-bool HoldsCopy(const v1::ShardRecord& record, uint64_t server);  // as primary or other member
+bool HoldsReplica(const v1::ShardRecord& record, uint64_t server);  // as primary or other member
 
 }  // namespace hotbed
 

@@ -151,36 +151,37 @@ std::string PrintConsistency(const TableSpec& spec) {
   return spec.consistency == Consistency::kBounded ? absl::StrCat(word, ":", spec.staleness) : word;
 }
 
-// "replicated=3" sets durability and copies; each may also be set by itself. Two counts that differ
-// are refused.
+// "replicated=3" sets durability and replicas; each may also be set by itself. Two counts that
+// differ are refused.
 absl::Status ParseDurability(const TableOption& option, absl::string_view text, TableSpec* spec) {
-  absl::string_view copies = text;
-  if (!absl::ConsumePrefix(&copies, "replicated=")) return Parse(option, text, &spec->durability);
+  absl::string_view replicas = text;
+  if (!absl::ConsumePrefix(&replicas, "replicated=")) return Parse(option, text, &spec->durability);
   uint32_t count = 0;
-  if (!absl::SimpleAtoi(copies, &count) || count < 2 || count > kCopiesMax) {
-    return NotA(text, absl::StrCat("replicated=N with N from 2 to ", kCopiesMax));
+  if (!absl::SimpleAtoi(replicas, &count) || count < 2 || count > kReplicasMax) {
+    return NotA(text, absl::StrCat("replicated=N with N from 2 to ", kReplicasMax));
   }
-  if (spec->copies != 1 && spec->copies != count) {
-    return NotA(text, absl::StrCat("what goes with copies ", spec->copies, ": say one of the two"));
+  if (spec->replicas != 1 && spec->replicas != count) {
+    return NotA(text,
+                absl::StrCat("what goes with replicas ", spec->replicas, ": say one of the two"));
   }
   spec->durability = Durability::kReplicated;
-  spec->copies = count;
+  spec->replicas = count;
   return absl::OkStatus();
 }
 std::string PrintDurability(const TableSpec& spec) {
   const std::string word = WordOf(kDurabilityWords, static_cast<size_t>(spec.durability));
-  const bool counted = spec.durability == Durability::kReplicated && spec.copies > 1;
-  return counted ? absl::StrCat(word, "=", spec.copies) : word;
+  const bool counted = spec.durability == Durability::kReplicated && spec.replicas > 1;
+  return counted ? absl::StrCat(word, "=", spec.replicas) : word;
 }
 
-absl::Status ParseCopies(const TableOption&, absl::string_view text, TableSpec* spec) {
+absl::Status ParseReplicas(const TableOption&, absl::string_view text, TableSpec* spec) {
   uint32_t count = 0;
-  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count, 1, kCopiesMax));
-  if (spec->copies != 1 && spec->copies != count) {
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &count, 1, kReplicasMax));
+  if (spec->replicas != 1 && spec->replicas != count) {
     return NotA(text, absl::StrCat("what goes with durability ", PrintDurability(*spec),
                                    ": say one of the two"));
   }
-  spec->copies = count;
+  spec->replicas = count;
   return absl::OkStatus();
 }
 
@@ -344,12 +345,12 @@ constexpr TableOption kOptions[] = {
     {"durability", "", "durability", kStorage, OptionShape::kText, &kDurabilityWords,
      "What an acknowledged push survives: checkpoint, log, or replicated=N on N servers, 2 or 3",
      "the log is kept by it", ParseDurability, PrintDurability},
-    {"copies", "", "copies", kStorage, OptionShape::kInteger, nullptr,
+    {"replicas", "", "replicas", kStorage, OptionShape::kInteger, nullptr,
      "Replicas of each shard, with --durability replicated; replicated=N sets both",
-     "shards are placed by it", ParseCopies, PrintAt<&TableSpec::copies>},
+     "shards are placed by it", ParseReplicas, PrintAt<&TableSpec::replicas>},
     Option<&TableSpec::data_parallel>(
         "data-parallel", "", "data_parallel", kStorage,
-        "Every server has a read copy of every shard; pushes go to the "
+        "Every server has a read replica of every shard; pushes go to the "
         "primary",
         kPlaced),
 };

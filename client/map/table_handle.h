@@ -60,7 +60,7 @@ class TableHandle final : public Table {
 
  private:
   bool LsnsContinue() const {
-    const bool replicated = options_.copies > 1 || options_.data_parallel;
+    const bool replicated = options_.replicas > 1 || options_.data_parallel;
     return replicated && options_.durability != Durability::kCheckpoint;
   }
 

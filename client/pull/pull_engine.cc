@@ -130,7 +130,7 @@ bool PullEngine::MayAskAny(const PullCall& call, uint32_t part) {
   const TableOptions& options = call.scratch->TableOf(part).options();
   // A shard of a table with one replica has a second member only while it moves, and LsnMin does
   // not carry over to another of its epochs.
-  return (call.read_from == ReadFrom::kAny && options.copies > 1) ||
+  return (call.read_from == ReadFrom::kAny && options.replicas > 1) ||
          (call.read_from != ReadFrom::kPrimary && options.data_parallel);
 }
 

@@ -134,8 +134,8 @@ class Report {
   static const char* Rule(const LowerBound& bound, uint32_t slowest) {
     const auto& servers = bound.servers;
     if (std::find(servers.begin(), servers.end(), slowest) == servers.end()) return "";
-    return bound.part == LowerBound::Part::kZones ? "zones of the copies: "
-                                                  : "hosts of the copies: ";
+    return bound.part == LowerBound::Part::kZones ? "zones of the replicas: "
+                                                  : "hosts of the replicas: ";
   }
 
   std::string Binding(uint32_t slowest) const {

@@ -6,8 +6,8 @@
 // classes of tier_load.h. Message parts count half as forward_comms and half as backward_comms for
 // a primary, all forward for a replica and all backward for a backup. A server's perf leaves out
 // its load; max_server_ms includes it and is over the servers that are not draining. The binding
-// limit begins with "zones of the copies: " (or hosts) if the slowest server is one of those that
-// the rule leaves for copies, and the rule gives the lower bound.
+// limit begins with "zones of the replicas: " (or hosts) if the slowest server is one of those that
+// the rule leaves for replicas, and the rule gives the lower bound.
 #ifndef HOTBED_PLANNER_COST_COST_REPORT_H_
 #define HOTBED_PLANNER_COST_COST_REPORT_H_
 

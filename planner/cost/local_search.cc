@@ -87,7 +87,7 @@ class SlowestServer {
     Consider({std::max(with, without), problem_.units[unit].bytes, unit, kNobody, target});
   }
 
-  // Two copies of the same shards change places: hosts, zones and bytes stay as they are.
+  // Two replicas of the same shards change places: hosts, zones and bytes stay as they are.
   void TryRoles(uint32_t unit) {
     const Unit& u = problem_.units[unit];
     for (uint32_t other = u.group_first; other < u.group_limit; ++other) {

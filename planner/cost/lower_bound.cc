@@ -139,9 +139,10 @@ double WorkBound(const Problem& problem, const Spilling& spilling, const LoadAnd
   return FillServers(servers, work * (1 - kSafety));
 }
 
-// The time of the least copies of all groups without the `outside` most costly ones, and of the
+// The time of the least replicas of all groups without the `outside` most costly ones, and of the
 // units that are fixed on one of `servers`.
-double LeastCopies(const Problem& problem, uint32_t outside, const std::vector<uint32_t>& servers) {
+double LeastReplicas(const Problem& problem, uint32_t outside,
+                     const std::vector<uint32_t>& servers) {
   std::vector<bool> inside(problem.servers.size(), false);
   for (const uint32_t s : servers) inside[s] = true;
   double work = 0;
@@ -174,13 +175,13 @@ std::pair<double, std::vector<uint32_t>> ApartBound(const Problem& problem,
   for (auto& [domain, servers] : servers_of) domains.push_back(std::move(servers));
   std::stable_sort(domains.begin(), domains.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
-  uint32_t copies = 1;
+  uint32_t replicas = 1;
   for (const Unit& unit : problem.units) {
-    if (!unit.fixed) copies = std::max(copies, unit.group_limit - unit.group_first);
+    if (!unit.fixed) replicas = std::max(replicas, unit.group_limit - unit.group_first);
   }
   std::pair<double, std::vector<uint32_t>> best;
-  if (copies > domains.size()) return best;  // the rule cannot be kept
-  for (uint32_t j = 1; j < std::min<size_t>(copies, domains.size()); ++j) {
+  if (replicas > domains.size()) return best;  // the rule cannot be kept
+  for (uint32_t j = 1; j < std::min<size_t>(replicas, domains.size()); ++j) {
     std::vector<uint32_t> left;
     LoadAndMost of_left;
     for (size_t d = j; d < domains.size(); ++d) {
@@ -189,7 +190,7 @@ std::pair<double, std::vector<uint32_t>> ApartBound(const Problem& problem,
         of_left.push_back(loads[s]);
       }
     }
-    const double bound = FillServers(of_left, LeastCopies(problem, j, left) * (1 - kSafety));
+    const double bound = FillServers(of_left, LeastReplicas(problem, j, left) * (1 - kSafety));
     if (bound > best.first) best = {bound, std::move(left)};
   }
   return best;

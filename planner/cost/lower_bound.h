@@ -16,11 +16,11 @@
 //    smallest of these, k = 1 .. 8, plus the least load.
 // 4. The largest unit, on the allowed server with the least load.
 // 5. The largest load of a usable server.
-// 6. Copies apart: a group of c copies has at most one on each host, so at least c - j of them lie
-//    outside of any j hosts. Outside of the j hosts with the most servers, for each j below the
-//    largest c, the c - j least copies of each group are spread over the servers as in 1.
-// 7. The same for zones, where the placement has no two copies of a group in one zone. A server of
-//    unknown zone is a zone of its own.
+// 6. Replicas apart: a group of c replicas has at most one on each host, so at least c - j of them
+//    lie outside of any j hosts. Outside of the j hosts with the most servers, for each j below the
+//    largest c, the c - j least replicas of each group are spread over the servers as in 1.
+// 7. The same for zones, where the placement has no two replicas of a group in one zone. A server
+//    of unknown zone is a zone of its own.
 #ifndef HOTBED_PLANNER_COST_LOWER_BOUND_H_
 #define HOTBED_PLANNER_COST_LOWER_BOUND_H_
 
@@ -35,7 +35,7 @@ struct LowerBound {
   enum class Part : uint8_t { kWork, kHosts, kZones };
   int64_t ticks = 0;              // rounded down; 0: none is known
   Part part = Part::kWork;        // kHosts, kZones: parts 6 and 7 are above the others
-  std::vector<uint32_t> servers;  // of parts 6 and 7: those that are left for the copies
+  std::vector<uint32_t> servers;  // of parts 6 and 7: those that are left for the replicas
 };
 
 // `zones`: only for placements without zone conflicts.

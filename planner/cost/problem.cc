@@ -51,7 +51,7 @@ uint32_t ProblemBuilder::HostsOf(const AllowedServers& allowed) const {
 }
 
 std::optional<PlanError> ProblemBuilder::AllowedFor(uint32_t table, uint32_t& primary,
-                                                    uint32_t& copies) {
+                                                    uint32_t& replicas) {
   const InputTable& t = input_.tables[table];
   const TableConstraint* const constraint = constraints_[table];
   if (constraint != nullptr && !constraint->servers.empty()) {
@@ -68,16 +68,16 @@ std::optional<PlanError> ProblemBuilder::AllowedFor(uint32_t table, uint32_t& pr
     }
     primary = AllowedIndex(usable);
   }
-  const uint32_t wanted = std::max(1u, t.copies);
+  const uint32_t wanted = std::max(1u, t.replicas);
   if (wanted == 1) return std::nullopt;
-  copies = HostsOf(problem_.allowed[primary]) >= wanted ? primary : 0;
+  replicas = HostsOf(problem_.allowed[primary]) >= wanted ? primary : 0;
   if (all_hosts_ == 0) all_hosts_ = HostsOf(problem_.allowed[0]);
-  if (all_hosts_ >= wanted || KeepsCopies(table)) return std::nullopt;
-  PlanError error =
-      Strict(t.name,
-             absl::StrCat("table \"", t.name, "\" wants ", wanted,
-                          " copies on distinct hosts, and the servers that aren't draining are on ",
-                          all_hosts_, "; ask for fewer copies or add hosts"));
+  if (all_hosts_ >= wanted || KeepsReplicas(table)) return std::nullopt;
+  PlanError error = Strict(
+      t.name,
+      absl::StrCat("table \"", t.name, "\" wants ", wanted,
+                   " replicas on distinct hosts, and the servers that aren't draining are on ",
+                   all_hosts_, "; ask for fewer replicas or add hosts"));
   error.limit = all_hosts_;
   return error;
 }
@@ -95,17 +95,17 @@ std::optional<PlanError> ProblemBuilder::CheckTotal() const {
     error.limit = Saturated(room);
     error.missing_bytes = Saturated(needed - room);
     error.message = absl::StrCat(
-        "the tables with optimizer state and copies are ", Saturated(needed), " bytes, the ",
+        "the tables with optimizer state and replicas are ", Saturated(needed), " bytes, the ",
         problem_.usable, " servers that may take them have ", *error.limit, ": ",
         *error.missing_bytes,
         " bytes are missing; add servers, host or spill bytes, or choose smaller weights, "
-        "optimizer state or fewer copies");
+        "optimizer state or fewer replicas");
     return error;
   }
   if (needed > kBytesMax) {
     error.kind = PlanErrorKind::kInput;
     error.limit = kBytesMax;
-    error.message = absl::StrCat("the tables with optimizer state and copies are ",
+    error.message = absl::StrCat("the tables with optimizer state and replicas are ",
                                  Saturated(needed), " bytes, the planner counts up to ", kBytesMax);
     return error;
   }

@@ -14,7 +14,7 @@
 // Without a constraint, a table of at most data_parallel_threshold elements is data_parallel, and
 // one below row_slice_threshold elements is one unit. A table above column_slice_threshold is cut
 // into the smallest power of two of column slices (at most servers, and dim / columns_min) that
-// brings them to the threshold or under it, unless the table needs whole rows. With copies > 1
+// brings them to the threshold or under it, unless the table needs whole rows. With replicas > 1
 // there are that many units of the same shards, on distinct hosts.
 //
 // The shards of a table in the current plan are its ranges refined (planner/model/refine.h), those
@@ -120,7 +120,7 @@ struct Problem {
   }
 };
 
-// Errors: strict_constraints if all servers drain, pins leave no server, copies outnumber the
+// Errors: strict_constraints if all servers drain, pins leave no server, replicas outnumber the
 // hosts, or a table that needs whole rows may only be cut by columns; insufficient_storage if all
 // tables together exceed all usable servers.
 PlanResult<Problem> BuildProblem(const PlannerInput& input);

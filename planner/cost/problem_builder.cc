@@ -72,7 +72,7 @@ void ProblemBuilder::MeasureTable(uint32_t table) {
 
 double ProblemBuilder::SliceNs(uint32_t table, uint32_t columns) const {
   const InputTable& t = input_.tables[table];
-  return model_.Row(t, columns, Role::kPrimary, t.copies, 1).Hot() * model_.trainers() *
+  return model_.Row(t, columns, Role::kPrimary, t.replicas, 1).Hot() * model_.trainers() *
          table_heat_[table].unique_sum;
 }
 
@@ -222,30 +222,30 @@ std::vector<ProblemBuilder::UnitRange> ProblemBuilder::GroupShards(uint32_t tabl
 
 std::optional<PlanError> ProblemBuilder::AddUnits(uint32_t table) {
   uint32_t allowed_primary = 0;
-  uint32_t allowed_copies = 0;
-  std::optional<PlanError> error = AllowedFor(table, allowed_primary, allowed_copies);
+  uint32_t allowed_replicas = 0;
+  std::optional<PlanError> error = AllowedFor(table, allowed_primary, allowed_replicas);
   if (error.has_value()) return error;
-  uint32_t copies = std::max(1u, input_.tables[table].copies);
+  uint32_t replicas = std::max(1u, input_.tables[table].replicas);
   std::vector<uint32_t> there;
-  if (copies > 1 && KeepsCopies(table)) there = CopiesByShard(table);
+  if (replicas > 1 && KeepsReplicas(table)) there = ReplicasByShard(table);
   const uint32_t first = problem_.tables[table].shard_first;
   problem_.tables[table].unit_first = static_cast<uint32_t>(problem_.units.size());
   for (const UnitRange& range : GroupShards(table)) {
     if (!there.empty()) {
-      copies = *std::max_element(there.begin() + (range.shard_first - first),
-                                 there.begin() + (range.shard_limit - first));
+      replicas = *std::max_element(there.begin() + (range.shard_first - first),
+                                   there.begin() + (range.shard_limit - first));
     }
     Unit unit;
     unit.table = table;
     unit.shard_first = range.shard_first;
     unit.shard_limit = range.shard_limit;
     unit.group_first = static_cast<uint32_t>(problem_.units.size());
-    unit.group_limit = unit.group_first + copies;
-    for (uint32_t i = 0; i < copies; ++i) {
+    unit.group_limit = unit.group_first + replicas;
+    for (uint32_t i = 0; i < replicas; ++i) {
       unit.role = i == 0 ? Role::kPrimary : Role::kBackup;
-      unit.allowed = i == 0 ? allowed_primary : allowed_copies;
+      unit.allowed = i == 0 ? allowed_primary : allowed_replicas;
       unit.host_group = i == 0 ? range.host_group : kNobody;
-      AddUnit(unit, copies, i == 0 ? 1 : 0);
+      AddUnit(unit, replicas, i == 0 ? 1 : 0);
     }
   }
   problem_.tables[table].unit_limit = static_cast<uint32_t>(problem_.units.size());

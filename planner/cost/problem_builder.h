@@ -44,8 +44,8 @@ class ProblemBuilder {
   std::vector<PieceRange> CutSlicesAlike(uint32_t table, double fair_ns) const;
   std::vector<PieceRange> CurrentRanges(uint32_t table) const;
   void MeasureShard(uint32_t table, ProblemShard& shard) const;
-  bool KeepsCopies(uint32_t table) const;
-  std::vector<uint32_t> CopiesByShard(uint32_t table) const;
+  bool KeepsReplicas(uint32_t table) const;
+  std::vector<uint32_t> ReplicasByShard(uint32_t table) const;
   std::vector<UnitRange> GroupShards(uint32_t table);
   std::optional<PlanError> AddUnits(uint32_t table);
   std::optional<PlanError> AddReplicated(uint32_t table);
@@ -54,7 +54,7 @@ class ProblemBuilder {
   void AddMeasured(Unit& unit, uint32_t members, double read_share);
   void AddRows(uint32_t table, uint32_t columns, const RowCost& cost, uint64_t first,
                uint64_t limit, std::array<HeatEntry, kHeatClasses>& classes) const;
-  std::optional<PlanError> AllowedFor(uint32_t table, uint32_t& primary, uint32_t& copies);
+  std::optional<PlanError> AllowedFor(uint32_t table, uint32_t& primary, uint32_t& replicas);
   uint32_t AllowedIndex(const std::vector<uint32_t>& servers);
   uint32_t HostsOf(const AllowedServers& allowed) const;
   uint32_t ReplicatedPrimary(uint32_t table, const AllowedServers& allowed);

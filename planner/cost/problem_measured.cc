@@ -34,25 +34,25 @@ void ProblemBuilder::MeasureShard(uint32_t table, ProblemShard& shard) const {
   shard.updates = rows > 0 ? it->updates / rows : 0;
 }
 
-bool ProblemBuilder::KeepsCopies(uint32_t table) const {
-  return input_.options.copies_as_they_are && current_[table] != nullptr;
+bool ProblemBuilder::KeepsReplicas(uint32_t table) const {
+  return input_.options.replicas_as_they_are && current_[table] != nullptr;
 }
 
 // For a table that keeps its present number of replicas.
-std::vector<uint32_t> ProblemBuilder::CopiesByShard(uint32_t table) const {
+std::vector<uint32_t> ProblemBuilder::ReplicasByShard(uint32_t table) const {
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> holders;
   for (const PlacedRange& range : current_[table]->ranges) {
     if (range.role == Role::kReplica) continue;
     ++holders[{range.column_first, range.row_first}];
   }
-  std::vector<uint32_t> copies;
+  std::vector<uint32_t> replicas;
   const ProblemTable& t = problem_.tables[table];
   for (uint32_t s = t.shard_first; s < t.shard_limit; ++s) {
     const PieceRange& range = problem_.shards[s].range;
     auto it = holders.upper_bound({range.column_first, range.row_first});
-    copies.push_back(it == holders.begin() ? 1 : std::prev(it)->second);
+    replicas.push_back(it == holders.begin() ? 1 : std::prev(it)->second);
   }
-  return copies;
+  return replicas;
 }
 
 // Which rows of a shard are the frequent ones is not measured: they count as all alike.

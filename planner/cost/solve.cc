@@ -98,14 +98,15 @@ PlanError NoRoomError(const PlannerInput& input, const PlacementState& state, ui
     most_free = state.Free(s);
     best = s;
   }
-  const std::string what = absl::StrCat("table \"", name, "\": ", u.shard_limit - u.shard_first,
-                                        u.role == Role::kPrimary ? " shards" : " shards of a copy",
-                                        " that stay together are ", u.bytes, " bytes");
+  const std::string what =
+      absl::StrCat("table \"", name, "\": ", u.shard_limit - u.shard_first,
+                   u.role == Role::kPrimary ? " shards" : " shards of a replica",
+                   " that stay together are ", u.bytes, " bytes");
   if (best == kNobody) {
     error.limit = 0;
     error.missing_bytes = u.bytes;
     error.message = absl::StrCat(what,
-                                 ", and its pins, the hosts of its other copies and the host "
+                                 ", and its pins, the hosts of its other replicas and the host "
                                  "that it is bound to leave no server for them; add a server "
                                  "on another host, or loosen these");
     return error;

@@ -87,7 +87,7 @@ PlanResult<ModeChoice> ChooseMode(const InputTable& table, const TableConstraint
     return WithFixedSlices(table, *constraint, choice);
   }
   const absl::uint128 elements = Elements(table);
-  const bool several = usable > 1;  // with one server, thresholds for rows and copies are off
+  const bool several = usable > 1;  // with one server, thresholds for rows and replicas are off
   if (several && options.data_parallel_threshold.has_value() &&
       elements <= *options.data_parallel_threshold) {
     choice.mode = TableMode::kDataParallel;

@@ -59,7 +59,7 @@ void ReadTable(const PlanJson& json, const std::string& path, PlannerStrategy st
                FieldFailure* failure, PlannerInput* input) {
   const JsonFields fields(json, path,
                           {"name", "rows", "dim", "weight_type", "optimizer", "combiner", "hashed",
-                           "row_statistics", "copies", "reads_per_step", "zipf", "hotness"},
+                           "row_statistics", "replicas", "reads_per_step", "zipf", "hotness"},
                           failure);
   InputTable table;
   fields.Required("name", &table.name);
@@ -75,7 +75,7 @@ void ReadTable(const PlanJson& json, const std::string& path, PlannerStrategy st
       table.weight != PlannerWeight::kInt8) {
     table.row_statistics = RowStatistics::kSlice;
   }
-  fields.Optional("copies", &table.copies);
+  fields.Optional("replicas", &table.replicas);
   fields.Optional("reads_per_step", &table.reads_per_step);
   fields.Optional("zipf", &table.zipf);
   ReadHotness(fields, failure, &table);

@@ -54,7 +54,7 @@ class Fnv {
     }
     if (!t.measured.empty()) Add(t.measured);  // nor this
     return AddAll(t.name, t.rows, t.dim, t.weight, t.optimizer, t.combiner, t.hashed,
-                  t.row_statistics, t.copies, t.reads_per_step, t.zipf, t.hotness);
+                  t.row_statistics, t.replicas, t.reads_per_step, t.zipf, t.hotness);
   }
   Fnv& Add(const InputFeature& f) { return AddAll(f.name, f.table, f.pooling_factor, f.weighted); }
   Fnv& Add(const InputServer& s) {
@@ -78,7 +78,7 @@ class Fnv {
                   c.batch_sizes, c.pooling_factors, c.num_poolings);
   }
   Fnv& Add(const PlannerOptions& o) {
-    if (o.copies_as_they_are) Add(o.copies_as_they_are);  // no input in a file has it
+    if (o.replicas_as_they_are) Add(o.replicas_as_they_are);  // no input in a file has it
     const TorchrecOptions& t = o.torchrec;
     if (!(t == TorchrecOptions())) {
       AddAll(t.partitioner, t.proposers, t.pipeline, t.forward_wire, t.backward_wire);

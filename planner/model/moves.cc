@@ -111,7 +111,7 @@ class Difference {
         used_[move.from] += bytes;
         move.reason = ReasonToLeave(move.from, name);
       } else {
-        move.reason = gone.empty() ? "another copy" : absl::StrCat(gone, " is gone");
+        move.reason = gone.empty() ? "another replica" : absl::StrCat(gone, " is gone");
       }
       pending_.push_back(std::move(move));
     }

@@ -109,8 +109,8 @@ class BackupPlacement {
 
   uint32_t domains() const { return domain_count_; }
 
-  // Needs at least `copies` domains.
-  void Place(uint32_t copies, std::vector<PlannedShard>& shards) {
+  // Needs at least `replicas` domains.
+  void Place(uint32_t replicas, std::vector<PlannedShard>& shards) {
     std::vector<std::pair<uint64_t, PlannedShard*>> order;  // by place among its primary's
     std::map<ServerId, uint64_t> primaries;
     for (PlannedShard& shard : shards) {
@@ -122,7 +122,7 @@ class BackupPlacement {
     for (auto& [place, at] : order) {
       PlannedShard& shard = *at;
       std::vector<uint32_t> holders = {index_.at(shard.assignments[0].server)};
-      while (holders.size() < copies) {
+      while (holders.size() < replicas) {
         const uint32_t next = Best(holders);
         Add(next, shard);
         ++pairs_[holders[0] * ids_.size() + next];
@@ -224,20 +224,20 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
 absl::Status AddBackups(const TableSpec& spec, const std::vector<ServerCandidate>& servers,
                         Plan* plan) {
   BackupPlacement backups(servers);
-  if (backups.domains() < spec.copies) {
+  if (backups.domains() < spec.replicas) {
     return TooFewDomains(spec, backups.domains(), servers.size());
   }
-  backups.Place(spec.copies, plan->shards);
+  backups.Place(spec.replicas, plan->shards);
   return absl::OkStatus();
 }
 
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers) {
   return absl::FailedPreconditionError(absl::StrCat(
-      "table \"", spec.name, "\" cannot be placed: ", spec.copies,
-      " copies need servers of as many failure domains, and the ", servers,
+      "table \"", spec.name, "\" cannot be placed: ", spec.replicas,
+      " replicas need servers of as many failure domains, and the ", servers,
       " servers that may take shards have ", domains,
       "; start servers on other hosts (or name the domains with --failure-domain), or ask for "
-      "fewer copies"));
+      "fewer replicas"));
 }
 
 }  // namespace hotbed

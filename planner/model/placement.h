@@ -58,18 +58,18 @@ uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range);
 // replicas; among equals, to the server with the fewest backups of that primary's server, so that
 // all share the work of a server that fails.
 //
-// FailedPrecondition: no servers, or fewer failure domains than copies. Other errors are those of
+// FailedPrecondition: no servers, or fewer failure domains than replicas. Other errors are those of
 // CutTable.
 absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandidate> servers,
                                 uint32_t shards_min);
 
 // Adds the backups to a plan of the table's primaries, by the rule above. FailedPrecondition: fewer
-// failure domains than copies.
+// failure domains than replicas.
 absl::Status AddBackups(const TableSpec& spec, const std::vector<ServerCandidate>& servers,
                         Plan* plan);
 
-// FailedPrecondition: `spec` asks for more copies than there are failure domains among the servers
-// that may take shards.
+// FailedPrecondition: `spec` asks for more replicas than there are failure domains among the
+// servers that may take shards.
 absl::Status TooFewDomains(const TableSpec& spec, uint64_t domains, uint64_t servers);
 
 }  // namespace hotbed

@@ -69,7 +69,7 @@ struct InputTable {
   PlannerCombiner combiner = PlannerCombiner::kSum;
   bool hashed = false;
   RowStatistics row_statistics = RowStatistics::kRow;
-  uint32_t copies = 1;                // the primary and its backups
+  uint32_t replicas = 1;              // the primary and its backups
   double reads_per_step = 0;          // ids per step and trainer; 0: from features and batch size
   std::optional<double> zipf;         // exponent of the accesses over the rows by rank
   std::vector<HotnessPoint> hotness;  // ascending; takes precedence over `zipf`
@@ -200,7 +200,7 @@ struct PlannerOptions {
   TorchrecOptions torchrec;
   // For a live cluster only: shards keep the number of replicas that they have in the current plan,
   // even if the table asks for more, because Membership refills the missing ones.
-  bool copies_as_they_are = false;
+  bool replicas_as_they_are = false;
 };
 
 struct PlannerInput {

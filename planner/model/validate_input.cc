@@ -61,7 +61,7 @@ std::optional<PlanError> CheckTable(const InputTable& table) {
                                    " reads, ", range.updates, " updates, ", range.bytes, " bytes"));
     }
   }
-  if (table.copies == 0) return WrongTable(table.name, "copies is 0; 1 is the primary alone");
+  if (table.replicas == 0) return WrongTable(table.name, "replicas is 0; 1 is the primary alone");
   if (!NotNegative(table.reads_per_step)) {
     return WrongTable(table.name, absl::StrCat("reads_per_step ", table.reads_per_step,
                                                " is not a number of 0 or more"));
@@ -85,8 +85,9 @@ std::optional<PlanError> CheckTables(const PlannerInput& input) {
     }
     // A column slice may keep row statistics of its own; no table has more slices than columns.
     const absl::uint128 row = absl::uint128(RowBytes(table, table.dim)) + 12 * uint64_t{table.dim};
-    const absl::uint128 one_copy = row * table.rows;
-    bytes += one_copy > kLimit ? one_copy : one_copy * table.copies;  // the product would overflow
+    const absl::uint128 one_replica = row * table.rows;
+    bytes += one_replica > kLimit ? one_replica
+                                  : one_replica * table.replicas;  // the product would overflow
     if (bytes > kLimit) {
       return WrongTable(table.name, absl::StrCat("with its ", table.rows, " rows of ", table.dim,
                                                  " columns the tables take more than 2^63 bytes"));

@@ -12,7 +12,7 @@ namespace {
 // The current holders of a shard.
 struct Holders {
   uint32_t primary = kNobody;
-  std::vector<uint32_t> copies;
+  std::vector<uint32_t> replicas;
   std::string gone;
 };
 
@@ -78,27 +78,27 @@ class CurrentPlacement {
     } else if (range.role == Role::kPrimary) {
       holders.primary = server;
     } else {
-      holders.copies.push_back(server);
+      holders.replicas.push_back(server);
     }
   }
 
   // A primary that cannot stay swaps roles with a replica that can. Replicas that can stay come
   // first, since some of the others may be surplus.
   void Promote(const Unit& primary, Holders& holders) const {
-    std::stable_partition(holders.copies.begin(), holders.copies.end(),
+    std::stable_partition(holders.replicas.begin(), holders.replicas.end(),
                           [&](uint32_t s) { return problem_.servers[s].usable; });
     const uint32_t now = holders.primary;
     const bool bound = primary.host_group != kNobody;  // to the host of its table's other shards
     if (now != kNobody && (bound || problem_.Allows(primary, now))) return;
-    auto other = std::find_if(holders.copies.begin(), holders.copies.end(),
+    auto other = std::find_if(holders.replicas.begin(), holders.replicas.end(),
                               [&](uint32_t s) { return problem_.Allows(primary, s); });
-    if (other == holders.copies.end()) {
-      if (now != kNobody || holders.copies.empty()) return;
-      other = holders.copies.begin();
+    if (other == holders.replicas.end()) {
+      if (now != kNobody || holders.replicas.empty()) return;
+      other = holders.replicas.begin();
     }
     holders.primary = *other;
-    holders.copies.erase(other);
-    if (now != kNobody) holders.copies.push_back(now);
+    holders.replicas.erase(other);
+    if (now != kNobody) holders.replicas.push_back(now);
   }
 
   void AssignGroup(uint32_t first, uint32_t limit) {
@@ -114,8 +114,8 @@ class CurrentPlacement {
           server = fixed[u - first];
         } else if (u == first) {
           server = holders.primary;
-        } else if (u - first <= holders.copies.size()) {
-          server = holders.copies[u - first - 1];
+        } else if (u - first <= holders.replicas.size()) {
+          server = holders.replicas[u - first - 1];
         }
         units_[u].shard_servers.push_back(server);
         if (server == kNobody) units_[u].gone = holders.gone;
@@ -129,10 +129,10 @@ class CurrentPlacement {
     }
   }
 
-  // By unit of a fixed group: a copy that each server is to have is there already, or comes from a
-  // server that is not to have one any more.
+  // By unit of a fixed group: a replica that each server is to have is there already, or comes from
+  // a server that is not to have one any more.
   std::vector<uint32_t> FixedHolders(uint32_t first, uint32_t limit, const Holders& holders) const {
-    std::set<uint32_t> having(holders.copies.begin(), holders.copies.end());
+    std::set<uint32_t> having(holders.replicas.begin(), holders.replicas.end());
     if (holders.primary != kNobody) having.insert(holders.primary);
     std::vector<uint32_t> servers(limit - first, kNobody);
     for (uint32_t u = first; u < limit; ++u) {

@@ -45,7 +45,7 @@ class Breaches {
                                          [](uint32_t s) { return s == kNobody; });
         Force(u, !now.gone.empty() ? absl::StrCat(now.gone, " is gone")
                  : unit.fixed      ? absl::StrCat(TableName(u), " is copied to every server")
-                 : nowhere         ? absl::StrCat(TableName(u), " has more copies now")
+                 : nowhere         ? absl::StrCat(TableName(u), " has more replicas now")
                                    : absl::StrCat(TableName(u), " is to be on one server"));
       } else if (input_.topology.servers[now.server].unreachable) {
         continue;  // nobody can read it there
@@ -54,8 +54,8 @@ class Breaches {
       } else if (!problem_.Allows(unit, now.server)) {
         Force(u, absl::StrCat(TableName(u), " is pinned to others than ", ServerName(now.server)));
       } else if (!unit.fixed && SharesHost(u)) {
-        Force(u,
-              absl::StrCat("another copy is on host ", input_.topology.servers[now.server].host));
+        Force(u, absl::StrCat("another replica is on host ",
+                              input_.topology.servers[now.server].host));
       }
     }
     GatherHostGroups();

@@ -103,9 +103,9 @@ std::optional<PlanError> CheckCapacity(const PlannerInput& input, const PlannerO
 
 std::optional<PlanError> CheckSourcePlan(const PlannerInput& input, const PlannerOutput& plan) {
   for (size_t t = 0; t < input.tables.size(); ++t) {
-    if (input.tables[t].copies == 1) continue;
+    if (input.tables[t].replicas == 1) continue;
     return Broken(plan.tables[t],
-                  absl::StrCat("copies is ", input.tables[t].copies, ", and strategy ",
+                  absl::StrCat("replicas is ", input.tables[t].replicas, ", and strategy ",
                                plan.strategy, " makes no backups"));
   }
   for (const TableConstraint& constraint : input.options.constraints) {

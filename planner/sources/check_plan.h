@@ -13,7 +13,7 @@ namespace hotbed {
 
 // The first fault of a finished plan, if any:
 // - strict_constraints: a table's constraint (sharding, servers, columns_min) that the strategy's
-//   rules break, or copies, which they do not make;
+//   rules break, or replicas, which they do not make;
 // - insufficient_storage: the server with the most bytes above its host_bytes or device_bytes,
 //   with the largest table there.
 std::optional<PlanError> CheckSourcePlan(const PlannerInput& input, const PlannerOutput& plan);

@@ -45,15 +45,16 @@ PlanError NoBackups(const InputTable& table) {
   error.kind = PlanErrorKind::kStrictConstraints;
   error.table = table.name;
   error.limit = 1;
-  error.message = absl::StrCat("table '", table.name, "': copies is ", table.copies,
-                               ", and strategy torchrec makes no backups; set copies to 1, or plan "
-                               "with strategy cost");
+  error.message =
+      absl::StrCat("table '", table.name, "': replicas is ", table.replicas,
+                   ", and strategy torchrec makes no backups; set replicas to 1, or plan "
+                   "with strategy cost");
   return error;
 }
 
 PlanResult<TableRules> RulesOf(const InputTable& table, const TableConstraint* constraint,
                                const std::vector<uint32_t>& pins, const RankTopology& topology) {
-  if (table.copies > 1) return NoBackups(table);
+  if (table.replicas > 1) return NoBackups(table);
   TableRules rules;
   rules.constraint = constraint;
   rules.module.pooled = table.combiner != PlannerCombiner::kNone;

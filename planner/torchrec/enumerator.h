@@ -34,8 +34,8 @@ namespace hotbed::torchrec {
 PlanResult<std::vector<std::vector<uint32_t>>> PinnedRanks(const PlannerInput& input,
                                                            const RankTopology& topology);
 
-// Error strict_constraints if a table is left without a choice or asks for backups (copies), which
-// TorchRec does not know; error input for an unknown kernel. `pins` is from PinnedRanks.
+// Error strict_constraints if a table is left without a choice or asks for backups (replicas),
+// which TorchRec does not know; error input for an unknown kernel. `pins` is from PinnedRanks.
 PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTopology& topology,
                                          const std::vector<TableWorkload>& loads,
                                          const std::vector<std::vector<uint32_t>>& pins);

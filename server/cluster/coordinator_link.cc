@@ -355,8 +355,8 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
     heartbeat_now_ = true;
     return absl::OkStatus();
   }
-  if (reply.has_copy_limits()) {
-    const v1::CopyLimits& limits = reply.copy_limits();
+  if (reply.has_transfer_limits()) {
+    const v1::TransferLimits& limits = reply.transfer_limits();
     host_->SetTransferLimits({limits.bytes_per_s(), limits.paused(), limits.pull_p99_ms_max()});
   }
   if (reply.has_given()) {  // before the map: a shard that it activates knows them

@@ -4,7 +4,6 @@
 
 #include "proto/convert.h"
 #include "server/net/stream_metrics.h"
-#include "server/peers/replica_metrics.h"
 
 namespace hotbed {
 namespace {
@@ -28,7 +27,7 @@ void FillShardMember(const ShardHost::JoinReady& from, Message* message) {
   FillMember(from.member, message->mutable_member());
 }
 
-void FillTransfer(const ShardHost::TransferProgress& transfer, v1::CopyProgress* message) {
+void FillTransfer(const ShardHost::TransferProgress& transfer, v1::TransferProgress* message) {
   message->set_shard(transfer.shard.packed());
   FillMember(transfer.to, message->mutable_to());
   message->set_bytes_copied(transfer.bytes_copied);
@@ -74,15 +73,15 @@ bool HeartbeatReport::HasNews() const {
 }
 
 void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
-  load_.Fill(host_->Status(), StreamMetrics::Get().pull_seconds.Read(),
-             ReplicaMetrics::Get().copied_bytes.Value(), clock_->NowNs(), request->mutable_load());
+  load_.Fill(host_->Status(), StreamMetrics::Get().pull_seconds.Read(), clock_->NowNs(),
+             request->mutable_load());
   joins_ = host_->JoinsReady();
   for (const ShardHost::JoinReady& join : joins_) {
     FillShardMember(join, request->add_join_ready());
   }
   lost_ = host_->LostReplicas();
   for (const ShardHost::LostReplica& lost : lost_) {
-    v1::LostCopy* const message = request->add_copies_lost();
+    v1::LostReplica* const message = request->add_replicas_lost();
     message->set_shard(lost.shard.packed());
     message->set_epoch(lost.epoch);
     message->set_why(lost.why.substr(0, kWhyBytesMax));
@@ -92,7 +91,7 @@ void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
   }
   FillHeld(/*asked_for=*/true, request->mutable_held());
   for (const ShardHost::TransferProgress& transfer : host_->Transfers()) {
-    FillTransfer(transfer, request->add_copies());
+    FillTransfer(transfer, request->add_transfers());
   }
 }
 

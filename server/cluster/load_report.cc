@@ -80,7 +80,7 @@ void LoadReport::AddTables(const HostStatus& status, int64_t now_ns, v1::ServerL
 }
 
 void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls,
-                      uint64_t copied_bytes, int64_t now_ns, v1::ServerLoad* load) {
+                      int64_t now_ns, v1::ServerLoad* load) {
   if (measured_ns_ == 0 || now_ns - measured_ns_ >= kIntervalNsMin) {
     Measure(status, pulls);
     measured_ns_ = now_ns;
@@ -106,7 +106,6 @@ void LoadReport::Fill(const HostStatus& status, const LatencyHistogram::Snapshot
   load->set_spill_bytes(status.numbers["spill_bytes"]);
   load->set_log_bytes(status.numbers["log_bytes"]);
   load->set_read_only(status.read_only);
-  load->set_copied_bytes_total(copied_bytes);
   load->set_pull_p99_us(pull_p99_us_);
   load->set_bytes_held(bytes_held);
   if (status.free_bytes.has_value()) load->set_free_bytes(*status.free_bytes);

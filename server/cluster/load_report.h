@@ -26,9 +26,9 @@ class LoadReport {
   // Row accesses of a table are counted over the last one to two windows.
   static constexpr int64_t kWindowNs = 10'000'000'000;
 
-  // `pulls` is the histogram of pulls at `now_ns` (Clock::NowNs()), `copied_bytes` a total.
-  void Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls,
-            uint64_t copied_bytes, int64_t now_ns, v1::ServerLoad* load);
+  // `pulls` is the histogram of pulls at `now_ns` (Clock::NowNs()).
+  void Fill(const HostStatus& status, const LatencyHistogram::Snapshot& pulls, int64_t now_ns,
+            v1::ServerLoad* load);
 
  private:
   struct Accesses {

@@ -163,9 +163,9 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
 bool Assignments::MayReturn(const ShardRecord& record) const {
   const auto table = tables_.find(record.shard.table);
   if (table == tables_.end()) return false;
-  if (table->second.data_parallel) return true;  // its read copy was dropped with its process
+  if (table->second.data_parallel) return true;  // its read replica was dropped with its process
   return table->second.durability == Durability::kReplicated &&
-         record.members.size() < table->second.copies;
+         record.members.size() < table->second.replicas;
 }
 
 // All at once, then waits for all.

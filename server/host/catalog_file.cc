@@ -73,7 +73,7 @@ void VisitTable(Io* io, Table& table) {
   io->Number(table.initializer.b);
   io->Number(table.seed);
   io->Enum(table.durability);
-  io->Number(table.copies);
+  io->Number(table.replicas);
   io->Bool(table.data_parallel);
   io->Enum(table.nan_policy);
   io->Number(table.column_slices);

@@ -96,9 +96,9 @@ absl::Status Verify(const std::string& target, const std::string& journal_dir,
 
 // As Verify, for the tables of more than one replica only. No journal has an open step: Verify ran
 // before, and a server was removed since.
-absl::Status VerifyCopies(const std::string& target, const std::string& journal_dir,
-                          const Workload& workload,
-                          const std::function<void(const std::string&)>& report);
+absl::Status VerifyReplicas(const std::string& target, const std::string& journal_dir,
+                            const Workload& workload,
+                            const std::function<void(const std::string&)>& report);
 
 }  // namespace hotbed::checker
 

@@ -4,7 +4,7 @@
 //   hotbed-kill-checker create --coordinator HOST:PORT
 //   hotbed-kill-checker worker --coordinator HOST:PORT --journal-dir D --client N [--seconds S]
 //   hotbed-kill-checker verify --coordinator HOST:PORT --journal-dir D
-//   hotbed-kill-checker verify-copies --coordinator HOST:PORT --journal-dir D
+//   hotbed-kill-checker verify-replicas --coordinator HOST:PORT --journal-dir D
 //
 // A worker ends at SIGTERM with all its steps applied. All modes of one run get the same --clients,
 // --rows, --dim, --ids, --transfers, --tables and --seed. Exit status: 0
@@ -100,10 +100,10 @@ int Main(int argc, char** argv) {
   CLI::App* const create = app.add_subcommand("create", "create the tables");
   CLI::App* const worker = app.add_subcommand("worker", "push as one client until killed");
   CLI::App* const verify = app.add_subcommand("verify", "resolve what is open and compare");
-  CLI::App* const copies = app.add_subcommand(
-      "verify-copies", "compare replicated tables again, after a server was taken away");
-  for (CLI::App* mode : {create, worker, verify, copies}) AddWorkload(mode, &a);
-  for (CLI::App* mode : {worker, verify, copies}) {
+  CLI::App* const replicas = app.add_subcommand(
+      "verify-replicas", "compare replicated tables again, after a server was taken away");
+  for (CLI::App* mode : {create, worker, verify, replicas}) AddWorkload(mode, &a);
+  for (CLI::App* mode : {worker, verify, replicas}) {
     mode->add_option("--journal-dir", a.client.journal_dir)
         ->required()
         ->check(CLI::ExistingDirectory);
@@ -128,7 +128,7 @@ int Main(int argc, char** argv) {
   if (worker->parsed()) return Report(RunWorker(a.client, workload, a.seconds));
   return Report(verify->parsed()
                     ? Verify(a.client.target, a.client.journal_dir, workload, print)
-                    : VerifyCopies(a.client.target, a.client.journal_dir, workload, print));
+                    : VerifyReplicas(a.client.target, a.client.journal_dir, workload, print));
 }
 
 }  // namespace

@@ -31,15 +31,15 @@ class Comparison {
     }
   }
 
-  // `copies_only`: tables of one replica are skipped.
-  absl::Status Run(bool copies_only) {
+  // `replicas_only`: tables of one replica are skipped.
+  absl::Status Run(bool replicas_only) {
     if (ledger_.Max() >= kExactSumMax) {
       return absl::FailedPreconditionError(
           absl::StrCat("a sum reached ", ledger_.Max(), ", beyond the ", kExactSumMax,
                        " that fp32 holds exactly: use more --rows or fewer --seconds"));
     }
     for (uint32_t t = 0; t < workload_.tables(); ++t) {
-      if (copies_only && workload_.Table(t).copies < 2) continue;
+      if (replicas_only && workload_.Table(t).replicas < 2) continue;
       HOTBED_RETURN_IF_ERROR(CompareTable(t));
     }
     if (differences_ == 0) return absl::OkStatus();
@@ -124,16 +124,16 @@ absl::Status Verify(const std::string& target, const std::string& journal_dir,
   }
   const uint64_t steps = std::accumulate(last_steps.begin(), last_steps.end(), uint64_t{0});
   Comparison comparison(workload, std::move(last_steps), clients[0]->client(), report);
-  HOTBED_RETURN_IF_ERROR(comparison.Run(/*copies_only=*/false));
+  HOTBED_RETURN_IF_ERROR(comparison.Run(/*replicas_only=*/false));
   report(absl::StrCat("exact: ", steps, " steps of ", clients.size(), " clients, ", resolved,
                       " of them open at the end and sent again; ", comparison.compared(),
                       " cells compared"));
   return absl::OkStatus();
 }
 
-absl::Status VerifyCopies(const std::string& target, const std::string& journal_dir,
-                          const Workload& workload,
-                          const std::function<void(const std::string&)>& report) {
+absl::Status VerifyReplicas(const std::string& target, const std::string& journal_dir,
+                            const Workload& workload,
+                            const std::function<void(const std::string&)>& report) {
   std::vector<uint64_t> last_steps;
   for (uint32_t c = 0; c < workload.options().clients; ++c) {
     const std::string path = absl::StrCat(journal_dir, "/client-", c, ".journal");
@@ -147,8 +147,8 @@ absl::Status VerifyCopies(const std::string& target, const std::string& journal_
   }
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(target));
   Comparison comparison(workload, std::move(last_steps), client.get(), report);
-  HOTBED_RETURN_IF_ERROR(comparison.Run(/*copies_only=*/true));
-  report(absl::StrCat("exact: ", comparison.compared(), " cells of other copies compared"));
+  HOTBED_RETURN_IF_ERROR(comparison.Run(/*replicas_only=*/true));
+  report(absl::StrCat("exact: ", comparison.compared(), " cells of other replicas compared"));
   return absl::OkStatus();
 }
 

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<TableKind>> ParseTableKinds(const std::string& words)
     kind.word = std::string(word);
     kind.hashed = absl::ConsumeSuffix(&word, "-hashed");
     if (word == "r2" || word == "r3") {
-      kind.copies = word == "r2" ? 2 : 3;
+      kind.replicas = word == "r2" ? 2 : 3;
     } else if (word == "dp") {
       kind.data_parallel = true;
     } else if (word != "log") {
@@ -86,8 +86,8 @@ TableSpec Workload::Table(uint32_t table) const {
   spec.optimizer.kind = OptimizerKind::kSgd;
   spec.optimizer.learning_rate = 1.0f;
   spec.initializer.kind = InitializerKind::kZero;
-  spec.durability = kind.copies > 1 ? Durability::kReplicated : Durability::kLog;
-  spec.copies = kind.copies;
+  spec.durability = kind.replicas > 1 ? Durability::kReplicated : Durability::kLog;
+  spec.replicas = kind.replicas;
   spec.data_parallel = kind.data_parallel;
   return spec;
 }

@@ -35,7 +35,7 @@ inline constexpr uint32_t kFarColumn = 5;
 struct TableKind {
   std::string word;
   bool hashed = false;
-  uint32_t copies = 1;
+  uint32_t replicas = 1;
   bool data_parallel = false;
 };
 

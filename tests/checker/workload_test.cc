@@ -105,9 +105,9 @@ TEST(WorkloadTest, TableKindsAreTold) {
   const Workload workload(options);
   EXPECT_EQ(workload.Table(0).durability, Durability::kLog);
   EXPECT_EQ(workload.Table(1).durability, Durability::kReplicated);
-  EXPECT_EQ(workload.Table(1).copies, 2);
+  EXPECT_EQ(workload.Table(1).replicas, 2);
   EXPECT_TRUE(workload.Table(1).hashed);
-  EXPECT_EQ(workload.Table(2).copies, 3);
+  EXPECT_EQ(workload.Table(2).replicas, 3);
   EXPECT_TRUE(workload.Table(3).data_parallel);
   for (uint32_t t = 0; t < workload.tables(); ++t) {
     EXPECT_TRUE(ValidateTableSpec(workload.Table(t)).ok()) << ValidateTableSpec(workload.Table(t));

@@ -32,7 +32,7 @@ class ClusterCommandsTest : public RunCliTest {
       fake_.map.mutable_servers(s)->set_failure_domain("rack-" + std::to_string(s));
     }
     fake_.map.mutable_tables(0)->set_durability(v1::DURABILITY_REPLICATED);
-    fake_.map.mutable_tables(0)->set_copies(2);
+    fake_.map.mutable_tables(0)->set_replicas(2);
     for (v1::ShardRecord& shard : *fake_.map.mutable_shards()) {
       *shard.add_members() = shard.primary();
       shard.add_members()->set_server(kS2);
@@ -113,7 +113,7 @@ TEST_F(ClusterCommandsTest, DoctorDoesNotAskTheLoopbackOfAnotherMachine) {
   EXPECT_THAT(found, HasSubstr("start it with --admin-listen=0.0.0.0:" + other.port()));
 }
 
-TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
+TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {
   fake_.map.mutable_servers(0)->set_draining(true);
   fake_.lists[0].set_moves_total(3);
   fake_.lists[0].set_bytes_left(5 << 20);
@@ -127,17 +127,17 @@ TEST_F(ClusterCommandsTest, StatusShowsCopiesDrainsMovesAndEvents) {
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, ContainsRegex("s0 +draining .* rack-0 +0 +0 "));
   EXPECT_THAT(text.out, ContainsRegex("s2 +live .* rack-2 +0 +4 "));
-  EXPECT_THAT(text.out, ContainsRegex("replicated=2 +4 of 4; 1 short of copies"));
+  EXPECT_THAT(text.out, ContainsRegex("replicated=2 +4 of 4; 1 short of replicas"));
   EXPECT_THAT(text.out, HasSubstr("moves: 3 under way or waiting, 5 MiB left"));
   EXPECT_THAT(text.out, HasSubstr("rebalancing: on"));
   EXPECT_THAT(text.out, HasSubstr("event 7"));
   EXPECT_THAT(text.out, Not(HasSubstr("event 2")));
   const nlohmann::json json = RunAt({"status", "-o", "json"}).json();
   EXPECT_EQ(json["servers"][0]["draining"], true);
-  EXPECT_EQ(json["servers"][2]["copies"], 4);
+  EXPECT_EQ(json["servers"][2]["replicas"], 4);
   EXPECT_EQ(json["servers"][2]["failure_domain"], "rack-2");
-  EXPECT_EQ(json["tables"][0]["copies"], 2);
-  EXPECT_EQ(json["tables"][0]["shards_short_of_copies"], 1);
+  EXPECT_EQ(json["tables"][0]["replicas"], 2);
+  EXPECT_EQ(json["tables"][0]["shards_short_of_replicas"], 1);
   EXPECT_EQ(json["moves"]["under_way"], 3);
   EXPECT_EQ(json["rebalance"]["on"], true);
   EXPECT_EQ(json["events"].size(), 5u);
@@ -156,14 +156,15 @@ TEST_F(ClusterCommandsTest, ListsSayWhoHoldsWhatAndWhoIsBehind) {
   EXPECT_THAT(list, ContainsRegex("user/1 .* yes +s0 +s2 +s1\\(down\\)"));
   EXPECT_THAT(list, ContainsRegex("user/3 .* yes +s1\\(down\\) +s2"));
   const nlohmann::json json = RunAt({"shard", "list", "-o", "json"}).json();
-  EXPECT_EQ(json[0]["copies"][1]["behind"], 7);
+  EXPECT_EQ(json[0]["replicas"][1]["behind"], 7);
   EXPECT_EQ(json[1]["learners"][0], "s1");
   const std::string described = RunAt({"table", "describe", "user"}).out;
   EXPECT_THAT(described, ContainsRegex("durability +replicated=2"));
-  EXPECT_THAT(described, ContainsRegex("copies +2 of each shard; 1 of 4 shards have fewer now, the "
-                                       "first is user/3; 1 learners; the slowest copy is 7"));
+  EXPECT_THAT(described,
+              ContainsRegex("replicas +2 of each shard; 1 of 4 shards have fewer now, the "
+                            "first is user/3; 1 learners; the slowest replica is 7"));
   EXPECT_THAT(described, ContainsRegex("s2 +0 +0 +0 +4 +0 +7"));
-  EXPECT_THAT(RunAt({"table", "list"}).out, HasSubstr("4 of 4; 1 short of copies"));
+  EXPECT_THAT(RunAt({"table", "list"}).out, HasSubstr("4 of 4; 1 short of replicas"));
 }
 
 TEST_F(ClusterCommandsTest, ShardsInDoubtAreSaidFirst) {
@@ -193,23 +194,24 @@ TEST_F(ClusterCommandsTest, ShardsInDoubtAreSaidFirst) {
   EXPECT_EQ(json["in_doubt"][1]["stopped"], true);
 }
 
-TEST_F(ClusterCommandsTest, DoctorLooksAtCopiesAndDomains) {
-  EXPECT_EQ(Doctor("copies").first, "FAILED");
-  EXPECT_THAT(Doctor("copies").second, HasSubstr("1 of 4 replicated shards have fewer copies than "
-                                                 "wanted, the first is user/3"));
+TEST_F(ClusterCommandsTest, DoctorLooksAtReplicasAndDomains) {
+  EXPECT_EQ(Doctor("replicas").first, "FAILED");
+  EXPECT_THAT(Doctor("replicas").second,
+              HasSubstr("1 of 4 replicated shards have fewer replicas than "
+                        "wanted, the first is user/3"));
   EXPECT_EQ(Doctor("failure domains").first, "ok");
   fake_.map.mutable_servers(1)->set_live(true);
-  EXPECT_EQ(Doctor("copies").first, "ok");
+  EXPECT_EQ(Doctor("replicas").first, "ok");
   fake_.map.mutable_servers(2)->set_failure_domain("rack-0");
   EXPECT_THAT(Doctor("failure domains").second,
-              HasSubstr("3 shards have two copies in one failure domain, the first is user/0"));
+              HasSubstr("3 shards have two replicas in one failure domain, the first is user/0"));
   fake_.map.mutable_servers(2)->set_failure_domain("");
   EXPECT_EQ(Doctor("failure domains"),
             std::pair(std::string("warning"),
                       std::string("none said by s2: start them with --failure-domain")));
   fake_.map.mutable_servers(2)->set_failure_domain("rack-2");
   for (const int s : {0, 1}) fake_.map.mutable_servers(s)->set_live(false);
-  EXPECT_THAT(Doctor("failure domains").second, HasSubstr("1 live for tables of 2 copies"));
+  EXPECT_THAT(Doctor("failure domains").second, HasSubstr("1 live for tables of 2 replicas"));
 }
 
 TEST_F(ClusterCommandsTest, DoctorLooksAtMovesAndRebalancing) {

@@ -51,7 +51,7 @@ TEST(LiveView, ServersTablesAndShards) {
   EXPECT_EQ(view->tables[0].shards[1].primary, 11u);
 }
 
-TEST(LiveView, CopiesDomainsAndWhatServersSay) {
+TEST(LiveView, ReplicasDomainsAndWhatServersSay) {
   v1::ClusterMap map = Map();
   map.mutable_servers(0)->set_failure_domain("rack-a");
   map.mutable_servers(0)->set_draining(true);
@@ -74,7 +74,7 @@ TEST(LiveView, CopiesDomainsAndWhatServersSay) {
   EXPECT_THAT(view->tables[0].shards[0].backups, SizeIs(0));
   EXPECT_THAT(view->tables[0].shards[1].backups, ::testing::ElementsAre(10u));
   EXPECT_EQ(view->tables[0].shards[1].bytes, 500u);
-  EXPECT_EQ(UnreachableText(*view), "") << "there is another copy of what s1 has";
+  EXPECT_EQ(UnreachableText(*view), "") << "there is another replica of what s1 has";
 }
 
 TEST(LiveView, RatesOfShardsAreTaken) {
@@ -96,7 +96,7 @@ TEST(LiveView, ServersThatAreDownAreNamed) {
   v1::ClusterMap map = Map();
   EXPECT_EQ(
       UnreachableText(*ViewOfMap(map)),
-      "s1 is down: its 1 shard stays its own: no copy exists elsewhere that could be moved.\n");
+      "s1 is down: its 1 shard stays its own: no replica exists elsewhere that could be moved.\n");
   map.mutable_shards(0)->mutable_primary()->set_server(10);
   EXPECT_EQ(UnreachableText(*ViewOfMap(map)), "") << "it has nothing";
 }

@@ -189,7 +189,7 @@ TEST_F(MoveCommandsTest, DrainWaitsUntilNothingNamesTheServer) {
   EXPECT_EQ(fake_.drained.server(), "10");
   EXPECT_FALSE(fake_.drained.undo());
   EXPECT_EQ(fake_.lists_asked, 3);
-  EXPECT_THAT(answer.out, HasSubstr("draining s0: 3 copies to leave (request 6)"));
+  EXPECT_THAT(answer.out, HasSubstr("draining s0: 3 replicas to leave (request 6)"));
   EXPECT_THAT(answer.out, HasSubstr("it may be stopped"));
   EXPECT_THAT(answer.out, HasSubstr("hotbed shard drain s0 --undo"));
 }
@@ -283,7 +283,7 @@ TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {
   v1::ListMovesReply list = UnderWay(2);
   list.mutable_moves(1)->set_step("waiting");
   list.mutable_moves(1)->set_bytes_total(0);
-  list.mutable_moves(1)->set_waits_for("two copies to s2 are under way");
+  list.mutable_moves(1)->set_waits_for("two transfers to s2 are under way");
   list.set_paused(true);
   list.mutable_limits()->set_bytes_per_s(1 << 20);
   fake_.lists = {list};
@@ -295,11 +295,11 @@ TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {
   EXPECT_THAT(text.out, HasSubstr("at most 1 MiB/s"));
   EXPECT_THAT(text.out, HasSubstr("s0 -> s2"));
   EXPECT_THAT(text.out, HasSubstr("40 B of 100 B"));
-  EXPECT_THAT(text.out, HasSubstr("two copies to s2 are under way"));
+  EXPECT_THAT(text.out, HasSubstr("two transfers to s2 are under way"));
   const nlohmann::json json = RunAt({"shard", "moves", "5", "-o", "json"}).json();
   EXPECT_EQ(json["moves_total"], 2);
   EXPECT_EQ(json["moves"][0]["request"], 5);
-  EXPECT_EQ(json["moves"][1]["waits_for"], "two copies to s2 are under way");
+  EXPECT_EQ(json["moves"][1]["waits_for"], "two transfers to s2 are under way");
   EXPECT_EQ(json["limits"]["bytes_per_s"], 1 << 20);
   fake_.lists = {UnderWay(1), UnderWay(1), v1::ListMovesReply()};
   const Answer watched = RunAt({"shard", "moves", "--watch"});
@@ -310,7 +310,7 @@ TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {
 TEST_F(MoveCommandsTest, PauseResumeAbortAndTheDial) {
   fake_.control_reply.set_moves(3);
   fake_.control_reply.set_paused(true);
-  EXPECT_THAT(RunAt({"shard", "pause"}).out, HasSubstr("paused: 3 moves\ncopies: PAUSED"));
+  EXPECT_THAT(RunAt({"shard", "pause"}).out, HasSubstr("paused: 3 moves\ntransfers: PAUSED"));
   EXPECT_EQ(fake_.controlled.action(), v1::ControlMovesRequest::PAUSE);
   fake_.control_reply.set_paused(false);
   EXPECT_THAT(RunAt({"shard", "resume"}).out, HasSubstr("resumed: 3 moves"));

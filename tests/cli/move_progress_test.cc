@@ -33,14 +33,14 @@ TEST(MoveProgress, CountsWhatIsNotListedAsDone) {
   v1::ListMovesReply list;
   AddMove(&list, 2, 60, 100);
   AddMove(&list, 3, 0, 0)
-      ->set_waits_for("2 copies to s3 are under way");  // not begun: counts its share
+      ->set_waits_for("2 transfers to s3 are under way");  // not begun: counts its share
   list.set_bytes_per_s(50);
   const MoveProgress progress = ProgressOf(work, list, Names());
   EXPECT_EQ(progress.moves_done, 2u);
   EXPECT_EQ(progress.bytes_done, 260u);
-  EXPECT_EQ(progress.waits_for, "orders/3: 2 copies to s3 are under way");
+  EXPECT_EQ(progress.waits_for, "orders/3: 2 transfers to s3 are under way");
   EXPECT_EQ(MoveNote(work, progress),
-            "260 B of 400 B, 50 B/s, 2 of 4 moves; orders/3: 2 copies to s3 are under way");
+            "260 B of 400 B, 50 B/s, 2 of 4 moves; orders/3: 2 transfers to s3 are under way");
 }
 
 TEST(MoveProgress, NeverLeavesItsBounds) {

@@ -67,7 +67,7 @@ TEST(ShardSelection, RangesPassOverWhatIsThereNamedShardsDoNot) {
   const auto shards = *SelectShards(Map(), {"orders/all"});
   EXPECT_EQ(MovesTo(shards, 0, kS1).moves.size(), 4u) << "a backup becomes primary";
   EXPECT_EQ(MovesTo(shards, 0, kS0).passed_over, 4u);
-  EXPECT_EQ(MovesTo(shards, kS1, kS0).passed_over, 4u) << "s0 has a copy of each";
+  EXPECT_EQ(MovesTo(shards, kS1, kS0).passed_over, 4u) << "s0 has a replica of each";
   EXPECT_EQ(MovesTo(shards, kS2, kS0).passed_over, 4u) << "s2 has none";
   EXPECT_EQ(MovesTo(shards, kS0, kS1).moves.size(), 4u) << "said of the primary, too";
   const WantedMoves wanted = MovesTo(shards, kS1, kS2);

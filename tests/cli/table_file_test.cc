@@ -84,7 +84,7 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   spec.memory_share_min = 0.1f;
   spec.memory_share_max = 0.7f;
   spec.durability = Durability::kReplicated;
-  spec.copies = 3;
+  spec.replicas = 3;
   spec.data_parallel = true;
   spec.nan_policy = NanPolicy::kSkip;
   spec.column_slices = 3;

@@ -95,7 +95,7 @@ TEST(TableOption, WhatItPrintsItReads) {
   spec.padding_id = ~uint64_t{0};
   spec.has_padding_id = true;
   spec.durability = Durability::kReplicated;
-  spec.copies = 3;
+  spec.replicas = 3;
   spec.data_parallel = true;
   for (const TableOption& option : TableOptionList()) {
     TableSpec back;
@@ -125,24 +125,24 @@ TEST(TableOption, RefusalsSayWhatWouldDo) {
   EXPECT_EQ(spec.consistency, Consistency::kSync);
 }
 
-TEST(TableOption, CopiesAreSaidWithTheDurabilityOrBesideIt) {
+TEST(TableOption, ReplicasAreSaidWithTheDurabilityOrBesideIt) {
   const TableOption& durability = *FindTableOption("durability");
-  const TableOption& copies = *FindTableOption("copies");
+  const TableOption& replicas = *FindTableOption("replicas");
   TableSpec spec;
   ASSERT_TRUE(SetTableOption(durability, "replicated=2", &spec).ok());
   EXPECT_EQ(spec.durability, Durability::kReplicated);
-  EXPECT_EQ(spec.copies, 2u);
+  EXPECT_EQ(spec.replicas, 2u);
   EXPECT_EQ(durability.print(spec), "replicated=2");
-  EXPECT_TRUE(SetTableOption(copies, "2", &spec).ok()) << "said twice, alike";
-  EXPECT_THAT(std::string(SetTableOption(copies, "3", &spec).message()),
+  EXPECT_TRUE(SetTableOption(replicas, "2", &spec).ok()) << "said twice, alike";
+  EXPECT_THAT(std::string(SetTableOption(replicas, "3", &spec).message()),
               HasSubstr("durability replicated=2: say one of the two"));
-  EXPECT_EQ(spec.copies, 2u);
+  EXPECT_EQ(spec.replicas, 2u);
   TableSpec beside;
-  ASSERT_TRUE(SetTableOption(copies, "3", &beside).ok());
+  ASSERT_TRUE(SetTableOption(replicas, "3", &beside).ok());
   ASSERT_TRUE(SetTableOption(durability, "replicated", &beside).ok());
   EXPECT_EQ(durability.print(beside), "replicated=3");
   EXPECT_THAT(std::string(SetTableOption(durability, "replicated=2", &beside).message()),
-              HasSubstr("copies 3"));
+              HasSubstr("replicas 3"));
   for (const char* text : {"replicated=1", "replicated=4", "replicated=", "replicated=two"}) {
     TableSpec fresh;
     const absl::Status status = SetTableOption(durability, text, &fresh);

@@ -323,8 +323,8 @@ void FakeCluster::Move(ShardId shard, int to_server, bool announce) {
   if (announce) told_ = Map();
 }
 
-void FakeCluster::SetCopies(ShardId shard, const std::vector<int>& backups,
-                            const std::vector<int>& read_copies) {
+void FakeCluster::SetReplicas(ShardId shard, const std::vector<int>& backups,
+                              const std::vector<int>& read_replicas) {
   absl::MutexLock lock(&mu_);
   v1::ShardRecord& record = tables_[shard.table].shards[shard.index].record;
   record.clear_members();
@@ -332,7 +332,7 @@ void FakeCluster::SetCopies(ShardId shard, const std::vector<int>& backups,
   *record.add_members() = record.primary();
   for (const int s : backups) record.add_members()->set_server(static_cast<uint64_t>(s) + 1);
   record.clear_readers();
-  for (const int s : read_copies) {
+  for (const int s : read_replicas) {
     record.add_learners()->set_server(static_cast<uint64_t>(s) + 1);
     record.add_readers(static_cast<uint64_t>(s) + 1);
   }

@@ -53,8 +53,8 @@ class FakeCluster {
   // unless `announce`.
   void Move(ShardId shard, int to_server, bool announce = false);
   // Servers with a replica in addition to the primary: they answer pulls with the primary's rows.
-  void SetCopies(ShardId shard, const std::vector<int>& backups,
-                 const std::vector<int>& read_copies);
+  void SetReplicas(ShardId shard, const std::vector<int>& backups,
+                   const std::vector<int>& read_replicas);
   // Sets whether the coordinator reports a server as live, and announces it.
   void SetLive(int server, bool live);
   // A hanging server answers nothing, and no stream breaks.

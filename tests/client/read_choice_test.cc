@@ -20,18 +20,18 @@
 namespace hotbed {
 namespace read_choice_test {
 
-ShardRecord Record(bool copies) {
+ShardRecord Record(bool replicas) {
   ShardRecord record;
   record.primary = {1, 1};
   record.members = {{1, 1}, {2, 1}};
   record.learners = {{3, 1}, {4, 1}};  // server 4 is becoming a member
-  if (copies) record.readers = {3};
+  if (replicas) record.readers = {3};
   return record;
 }
 
-std::map<ServerId, int> Chosen(ReadChoice& choice, bool copies, int64_t now_ns, int n = 600) {
+std::map<ServerId, int> Chosen(ReadChoice& choice, bool replicas, int64_t now_ns, int n = 600) {
   std::map<ServerId, int> chosen;
-  for (int i = 0; i < n; ++i) ++chosen[choice.Choose(Record(copies), choice.NextTurn(), now_ns)];
+  for (int i = 0; i < n; ++i) ++chosen[choice.Choose(Record(replicas), choice.NextTurn(), now_ns)];
   return chosen;
 }
 
@@ -41,7 +41,7 @@ TEST(ReadChoice, HoldersTakeTurns) {
   std::map<ServerId, int> chosen = Chosen(choice, false, 0);
   EXPECT_NEAR(chosen[1], 300, 10);
   EXPECT_EQ(chosen[1] + chosen[2], 600);
-  EXPECT_THAT(Chosen(choice, true, 0), testing::SizeIs(3)) << "read copies of every server";
+  EXPECT_THAT(Chosen(choice, true, 0), testing::SizeIs(3)) << "read replicas of every server";
 }
 
 TEST(ReadChoice, TheNearAnswerAndTheFarAreTriedNowAndThen) {
@@ -224,19 +224,19 @@ TEST(UsualTime, QuantilesAreThoseOfTheTimesWithinAQuarter) {
 class ReadFromTest : public testing::Test {
  protected:
   // Server 1 has a replica; for a data-parallel table servers 1 and 2 have read replicas.
-  void Connect(ReadFrom from, bool data_parallel = false, uint32_t copies = 2) {
+  void Connect(ReadFrom from, bool data_parallel = false, uint32_t replicas = 2) {
     v1::TableSpec spec;
     spec.set_name("t");
     spec.set_rows(100);
     spec.set_dim(4);
     spec.set_data_parallel(data_parallel);
-    if (!data_parallel && copies > 1) {
+    if (!data_parallel && replicas > 1) {
       spec.set_durability(v1::DURABILITY_REPLICATED);
-      spec.set_copies(copies);
+      spec.set_replicas(replicas);
     }
     table_ = cluster_.AddTable(spec, 1);  // the primary is server 0
-    cluster_.SetCopies({table_, 0}, data_parallel ? std::vector<int>() : std::vector<int>{1},
-                       data_parallel ? std::vector<int>{1, 2} : std::vector<int>());
+    cluster_.SetReplicas({table_, 0}, data_parallel ? std::vector<int>() : std::vector<int>{1},
+                         data_parallel ? std::vector<int>{1, 2} : std::vector<int>());
     ClientOptions options;
     options.deadline = absl::Seconds(10);
     options.session_name = "read-test";
@@ -282,7 +282,7 @@ TEST_F(ReadFromTest, ThePrimaryByDefault) {
   EXPECT_EQ(cluster_.last_pull_of(0).staleness_ms_max(), 0u);
 }
 
-TEST_F(ReadFromTest, AnyCopyOnRequest) {
+TEST_F(ReadFromTest, AnyReplicaOnRequest) {
   Connect(ReadFrom::kAny);
   Pulls(100);
   // The choice follows measured times, so a server that was slow once may only get its probes.
@@ -305,7 +305,7 @@ TEST_F(ReadFromTest, AnyCopyOnRequest) {
 
 // The replica that a move adds for a while may be behind the state that this client has seen.
 TEST_F(ReadFromTest, NotTheTargetOfAMove) {
-  Connect(ReadFrom::kAny, /*data_parallel=*/false, /*copies=*/1);
+  Connect(ReadFrom::kAny, /*data_parallel=*/false, /*replicas=*/1);
   Pulls(50);
   EXPECT_EQ(Asked(), (std::vector<uint64_t>{50, 0, 0}));
 }
@@ -330,13 +330,13 @@ TEST_F(ReadFromTest, StrictPullsAskThePrimaryAndSaySo) {
   EXPECT_EQ(Pull(options).code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(ReadFromTest, EveryServersCopyOfADataParallelTable) {
+TEST_F(ReadFromTest, EveryServersReplicaOfADataParallelTable) {
   Connect(ReadFrom::kDefault, /*data_parallel=*/true);
   Pulls(600);
   for (int s = 0; s < 3; ++s) EXPECT_GE(Asked()[s], 1u) << s;
 }
 
-TEST_F(ReadFromTest, ACopyThatIsBehindOrDownIsNoError) {
+TEST_F(ReadFromTest, AReplicaThatIsBehindOrDownIsNoError) {
   Connect(ReadFrom::kAny);
   cluster_.set_pull_script(
       [](int server, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
@@ -426,7 +426,7 @@ TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
   cluster_.Move({table_, 0}, 2, true);
   least = ~0ull;
   Pulls(10);
-  EXPECT_EQ(least, 3u) << "LSNs of copies go on over epochs";
+  EXPECT_EQ(least, 3u) << "LSNs of replicas go on over epochs";
   // Another client pushes: once this client has read the push, it never reads an older state.
   ClientOptions options;
   options.session_name = "other";

@@ -52,7 +52,7 @@ TEST_F(KeptFileTest, AnOlderOneIsRefused) {
   ExpectRefused(File(2, 1), "older");
 }
 
-TEST_F(KeptFileTest, OneOfACopyIsRefused) {
+TEST_F(KeptFileTest, OneOfAReplicaIsRefused) {
   KeptFile file = File(1, 0);
   ASSERT_TRUE(file.Write("one").ok());
   const std::string common = Bytes();

@@ -87,10 +87,11 @@ std::vector<std::string> FieldsOf(const TableChange& change) {
 
 std::vector<std::string> FieldsOf(const TableSpec& spec) {
   [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, copies, data_parallel, nan_policy, column_slices,
-                                row_statistics, has_padding_id, padding_id, bounds_mode,
-                                gradient_reduction, consistency, staleness, clip_slice_norm,
-                                schedule, memory_share_min, memory_share_max, changes] = spec;
+                                seed, durability, replicas, data_parallel, nan_policy,
+                                column_slices, row_statistics, has_padding_id, padding_id,
+                                bounds_mode, gradient_reduction, consistency, staleness,
+                                clip_slice_norm, schedule, memory_share_min, memory_share_max,
+                                changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
@@ -99,7 +100,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                     "weight_type",
                                     "seed",
                                     "durability",
-                                    "copies",
+                                    "replicas",
                                     "data_parallel",
                                     "nan_policy",
                                     "bounds_mode",
@@ -170,12 +171,13 @@ std::vector<Case> BasicCases() {
        [](TableSpec* s) { s->weight_type = Unknown<WeightType>(); }},
       {"durability", "99", "checkpoint, log, replicated",
        [](TableSpec* s) { s->durability = Unknown<Durability>(); }},
-      {"copies", "2", "1 (durability replicated has more)", [](TableSpec* s) { s->copies = 2; }},
-      {"copies", "1", "2..3", [](TableSpec* s) { s->durability = Durability::kReplicated; }},
-      {"copies", "4", "2..3",
+      {"replicas", "2", "1 (durability replicated has more)",
+       [](TableSpec* s) { s->replicas = 2; }},
+      {"replicas", "1", "2..3", [](TableSpec* s) { s->durability = Durability::kReplicated; }},
+      {"replicas", "4", "2..3",
        [](TableSpec* s) {
          s->durability = Durability::kReplicated;
-         s->copies = 4;
+         s->replicas = 4;
        }},
       {"nan_policy", "99", "reject, skip, allow",
        [](TableSpec* s) { s->nan_policy = Unknown<NanPolicy>(); }},

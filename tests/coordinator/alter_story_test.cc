@@ -207,7 +207,7 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   int told = 0;
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec(), &request, &told, &refused);
-  EXPECT_EQ(refused, (std::set<std::string>{"consistency", "copies", "memory_share_max"}))
+  EXPECT_EQ(refused, (std::set<std::string>{"consistency", "replicas", "memory_share_max"}))
       << "not without staleness, of another durability, or above the whole";
   EXPECT_GE(told, 44);
 }

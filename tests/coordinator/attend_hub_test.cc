@@ -133,7 +133,7 @@ class Attendant {
         absl::MutexLock lock(&mu_);
         lease_held_ = reply.lease_held();
         if (reply.number() != 0) answered_ = reply.number();
-        limits_ = reply.copy_limits();
+        limits_ = reply.transfer_limits();
         given_ = reply.given().session();
         if (!reply.map().delta() && reply.map().plan_revision() != 0) records_.clear();
         for (const v1::ShardRecord& r : reply.map().shards()) records_[r.shard()] = r;
@@ -183,7 +183,7 @@ class Attendant {
   uint64_t number_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   bool lease_held_ ABSL_GUARDED_BY(mu_) = true;
-  v1::CopyLimits limits_ ABSL_GUARDED_BY(mu_);
+  v1::TransferLimits limits_ ABSL_GUARDED_BY(mu_);
   uint64_t given_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -216,7 +216,7 @@ class AttendHubTest : public ::testing::Test {
     std::filesystem::remove_all(path_, ignored);
   }
 
-  void Create(uint32_t copies, uint32_t shards) {
+  void Create(uint32_t replicas, uint32_t shards) {
     v1::CreateTableRequest request;
     request.set_shards(shards);
     v1::TableSpec* spec = request.mutable_spec();
@@ -225,9 +225,9 @@ class AttendHubTest : public ::testing::Test {
     spec->set_dim(16);
     spec->mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
     spec->mutable_optimizer()->set_epsilon(1e-8f);
-    if (copies > 1) {
+    if (replicas > 1) {
       spec->set_durability(v1::DURABILITY_REPLICATED);
-      spec->set_copies(copies);
+      spec->set_replicas(replicas);
     }
     auto created = client_->Call(&v1::Coordinator::Stub::CreateTable, request);
     ASSERT_TRUE(created.ok()) << created.status();

@@ -28,15 +28,15 @@ class Fleet {
     ServerId id = 0;
     Incarnation incarnation = 0;
     State state = State::kDown;
-    bool stopping = false;                  // SIGTERM
-    bool joins = true;                      // learners of its shards catch up
-    std::map<uint64_t, Epoch> copies_lost;  // said in every heartbeat
-    std::vector<v1::CopyProgress> copies;   // likewise
+    bool stopping = false;                        // SIGTERM
+    bool joins = true;                            // learners of its shards catch up
+    std::map<uint64_t, Epoch> replicas_lost;      // said in every heartbeat
+    std::vector<v1::TransferProgress> transfers;  // likewise
     std::string lost_why;
     std::set<std::string> deaf_to;  // servers that reach it no more
     uint64_t known = 0;
     std::map<uint64_t, v1::ShardRecord> records;
-    v1::CopyLimits limits;
+    v1::TransferLimits limits;
     v1::ServerLoad load;
   };
 
@@ -91,19 +91,19 @@ class Fleet {
     request.set_draining(s->stopping);
     *request.mutable_load() = s->load;
     if (s->joins) ReportJoins(*s, &request);
-    for (const auto& [packed, epoch] : s->copies_lost) {
-      v1::LostCopy* lost = request.add_copies_lost();
+    for (const auto& [packed, epoch] : s->replicas_lost) {
+      v1::LostReplica* lost = request.add_replicas_lost();
       lost->set_shard(packed);
       lost->set_epoch(epoch);
       lost->set_why(s->lost_why);
     }
     ReportHeld(*s, &request);
-    for (const v1::CopyProgress& copy : s->copies) *request.add_copies() = copy;
+    for (const v1::TransferProgress& transfer : s->transfers) *request.add_transfers() = transfer;
     ReportSilent(*s, &request);
     auto reply = rig_->Call<v1::HeartbeatReply>(request);
     if (!reply.ok()) return true;  // the coordinator starts
     if (!reply->lease_held()) return false;
-    s->limits = reply->copy_limits();
+    s->limits = reply->transfer_limits();
     Take(reply->map(), s);
     Activate(s);
     return true;

@@ -34,9 +34,9 @@ class LoadMeter : public ::testing::Test {
       shard.bytes = i == 2 ? 2999 : 999;
     }
   }
-  void Count(ServerId server, std::vector<CopyLoad> copies, uint64_t pulled, uint64_t pushed) {
+  void Count(ServerId server, std::vector<ReplicaLoad> replicas, uint64_t pulled, uint64_t pushed) {
     ClusterServer& s = view_.servers[server - 1];
-    s.copies = std::move(copies);
+    s.replicas = std::move(replicas);
     s.rows_pulled_total = pulled;
     s.rows_pushed_total = pushed;
   }

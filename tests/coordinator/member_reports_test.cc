@@ -53,8 +53,8 @@ class MemberReportsTest : public ::testing::Test {
   }
   MemberReports::Changed ReportLost(ServerId from, Epoch epoch, const std::string& why) {
     v1::HeartbeatRequest request = From(from);
-    Fill(request.add_copies_lost(), epoch);
-    request.mutable_copies_lost(0)->set_why(why);
+    Fill(request.add_replicas_lost(), epoch);
+    request.mutable_replicas_lost(0)->set_why(why);
     return reports_.OnHeartbeat(state_, request);
   }
   MemberReports::Changed ReportSilent(ServerId from, ServerId member, Epoch epoch) {
@@ -171,8 +171,8 @@ TEST_F(MemberReportsTest, TransfersCountUntilTheLearnerGoes) {
   transfers.CountSenders(1, state_);
   MembershipBatch batch(&state_, 1, 1);
   transfers.AddTo(&batch);
-  EXPECT_EQ(batch.copies_from[1], 1u);
-  EXPECT_EQ(batch.copies_to[3], 1u);
+  EXPECT_EQ(batch.transfers_from[1], 1u);
+  EXPECT_EQ(batch.transfers_to[3], 1u);
   const uint64_t version = transfers.limits_version();
   record_.learners.clear();
   Commit();
@@ -183,7 +183,7 @@ TEST_F(MemberReportsTest, TransfersCountUntilTheLearnerGoes) {
   EXPECT_TRUE(transfers.with_learners().empty());
 }
 
-TEST_F(MemberReportsTest, AReadCopyCountsForAMomentOnly) {
+TEST_F(MemberReportsTest, AReadReplicaCountsForAMomentOnly) {
   record_.readers = {3};
   Commit();
   Leases leases{LeaseOptions()};
@@ -191,10 +191,10 @@ TEST_F(MemberReportsTest, AReadCopyCountsForAMomentOnly) {
   transfers.OnRecord(10, Record());
   MembershipBatch now(&state_, 10 + kReaderGraceNs - 1, 1);
   transfers.AddTo(&now);
-  EXPECT_EQ(now.copies_to[3], 1u);
+  EXPECT_EQ(now.transfers_to[3], 1u);
   MembershipBatch later(&state_, 10 + kReaderGraceNs, 1);
   transfers.AddTo(&later);
-  EXPECT_TRUE(later.copies_to.empty());
+  EXPECT_TRUE(later.transfers_to.empty());
 }
 
 }  // namespace member_reports_test

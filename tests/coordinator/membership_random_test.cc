@@ -24,7 +24,7 @@ namespace membership_random_test {
 
 constexpr int kServers = 5;
 constexpr int kTables = 3;
-constexpr int kDrainsMax = 2;  // with three copies there must be a place
+constexpr int kDrainsMax = 2;  // with three replicas there must be a place
 
 class MembershipWorld {
  public:
@@ -146,10 +146,10 @@ class MembershipWorld {
     }
     v1::CreateTableRequest request = CoreRig::Table(name, 1000);
     request.set_shards(1 + random_.Uniform(6));
-    const uint32_t copies = 1 + random_.Uniform(3);
-    if (copies > 1) {
+    const uint32_t replicas = 1 + random_.Uniform(3);
+    if (replicas > 1) {
       request.mutable_spec()->set_durability(v1::DURABILITY_REPLICATED);
-      request.mutable_spec()->set_copies(copies);
+      request.mutable_spec()->set_replicas(replicas);
     } else {
       request.mutable_spec()->set_durability(v1::DURABILITY_LOG);
     }
@@ -217,7 +217,7 @@ class MembershipWorld {
     const v1::TableSpec& spec = state.tables().at(record.shard.table);
     ASSERT_TRUE(record.active);
     const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
-    ASSERT_EQ(record.members.size(), replicated ? spec.copies() : 1);
+    ASSERT_EQ(record.members.size(), replicated ? spec.replicas() : 1);
     size_t able = 0;
     for (const auto& [id, info] : state.servers()) able += !info.draining();
     for (const Member& m : record.members) {

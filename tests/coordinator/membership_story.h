@@ -15,19 +15,20 @@ namespace hotbed {
 
 class MembershipStory : public CoreStory {
  protected:
-  // A table of `copies` copies in `shards` shards.
-  void Create(const std::string& name, uint32_t copies, uint32_t shards) {
-    auto created = rig_.Create(Request(name, copies, shards));
+  // A table of `replicas` replicas in `shards` shards.
+  void Create(const std::string& name, uint32_t replicas, uint32_t shards) {
+    auto created = rig_.Create(Request(name, replicas, shards));
     ASSERT_TRUE(created.ok()) << created.status();
     fleet_.Run(300);
   }
-  static v1::CreateTableRequest Request(const std::string& name, uint32_t copies, uint32_t shards) {
+  static v1::CreateTableRequest Request(const std::string& name, uint32_t replicas,
+                                        uint32_t shards) {
     v1::CreateTableRequest request =
         CoreRig::Table(name, 10000);  // below 1 MiB: as many shards as asked
     request.set_shards(shards);
-    if (copies > 1) {
+    if (replicas > 1) {
       request.mutable_spec()->set_durability(v1::DURABILITY_REPLICATED);
-      request.mutable_spec()->set_copies(copies);
+      request.mutable_spec()->set_replicas(replicas);
     }
     return request;
   }

@@ -33,7 +33,7 @@ TEST_F(MembershipStory, AKilledServersShardsAreServedByTheirBackupsAtOnce) {
   EXPECT_THAT(Events("server_down"), ElementsAre(HasSubstr("data port is closed")));
   EXPECT_THAT(Events("fail_over"), ElementsAre(HasSubstr("t/0: lost s1/1")));
 
-  // It comes back within the wait: the copy is its again.
+  // It comes back within the wait: the replica is its again.
   fleet_.Run(1000);
   EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
   fleet_.Start("s1");
@@ -42,26 +42,26 @@ TEST_F(MembershipStory, AKilledServersShardsAreServedByTheirBackupsAtOnce) {
   EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
 }
 
-TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
+TEST_F(MembershipStory, AReplicaThatItsServerCallsLostIsTakenOutAndMadeAnew) {
   Start({"s1", "s2"});
   Create("t", 2, 2);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
   // A report of another epoch, or by a process that is no member, has no effect.
   Fleet::Server& s2 = fleet_.at("s2");
-  s2.copies_lost = {{ShardId{1, 0}.packed(), 7}};
+  s2.replicas_lost = {{ShardId{1, 0}.packed(), 7}};
   fleet_.Run(500);
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1", "s2 s1 e1"));
   // The replica of a backup.
-  s2.copies_lost = {{ShardId{1, 0}.packed(), 1}};
+  s2.replicas_lost = {{ShardId{1, 0}.packed(), 1}};
   fleet_.Beat(&s2);
   rig_.Pump();
   EXPECT_THAT(Lines(), ElementsAre("s1 e2 waits", "s2 s1 e1")) << "nothing was waited for";
-  EXPECT_THAT(Events("copy_lost"), ElementsAre(HasSubstr("t/0: lost the copy of s2/")));
+  EXPECT_THAT(Events("replica_lost"), ElementsAre(HasSubstr("t/0: lost the replica of s2/")));
   fleet_.Run(1000);  // it says so again, and that is over
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s2 s1 e1"));
   EXPECT_EQ(rig_.core->membership().counts().refills, 1u);
   // The replica of a primary.
-  s2.copies_lost = {{ShardId{1, 1}.packed(), 1}};
+  s2.replicas_lost = {{ShardId{1, 1}.packed(), 1}};
   fleet_.Beat(&s2);
   rig_.Pump();
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e3", "s1 e2 waits"));
@@ -70,7 +70,7 @@ TEST_F(MembershipStory, ACopyThatItsServerCallsLostIsTakenOutAndMadeAnew) {
   EXPECT_THAT(Events("fail_over"), ElementsAre());
 }
 
-TEST_F(MembershipStory, ALearnerWhoseCopyIsLostLearnsAnewInALaterEpoch) {
+TEST_F(MembershipStory, ALearnerWhoseReplicaIsLostLearnsAnewInALaterEpoch) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   fleet_.Kill("s2");
@@ -81,21 +81,21 @@ TEST_F(MembershipStory, ALearnerWhoseCopyIsLostLearnsAnewInALaterEpoch) {
   fleet_.Start("s2");
   fleet_.Run(1000);
   ASSERT_THAT(Lines(), ElementsAre("s1 +s2 e2"));
-  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 2}};
+  fleet_.at("s2").replicas_lost = {{ShardId{1, 0}.packed(), 2}};
   fleet_.Run(1000);
   EXPECT_THAT(Lines(), ElementsAre("s1 +s2 e3")) << "what was said of epoch 2 counts no more";
 }
 
-TEST_F(MembershipStory, TheLastCopyStaysWhereItIsThoughItIsCalledLost) {
+TEST_F(MembershipStory, TheLastReplicaStaysWhereItIsThoughItIsCalledLost) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   for (const char* name : {"s1", "s2"}) {
-    fleet_.at(name).copies_lost = {{ShardId{1, 0}.packed(), 1}, {ShardId{1, 0}.packed(), 2}};
+    fleet_.at(name).replicas_lost = {{ShardId{1, 0}.packed(), 1}, {ShardId{1, 0}.packed(), 2}};
   }
   fleet_.Beat(&fleet_.at("s1"));
   rig_.Pump();
   ASSERT_THAT(Lines(), ElementsAre("s2 e2 waits"));
-  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 2}};
+  fleet_.at("s2").replicas_lost = {{ShardId{1, 0}.packed(), 2}};
   fleet_.Run(1000);
   const std::vector<std::string> lines = Lines();
   ASSERT_EQ(lines.size(), 1u);
@@ -134,12 +134,12 @@ TEST_F(MembershipStory, ASilentServerFailsOverAfterItsLease) {
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e1"));
   fleet_.Run(400);
   EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
-  // Not before the wait is over is another copy made.
+  // Not before the wait is over is another replica made.
   fleet_.Run(8000);
   EXPECT_THAT(Lines(), ElementsAre("s2 e2"));
   fleet_.Run(3000);
   EXPECT_THAT(Lines(), ElementsAre("s2 s3 e3"));
-  EXPECT_THAT(Events("refill"), ElementsAre("t/0: a copy to s3"));
+  EXPECT_THAT(Events("refill"), ElementsAre("t/0: a replica on s3"));
   // Woken up, the old process hears that it is none any more, and gets nothing back.
   EXPECT_FALSE(fleet_.Beat(&fleet_.at("s1")));
   EXPECT_THAT(Lines(), ElementsAre("s2 s3 e3"));
@@ -233,7 +233,7 @@ TEST_F(MembershipStory, WhereThereIsNoOtherServerTheShardGoesOnAlone) {
   for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2) << Line(r);
 }
 
-TEST_F(MembershipStory, NoCopyIsMovedToWhoWasNotHeardOf) {
+TEST_F(MembershipStory, NoReplicaIsMovedToWhoWasNotHeardOf) {
   Start({"s1", "s2", "s3"});
   Create("t", 2, 1);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
@@ -255,7 +255,7 @@ TEST_F(MembershipStory, NoCopyIsMovedToWhoWasNotHeardOf) {
   EXPECT_THAT(Lines(), ElementsAre(HasSubstr("s1 s2 e")));
 }
 
-// Each would hand its copies to the next, and the last one hold all.
+// Each would hand its replicas to the next, and the last one hold all.
 TEST_F(MembershipStory, ServersThatStopTogetherHandNothingOver) {
   Start({"s1", "s2", "s3"});
   Create("a", 2, 6);
@@ -297,7 +297,7 @@ TEST_F(MembershipStory, AServerThatStopsIsExpectedBack) {
   for (const std::string& line : Lines()) EXPECT_THAT(line, ::testing::Not(HasSubstr("+")));
   fleet_.Start("s1");
   fleet_.Run(3000);
-  EXPECT_THAT(Events("refill"), ::testing::Each(HasSubstr("a copy to s1")));
+  EXPECT_THAT(Events("refill"), ::testing::Each(HasSubstr("a replica on s1")));
   for (const v1::ShardRecord& r : Records()) EXPECT_EQ(r.members_size(), 2);
   // The next time it stays away.
   const size_t refills = Events("refill").size();
@@ -346,7 +346,7 @@ TEST_F(MembershipStory, EveryServerReadsADataParallelTable) {
   EXPECT_EQ(Records()[0].members_size(), 1) << "they stay learners";
 }
 
-TEST_F(MembershipStory, CopiesWantFailureDomainsOfTheirOwn) {
+TEST_F(MembershipStory, ReplicasWantFailureDomainsOfTheirOwn) {
   Start({"s1"});
   EXPECT_STATUS(rig_.Create(Request("t", 2, 1)), kFailedPrecondition, "domain");
   v1::RegisterServerRequest same;

@@ -35,7 +35,7 @@ TEST_F(MoveStory, AMoveGoesStepByStepAndLeavesNoGoal) {
   EXPECT_EQ(rig_.core->Moves({}).done_total(), 1u);
   EXPECT_THAT(Events("move"), ElementsAre("t/0: from s1 to s2, move asked for"));
   EXPECT_THAT(Events("moved"), ElementsAre("t/0: move asked for"));
-  // The source hears of the record that is active without it: only then it may delete its copy.
+  // The source hears of the record that is active without it: only then it may delete its replica.
   const v1::ShardRecord& heard = fleet_.at("s1").records.at(ShardId{1, 0}.packed());
   EXPECT_TRUE(heard.active());
   EXPECT_EQ(heard.members(0).server(), fleet_.at("s2").id);
@@ -110,7 +110,7 @@ TEST_F(MoveStory, AMoveGoesOnUnderAnotherCoordinator) {
   EXPECT_THAT(rig_.store.Range(keys::kGoals, PrefixLimit(keys::kGoals)).kvs, IsEmpty());
 }
 
-TEST_F(MoveStory, OnlyTwoCopiesLeaveAServerAtOnce) {
+TEST_F(MoveStory, OnlyTwoTransfersLeaveAServerAtOnce) {
   Start({"s1"});
   Create("t", 1, 8);
   Start({"s2", "s3", "s4"});
@@ -122,7 +122,7 @@ TEST_F(MoveStory, OnlyTwoCopiesLeaveAServerAtOnce) {
   EXPECT_EQ(learners, 2);
   const v1::ListMovesReply moves = rig_.core->Moves({});
   EXPECT_EQ(moves.moves_total(), 8u);
-  EXPECT_THAT(moves.moves(7).waits_for(), "2 copies from s1 are under way");
+  EXPECT_THAT(moves.moves(7).waits_for(), "2 transfers from s1 are under way");
   for (auto& [name, s] : fleet_.all()) s.joins = true;
   fleet_.Run(4000);
   for (const v1::ShardRecord& r : Records()) EXPECT_NE(r.primary().server(), 1u);
@@ -134,7 +134,7 @@ TEST_F(MoveStory, OnlyTwoCopiesLeaveAServerAtOnce) {
 }
 
 // Why a move takes longer than its bytes at the dial.
-TEST_F(MoveStory, ACopyThatPushesOutrunSaysSo) {
+TEST_F(MoveStory, ATransferThatPushesOutrunSaysSo) {
   Start({"s1"});
   Create("t", 1, 1);
   Start({"s2"});
@@ -146,26 +146,26 @@ TEST_F(MoveStory, ACopyThatPushesOutrunSaysSo) {
   fleet_.Run(500);
   ASSERT_EQ(Records()[0].learners_size(), 1);
   const auto note = [this](uint32_t passes, uint64_t changed, bool beyond) {
-    v1::CopyProgress copy;
-    copy.set_shard(ShardId{1, 0}.packed());
-    *copy.mutable_to() = Records()[0].learners(0);
-    copy.set_bytes_copied(30 << 20);
-    copy.set_bytes_total(50 << 20);
-    copy.set_passes(passes);
-    copy.set_changed_bytes_per_s(changed);
-    copy.set_beyond_rate(beyond);
-    fleet_.at("s1").copies = {copy};
+    v1::TransferProgress transfer;
+    transfer.set_shard(ShardId{1, 0}.packed());
+    *transfer.mutable_to() = Records()[0].learners(0);
+    transfer.set_bytes_copied(30 << 20);
+    transfer.set_bytes_total(50 << 20);
+    transfer.set_passes(passes);
+    transfer.set_changed_bytes_per_s(changed);
+    transfer.set_beyond_rate(beyond);
+    fleet_.at("s1").transfers = {transfer};
     fleet_.Run(200);
     return rig_.core->Moves({}).moves(0).waits_for();
   };
-  EXPECT_EQ(note(1, 0, false), "copies to s2/1");
+  EXPECT_EQ(note(1, 0, false), "transfer to s2/1");
   EXPECT_EQ(rig_.core->Moves({}).bytes_left(), 20u << 20);
   EXPECT_EQ(note(2, 4 << 20, false),
-            "copies to s2/1, pass 2 over its rows: pushes change 4 MiB/s of them meanwhile");
+            "transfer to s2/1, pass 2 over its rows: pushes change 4 MiB/s of them meanwhile");
   EXPECT_EQ(
       note(3, 21 << 20, true),
-      "copies to s2/1, pass 3 over its rows: pushes change 21 MiB/s of them meanwhile, too much "
-      "for the 10 MiB/s that all copies may take; it goes on beyond that (raise it with "
+      "transfer to s2/1, pass 3 over its rows: pushes change 21 MiB/s of them meanwhile, too much "
+      "for the 10 MiB/s that all transfers may take; it goes on beyond that (raise it with "
       "--bandwidth)");
 }
 
@@ -181,7 +181,7 @@ TEST_F(MoveStory, WhatIsRefusedAndLeavesNoTrace) {
   const uint64_t revision = Revision();
   EXPECT_STATUS(Move(0, "", "s1"), kAlreadyExists, "t/0 is on s1 already");
   EXPECT_STATUS(Move(0, "s2", "s1"), kAlreadyExists, "on s1 already");
-  EXPECT_STATUS(Move(0, "s3", "s4"), kFailedPrecondition, "no copy on s3");
+  EXPECT_STATUS(Move(0, "s3", "s4"), kFailedPrecondition, "no replica on s3");
   EXPECT_STATUS(Move(7, "", "s3"), kNotFound, "shard 1/7 does not exist");
   EXPECT_STATUS(Move(0, "", "s3", false, 9), kNotFound, "shard 9/0 does not exist");
   EXPECT_STATUS(Move(0, "", "s4"), kFailedPrecondition, "read-only");
@@ -267,14 +267,14 @@ TEST_F(MoveStory, AbortTakesBackWhatHasNotJoined) {
   EXPECT_THAT(Lines()[0], "s1 e3");
 }
 
-TEST_F(MoveStory, PauseHoldsCopiesAndTheDialIsShared) {
+TEST_F(MoveStory, PauseHoldsTransfersAndTheDialIsShared) {
   Start({"s1", "s2"});
   Create("t", 1, 4);
   Control(v1::ControlMovesRequest::PAUSE);
   ASSERT_TRUE(Move(0, "", "s2").ok());
   fleet_.Run(500);
   EXPECT_THAT(Lines()[0], "s1 e1");
-  EXPECT_EQ(rig_.core->Moves({}).moves(0).waits_for(), "copies are paused");
+  EXPECT_EQ(rig_.core->Moves({}).moves(0).waits_for(), "transfers are paused");
   EXPECT_TRUE(fleet_.at("s1").limits.paused());
   rig_.Start();  // kept in the store
   rig_.Pump();

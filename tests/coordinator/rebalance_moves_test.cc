@@ -42,7 +42,7 @@ TEST_F(RebalanceMoves, MovesAreOfShardsAndRoles) {
               Move(100000, 200000, "s3", "s4"),   // the backup of 1
               Move(200000, 400000, "s3", "s4"),   // of 2 and 3: only 2 is there
               Move(400000, 450000, "s2", "s4"),   // half a shard
-              Move(500000, 600000, "s3", "s1"),   // s1 has a copy already
+              Move(500000, 600000, "s3", "s1"),   // s1 has a replica already
               Move(600000, 700000, "", "s4"),     // a refill: not ours
               Move(700000, 800000, "s9", "s4")},  // nobody
              100, "because");

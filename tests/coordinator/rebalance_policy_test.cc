@@ -75,12 +75,12 @@ TEST(RebalancePolicy, LastingImbalanceIsEvenedOutOnce) {
   EXPECT_EQ(rig.waves[0].bytes, 3 * 62500u * 68);
 }
 
-TEST(RebalancePolicy, ServersThatNameOnlySomeCopiesAreEvenedOutToo) {
+TEST(RebalancePolicy, ServersThatNameOnlySomeReplicasAreEvenedOutToo) {
   RebalanceRig rig;
   rig.AddServer(1);
   rig.AddServer(2);
   rig.AddTable(1, 16, {1, 2});
-  rig.copies_named_max = 4;  // 20,000 rows/s of the other busy ones are named by no report
+  rig.replicas_named_max = 4;  // 20,000 rows/s of the other busy ones are named by no report
   rig.Run(10 * kMinute, Skewed);
   ASSERT_THAT(rig.waves, SizeIs(1));
   EXPECT_EQ(rig.moves, 3u);
@@ -185,7 +185,7 @@ TEST(RebalancePolicy, FourServersBecomeTwo) {
   EXPECT_EQ(rig.waves[0].cause, "drain");
   EXPECT_EQ(rig.waves[0].reason, "drain of s3, s4");
   EXPECT_EQ(rig.moves, 16u);
-  EXPECT_THAT(rig.Copies(), testing::ElementsAre(Pair(1, 16), Pair(2, 16)));
+  EXPECT_THAT(rig.Replicas(), testing::ElementsAre(Pair(1, 16), Pair(2, 16)));
   rig.Run(kHour, Even);
   EXPECT_THAT(rig.waves, SizeIs(1));
 }
@@ -302,7 +302,7 @@ TEST(RebalancePolicy, ALostServersLoadIsEvenedOutOnce) {
   ASSERT_THAT(rig.waves, SizeIs(1));
   EXPECT_EQ(rig.waves[0].cause, "loss");
   EXPECT_THAT(rig.waves[0].reason, HasSubstr("s4 is lost"));
-  EXPECT_LE(rig.moves, 8u) << "of 64 copies";
+  EXPECT_LE(rig.moves, 8u) << "of 64 replicas";
   rig.Run(kHour, trace);
   EXPECT_LT(rig.Imbalance(trace), 1.2);
   EXPECT_THAT(rig.waves, SizeIs(1));
@@ -359,7 +359,7 @@ TEST(RebalancePolicy, ADrainWithoutAPlaceSaysSo) {
   EXPECT_EQ(rig.waves[0].cause, "drain");
   EXPECT_EQ(rig.waves[0].moves, 8u);
   for (const WantedShard& goal : rig.waves[0].goals) {
-    EXPECT_EQ(goal.servers[0], 2u) << "who holds a copy leads, nobody waits for the new one";
+    EXPECT_EQ(goal.servers[0], 2u) << "who holds a replica leads, nobody waits for the new one";
     EXPECT_EQ(goal.servers[1], 4u);
   }
 }
@@ -403,9 +403,9 @@ TEST(RebalancePolicy, RandomSteadyLoadsComeToRest) {
       rig.AddServer(s);
       all.push_back(s);
     }
-    const uint32_t copies = 1 + random.Uniform(std::min<uint64_t>(n, 3));
+    const uint32_t replicas = 1 + random.Uniform(std::min<uint64_t>(n, 3));
     const uint32_t shards = 8 + random.Uniform(40);
-    rig.AddTable(1, shards, all, copies);
+    rig.AddTable(1, shards, all, replicas);
     std::map<uint32_t, Rate> rates;
     for (uint32_t s = 0; s < shards; ++s) {
       const double scale = random.OneIn(6) ? 20000 : 1500;

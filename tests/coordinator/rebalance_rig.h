@@ -51,14 +51,14 @@ class RebalanceRig {
 
   // A table of equal shards on `servers`, by turns, each with its backups on the next ones.
   void AddTable(TableId id, uint32_t shards, const std::vector<ServerId>& servers,
-                uint32_t copies = 1, uint64_t rows = 1'000'000) {
+                uint32_t replicas = 1, uint64_t rows = 1'000'000) {
     ClusterTable table;
     table.spec.id = id;
     table.spec.name = absl::StrCat("t", id);
     table.spec.rows = rows;
     table.spec.dim = 16;
-    table.spec.copies = copies;
-    table.spec.durability = copies > 1 ? Durability::kReplicated : Durability::kLog;
+    table.spec.replicas = replicas;
+    table.spec.durability = replicas > 1 ? Durability::kReplicated : Durability::kLog;
     const auto ranges = CutTable(table.spec, shards);
     ASSERT_TRUE(ranges.ok()) << ranges.status();
     ASSERT_EQ(ranges->size(), shards) << "choose as many as the table is cut into";
@@ -67,7 +67,7 @@ class RebalanceRig {
       const size_t at = table.shards.size() - 1;
       shard.range = range;
       shard.primary = servers[at % servers.size()];
-      for (uint32_t c = 1; c < copies; ++c) {
+      for (uint32_t c = 1; c < replicas; ++c) {
         shard.backups.push_back(servers[(at + c) % servers.size()]);
       }
     }
@@ -101,14 +101,14 @@ class RebalanceRig {
     }
     return primaries;
   }
-  std::map<ServerId, int> Copies() const {
-    std::map<ServerId, int> copies;
+  std::map<ServerId, int> Replicas() const {
+    std::map<ServerId, int> replicas;
     for (const ClusterTable& table : view.tables) {
       for (const ClusterShard& shard : table.shards) {
-        for (const ServerId s : HoldersOf(shard)) ++copies[s];
+        for (const ServerId s : HoldersOf(shard)) ++replicas[s];
       }
     }
-    return copies;
+    return replicas;
   }
   // Load of the busiest over the mean, of primaries' rows under the trace now.
   double Imbalance(const Trace& trace) const {
@@ -141,7 +141,7 @@ class RebalanceRig {
   uint32_t moves = 0;
   std::vector<WantedShard> open;
   int64_t done_ms = 0;
-  size_t copies_named_max = 1000;  // in a heartbeat
+  size_t replicas_named_max = 1000;  // in a heartbeat
 
  private:
   struct Counters {
@@ -150,7 +150,7 @@ class RebalanceRig {
   };
 
   void Serve(const Trace& trace) {
-    for (ClusterServer& server : view.servers) server.copies.clear();
+    for (ClusterServer& server : view.servers) server.replicas.clear();
     for (const ClusterTable& table : view.tables) {
       for (uint32_t i = 0; i < table.shards.size(); ++i) {
         const ShardId id{table.spec.id, i};
@@ -159,17 +159,17 @@ class RebalanceRig {
           ClusterServer& server = Server(s);
           if (!server.reachable) continue;
           const double pulled = s == table.shards[i].primary ? rate.pulled : 0;
-          Counters& copy = copies_[{s, id.packed()}];
-          copy.pulled += pulled;
-          copy.pushed += rate.pushed;
+          Counters& replica = replicas_[{s, id.packed()}];
+          replica.pulled += pulled;
+          replica.pushed += rate.pushed;
           Counters& all = servers_[s];
           all.pulled += pulled;
           all.pushed += rate.pushed;
           server.rows_pulled_total = static_cast<uint64_t>(all.pulled);
           server.rows_pushed_total = static_cast<uint64_t>(all.pushed);
-          if (server.copies.size() >= copies_named_max) continue;
-          server.copies.push_back(
-              {id, static_cast<uint64_t>(copy.pulled), static_cast<uint64_t>(copy.pushed), 0});
+          if (server.replicas.size() >= replicas_named_max) continue;
+          server.replicas.push_back({id, static_cast<uint64_t>(replica.pulled),
+                                     static_cast<uint64_t>(replica.pushed), 0});
         }
       }
     }
@@ -197,13 +197,13 @@ class RebalanceRig {
         EXPECT_NE(goal.servers, now) << "nothing is asked for that is there already";
         for (const ServerId s : goal.servers) {
           const bool holds = std::find(now.begin(), now.end(), s) != now.end();
-          EXPECT_TRUE(holds || Server(s).usable) << "a new copy on s" << s;
+          EXPECT_TRUE(holds || Server(s).usable) << "a new replica on s" << s;
         }
       }
     }
   }
 
-  std::map<std::pair<ServerId, uint64_t>, Counters> copies_;
+  std::map<std::pair<ServerId, uint64_t>, Counters> replicas_;
   std::map<ServerId, Counters> servers_;
 };
 

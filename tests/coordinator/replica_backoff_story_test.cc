@@ -1,5 +1,5 @@
-// Stories of servers that cannot hold copies: where these are lost again and again, and where there
-// is no room.
+// Stories of servers that cannot hold replicas: where these are lost again and again, and where
+// there is no room.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,14 +16,14 @@ using ::testing::HasSubstr;
 
 using ReplicaBackoffStory = MembershipStory;
 
-TEST_F(ReplicaBackoffStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
+TEST_F(ReplicaBackoffStory, AReplicaThatIsLostAgainAndAgainIsMadeElsewhereAndLaterThere) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   ASSERT_THAT(Lines(), ElementsAre("s1 s2 e1"));
   Fleet::Server& s2 = fleet_.at("s2");
   s2.lost_why = "it differs at LSN 7";
   const auto lose = [&](Epoch epoch) {
-    s2.copies_lost = {{ShardId{1, 0}.packed(), epoch}};
+    s2.replicas_lost = {{ShardId{1, 0}.packed(), epoch}};
     fleet_.Beat(&s2);
     rig_.Pump();
   };
@@ -33,14 +33,14 @@ TEST_F(ReplicaBackoffStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterT
   lose(3);
   fleet_.Run(25'000);
   EXPECT_THAT(Lines(), ElementsAre("s1 e4")) << "not for half a minute";
-  EXPECT_THAT(Events("copy_lost"),
+  EXPECT_THAT(Events("replica_lost"),
               ElementsAre(HasSubstr("; s2 says: it differs at LSN 7"),
                           HasSubstr("lost there 2 times in a row, not made there again for 30 s; "
                                     "s2 says: it differs at LSN 7")));
   // A move that wants it there is given up, and says why.
   ASSERT_TRUE(Move(0, "", "s2").ok());
   fleet_.Run(500);
-  EXPECT_THAT(Events("give_up"), ElementsAre(HasSubstr("its copy was lost 2 times in a row")));
+  EXPECT_THAT(Events("give_up"), ElementsAre(HasSubstr("its replica was lost 2 times in a row")));
   fleet_.Run(6'000);
   EXPECT_THAT(Lines(), ElementsAre("s1 s2 e5"));
   lose(5);
@@ -53,23 +53,23 @@ TEST_F(ReplicaBackoffStory, ACopyThatIsLostAgainAndAgainIsMadeElsewhereAndLaterT
 }
 
 // One that is no member yet: it is dropped, so that the next server has its turn.
-TEST_F(ReplicaBackoffStory, ALearnerWhoseCopyIsLostLeaves) {
+TEST_F(ReplicaBackoffStory, ALearnerWhoseReplicaIsLostLeaves) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   fleet_.at("s1").joins = false;
-  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 1}};
+  fleet_.at("s2").replicas_lost = {{ShardId{1, 0}.packed(), 1}};
   fleet_.Beat(&fleet_.at("s2"));
-  fleet_.at("s2").copies_lost.clear();
+  fleet_.at("s2").replicas_lost.clear();
   fleet_.Run(1000);
   ASSERT_THAT(Lines(), ElementsAre("s1 +s2 e2"));
-  fleet_.at("s2").copies_lost = {{ShardId{1, 0}.packed(), 2}};
+  fleet_.at("s2").replicas_lost = {{ShardId{1, 0}.packed(), 2}};
   fleet_.Run(1000);
   EXPECT_THAT(Lines(), ElementsAre("s1 e3")) << "the second time: not at once";
-  EXPECT_THAT(Events("copy_lost"), ElementsAre(HasSubstr("lost the copy of s2"),
-                                               HasSubstr("lost there 2 times in a row")));
+  EXPECT_THAT(Events("replica_lost"), ElementsAre(HasSubstr("lost the replica of s2"),
+                                                  HasSubstr("lost there 2 times in a row")));
 }
 
-TEST_F(ReplicaBackoffStory, AServerWithoutTheRoomGetsNoCopy) {
+TEST_F(ReplicaBackoffStory, AServerWithoutTheRoomGetsNoReplica) {
   Start({"s1", "s2", "s3"});
   Create("t", 1, 2);
   ASSERT_THAT(Lines(), ElementsAre("s1 e1", "s2 e1"));

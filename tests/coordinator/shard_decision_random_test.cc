@@ -65,10 +65,9 @@ class RandomWorld {
   }
   ShardWish Wish() {
     ShardWish wish;
-    wish.copies = 1 + random_.Uniform(3);
+    wish.replicas = 1 + random_.Uniform(3);
     if (!random_.OneIn(4)) wish.servers = Servers(random_.Uniform(5));
     if (random_.OneIn(3)) wish.readers = Servers(random_.Uniform(4));
-    wish.survives_restart = !random_.OneIn(4);
     return wish;
   }
   HeldReplica Held() {
@@ -105,7 +104,7 @@ class RandomWorld {
 
 std::string WorldText(const ShardRecord& record, const ShardWish& wish, const Cluster& cluster) {
   std::string text =
-      absl::StrCat(RecordText(record), "; wish ", wish.copies, " [", Joined(wish.servers),
+      absl::StrCat(RecordText(record), "; wish ", wish.replicas, " [", Joined(wish.servers),
                    "] readers [", Joined(wish.readers), "]; live");
   for (const auto& [server, incarnation] : cluster.live) {
     absl::StrAppend(&text, " s", server, "/", incarnation);
@@ -248,7 +247,7 @@ void CheckNext(const ShardRecord& record, const Cluster& cluster, const ShardDec
   EXPECT_FALSE(leaves && decision.step == ShardStep::kFailOver && IsLive(cluster, last) &&
                cluster.lost.count(last.server) == 0);
   if (next.learners.size() > record.learners.size()) {
-    EXPECT_TRUE(record.active);  // so that no process of the base can be half a copy
+    EXPECT_TRUE(record.active);  // so that no process of the base can be half a replica
     EXPECT_EQ(next.learners.size(), record.learners.size() + 1);
   }
 }
@@ -275,9 +274,9 @@ TEST(ShardDecisionRandomTest, KeepsTheRecordsInvariants) {
 
 // All servers live, every learner caught up, every epoch activated: the end is the wish.
 void CheckEnd(const ShardRecord& record, const ShardWish& wish) {
-  EXPECT_EQ(record.members.size(), wish.copies);
+  EXPECT_EQ(record.members.size(), wish.replicas);
   std::vector<ServerId> wanted = wish.servers;
-  if (wanted.size() > wish.copies) wanted.resize(wish.copies);
+  if (wanted.size() > wish.replicas) wanted.resize(wish.replicas);
   if (!wanted.empty()) {
     EXPECT_EQ(record.primary.server, wanted.front());
   }
@@ -295,7 +294,6 @@ TEST(ShardDecisionRandomTest, EndsInTheWish) {
   for (int i = 0; i < 50'000 && !testing::Test::HasFailure(); ++i) {
     ShardRecord record = world.Record();
     ShardWish wish = world.Wish();
-    wish.survives_restart = true;
     Cluster cluster = AllLive(kServers);
     for (auto& [server, incarnation] : cluster.live) {
       incarnation = world.OneIn(3) ? 2 : 1;

@@ -31,9 +31,9 @@ ShardRecord Inactive(Members members, Members base) {
   return record;
 }
 
-ShardWish Wish(uint32_t copies, std::vector<ServerId> servers = {}) {
+ShardWish Wish(uint32_t replicas, std::vector<ServerId> servers = {}) {
   ShardWish wish;
-  wish.copies = copies;
+  wish.replicas = replicas;
   wish.servers = std::move(servers);
   return wish;
 }
@@ -79,14 +79,14 @@ TEST(ShardDecisionTest, ABackupThatRestartedIsDroppedAndBecomesALearner) {
   EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners s2/2, epoch 7 active");
 }
 
-TEST(ShardDecisionTest, ACopyThatIsLostCountsAsGone) {
+TEST(ShardDecisionTest, AReplicaThatIsLostCountsAsGone) {
   Cluster cluster = AllLive(3);
   cluster.lost = {2};
   ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
   EXPECT_EQ(decision.step, ShardStep::kFailOver);
   EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1, learners -, epoch 8");
   EXPECT_EQ(decision.reason,
-            "lost the copy of s2/1 (it is damaged, or differs from its primary's)");
+            "lost the replica of s2/1 (it is damaged, or differs from its primary's)");
   // In the next epoch the same process may get another one.
   cluster.lost.clear();
   decision.next.active = true;
@@ -119,7 +119,7 @@ TEST(ShardDecisionTest, WhoseAnswersItsPrimaryDoesNotHearLeaves) {
   cluster.lost = {2};
   decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
   EXPECT_EQ(decision.reason,
-            "lost the copy of s2/1 (it is damaged, or differs from its primary's)");
+            "lost the replica of s2/1 (it is damaged, or differs from its primary's)");
 }
 
 TEST(ShardDecisionTest, ALearnerWhoseAnswersItsPrimaryDoesNotHearLeaves) {
@@ -166,9 +166,10 @@ TEST(ShardDecisionTest, WhatNobodyHoldsWholeIsWaitedFor) {
   ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}}), Wish(2));
   EXPECT_EQ(decision.step, ShardStep::kNone);
   EXPECT_EQ(decision.reason,
-            "stopped: lost all of the copy of s1/1 s2/1 (it is damaged, or differs from its "
+            "stopped: lost all of the replica of s1/1 s2/1 (it is damaged, or differs from its "
             "primary's); goes on when one of them is back with its data directory");
-  // A dead member's server may come back with all that it acknowledged; the lost copy is no help.
+  // A dead member's server may come back with all that it acknowledged; the lost replica is no
+  // help.
   cluster.lost = {2};
   cluster.live[1] = 5;
   decision = cluster.Decide(Active({{2, 1}, {1, 1}}), Wish(2));
@@ -235,8 +236,6 @@ TEST(ShardDecisionTest, NobodyLeftTakesTheMemberThatIsBackWithTheMost) {
   // A damaged replica whose log goes beyond the chosen one is kept.
   cluster = BothBack({.end = {3, 1}}, {.damaged = true, .end = {7, 1}});
   EXPECT_EQ(cluster.Decide(record, wish).next.passed_over, (std::vector<PassedOver>{{2, {3, 1}}}));
-  wish.survives_restart = false;
-  EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
 }
 
 TEST(ShardDecisionTest, MembersThatAreNotHeardOfAreWaitedForAndThenPassedOver) {
@@ -326,7 +325,7 @@ TEST(ShardDecisionTest, AServerThatWasPassedOverTakesNoPartUntilItHoldsNoMore) {
   record.passed_over = {{2, {7, 40}}};
   ShardWish wish = Wish(2, {1, 2});
   wish.readers = {2};
-  EXPECT_EQ(cluster.Decide(record, wish).reason, "no other server can take copy 2 of 2");
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "no other server can take replica 2 of 2");
   cluster.room = {3};
   EXPECT_EQ(RecordText(cluster.Decide(record, wish).next),
             "primary s1/1, members s1/1, learners s3/1, epoch 7 active, passed over s2 at LSN 40 "
@@ -396,7 +395,7 @@ TEST(ShardDecisionTest, AMoveAddsJoinsSwitchesAndDrops) {
   EXPECT_EQ(decision.step, ShardStep::kAddLearner);
   EXPECT_EQ(decision.reason, "s2/1 is wanted as a member");
   ShardRecord record = decision.next;
-  EXPECT_EQ(cluster.Decide(record, wish).reason, "copies to s2/1");
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "transfer to s2/1");
   cluster.joined = {2};
   cluster.joined_in_last_epoch = true;
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kNone);
@@ -424,7 +423,7 @@ TEST(ShardDecisionTest, NeverDropsThePrimaryBeforeAnotherIs) {
   const ShardDecision decision = cluster.Decide(Active({{1, 1}, {2, 1}, {3, 1}}), Wish(2, {4, 2}));
   EXPECT_EQ(decision.step, ShardStep::kDropMember);
   EXPECT_EQ(RecordText(decision.next), "primary s1/1, members s1/1 s2/1, learners -, epoch 8");
-  EXPECT_EQ(decision.reason, "s3/1 is beyond the 2 copies wanted");
+  EXPECT_EQ(decision.reason, "s3/1 is beyond the 2 replicas wanted");
 }
 
 TEST(ShardDecisionTest, OneThatMayComeBackHoldsOffARefillElsewhere) {
@@ -437,10 +436,10 @@ TEST(ShardDecisionTest, OneThatMayComeBackHoldsOffARefillElsewhere) {
   cluster.awaited.clear();
   decision = cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2}));
   EXPECT_EQ(decision.step, ShardStep::kAddLearner);
-  EXPECT_EQ(decision.reason, "s3/1 takes copy 2 of 2");
+  EXPECT_EQ(decision.reason, "s3/1 takes replica 2 of 2");
   cluster.live.erase(3);
   EXPECT_EQ(cluster.Decide(Active({{1, 1}}), Wish(2, {1, 2})).reason,
-            "no other server can take copy 2 of 2");
+            "no other server can take replica 2 of 2");
 }
 
 TEST(ShardDecisionTest, AServerThatStopsHandsOverAndIsExpectedBack) {
@@ -493,13 +492,13 @@ TEST(ShardDecisionTest, WhereAllMembersStopNobodyHandsOver) {
   EXPECT_EQ(decision.next.members.size(), 2u);
 }
 
-TEST(ShardDecisionTest, ReadCopiesStayLearnersUntilTheyAreWantedAsMembers) {
+TEST(ShardDecisionTest, ReadReplicasStayLearnersUntilTheyAreWantedAsMembers) {
   Cluster cluster = AllLive(3);
   ShardWish wish = Wish(1, {1});
   wish.readers = {2, 3};
   ShardDecision decision = cluster.Decide(Active({{1, 1}}), wish);
   EXPECT_EQ(decision.step, ShardStep::kAddLearner);
-  EXPECT_EQ(decision.reason, "s2/1 is wanted as a read copy");
+  EXPECT_EQ(decision.reason, "s2/1 is wanted as a read replica");
   EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2}) << "pushes do not wait for it";
   cluster.joined = {2, 3};
   ShardRecord record = Active({{1, 1}}, {{2, 1}, {3, 1}});
@@ -515,7 +514,7 @@ TEST(ShardDecisionTest, ReadCopiesStayLearnersUntilTheyAreWantedAsMembers) {
   EXPECT_EQ(decision.next.readers, std::vector<ServerId>{2});
 }
 
-TEST(ShardDecisionTest, AReadCopyFillsUpWhereNoOtherServerIs) {
+TEST(ShardDecisionTest, AReadReplicaFillsUpWhereNoOtherServerIs) {
   Cluster cluster = AllLive(3);
   cluster.live.erase(2);
   ShardWish wish = Wish(2, {1, 2});
@@ -524,7 +523,7 @@ TEST(ShardDecisionTest, AReadCopyFillsUpWhereNoOtherServerIs) {
   record.readers = {3};
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kLetJoin);
   record.readers.clear();
-  EXPECT_EQ(cluster.Decide(record, wish).reason, "copies to s3/1");
+  EXPECT_EQ(cluster.Decide(record, wish).reason, "transfer to s3/1");
   cluster.joined = {3};
   EXPECT_EQ(cluster.Decide(record, wish).step, ShardStep::kJoin);
 }

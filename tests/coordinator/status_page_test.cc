@@ -29,7 +29,7 @@ TEST(StatusPageTest, TablesAreDescribedInTheWordsOfTheCommandLine) {
   EXPECT_EQ(page.tables[1].rows[1][5], "77") << "a value of a later version";
 }
 
-TEST(StatusPageTest, CopiesMovesAndEventsAreShown) {
+TEST(StatusPageTest, ReplicasMovesAndEventsAreShown) {
   CoordinatorStatus status;
   for (const char* name : {"a", "b", "c"}) {
     v1::ServerInfo* const server = status.map.add_servers();

@@ -20,7 +20,7 @@ class Moves(unittest.TestCase):
         cls.up.json("rebalance", "off")
         cls.up.json("table", "create", "kept", "--dim", 16, "--rows", 200000, "--durability", "replicated=2")
         cls.up.json("table", "create", "logged", "--dim", 16, "--rows", 200000)
-        local.eventually("all copies are there", cls.complete)
+        local.eventually("all replicas are there", cls.complete)
 
     @classmethod
     def tearDownClass(cls):
@@ -29,9 +29,9 @@ class Moves(unittest.TestCase):
 
     @classmethod
     def complete(cls):
-        """True when every shard is active and no table is short of copies."""
+        """True when every shard is active and no table is short of replicas."""
         tables = cls.up.json("status")["tables"]
-        return all(t["shards_active"] == t["shards"] and t["shards_short_of_copies"] == 0 for t in tables)
+        return all(t["shards_active"] == t["shards"] and t["shards_short_of_replicas"] == 0 for t in tables)
 
     def shards(self, table):
         return self.up.json("shard", "list", "--table", table)
@@ -39,12 +39,12 @@ class Moves(unittest.TestCase):
     def holders(self, table):
         return {s["shard"]: sorted(s["members"]) for s in self.shards(table)}
 
-    def test_copies_are_shown_and_on_two_servers(self):
+    def test_replicas_are_shown_and_on_two_servers(self):
         for shard in self.shards("kept"):
             self.assertEqual(len(set(shard["members"])), 2, shard)
             self.assertEqual(shard["members"].count(shard["primary"]), 1)
         described = self.up.json("table", "describe", "kept")
-        self.assertEqual((described["durability"], described["copies"]), ("replicated=2", 2))
+        self.assertEqual((described["durability"], described["replicas"]), ("replicated=2", 2))
         self.assertIn("2 of each shard", self.up.cli("table", "describe", "kept")[1])
         status = self.up.json("status")
         self.assertEqual({s["failure_domain"] for s in status["servers"]} >= {"s0", "s1", "s2"}, True)
@@ -205,7 +205,7 @@ class Moves(unittest.TestCase):
 
 
 class Loss(unittest.TestCase):
-    def test_a_killed_server_is_failed_over_and_comes_back_as_a_copy(self):
+    def test_a_killed_server_is_failed_over_and_comes_back_as_a_replica(self):
         with local.Directory() as directory:
             up = local.Up(os.path.join(directory, "data"), "--servers", 3, "--port", 0, "--host-bytes", "128MiB")
             try:
@@ -215,13 +215,13 @@ class Loss(unittest.TestCase):
 
                 def complete():
                     table = up.json("status")["tables"][0]
-                    return table["shards_active"] == table["shards"] and table["shards_short_of_copies"] == 0
+                    return table["shards_active"] == table["shards"] and table["shards_short_of_replicas"] == 0
 
-                local.eventually("all copies are there", complete)
+                local.eventually("all replicas are there", complete)
                 os.kill(up.pids()["s1"], signal.SIGKILL)
                 rows = up.json("row", "get", "kept", *range(0, 100000, 9999))
                 self.assertTrue(all(r["weights"] == [1, 1, 1, 1] for r in rows))
-                local.eventually("all copies are there again", complete)
+                local.eventually("all replicas are there again", complete)
                 kinds = {e["kind"] for e in up.json("events")}
                 self.assertIn("server_down", kinds)
             finally:

@@ -37,7 +37,7 @@ TEST_F(SilentServerNetworkTest, ReadsGoOnAtTheOtherReplicas) {
   const std::unique_ptr<Client> client = Connect(client_options);
   TableOptions options = Options("replicated", 16, OptimizerKind::kSgd, 1);
   options.durability = Durability::kReplicated;
-  options.copies = 2;
+  options.replicas = 2;
   const Table* const table = Create(client.get(), options);
   ASSERT_NE(table, nullptr);
   const std::vector<float> rows = Rows(client.get(), table, AllIds(table));

@@ -5,8 +5,8 @@
 
 copy   A server's directory is copied while it works. The copy is refused while the original lives, after the original has started
        again, and in the original's place; an event names both addresses, the clients go on, and at the end every weight is exact.
-adopt  Of two copies, one server is killed and loses its log. It refuses to start and names the log; with --adopt-incomplete it
-       starts without its data, an event tells of it, both copies are whole again, and every weight is exact.
+adopt  Of two replicas, one server is killed and loses its log. It refuses to start and names the log; with --adopt-incomplete it
+       starts without its data, an event tells of it, both replicas are whole again, and every weight is exact.
 Exit status: 0 all well; anything else a failure.
 """
 
@@ -18,7 +18,7 @@ import sys
 from cases import Wrong, main
 from checker import EXACT, Checker
 from cluster import Cluster, Process, free_ports, json_of_command
-from damage_test import HEAL_SECONDS_MAX, wait_for_copies
+from damage_test import HEAL_SECONDS_MAX, wait_for_replicas
 
 
 class Run:
@@ -140,19 +140,19 @@ class AdoptRun(Run):
         self.salvage()
         self.victim.command = [*self.victim.command, "--adopt-incomplete"]
         self.victim.start()
-        seconds = wait_for_copies(self.args.bin_dir, self.cluster.address)
+        seconds = wait_for_replicas(self.args.bin_dir, self.cluster.address)
         if not any(log in text for text in self.events("data_given_up")):
             raise Wrong(f"no event tells that the data was given up: {self.events('data_given_up')}")
         self.checker.wait_for_steps(20, HEAL_SECONDS_MAX)
         said = self.end()
         for server in self.cluster.servers[1:]:
             server.kill()
-            status, alone = self.checker.verify("verify-copies")
+            status, alone = self.checker.verify("verify-replicas")
             if status != EXACT:
                 raise Wrong(f"without {server.name}: {alone}")
             server.start()
-            wait_for_copies(self.args.bin_dir, self.cluster.address)
-        return f"two copies of all again {seconds:.1f} s after; {said}"
+            wait_for_replicas(self.args.bin_dir, self.cluster.address)
+        return f"two replicas of all again {seconds:.1f} s after; {said}"
 
 
 CASES = {"copy": CopyRun, "adopt": AdoptRun}

@@ -20,7 +20,7 @@ from net_cluster import NetCluster
 from network import Network
 
 GET_ON_SECONDS = 60
-COPIES_SECONDS = 90  # one that was not heard of is left alone for half a minute
+REPLICAS_SECONDS = 90  # one that was not heard of is left alone for half a minute
 
 
 def run(args, seed, cluster, network, directory):
@@ -35,9 +35,9 @@ def run(args, seed, cluster, network, directory):
         network.isolate(one, [other])
         seconds = checker.wait_for_steps(20, GET_ON_SECONDS)
         if args.servers > 2:
-            cluster.wait_for_copies(COPIES_SECONDS)
+            cluster.wait_for_replicas(REPLICAS_SECONDS)
         network.heal_all()
-        cluster.wait_for_copies(COPIES_SECONDS)
+        cluster.wait_for_replicas(REPLICAS_SECONDS)
         status, said = checker.finish(GET_ON_SECONDS)
         if status == EXACT:
             status, said = checker.verify()

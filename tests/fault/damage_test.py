@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Flips one bit at rest under a server that is down: what is damaged is found, told and never served.
 
-  damage_test.py --bin-dir build/bin [--copies 1|2] [--case log,sst,promises,catalog,identity] [--seed N]
+  damage_test.py --bin-dir build/bin [--replicas 1|2] [--case log,sst,promises,catalog,identity] [--seed N]
 
-With one copy (class log) the damage is refused and nothing is repaired: with the bit flipped back, every weight is exact. With two
-(replicated=2) the copies are whole again without a person, at the latest when a server that refuses to start comes back with an
+With one replica (class log) the damage is refused and nothing is repaired: with the bit flipped back, every weight is exact. With two
+(replicated=2) the replicas are whole again without a person, at the latest when a server that refuses to start comes back with an
 empty directory; every weight is exact, on each server alone too. Exit status: 0 all well; anything else a failure.
 """
 
@@ -30,7 +30,7 @@ HEAL_SECONDS_MAX = 120
 TELLING = ("damaged", " is no ", "CORRUPT", "checksum", "corrupt", "Corruption")
 
 
-def wait_for_copies(bin_dir, coordinator):
+def wait_for_replicas(bin_dir, coordinator):
     """Until every shard has two active members: seconds taken."""
     begin = time.monotonic()
     while True:
@@ -41,20 +41,20 @@ def wait_for_copies(bin_dir, coordinator):
         if time.monotonic() > begin + HEAL_SECONDS_MAX:
             told = "\n".join(run_command(bin_dir, coordinator, *words)[1][-2500:]
                              for words in (("shard", "list"), ("shard", "moves"), ("events",)))
-            raise Wrong(f"not two copies within {HEAL_SECONDS_MAX} s: {', '.join(missing)}\n{told}")
+            raise Wrong(f"not two replicas within {HEAL_SECONDS_MAX} s: {', '.join(missing)}\n{told}")
         time.sleep(0.1)
 
 
 class DamageRun:
     def __init__(self, args, case, seed, directory):
         self.case = case
-        self.copies = args.copies
+        self.replicas = args.replicas
         self.directory = directory
         self.random = random.Random(f"{seed} {case}")
         self.cluster = Cluster(args.bin_dir, directory, servers=3, server_flags=("--host-bytes=64MiB", "--log-bytes-max=16MiB"))
         self.bin_dir = args.bin_dir
         self.checker = Checker(args.bin_dir, directory, self.cluster.address, seed, clients=2, rows=40000, dim=64,
-                               tables="log" if args.copies == 1 else "r2")
+                               tables="log" if args.replicas == 1 else "r2")
         self.victim = self.random.choice(self.cluster.servers)
         self.flipped = None  # (path, offset, mask)
 
@@ -93,9 +93,9 @@ class DamageRun:
         self.flip()
         path, offset, mask = self.flipped
         what = f"{os.path.relpath(path, self.directory)}, offset {offset} of {os.path.getsize(path)}, mask {mask:#04x}"
-        if self.copies == 1:
-            return f"{what}: {self.one_copy()}"
-        return f"{what}: {self.two_copies()}"
+        if self.replicas == 1:
+            return f"{what}: {self.one_replica()}"
+        return f"{what}: {self.two_replicas()}"
 
     def start_victim(self):
         """None, or what it said when it refused to start."""
@@ -109,7 +109,7 @@ class DamageRun:
             raise Wrong(f"it does not start, and does not say why: {said[-600:]}")
         return said.strip().split("\n")[-1]
 
-    def one_copy(self):
+    def one_replica(self):
         refused = self.start_victim()
         for worker in self.checker.workers:
             worker.kill()
@@ -131,7 +131,7 @@ class DamageRun:
             raise Wrong(f"with the bit flipped back: {said[-600:]}")
         return f"{told}; flipped back: {said}"
 
-    def two_copies(self):
+    def two_replicas(self):
         refused = self.start_victim()
         told = "the server starts"
         if refused is not None:
@@ -141,7 +141,7 @@ class DamageRun:
                                    for a in self.victim.command]
             self.victim.start()
         self.checker.wait_for_steps(20, HEAL_SECONDS_MAX)
-        seconds = self.wait_for_copies()
+        seconds = self.wait_for_replicas()
         status, said = self.checker.finish(HEAL_SECONDS_MAX)
         if status != EXACT:
             raise Wrong(said)
@@ -150,15 +150,15 @@ class DamageRun:
             raise Wrong(said)
         for server in self.cluster.servers:
             server.kill()
-            status, alone = self.checker.verify("verify-copies")
+            status, alone = self.checker.verify("verify-replicas")
             if status != EXACT:
                 raise Wrong(f"without {server.name}: {alone}")
             server.start()
-            self.wait_for_copies()
-        return f"{told}; two copies of all again {seconds:.1f} s after; {said}; also without each server"
+            self.wait_for_replicas()
+        return f"{told}; two replicas of all again {seconds:.1f} s after; {said}; also without each server"
 
-    def wait_for_copies(self):
-        return wait_for_copies(self.bin_dir, self.cluster.address)
+    def wait_for_replicas(self):
+        return wait_for_replicas(self.bin_dir, self.cluster.address)
 
     def stop(self):
         self.checker.kill()
@@ -169,4 +169,4 @@ class DamageRun:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__, CASES, DamageRun, {"--copies": {"type": int, "choices": [1, 2], "default": 1}}))
+    sys.exit(main(__doc__, CASES, DamageRun, {"--replicas": {"type": int, "choices": [1, 2], "default": 1}}))

@@ -1,7 +1,7 @@
 """One run: a cluster on a network of hosts, clients that push and pull, nemeses; in the end every weight is compared.
 
 The order of a run: cluster, tables, clients; nemeses and moves for so long; heal; everything serves and each client gets on
-within HEAL_SECONDS_MAX; the clients end with all applied; exact comparison; and where tables have copies, each server in turn is
+within HEAL_SECONDS_MAX; the clients end with all applied; exact comparison; and where tables have replicas, each server in turn is
 killed and what the others hold is compared again.
 """
 
@@ -130,19 +130,19 @@ class FaultRun:
         status, said = self.checker.verify()
         print(said, flush=True)
         self.summary["difference"] = 0 if status == EXACT else said
-        if status != EXACT or not self.args.verify_copies:
+        if status != EXACT or not self.args.verify_replicas:
             return status
-        self.summary["all_copies_s"] = round(self.cluster.wait_for_copies(HEAL_SECONDS_MAX), 2)
+        self.summary["all_replicas_s"] = round(self.cluster.wait_for_replicas(HEAL_SECONDS_MAX), 2)
         for server in self.cluster.servers:
             server.kill()
-            status, said = self.checker.verify("verify-copies")
+            status, said = self.checker.verify("verify-replicas")
             print(f"without {server.name}: {said}", flush=True)
             if status != EXACT:
                 self.summary["difference"] = said
                 return status
             server.start()
             self.cluster.wait_ready(HEAL_SECONDS_MAX)
-            self.cluster.wait_for_copies(HEAL_SECONDS_MAX)
+            self.cluster.wait_for_replicas(HEAL_SECONDS_MAX)
         return EXACT
 
     def _judge_stalls(self, found):
@@ -212,7 +212,7 @@ def add_arguments(parser):
                         help="of so many servers: TCP proxies between them and everybody")
     parser.add_argument("--move-pause", type=float, default=0, help="mean seconds from a move to the next; 0: none")
     parser.add_argument("--drain-share", type=float, default=0.0, help="of the requests to move, those that drain a server")
-    parser.add_argument("--verify-copies", action="store_true",
+    parser.add_argument("--verify-replicas", action="store_true",
                         help="after the comparison, kill each server in turn and compare what the others hold")
     parser.add_argument("--slow-seconds", type=float, default=0,
                         help="tell of calls that took longer what they waited for; 0: of none")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Both servers of a table of two copies are killed, and one disk loses records: the whole replica counts, whoever is back first.
+"""Both servers of a table of two replicas are killed, and one disk loses records: the whole replica counts, whoever is back first.
 
   lost_members_test.py --bin-dir build/bin [--case tail,log,away] [--seed N]
 
@@ -81,9 +81,9 @@ class LostMembers:
             return all(r["active"] and r["primary"] == server.name for r in self.records())
         self.wait_for(f"all shards served by {server.name}", on_it)
 
-    def wait_for_copies(self):
+    def wait_for_replicas(self):
         def complete():
-            return all(t["shards_short_of_copies"] == 0 and t["shards_active"] == t["shards"] for t in self.json("status")["tables"])
+            return all(t["shards_short_of_replicas"] == 0 and t["shards_active"] == t["shards"] for t in self.json("status")["tables"])
         self.wait_for("two replicas of every shard", complete)
 
     def events(self, kind):
@@ -107,7 +107,7 @@ class LostMembers:
         for server in self.cluster.servers:
             server.kill()
         getattr(self, self.case)()
-        self.wait_for_copies()
+        self.wait_for_replicas()
         self.expect_exact(*self.checker.verify())
         # Each of them alone, too.
         self.whole.kill()

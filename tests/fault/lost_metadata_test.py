@@ -58,11 +58,11 @@ class Run:
                 raise Wrong(f"not within {SECONDS} s: a rebuild: {err}")
             time.sleep(0.1)
 
-    def wait_for_copies(self):
+    def wait_for_replicas(self):
         deadline = time.monotonic() + HEAL_SECONDS_MAX
-        while any(t["shards_short_of_copies"] or t["shards_active"] < t["shards"] for t in self.json("status")["tables"]):
+        while any(t["shards_short_of_replicas"] or t["shards_active"] < t["shards"] for t in self.json("status")["tables"]):
             if time.monotonic() > deadline:
-                raise Wrong(f"not all copies within {HEAL_SECONDS_MAX} s:\n{self.hotbed('shard', 'list')[1][-2500:]}")
+                raise Wrong(f"not all replicas within {HEAL_SECONDS_MAX} s:\n{self.hotbed('shard', 'list')[1][-2500:]}")
             time.sleep(0.1)
 
     def wait_for_backups(self):
@@ -80,8 +80,8 @@ class Run:
         status, said = self.checker.finish(HEAL_SECONDS_MAX)
         if status != EXACT:
             raise Wrong(said)
-        for mode in ("verify", "verify-copies"):
-            self.wait_for_copies()
+        for mode in ("verify", "verify-replicas"):
+            self.wait_for_replicas()
             status, said = self.checker.verify(mode)
             if status != EXACT:
                 raise Wrong(f"{mode}: {said}")
@@ -136,7 +136,7 @@ class BackupRun(Run):
         self.checker.create()
         self.checker.start()
         self.steps(50)
-        # Of two copies each: s0 gives away all that it has, so no record of before holds.
+        # Of two replicas each: s0 gives away all that it has, so no record of before holds.
         status, _, err = self.hotbed("shard", "drain", "s0")
         if status != 0:
             raise Wrong(f"drain: {err}")

@@ -51,7 +51,7 @@ def calm(args):
 def measure(args, cluster):
     cluster.start()
     table = Table(args.bin_dir, cluster.address, "away", 200_000, 32, args.durability)
-    table.wait_for(args.copies)
+    table.wait_for(args.replicas)
     before = epochs(table)
     load = table.meter("load", "--seconds=3600", "--ids=64", "--push-flights=4", "--pull-flights=4")
     times = []
@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--how", default="paused,killed")
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
-    args.copies = int(args.durability.split("=")[1]) if "=" in args.durability else 1
+    args.replicas = int(args.durability.split("=")[1]) if "=" in args.durability else 1
     directory = tempfile.mkdtemp(prefix="hotbed_away_")
     cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB",))
     try:

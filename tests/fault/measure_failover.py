@@ -122,7 +122,7 @@ def measure(args, cluster):
         for _ in range(args.repetitions):
             undo_last()
             refilled = sum(table.wait_for(2, 300) for table in tables)
-            print(f"all copies there after {refilled:.1f} s", flush=True)
+            print(f"all replicas there after {refilled:.1f} s", flush=True)
             more, failed, victim = repetition(args, cluster, tables, how, number)
             undo_last = functools.partial(undo, how, cluster, victim)
             waits += more

@@ -4,7 +4,7 @@
   measure_replicated.py --bin-dir build/bin [--rounds 5] [--seconds 2] [--batch 512]
 
 Two clusters stand side by side; rounds of `hotbed bench push` take turns between them, so that both see the same machine. All
-processes share its cores: with two copies there are two servers to feed. Also told: rows for each second of processor time of
+processes share its cores: with two replicas there are two servers to feed. Also told: rows for each second of processor time of
 servers and client together, which says what a copy costs where cores are not short. Bar: rate at least 0.45 of the other.
 Exit status: 0 bar met; 1 missed; 3 it could not be measured.
 """

@@ -65,15 +65,15 @@ class Table:
     def shards(self):
         return json_of_command(self.bin_dir, self.coordinator, "shard", "list", "--table", self.name, "--timeout=30s")
 
-    def wait_for(self, copies, seconds=ACTIVE_SECONDS_MAX):
+    def wait_for(self, replicas, seconds=ACTIVE_SECONDS_MAX):
         """Until all shards are active with so many members: seconds taken."""
         begin = time.monotonic()
         while True:
-            missing = [s["shard"] for s in self.shards() if not s["active"] or len(s.get("members", [0])) < copies]
+            missing = [s["shard"] for s in self.shards() if not s["active"] or len(s.get("members", [0])) < replicas]
             if not missing:
                 return time.monotonic() - begin
             if time.monotonic() > begin + seconds:
-                raise RuntimeError(f"{len(missing)} shards are not active with {copies} copies after {seconds} s: {missing[:5]}")
+                raise RuntimeError(f"{len(missing)} shards are not active with {replicas} replicas after {seconds} s: {missing[:5]}")
             time.sleep(0.1)
 
     def meter(self, mode, *flags, directory=None, seed=1, host=None):

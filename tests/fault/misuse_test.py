@@ -138,7 +138,7 @@ class StoppedTogether(MisuseTest):
             self.assertEqual(server.stop(), 0, server.tail())
         self.assertEqual([e for e in self.json("events") if e["kind"] == "switch"], [])
         waits = [int(ms) for s in self.cluster.servers for ms in re.findall(r"not handed over within (\d+) ms", s.tail(400))]
-        self.assertTrue(waits, "meant to have copies that nobody can take over")
+        self.assertTrue(waits, "meant to have replicas that nobody can take over")
         self.assertLess(max(waits), 10000)
         for server in self.cluster.servers:
             server.start()
@@ -153,10 +153,10 @@ class LastServer(MisuseTest):
         self.refused("shard", "drain", "s0", naming=["s0", "last", "add another"])
         self.exact()
 
-    def test_copies_need_a_second_host(self):
-        err = self.refused("table", "create", "copies", "--rows", 1000, "--dim", 8, "--durability", "replicated=2",
-                           naming=["copies", "2"])
-        self.assertNotIn("copies", [t["name"] for t in self.json("table", "list")], err)
+    def test_replicas_need_a_second_host(self):
+        err = self.refused("table", "create", "replicas", "--rows", 1000, "--dim", 8, "--durability", "replicated=2",
+                           naming=["replicas", "2"])
+        self.assertNotIn("replicas", [t["name"] for t in self.json("table", "list")], err)
         self.exact()
 
 
@@ -187,7 +187,7 @@ class Directories(MisuseTest):
         shutil.copytree(path, f"{self.directory}/old")
         victim.start()
         self.gets_on()
-        # Only tables with copies: the other ones' newest data is in the directory that is taken away.
+        # Only tables with replicas: the other ones' newest data is in the directory that is taken away.
         self.checker.kill()
         self.checker = Checker(BIN, self.directory + "/again", self.cluster.address, 2, clients=2, rows=4000, dim=16, tables="r3")
         os.mkdir(self.directory + "/again")
@@ -208,7 +208,7 @@ class Directories(MisuseTest):
         self.exact()
         for server in self.cluster.servers:
             server.kill()
-            status, said = self.checker.verify("verify-copies")
+            status, said = self.checker.verify("verify-replicas")
             self.assertEqual(status, EXACT, said)
             server.start()
             self.wait_until("three members again", whole, 60)  # the next one may be the last that has everything

@@ -161,16 +161,16 @@ class NetCluster:
                 time.sleep(0.05)
         return time.monotonic() - begin
 
-    def wait_for_copies(self, seconds):
+    def wait_for_replicas(self, seconds):
         """Until every shard is active with as many members as its table wants: seconds taken. RuntimeError: not within `seconds`."""
         begin = time.monotonic()
-        wanted = {t["name"]: t.get("copies", 1) for t in self.json("table", "list")}
+        wanted = {t["name"]: t.get("replicas", 1) for t in self.json("table", "list")}
         while True:
             missing = [s for s in self.json("shard", "list")
                        if not s["active"] or len(s["members"]) < wanted[s["shard"].rpartition("/")[0]]]
             if not missing:
                 return time.monotonic() - begin
             if time.monotonic() > begin + seconds:
-                raise RuntimeError(f"{len(missing)} shards lack copies after {seconds} s: {missing[:8]}\n"
+                raise RuntimeError(f"{len(missing)} shards lack replicas after {seconds} s: {missing[:8]}\n"
                                    f"{self.run('shard', 'moves')[1]}\n{self.run('events')[1][-3000:]}")
             time.sleep(0.1)

@@ -3,7 +3,7 @@
 
   rolling_restart_test.py --bin-dir build/bin
 
-Three servers hold a table of two copies, and read copies of a small one. Each server in turn is told to stop and is started again.
+Three servers hold a table of two replicas, and read replicas of a small one. Each server in turn is told to stop and is started again.
 Every push is applied once, and the bytes of snapshot transfers are counted. Exit status: 0 all well; anything else a failure.
 """
 
@@ -44,8 +44,8 @@ def restart_all(cluster, table, everywhere):
         if status != 0:
             raise RuntimeError(f"{server.name} ended with {status}:\n{server.tail()}")
         server.start()
-        table.wait_for(copies=2)
-        everywhere.wait_for(copies=1)
+        table.wait_for(replicas=2)
+        everywhere.wait_for(replicas=1)
     return sent
 
 
@@ -54,8 +54,8 @@ def run(args, cluster, directory):
     run_command(args.bin_dir, cluster.address, "rebalance", "off")
     table = Table(args.bin_dir, cluster.address, "kept", ROWS, DIM, "replicated=2", shards=6)
     everywhere = Table(args.bin_dir, cluster.address, "everywhere", ROWS // 10, DIM, more=["--data-parallel"])
-    table.wait_for(copies=2)
-    everywhere.wait_for(copies=1)
+    table.wait_for(replicas=2)
+    everywhere.wait_for(replicas=1)
     everywhere.meter("fill", directory=directory).result()
     filled = table.meter("fill", directory=directory).result()["ids_acknowledged"]
     before = holders(table)

@@ -25,7 +25,7 @@ ROWS, ROWS_MINUTES = 200_000, 45
 GOALS_OF_30_MINUTES = {"pushes_acknowledged": 1_000_000, "kills": 100, "moves_done": 100}
 DEFAULTS = ["--servers=4", "--clients=3", "--dim=32", "--tables=log,log-hashed,r2,r3-hashed", "--flights=8",
             "--proxied=1", "--nemesis=kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,disk,proxy",
-            "--pause-max=8", "--move-pause=6", "--drain-share=0.05", "--verify-copies", "--slow-seconds=8", "--otherwise-max=15", "--server-flag=--host-bytes=64MiB",
+            "--pause-max=8", "--move-pause=6", "--drain-share=0.05", "--verify-replicas", "--slow-seconds=8", "--otherwise-max=15", "--server-flag=--host-bytes=64MiB",
             "--server-flag=--log-bytes-max=64MiB"]
 
 

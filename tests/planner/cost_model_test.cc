@@ -117,7 +117,7 @@ TEST(CostModel, TheTopologysBandwidthGoesFirst) {
               0.5);
 }
 
-TEST(CostModel, CopiesCostUpdatesAndThePrimaryTheirLog) {
+TEST(CostModel, ReplicasCostUpdatesAndThePrimaryTheirLog) {
   PlannerInput input = EqualServers(2, 1, 0);
   AddTable(input, "t", 1000, 64, 100);
   const CostModel model(input);

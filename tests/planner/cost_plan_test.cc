@@ -154,12 +154,12 @@ TEST(PlanByCost, LeavesRoomForHotRowsWhereMemoryIsShort) {
   EXPECT_LT(plan.value().tables[0].perf->prefetch_ms, 0.01);
 }
 
-TEST(PlanByCost, CopiesAvoidTheZoneWhereTheyCan) {
+TEST(PlanByCost, ReplicasAvoidTheZoneWhereTheyCan) {
   PlannerInput input = EqualServers(4, 100 * kMiB, 0);
   input.topology.servers[0].zone = input.topology.servers[1].zone = "a";
   input.topology.servers[2].zone = input.topology.servers[3].zone = "b";
   const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
-  input.tables[t].copies = 2;
+  input.tables[t].replicas = 2;
   const PlanResult<PlannerOutput> plan = PlanByCost(input);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   for (const PlacedRange& a : plan.value().tables[0].ranges) {
@@ -171,9 +171,9 @@ TEST(PlanByCost, CopiesAvoidTheZoneWhereTheyCan) {
   }
 }
 
-// One zone (or host) of four servers has to hold a copy of each shard alone, and the others cannot
-// help it: the bound knows, and the explanation says so.
-TEST(PlanByCost, TheBoundKnowsWhereCopiesCannotBe) {
+// One zone (or host) of four servers has to hold a replica of each shard alone, and the others
+// cannot help it: the bound knows, and the explanation says so.
+TEST(PlanByCost, TheBoundKnowsWhereReplicasCannotBe) {
   for (const bool zones : {true, false}) {
     PlannerInput input = EqualServers(4, 100 * kMiB, 0);
     for (uint32_t s = 0; s < 4; ++s) {
@@ -181,14 +181,14 @@ TEST(PlanByCost, TheBoundKnowsWhereCopiesCannotBe) {
       (zones ? server.zone : server.host) = s == 2 ? "alone" : "others";
     }
     const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
-    input.tables[t].copies = 2;
+    input.tables[t].replicas = 2;
     const PlanResult<PlannerOutput> plan = PlanByCost(input);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     const PlanCost& cost = plan.value().cost;
     EXPECT_LT(cost.gap, 0.02) << cost.max_server_ms << " ms, bound " << cost.lower_bound_ms;
     EXPECT_GE(cost.max_server_ms, cost.lower_bound_ms);
     EXPECT_EQ(cost.binding.substr(0, 21),
-              zones ? "zones of the copies: " : "hosts of the copies: ");
+              zones ? "zones of the replicas: " : "hosts of the replicas: ");
     // All work over all servers would be far less: that is what was reported before.
     double work = 0;
     for (const PlacedServer& server : plan.value().servers) work += server.perf->Total();
@@ -197,24 +197,24 @@ TEST(PlanByCost, TheBoundKnowsWhereCopiesCannotBe) {
 }
 
 TEST(PlanByCost, ZonesThatCannotBeKeptAreNoBound) {
-  // Zone b has room for a part of the copies only.
+  // Zone b has room for a part of the replicas only.
   PlannerInput input = EqualServers(3, 100 * kMiB, 0);
   input.topology.servers[0].zone = input.topology.servers[1].zone = "a";
   input.topology.servers[2].zone = "b";
   input.topology.servers[2].host_bytes = 2 * kMiB;
   const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
-  input.tables[t].copies = 2;
+  input.tables[t].replicas = 2;
   const PlanResult<PlannerOutput> plan = PlanByCost(input);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan.value().cost.binding.find("zones"), std::string::npos);
   EXPECT_GE(plan.value().cost.max_server_ms, plan.value().cost.lower_bound_ms);
 }
 
-TEST(PlanByCost, RefusesMoreCopiesThanHosts) {
+TEST(PlanByCost, RefusesMoreReplicasThanHosts) {
   PlannerInput input = EqualServers(2, 100 * kMiB, 0);
   input.topology.servers[1].host = "s0";
   const uint32_t t = AddTable(input, "t", 50000, 32, 1000);
-  input.tables[t].copies = 2;
+  input.tables[t].replicas = 2;
   const PlanResult<PlannerOutput> plan = PlanByCost(input);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().kind, PlanErrorKind::kStrictConstraints);

@@ -107,7 +107,7 @@ TEST(MovesBetween, SaysWhatTwoFullServersLackToChangePlaces) {
   EXPECT_EQ(moves.error().missing_bytes, 1000u);
 }
 
-TEST(MovesBetween, CopiesComeFromNowhereOrFromWhatLeaves) {
+TEST(MovesBetween, ReplicasComeFromNowhereOrFromWhatLeaves) {
   PlannerInput input = Servers({100, 100, 100});
   PlannerOutput current = PlanOf(input);
   current.servers[2].name = "old";  // gone

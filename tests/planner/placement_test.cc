@@ -279,10 +279,10 @@ TEST(PlaceTable, EvenAndIndependentOfTheOrderOfServers) {
   }
 }
 
-TableSpec Copied(uint32_t copies, uint64_t rows = 100000) {
+TableSpec Copied(uint32_t replicas, uint64_t rows = 100000) {
   TableSpec spec = Bounded(rows);
   spec.durability = Durability::kReplicated;
-  spec.copies = copies;
+  spec.replicas = replicas;
   return spec;
 }
 
@@ -311,8 +311,8 @@ TEST(PlaceTable, BackupsBesideThePrimariesAsBefore) {
 TEST(PlaceTable, TooFewFailureDomainsAreNamed) {
   auto plan = PlaceTable(Copied(3), {{1, 0, "h1"}, {2, 0, "h2"}, {3, 0, "h1"}}, 0);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* part :
-       {"\"clicks\"", "3 copies", "the 3 servers", "have 2", "--failure-domain", "fewer copies"}) {
+  for (const char* part : {"\"clicks\"", "3 replicas", "the 3 servers", "have 2",
+                           "--failure-domain", "fewer replicas"}) {
     EXPECT_THAT(std::string(plan.status().message()), HasSubstr(part));
   }
   EXPECT_TRUE(PlaceTable(Copied(2), {{1, 0, "h1"}, {2, 0, "h2"}, {3, 0, "h1"}}, 0).ok());
@@ -320,39 +320,39 @@ TEST(PlaceTable, TooFewFailureDomainsAreNamed) {
 
 // Invariants for random servers and domains; and if every server is a domain of its own, bytes are
 // even.
-TEST(PlaceTable, CopiesShareNoDomainAndFillServersEvenly) {
+TEST(PlaceTable, ReplicasShareNoDomainAndFillServersEvenly) {
   const TestSeed seed(20260103);
   Random random(seed.value());
   for (int i = 0; i < 300; ++i) {
-    const uint32_t copies = 2 + random.Uniform(2);
+    const uint32_t replicas = 2 + random.Uniform(2);
     const bool own = random.OneIn(2);
-    const uint64_t n = copies + 1 + random.Uniform(10);
+    const uint64_t n = replicas + 1 + random.Uniform(10);
     std::map<ServerId, std::string> domains;
     std::vector<ServerCandidate> servers;
     for (ServerId s = 1; s <= n; ++s) {
-      const uint64_t domain = s <= copies ? s : 1 + random.Uniform(copies + 2);
+      const uint64_t domain = s <= replicas ? s : 1 + random.Uniform(replicas + 2);
       servers.push_back({s, 0, own ? "" : std::to_string(domain)});
       domains[s] = own ? std::to_string(s) : servers.back().failure_domain;
     }
-    const TableSpec spec = Copied(copies, 65536 * (1 + random.Uniform(20)));
+    const TableSpec spec = Copied(replicas, 65536 * (1 + random.Uniform(20)));
     const uint32_t shards_min = 8 * (1 + random.Uniform(8));
     const Plan plan = Place(spec, servers, shards_min);
     std::shuffle(servers.begin(), servers.end(), random);
     ASSERT_EQ(plan, Place(spec, servers, shards_min)) << "whatever the order of the servers";
-    std::map<ServerId, int> copies_on;
-    for (const ServerCandidate& s : servers) copies_on[s.server] = 0;
+    std::map<ServerId, int> replicas_on;
+    for (const ServerCandidate& s : servers) replicas_on[s.server] = 0;
     for (const PlannedShard& shard : plan.shards) {
       std::set<std::string> used;
       for (const ServerId s : Holders(shard)) {
         used.insert(domains[s]);
-        ++copies_on[s];
+        ++replicas_on[s];
       }
-      ASSERT_EQ(shard.assignments.size(), copies);
-      ASSERT_EQ(used.size(), copies) << "two copies in one domain";
+      ASSERT_EQ(shard.assignments.size(), replicas);
+      ASSERT_EQ(used.size(), replicas) << "two replicas in one domain";
     }
     if (!own) continue;
     const auto [least, most] =
-        std::minmax_element(copies_on.begin(), copies_on.end(),
+        std::minmax_element(replicas_on.begin(), replicas_on.end(),
                             [](const auto& a, const auto& b) { return a.second < b.second; });
     ASSERT_LE(most->second - least->second, 2) << n << " servers, " << plan.shards.size();
   }

@@ -59,7 +59,7 @@ std::string CheckTiling(const InputTable& table, const PlacedTable& placed) {
   return "";
 }
 
-std::string CheckCopies(const PlannerInput& input, uint32_t t, const PlacedTable& placed) {
+std::string CheckReplicas(const PlannerInput& input, uint32_t t, const PlacedTable& placed) {
   std::map<Key, std::vector<const PlacedRange*>> members;
   for (const PlacedRange& r : placed.ranges) members[KeyOf(r)].push_back(&r);
   for (const auto& [key, ranges] : members) {
@@ -84,8 +84,8 @@ std::string CheckCopies(const PlannerInput& input, uint32_t t, const PlacedTable
       if (replicas != others || backups != 0) return "replicas: " + Words(placed, *ranges[0]);
       continue;
     }
-    if (backups + 1 != input.tables[t].copies) return "copies: " + Words(placed, *ranges[0]);
-    if (hosts.size() != ranges.size()) return "copies share a host: " + Words(placed, *ranges[0]);
+    if (backups + 1 != input.tables[t].replicas) return "replicas: " + Words(placed, *ranges[0]);
+    if (hosts.size() != ranges.size()) return "replicas share a host: " + Words(placed, *ranges[0]);
   }
   return "";
 }
@@ -117,7 +117,7 @@ std::string CheckOwners(const PlannerInput& input, const PlannerOutput& plan) {
   if (plan.tables.size() != input.tables.size()) return "tables are missing";
   for (uint32_t t = 0; t < plan.tables.size(); ++t) {
     std::string breach = CheckTiling(input.tables[t], plan.tables[t]);
-    if (breach.empty()) breach = CheckCopies(input, t, plan.tables[t]);
+    if (breach.empty()) breach = CheckReplicas(input, t, plan.tables[t]);
     if (!breach.empty()) return breach;
   }
   return "";
@@ -234,10 +234,10 @@ class Execution {
  private:
   // Only kept ranges count: dropped tables, servers that are gone and surplus replicas are out.
   void LoadCurrent() {
-    std::map<std::string, size_t> copies;
-    for (const InputTable& table : input_.tables) copies[table.name] = table.copies;
+    std::map<std::string, size_t> replicas;
+    for (const InputTable& table : input_.tables) replicas[table.name] = table.replicas;
     for (const PlacedTable& table : input_.current->tables) {
-      if (copies.count(table.name) == 0) continue;
+      if (replicas.count(table.name) == 0) continue;
       for (const PlacedRange& r : table.ranges) {
         const std::string& server = input_.current->servers[r.server].name;
         if (IsDroppedReplica(table, r, server)) continue;

@@ -13,8 +13,8 @@ namespace hotbed {
 // Bytes by tier are within every server's, and what the ranges say; draining servers are empty.
 std::string CheckCapacities(const PlannerInput& input, const PlannerOutput& plan);
 
-// Primaries tile every table; every copy is of a primary's range; as many as the table wants; all
-// on distinct hosts.
+// Primaries tile every table; every replica is of a primary's range; as many as the table wants;
+// all on distinct hosts.
 std::string CheckOwners(const PlannerInput& input, const PlannerOutput& plan);
 
 // Pins and shardings of the constraints; no column cut where rows must be whole.
@@ -27,7 +27,7 @@ std::string CheckShards(const PlannerInput& input, const PlannerOutput& plan);
 std::string CheckPlan(const PlannerInput& input, const PlannerOutput& plan);
 
 // Executes the moves one by one on input.current, whose ranges must be shards: nothing moves twice,
-// the target has room while the source still holds it, and at the end primaries and copies lie
+// the target has room while the source still holds it, and at the end primaries and replicas lie
 // where `plan` says, but for what is new. A server that is above its capacity at the start may only
 // shrink.
 std::string CheckMoves(const PlannerInput& input, const PlannerOutput& plan);

@@ -25,14 +25,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-TableSpec Spec(const std::string& name, uint64_t rows, uint32_t dim, uint32_t copies = 1) {
+TableSpec Spec(const std::string& name, uint64_t rows, uint32_t dim, uint32_t replicas = 1) {
   TableSpec spec;
   spec.id = 1;
   spec.name = name;
   spec.rows = rows;
   spec.dim = dim;
-  spec.copies = copies;
-  spec.durability = copies > 1 ? Durability::kReplicated : Durability::kLog;
+  spec.replicas = replicas;
+  spec.durability = replicas > 1 ? Durability::kReplicated : Durability::kLog;
   spec.optimizer.kind = OptimizerKind::kSgd;
   return spec;
 }
@@ -50,10 +50,10 @@ ClusterView Servers(const std::vector<std::string>& names) {
 
 // Rows [0, 100), [100, 200), ... of table "t", shard i with the members of `holders[i]`.
 ClusterView Live(const std::vector<std::string>& names,
-                 const std::vector<std::vector<ServerId>>& holders, uint32_t copies = 1) {
+                 const std::vector<std::vector<ServerId>>& holders, uint32_t replicas = 1) {
   ClusterView view = Servers(names);
   ClusterTable& table = view.tables.emplace_back();
-  table.spec = Spec("t", 100 * holders.size(), 16, copies);
+  table.spec = Spec("t", 100 * holders.size(), 16, replicas);
   for (const std::vector<ServerId>& on : holders) {
     const uint64_t first = 100 * table.shards.size();
     table.shards.push_back({{first, first + 100, 0, 16}, on[0], {on.begin() + 1, on.end()}});
@@ -164,10 +164,10 @@ TEST(WantedByPlan, BackupsAreAsAskedOrStay) {
                                            {"b", 0, 300, 0, 16, Role::kBackup},
                                            {"c", 0, 300, 0, 16, Role::kBackup}}),
                               ""),
-                 kFailedPrecondition, HasSubstr("3 copies of it, and the table has 2"));
+                 kFailedPrecondition, HasSubstr("3 replicas of it, and the table has 2"));
   EXPECT_REFUSED(
       WantedByPlan(view, PlanOf("t", {{"a", 0, 300}, {"a", 0, 300, 0, 16, Role::kBackup}}), ""),
-      kFailedPrecondition, HasSubstr("two copies of it on a"));
+      kFailedPrecondition, HasSubstr("two replicas of it on a"));
   EXPECT_REFUSED(
       WantedByPlan(view, PlanOf("t", {{"a", 0, 300}, {"b", 0, 250, 0, 16, Role::kBackup}}), ""),
       kFailedPrecondition, HasSubstr("shard 2"));
@@ -182,7 +182,7 @@ TEST(WantedByPlan, ABackupMakesWayInItsFailureDomain) {
   EXPECT_THAT(Lines(*wanted), ElementsAre("0: 13 11")) << "c and b would fail together";
 }
 
-TEST(WantedByPlan, ReadCopiesAreThoseOfTheTable) {
+TEST(WantedByPlan, ReadReplicasAreThoseOfTheTable) {
   ClusterView view = Live({"a", "b"}, {{11}});
   const PlannerOutput plan = PlanOf("t", {{"b", 0, 100}, {"a", 0, 100, 0, 16, Role::kReplica}});
   EXPECT_REFUSED(WantedByPlan(view, plan, ""), kFailedPrecondition,
@@ -261,8 +261,8 @@ TEST(CutAsPlanned, RefusalsNameTheTable) {
   EXPECT_TRUE(everywhere->spec.data_parallel);
 }
 
-TableToCreate Halves(uint32_t copies) {
-  return {Spec("t", 100, 16, copies), {{{0, 50, 0, 16}, {11}}, {{50, 100, 0, 16}, {12}}}};
+TableToCreate Halves(uint32_t replicas) {
+  return {Spec("t", 100, 16, replicas), {{{0, 50, 0, 16}, {11}}, {{50, 100, 0, 16}, {12}}}};
 }
 
 TEST(PlaceAsAsked, PrimariesAsAskedAndBackupsApart) {
@@ -336,8 +336,8 @@ TEST(ComputePlan, ShapesOfNoTableAreRefused) {
   }
   PlannerInput input = EqualServers(5, 1 << 30, 0);
   AddTable(input, "many", 1000, 8, 10);
-  input.tables[0].copies = 4;
-  EXPECT_THAT(ComputePlan(input).error().message, HasSubstr("copies is 4, allowed: 1..3"));
+  input.tables[0].replicas = 4;
+  EXPECT_THAT(ComputePlan(input).error().message, HasSubstr("replicas is 4, allowed: 1..3"));
 }
 
 // Any plan of any strategy becomes tables, and those lie as the plan says.
@@ -348,7 +348,7 @@ TEST(CutAsPlanned, AnyPlanOfAnyStrategyIsReached) {
   for (int round = 0; round < 300; ++round) {
     RandomInputLimits limits;
     limits.rows_max = 5000;
-    limits.constraints = limits.drain = limits.copies = false;
+    limits.constraints = limits.drain = limits.replicas = false;
     limits.room_min = 4;
     PlannerInput input = RandomInput(random, limits);
     input.options.strategy = static_cast<PlannerStrategy>(round % 8);

@@ -32,7 +32,7 @@ InputTable RandomTable(Random& random, const RandomInputLimits& limits, uint32_t
                PlannerOptimizer::kAdam, PlannerOptimizer::kRowwiseAdagrad});
   table.hashed = random.OneIn(4);
   if (random.OneIn(4)) table.row_statistics = RowStatistics::kSlice;
-  if (limits.copies && random.OneIn(4)) table.copies = 2;
+  if (limits.replicas && random.OneIn(4)) table.replicas = 2;
   table.reads_per_step = static_cast<double>(random.Uniform(20000));
   switch (random.Uniform(3)) {
     case 0:
@@ -50,8 +50,8 @@ InputTable RandomTable(Random& random, const RandomInputLimits& limits, uint32_t
 void AddServers(Random& random, const RandomInputLimits& limits, PlannerInput& input) {
   double needed = 0;
   for (const InputTable& table : input.tables) {
-    needed += table.copies * static_cast<double>(RangeBytesOf(table, 0, TableUnits(table),
-                                                              RowBytes(table, table.dim)));
+    needed += table.replicas * static_cast<double>(RangeBytesOf(table, 0, TableUnits(table),
+                                                                RowBytes(table, table.dim)));
   }
   const uint32_t count = 1 + static_cast<uint32_t>(random.Uniform(limits.servers_max));
   const double room = needed * limits.room_min * (1 + 4 * random.Double() * random.Double());

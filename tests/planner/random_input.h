@@ -17,7 +17,7 @@ struct RandomInputLimits {
   // Room over what the tables need: from this up to 4 times as much more, split unevenly.
   double room_min = 1.0;
   bool constraints = true;
-  bool copies = true;
+  bool replicas = true;
   bool drain = true;
 };
 

@@ -102,7 +102,7 @@ TEST(Rebalance, ALostServerIsReplacedFromNowhere) {
 
 TEST(Rebalance, ABackupTakesOverWithoutAMove) {
   PlannerInput input = FourServersEightTables();
-  for (InputTable& table : input.tables) table.copies = 2;
+  for (InputTable& table : input.tables) table.replicas = 2;
   input.current = MustPlan(input);
   input.topology.servers.erase(input.topology.servers.begin() + 1);
   const PlannerOutput plan = MustPlan(input);

@@ -56,15 +56,15 @@ TEST_F(AttendTest, NewsAreAppliedAsTheyCome) {
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats);
 }
 
-TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
+TEST_F(AttendTest, ALostReplicaIsToldAtOnceAndAgain) {
   Begin();
   const int heartbeats = coordinator_.heartbeats();
   host_.set_lost_replicas({{{1, 2}, 5, "it differs"}});
   host_.Notify();
-  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().copies_lost_size() == 1; }));
-  EXPECT_EQ(coordinator_.last().copies_lost(0).shard(), (ShardId{1, 2}).packed());
-  EXPECT_EQ(coordinator_.last().copies_lost(0).epoch(), 5u);
-  EXPECT_EQ(coordinator_.last().copies_lost(0).why(), "it differs");
+  ASSERT_TRUE(WaitFor([&] { return coordinator_.last().replicas_lost_size() == 1; }));
+  EXPECT_EQ(coordinator_.last().replicas_lost(0).shard(), (ShardId{1, 2}).packed());
+  EXPECT_EQ(coordinator_.last().replicas_lost(0).epoch(), 5u);
+  EXPECT_EQ(coordinator_.last().replicas_lost(0).why(), "it differs");
   for (int i = 0; i < 100; ++i) host_.Notify();  // nothing new
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(coordinator_.heartbeats(), heartbeats + 1);
@@ -72,7 +72,7 @@ TEST_F(AttendTest, ALostCopyIsToldAtOnceAndAgain) {
   host_.set_joins({{{1, 3}, 5, {8, 80}}});
   host_.Notify();
   ASSERT_TRUE(WaitFor([&] { return coordinator_.last().join_ready_size() == 1; }));
-  EXPECT_EQ(coordinator_.last().copies_lost_size(), 1);
+  EXPECT_EQ(coordinator_.last().replicas_lost_size(), 1);
 }
 
 TEST_F(AttendTest, ActivationsAndJoinsDoNotWaitForAHeartbeat) {
@@ -124,12 +124,12 @@ TEST_F(AttendTest, SaysWhatThisServerDoes) {
   EXPECT_EQ(last.load().host_bytes_limit(), 1234u);
   ASSERT_EQ(last.load().shards_size(), 1);
   EXPECT_EQ(ShardId::FromPacked(last.load().shards(0).shard()), (ShardId{1, 2}));
-  ASSERT_EQ(last.copies_size(), 1);
-  EXPECT_EQ(last.copies(0).bytes_copied(), 10u);
-  EXPECT_EQ(last.copies(0).passes(), 2u);
-  EXPECT_EQ(last.copies(0).changed_bytes_per_s(), 7u);
-  EXPECT_TRUE(last.copies(0).beyond_rate());
-  EXPECT_EQ(last.copies(0).to().incarnation(), 80u);
+  ASSERT_EQ(last.transfers_size(), 1);
+  EXPECT_EQ(last.transfers(0).bytes_copied(), 10u);
+  EXPECT_EQ(last.transfers(0).passes(), 2u);
+  EXPECT_EQ(last.transfers(0).changed_bytes_per_s(), 7u);
+  EXPECT_TRUE(last.transfers(0).beyond_rate());
+  EXPECT_EQ(last.transfers(0).to().incarnation(), 80u);
   EXPECT_EQ(ShardId::FromPacked(last.held_unnamed(0)), (ShardId{6, 1}));
   // Once a map has named it, it is not reported any more.
   v1::HeartbeatReply news;
@@ -146,10 +146,10 @@ TEST_F(AttendTest, KnowsWhereOthersAreAndHowFastToTransfer) {
   AddServer(7, 101, true, &servers);
   AddServer(8, 80, true, &servers);
   coordinator_.SetServers(servers);
-  v1::CopyLimits limits;
+  v1::TransferLimits limits;
   limits.set_bytes_per_s(5'000'000);
   limits.set_paused(true);
-  coordinator_.SetCopyLimits(limits);
+  coordinator_.SetTransferLimits(limits);
   Begin();
   EXPECT_EQ(network_.peers(), "self 7/101 of cluster-a, 7/101 at host-7:1, 8/80 at host-8:1");
   EXPECT_EQ(host_.transfer_limits().bytes_per_s, 5'000'000u);

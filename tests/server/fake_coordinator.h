@@ -98,14 +98,14 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     absl::MutexLock lock(&mu_);
     for (grpc::ServerContext* context : attending_) context->TryCancel();
   }
-  // The servers of every whole map; SetCopyLimits: the limits of every reply.
+  // The servers of every whole map; SetTransferLimits: the limits of every reply.
   void SetServers(const v1::ClusterMap& map) {
     absl::MutexLock lock(&mu_);
     servers_ = map;
   }
-  void SetCopyLimits(const v1::CopyLimits& limits) {
+  void SetTransferLimits(const v1::TransferLimits& limits) {
     absl::MutexLock lock(&mu_);
-    copy_limits_ = limits;
+    transfer_limits_ = limits;
   }
   v1::HeartbeatRequest last() {  // heartbeat
     absl::MutexLock lock(&mu_);
@@ -169,7 +169,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     last_ = request;
     reply->set_lease_held(lease_held_);
     reply->set_lease_ttl_ms(3000);
-    *reply->mutable_copy_limits() = copy_limits_;
+    *reply->mutable_transfer_limits() = transfer_limits_;
     v1::ClusterMap* const map = reply->mutable_map();
     map->set_plan_revision(plan_revision_);
     map->set_delta(request.plan_revision_known() != 0);
@@ -188,7 +188,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
       ABSL_GUARDED_BY(mu_) = nullptr;  // the newest
   uint32_t heartbeat_interval_ms_ ABSL_GUARDED_BY(mu_) = 5;
   v1::ClusterMap servers_ ABSL_GUARDED_BY(mu_);
-  v1::CopyLimits copy_limits_ ABSL_GUARDED_BY(mu_);
+  v1::TransferLimits transfer_limits_ ABSL_GUARDED_BY(mu_);
   v1::HeartbeatRequest last_ ABSL_GUARDED_BY(mu_);
   std::string failure_domain_ ABSL_GUARDED_BY(mu_);
   std::string map_cluster_id_ ABSL_GUARDED_BY(mu_) = "cluster-a";

@@ -304,9 +304,9 @@ void FakeShardHost::set_silent(std::vector<JoinReady> silent) {
   silent_ = std::move(silent);
 }
 
-void FakeShardHost::set_transfers(std::vector<TransferProgress> copies) {
+void FakeShardHost::set_transfers(std::vector<TransferProgress> transfers) {
   absl::MutexLock lock(&mu_);
-  transfers_ = std::move(copies);
+  transfers_ = std::move(transfers);
 }
 
 void FakeShardHost::set_held(std::vector<ShardId> held) {

@@ -49,7 +49,7 @@ class FakeShardHost final : public ShardHost {
   void set_joins(std::vector<JoinReady> joins);
   void set_lost_replicas(std::vector<LostReplica> lost);
   void set_silent(std::vector<JoinReady> silent);
-  void set_transfers(std::vector<TransferProgress> copies);
+  void set_transfers(std::vector<TransferProgress> transfers);
   void set_held(std::vector<ShardId> held);
   void set_status(HostStatus status);  // without the shards, which AddShard adds
   int64_t lease_until_ns() const;

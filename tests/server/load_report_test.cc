@@ -32,27 +32,26 @@ TEST(LoadReportTest, NamesTheBusiestOfTheLastInterval) {
   AddShard(1, 10, 500, &status).rows_pushed = 7;
   AddShard(2, 0, 900, &status);
   v1::ServerLoad load;
-  report.Fill(status, {}, 77, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_EQ(load.rows_pulled_total(), 1'000'010u);
   EXPECT_EQ(load.rows_pushed_total(), 7u);
   EXPECT_EQ(load.bytes_held(), 1405u);
-  EXPECT_EQ(load.copied_bytes_total(), 77u);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{0, 1, 2}));
 
   status.shards[1].rows_pulled += 3;  // the others are idle; the larger one comes first
   load.Clear();
-  report.Fill(status, {}, 77, 2 * kSecond, &load);
+  report.Fill(status, {}, 2 * kSecond, &load);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
   EXPECT_EQ(load.shards(0).rows_pulled_total(), 13u);
 
   status.shards[2].rows_pushed += 100;  // too soon to measure again, but totals are current
   load.Clear();
-  report.Fill(status, {}, 77, 2 * kSecond + 1, &load);
+  report.Fill(status, {}, 2 * kSecond + 1, &load);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 2, 0}));
   EXPECT_EQ(load.shards(1).rows_pushed_total(), 100u);
   status.shards.pop_back();
   load.Clear();
-  report.Fill(status, {}, 77, 2 * kSecond + 2, &load);
+  report.Fill(status, {}, 2 * kSecond + 2, &load);
   EXPECT_EQ(Order(load), (std::vector<uint32_t>{1, 0}));
 }
 
@@ -64,7 +63,7 @@ TEST(LoadReportTest, AddsUpTheMemoryOfEachTable) {
   AddShard(0, 0, 0, &status).store = {.rows_resident = 9, .hot_bytes = 900};
   status.shards[2].shard = {2, 0};
   v1::ServerLoad load;
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   ASSERT_EQ(load.tables_size(), 2);
   EXPECT_EQ(load.tables(0).table(), 2u) << "it has most bytes";
   EXPECT_EQ(load.tables(1).rows_resident(), 7u);
@@ -75,7 +74,7 @@ TEST(LoadReportTest, AddsUpTheMemoryOfEachTable) {
   // Accesses of the last window or two.
   const auto hits_at = [&](int64_t second) {
     load.Clear();
-    report.Fill(status, {}, 0, second * kSecond, &load);
+    report.Fill(status, {}, second * kSecond, &load);
     return load.tables(1).hits();
   };
   status.shards[0].store.hits = 1100;
@@ -92,10 +91,10 @@ TEST(LoadReportTest, SaysWhatIsFreeWhereItIsKnown) {
   LoadReport report;
   HostStatus status;
   v1::ServerLoad load;
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_FALSE(load.has_free_bytes());
   status.free_bytes = 0;
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_TRUE(load.has_free_bytes()) << "none is not unknown";
   EXPECT_EQ(load.free_bytes(), 0u);
 }
@@ -104,14 +103,14 @@ TEST(LoadReportTest, SaysHowMuchDeviceMemoryWorks) {
   LoadReport report;
   HostStatus status;
   v1::ServerLoad load;
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_EQ(load.device_bytes_limit(), 0u);
   status.device_numbers.Add("device_bytes_limit", "", "", 4096);
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_EQ(load.device_bytes_limit(), 4096u);
   status.device_error = "it fell off the bus";
   load.Clear();
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   EXPECT_EQ(load.device_bytes_limit(), 0u);
 }
 
@@ -120,7 +119,7 @@ TEST(LoadReportTest, IsBounded) {
   HostStatus status;
   for (uint32_t i = 0; i < 3000; ++i) AddShard(i, (i * 7919) % 3000, 1, &status);
   v1::ServerLoad load;
-  report.Fill(status, {}, 0, kSecond, &load);
+  report.Fill(status, {}, kSecond, &load);
   ASSERT_EQ(load.shards_size(), static_cast<int>(LoadReport::kShardsMax));
   for (size_t i = 0; i < LoadReport::kShardsMax; ++i) {
     EXPECT_EQ(load.shards(static_cast<int>(i)).rows_pulled_total(), 2999 - i);

@@ -64,11 +64,11 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
 // the file changes one side only.
 TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, copies, data_parallel, nan_policy, column_slices,
-                                row_statistics, has_padding_id, padding_id, bounds_mode,
-                                gradient_reduction, consistency, staleness, clip_slice_norm,
-                                schedule, memory_share_min, memory_share_max, changes] =
-      TableSpec();
+                                seed, durability, replicas, data_parallel, nan_policy,
+                                column_slices, row_statistics, has_padding_id, padding_id,
+                                bounds_mode, gradient_reduction, consistency, staleness,
+                                clip_slice_norm, schedule, memory_share_min, memory_share_max,
+                                changes] = TableSpec();
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, decay_mode, lazy_decay,

@@ -21,10 +21,10 @@ inline constexpr uint32_t kDim = 8;
 inline constexpr uint64_t kRows = 400;
 inline constexpr uint32_t kShards = 2;
 
-inline TableSpec Table(OptimizerKind optimizer, uint32_t copies = 2) {
+inline TableSpec Table(OptimizerKind optimizer, uint32_t replicas = 2) {
   TableSpec table = TestTable(1, "copied", kRows, kDim, optimizer);
-  table.durability = copies == 1 ? Durability::kLog : Durability::kReplicated;
-  table.copies = copies;
+  table.durability = replicas == 1 ? Durability::kLog : Durability::kReplicated;
+  table.replicas = replicas;
   return table;
 }
 
@@ -64,7 +64,7 @@ inline std::vector<uint64_t> AllIds() {
 inline std::vector<float> Twin(const TableSpec& table, uint64_t seed, uint64_t steps) {
   TableSpec alone = table;
   alone.durability = Durability::kLog;
-  alone.copies = 1;
+  alone.replicas = 1;
   ReplicaCluster cluster({alone}, kShards, 1);
   cluster.Start(1);
   cluster.Assign({1});

@@ -1,4 +1,4 @@
-// Copies of shards: they are equal to the bit, nothing acknowledged is lost, nothing is applied
+// Replicas of shards: they are equal to the bit, nothing acknowledged is lost, nothing is applied
 // twice, whatever the network, the disks and the servers do.
 #include <gtest/gtest.h>
 
@@ -213,7 +213,7 @@ TEST_F(ReplicaTest, AReplicaThatIsKeptInCaseItReturnsDoesNotHoldUpPushesToOthers
 }
 
 // The record names it only as passed over, and has as many members as are wanted.
-TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsCopyAndSaysWhereItsLogEnds) {
+TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsReplicaAndSaysWhereItsLogEnds) {
   Begin(Table(OptimizerKind::kAdam), {1, 2, 3});
   for (const ShardId shard : cluster_->shards()) {
     cluster_->Change(shard, true, [](ShardRecord* record) { record->members.pop_back(); });
@@ -269,7 +269,7 @@ TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsCopyAndSaysWhereItsLogEnds) 
 }
 
 // An empty one would pass for what the earlier process held.
-TEST_F(ReplicaTest, AServerThatLostItsCopyOpensNoEmptyOneForAnEarlierProcess) {
+TEST_F(ReplicaTest, AServerThatLostItsReplicaOpensNoEmptyOneForAnEarlierProcess) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(5);
   cluster_->Kill(2);
@@ -399,7 +399,7 @@ TEST_F(ReplicaTest, StagedStepsAreCopied) {
   }
   TableSpec alone = table;
   alone.durability = Durability::kLog;
-  alone.copies = 1;
+  alone.replicas = 1;
   ReplicaCluster twin({alone}, kShards, 1);
   twin.Start(1);
   twin.Assign({1});

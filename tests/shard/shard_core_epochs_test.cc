@@ -204,7 +204,7 @@ TEST_F(ShardCoreEpochsTest, DuplicatesAreToldByTheNextPrimary) {
 
 // --- a process that held a replica
 
-TEST_F(ShardCoreEpochsTest, ARestartedCopyGoesOnFromItsLog) {
+TEST_F(ShardCoreEpochsTest, ARestartedReplicaGoesOnFromItsLog) {
   Establish(1, {0, 1, 2});
   std::vector<PushToken> rows = {Push(0)};
   DeliverAll();
@@ -223,7 +223,7 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyGoesOnFromItsLog) {
 }
 
 // Its process replayed, and so applied, what was never committed.
-TEST_F(ShardCoreEpochsTest, ARestartedCopyThatHoldsMoreThanItsPrimaryNeedsASnapshot) {
+TEST_F(ShardCoreEpochsTest, ARestartedReplicaThatHoldsMoreThanItsPrimaryNeedsASnapshot) {
   Establish(1, {0, 1});
   const PushToken held = Push(0);
   DeliverAll();
@@ -244,7 +244,7 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyThatHoldsMoreThanItsPrimaryNeedsASnaps
   EXPECT_THAT(core(1).JoinReady(), ElementsAre(replicas_[0].member));
 }
 
-TEST_F(ShardCoreEpochsTest, ARestartedCopyWithAnotherEntryAtItsEndNeedsASnapshot) {
+TEST_F(ShardCoreEpochsTest, ARestartedReplicaWithAnotherEntryAtItsEndNeedsASnapshot) {
   Establish(1, {0, 1});
   Push(0);
   DeliverAll(Any());
@@ -262,7 +262,7 @@ TEST_F(ShardCoreEpochsTest, ARestartedCopyWithAnotherEntryAtItsEndNeedsASnapshot
 }
 
 // Else the group could count on it, and lose its primary to another member that lacks the entry.
-TEST_F(ShardCoreEpochsTest, ARestartedCopyWaitsUntilWhatItHoldsIsCommitted) {
+TEST_F(ShardCoreEpochsTest, ARestartedReplicaWaitsUntilWhatItHoldsIsCommitted) {
   Establish(1, {0, 1, 2});
   const PushToken token = Push(0);
   DeliverAll(To(2));  // 2 has not got it: not committed
@@ -348,7 +348,7 @@ TEST_F(ShardCoreEpochsTest, ALearnerProvesItselfWhereItsLogReachesTo) {
   EXPECT_THAT(core(0).JoinReady(), SizeIs(1));
 }
 
-TEST_F(ShardCoreEpochsTest, TheOnlyCopyThatIsBackIsWhatTheShardHolds) {
+TEST_F(ShardCoreEpochsTest, TheOnlyReplicaThatIsBackIsWhatTheShardHolds) {
   Establish(1, {0, 1});
   const PushToken committed = Push(0);
   DeliverAll();

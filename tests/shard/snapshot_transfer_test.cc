@@ -47,11 +47,11 @@ void ChangeRow(const ReplicaCluster& cluster, ServerId server, ShardId shard, ui
 
 TEST_F(SnapshotTransferTest, AMoveWhilePushesRun) {
   for (const OptimizerKind kind : {OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
-    for (const uint32_t copies : {1u, 2u}) {
+    for (const uint32_t replicas : {1u, 2u}) {
       random_ = Random(seed_.value());
       step_ = 0;
-      Begin(Table(kind, copies),
-            copies == 1 ? std::vector<ServerId>{1} : std::vector<ServerId>{1, 2});
+      Begin(Table(kind, replicas),
+            replicas == 1 ? std::vector<ServerId>{1} : std::vector<ServerId>{1, 2});
       Push(30);
       PushWhile([&] {
         for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 1, 3);

@@ -37,7 +37,7 @@ class UntakenRecordTest : public ReplicaTest {
   std::atomic<int> damaged_{0};
 };
 
-TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
+TEST_F(UntakenRecordTest, AMemberGivesItsReplicaUpAfterSomeTriesAndPushesGoOn) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
   Push(5);
   const ShardId shard = cluster_->shards()[0];
@@ -59,7 +59,7 @@ TEST_F(UntakenRecordTest, AMemberGivesItsCopyUpAfterSomeTriesAndPushesGoOn) {
   ExpectAsAlone();
 }
 
-TEST_F(UntakenRecordTest, ALearnerWhoseNewCopyIsLostIsNotSentAnotherByItself) {
+TEST_F(UntakenRecordTest, ALearnerWhoseNewReplicaIsLostIsNotSentAnotherByItself) {
   Begin(Table(OptimizerKind::kAdam), {1}, 2);
   const ShardId shard = cluster_->shards()[0];
   Push(10);

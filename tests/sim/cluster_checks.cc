@@ -202,7 +202,7 @@ void ClusterSimulation::CheckTakenBack(int shard, const ShardRecord& before,
 void ClusterSimulation::CheckGivenUp(const Server& server, int shard) {
   const auto id = static_cast<ServerId>(server.index) + 1;
   if (shards_[shard].kept.count(id) == 0) return;
-  Violation(absl::StrCat("s", id, " gives up the only whole copy of shard ", shard, ": ",
+  Violation(absl::StrCat("s", id, " gives up the only whole replica of shard ", shard, ": ",
                          RecordText(*records_[shard])));
 }
 

@@ -113,11 +113,11 @@ void ClusterSimulation::Setup() {
     setting.durability = dice < 0.1    ? Durability::kCheckpoint
                          : dice < 0.35 ? Durability::kLog
                                        : Durability::kReplicated;
-    setting.copies = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
+    setting.replicas = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
     setting.synchronous = setting.durability != Durability::kCheckpoint && Chance(0.3);
     setting.read_replicas = Chance(weather_.read_replicas);
     std::vector<ServerId> wanted;
-    for (uint32_t i = 0; i < setting.copies; ++i) wanted.push_back((shard + i) % servers + 1);
+    for (uint32_t i = 0; i < setting.replicas; ++i) wanted.push_back((shard + i) % servers + 1);
     Wish(shard, wanted);
     ShardRecord record;
     record.shard = {1, static_cast<uint32_t>(shard)};

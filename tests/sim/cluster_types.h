@@ -56,7 +56,7 @@ inline int ClientNode(int client) { return 11 + client; }
 
 struct ShardSetting {
   Durability durability = Durability::kLog;
-  uint32_t copies = 1;
+  uint32_t replicas = 1;
   bool synchronous = false;
   bool read_replicas = false;
 };

@@ -216,7 +216,7 @@ void ClusterSimulation::CutLinks() {
 }
 
 // A member that may have lost the end of its log, or what it holds, is still named somewhere: until
-// it is replaced nothing more goes wrong, for two losses at once are beyond what two copies
+// it is replaced nothing more goes wrong, for two losses at once are beyond what two replicas
 // promise.
 bool ClusterSimulation::Exposed() const {
   const auto lost = [this](const Member& member) {
@@ -233,7 +233,7 @@ bool ClusterSimulation::Exposed() const {
   });
 }
 
-// Whether no fault is open, and every shard of several copies has all of them.
+// Whether no fault is open, and every shard of several replicas has all of them.
 bool ClusterSimulation::AllWell() const {
   if (faults_open_ > 0) return false;
   for (size_t shard = 0; shard < records_.size(); ++shard) {
@@ -467,14 +467,14 @@ void ClusterSimulation::ChangeWishes() {
   std::vector<ServerId> servers;
   for (const Server& server : servers_) servers.push_back(static_cast<ServerId>(server.index) + 1);
   std::shuffle(servers.begin(), servers.end(), random_);
-  servers.resize(shards_[shard].setting.copies);
+  servers.resize(shards_[shard].setting.replicas);
   Wish(shard, std::move(servers));
 }
 
 void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
   auto wish = std::make_shared<ShardWish>();
   const ShardSetting& setting = shards_[shard].setting;
-  wish->copies = setting.copies;
+  wish->replicas = setting.replicas;
   wish->servers = std::move(servers);
   if (setting.read_replicas) {
     for (const Server& server : servers_) {
@@ -484,8 +484,6 @@ void ClusterSimulation::Wish(int shard, std::vector<ServerId> servers) {
       }
     }
   }
-  // A shard of class checkpoint continues from its last stored state (Watched::lossy).
-  wish->survives_restart = true;
   wishes_[shard] = std::move(wish);
   shards_[shard].wish_open = !AsWished(shard);
   Changed();

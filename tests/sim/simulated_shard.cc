@@ -70,7 +70,7 @@ ShardOptions ClusterSimulation::OptionsOf(const Server& server, int shard) const
   options.table.rows = shards_.size() * kRows;
   options.table.dim = kColumns;
   options.table.durability = setting.durability;
-  options.table.copies = setting.copies;
+  options.table.replicas = setting.replicas;
   if (setting.synchronous) options.table.consistency = Consistency::kSync;
   options.id = record.shard;
   options.range = record.range;

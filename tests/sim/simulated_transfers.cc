@@ -1,5 +1,5 @@
 // Between the servers of the simulated cluster: connections that keep order until they break, and
-// copies of whole shards.
+// snapshots of whole shards.
 #include <algorithm>
 #include <utility>
 

@@ -204,7 +204,7 @@ void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
     next.active = record.active;
   }
   const bool switches = decision->step == ShardStep::kSwitch;
-  if (Planted(SimMutant::kSwitchDropsPrimary) && switches && next.members.size() > wish.copies) {
+  if (Planted(SimMutant::kSwitchDropsPrimary) && switches && next.members.size() > wish.replicas) {
     std::erase(next.members, record.primary);
   }
   if (Planted(SimMutant::kSilentPrimaryLeaves) && decision->step == ShardStep::kFailOver &&
@@ -277,7 +277,8 @@ bool ClusterSimulation::WriteHolds(const Write& write) const {
     return true;
   }
   // Who is replaced as dead may not have come alive since, if it was primary: it may answer strict
-  // pulls again. Whose copy is spoilt answers none, nor who left before: its lease came with that.
+  // pulls again. Whose replica is spoilt answers none, nor who left before: its lease came with
+  // that.
   const std::vector<Member>& kept = write.decision.next.members;
   const Member& last = now.active || now.base.empty() ? now.primary : now.base.front();
   return Contains(kept, last) || !Contains(now.members, last) ||

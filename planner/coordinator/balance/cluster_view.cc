@@ -23,8 +23,8 @@ ClusterServer ServerOf(const v1::ServerInfo& info, bool live, const v1::ServerLo
   server.rows_pulled_total = load.rows_pulled_total();
   server.rows_pushed_total = load.rows_pushed_total();
   for (const v1::ShardLoad& shard : load.shards()) {
-    server.copies.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
-                             shard.rows_pushed_total(), shard.bytes()});
+    server.replicas.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
+                               shard.rows_pushed_total(), shard.bytes()});
   }
   return server;
 }

@@ -25,7 +25,7 @@ Rows Less(Rows all, const Rows& part) {
 
 // The rows of one server: by replica that it reported in both samples, and the rest.
 struct ServerGrowth {
-  absl::flat_hash_map<uint64_t, Rows> copies;
+  absl::flat_hash_map<uint64_t, Rows> replicas;
   Rows all;
   Rows rest;
   double rest_bytes = 0;  // of its primaries that it did not report
@@ -34,11 +34,11 @@ struct ServerGrowth {
 ServerGrowth GrowthOf(const LoadSample::Server& since, const LoadSample::Server& until) {
   ServerGrowth growth;
   growth.all = growth.rest = Growth(since.all, until.all);
-  for (const auto& [shard, rows] : until.copies) {
-    const auto before = since.copies.find(shard);
-    if (before == since.copies.end()) continue;
+  for (const auto& [shard, rows] : until.replicas) {
+    const auto before = since.replicas.find(shard);
+    if (before == since.replicas.end()) continue;
     const Rows grown = Growth(before->second, rows);
-    growth.copies.emplace(shard, grown);
+    growth.replicas.emplace(shard, grown);
     growth.rest = Less(growth.rest, grown);
   }
   return growth;
@@ -58,8 +58,8 @@ LoadSample SampleOf(int64_t now_ms, const ClusterView& view) {
     LoadSample::Server& out = sample.servers[server.id];
     out.incarnation = server.incarnation;
     out.all = {server.rows_pulled_total, server.rows_pushed_total};
-    for (const CopyLoad& copy : server.copies) {
-      out.copies[copy.shard.packed()] = {copy.rows_pulled_total, copy.rows_pushed_total};
+    for (const ReplicaLoad& replica : server.replicas) {
+      out.replicas[replica.shard.packed()] = {replica.rows_pulled_total, replica.rows_pushed_total};
     }
   }
   return sample;
@@ -88,7 +88,7 @@ MeasuredLoads LoadsBetween(const LoadSample& since, const LoadSample& until,
     }
   };
   each([&](uint32_t t, uint32_t i, uint64_t packed, ServerGrowth* server) {
-    if (server == nullptr || server->copies.contains(packed)) return;
+    if (server == nullptr || server->replicas.contains(packed)) return;
     server->rest_bytes += 1.0 + BytesOf(view.tables[t].spec, view.tables[t].shards[i]);
   });
   loads.pulled.resize(view.tables.size());
@@ -98,8 +98,8 @@ MeasuredLoads LoadsBetween(const LoadSample& since, const LoadSample& until,
     double pulled = 0;
     double pushed = 0;
     if (server != nullptr) {
-      const auto named = server->copies.find(packed);
-      if (named != server->copies.end()) {
+      const auto named = server->replicas.find(packed);
+      if (named != server->replicas.end()) {
         pulled = static_cast<double>(named->second.pulled);
         pushed = static_cast<double>(named->second.pushed);
       } else {
@@ -113,8 +113,8 @@ MeasuredLoads LoadsBetween(const LoadSample& since, const LoadSample& until,
     for (const ServerId backup : shard.backups) {
       const auto other = growth.find(backup);
       if (other == growth.end()) continue;
-      const auto named = other->second.copies.find(packed);
-      if (named == other->second.copies.end() || named->second.pulled == 0) continue;
+      const auto named = other->second.replicas.find(packed);
+      if (named == other->second.replicas.end() || named->second.pulled == 0) continue;
       loads.backup_pulls[packed][backup] = static_cast<double>(named->second.pulled) / seconds;
     }
   });

@@ -32,7 +32,7 @@ struct LoadSample {
   struct Server {
     Incarnation incarnation = 0;
     Rows all;
-    absl::flat_hash_map<uint64_t, Rows> copies;  // by packed shard
+    absl::flat_hash_map<uint64_t, Rows> replicas;  // by packed shard
   };
   int64_t at_ms = 0;
   std::map<ServerId, Server> servers;

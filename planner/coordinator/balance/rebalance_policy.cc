@@ -226,7 +226,7 @@ std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const Cluster
   const uint32_t moves_max = std::min(options_.moves_per_wave, MovesLeft(now_ms));
   if (moves_max == 0) {
     Say(now_ms, absl::StrCat(why, "; waits: ", options_.moves_per_hour,
-                             " copies were moved within the last hour, which is the limit"));
+                             " replicas were moved within the last hour, which is the limit"));
     return std::nullopt;
   }
   LoadBoard board(view, LoadsBetween(*since_, *until_, view), options_.rows_per_s_min);
@@ -256,7 +256,7 @@ std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const Cluster
   }
   wave.cause = cause == Cause::kArrival ? "arrival" : cause == Cause::kLoss ? "loss" : "imbalance";
   wave.reason = absl::StrFormat(
-      "%s: the busiest server goes from %.2f to %.2f times the mean load by %d copies that move, "
+      "%s: the busiest server goes from %.2f to %.2f times the mean load by %d replicas that move, "
       "%d bytes, and %d that only change roles",
       why, busiest / mean, board.Busiest() / mean, wave.moves, wave.bytes,
       Switches(view, wave.goals));
@@ -281,7 +281,7 @@ void RebalancePolicy::Answered(Cause cause, bool cut_short, int64_t now_ms) {
 uint32_t RebalancePolicy::MovesLeft(int64_t now_ms) {
   while (!moved_.empty() && now_ms - moved_.front().first >= kHourMs) moved_.pop_front();
   uint64_t moved = 0;
-  for (const auto& [when, copies] : moved_) moved += copies;
+  for (const auto& [when, replicas] : moved_) moved += replicas;
   return moved >= options_.moves_per_hour ? 0
                                           : options_.moves_per_hour - static_cast<uint32_t>(moved);
 }

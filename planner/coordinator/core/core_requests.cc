@@ -69,7 +69,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
-    *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
+    *reply.mutable_transfer_limits() = membership_.transfers().LimitsOf(state_);
     *reply.mutable_given() = BuildGivenOut(state_, request.server());
   }
   ready_.replies.push_back({caller, Reply(std::move(reply))});
@@ -88,7 +88,7 @@ std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarn
                        map.servers().empty() && map.tables_dropped().empty();
   const NewsKnown now = NewsNow();
   if (nothing && known.limits == now.limits && known.given == now.given) return std::nullopt;
-  *reply.mutable_copy_limits() = membership_.transfers().LimitsOf(state_);
+  *reply.mutable_transfer_limits() = membership_.transfers().LimitsOf(state_);
   *reply.mutable_given() = BuildGivenOut(state_, server);
   return reply;
 }

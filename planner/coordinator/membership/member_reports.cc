@@ -27,7 +27,7 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
     const bool counts = record != state.shards().end() && record->second.epoch == epoch;
     return counts ? &record->second : nullptr;
   };
-  for (const v1::LostCopy& lost : request.copies_lost()) {
+  for (const v1::LostReplica& lost : request.replicas_lost()) {
     const ShardRecord* const record = find(lost.shard(), lost.epoch());
     if (record == nullptr) continue;
     std::string said = lost.why().substr(0, kSaidBytesMax);

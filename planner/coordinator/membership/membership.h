@@ -1,15 +1,15 @@
 // The coordinator's membership: which replica of which shard is where, carried out. It looks at the
 // shards of which something has changed (their record, one of their servers, their goal), asks
 // DecideShard for the next step of each, and puts the steps into transactions of up to
-// kRecordsPerTxn records. Fail-over, refills, moves, drains and read copies all work this way.
+// kRecordsPerTxn records. Fail-over, refills, moves, drains and read replicas all work this way.
 //
 // The wish for a shard is its goal (in the store, until the record fulfils it), else as many
 // members as its table's class asks for, wherever they are. A member whose server is about to stop
 // leaves as long as another stays, and gets its replica back as one that died does. A shard on a
 // draining server is given a goal here.
 //
-// Snapshot transfers begin a few at a time: Options::copies_per_server from each server and to
-// each. When transfers have to wait, refills go before goals, and goals before read copies.
+// Snapshot transfers begin a few at a time: Options::transfers_per_server from each server and to
+// each. When transfers have to wait, refills go before goals, and goals before read replicas.
 //
 // Everything kept here can be thrown away: the shards to look at, the reports of servers (which
 // repeat them, member_reports.h), the last holder of a lost replica (to which it goes back), and
@@ -42,7 +42,7 @@
 namespace hotbed {
 
 struct MembershipOptions {
-  size_t copies_per_server = 2;  // snapshot transfers in flight from a server, and to a server
+  size_t transfers_per_server = 2;  // snapshot transfers in flight from a server, and to a server
   // A shard that has lost all its members waits until all are back or a person chooses, and not
   // only for LeaseOptions::awaited_ns.
   bool asks_person = false;

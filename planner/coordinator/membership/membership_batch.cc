@@ -68,10 +68,10 @@ const absl::flat_hash_map<ServerId, uint64_t>& MembershipBatch::Promised() {
   return *promised_;
 }
 
-absl::flat_hash_set<ServerId> MembershipBatch::BusyTargets(size_t copies_max) const {
+absl::flat_hash_set<ServerId> MembershipBatch::BusyTargets(size_t transfers_max) const {
   absl::flat_hash_set<ServerId> busy;
-  for (const auto& [server, copies] : copies_to) {
-    if (copies >= copies_max) busy.insert(server);
+  for (const auto& [server, transfers] : transfers_to) {
+    if (transfers >= transfers_max) busy.insert(server);
   }
   return busy;
 }

@@ -38,14 +38,14 @@ class MembershipBatch {
   std::optional<Transaction> Finish();
 
   // Snapshot transfers in flight, by server; the caller adds those that this batch begins.
-  absl::flat_hash_map<ServerId, size_t> copies_from;
-  absl::flat_hash_map<ServerId, size_t> copies_to;
+  absl::flat_hash_map<ServerId, size_t> transfers_from;
+  absl::flat_hash_map<ServerId, size_t> transfers_to;
   absl::flat_hash_map<ServerId, uint64_t> bytes_to;  // still to be sent, as far as known
   // By server: shards that a goal promises to it while it is no member yet. Counted at the first
   // call.
   const absl::flat_hash_map<ServerId, uint64_t>& Promised();
-  // Servers to which `copies_max` transfers or more are in flight.
-  absl::flat_hash_set<ServerId> BusyTargets(size_t copies_max) const;
+  // Servers to which `transfers_max` transfers or more are in flight.
+  absl::flat_hash_set<ServerId> BusyTargets(size_t transfers_max) const;
 
  private:
   struct Group {

@@ -22,20 +22,20 @@ constexpr int kGoalRank = 1;
 constexpr int kReaderRank = 2;
 // Transfers to a server that gets its replicas back: most of them need only the tail of the log.
 constexpr size_t kReturnsPerServer = 16;
-// Nobody waits for a read copy, and nobody reports when one is complete.
+// Nobody waits for a read replica, and nobody reports when one is complete.
 constexpr size_t kReadersPerServer = 8;
 
-uint32_t CopiesOf(const v1::TableSpec& spec) {
+uint32_t ReplicasOf(const v1::TableSpec& spec) {
   const bool replicated = spec.durability() == v1::DURABILITY_REPLICATED;
-  return replicated ? std::max<uint32_t>(1, spec.copies()) : 1;
+  return replicated ? std::max<uint32_t>(1, spec.replicas()) : 1;
 }
 
-bool Fulfills(const ShardRecord& record, const v1::ShardGoal& goal, uint32_t copies) {
+bool Fulfills(const ShardRecord& record, const v1::ShardGoal& goal, uint32_t replicas) {
   if (goal.servers().empty() || record.primary.server != goal.servers(0)) return false;
   if (!TargetsOf(goal, record).empty()) return false;
   // If a replica was missing when the goal was made, one member more than the goal names stays.
   return SourcesOf(goal, record).empty() ||
-         (record.members.size() <= copies && goal.servers_size() < static_cast<int>(copies));
+         (record.members.size() <= replicas && goal.servers_size() < static_cast<int>(replicas));
 }
 
 std::string NamesOf(const ClusterState& state, const std::vector<ServerId>& servers) {
@@ -66,10 +66,7 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
                              int64_t now_ns) const {
   const v1::TableSpec& spec = state.tables().at(record.shard.table);
   ShardWish wish;
-  wish.copies = CopiesOf(spec);
-  // Even for class `checkpoint`: it promises only the contents of the last checkpoint, and a server
-  // that comes back continues from there, as a group of one does (RegisterServer).
-  wish.survives_restart = true;
+  wish.replicas = ReplicasOf(spec);
   if (const v1::ShardGoal* goal = state.FindGoal(record.shard.packed())) {
     wish.servers.assign(goal->servers().begin(), goal->servers().end());
   }
@@ -83,7 +80,7 @@ ShardWish Membership::WishOf(const ShardRecord& record, const ClusterState& stat
     }
     const bool learns = ContainsServer(record.learners, server);
     const bool may = MayTakeReplicas(state, *leases_, server, learns ? 0 : bytes).ok();
-    // A read copy stays until its server is gone: one that is dropped is deleted.
+    // A read replica stays until its server is gone: one that is dropped is deleted.
     if (may || (learns && leases_->Stopping(server))) wish.readers.push_back(server);
   }
   return wish;
@@ -207,7 +204,7 @@ bool Membership::SettleGoal(const ShardRecord& record, MembershipBatch* batch) {
   if (goal == nullptr) return record.active && DrainGoal(record, batch);
   const v1::TableSpec& spec = state.tables().at(record.shard.table);
   std::string why;
-  if (Fulfills(record, *goal, CopiesOf(spec))) {
+  if (Fulfills(record, *goal, ReplicasOf(spec))) {
     why = "it is so already";
   } else {
     const uint64_t bytes = ShardBytes(leases_).Of(record);
@@ -259,7 +256,7 @@ ServerId Membership::FindPlace(const ShardRecord& record, PlaceSearch search,
   search.bytes = ShardBytes(leases_).Of(record);
   search.bytes_to = &batch->bytes_to;
   search.promised = &batch->Promised();
-  const auto busy = batch->BusyTargets(options_.copies_per_server);
+  const auto busy = batch->BusyTargets(options_.transfers_per_server);
   search.busy = &busy;
   return PlaceForReplica(batch->state(), *leases_, search);
 }
@@ -289,23 +286,24 @@ std::string Membership::Gate(const ShardRecord& record, const Member& learner,
                              const std::vector<ServerId>& readers,
                              const MembershipBatch& batch) const {
   const ClusterState& state = batch.state();
-  if (state.move_control().limits().paused()) return "copies are paused";
+  if (state.move_control().limits().paused()) return "transfers are paused";
   auto holder = last_holder_.find(record.shard.packed());
   const bool returns = holder != last_holder_.end() && holder->second == learner.server;
   const bool reads = Contains(readers, learner.server);
-  size_t copies_max = options_.copies_per_server;
-  if (returns) copies_max = std::max(copies_max, kReturnsPerServer);
-  if (reads) copies_max = std::max(copies_max, kReadersPerServer);
-  const auto full = [&](const absl::flat_hash_map<ServerId, size_t>& copies, ServerId server) {
-    auto it = copies.find(server);
-    return it != copies.end() && it->second >= copies_max;
+  size_t transfers_max = options_.transfers_per_server;
+  if (returns) transfers_max = std::max(transfers_max, kReturnsPerServer);
+  if (reads) transfers_max = std::max(transfers_max, kReadersPerServer);
+  const auto full = [&](const absl::flat_hash_map<ServerId, size_t>& transfers, ServerId server) {
+    auto it = transfers.find(server);
+    return it != transfers.end() && it->second >= transfers_max;
   };
   const ServerId from = record.primary.server;
-  if (full(batch.copies_from, from)) {
-    return absl::StrCat(copies_max, " copies from ", state.ServerName(from), " are under way");
+  if (full(batch.transfers_from, from)) {
+    return absl::StrCat(transfers_max, " transfers from ", state.ServerName(from),
+                        " are under way");
   }
-  if (full(batch.copies_to, learner.server)) {
-    return absl::StrCat(copies_max, " copies to ", state.ServerName(learner.server),
+  if (full(batch.transfers_to, learner.server)) {
+    return absl::StrCat(transfers_max, " transfers to ", state.ServerName(learner.server),
                         " are under way");
   }
   if (returns) return "";  // the server has the rows already
@@ -322,8 +320,8 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
   const uint64_t packed = record.shard.packed();
   const v1::ShardGoal* const goal = state.FindGoal(packed);
   const v1::TableSpec& spec = state.tables().at(ShardId::FromPacked(packed).table);
-  const uint32_t copies = CopiesOf(spec);
-  const bool missing = record.members.size() < copies;
+  const uint32_t replicas = ReplicasOf(spec);
+  const bool missing = record.members.size() < replicas;
   switch (decision.step) {
     case ShardStep::kAddLearner: {
       const Member& learner = decision.next.learners.back();
@@ -333,14 +331,14 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
         gate_why_[packed] = why;
         return;
       }
-      ++batch->copies_from[record.primary.server];
-      ++batch->copies_to[learner.server];
+      ++batch->transfers_from[record.primary.server];
+      ++batch->transfers_to[learner.server];
       batch->bytes_to[learner.server] += ShardBytes(leases_).Of(record);
       if (goal != nullptr) {
         batch->Note("move", MoveText(state, record, *goal), packed);
       } else {
-        batch->Note(missing ? "refill" : "read_copy",
-                    absl::StrCat("a copy to ", state.ServerName(learner.server)), packed);
+        batch->Note(missing ? "refill" : "read_replica",
+                    absl::StrCat("a replica on ", state.ServerName(learner.server)), packed);
       }
       break;
     }
@@ -360,7 +358,8 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
       break;
     case ShardStep::kDropLearner: {
       const std::string more = NoteBackoff(record, decision, batch->now_ns(), state);
-      batch->Note(more.empty() ? "drop" : "copy_lost", absl::StrCat(decision.reason, more), packed);
+      batch->Note(more.empty() ? "drop" : "replica_lost", absl::StrCat(decision.reason, more),
+                  packed);
       break;
     }
     case ShardStep::kHeard:
@@ -379,7 +378,7 @@ void Membership::CarryOut(const ShardRecord& record, ShardDecision decision,
       return;
   }
   batch->PutRecord(decision.next);
-  if (goal == nullptr || !Fulfills(decision.next, *goal, copies)) return;
+  if (goal == nullptr || !Fulfills(decision.next, *goal, replicas)) return;
   batch->DeleteGoal(packed);
   batch->Note("moved", goal->reason(), packed);
   ++counts_.moves;
@@ -408,7 +407,7 @@ void Membership::NoteFailOver(const ShardRecord& record, const ShardDecision& de
   const char* const kind = passes_over                             ? "passed_over"
                            : decision.step == ShardStep::kTakeBack ? "take_back"
                            : gone                                  ? "fail_over"
-                           : lost                                  ? "copy_lost"
+                           : lost                                  ? "replica_lost"
                                                                    : "cut_off";
   const std::string more = NoteBackoff(record, decision, batch->now_ns(), batch->state());
   batch->Note(kind, absl::StrCat(decision.reason, more), record.shard.packed());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kMovesListed = 10000;
 
-// The learner that the shard's move or refill is about; nullptr: none. A read copy counts only
+// The learner that the shard's move or refill is about; nullptr: none. A read replica counts only
 // while rows are in flight to it.
 const Member* LearnerOf(const Leases& leases, const ShardRecord& record,
                         const v1::ShardGoal* goal) {
@@ -32,13 +32,15 @@ const Member* LearnerOf(const Leases& leases, const ShardRecord& record,
 }
 
 // Notes why a transfer takes longer than its bytes at the rate limit.
-void SetNote(const v1::CopyProgress& copy, const v1::CopyLimits& limits, v1::ShardMove* move) {
-  if (copy.passes() < 2) return;
-  std::string note = absl::StrCat("pass ", copy.passes(), " over its rows: pushes change ",
-                                  FormatBytes(copy.changed_bytes_per_s()), "/s of them meanwhile");
-  if (copy.beyond_rate() && limits.bytes_per_s() != 0) {
+void SetNote(const v1::TransferProgress& transfer, const v1::TransferLimits& limits,
+             v1::ShardMove* move) {
+  if (transfer.passes() < 2) return;
+  std::string note =
+      absl::StrCat("pass ", transfer.passes(), " over its rows: pushes change ",
+                   FormatBytes(transfer.changed_bytes_per_s()), "/s of them meanwhile");
+  if (transfer.beyond_rate() && limits.bytes_per_s() != 0) {
     absl::StrAppend(&note, ", too much for the ", FormatBytes(limits.bytes_per_s()),
-                    "/s that all copies may take; it goes on beyond that (raise it with "
+                    "/s that all transfers may take; it goes on beyond that (raise it with "
                     "--bandwidth)");
   }
   move->set_waits_for(note);
@@ -79,7 +81,7 @@ v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& member
     *move.mutable_record() = ToProto(record);
     move.set_bytes_total(bytes.Of(record));
     if (learner != nullptr) {
-      const v1::CopyProgress* const progress = leases.ProgressOf(record, *learner);
+      const v1::TransferProgress* const progress = leases.ProgressOf(record, *learner);
       const bool joined = membership.reports().Joined(record, *learner);
       move.set_step(joined ? "joining" : "copying");
       if (progress != nullptr) {

@@ -18,7 +18,7 @@ namespace hotbed {
 // all goals.
 std::vector<uint64_t> GoalsToTakeBack(const ClusterState& state, uint64_t number, size_t limit);
 
-// Lists goals, and snapshot transfers without a goal (refills, read copies). Leaves out
+// Lists goals, and snapshot transfers without a goal (refills, read replicas). Leaves out
 // rebalancing.
 v1::ListMovesReply ListMoves(const ClusterState& state, const Membership& membership,
                              const Leases& leases, const v1::ListMovesRequest& request);

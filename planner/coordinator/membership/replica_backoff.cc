@@ -66,7 +66,7 @@ std::string ReplicaBackoff::Why(uint64_t shard, ServerId server, int64_t now_ns)
       return absl::StrCat(
           "it and a primary of the shard do not hear of each other; asked again in ", left);
     }
-    return absl::StrCat("its copy was lost ", failures.lost, " times in a row; asked again in ",
+    return absl::StrCat("its replica was lost ", failures.lost, " times in a row; asked again in ",
                         left);
   }
   return "";

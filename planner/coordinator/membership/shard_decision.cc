@@ -48,7 +48,7 @@ class Rules {
                          [this](const Member& member) { return !Stops(member.server); });
     // Servers that are gone for good lose their place; awaited ones keep it.
     for (const ServerId server : wish.servers) {
-      if (wanted_.size() >= wish.copies) break;
+      if (wanted_.size() >= wish.replicas) break;
       if (IsPassedOver(server)) continue;
       const bool counts = view.live(server) != 0 || view.awaited(server);
       if (counts && !Contains(wanted_, server)) wanted_.push_back(server);
@@ -221,7 +221,7 @@ class Rules {
     std::vector<std::string> texts;
     if (!gone.empty()) texts.push_back(MembersText(gone));
     if (!spoilt.empty()) {
-      texts.push_back(absl::StrCat("the copy of ", MembersText(spoilt),
+      texts.push_back(absl::StrCat("the replica of ", MembersText(spoilt),
                                    " (it is damaged, or differs from its primary's)"));
     }
     if (!unheard_.empty()) {
@@ -330,13 +330,9 @@ class Rules {
   // Each member of an active epoch held everything that was acknowledged, but its disk may have
   // lost the end of the log, all of it, or more. So all members of the last active epoch are waited
   // for, and the fullest is taken: by the order of LogEnd its log contains that of the others. A
-  // member that does not come back in time is passed over.
+  // member that does not come back in time is passed over. This holds for class `checkpoint` too:
+  // it promises the contents of the last checkpoint only, and a server that comes back has those.
   ShardDecision TakeBack() {
-    if (!wish_.survives_restart) {
-      return Stop(absl::StrCat("stopped: lost all of ", MembersText(record_.members),
-                               ", and the table's class keeps nothing over a restart; load a "
-                               "checkpoint or create the table again"));
-    }
     const std::vector<Asked> asked = AskedServers();
     const Asked* best = nullptr;
     bool all_heard = true;
@@ -475,13 +471,13 @@ class Rules {
   bool Joins(const Member& learner) const {
     if (Wanted(learner)) return true;
     if (Reads(learner)) return false;
-    size_t copies = record_.members.size();
+    size_t replicas = record_.members.size();
     bool before = true;
     for (const Member& other : record_.learners) {
       if (other == learner) before = false;
-      if (Wanted(other) || (before && !Reads(other))) ++copies;
+      if (Wanted(other) || (before && !Reads(other))) ++replicas;
     }
-    return copies < wish_.copies;
+    return replicas < wish_.replicas;
   }
 
   ShardDecision Join(Member learner) {
@@ -523,7 +519,7 @@ class Rules {
     for (const Member& member : record_.members) {
       if (!(member == record_.primary) && HandsOver(member)) return &member;
     }
-    if (record_.members.size() <= std::max<size_t>(1, wish_.copies)) return nullptr;
+    if (record_.members.size() <= std::max<size_t>(1, wish_.replicas)) return nullptr;
     for (size_t i = record_.members.size(); i-- > 0;) {
       const Member& member = record_.members[i];
       if (!(member == record_.primary) && !Wanted(member)) return &member;
@@ -538,8 +534,8 @@ class Rules {
       return NewEpoch(ShardStep::kDropMember, absl::StrCat(MemberText(gone), " is about to stop"));
     }
     return NewEpoch(ShardStep::kDropMember,
-                    absl::StrCat(MemberText(gone), " is beyond the ", wish_.copies,
-                                 wish_.copies == 1 ? " copy wanted" : " copies wanted"));
+                    absl::StrCat(MemberText(gone), " is beyond the ", wish_.replicas,
+                                 wish_.replicas == 1 ? " replica wanted" : " replicas wanted"));
   }
 
   ShardDecision DropLearner(Member learner) {
@@ -572,7 +568,7 @@ class Rules {
       if (Joins(learner) && Contains(record_.readers, learner.server)) return LetJoin(learner);
     }
     for (const Member& learner : record_.learners) {
-      if (Joins(learner)) return Wait(absl::StrCat("copies to ", MemberText(learner)));
+      if (Joins(learner)) return Wait(absl::StrCat("transfer to ", MemberText(learner)));
     }
     std::string awaited;
     for (const ServerId server : wanted_) {
@@ -583,34 +579,34 @@ class Rules {
       if (awaited.empty()) awaited = absl::StrCat("waits for server ", server, " to come back");
     }
     if (!awaited.empty()) return Wait(std::move(awaited));
-    if (record_.members.size() < wish_.copies) return Refill();
+    if (record_.members.size() < wish_.replicas) return Refill();
     for (const ServerId server : wish_.readers) {
       const bool may = view_.live(server) != 0 && !Stops(server);
       if (may && !Holds(server) && !IsPassedOver(server)) {
         next_.readers.push_back(server);
-        return NewLearner(server, "is wanted as a read copy");
+        return NewLearner(server, "is wanted as a read replica");
       }
     }
     return Wait("");
   }
 
-  // A read copy may become the member: it holds the rows already.
+  // A read replica may become the member: it holds the rows already.
   ShardDecision Refill() {
     std::vector<ServerId> holders;
     for (const Member& member : record_.members) holders.push_back(member.server);
     const ServerId server = view_.refill(holders);
     const bool may = server != 0 && !Contains(holders, server) && !IsPassedOver(server);
     if (!may || view_.live(server) == 0) {
-      return Wait(absl::StrCat("no other server can take copy ", record_.members.size() + 1, " of ",
-                               wish_.copies));
+      return Wait(absl::StrCat("no other server can take replica ", record_.members.size() + 1,
+                               " of ", wish_.replicas));
     }
     if (const Member* reader = FindServer(record_.learners, server)) {
       if (Contains(record_.readers, server)) return LetJoin(*reader);
       if (view_.join_ready(record_.epoch, *reader)) return Join(Member(*reader));
-      return Wait(absl::StrCat("copies to ", MemberText(*reader)));
+      return Wait(absl::StrCat("transfer to ", MemberText(*reader)));
     }
     return NewLearner(
-        server, absl::StrCat("takes copy ", record_.members.size() + 1, " of ", wish_.copies));
+        server, absl::StrCat("takes replica ", record_.members.size() + 1, " of ", wish_.replicas));
   }
 
   const ShardRecord& record_;
@@ -618,7 +614,7 @@ class Rules {
   const ServerView& view_;
   const Members unheard_;
   ShardRecord next_;              // starts as the record without members that are not live
-  std::vector<ServerId> wanted_;  // members wanted now, at most `copies`
+  std::vector<ServerId> wanted_;  // members wanted now, at most `replicas`
   bool stays_ = false;            // a member lives whose server is not about to stop
 };
 

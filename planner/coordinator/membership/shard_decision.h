@@ -21,16 +21,13 @@ namespace hotbed {
 
 // The placement wanted of a shard.
 struct ShardWish {
-  uint32_t copies = 1;  // members, of the table's durability class
-  // Members wanted, the primary first. Empty: any members, refilled to `copies`. Servers that are
+  uint32_t replicas = 1;  // members, of the table's durability class
+  // Members wanted, the primary first. Empty: any members, refilled to `replicas`. Servers that are
   // not live are passed over until they are.
   std::vector<ServerId> servers;
-  // Servers of read copies: learners that stay learners, unless a member is missing and `refill`
+  // Servers of read replicas: learners that stay learners, unless a member is missing and `refill`
   // names their server.
   std::vector<ServerId> readers;
-  // True if a member acknowledges only after its log is on disk (all durability classes but
-  // `checkpoint`): a member that comes back as a new process then holds all that it acknowledged.
-  bool survives_restart = true;
 };
 
 enum class MemberOut : uint8_t {
@@ -95,7 +92,7 @@ enum class ShardStep : uint8_t {
   kHeard,        // a server that was passed over holds no more than the one that was taken
   kDropLearner,  // it died or is no longer wanted; begins a new epoch, see shard_decision.cc
   kAddLearner,
-  kLetJoin,  // a read copy is to become a member: the primary may count on it from now on
+  kLetJoin,  // a read replica is to become a member: the primary may count on it from now on
   kJoin,     // the learner becomes a member
   kSwitch,   // another member becomes primary; the old primary stays a member for now
   kDropMember,

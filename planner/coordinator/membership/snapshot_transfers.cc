@@ -55,15 +55,15 @@ void SnapshotTransfers::AddTo(MembershipBatch* batch) const {
     HOTBED_DCHECK(!record.learners.empty()) << packed;
     for (const Member& learner : record.learners) {
       if (!InFlight(batch->now_ns(), record, learner)) continue;
-      ++batch->copies_from[record.primary.server];
-      ++batch->copies_to[learner.server];
+      ++batch->transfers_from[record.primary.server];
+      ++batch->transfers_to[learner.server];
       batch->bytes_to[learner.server] += BytesLeft(record, learner);
     }
   }
 }
 
-v1::CopyLimits SnapshotTransfers::LimitsOf(const ClusterState& state) const {
-  v1::CopyLimits limits = state.move_control().limits();
+v1::TransferLimits SnapshotTransfers::LimitsOf(const ClusterState& state) const {
+  v1::TransferLimits limits = state.move_control().limits();
   if (limits.bytes_per_s() == 0) return limits;
   const uint64_t senders = std::max<uint64_t>(1, senders_.size());
   limits.set_bytes_per_s(std::max<uint64_t>(1, limits.bytes_per_s() / senders));
@@ -72,8 +72,8 @@ v1::CopyLimits SnapshotTransfers::LimitsOf(const ClusterState& state) const {
 
 uint64_t SnapshotTransfers::BytesLeft(const ShardRecord& record, const Member& learner) const {
   if (reports_->Joined(record, learner)) return 0;
-  if (const v1::CopyProgress* copy = leases_->ProgressOf(record, learner)) {
-    return copy->bytes_total() - std::min(copy->bytes_total(), copy->bytes_copied());
+  if (const v1::TransferProgress* transfer = leases_->ProgressOf(record, learner)) {
+    return transfer->bytes_total() - std::min(transfer->bytes_total(), transfer->bytes_copied());
   }
   return ShardBytes(leases_).Of(record);
 }

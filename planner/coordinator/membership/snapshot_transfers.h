@@ -3,8 +3,8 @@
 // divides over the servers that send.
 //
 // A learner that is to be a member counts as a transfer until it joins. Nobody reports the end of a
-// transfer to a read copy: it counts for a second after it was added, and then for as long as its
-// primary reports it.
+// transfer to a read replica: it counts for a second after it was added, and then for as long as
+// its primary reports it.
 //
 // Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SNAPSHOT_TRANSFERS_H_
@@ -40,7 +40,7 @@ class SnapshotTransfers {
   // Adds all transfers in flight to the batch's counts.
   void AddTo(MembershipBatch* batch) const;
   // The limit of each sending server: its share of the limit of all.
-  v1::CopyLimits LimitsOf(const ClusterState& state) const;
+  v1::TransferLimits LimitsOf(const ClusterState& state) const;
   // Changes whenever LimitsOf may give another result.
   uint64_t limits_version() const { return limits_version_; }
   // Packed ids of the shards with learners.

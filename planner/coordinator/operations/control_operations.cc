@@ -54,16 +54,16 @@ class ControlMoves {
   void Control(const ClusterState& state, Transaction* txn) const {
     v1::MoveControl control = state.move_control();
     const std::string before = control.SerializeAsString();
-    v1::CopyLimits* const limits = control.mutable_limits();
+    v1::TransferLimits* const limits = control.mutable_limits();
     std::string text;
     switch (request_.action()) {
       case v1::ControlMovesRequest::PAUSE:
         limits->set_paused(true);
-        text = "copies are paused";
+        text = "transfers are paused";
         break;
       case v1::ControlMovesRequest::RESUME:
         limits->set_paused(false);
-        text = "copies go on";
+        text = "transfers go on";
         break;
       case v1::ControlMovesRequest::REBALANCE_ON:
       case v1::ControlMovesRequest::REBALANCE_OFF: {

@@ -88,9 +88,10 @@ class DrainServer {
       if (!ContainsServer(record.members, server_)) continue;
       if (HasOtherPlace(state, record, bytes.Of(record))) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "server ", info.name(), " holds a copy of shard ", state.ShardName(packed),
+          "server ", info.name(), " holds a replica of shard ", state.ShardName(packed),
           ", and no other server may take it: each is down, draining, read-only, without the "
-          "room for it, or shares a failure domain with another copy; add a server, then drain"));
+          "room for it, or shares a failure domain with another replica; add a server, then "
+          "drain"));
     }
     return absl::OkStatus();
   }

@@ -109,7 +109,7 @@ class MoveShards {
     const ServerId from = move.from() == 0 ? primary : move.from();
     if (!ContainsServer(record.members, from)) {
       return absl::FailedPreconditionError(
-          absl::StrCat(name, " has no copy on ", state.ServerName(from), " to move"));
+          absl::StrCat(name, " has no replica on ", state.ServerName(from), " to move"));
     }
     if (move.to() == primary || (ContainsServer(record.members, move.to()) && from != primary)) {
       return absl::AlreadyExistsError(
@@ -124,14 +124,14 @@ class MoveShards {
                                             const ShardRecord& record,
                                             const std::string& name) const {
     const std::vector<ServerId> servers(move.servers().begin(), move.servers().end());
-    const uint32_t copies = std::max(1u, state.tables().at(record.shard.table).copies());
+    const uint32_t replicas = std::max(1u, state.tables().at(record.shard.table).replicas());
     const std::set<ServerId> distinct(servers.begin(), servers.end());
     if (move.from() != 0 || move.to() != 0 || distinct.size() < servers.size() ||
-        servers.size() > copies) {
+        servers.size() > replicas) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": servers [", absl::StrJoin(servers, ", "), "], from ", move.from(),
-                       ", to ", move.to(), "; allowed: 1 to ", copies,
-                       " distinct servers, the table's copies, with neither from nor to"));
+                       ", to ", move.to(), "; allowed: 1 to ", replicas,
+                       " distinct servers, the table's replicas, with neither from nor to"));
     }
     std::vector<ServerId> now = MemberServers(record);
     if (servers.front() == record.primary.server &&
@@ -154,7 +154,7 @@ class MoveShards {
     if (!SharesDomain(state, to, servers)) return absl::OkStatus();
     return absl::FailedPreconditionError(
         absl::StrCat(state.ServerName(to), " is in failure domain ",
-                     FailureDomainOf(state.servers().at(to)), ", as another copy of it"));
+                     FailureDomainOf(state.servers().at(to)), ", as another replica of it"));
   }
 
   static absl::Status Annotated(const std::string& name, const absl::Status& status) {

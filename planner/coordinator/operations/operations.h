@@ -137,7 +137,7 @@ Operation MakeOperation(v1::ChooseReplicaRequest request, const OperationContext
 // written unless all moves are allowed; kGoalsPerTxn per transaction.
 //
 //   InvalidArgument     no moves, too many, a shard or one of its servers given twice, or more
-//                       servers than the table has copies
+//                       servers than the table has replicas
 //   NotFound            the shard or a server does not exist
 //   AlreadyExists       the shard is where it is wanted
 //   FailedPrecondition  the shard is moving already, `from` holds no replica of it, or the target

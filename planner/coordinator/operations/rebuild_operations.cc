@@ -338,7 +338,8 @@ class RebuildMetadata {
     std::vector<ShardRecord> records;
     for (auto& [index, replicas] : found->shards) {
       std::erase_if(replicas, [](const FoundReplica& one) { return !MayCount(one); });
-      if (replicas.size() < found->spec.copies) table->set_shards_short(table->shards_short() + 1);
+      if (replicas.size() < found->spec.replicas)
+        table->set_shards_short(table->shards_short() + 1);
       records.push_back(Fence(replicas));
     }
     NoteSteps(*found, table);
@@ -444,7 +445,7 @@ class RebuildMetadata {
         absl::StrAppend(&text, "table ", table.spec().name(), ": ", table.left_out(), "; ");
       } else if (table.shards_short() > 0) {
         absl::StrAppend(&text, "table ", table.spec().name(), ": of ", table.shards_short(),
-                        " shards fewer than ", table.spec().copies(), " replicas are here; ");
+                        " shards fewer than ", table.spec().replicas(), " replicas are here; ");
       }
     }
     if (text.empty()) return absl::OkStatus();

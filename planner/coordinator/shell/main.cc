@@ -46,7 +46,7 @@ struct Options {
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
-  int64_t copies_per_server = 2;
+  int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
   int64_t connections_per_peer_max = 0;
@@ -133,7 +133,7 @@ absl::Status Serve(const Options& options) {
   core.trainers.lease_ms = options.trainer_lease_ms;
   core.refill_wait_ms = options.refill_wait_ms;
   core.membership.asks_person = options.without_members == "ask";
-  core.membership.copies_per_server = static_cast<size_t>(options.copies_per_server);
+  core.membership.transfers_per_server = static_cast<size_t>(options.transfers_per_server);
   Coordinator coordinator(core, dir.store.get(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
@@ -218,14 +218,14 @@ int Main(int argc, char** argv) {
                    {.min = 100, .max = 600000});
   schema.AddMillis("refill-wait-ms", &options.refill_wait_ms,
                    "A server that is lost may come back so long before another one is given the "
-                   "copies that it had; and a shard that has lost all its members waits so long "
+                   "replicas that it had; and a shard that has lost all its members waits so long "
                    "for the others when the first of them is back.",
                    {.min = 0, .max = 3600000});
   schema.AddChoice("without-members", &options.without_members, {"continue", "ask"},
                    "What a shard that has lost all its members does when not all of them are back "
                    "within --refill-wait-ms: continue with the one whose log ends last, or stay "
                    "stopped until they are back or a person chooses (hotbed shard choose).");
-  schema.AddInt("copies-per-server", &options.copies_per_server,
+  schema.AddInt("transfers-per-server", &options.transfers_per_server,
                 "Shards copied from a server, and to a server, at once.", {.min = 1, .max = 64});
   schema.AddInt("connections-max", &options.connections_max,
                 "Connections open to the port; beyond it one that is idle makes room, or the new "

@@ -107,8 +107,8 @@ StatusTable ShardTable(const v1::ClusterMap& map) {
   for (const v1::TableSpec& t : map.tables()) tables[t.id()] = t.name();
   StatusTable table;
   table.title = "Shards";
-  table.columns = {"table",   "shards",    "rows or buckets", "primary",
-                   "backups", "copies to", "epoch",           "state"};
+  table.columns = {"table",   "shards",       "rows or buckets", "primary",
+                   "backups", "transfers to", "epoch",           "state"};
   for (int i = 0; i < map.shards_size() && table.rows.size() < kShardRunsMax;) {
     const v1::ShardRecord& first = map.shards(i);
     int last = i;
@@ -287,8 +287,8 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
       static_cast<double>(status.moves.doubts_total()));
   add("hotbed_coordinator_shards_waiting",
       "Shards that wait for a server, for a place or for their turn.", {}, status.shards_waiting);
-  add("hotbed_coordinator_copy_bytes_per_second", "Of all copies between servers.", {},
-      static_cast<double>(status.moves.bytes_per_s()));
+  add("hotbed_coordinator_transfer_bytes_per_second", "Of all snapshot transfers between servers.",
+      {}, static_cast<double>(status.moves.bytes_per_s()));
   add("hotbed_coordinator_events_total", "Events in the log since the cluster began.", {},
       status.events.events().empty()
           ? 0

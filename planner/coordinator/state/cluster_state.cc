@@ -21,9 +21,9 @@ namespace hotbed {
 namespace {
 
 // For the snapshot transfers of all servers together: a fifth of a 10 Gbit/s network.
-constexpr uint64_t kCopyBytesPerSecond = 256 << 20;
+constexpr uint64_t kTransferBytesPerSecond = 256 << 20;
 // Far above the p99 of pulls in a healthy cluster.
-constexpr uint32_t kCopyPullP99MsMax = 100;
+constexpr uint32_t kTransferPullP99MsMax = 100;
 
 absl::Status Damaged(const std::string& key) {
   return absl::DataLossError(absl::StrCat("metadata record ", key,
@@ -53,8 +53,8 @@ std::vector<ServerId> ServersOf(const ShardRecord& record) {
 
 v1::MoveControl ClusterState::DefaultMoveControl() {
   v1::MoveControl control;
-  control.mutable_limits()->set_bytes_per_s(kCopyBytesPerSecond);
-  control.mutable_limits()->set_pull_p99_ms_max(kCopyPullP99MsMax);
+  control.mutable_limits()->set_bytes_per_s(kTransferBytesPerSecond);
+  control.mutable_limits()->set_pull_p99_ms_max(kTransferPullP99MsMax);
   control.mutable_rebalance()->set_on(true);
   return control;
 }

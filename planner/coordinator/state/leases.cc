@@ -59,7 +59,7 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
   lease.stopping = request.draining();
   lease.load = request.load();
-  lease.copies.assign(request.copies().begin(), request.copies().end());
+  lease.transfers.assign(request.transfers().begin(), request.transfers().end());
   return true;
 }
 
@@ -211,11 +211,12 @@ const Leases::Lease* Leases::Find(ServerId server) const {
   return it == leases_.end() ? nullptr : &it->second;
 }
 
-const v1::CopyProgress* Leases::ProgressOf(const ShardRecord& record, const Member& to) const {
+const v1::TransferProgress* Leases::ProgressOf(const ShardRecord& record, const Member& to) const {
   const Lease* const source = Find(record.primary.server);
   if (source == nullptr) return nullptr;
-  for (const v1::CopyProgress& copy : source->copies) {
-    if (copy.shard() == record.shard.packed() && MemberOf(copy.to()) == to) return &copy;
+  for (const v1::TransferProgress& transfer : source->transfers) {
+    if (transfer.shard() == record.shard.packed() && MemberOf(transfer.to()) == to)
+      return &transfer;
   }
   return nullptr;
 }

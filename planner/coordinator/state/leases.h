@@ -83,7 +83,7 @@ class Leases {
     bool guarded = false;  // the answer to the probe decides
     std::string why;       // why it ended
     v1::ServerLoad load;
-    std::vector<v1::CopyProgress> copies;  // snapshot transfers that it sends
+    std::vector<v1::TransferProgress> transfers;  // snapshot transfers that it sends
     int64_t stopping_since_ns = 0;
     int64_t since_ns = 0;  // this process knows of the lease
     std::vector<Asker> askers;
@@ -137,7 +137,7 @@ class Leases {
   // nullptr: none.
   const Lease* Find(ServerId server) const;
   // The snapshot transfer to `to` that the record's primary reports; nullptr: none.
-  const v1::CopyProgress* ProgressOf(const ShardRecord& record, const Member& to) const;
+  const v1::TransferProgress* ProgressOf(const ShardRecord& record, const Member& to) const;
   const absl::btree_map<ServerId, Lease>& all() const { return leases_; }
 
  private:

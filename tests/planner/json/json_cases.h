@@ -10,7 +10,7 @@ namespace hotbed {
 constexpr char kFullInput[] = R"({
   "tables": [
     {"name": "user", "rows": 1000, "dim": 8, "weight_type": "fp16", "optimizer": "adam",
-     "combiner": "mean", "hashed": true, "row_statistics": "slice", "copies": 2,
+     "combiner": "mean", "hashed": true, "row_statistics": "slice", "replicas": 2,
      "reads_per_step": 12.5, "zipf": 1.05, "hotness": [[0.1, 0.5], [0.5, 0.9]]},
     {"name": "item", "rows": 20, "dim": 4}
   ],

@@ -36,7 +36,7 @@ TEST(ReadPlannerInput, EveryKey) {
   EXPECT_EQ(user.combiner, PlannerCombiner::kMean);
   EXPECT_TRUE(user.hashed);
   EXPECT_EQ(user.row_statistics, RowStatistics::kSlice);
-  EXPECT_EQ(user.copies, 2u);
+  EXPECT_EQ(user.replicas, 2u);
   EXPECT_EQ(user.reads_per_step, 12.5);
   EXPECT_EQ(user.zipf, 1.05);
   ASSERT_EQ(user.hotness.size(), 2u);

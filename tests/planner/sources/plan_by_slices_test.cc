@@ -254,7 +254,7 @@ TEST(CheckSourcePlan, NamesBrokenConstraints) {
   input.options.constraints = {{.table = 0, .sharding = {Sharding::kRowWise}}};
   EXPECT_EQ(Refusal(input).table, "t0");
   input.options.constraints.clear();
-  input.tables[1].copies = 2;
+  input.tables[1].replicas = 2;
   EXPECT_EQ(Refusal(input).table, "t1");
 }
 

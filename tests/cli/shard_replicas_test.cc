@@ -1,10 +1,10 @@
-#include "cli/shards/shard_copies.h"
+#include "cli/shards/shard_replicas.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace hotbed {
-namespace shard_copies_test {
+namespace shard_replicas_test {
 
 constexpr uint64_t kShard = uint64_t{1} << 32;
 
@@ -26,7 +26,7 @@ v1::ClusterMap Map() {
   }
   map.add_tables()->set_id(1);
   map.mutable_tables(0)->set_name("user");
-  map.mutable_tables(0)->set_copies(2);
+  map.mutable_tables(0)->set_replicas(2);
   return map;
 }
 
@@ -47,19 +47,19 @@ void SayLsn(v1::ServerInfo* server, uint64_t shard, uint64_t lsn) {
   load->set_applied_lsn(lsn);
 }
 
-TEST(ShardCopies, RolesLifeAndLag) {
+TEST(ShardReplicas, RolesLifeAndLag) {
   v1::ClusterMap map = Map();
   v1::ShardRecord* shard = AddShard(&map, {{11, 1}, {10, 1}, {13, 1}});
   SetMember(12, 1, shard->add_learners());
   SayLsn(map.mutable_servers(1), kShard, 100);
   SayLsn(map.mutable_servers(0), kShard, 100);
   SayLsn(map.mutable_servers(2), kShard, 58);
-  const auto copies = CopyView(map).CopiesOf(map.shards(0));
-  ASSERT_EQ(copies.size(), 4u);
-  EXPECT_EQ(CopiesText(copies, CopyRole::kPrimary), "s1");
-  EXPECT_EQ(CopiesText(copies, CopyRole::kMember), "s0 s3(down)");
-  EXPECT_EQ(CopiesText(copies, CopyRole::kLearner), "s2(42 behind)");
-  const auto json = CopiesJson(copies);
+  const auto replicas = ReplicaView(map).ReplicasOf(map.shards(0));
+  ASSERT_EQ(replicas.size(), 4u);
+  EXPECT_EQ(ReplicasText(replicas, ReplicaRole::kPrimary), "s1");
+  EXPECT_EQ(ReplicasText(replicas, ReplicaRole::kMember), "s0 s3(down)");
+  EXPECT_EQ(ReplicasText(replicas, ReplicaRole::kLearner), "s2(42 behind)");
+  const auto json = ReplicasJson(replicas);
   EXPECT_EQ(json[0]["role"], "primary");
   EXPECT_EQ(json[1]["behind"], 0);
   EXPECT_TRUE(json[2]["behind"].is_null()) << "a server that is down says nothing";
@@ -67,47 +67,47 @@ TEST(ShardCopies, RolesLifeAndLag) {
   EXPECT_EQ(json[3]["behind"], 42);
 }
 
-TEST(ShardCopies, ACopyAheadOfAnOlderReportIsNotBehind) {
+TEST(ShardReplicas, AReplicaAheadOfAnOlderReportIsNotBehind) {
   v1::ClusterMap map = Map();
   AddShard(&map, {{11, 1}, {10, 1}});
   SayLsn(map.mutable_servers(1), kShard, 90);
   SayLsn(map.mutable_servers(0), kShard, 100);
-  EXPECT_EQ(CopyView(map).CopiesOf(map.shards(0))[1].behind, 0u);
+  EXPECT_EQ(ReplicaView(map).ReplicasOf(map.shards(0))[1].behind, 0u);
 }
 
-TEST(ShardCopies, AnEarlierProcessIsNoLiveCopy) {
+TEST(ShardReplicas, AnEarlierProcessIsNoLiveReplica) {
   v1::ClusterMap map = Map();
   AddShard(&map, {{11, 1}, {10, 1}});
   AddShard(&map, {{11, 1}, {10, 0}});  // s0 was restarted since
   AddShard(&map, {{11, 1}, {13, 1}});
   map.mutable_shards(2)->set_active(false);
-  const CopyCount count = CopyView(map).CountOf(1);
+  const ReplicaCount count = ReplicaView(map).CountOf(1);
   EXPECT_EQ(count.shards, 3u);
-  EXPECT_EQ(count.copies, 2u);
+  EXPECT_EQ(count.replicas, 2u);
   EXPECT_EQ(count.short_of, 2u);
   EXPECT_EQ(count.first_short, "user/1");
-  EXPECT_EQ(ActiveText(count), "2 of 3; 2 short of copies");
-  EXPECT_EQ(ActiveText(CopyView(map).CountOf(7)), "0 of 0");
+  EXPECT_EQ(ActiveText(count), "2 of 3; 2 short of replicas");
+  EXPECT_EQ(ActiveText(ReplicaView(map).CountOf(7)), "0 of 0");
 }
 
-TEST(ShardCopies, LearnersDoNotCountAsCopies) {
+TEST(ShardReplicas, LearnersDoNotCountAsReplicas) {
   v1::ClusterMap map = Map();
   SetMember(12, 1, AddShard(&map, {{11, 1}})->add_learners());
-  const CopyCount count = CopyView(map).CountOf(1);
+  const ReplicaCount count = ReplicaView(map).CountOf(1);
   EXPECT_EQ(count.short_of, 1u);
   EXPECT_EQ(count.learners, 1u);
 }
 
-TEST(ShardCopies, CopiesOfOneDomainAreFound) {
+TEST(ShardReplicas, ReplicasOfOneDomainAreFound) {
   v1::ClusterMap map = Map();
   AddShard(&map, {{11, 1}, {12, 1}});
   std::string first;
-  EXPECT_EQ(CopyView(map).SharingDomains(&first), 0u);
+  EXPECT_EQ(ReplicaView(map).SharingDomains(&first), 0u);
   AddShard(&map, {{11, 1}, {10, 1}});
   AddShard(&map, {{12, 1}, {13, 1}});  // a replica that is down does not count
-  EXPECT_EQ(CopyView(map).SharingDomains(&first), 1u);
+  EXPECT_EQ(ReplicaView(map).SharingDomains(&first), 1u);
   EXPECT_EQ(first, "user/1");
 }
 
-}  // namespace shard_copies_test
+}  // namespace shard_replicas_test
 }  // namespace hotbed

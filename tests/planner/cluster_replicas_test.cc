@@ -1,4 +1,5 @@
-// Clusters with several copies of shards, with measured loads and bytes, as the planner's problem.
+// Clusters with several replicas of shards, with measured loads and bytes, as the planner's
+// problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@
 #include "planner/plan_by_cost.h"
 
 namespace hotbed {
-namespace cluster_copies_test {
+namespace cluster_replicas_test {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -51,14 +52,14 @@ ClusterTable Placed(const TableSpec& spec, uint32_t shards, const std::vector<Se
   return table;
 }
 
-TableSpec Copied(TableId id, const std::string& name, uint32_t copies, uint64_t rows = 100000) {
+TableSpec Copied(TableId id, const std::string& name, uint32_t replicas, uint64_t rows = 100000) {
   TableSpec spec = Spec(id, name, rows);
   spec.durability = Durability::kReplicated;
-  spec.copies = copies;
+  spec.replicas = replicas;
   return spec;
 }
 
-TEST(PlaceNewTables, CopiesOnDistinctDomains) {
+TEST(PlaceNewTables, ReplicasOnDistinctDomains) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b"), Server(3, "c"), Server(4, "d")};
   view.servers[0].failure_domain = view.servers[2].failure_domain = "h1";
@@ -66,16 +67,16 @@ TEST(PlaceNewTables, CopiesOnDistinctDomains) {
   view.tables = {{Spec(1, "one", 100000), {}}, {Copied(2, "two", 2), {}}};
   const absl::StatusOr<Plan> plan = PlaceNewTables(view);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  std::map<ServerId, int> copies;
+  std::map<ServerId, int> replicas;
   for (const PlannedShard& shard : plan->shards) {
     ASSERT_THAT(shard.assignments, SizeIs(shard.shard.table));
     EXPECT_EQ(shard.assignments[0].role, Role::kPrimary);
     if (shard.shard.table == 1) continue;
     EXPECT_EQ(shard.assignments[1].role, Role::kBackup);
     EXPECT_NE(shard.assignments[0].server % 2, shard.assignments[1].server % 2);
-    for (const Assignment& a : shard.assignments) ++copies[a.server];
+    for (const Assignment& a : shard.assignments) ++replicas[a.server];
   }
-  EXPECT_THAT(copies, SizeIs(4)) << "every server holds some";
+  EXPECT_THAT(replicas, SizeIs(4)) << "every server holds some";
 }
 
 TEST(PlaceNewTables, TooFewDomainsAreNamed) {
@@ -85,7 +86,7 @@ TEST(PlaceNewTables, TooFewDomainsAreNamed) {
   view.tables = {{Copied(1, "clicks", 2), {}}};
   absl::Status status = PlaceNewTables(view).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  for (const char* part : {"\"clicks\"", "2 copies", "the 3 servers", "have 1"}) {
+  for (const char* part : {"\"clicks\"", "2 replicas", "the 3 servers", "have 1"}) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   }
   view.servers[2].failure_domain = "10.0.0.7";
@@ -94,9 +95,9 @@ TEST(PlaceNewTables, TooFewDomainsAreNamed) {
   EXPECT_EQ(PlaceNewTables(view).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A copy that is missing since a server died, or a domain that is: nothing of what is there has to
-// move before a table can be made.
-TEST(PlaceNewTables, MissingCopiesOfOthersDoNotMatter) {
+// A replica that is missing since a server died, or a domain that is: nothing of what is there has
+// to move before a table can be made.
+TEST(PlaceNewTables, MissingReplicasOfOthersDoNotMatter) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b")};
   view.servers[1].usable = view.servers[1].reachable = false;
@@ -176,7 +177,7 @@ TEST(ClusterProblem, MeasuredBytesCountWhereTheyAreMore) {
   view.tables = {Placed(spec, 8, {1, 2})};
   ASSERT_THAT(PlanCluster(ClusterProblem(view)).value().moves, SizeIs(0));
   for (uint32_t i = 0; i < 8; i += 2) {
-    view.servers[0].copies.push_back({{1, i}, 0, 0, 2 << 20});
+    view.servers[0].replicas.push_back({{1, i}, 0, 0, 2 << 20});
   }
   TakeMeasuredBytes(&view);
   EXPECT_EQ(view.tables[0].shards[0].bytes, 2u << 20);
@@ -187,7 +188,7 @@ TEST(ClusterProblem, MeasuredBytesCountWhereTheyAreMore) {
   EXPECT_GE(plan.value().moves[0].bytes, 2u << 20);
 }
 
-TEST(ClusterProblem, ReadCopiesTakeRoomEverywhere) {
+TEST(ClusterProblem, ReadReplicasTakeRoomEverywhere) {
   ClusterView view;
   view.servers = {Server(1, "a"), Server(2, "b")};
   for (ClusterServer& server : view.servers) server.spill_bytes = kGiB;
@@ -198,5 +199,5 @@ TEST(ClusterProblem, ReadCopiesTakeRoomEverywhere) {
   EXPECT_EQ(input.topology.servers[1].spill_bytes, kGiB - 100000 * 68);
 }
 
-}  // namespace cluster_copies_test
+}  // namespace cluster_replicas_test
 }  // namespace hotbed

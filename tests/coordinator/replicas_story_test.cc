@@ -1,4 +1,4 @@
-// Stories of tables with several copies: where they are created.
+// Stories of tables with several replicas: where they are created.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,25 +9,25 @@
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
-namespace copies_story_test {
+namespace replicas_story_test {
 
-using CopiesStory = CoreStory;
+using ReplicasStory = CoreStory;
 
-v1::CreateTableRequest Copied(const std::string& name, uint32_t copies, uint32_t shards) {
+v1::CreateTableRequest Copied(const std::string& name, uint32_t replicas, uint32_t shards) {
   v1::CreateTableRequest request = CoreRig::Table(name);
   request.mutable_spec()->set_durability(v1::DURABILITY_REPLICATED);
-  request.mutable_spec()->set_copies(copies);
+  request.mutable_spec()->set_replicas(replicas);
   request.set_shards(shards);
   return request;
 }
 
 // By number of shards or by the planner: members from the first epoch on, the primary first.
-TEST_F(CopiesStory, CopiesAreMembersFromTheBegin) {
+TEST_F(ReplicasStory, ReplicasAreMembersFromTheBegin) {
   for (const char* name : {"s1", "s2", "s3"}) ASSERT_TRUE(rig_.Register(name).ok());
   for (const uint32_t shards : {0, 9}) {
     const auto created = rig_.Create(Copied(absl::StrCat("t", shards), 2, shards));
     ASSERT_TRUE(created.ok()) << created.status();
-    std::vector<int> copies(4, 0);
+    std::vector<int> replicas(4, 0);
     for (const v1::ShardRecord& r : created->shards()) {
       ASSERT_EQ(r.members_size(), 2);
       EXPECT_EQ(r.members(0).server(), r.primary().server());
@@ -38,18 +38,18 @@ TEST_F(CopiesStory, CopiesAreMembersFromTheBegin) {
       EXPECT_EQ(r.epoch(), 1u);
       for (const v1::Member& m : r.members()) {
         EXPECT_EQ(m.incarnation(), 1u);
-        ++copies[m.server()];
+        ++replicas[m.server()];
       }
     }
     const int n = created->shards_size();
-    for (int s = 1; s <= 3; ++s) EXPECT_NEAR(copies[s], n * 2 / 3.0, 1.5) << s;
+    for (int s = 1; s <= 3; ++s) EXPECT_NEAR(replicas[s], n * 2 / 3.0, 1.5) << s;
   }
   EXPECT_STATUS(rig_.Create(Copied("wide", 3, 0)), kOk, "");
   Activate(1, 1);
 }
 
 // All on one host: the next step is told, and nothing is written.
-TEST_F(CopiesStory, CopiesWithoutHostsAreRefused) {
+TEST_F(ReplicasStory, ReplicasWithoutHostsAreRefused) {
   for (int port = 1; port <= 3; ++port) {
     v1::RegisterServerRequest request;
     request.set_name(absl::StrCat("s", port));
@@ -64,5 +64,5 @@ TEST_F(CopiesStory, CopiesWithoutHostsAreRefused) {
   EXPECT_TRUE(rig_.store.Range(keys::kShards, PrefixLimit(keys::kShards)).kvs.empty());
 }
 
-}  // namespace copies_story_test
+}  // namespace replicas_story_test
 }  // namespace hotbed
