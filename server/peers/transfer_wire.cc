@@ -32,6 +32,7 @@ void FillItem(const ReplicaMessage& message, v1::TransferItem* item) {
   item->set_ok(message.ok);
   item->set_needs_snapshot(message.needs_snapshot);
   item->set_applied(message.applied);
+  item->set_last(message.last);
   item->set_transfer(message.transfer);
   item->set_chunk(message.chunk);
   item->set_bytes_total(message.bytes_total);
@@ -53,6 +54,7 @@ void FillMessage(const v1::TransferItem& item, ReplicaMessage* message) {
   message->ok = item.ok();
   message->needs_snapshot = item.needs_snapshot();
   message->applied = item.applied();
+  message->last = item.last();
   message->transfer = item.transfer();
   message->chunk = item.chunk();
   message->bytes_total = item.bytes_total();

@@ -89,6 +89,7 @@ struct CoreAppendReply {
   Lsn lsn = 0;
   Lsn prev_lsn = 0;  // of the append it answers; kUnasked: the follower speaks first
   Lsn applied = 0;   // ok: in its rows
+  Lsn last = 0;      // ok: where the follower's log ends; 0: it takes nothing now
   static constexpr Lsn kUnasked = ~Lsn{0};
 };
 

@@ -125,6 +125,7 @@ bool Follower::OnReply(const Primary& primary, const CoreAppendReply& reply) {
 
 void Follower::OnHeld(const Primary& primary, const CoreAppendReply& reply) {
   answered_ = true;
+  log_last_ = reply.last;
   applied_ = std::max(applied_, std::min(reply.applied, primary.log.held()));
   match_ = std::max(match_, std::min(reply.lsn, primary.log.held()));
   flying_.erase(
@@ -189,7 +190,7 @@ void Follower::BeginSnapshot(const Primary& primary) {
   state_ = State::kSnapshot;
   flying_.clear();
   // If the transfer breaks off, nothing is left of what the follower held.
-  match_ = applied_ = 0;
+  match_ = applied_ = log_last_ = 0;
   join_ticks_ = 0;
   answered_ = false;
   // The rows that are to be written back for it are of this LSN or a later one.

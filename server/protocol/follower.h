@@ -77,6 +77,8 @@ class Follower {
   // The LSN up to which its log is known to agree in this epoch; 0: nothing is known.
   Lsn acknowledged() const { return answered_ ? match_ : 0; }
   bool Holds(Lsn lsn) const { return answered_ && match_ >= lsn; }
+  // Where its log ended when it answered last; 0: unknown.
+  Lsn log_last() const { return log_last_; }
   bool silent() const { return silent_ticks_ >= kSilentTicks; }
   // To be reported to the coordinator.
   bool joined(Lsn commit) const;
@@ -102,6 +104,7 @@ class Follower {
   bool asked_ = false;                  // kProbe: the probe is sent
   Lsn match_ = 0;                       // its log agrees up to here
   Lsn applied_ = 0;                     // its rows are at least of this LSN
+  Lsn log_last_ = 0;                    // see log_last()
   Lsn sent_ = 0;                        // kProbe: the LSN asked about; kStream: sent up to here
   Lsn commit_sent_ = 0;                 // the commit that it was told last
   absl::InlinedVector<Lsn, 4> flying_;  // the last LSNs of the appends in flight

@@ -362,7 +362,24 @@ bool ShardCore::wants_activation() const {
   return primary_ && !active_ && !record_.active && promise_held() && MembersHoldTail();
 }
 
+// A member whose log is longer than this one, as that of a primary that was replaced may be, holds
+// entries that were never acknowledged. One entry of this epoch replaces them. Otherwise they stay
+// until the next push: a member that leaves before that finds them in its log when it starts again,
+// contradicts every other replica, and is sent all rows.
+void ShardCore::EndLongerLogs() {
+  const bool may = primary_ && !record_.active && promise_held() && MembersHoldTail();
+  if (!may || tail_.last_epoch() == record_.epoch || read_only_ || NoRoom()) return;
+  const bool longer = std::any_of(followers_.begin(), followers_.end(), [&](const Follower& f) {
+    return Contains(record_.members, f.member()) && f.log_last() > tail_.last();
+  });
+  if (!longer) return;
+  CoreEntry entry;
+  entry.kind = RecordKind::kNoop;
+  AppendEntry(entry, 0, SegmentCode::kOk);
+}
+
 void ShardCore::TryActivate() {
+  EndLongerLogs();
   if (!primary_ || active_ || !promise_held() || !MembersHoldTail()) return;
   if (record_.active || Mutated(CoreMutant::kActivationNotRecorded)) return Activate();
 }

@@ -242,6 +242,7 @@ class ShardCore {
   void AskPromise(Epoch epoch);
   void BecomePrimary();
   bool MembersHoldTail() const;
+  void EndLongerLogs();
   void TryActivate();
   void Activate();
   void StepDown();

@@ -156,9 +156,13 @@ void ShardCore::AnswerHeld(Lsn prev_lsn) {
   send.kind = CoreSend::Kind::kAppendReply;
   send.to = following_.leader;
   send.epoch = following_.epoch;
-  send.reply = {
-      following_.epoch, true,           false, std::min(following_.verified, tail_.held()),
-      prev_lsn,         tail_.applied()};
+  send.reply = {following_.epoch,
+                true,
+                false,
+                std::min(following_.verified, tail_.held()),
+                prev_lsn,
+                tail_.applied(),
+                read_only_ ? 0 : tail_.last()};
 }
 
 void ShardCore::AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot) {

@@ -50,6 +50,7 @@ void ReplicaExchange::Send(const CoreSend& send) {
   message.ok = send.reply.ok;
   message.needs_snapshot = send.reply.needs_snapshot;
   message.applied = send.reply.applied;
+  message.last = send.reply.last;
   outlet->Send(std::move(message));
 }
 
@@ -148,6 +149,7 @@ void ReplicaExchange::Take(Incoming* incoming) {
   reply.lsn = message.lsn;
   reply.prev_lsn = message.prev_lsn;
   reply.applied = message.applied;
+  reply.last = message.last;
   shard_.core.OnAppendReply(incoming->from, reply);
   pipeline_.Drain();
 }

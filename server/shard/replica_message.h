@@ -52,6 +52,7 @@ struct ReplicaMessage {
   bool ok = false;
   bool needs_snapshot = false;
   Lsn applied = 0;  // kAppendReply, ok: the follower's rows; 0: unknown
+  Lsn last = 0;     // kAppendReply, ok: where the follower's log ends; 0: it takes nothing now
   uint64_t transfer = 0;
   uint64_t chunk = 0;
   uint64_t bytes_total = 0;

@@ -34,9 +34,9 @@ inline std::string Text(const ReplicaMessage& m) {
   std::string text = absl::StrCat(
       static_cast<int>(m.kind), " ", m.shard.ToString(), " e", m.epoch, " to ", m.to.server, "/",
       m.to.incarnation, " prev ", m.prev_epoch, "/", m.prev_lsn, " commit ", m.commit, " lsn ",
-      m.lsn, " ok ", m.ok, m.needs_snapshot, " applied ", m.applied, " transfer ", m.transfer, "/",
-      m.chunk, " of ", m.bytes_total, " hash ", m.rolling_hash, "@", m.hash_lsn, " body [",
-      Text(m.body), "]");
+      m.lsn, " ok ", m.ok, m.needs_snapshot, " applied ", m.applied, " last ", m.last, " transfer ",
+      m.transfer, "/", m.chunk, " of ", m.bytes_total, " hash ", m.rolling_hash, "@", m.hash_lsn,
+      " body [", Text(m.body), "]");
   for (const SharedBytes& record : m.records) absl::StrAppend(&text, " [", Text(record), "]");
   return text;
 }
@@ -56,6 +56,7 @@ inline ReplicaMessage RandomMessage(Random* random, const Member& to, size_t bod
   m.ok = random->Uniform(2) == 0;
   m.needs_snapshot = random->Uniform(2) == 0;
   m.applied = random->Next();
+  m.last = random->Next();
   m.transfer = random->Uniform(9);
   m.chunk = random->Uniform(1000);
   m.bytes_total = random->Next();

@@ -284,12 +284,14 @@ TEST_F(ShardCoreReplicaTest, AHintBelowWhatIsKnownToAgreeIsNoEarlierOne) {
   DeliverAll(To(0));  // both hold LSN 2, and the primary does not hear of it
   Push(0);
   network_.clear();  // LSN 3 stays alone
+  core(1).AppendFailed(3, 0);  // its disk is full: it logs no entry that would cut LSN 3
   const ShardRecord record = Record(2, {1, 0}, {}, false);
   for (int i : {0, 1}) Learn(i, record);
   DeliverAll();
   ASSERT_TRUE(core(1).wants_activation());
   const ShardRecord active = Record(2, {1, 0}, {}, true);
   for (int i : {0, 1}) Learn(i, active);
+  core(1).Resume();
   const PushToken token = Push(1, 6);
   network_.clear();  // the connection breaks: the word of the commit, and the new LSN 3
   core(1).OnPeerLost(replicas_[0].member);

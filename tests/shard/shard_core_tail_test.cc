@@ -87,6 +87,55 @@ TEST_F(KeptTailTest, AReplicaThatWasAwayForAShortWhileGoesOnFromTheLog) {
   EXPECT_EQ(core(0).retained_lsn(), 2u);
 }
 
+// Pushes were in flight when 0 was told to stop, and 1 has them in no log. Until a push comes,
+// nothing else would take them out of 0's.
+TEST_F(KeptTailTest, APrimaryThatHandedOverWithPushesInFlightGoesOnFromTheLog) {
+  Establish(1, {0, 1});
+  const PushToken kept = Push(0);
+  DeliverAll();
+  Push(0, 6);
+  Push(0, 7);
+  DeliverAll(Any());
+  Establish(2, {1, 0});
+  EXPECT_EQ(core(0).last_lsn(), 2u) << "one entry of the new epoch replaced them";
+  EXPECT_EQ(replicas_[0].entries.at(2).kind, RecordKind::kNoop);
+  EXPECT_EQ(replicas_[0].entries.at(2).epoch, 2u);
+  Establish(3, {1});
+  Restart(0);
+  const PushToken next = Push(1, 8);
+  Establish(4, {1}, {0});
+  EXPECT_THAT(replicas_[1].snapshots, IsEmpty());
+  EXPECT_THAT(replicas_[0].rows, ElementsAre(kept, 0, next));
+  EXPECT_THAT(core(1).JoinReady(), ElementsAre(replicas_[0].member));
+}
+
+TEST_F(KeptTailTest, ALogThatIsNoLongerIsLeftAlone) {
+  Establish(1, {0, 1});
+  Push(0);
+  DeliverAll(To(0));  // 1 has it, 0 does not know
+  Establish(2, {1, 0});
+  EXPECT_EQ(core(0).last_lsn(), 1u);
+  EXPECT_EQ(core(1).commit_lsn(), 1u);
+}
+
+// It could not take the entry, and the epoch would never be active.
+TEST_F(KeptTailTest, NobodyWaitsForAFullDiskToEndItsLongerLog) {
+  Establish(1, {0, 1});
+  Push(0);
+  replicas_[0].hold_log = true;
+  Push(0, 6);
+  DeliverAll(Any());
+  const CoreEntry refused = replicas_[0].appending.back();
+  replicas_[0].appending.clear();
+  core(0).AppendFailed(refused.lsn, refused.ticket);
+  replicas_[0].entries.erase(refused.lsn);
+  Drain(0);
+  ASSERT_EQ(core(0).last_lsn(), 1u);
+  Establish(2, {1, 0});
+  EXPECT_EQ(core(1).last_lsn(), 0u);
+  EXPECT_TRUE(core(1).active());
+}
+
 TEST_F(KeptTailTest, WhatIsKeptInCaseIsNotNeeded) {
   Establish(1, {0, 1});
   for (int i = 0; i < 3; ++i) PushAndSettle(0);

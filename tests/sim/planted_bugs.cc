@@ -75,7 +75,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("MinLsnIgnored", C::kMinLsnIgnored, 20, 2000),
       Core("RowsReadWhileGuarded", C::kRowsReadWhileGuarded, 1, 0, "rows"),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 50, 2000),
-      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 665, 900, "links"),
+      Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 4, 2000),
   };
