@@ -65,16 +65,16 @@ class HotArena {
   uint64_t credits_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// A range of addresses, zeroed, whose blocks take memory once they are used. A block is in use while
-// any of its users is. A unit of huge pages gets them once all of its blocks are in use, so that
-// they cost nothing that has not been paid for. Move-only.
+// A range of addresses, zeroed, whose blocks take memory once they are used. A block is in use
+// while any of its users is. A unit of huge pages gets them once all of its blocks are in use, so
+// that they cost nothing that has not been paid for. Move-only.
 class HotSlab {
  public:
   static constexpr uint64_t kHugeBytes = 2ull << 20;  // of a huge page
 
   HotSlab() = default;
-  // `block_bytes`: a power of two, at most a page. Less than a page makes sense where a few pages do
-  // not matter and the count of rows does. `unit_bytes`: a multiple of 2 MiB; 0: no huge pages.
+  // `block_bytes`: a power of two, at most a page. Less than a page makes sense where a few pages
+  // do not matter and the count of rows does. `unit_bytes`: a multiple of 2 MiB; 0: no huge pages.
   // Each unit on its own may be a mapping of the kernel, of which a process has few.
   HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes);
   HotSlab(HotSlab&& other) noexcept { Swap(other); }

@@ -16,8 +16,8 @@ constexpr uint64_t kIndexBytesPerSlot = 10;  // 64 / 12.6, and half as much agai
 constexpr uint64_t kChunkBytesMax = 64ull << 10;
 constexpr uint32_t kChunkSlotsMax = 2048;
 constexpr uint64_t kChunksPerBudget = 1024;  // at least, so that a small budget has many as well
-// Of the units of huge pages that the budget could pay for: in a direct tier, any of them may be a
-// mapping of its own, and Linux allows a process 65,530.
+// The budget could pay for so many units of huge pages. In a direct tier each may be a mapping of
+// its own, and Linux allows a process 65,530.
 constexpr uint64_t kUnitsPerBudget = 8192;
 // While less than this part of the budget is unused, no memory is taken for the sake of huge pages.
 constexpr uint64_t kPlentyShare = 16;
