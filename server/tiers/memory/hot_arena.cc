@@ -12,8 +12,10 @@
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kHugeBytes = 2ull << 20;
 constexpr uint64_t kPageBytes = 4ull << 10;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
+// A unit of which so small a part is unused may be filled for the sake of its huge pages.
+constexpr uint64_t kLackingShare = 8;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -62,12 +64,12 @@ void HotArena::SetCredit(Account* account, uint64_t bytes) {
 
 // --- HotSlab
 
-HotSlab::HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, bool huge_pages)
-    : bytes_max_(RoundUp(bytes_max, kHugeBytes)),
-      small_bytes_(small_bytes),
-      head_bytes_(huge_pages ? std::min(RoundUp(head_bytes, kHugeBytes), bytes_max_) : bytes_max_) {
+HotSlab::HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes)
+    : bytes_max_(RoundUp(bytes_max, std::max(unit_bytes, kHugeBytes))),
+      block_bytes_(block_bytes),
+      unit_bytes_(unit_bytes) {
   if (bytes_max_ == 0) return;
-  // One block more than needed, so that an aligned range lies inside; the ends are unmapped.
+  // One huge page more than needed, so that an aligned range lies inside; the ends are unmapped.
   // Addresses cost nothing.
   const uint64_t wide = bytes_max_ + kHugeBytes;
   void* mapped = ::mmap(nullptr, wide, PROT_READ | PROT_WRITE,
@@ -82,12 +84,8 @@ HotSlab::HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, 
   if (end > data_ + bytes_max_) {
     ::munmap(data_ + bytes_max_, static_cast<size_t>(end - (data_ + bytes_max_)));
   }
-  // The system's own choice would not do: set to "always", a page of the head would cost 2 MiB.
-  if (head_bytes_ > 0) ::madvise(data_, head_bytes_, MADV_NOHUGEPAGE);
-  if (head_bytes_ < bytes_max_) {
-    ::madvise(data_ + head_bytes_, bytes_max_ - head_bytes_, MADV_HUGEPAGE);
-  }
-  users_.resize(head_bytes_ / small_bytes_ + (bytes_max_ - head_bytes_) / kHugeBytes);
+  // The system's own choice would not do: set to "always", the first byte would cost 2 MiB.
+  ::madvise(data_, bytes_max_, MADV_NOHUGEPAGE);
 }
 
 HotSlab::~HotSlab() {
@@ -97,37 +95,49 @@ HotSlab::~HotSlab() {
 void HotSlab::Swap(HotSlab& other) {
   std::swap(data_, other.data_);
   std::swap(bytes_max_, other.bytes_max_);
-  std::swap(head_bytes_, other.head_bytes_);
-  std::swap(small_bytes_, other.small_bytes_);
+  std::swap(block_bytes_, other.block_bytes_);
+  std::swap(unit_bytes_, other.unit_bytes_);
   std::swap(users_, other.users_);
-}
-
-size_t HotSlab::BlockAt(uint64_t byte) const {
-  if (byte < head_bytes_) return byte / small_bytes_;
-  return head_bytes_ / small_bytes_ + (byte - head_bytes_) / kHugeBytes;
-}
-
-uint64_t HotSlab::StartOf(size_t block) const {
-  const uint64_t small = head_bytes_ / small_bytes_;
-  if (block <= small) return block * small_bytes_;
-  return head_bytes_ + (block - small) * kHugeBytes;
+  std::swap(used_, other.used_);
+  std::swap(filled_, other.filled_);
 }
 
 uint64_t HotSlab::BytesToUse(uint64_t first, uint64_t limit) const {
   if (first >= limit) return 0;
-  uint64_t bytes = 0;
-  const size_t last = BlockAt(limit - 1);
-  for (size_t block = BlockAt(first); block <= last; ++block) {
-    if (users_[block] == 0) bytes += StartOf(block + 1) - StartOf(block);
+  uint64_t blocks = 0;
+  for (uint64_t block = first / block_bytes_; block <= (limit - 1) / block_bytes_; ++block) {
+    if (block >= users_.size() || users_[block] == 0) ++blocks;
   }
-  return bytes;
+  return blocks * block_bytes_;
 }
 
 void HotSlab::Use(uint64_t first, uint64_t limit) {
   if (first >= limit) return;
   HOTBED_DCHECK(limit <= bytes_max_);
-  const size_t last = BlockAt(limit - 1);
-  for (size_t block = BlockAt(first); block <= last; ++block) ++users_[block];
+  const uint64_t first_block = first / block_bytes_, last = (limit - 1) / block_bytes_;
+  if (last >= users_.size()) users_.resize(last + 1);
+  if (unit_bytes_ == 0) {
+    for (uint64_t block = first_block; block <= last; ++block) ++users_[block];
+    return;
+  }
+  const uint64_t unit_blocks = unit_bytes_ / block_bytes_;
+  if (last / unit_blocks >= used_.size()) used_.resize(last / unit_blocks + 1);
+  for (uint64_t block = first_block; block <= last;) {
+    const uint64_t unit = block / unit_blocks;
+    const uint32_t before = used_[unit];
+    for (const uint64_t next = (unit + 1) * unit_blocks; block < next && block <= last; ++block) {
+      if (users_[block]++ == 0) ++used_[unit];
+    }
+    if (used_[unit] == unit_blocks && before < unit_blocks) MakeHuge(unit, before > 0);
+  }
+}
+
+// Where memory is too scattered for huge pages, the kernel may find some later.
+void HotSlab::MakeHuge(uint64_t unit, bool touched) {
+  uint8_t* const start = data_ + unit * unit_bytes_;
+  if (::madvise(start, unit_bytes_, MADV_HUGEPAGE) == 0 && touched) {
+    ::madvise(start, unit_bytes_, kCollapse);
+  }
 }
 
 uint64_t HotSlab::Release(uint64_t first, uint64_t limit) {
@@ -139,17 +149,41 @@ uint64_t HotSlab::Release(uint64_t first, uint64_t limit) {
     if (end > page) ::madvise(data_ + page, end - page, MADV_DONTNEED);
     bytes += to - from;
   };
-  const size_t last = BlockAt(limit - 1);
-  for (size_t block = BlockAt(first); block <= last; ++block) {
+  const uint64_t unit_blocks = unit_bytes_ / block_bytes_;
+  for (uint64_t block = first / block_bytes_; block <= (limit - 1) / block_bytes_; ++block) {
     HOTBED_DCHECK(users_[block] > 0);
     if (--users_[block] > 0) continue;
-    if (StartOf(block) != to) {
-      give();
-      from = StartOf(block);
+    if (unit_blocks > 0 && used_[block / unit_blocks]-- == unit_blocks) {
+      ::madvise(data_ + block / unit_blocks * unit_bytes_, unit_bytes_, MADV_NOHUGEPAGE);
     }
-    to = StartOf(block + 1);
+    if (block * block_bytes_ != to) {
+      give();
+      from = block * block_bytes_;
+    }
+    to = (block + 1) * block_bytes_;
   }
   give();
+  return bytes;
+}
+
+uint64_t HotSlab::BytesToFill(uint64_t byte) const {
+  const uint64_t unit = unit_bytes_ == 0 ? 0 : byte / unit_bytes_;
+  if (unit_bytes_ == 0 || unit >= used_.size()) return 0;
+  const uint64_t lacking = unit_bytes_ - used_[unit] * block_bytes_;
+  return lacking <= unit_bytes_ / kLackingShare ? lacking : 0;
+}
+
+void HotSlab::Fill(uint64_t byte) {
+  filled_.push_back(byte / unit_bytes_);
+  Use(filled_.back() * unit_bytes_, (filled_.back() + 1) * unit_bytes_);
+}
+
+uint64_t HotSlab::EmptyFilled() {
+  uint64_t bytes = 0;
+  for (const uint64_t unit : filled_) {
+    bytes += Release(unit * unit_bytes_, (unit + 1) * unit_bytes_);
+  }
+  filled_.clear();
   return bytes;
 }
 

@@ -65,15 +65,18 @@ class HotArena {
   uint64_t credits_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// A range of addresses, zeroed, whose pages take memory once they are written. It consists of
-// blocks, each of which is in use while any of its users is: small ones in the head and where pages
-// are not huge, else huge pages of 2 MiB. Move-only.
+// A range of addresses, zeroed, whose blocks take memory once they are used. A block is in use
+// while any of its users is. A unit of huge pages gets them once all of its blocks are in use, so
+// that they cost nothing that has not been paid for. Move-only.
 class HotSlab {
  public:
+  static constexpr uint64_t kHugeBytes = 2ull << 20;  // of a huge page
+
   HotSlab() = default;
-  // `small_bytes`: of a small block, at most a page. Less than a page makes sense where a few pages
-  // do not matter and the count of rows does.
-  HotSlab(uint64_t bytes_max, uint64_t head_bytes, uint64_t small_bytes, bool huge_pages);
+  // `block_bytes`: a power of two, at most a page. Less than a page makes sense where a few pages
+  // do not matter and the count of rows does. `unit_bytes`: a multiple of 2 MiB; 0: no huge pages.
+  // Each unit on its own may be a mapping of the kernel, of which a process has few.
+  HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes);
   HotSlab(HotSlab&& other) noexcept { Swap(other); }
   HotSlab& operator=(HotSlab&& other) noexcept {
     Swap(other);
@@ -89,16 +92,25 @@ class HotSlab {
   // One user less. Returns the bytes of blocks without a user; their pages go back to the system.
   uint64_t Release(uint64_t first, uint64_t limit);
 
+  // Bytes that the unit around `byte` lacks to get huge pages, if that is an eighth of it at most;
+  // else 0.
+  uint64_t BytesToFill(uint64_t byte) const;
+  // Uses the rest of that unit until EmptyFilled.
+  void Fill(uint64_t byte);
+  // Returns the bytes of blocks that nobody else uses.
+  uint64_t EmptyFilled();
+
  private:
   void Swap(HotSlab& other);
-  size_t BlockAt(uint64_t byte) const;
-  uint64_t StartOf(size_t block) const;
+  void MakeHuge(uint64_t unit, bool touched);
 
   uint8_t* data_ = nullptr;
   uint64_t bytes_max_ = 0;
-  uint64_t small_bytes_ = 1;
-  uint64_t head_bytes_ = 0;
-  std::vector<uint32_t> users_;  // of each block
+  uint64_t block_bytes_ = 1;
+  uint64_t unit_bytes_ = 0;
+  std::vector<uint16_t> users_;   // of each block so far
+  std::vector<uint32_t> used_;    // of each unit so far: blocks in use
+  std::vector<uint64_t> filled_;  // units
 };
 
 }  // namespace hotbed

@@ -16,10 +16,11 @@ constexpr uint64_t kIndexBytesPerSlot = 10;  // 64 / 12.6, and half as much agai
 constexpr uint64_t kChunkBytesMax = 64ull << 10;
 constexpr uint32_t kChunkSlotsMax = 2048;
 constexpr uint64_t kChunksPerBudget = 1024;  // at least, so that a small budget has many as well
-// From this size on, huge pages that are partly unused cost a direct tier less than a twentieth.
-// Elsewhere the first 2 MiB of each slab have small pages.
-constexpr uint64_t kWholeHugeBytes = 128ull << 20;
-constexpr uint64_t kHeadBytes = 2ull << 20;
+// The budget could pay for so many units of huge pages. In a direct tier each may be a mapping of
+// its own, and Linux allows a process 65,530.
+constexpr uint64_t kUnitsPerBudget = 8192;
+// While less than this part of the budget is unused, no memory is taken for the sake of huge pages.
+constexpr uint64_t kPlentyShare = 16;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -45,7 +46,7 @@ uint64_t HotTier::WholeBytes(const TableSpec& spec, const ShardRange& range) {
   const uint64_t rows = range.limit - range.first;
   if (spec.hashed || rows >= kNoSlot) return std::numeric_limits<uint64_t>::max();
   const RowTable table = MakeTable(spec, range);
-  return rows * (table.weight_stride + table.state_bytes + kDirectOverhead);
+  return rows * (table.weight_stride + table.state_bytes + kRowOverhead);
 }
 
 bool HotTier::CanBeDirect(const TableSpec& spec, const ShardRange& range, uint64_t bytes) {
@@ -55,20 +56,18 @@ bool HotTier::CanBeDirect(const TableSpec& spec, const ShardRange& range, uint64
 
 uint64_t HotTier::IndexedRowBytes(const TableSpec& spec, const ShardRange& range) {
   const RowTable table = MakeTable(spec, range);
-  return uint64_t{table.weight_stride} + table.state_bytes + kIndexedOverhead;
+  return uint64_t{table.weight_stride} + table.state_bytes + kRowOverhead;
 }
 
 HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bool huge_pages,
                  HotArena* arena, HotArena::Account* account)
     : arena_(arena), account_(account), huge_pages_(huge_pages), table_(MakeTable(spec, range)) {
   table_.direct = direct;
-  row_bytes_ = uint64_t{table_.weight_stride} + table_.state_bytes +
-               (direct ? kDirectOverhead : kIndexedOverhead);
+  row_bytes_ = uint64_t{table_.weight_stride} + table_.state_bytes + kRowOverhead;
   const uint64_t rows =
       spec.hashed ? std::numeric_limits<uint64_t>::max() : range.limit - range.first;
   if (direct) {
     slots_max_ = static_cast<uint32_t>(rows);
-    whole_huge_ = row_bytes_ * slots_max_ >= kWholeHugeBytes;
   } else {
     const uint64_t affordable = arena->budget() / row_bytes_ + 1;
     slots_max_ =
@@ -81,13 +80,13 @@ HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bo
   weights_ = NewSlab(table_.weight_stride);
   state_ = NewSlab(table_.state_bytes);
   bits_ = NewSlab(1);
+  positions_ = NewSlab(sizeof(uint64_t));
   table_.weights = weights_.data();
   table_.state = state_.data();
   table_.bits = bits_.data();
   if (direct) {
     table_.slots = slots_max_;
   } else {
-    positions_ = NewSlab(sizeof(uint64_t));
     table_.positions = reinterpret_cast<uint64_t*>(positions_.data());
     Reindex(1);
   }
@@ -96,8 +95,10 @@ HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bo
 HotTier::~HotTier() { arena_->Give(account_, taken_); }
 
 HotSlab HotTier::NewSlab(uint64_t slot_bytes) const {
-  return HotSlab(slot_bytes * slots_max_, whole_huge_ ? 0 : kHeadBytes, arena_->small_block_bytes(),
-                 huge_pages_);
+  const uint64_t huge_pages =
+      direct() ? arena_->budget() / kUnitsPerBudget / HotSlab::kHugeBytes + 1 : 1;
+  return HotSlab(slot_bytes * slots_max_, arena_->small_block_bytes(),
+                 huge_pages_ ? huge_pages * HotSlab::kHugeBytes : 0);
 }
 
 // --- chunks
@@ -106,21 +107,18 @@ uint32_t HotTier::FirstOf(uint32_t chunk) const {
   return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{chunk_slots_} * chunk, slots_max_));
 }
 
-uint64_t HotTier::PageBytesToPay(uint32_t chunk) const {
+uint64_t HotTier::BytesToPay(uint32_t chunk) const {
   const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
   uint64_t bytes = weights_.BytesToUse(first * table_.weight_stride, limit * table_.weight_stride) +
-                   state_.BytesToUse(first * table_.state_bytes, limit * table_.state_bytes);
+                   state_.BytesToUse(first * table_.state_bytes, limit * table_.state_bytes) +
+                   positions_.BytesToUse(8 * first, 8 * limit) +
+                   kIndexBytesPerSlot * (limit - first);
   if (chunk >= paid_.size() || paid_[chunk] == kUnpaid) bytes += bits_.BytesToUse(first, limit);
   return bytes;
 }
 
-uint64_t HotTier::IndexBytesToPay(uint32_t chunk) const {
-  const uint64_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
-  return positions_.BytesToUse(8 * first, 8 * limit) + kIndexBytesPerSlot * (limit - first);
-}
-
 bool HotTier::Pay(uint32_t chunk, bool anyway) {
-  const uint64_t bytes = PageBytesToPay(chunk) + (direct() ? 0 : IndexBytesToPay(chunk));
+  const uint64_t bytes = BytesToPay(chunk);
   if (anyway) {
     arena_->TakeAnyway(account_, bytes);
   } else if (bytes > 0 && !arena_->Take(account_, bytes)) {
@@ -137,7 +135,7 @@ void HotTier::MarkPaid(uint32_t chunk) {
   weights_.Use(first * table_.weight_stride, limit * table_.weight_stride);
   state_.Use(first * table_.state_bytes, limit * table_.state_bytes);
   if (paid_[chunk] == kUnpaid) bits_.Use(first, limit);
-  if (!direct()) positions_.Use(8 * first, 8 * limit);
+  positions_.Use(8 * first, 8 * limit);
   paid_[chunk] = kRowsPaid;
   paid_slots_ += static_cast<uint32_t>(limit - first);
 }
@@ -159,8 +157,22 @@ void HotTier::Unpay(uint32_t chunk) {
 
 bool HotTier::PayForSlot(uint32_t slot) {
   const uint32_t chunk = slot / chunk_slots_;
-  return (chunk < paid_.size() && paid_[chunk] == kRowsPaid) || Pay(chunk, /*anyway=*/false);
+  if (chunk < paid_.size() && paid_[chunk] == kRowsPaid) return true;
+  if (!Pay(chunk, /*anyway=*/false)) return false;
+  FillUnit(&weights_, uint64_t{slot} * table_.weight_stride);
+  FillUnit(&state_, uint64_t{slot} * table_.state_bytes);
+  FillUnit(&bits_, slot);
+  return true;
 }
+
+void HotTier::FillUnit(HotSlab* slab, uint64_t byte) {
+  const uint64_t bytes = slab->BytesToFill(byte);
+  if (bytes == 0 || !MemoryIsPlenty() || !arena_->Take(account_, bytes)) return;
+  taken_ += bytes;
+  slab->Fill(byte);
+}
+
+bool HotTier::MemoryIsPlenty() const { return arena_->unused() > arena_->budget() / kPlentyShare; }
 
 bool HotTier::PayForBits(uint32_t slot) {
   const uint32_t chunk = slot / chunk_slots_;
@@ -177,29 +189,17 @@ bool HotTier::PayForBits(uint32_t slot) {
 
 void HotTier::BecomeIndexed() {
   HOTBED_CHECK(direct());
-  row_bytes_ += kIndexedOverhead - kDirectOverhead;
-  positions_ = NewSlab(sizeof(uint64_t));
   table_.positions = reinterpret_cast<uint64_t*>(positions_.data());
   table_.direct = false;
   granted_ = table_.slots;
-  uint64_t freed = 0;
-  for (uint32_t chunk = 0; chunk < paid_.size(); ++chunk) {
-    if (paid_[chunk] != kBitsPaid) continue;
-    freed += bits_.Release(FirstOf(chunk), FirstOf(chunk + 1));
-    paid_[chunk] = kUnpaid;
-  }
-  // Chunks of which no page is left to pay come with those that share their pages.
-  uint64_t bytes = 0;
+  uint64_t freed = weights_.EmptyFilled() + state_.EmptyFilled() + bits_.EmptyFilled();
   for (uint32_t chunk = 0; chunk < paid_.size(); ++chunk) {
     const uint32_t first = FirstOf(chunk), limit = FirstOf(chunk + 1);
-    const bool had_rows = paid_[chunk] == kRowsPaid;
-    if (!had_rows && PageBytesToPay(chunk) > 0) continue;
-    bytes += IndexBytesToPay(chunk);
-    if (had_rows) {
-      positions_.Use(8ull * first, 8ull * limit);
-    } else {
-      MarkPaid(chunk);
+    if (paid_[chunk] == kBitsPaid) {
+      freed += bits_.Release(first, limit);
+      paid_[chunk] = kUnpaid;
     }
+    if (paid_[chunk] == kUnpaid) continue;
     for (uint32_t slot = first; slot < limit; ++slot) {
       if (table_.bits[slot] & kRowExists) {
         table_.bits[slot] |= 1;  // direct tiers count no visits: one window to show who is in use
@@ -209,9 +209,8 @@ void HotTier::BecomeIndexed() {
       }
     }
   }
+  taken_ -= freed;
   arena_->Give(account_, freed);
-  arena_->TakeAnyway(account_, bytes);
-  taken_ += bytes - freed;
   std::reverse(free_.begin(), free_.end());  // low slots are taken first
   Reindex(std::max(paid_slots_, 1u));
 }
@@ -219,6 +218,18 @@ void HotTier::BecomeIndexed() {
 // --- indexed
 
 bool HotTier::Grow() {
+  if (!GrowByChunk()) return false;
+  // A unit that is paid for as a whole has huge pages from the first touch on.
+  const uint64_t unit = FirstOf(unpaid_) * uint64_t{table_.weight_stride} / HotSlab::kHugeBytes;
+  while (huge_pages_ && unit > 0 && MemoryIsPlenty()) {
+    if (FirstOf(unpaid_ + 1) * uint64_t{table_.weight_stride} / HotSlab::kHugeBytes > unit) break;
+    if (!GrowByChunk()) break;
+  }
+  if (paid_slots_ > table_.bucket_count * kRowsPerBucket) Reindex(paid_slots_ + paid_slots_ / 2);
+  return true;
+}
+
+bool HotTier::GrowByChunk() {
   while (unpaid_ < paid_.size() && paid_[unpaid_] == kRowsPaid) ++unpaid_;
   const uint32_t first = FirstOf(unpaid_), limit = FirstOf(unpaid_ + 1);
   if (first == limit || !Pay(unpaid_, /*anyway=*/paid_slots_ == 0)) return false;
@@ -228,14 +239,14 @@ bool HotTier::Grow() {
   } else {
     for (uint32_t slot = limit; slot-- > first;) free_.push_back(slot);
   }
-  if (paid_slots_ > table_.bucket_count * kRowsPerBucket) Reindex(paid_slots_ + paid_slots_ / 2);
   return true;
 }
 
 void HotTier::Reindex(uint32_t slots) {
   const uint32_t buckets = static_cast<uint32_t>(std::min(slots, slots_max_) / kRowsPerBucket) + 1;
-  HotSlab fresh(uint64_t{buckets} * sizeof(IndexBucket), kHeadBytes, arena_->small_block_bytes(),
-                huge_pages_);
+  const uint64_t bytes = uint64_t{buckets} * sizeof(IndexBucket);
+  HotSlab fresh(bytes, arena_->small_block_bytes(), huge_pages_ ? HotSlab::kHugeBytes : 0);
+  fresh.Use(0, bytes);
   table_.buckets = reinterpret_cast<IndexBucket*>(fresh.data());
   table_.bucket_count = buckets;
   ReindexBatch batch;

@@ -2,7 +2,7 @@
 //
 // Confined to the shard's executor. Slots are paid for in the arena by the chunk, before they are
 // used: the pages of weights, state, bits and positions that the chunk is the first to reach into,
-// and a flat charge for its part of the index.
+// and a flat charge for its part of the index. Pages become huge ones where all are paid for.
 //
 // direct: the slot is the offset of the position, and a chunk is paid for with its first row. Rows
 // leave only for a faster tier above. indexed: any row in any paid slot. A direct tier that must
@@ -21,10 +21,9 @@
 
 namespace hotbed {
 
-// Bytes of one resident row in addition to weights and state, about: bits, and when indexed also
-// position and index.
-constexpr uint32_t kDirectOverhead = 1;
-constexpr uint32_t kIndexedOverhead = 18;
+// Bytes of one resident row in addition to weights and state, about: bits, position and index. A
+// direct tier pays for positions and index, too, so that it can become indexed at any time.
+constexpr uint32_t kRowOverhead = 19;
 
 class HotTier {
  public:
@@ -34,11 +33,11 @@ class HotTier {
   ~HotTier();
   HotTier(const HotTier&) = delete;
 
-  // Whether the whole range fits into `bytes` and could become indexed later.
+  // Whether the whole range fits into `bytes`, also if it becomes indexed later.
   static bool CanBeDirect(const TableSpec& table, const ShardRange& range, uint64_t bytes);
   // Bytes of all rows of the range; ~0 if that is not known.
   static uint64_t WholeBytes(const TableSpec& table, const ShardRange& range);
-  // Bytes of one resident row when indexed.
+  // Bytes of one resident row.
   static uint64_t IndexedRowBytes(const TableSpec& table, const ShardRange& range);
 
   RowTable* table() { return &table_; }
@@ -54,8 +53,7 @@ class HotTier {
   bool PayForSlot(uint32_t slot);
   // Pays for the bits of the slot's chunk alone, which then may say that rows are absent.
   bool PayForBits(uint32_t slot);
-  // Rows keep their slots. Takes the memory of index and positions anyway. No slot may be in the
-  // hands of a caller that has not filled it.
+  // Rows keep their slots. No slot may be in the hands of a caller that has not filled it.
   void BecomeIndexed();
 
   // --- indexed
@@ -92,19 +90,20 @@ class HotTier {
 
   HotSlab NewSlab(uint64_t slot_bytes) const;
   uint32_t FirstOf(uint32_t chunk) const;
-  uint64_t PageBytesToPay(uint32_t chunk) const;
-  uint64_t IndexBytesToPay(uint32_t chunk) const;
+  uint64_t BytesToPay(uint32_t chunk) const;
   bool Pay(uint32_t chunk, bool anyway);
   void Unpay(uint32_t chunk);
   void MarkPaid(uint32_t chunk);
+  void FillUnit(HotSlab* slab, uint64_t byte);
+  bool MemoryIsPlenty() const;
   bool Grow();
+  bool GrowByChunk();
   void Reindex(uint32_t slots);
 
   HotArena* const arena_;
   HotArena::Account* const account_;
   const bool huge_pages_;
-  bool whole_huge_ = false;  // a large direct tier: huge pages from the first byte
-  uint64_t row_bytes_ = 0;   // of a resident row, about
+  uint64_t row_bytes_ = 0;  // of a resident row, about
   uint32_t slots_max_ = 0;
   uint32_t chunk_slots_ = 1;
   std::vector<uint8_t> paid_;  // Paid, of the chunks so far
@@ -116,7 +115,7 @@ class HotTier {
   HotSlab weights_;
   HotSlab state_;
   HotSlab bits_;
-  HotSlab positions_;  // indexed only
+  HotSlab positions_;  // not touched while direct
   HotSlab buckets_;
   std::vector<uint32_t> free_;  // indexed: of the slots below table_.slots
 };

@@ -31,6 +31,7 @@ class Division {
     MemoryDivision division;
     std::vector<uint64_t> claims = Claims(), cold = Cold(), gains = Gains();
     std::vector<uint64_t> forced = Movable(cold), debts = Debts();
+    const std::vector<uint64_t> cold_max = cold;
     division.cold = Fit(&cold, ~uint64_t{0});
     for (const ShardDemand& shard : shards_) {
       division.wanted += shard.wanted;
@@ -51,8 +52,9 @@ class Division {
     for (size_t i = 0; i < shards_.size(); ++i) {
       const uint64_t others = forced[i] + debts[i] + AboveMost(i);
       division.shards.push_back(
-          Net(gains[i], claims[i], cold[i], std::min(others, shards_[i].taken - cold[i]), i));
+          Net(gains[i] + claims[i], cold[i], std::min(others, shards_[i].taken - cold[i])));
     }
+    LetFewGive(cold_max, &division.shards);
     return division;
   }
 
@@ -118,13 +120,9 @@ class Division {
     return debts;
   }
 
-  ShardTransfer Net(uint64_t gain, uint64_t claim, uint64_t cold, uint64_t forced, size_t i) const {
+  ShardTransfer Net(uint64_t in, uint64_t cold, uint64_t forced) const {
     ShardTransfer net;
-    const uint64_t in = gain + claim;
     const uint64_t out = cold + forced;
-    const uint64_t moved = in > out ? in - out : out - in;
-    const uint64_t noise = std::min(shards_[i].taken / kNoiseShare, kNoiseBytesMax);
-    if (forced == 0 && claim == 0 && moved < noise) return net;
     if (in > out) {
       net.credit = in - out;
     } else {
@@ -132,6 +130,32 @@ class Division {
       net.give_cold = out - in - net.give_forced;
     }
     return net;
+  }
+
+  // What is too little to move rows for is left to the shards that can give most.
+  void LetFewGive(const std::vector<uint64_t>& cold_max, std::vector<ShardTransfer>* shards) const {
+    const auto noise = [&](size_t i) {
+      return std::min(shards_[i].taken / kNoiseShare, kNoiseBytesMax);
+    };
+    std::vector<size_t> givers;
+    uint64_t left = 0;
+    for (size_t i = 0; i < shards->size(); ++i) {
+      ShardTransfer& shard = (*shards)[i];
+      if (shard.credit > 0 || shard.give_forced > 0) continue;
+      givers.push_back(i);
+      if (shard.give_cold >= noise(i)) continue;
+      left += shard.give_cold;
+      shard.give_cold = 0;
+    }
+    const auto more = [&](size_t i) { return Above(cold_max[i], (*shards)[i].give_cold); };
+    std::sort(givers.begin(), givers.end(), [&](size_t a, size_t b) { return more(a) > more(b); });
+    for (const size_t i : givers) {
+      uint64_t& cold = (*shards)[i].give_cold;
+      const uint64_t given = std::min(left, more(i));
+      if (given == 0 || cold + given < noise(i)) continue;
+      cold += given;
+      left -= given;
+    }
   }
 
   const uint64_t budget_;

@@ -49,7 +49,8 @@ constexpr uint64_t kMovedShare = 8;
 // A shard that asks for memory has at least this part of an even share.
 constexpr uint64_t kFloorShare = 8;
 constexpr uint64_t kFloorBytesMax = 1ull << 20;
-// A shard gives or gets nothing below this part of what it has: noise is not worth moving rows.
+// A shard gives nothing below this part of what it has: noise is not worth moving rows. Others give
+// more in its place.
 constexpr uint64_t kNoiseShare = 32;
 // And nothing below this, however much it has: a disk reads a large part again in many rounds.
 constexpr uint64_t kNoiseBytesMax = 1ull << 20;

@@ -5,9 +5,12 @@
 namespace hotbed {
 
 void ShedOp::NextRound(uint64_t cold_bytes, uint64_t forced_bytes) {
-  cold_bytes_.store(cold_bytes, std::memory_order_relaxed);
-  forced_bytes_.store(forced_bytes, std::memory_order_relaxed);
-  if (begins_.exchange(true, std::memory_order_acq_rel)) return;
+  {
+    absl::MutexLock lock(&mu_);
+    const bool begins = next_.has_value();
+    next_ = Round{cold_bytes, forced_bytes};
+    if (begins) return;
+  }
   // Not from here: this may be the executor of another shard.
   state_->io->Submit([this, alive = state_->alive, gate = state_->gate] {
     if (!gate->Enter()) return;
@@ -19,10 +22,13 @@ void ShedOp::NextRound(uint64_t cold_bytes, uint64_t forced_bytes) {
 }
 
 void ShedOp::Begin() {
-  begins_.store(false, std::memory_order_release);
+  {
+    absl::MutexLock lock(&mu_);
+    left_bytes_ = next_->forced_bytes;
+    cold_bytes_left_ = next_->cold_bytes;
+    next_.reset();
+  }
   residency_->Age();
-  left_bytes_ = forced_bytes_.exchange(0, std::memory_order_relaxed);
-  cold_bytes_left_ = cold_bytes_.exchange(0, std::memory_order_relaxed);
   forced_ = left_bytes_ > 0;
   if (!forced_) std::swap(left_bytes_, cold_bytes_left_);
   Continue();

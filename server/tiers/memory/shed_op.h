@@ -6,9 +6,11 @@
 #ifndef HOTBED_SERVER_TIERS_MEMORY_SHED_OP_H_
 #define HOTBED_SERVER_TIERS_MEMORY_SHED_OP_H_
 
-#include <atomic>
 #include <cstdint>
+#include <optional>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/tiers/memory/residency.h"
 #include "server/tiers/memory/row_table_state.h"
 
@@ -20,25 +22,28 @@ class ShedOp {
 
   // Any thread. Ages the rows, then gives `cold_bytes` of rows without visits back, and
   // `forced_bytes` of any rows. What earlier rounds have left is forgotten.
-  void NextRound(uint64_t cold_bytes, uint64_t forced_bytes);
-  // A write or an update has ended: continues if there is something left to give back.
+  void NextRound(uint64_t cold_bytes, uint64_t forced_bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  // A write, an update or the replay has ended: continues if there is something left to give back.
   void Continue() {
     if (left_bytes_ > 0) Step();
   }
 
  private:
-  void Begin();
+  struct Round {
+    uint64_t cold_bytes;
+    uint64_t forced_bytes;
+  };
+  void Begin() ABSL_LOCKS_EXCLUDED(mu_);
   void Step();
 
   RowTableState* const state_;
   Residency* const residency_;
   uint64_t left_bytes_ = 0;
   bool forced_ = false;
-  uint64_t cold_bytes_left_ = 0;           // after the forced ones
-  bool posted_ = false;                    // a Step is on its way
-  std::atomic<uint64_t> cold_bytes_{0};    // of the round that begins
-  std::atomic<uint64_t> forced_bytes_{0};  // likewise
-  std::atomic<bool> begins_{false};        // Begin is on its way to the executor
+  uint64_t cold_bytes_left_ = 0;  // after the forced ones
+  bool posted_ = false;           // a Step is on its way
+  absl::Mutex mu_;
+  std::optional<Round> next_ ABSL_GUARDED_BY(mu_);  // while set, Begin is on its way
 };
 
 }  // namespace hotbed

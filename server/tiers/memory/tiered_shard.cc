@@ -110,6 +110,7 @@ void TieredShard::BeginReplay() {
 void TieredShard::EndReplay() {
   state_.replaying = false;
   state_.replay_guard = {};
+  shed_.Continue();
 }
 
 absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
