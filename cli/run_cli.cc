@@ -168,6 +168,10 @@ absl::Duration CommandContext::timeout_duration() const {
   return absl::Milliseconds(ms.ok() ? *ms : 10000);
 }
 
+void CommandContext::Runs(CLI::App* command, std::function<absl::Status()> work) {
+  command->callback([this, work = std::move(work)] { run = work; });
+}
+
 absl::Status CommandContext::Answer(const nlohmann::ordered_json& json,
                                     absl::string_view text) const {
   *out << (this->json() ? json.dump(2) + "\n" : text);

@@ -17,9 +17,9 @@
 // call except the sizes of tables may fail with the device's error, and then all later calls do.
 // Confined to the device's executor.
 //
-// Pulls, probes and updates may also be started and finished later. Each such message takes one of
-// kFlights rooms, so that one is copied while another runs. While a message is started, the only
-// other call allowed is a start in the other room; any other is kTooLarge.
+// Pulls, probes and updates are started and finished later. Each such message takes one of kFlights
+// rooms, so that one is copied while another runs. While a message is started, the only other call
+// allowed is a start in the other room; any other is kTooLarge.
 #ifndef HOTBED_DEVICE_DEVICE_ROWS_H_
 #define HOTBED_DEVICE_DEVICE_ROWS_H_
 
@@ -113,10 +113,6 @@ class DeviceRows {
   // Bytes that AddTable takes.
   static uint64_t TableBytes(const RowShape& shape, bool direct, uint64_t rows);
 
-  // Reads rows into `rows` as the segments place them. `flags`: one per id, or null. `missing`:
-  // numbers of the ids whose rows are not here, in order; `rows` holds no values for them, except
-  // in segments with absent_is_initial.
-  Status Pull(const Batch& batch, uint8_t* rows, uint8_t* flags, std::vector<uint32_t>* missing);
   // `incomplete`: numbers of the bags with rows that are not here; `rows` and `arg_max` (kMax: dim
   // u32 per bag, stride arg_stride; or null) hold no values for them.
   Status PullPooled(const PooledBatch& batch, uint8_t* rows, uint32_t* arg_max, uint32_t arg_stride,
@@ -125,21 +121,22 @@ class DeviceRows {
   Status PullPooled(const PooledBatch& batch, const std::vector<RowsOut>& parts, uint32_t* arg_max,
                     uint32_t arg_stride, std::vector<uint32_t>* incomplete);
 
-  // Which rows are missing; counts no visits. One wait.
-  Status Probe(const Batch& batch, std::vector<uint32_t>* missing);
-  // One optimizer step of the rows that are here. `gradients`: rows as the segments place them; not
-  // int8. `elsewhere`: numbers of the ids whose rows are not here. One wait.
-  Status Update(const Batch& batch, const uint8_t* gradients, std::vector<uint32_t>* elsewhere);
-
-  // Pull, Probe and Update in two calls each. `flight` is a room without a message. Everything
-  // pointed to, except segments, stays valid until Finish, which waits for the message and returns
-  // what the single call returns. Messages are finished in the order of their start.
+  // Pulls, probes and updates are started and finished later. `flight` is a room without a message.
+  // Everything pointed to, except segments, stays valid until Finish, which waits for the message.
+  // Messages are finished in the order of their start.
+  //
+  // Reads rows into `rows` as the segments place them. `flags`: one per id, or null. `missing` of
+  // Finish: numbers of the ids whose rows are not here, in order; `rows` holds no values for them,
+  // except in segments with absent_is_initial.
   Status StartPull(uint32_t flight, const Batch& batch, uint8_t* rows, uint8_t* flags);
   // Only these parts of the rows, each to its own destination: one copy per part, or one for parts
   // that are adjacent at both ends. Bytes that no part names are not copied.
   Status StartPull(uint32_t flight, const Batch& batch, const std::vector<RowsOut>& parts,
                    uint8_t* flags);
+  // Which rows are missing; counts no visits.
   Status StartProbe(uint32_t flight, const Batch& batch);
+  // One optimizer step of the rows that are here. `gradients`: rows as the segments place them; not
+  // int8. `missing` of Finish: as of a pull.
   Status StartUpdate(uint32_t flight, const Batch& batch, const uint8_t* gradients);
   Status Finish(uint32_t flight, std::vector<uint32_t>* missing);
 

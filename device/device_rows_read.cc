@@ -151,13 +151,6 @@ Status DeviceRows::Finish(uint32_t flight, std::vector<uint32_t>* missing) {
   return status;
 }
 
-Status DeviceRows::Pull(const Batch& batch, uint8_t* rows, uint8_t* flags,
-                        std::vector<uint32_t>* missing) {
-  Status status = CheckIdle();
-  if (status.ok()) status = StartPull(0, batch, rows, flags);
-  return status.ok() ? Finish(0, missing) : status;
-}
-
 Status DeviceRows::CheckPooled(const PooledBatch& batch, uint64_t* row_bytes) const {
   if (Status status = Check(batch.ids, false, nullptr); !status.ok()) return status;
   const Batch bags = {batch.bags, batch.ids.segment_count, nullptr, batch.bags_count};

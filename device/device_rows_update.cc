@@ -15,19 +15,6 @@ uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
-Status DeviceRows::Probe(const Batch& batch, std::vector<uint32_t>* missing) {
-  Status status = CheckIdle();
-  if (status.ok()) status = StartProbe(0, batch);
-  return status.ok() ? Finish(0, missing) : status;
-}
-
-Status DeviceRows::Update(const Batch& batch, const uint8_t* gradients,
-                          std::vector<uint32_t>* elsewhere) {
-  Status status = CheckIdle();
-  if (status.ok()) status = StartUpdate(0, batch, gradients);
-  return status.ok() ? Finish(0, elsewhere) : status;
-}
-
 uint32_t DeviceRows::SumStride(const Batch& batch) const {
   uint32_t dim = 1;
   for (uint32_t s = 0; s < batch.segment_count; ++s) {

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <thread>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "trainer/training.h"
 
 namespace hotbed {
 namespace {
@@ -37,13 +36,11 @@ struct SharedProgress {
 };
 
 // A batch in flight: its rows, its gradients and the calls that use them.
-struct Slot {
+struct Slot : BatchCalls {
   Batch batch;
   float rate = 1;  // factor of the learning rate
   std::vector<std::vector<float>> rows, gradients;
   std::vector<float> bias_row, bias_gradient, predictions;
-  Future<absl::Status> pull;
-  Future<PushResult> push;
 };
 
 std::vector<RowColumn> ColumnsOf(const TrainOptions& options, Slot* slot) {
@@ -85,8 +82,7 @@ class Worker {
         step_(step),
         learning_rate_(learning_rate),
         shared_(shared),
-        pulled_(source->rows_pulled()),
-        pushed_(source->rows_pushed()) {
+        counted_{source->rows_pulled(), source->rows_pushed()} {
     for (Slot& slot : slots_) {
       slot.rows.resize(options.layout.fields());
       slot.gradients.resize(options.layout.fields());
@@ -114,7 +110,7 @@ class Worker {
   // Takes the next batch into the slot and pulls its rows. False when the epoch is over.
   absl::StatusOr<bool> StartPull(int index) {
     Slot& slot = slots_[index];
-    HOTBED_RETURN_IF_ERROR(FinishPush(&slot));
+    HOTBED_RETURN_IF_ERROR(slot.FinishPush());
     if (chunk_next_ >= chunk_.size()) {
       do {
         HOTBED_ASSIGN_OR_RETURN(const bool more, epoch_->NextChunk(&chunk_));
@@ -135,8 +131,7 @@ class Worker {
   }
 
   absl::Status Compute(Slot* slot) {
-    HOTBED_RETURN_IF_ERROR(slot->pull.Wait());
-    slot->pull = {};
+    HOTBED_RETURN_IF_ERROR(slot->FinishPull());
     HOTBED_RETURN_IF_ERROR(source_->Take(ColumnsOf(options_, slot)));
     const size_t count = slot->batch.size();
     slot->predictions.resize(count);
@@ -156,35 +151,22 @@ class Worker {
     return absl::OkStatus();
   }
 
-  absl::Status FinishPush(Slot* slot) {
-    if (!slot->push.valid()) return absl::OkStatus();
-    absl::Status status = slot->push.Wait().status;
-    slot->push = {};
-    return status;
-  }
-
   // Waits for all calls that still use the slots' buffers.
   absl::Status Drain() {
     absl::Status first;
     for (Slot& slot : slots_) {
-      if (slot.pull.valid()) first.Update(slot.pull.Wait());
-      first.Update(FinishPush(&slot));
+      first.Update(slot.FinishPull());
+      first.Update(slot.FinishPush());
     }
     absl::MutexLock lock(&shared_->mu);
-    CountRows();  // of the pushes that were in flight after the last batch
+    counted_.AddTo(&shared_->total, *source_);  // pushes in flight after the last batch
     return first;
-  }
-
-  void CountRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mu) {
-    const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
-    shared_->total.rows_pulled += pulled - std::exchange(pulled_, pulled);
-    shared_->total.rows_pushed += pushed - std::exchange(pushed_, pushed);
   }
 
   void Account(double loss, size_t count) {
     absl::MutexLock lock(&shared_->mu);
-    CountRows();
     TrainProgress& total = shared_->total;
+    counted_.AddTo(&total, *source_);
     total.examples += count;
     shared_->epoch_loss += loss;
     shared_->epoch_examples += count;
@@ -199,7 +181,7 @@ class Worker {
   uint64_t* step_;
   const float learning_rate_;
   SharedProgress* shared_;
-  uint64_t pulled_, pushed_;  // as counted
+  CountedRows counted_;
   std::array<Slot, kSlots> slots_;
   Batch chunk_;
   size_t chunk_next_ = 0;
@@ -212,25 +194,11 @@ void RunEpoch(const TrainOptions& options, const Dataset& data, int epoch_index,
               const std::function<void()>& report) {
   Dataset::Epoch epoch(&data, Dataset::Part::kTrain, epoch_index);
   const uint64_t trainers = sources.size() * static_cast<uint64_t>(options.parts);
-  std::vector<std::thread> threads;
-  absl::Mutex mu;
-  size_t running = sources.size();  // guarded by mu
-  for (size_t w = 0; w < sources.size(); ++w) {
-    threads.emplace_back([&, w] {
-      Worker worker(options, trainers, &epoch, sources[w].get(), &(*steps)[w], learning_rate,
-                    shared);
-      if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
-      absl::MutexLock lock(&mu);
-      --running;
-    });
-  }
-  const auto none_runs = [&] { return running == 0; };
-  const auto ended = [&] {
-    absl::MutexLock lock(&mu);
-    return AwaitFor(&mu, absl::Condition(&none_runs), kProgressInterval);
+  const auto work = [&](int w) {
+    Worker worker(options, trainers, &epoch, sources[w].get(), &(*steps)[w], learning_rate, shared);
+    if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
   };
-  while (!ended()) report();
-  for (std::thread& thread : threads) thread.join();
+  RunTrainers(static_cast<int>(sources.size()), kProgressInterval, work, report);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Shared by all commands. A command is one file with one Add function, which adds its CLI11
-// subcommand to a parent. When the subcommand is chosen, its callback stores the work in
-// CommandContext::run. Parsing never does work, and work never parses.
+// subcommand to a parent and names its work with CommandContext::Runs. Parsing never does work, and
+// work never parses.
 #ifndef HOTBED_CLI_BASE_COMMAND_H_
 #define HOTBED_CLI_BASE_COMMAND_H_
 
@@ -34,6 +34,9 @@ struct CommandContext {
 
   // Prints the answer of a command: `json` with -o json, otherwise `text`.
   absl::Status Answer(const nlohmann::ordered_json& json, absl::string_view text) const;
+
+  // `work` runs after parsing if `command` was chosen.
+  void Runs(CLI::App* command, std::function<absl::Status()> work);
 
   std::string command_line;  // as it was typed, for reports
   std::ostream* out = nullptr;

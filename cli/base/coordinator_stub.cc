@@ -60,61 +60,25 @@ absl::StatusOr<v1::ListTrainersReply> CoordinatorStub::ListTrainers() {
   return grpc_->Call(&v1::Coordinator::Stub::ListTrainers, v1::ListTrainersRequest());
 }
 
-absl::StatusOr<v1::CreateTableReply> CoordinatorStub::CreateTable(
-    const v1::CreateTableRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::CreateTable, request);
-}
-
-absl::StatusOr<v1::CreateTablesReply> CoordinatorStub::CreateTables(
-    const v1::CreateTablesRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::CreateTables, request);
-}
-
-absl::StatusOr<v1::DropTableReply> CoordinatorStub::DropTable(const v1::DropTableRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::DropTable, request);
-}
-
-absl::StatusOr<v1::AlterTableReply> CoordinatorStub::AlterTable(
-    const v1::AlterTableRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::AlterTable, request);
-}
-
-absl::StatusOr<v1::MoveShardsReply> CoordinatorStub::MoveShards(
-    const v1::MoveShardsRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::MoveShards, request);
-}
-
-absl::StatusOr<v1::ChooseReplicaReply> CoordinatorStub::ChooseReplica(
-    const v1::ChooseReplicaRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::ChooseReplica, request);
-}
-
-absl::StatusOr<v1::DrainServerReply> CoordinatorStub::DrainServer(
-    const v1::DrainServerRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::DrainServer, request);
-}
-
-absl::StatusOr<v1::ListMovesReply> CoordinatorStub::ListMoves(const v1::ListMovesRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::ListMoves, request);
-}
-
-absl::StatusOr<v1::ControlMovesReply> CoordinatorStub::ControlMoves(
-    const v1::ControlMovesRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::ControlMoves, request);
-}
-
-absl::StatusOr<v1::RebuildMetadataReply> CoordinatorStub::RebuildMetadata(
-    const v1::RebuildMetadataRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::RebuildMetadata, request);
-}
-
 absl::StatusOr<v1::BackupMetadataReply> CoordinatorStub::BackupMetadata() {
   return grpc_->Call(&v1::Coordinator::Stub::BackupMetadata, v1::BackupMetadataRequest());
 }
 
-absl::StatusOr<v1::ListEventsReply> CoordinatorStub::ListEvents(
-    const v1::ListEventsRequest& request) {
-  return grpc_->Call(&v1::Coordinator::Stub::ListEvents, request);
-}
+#define HOTBED_CALL(Method)                                                                       \
+  absl::StatusOr<v1::Method##Reply> CoordinatorStub::Method(const v1::Method##Request& request) { \
+    return grpc_->Call(&v1::Coordinator::Stub::Method, request);                                  \
+  }
+HOTBED_CALL(CreateTable)
+HOTBED_CALL(CreateTables)
+HOTBED_CALL(DropTable)
+HOTBED_CALL(AlterTable)
+HOTBED_CALL(MoveShards)
+HOTBED_CALL(ChooseReplica)
+HOTBED_CALL(DrainServer)
+HOTBED_CALL(ListMoves)
+HOTBED_CALL(ControlMoves)
+HOTBED_CALL(RebuildMetadata)
+HOTBED_CALL(ListEvents)
+#undef HOTBED_CALL
 
 }  // namespace hotbed

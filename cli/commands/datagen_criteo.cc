@@ -75,8 +75,7 @@ void AddDatagenCriteoCommand(CLI::App* datagen, CommandContext* context) {
   app->add_option("--seed", flags->options.seed, "Equal seeds give equal bytes")
       ->capture_default_str();
   app->add_option("--out", flags->out, "File; '-' is standard output")->capture_default_str();
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Generate(*context, *flags); }; });
+  context->Runs(app, [context, flags] { return Generate(*context, *flags); });
 }
 
 }  // namespace hotbed

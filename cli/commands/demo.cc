@@ -389,12 +389,10 @@ void AddDemoCommand(CLI::App* root, CommandContext* context) {
                   "Directory for the data (kept for the next run) and the cluster's files")
       ->capture_default_str();
   app->add_flag("--keep", flags->keep, "Keep the cluster's files and logs");
-  app->callback([context, flags] {
-    context->run = [context, flags] {
-      DemoFlags resolved = *flags;
-      resolved.work_dir = std::filesystem::absolute(resolved.work_dir).lexically_normal().string();
-      return Demo(*context, resolved).Run();
-    };
+  context->Runs(app, [context, flags] {
+    DemoFlags resolved = *flags;
+    resolved.work_dir = std::filesystem::absolute(resolved.work_dir).lexically_normal().string();
+    return Demo(*context, resolved).Run();
   });
 }
 

@@ -386,9 +386,7 @@ void AddDoctorCommand(CLI::App* root, CommandContext* context) {
   CLI::App* app = root->add_subcommand("doctor", "Check the cluster and this machine for problems");
   app->add_option("--data-dir", *data_dir, "Directory whose disk is checked")
       ->capture_default_str();
-  app->callback([context, data_dir] {
-    context->run = [context, data_dir] { return Examine(*context, *data_dir); };
-  });
+  context->Runs(app, [context, data_dir] { return Examine(*context, *data_dir); });
 }
 
 }  // namespace hotbed

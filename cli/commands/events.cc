@@ -94,8 +94,7 @@ void AddEventsCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--limit", flags->limit, "The last so many")
       ->check(CLI::Range(1, static_cast<int>(kKeptMax)))
       ->capture_default_str();
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Show(*flags, *context); }; });
+  context->Runs(app, [context, flags] { return Show(*flags, *context); });
 }
 
 }  // namespace hotbed

@@ -160,8 +160,7 @@ void AddMetadataCommands(CLI::App* metadata, CommandContext* context) {
   CLI::App* backup =
       metadata->add_subcommand("backup", "Write a backup of the coordinator's metadata to a file");
   backup->add_option("FILE", *path, "The file; an existing one is replaced")->required();
-  backup->callback(
-      [context, path] { context->run = [context, path] { return Backup(*context, *path); }; });
+  context->Runs(backup, [context, path] { return Backup(*context, *path); });
 
   auto flags = std::make_shared<RebuildFlags>();
   CLI::App* rebuild = metadata->add_subcommand(
@@ -175,8 +174,7 @@ void AddMetadataCommands(CLI::App* metadata, CommandContext* context) {
                     "left out, and replicas of the missing servers are kept there, unused");
   rebuild->add_flag("--dry-run", flags->dry_run, "Print what would be adopted; do nothing");
   rebuild->add_flag("--no-wait", flags->no_wait, "Do not wait until all shards are served again");
-  rebuild->callback(
-      [context, flags] { context->run = [context, flags] { return Rebuild(*context, *flags); }; });
+  context->Runs(rebuild, [context, flags] { return Rebuild(*context, *flags); });
 }
 
 }  // namespace hotbed

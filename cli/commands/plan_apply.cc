@@ -361,9 +361,7 @@ void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
                       "With --dry-run: plan as if this server were drained; may be repeated");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server and move");
-  command->callback([context, options] {
-    context->run = [context, options] { return Apply(*options, context); };
-  });
+  context->Runs(command, [context, options] { return Apply(*options, context); });
 }
 
 }  // namespace hotbed

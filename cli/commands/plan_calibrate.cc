@@ -90,8 +90,7 @@ void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context) {
   command->add_option("--seconds", flags->options.seconds, "Seconds for all measurements together")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  command->callback(
-      [context, flags] { context->run = [context, flags] { return Run(*flags, *context); }; });
+  context->Runs(command, [context, flags] { return Run(*flags, *context); });
 }
 
 }  // namespace hotbed

@@ -48,9 +48,7 @@ void AddPlanComputeCommand(CLI::App* plan, CommandContext* context) {
                       "A file of plan calibrate; overrides the constants of the input");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server, table and move");
-  command->callback([context, options] {
-    context->run = [context, options] { return Compute(*options, context); };
-  });
+  context->Runs(command, [context, options] { return Compute(*options, context); });
 }
 
 }  // namespace hotbed

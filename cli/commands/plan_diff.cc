@@ -46,9 +46,7 @@ void AddPlanDiffCommand(CLI::App* plan, CommandContext* context) {
   command->add_option("AFTER", options->after, "Another one; one of both may be -")->required();
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every row");
-  command->callback([context, options] {
-    context->run = [context, options] { return Diff(*options, *context); };
-  });
+  context->Runs(command, [context, options] { return Diff(*options, *context); });
 }
 
 }  // namespace hotbed

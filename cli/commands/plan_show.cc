@@ -51,10 +51,8 @@ void AddPlanShowCommand(CLI::App* plan, CommandContext* context) {
   command->add_option("FILE", options->file, "A stored plan, of plan compute -o json; - is stdin");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server, table and move");
-  command->callback([context, options] {
-    context->run = [context, options] {
-      return options->file.empty() ? ShowLive(*options, *context) : ShowFile(*options, *context);
-    };
+  context->Runs(command, [context, options] {
+    return options->file.empty() ? ShowLive(*options, *context) : ShowFile(*options, *context);
   });
 }
 

@@ -132,8 +132,7 @@ void AddRowGetCommand(CLI::App* row, CommandContext* context) {
   app->add_flag("--all", flags->all, "Print every weight of a row, not the first eight");
   app->add_flag("--partial", flags->partial,
                 "Print what can be had within --timeout, also where servers do not answer");
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Get(*context, *flags); }; });
+  context->Runs(app, [context, flags] { return Get(*context, *flags); });
 }
 
 }  // namespace hotbed

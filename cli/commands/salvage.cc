@@ -68,9 +68,7 @@ void AddSalvageCommand(CLI::App* root, CommandContext* context) {
   command->add_option("dir", flags->dir, "The server's --data-dir")->required();
   command->add_option("--out", flags->out,
                       "A new folder for the rows: one file per shard, one JSON object per line");
-  command->callback([context, flags] {
-    context->run = [context, flags] { return PrintReport(*context, *flags); };
-  });
+  context->Runs(command, [context, flags] { return PrintReport(*context, *flags); });
 }
 
 }  // namespace hotbed

@@ -1,13 +1,10 @@
-#include <unistd.h>
-
 #include <CLI/App.hpp>
-#include <CLI/Error.hpp>
-#include <iostream>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
+#include "cli/commands/confirm.h"
 #include "cli/shards/find_server.h"
 #include "cli/shards/shard_selection.h"
 #include "common/ids.h"
@@ -21,20 +18,8 @@ struct ShardChooseFlags {
   std::string table;
   std::string shards;
   std::string server;
-  bool yes = false;
-  bool dry_run = false;
+  ConfirmFlags confirm;
 };
-
-absl::Status ConfirmChoice(const CommandContext& context, const std::string& server) {
-  *context.err
-      << "What other replicas hold beyond it is lost for good. Type the name of the server "
-      << "to continue: " << std::flush;
-  std::string typed;
-  std::getline(std::cin, typed);
-  if (typed == server) return absl::OkStatus();
-  return absl::CancelledError(
-      absl::StrCat("'", typed, "' is not '", server, "': nothing was changed"));
-}
 
 // A shard of a range that needs no choice is left out; one that is named by itself is an error.
 absl::Status ChooseAll(const std::vector<SelectedShard>& shards, uint64_t server, bool dry_run,
@@ -64,26 +49,29 @@ absl::Status Choose(const CommandContext& context, const ShardChooseFlags& flags
   HOTBED_ASSIGN_OR_RETURN(const std::vector<SelectedShard> shards,
                           SelectShards(map, {absl::StrCat(flags.table, "/", flags.shards)}));
   std::vector<v1::ChooseReplicaReply> chosen;
-  if (!flags.yes || flags.dry_run) {
+  if (!flags.confirm.yes || flags.confirm.dry_run) {
     HOTBED_RETURN_IF_ERROR(
         ChooseAll(shards, server.server(), /*dry_run=*/true, &coordinator, &chosen));
   }
-  if (!flags.dry_run) {
+  if (!flags.confirm.dry_run) {
     for (const v1::ChooseReplicaReply& reply : chosen) *context.err << reply.text() << "\n";
-    if (!flags.yes) HOTBED_RETURN_IF_ERROR(ConfirmChoice(context, server.name()));
+    HOTBED_RETURN_IF_ERROR(
+        Confirm(context, flags.confirm,
+                "What other replicas hold beyond this server's is lost for good.", server.name()));
     chosen.clear();
     HOTBED_RETURN_IF_ERROR(
         ChooseAll(shards, server.server(), /*dry_run=*/false, &coordinator, &chosen));
   }
   nlohmann::ordered_json json = {{"server", server.name()},
-                                 {"dry_run", flags.dry_run},
+                                 {"dry_run", flags.confirm.dry_run},
                                  {"chosen", nlohmann::ordered_json::array()}};
   std::string text;
   for (const v1::ChooseReplicaReply& reply : chosen) {
     const ShardId shard = ShardId::FromPacked(reply.record().shard());
     json["chosen"].push_back(
         {{"shard", shard.index}, {"epoch", reply.record().epoch()}, {"text", reply.text()}});
-    absl::StrAppend(&text, flags.dry_run ? "would be chosen: " : "chosen: ", reply.text(), "\n");
+    absl::StrAppend(&text, flags.confirm.dry_run ? "would be chosen: " : "chosen: ", reply.text(),
+                    "\n");
   }
   return context.Answer(json, text);
 }
@@ -98,14 +86,8 @@ void AddShardChooseCommand(CLI::App* shard, CommandContext* context) {
   app->add_option("SHARD", flags->shards, "INDEX, FIRST-LAST or all; 'hotbed doctor' names them")
       ->required();
   app->add_option("--server", flags->server, "The server whose replica is to count")->required();
-  app->add_flag("--yes", flags->yes, "Do not ask for the name again");
-  app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
-  app->callback([context, flags] {
-    if (!flags->yes && !flags->dry_run && isatty(STDIN_FILENO) == 0) {
-      throw CLI::RequiredError("--yes (there is no terminal to ask on)");
-    }
-    context->run = [context, flags] { return Choose(*context, *flags); };
-  });
+  RunsConfirmed(app, context, &flags->confirm,
+                [context, flags] { return Choose(*context, *flags); });
 }
 
 }  // namespace hotbed

@@ -75,12 +75,10 @@ CLI::App* AddControl(CLI::App* parent, CommandContext* context, const char* name
                      const std::shared_ptr<ShardControlFlags>& flags) {
   CLI::App* app = parent->add_subcommand(name, help);
   app->add_flag("--dry-run", flags->dry_run, "Print the moves that are concerned; change nothing");
-  app->callback([context, flags, action, said] {
-    context->run = [context, flags, action, said] {
-      Action request;
-      request.set_action(action);
-      return Control(request, said, *flags, context);
-    };
+  context->Runs(app, [context, flags, action, said] {
+    Action request;
+    request.set_action(action);
+    return Control(request, said, *flags, context);
   });
   return app;
 }
@@ -122,9 +120,7 @@ void AddShardControlCommands(CLI::App* shard, CommandContext* context) {
   CLI::App* limits = shard->add_subcommand(
       "limit", "Set limits on all snapshot transfers; without flags, print them");
   AddDialFlags(limits, &limit->dial);
-  limits->callback([context, limit] {
-    context->run = [context, limit] { return ShowLimits(*limit, context); };
-  });
+  context->Runs(limits, [context, limit] { return ShowLimits(*limit, context); });
 }
 
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context) {
@@ -132,8 +128,9 @@ void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context) {
              Action::REBALANCE_ON, "on", std::make_shared<ShardControlFlags>());
   AddControl(rebalance, context, "off", "Move nothing unasked; moves in progress are finished",
              Action::REBALANCE_OFF, "off", std::make_shared<ShardControlFlags>());
-  rebalance->add_subcommand("status", "Print whether it is on, the imbalance and the last reason")
-      ->callback([context] { context->run = [context] { return ShowRebalance(context); }; });
+  context->Runs(rebalance->add_subcommand(
+                    "status", "Print whether it is on, the imbalance and the last reason"),
+                [context] { return ShowRebalance(context); });
 }
 
 }  // namespace hotbed

@@ -116,8 +116,7 @@ void AddShardDrainCommand(CLI::App* shard, CommandContext* context) {
   app->add_option("SERVER", flags->server, "Its name, as 'hotbed status' shows it")->required();
   app->add_flag("--undo", flags->undo, "Let it take shards again; shards that have left stay away");
   AddMoveFlags(app, &flags->move);
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Drain(*flags, context); }; });
+  context->Runs(app, [context, flags] { return Drain(*flags, context); });
 }
 
 }  // namespace hotbed

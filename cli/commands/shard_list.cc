@@ -49,8 +49,7 @@ void AddShardListCommand(CLI::App* shard, CommandContext* context) {
   CLI::App* app = shard->add_subcommand(
       "list", "Every shard: range of rows (buckets if hashed) and columns, epoch, servers");
   app->add_option("--table", *table, "Only shards of this table");
-  app->callback(
-      [context, table] { context->run = [context, table] { return List(*context, *table); }; });
+  context->Runs(app, [context, table] { return List(*context, *table); });
 }
 
 }  // namespace hotbed

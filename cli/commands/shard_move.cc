@@ -68,8 +68,7 @@ void AddShardMoveCommand(CLI::App* shard, CommandContext* context) {
   app->add_option("--from", flags->from,
                   "Move the replica on this server; default: the primary, with its role");
   AddMoveFlags(app, &flags->move);
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Move(*flags, context); }; });
+  context->Runs(app, [context, flags] { return Move(*flags, context); });
 }
 
 }  // namespace hotbed

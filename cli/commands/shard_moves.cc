@@ -108,8 +108,7 @@ void AddShardMovesCommand(CLI::App* shard, CommandContext* context) {
                   "Only moves of this request (the number that move or drain printed)");
   app->add_flag("--watch", flags->watch, "Wait until they are done, with progress");
   app->add_flag("--all", flags->all, "Text: every move");
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Show(*flags, context); }; });
+  context->Runs(app, [context, flags] { return Show(*flags, context); });
 }
 
 }  // namespace hotbed

@@ -261,8 +261,8 @@ absl::Status PrintStatus(const CommandContext& context) {
 }  // namespace
 
 void AddStatusCommand(CLI::App* root, CommandContext* context) {
-  root->add_subcommand("status", "Servers and tables of the cluster at a glance")
-      ->callback([context] { context->run = [context] { return PrintStatus(*context); }; });
+  context->Runs(root->add_subcommand("status", "Servers and tables of the cluster at a glance"),
+                [context] { return PrintStatus(*context); });
 }
 
 }  // namespace hotbed

@@ -189,8 +189,7 @@ void AddTableDescribeCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand(
       "describe", "Print the options of a table and the servers of its shards");
   app->add_option("NAME", *name, "Name of the table")->required();
-  app->callback(
-      [context, name] { context->run = [context, name] { return Describe(*context, *name); }; });
+  context->Runs(app, [context, name] { return Describe(*context, *name); });
 }
 
 }  // namespace hotbed

@@ -36,9 +36,7 @@ absl::Status List(const CommandContext& context) {
 }  // namespace
 
 void AddTableListCommand(CLI::App* table, CommandContext* context) {
-  table->add_subcommand("list", "All tables")->callback([context] {
-    context->run = [context] { return List(*context); };
-  });
+  context->Runs(table->add_subcommand("list", "All tables"), [context] { return List(*context); });
 }
 
 }  // namespace hotbed

@@ -153,8 +153,7 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
       ->check(
           [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
       ->capture_default_str();
-  app->callback(
-      [context, flags] { context->run = [context, flags] { return Up(*context, *flags); }; });
+  context->Runs(app, [context, flags] { return Up(*context, *flags); });
 }
 
 }  // namespace hotbed

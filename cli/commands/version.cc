@@ -27,8 +27,8 @@ absl::Status PrintVersion(const CommandContext& context) {
 }  // namespace
 
 void AddVersionCommand(CLI::App* root, CommandContext* context) {
-  root->add_subcommand("version", "Versions of this program and of its wire format")
-      ->callback([context] { context->run = [context] { return PrintVersion(*context); }; });
+  context->Runs(root->add_subcommand("version", "Versions of this program and of its wire format"),
+                [context] { return PrintVersion(*context); });
 }
 
 }  // namespace hotbed

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "trainer/training.h"
 
 namespace hotbed {
 namespace {
@@ -42,11 +41,9 @@ struct Shared {
 };
 
 // A batch in flight: its rows, its gradients and the calls that use them.
-struct Slot {
+struct Slot : BatchCalls {
   SkipGramBatch batch;
   std::vector<float> inputs, outputs, input_gradients, output_gradients;
-  Future<absl::Status> pull;
-  Future<PushResult> push;
 
   std::vector<RowColumn> Columns(uint32_t dim) {
     inputs.resize(batch.centres.size() * dim);
@@ -85,7 +82,7 @@ class Trainer {
   // Pulls the rows of the next batch. False when the epoch is over.
   absl::StatusOr<bool> StartPull(WindowStream* stream) {
     Slot& slot = SlotAt(pulled_);
-    HOTBED_RETURN_IF_ERROR(FinishPush(&slot));
+    HOTBED_RETURN_IF_ERROR(slot.FinishPush());
     const bool more = stream->Next(options_.batch_centres, &slot.batch);
     shared_->words.fetch_add(slot.batch.words_read, std::memory_order_relaxed);
     if (!more) return false;
@@ -96,8 +93,7 @@ class Trainer {
 
   absl::Status Compute(int epoch) {
     Slot& slot = SlotAt(0);
-    const absl::Status pulled = slot.pull.Wait();
-    slot.pull = {};
+    const absl::Status pulled = slot.FinishPull();
     current_ = (current_ + 1) % static_cast<int>(slots_.size());
     --pulled_;
     HOTBED_RETURN_IF_ERROR(pulled);
@@ -111,36 +107,22 @@ class Trainer {
     return absl::OkStatus();
   }
 
-  absl::Status FinishPush(Slot* slot) {
-    if (!slot->push.valid()) return absl::OkStatus();
-    absl::Status status = slot->push.Wait().status;
-    slot->push = {};
-    return status;
-  }
-
   // Waits for all calls that still use the slots' buffers.
   absl::Status Drain() {
     absl::Status first;
     for (Slot& slot : slots_) {
-      if (slot.pull.valid()) first.Update(slot.pull.Wait());
-      slot.pull = {};
-      first.Update(FinishPush(&slot));
+      first.Update(slot.FinishPull());
+      first.Update(slot.FinishPush());
     }
     pulled_ = 0;
     absl::MutexLock lock(&shared_->mu);
-    CountRows();
+    counted_.AddTo(&shared_->total, *source_);
     return first;
-  }
-
-  void CountRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_->mu) {
-    const uint64_t pulled = source_->rows_pulled(), pushed = source_->rows_pushed();
-    shared_->total.rows_pulled += pulled - std::exchange(pulled_rows_, pulled);
-    shared_->total.rows_pushed += pushed - std::exchange(pushed_rows_, pushed);
   }
 
   void Account(const SkipGramBatch& batch, double loss, int epoch) {
     absl::MutexLock lock(&shared_->mu);
-    CountRows();
+    counted_.AddTo(&shared_->total, *source_);
     shared_->total.pairs += batch.pairs;
     ++shared_->total.steps;
     shared_->epoch_loss[epoch] += loss;
@@ -157,7 +139,7 @@ class Trainer {
   int current_ = 0;  // the slot that is computed next
   int pulled_ = 0;   // slots whose rows are being pulled, from the current one on
   uint64_t step_ = 0;
-  uint64_t pulled_rows_ = 0, pushed_rows_ = 0;
+  CountedRows counted_;
 };
 
 WordProgress Snapshot(const WordTrainingOptions& options, uint64_t words_of_epoch, Shared* shared) {
@@ -221,37 +203,23 @@ absl::StatusOr<WordTrainingReport> TrainWords(
     shared.epoch_loss.resize(options.epochs);
     shared.epoch_pairs.resize(options.epochs);
   }
-  absl::Mutex mu;
-  int running = options.trainers;  // guarded by mu
-  std::vector<std::thread> threads;
-  for (int t = 0; t < options.trainers; ++t) {
-    threads.emplace_back([&, t] {
-      Trainer trainer(options, sources[t].get(), &shared);
-      absl::Status status;
-      for (int epoch = 0; epoch < options.epochs && status.ok() && !shared.stop; ++epoch) {
-        WindowStream stream(&windows, epoch, t, options.trainers);
-        status = trainer.RunEpoch(&stream, epoch);
-      }
-      if (!status.ok()) {
-        shared.stop = true;
-        absl::MutexLock lock(&shared.mu);
-        shared.error.Update(status);
-      }
-      absl::MutexLock lock(&mu);
-      --running;
-    });
-  }
-  bool cancelled = false;
-  const auto none_runs = [&] { return running == 0; };
-  const auto ended = [&] {
-    absl::MutexLock lock(&mu);
-    return AwaitFor(&mu, absl::Condition(&none_runs), kProgressInterval);
+  const auto train = [&](int t) {
+    Trainer trainer(options, sources[t].get(), &shared);
+    absl::Status status;
+    for (int epoch = 0; epoch < options.epochs && status.ok() && !shared.stop; ++epoch) {
+      WindowStream stream(&windows, epoch, t, options.trainers);
+      status = trainer.RunEpoch(&stream, epoch);
+    }
+    if (status.ok()) return;
+    shared.stop = true;
+    absl::MutexLock lock(&shared.mu);
+    shared.error.Update(status);
   };
-  while (!ended()) {
-    if (cancelled || progress(Snapshot(options, words_of_epoch, &shared))) continue;
+  bool cancelled = false;
+  RunTrainers(options.trainers, kProgressInterval, train, [&] {
+    if (cancelled || progress(Snapshot(options, words_of_epoch, &shared))) return;
     cancelled = shared.stop = true;
-  }
-  for (std::thread& thread : threads) thread.join();
+  });
   {
     absl::MutexLock lock(&shared.mu);
     HOTBED_RETURN_IF_ERROR(shared.error);

@@ -16,6 +16,22 @@
 namespace hotbed {
 namespace device {
 
+// A pull, probe or update that is finished at once, in the first room.
+inline Status PullNow(DeviceRows* rows, const Batch& batch, uint8_t* out, uint8_t* flags,
+                      std::vector<uint32_t>* missing) {
+  const Status started = rows->StartPull(0, batch, out, flags);
+  return started.ok() ? rows->Finish(0, missing) : started;
+}
+inline Status ProbeNow(DeviceRows* rows, const Batch& batch, std::vector<uint32_t>* missing) {
+  const Status started = rows->StartProbe(0, batch);
+  return started.ok() ? rows->Finish(0, missing) : started;
+}
+inline Status UpdateNow(DeviceRows* rows, const Batch& batch, const uint8_t* gradients,
+                        std::vector<uint32_t>* elsewhere) {
+  const Status started = rows->StartUpdate(0, batch, gradients);
+  return started.ok() ? rows->Finish(0, elsewhere) : started;
+}
+
 // splitmix64: the next number is a mix of a counter.
 class CaseRandom {
  public:

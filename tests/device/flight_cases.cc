@@ -350,7 +350,7 @@ void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
   };
   check("a read",
         CostOf(device,
-               [&] { findings->Ok(on->Pull(batch.AsBatch(), rows.data(), nullptr, &missing)); }),
+               [&] { findings->Ok(PullNow(on, batch.AsBatch(), rows.data(), nullptr, &missing)); }),
         kinds > 3 ? 2 : 1, 1);
   check("a pooled read",
         CostOf(device,
@@ -365,8 +365,8 @@ void CostsOf(Device* device, uint32_t count, uint32_t kinds, CaseRandom* random,
   check("an update",
         CostOf(device,
                [&] {
-                 findings->Ok(on->Probe(batch.AsBatch(), &missing));
-                 findings->Ok(on->Update(batch.AsBatch(), gradients.data(), &missing));
+                 findings->Ok(ProbeNow(on, batch.AsBatch(), &missing));
+                 findings->Ok(UpdateNow(on, batch.AsBatch(), gradients.data(), &missing));
                }),
         most, kWaitsMax);
   findings->Check(missing.empty(), missing.size(), " rows are missing");

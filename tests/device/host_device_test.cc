@@ -189,10 +189,10 @@ TEST(DeviceRowsFailures, AFaultIsToldByEveryCallAfterIt) {
     std::vector<MovedRow> moved;
     uint32_t slot = 0;
     const auto calls = {
-        rows->Probe(batch, &missing).ok(),
+        ProbeNow(&*rows, batch, &missing).ok(),
         rows->Insert({{table, id, nullptr}}, true, &moved).ok(),
-        rows->Update(batch, bytes, &missing).ok(),
-        rows->Pull(batch, out, nullptr, &missing).ok(),
+        UpdateNow(&*rows, batch, bytes, &missing).ok(),
+        PullNow(&*rows, batch, out, nullptr, &missing).ok(),
         rows->Collect(table, &slot, 10, &moved).ok(),
     };
     bool failed = false;
@@ -256,11 +256,11 @@ TEST(DeviceRows, AnUpdateAtOnceTellsWhatIsElsewhereAndInsertWhatWasRefused) {
   segment.scalars.learning_rate = 0.5f;
   const Batch batch = {&segment, 1, ids.data(), 3};
   std::vector<uint32_t> missing;
-  ASSERT_TRUE(rows->Probe(batch, &missing).ok());
+  ASSERT_TRUE(ProbeNow(&*rows, batch, &missing).ok());
   EXPECT_EQ(missing, std::vector<uint32_t>{1});
   missing.clear();
   const auto* const bytes = reinterpret_cast<const uint8_t*>(gradients);
-  ASSERT_TRUE(rows->Update(batch, bytes, &missing).ok());
+  ASSERT_TRUE(UpdateNow(&*rows, batch, bytes, &missing).ok());
   EXPECT_EQ(missing, std::vector<uint32_t>{1});
   uint32_t slot = 0;
   ASSERT_TRUE(rows->Collect(table, &slot, 100, &evicted).ok());
@@ -332,7 +332,7 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   uint8_t out[64];
   Segment segment;
   const auto pull = [&](uint32_t count) {
-    return rows->Pull({&segment, 1, ids.data(), count}, out, nullptr, &missing);
+    return PullNow(&*rows, {&segment, 1, ids.data(), count}, out, nullptr, &missing);
   };
   EXPECT_EQ(pull(2000).code, Code::kTooLarge);
   segment.table = 3;
@@ -349,7 +349,8 @@ TEST(DeviceRowsFailures, MessagesBeyondALimitAreRefusedByName) {
   }
   segment.type = RowType::kInt8;
   EXPECT_TRUE(pull(1).ok());
-  EXPECT_FALSE(rows->Update({&segment, 1, ids.data(), 1}, out, &missing).ok()) << "int8 gradients";
+  EXPECT_FALSE(UpdateNow(&*rows, {&segment, 1, ids.data(), 1}, out, &missing).ok())
+      << "int8 gradients";
 }
 
 }  // namespace host_device_test

@@ -122,7 +122,7 @@ void Pulls(Device* device, uint64_t seed, Findings* findings) {
     Bytes out(batch.row_bytes + 1);
     Bytes flags(batch.ids.size() + 1);
     std::vector<uint32_t> missing;
-    if (!findings->Ok(rows->Pull(batch.AsBatch(), out.data(), flags.data(), &missing))) return;
+    if (!findings->Ok(PullNow(&*rows, batch.AsBatch(), out.data(), flags.data(), &missing))) return;
     std::vector<uint32_t> expected;
     for (uint32_t k = 0; k < batch.ids.size(); ++k) {
       const Segment& segment = batch.segments[batch.segment_of[k]];

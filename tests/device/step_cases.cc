@@ -89,9 +89,9 @@ void CompareSteps(DeviceRows* rows, CaseRandom* random, const RowShape& shape,
                       batch.segment.type != RowType::kFp16;
     batch.Fill(random, shape, huge && random->OneIn(2) ? 1e25f : 1.0f);
     const uint8_t* const gradients_at = batch.gradients.data();
-    if (!findings->Ok(rows->Probe(batch.AsBatch(), &missing))) return;
+    if (!findings->Ok(ProbeNow(&*rows, batch.AsBatch(), &missing))) return;
     findings->Check(missing.empty(), missing.size(), " rows are missing");
-    if (!findings->Ok(rows->Update(batch.AsBatch(), gradients_at, &missing))) return;
+    if (!findings->Ok(UpdateNow(&*rows, batch.AsBatch(), gradients_at, &missing))) return;
     findings->Check(missing.empty(), missing.size(), " rows were elsewhere");
     for (auto& [id, stored] : twin) {
       const auto& gradients = batch.by_id[id];
@@ -158,7 +158,7 @@ void CompareMixed(DeviceRows* rows, CaseRandom* random, uint32_t count, Findings
   std::vector<uint32_t> missing;
   findings->Ok(rows->Insert(inserted, true, &moved));
   const Batch batch = {segments.data(), count, ids.data(), static_cast<uint32_t>(ids.size())};
-  if (!findings->Ok(rows->Update(batch, gradients.data(), &missing))) return;
+  if (!findings->Ok(UpdateNow(&*rows, batch, gradients.data(), &missing))) return;
   findings->Check(missing.empty(), missing.size(), " rows are missing");
   for (MixedTable& table : tables) {
     const Segment& segment = table.part.segment;

@@ -37,10 +37,10 @@ class TwoTiers {
   template <typename Between>
   void Update(const Batch& batch, const uint8_t* gradients, Between between) {
     std::vector<uint32_t> missing, elsewhere;
-    if (!findings_->Ok(rows_->Probe(batch, &missing))) return;
+    if (!findings_->Ok(ProbeNow(&*rows_, batch, &missing))) return;
     InsertMissing(batch, missing);
     between();
-    if (!findings_->Ok(rows_->Update(batch, gradients, &elsewhere))) return;
+    if (!findings_->Ok(UpdateNow(&*rows_, batch, gradients, &elsewhere))) return;
     StepBelow(batch, gradients, elsewhere);
   }
 
@@ -51,7 +51,8 @@ class TwoTiers {
     segment.type = static_cast<RowType>(shapes_[place.table].weight_type);
     Bytes out(RowWireBytes(segment.type, shapes_[place.table].dim));
     std::vector<uint32_t> missing;
-    if (!findings_->Ok(rows_->Pull({&segment, 1, &place.id, 1}, out.data(), nullptr, &missing))) {
+    if (!findings_->Ok(
+            PullNow(&*rows_, {&segment, 1, &place.id, 1}, out.data(), nullptr, &missing))) {
       return out;
     }
     if (missing.empty()) return out;
@@ -279,7 +280,7 @@ void HotStays(Device* device, uint64_t seed, Findings* findings) {
   uint64_t cold = 1000;
   for (uint32_t round = 0; round < 40; ++round) {
     const Batch batch = {&segment, 1, hot.data(), static_cast<uint32_t>(hot.size())};
-    if (!findings->Ok(rows->Pull(batch, out.data(), nullptr, &missing))) return;
+    if (!findings->Ok(PullNow(&*rows, batch, out.data(), nullptr, &missing))) return;
     findings->Check(round == 0 || missing.size() < 8, "round ", round, ": ", missing.size(),
                     " of 400 rows that are read all the time are gone");
     std::vector<RowToInsert> inserted;

@@ -8,17 +8,10 @@ killed and started in turn, and (where the command line program can) every shard
 namespaces. Exit status: 0 all well; 77 skipped; anything else a failure.
 """
 
-import argparse
-import os
-import random
-import shutil
 import sys
-import tempfile
 
-import sandbox
+from cases import main_of_story
 from checker import EXACT, Checker
-from net_cluster import NetCluster
-from network import Network
 
 GET_ON_SECONDS = 60
 
@@ -71,30 +64,6 @@ def run(args, seed, cluster, network, directory):
         checker.kill()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
-    parser.add_argument("--tables", default="log,log-hashed")
-    parser.add_argument("--no-moves", action="store_true")
-    parser.add_argument("--seed", type=int, default=None)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    sandbox.enter()
-    seed = args.seed if args.seed is not None else random.SystemRandom().randrange(1 << 31)
-    print(f"seed {seed}; replay: {' '.join(sys.argv)} --seed={seed}", flush=True)
-    directory = tempfile.mkdtemp(prefix="hotbed_stale_")
-    network = Network()
-    cluster = NetCluster(args.bin_dir, directory, network, 3, server_flags=("--host-bytes=64MiB",))
-    try:
-        run(args, seed, cluster, network, directory)
-        return 0
-    except RuntimeError as error:
-        print(error)
-        return 1
-    finally:
-        cluster.stop()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of_story(__doc__, run, options={"--tables": {"default": "log,log-hashed"},
+                                                       "--no-moves": {"action": "store_true"}}))

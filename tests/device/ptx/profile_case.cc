@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "tests/device/case.h"
 #include "tests/device/cpu_rows.h"
 
 namespace hotbed {
@@ -46,16 +47,16 @@ void ReadAndStep(DeviceRows* rows, CaseRandom* random, OptimizerKind kind, Findi
   const Batch batch = {&segment, 1, ids.data(), kIds};
   Bytes out(size_t{4} * kDim * kIds), gradients(out.size());
   std::vector<uint32_t> missing;
-  if (!findings->Ok(rows->Pull(batch, out.data(), nullptr, &missing))) return;
+  if (!findings->Ok(PullNow(&*rows, batch, out.data(), nullptr, &missing))) return;
   findings->Check(missing.size() < kIds / 8, missing.size(), " rows are missing");
   segment.scalars = ResolveScalars(shape.optimizer, 0.05f, 1);
   for (size_t i = 0; i < gradients.size(); i += 4) {
     const float value = random->Float(1.0f);
     std::memcpy(&gradients[i], &value, 4);
   }
-  if (!findings->Ok(rows->Probe(batch, &missing))) return;
-  if (!findings->Ok(rows->Update(batch, gradients.data(), &missing))) return;
-  if (!findings->Ok(rows->Pull(batch, out.data(), nullptr, &missing))) return;
+  if (!findings->Ok(ProbeNow(&*rows, batch, &missing))) return;
+  if (!findings->Ok(UpdateNow(&*rows, batch, gradients.data(), &missing))) return;
+  if (!findings->Ok(PullNow(&*rows, batch, out.data(), nullptr, &missing))) return;
   for (uint32_t k = 0, next = 0; k < kIds; ++k) {
     if (next < missing.size() && missing[next] == k) {
       ++next;
@@ -113,9 +114,9 @@ void Duplicates(DeviceRows* rows, CaseRandom* random, Findings* findings) {
   const Batch batch = {&segment, 1, ids.data(), kIds};
   const std::vector<float> ones(size_t{kDim} * kIds, 1.0f);
   std::vector<uint32_t> missing;
-  findings->Ok(rows->Update(batch, reinterpret_cast<const uint8_t*>(ones.data()), &missing));
+  findings->Ok(UpdateNow(&*rows, batch, reinterpret_cast<const uint8_t*>(ones.data()), &missing));
   Bytes out(size_t{4} * kDim * kIds);
-  if (!findings->Ok(rows->Pull(batch, out.data(), nullptr, &missing))) return;
+  if (!findings->Ok(PullNow(&*rows, batch, out.data(), nullptr, &missing))) return;
   for (size_t i = 0; i < out.size(); i += 4) {
     float value;
     std::memcpy(&value, &out[i], 4);
