@@ -130,16 +130,16 @@ TEST(LoadReportTest, TellsHowLongPullsTookLately) {
   LatencyHistogram pulls("hotbed_test_pull_seconds", "Of a test.");
   LoadReport report;
   v1::ServerLoad load;
-  report.Fill({}, pulls.Read(), 0, kSecond, &load);
+  report.Fill({}, pulls.Read(), kSecond, &load);
   EXPECT_EQ(load.pull_p99_us(), 0u);
   for (int i = 0; i < 1000; ++i) pulls.RecordNs(100'000);
-  report.Fill({}, pulls.Read(), 0, 2 * kSecond, &load);
+  report.Fill({}, pulls.Read(), 2 * kSecond, &load);
   EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 100, 15);
   for (int i = 0; i < 10; ++i)
     pulls.RecordNs(50'000'000);  // few in total, but all of the last interval
-  report.Fill({}, pulls.Read(), 0, 3 * kSecond, &load);
+  report.Fill({}, pulls.Read(), 3 * kSecond, &load);
   EXPECT_NEAR(static_cast<double>(load.pull_p99_us()), 50'000, 7'000);
-  report.Fill({}, pulls.Read(), 0, 4 * kSecond, &load);
+  report.Fill({}, pulls.Read(), 4 * kSecond, &load);
   EXPECT_EQ(load.pull_p99_us(), 0u);
 }
 
