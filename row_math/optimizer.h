@@ -53,10 +53,11 @@
 //
 // Sources: J. Duchi et al., JMLR 12 (2011); D. Mudigere et al., ISCA 2022 (row-wise Adagrad: mean
 // of squares, epsilon outside the root, as FBGEMM); D. Kingma, J. Ba, ICLR 2015; I. Loshchilov, F.
-// Hutter, ICLR 2019 (decoupled decay); S. Reddi et al., ICLR 2018 (AMSGrad, as PyTorch has it); Y. You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS);
-// H. B. McMahan et al., KDD 2013 (FTRL); T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it);
-// X. Chen et al., arXiv 2302.06675 (Lion); M. Zeiler, arXiv 1212.5701 (Adadelta, as PyTorch has
-// it); FBGEMM's rowwise_adagrad_with_counter, and Z. Zheng et al., AAAI 2023 (CowClip).
+// Hutter, ICLR 2019 (decoupled decay); S. Reddi et al., ICLR 2018 (AMSGrad, as PyTorch has it); Y.
+// You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS); H. B. McMahan et al., KDD 2013 (FTRL);
+// T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it); X. Chen et al., arXiv 2302.06675
+// (Lion); M. Zeiler, arXiv 1212.5701 (Adadelta, as PyTorch has it); FBGEMM's
+// rowwise_adagrad_with_counter, and Z. Zheng et al., AAAI 2023 (CowClip).
 //
 // The bits are the same on every instruction set and on CPU and GPU: no contraction,
 // IEEE division and square root, element-wise in the order written, and sums over a row as

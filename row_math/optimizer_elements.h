@@ -28,7 +28,7 @@ HOTBED_ROW_FN double ShrinkOfStep(const OptimizerParams& params, const UpdateSca
   return 1.0 - static_cast<double>(scalars.learning_rate) * params.weight_decay;
 }
 
-// Of kRowwiseAdagradCounter.
+// The values of a step that only kRowwiseAdagradCounter needs.
 struct CounterStep {
   CounterParams params;
   float weight_decay;   // of either mode

@@ -177,8 +177,8 @@ HOTBED_ROW_CALL float FactorToNorm(float limit, uint32_t blocks, const uint8_t* 
   return FactorOfSmallerNorm(limit, __builtin_sqrtf(TreeSum(sum)));
 }
 
-// The same for the norm (sum of |x|^p)^(1/p), or the largest |x| for p = 0. Elements are measured in
-// limits, and their powers in that of the largest, so that none overflows.
+// The same for the norm (sum of |x|^p)^(1/p), or the largest |x| for p = 0. Elements are measured
+// in limits, and their powers in that of the largest, so that none overflows.
 HOTBED_ROW_FN float InLimits(float limit, float value) {
   return (value < 0.0f ? -value : value) / limit;
 }

@@ -83,8 +83,8 @@ constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kRowwiseAdagradCount
 // weights by learning_rate * weight_decay, separately from the step.
 enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
 
-// What a row's count does to its step, for kRowwiseAdagradCounter; formulas in row_math/optimizer.h.
-// Values are part of the wire format.
+// What a row's count does to its step, for kRowwiseAdagradCounter; formulas are in
+// row_math/optimizer.h. Values are part of the wire format.
 enum class CounterMode : uint8_t {
   kDecay = 0,         // only the weight decay: more for rare rows
   kTailIncrease = 1,  // a higher rate for rare rows
@@ -194,7 +194,7 @@ struct StateLayout {
   bool has_updates = false;    // row_bias_correction
   bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter
 
-  // Of the scalars after the statistic.
+  // Counts the bytes of the scalars after the statistic.
   HOTBED_HD constexpr uint32_t CounterBytes() const {
     return 4u * (uint32_t{has_count} + has_updates + has_last_step);
   }

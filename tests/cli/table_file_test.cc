@@ -120,6 +120,9 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   ASSERT_TRUE(read.ok()) << read.status();
   spec.id = 0;
   EXPECT_EQ(ToProto((*read)[0].spec).DebugString(), ToProto(spec).DebugString());
+}
+
+TEST(TableFile, OptionsOfOtherTablesAreReadBack) {
   const auto hashed = ReadTableFile(
       R"([{"name": "h", "dim": 4, "hashed": true, "padding_id": -1, "optimizer": "adam",
            "row_bias_correction": true},

@@ -181,7 +181,7 @@ TEST(RowUpdateEdgeTest, MaxNormOfAnyType) {
   EXPECT_TRUE(std::isnan(shortened(1.5f, {std::nanf(""), 1})[0]));
 }
 
-// Of v = 0.001 * {4, 0.999 * 4 + 0.25}: the larger one stays.
+// The second moment falls from 8 to 4.5, and the step keeps dividing by the root of 8.
 TEST(RowUpdateEdgeTest, AmsGradKeepsTheLargestSecondMoment) {
   OptimizerParams params = Kind(OptimizerKind::kAmsGrad);
   params.beta1 = 0;
