@@ -153,8 +153,8 @@ HOTBED_ROW_FN uint32_t LoadCounter(const uint8_t* at) {
 HOTBED_ROW_FN void StoreCounter(uint8_t* at, uint32_t value) { __builtin_memcpy(at, &value, 4); }
 
 // The number of steps since the row's last update, which lazy decay catches up on: 1 for a row that
-// was never updated, 0 for a step that is not newer than the row's last. Steps are kept modulo 2^32;
-// 0 means never.
+// was never updated, 0 for a step that is not newer than the row's last. Steps are kept modulo
+// 2^32; 0 means never.
 HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
   const uint32_t now = static_cast<uint32_t>(step) != 0 ? static_cast<uint32_t>(step) : 1u;
   const uint32_t last = LoadCounter(last_step);
