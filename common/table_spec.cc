@@ -22,12 +22,16 @@ const std::vector<std::string> kOptimizerWords = {"sgd",
                                                   "none",
                                                   "rowwise-rmsprop",
                                                   "lion",
-                                                  "adadelta"};
+                                                  "adadelta",
+                                                  "amsgrad",
+                                                  "rowwise-adagrad-counter"};
 const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
 const std::vector<std::string> kDurabilityWords = {"checkpoint", "log", "replicated"};
 const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
 const std::vector<std::string> kStateTypeWords = {"fp32", "bf16"};
 const std::vector<std::string> kDecayModeWords = {"l2", "decoupled"};
+const std::vector<std::string> kCounterModeWords = {"decay",       "tail-increase", "tail-decrease",
+                                                    "counter-sgd", "adagradw",      "cowclip"};
 const std::vector<std::string> kBoundsModeWords = {"error", "zero", "modulo"};
 const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
 const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};

@@ -134,7 +134,8 @@ extern const std::vector<std::string> kDurabilityWords;  // checkpoint log repli
 extern const std::vector<std::string> kNanPolicyWords;   // reject skip allow
 extern const std::vector<std::string> kStateTypeWords;   // fp32 bf16
 extern const std::vector<std::string> kDecayModeWords;   // l2 decoupled
-extern const std::vector<std::string> kBoundsModeWords;  // error zero modulo
+extern const std::vector<std::string> kCounterModeWords;
+extern const std::vector<std::string> kBoundsModeWords;         // error zero modulo
 extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync

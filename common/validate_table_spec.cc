@@ -77,6 +77,7 @@ void CheckWords(const TableSpec& spec, Rules* rules) {
   rules->Known("weight_type", spec.weight_type, kWeightTypeWords);
   rules->Known("optimizer.kind", spec.optimizer.kind, kOptimizerWords);
   rules->Known("optimizer.decay_mode", spec.optimizer.decay_mode, kDecayModeWords);
+  rules->Known("optimizer.counter_mode", spec.optimizer.counter.mode, kCounterModeWords);
   rules->Known("optimizer.state_type", spec.optimizer.state_type, kStateTypeWords);
   rules->Known("initializer.kind", spec.initializer.kind, InitializerWords());
   rules->Known("durability", spec.durability, kDurabilityWords);
@@ -117,38 +118,76 @@ void CheckNumbers(const OptimizerParams& o, Rules* rules) {
   rules->NotNegative("optimizer.clip_value", o.clip_value);
   rules->NotNegative("optimizer.clip_row_norm", o.clip_row_norm);
   rules->NotNegative("optimizer.max_norm", o.max_norm);
+  constexpr float kNormTypeMax = 100;
+  const float p = o.max_norm_type;
+  rules->Require(p == 0 || (p >= 1 && p <= kNormTypeMax), "optimizer.max_norm_type", p,
+                 absl::StrCat("1..", kNormTypeMax, ", or 0 for the largest element"));
+  rules->Require(p == 2 || o.max_norm > 0, "optimizer.max_norm_type", p,
+                 "2 without max_norm, whose norm it is");
 }
 
-// Kinds whose table chooses where the weight decay enters.
-bool HasDecayMode(OptimizerKind kind) {
-  return kind == OptimizerKind::kSgd || kind == OptimizerKind::kMomentumSgd ||
-         kind == OptimizerKind::kAdagrad || kind == OptimizerKind::kRowwiseAdagrad ||
-         kind == OptimizerKind::kRmsProp || kind == OptimizerKind::kRowwiseRmsProp ||
-         kind == OptimizerKind::kAdadelta || kind == OptimizerKind::kAdam ||
-         kind == OptimizerKind::kPartialRowwiseAdam;
+// The words of the kinds for which `holds`, as a list.
+template <typename Holds>
+std::string KindsFor(Holds holds) {
+  std::vector<std::string> words;
+  for (size_t kind = 0; kind < kOptimizerWords.size(); ++kind) {
+    if (holds(static_cast<OptimizerKind>(kind))) words.push_back(kOptimizerWords[kind]);
+  }
+  return absl::StrJoin(words, ", ");
+}
+bool ChoosesDecay(OptimizerKind kind) { return TraitsOf(kind).decay == DecayWay::kChoice; }
+bool AlwaysDecoupled(OptimizerKind kind) { return TraitsOf(kind).decay == DecayWay::kDecoupled; }
+
+void CheckDecay(const OptimizerParams& o, Rules* rules) {
+  const bool decoupled = o.decay_mode == DecayMode::kDecoupled;
+  rules->Require(!decoupled || ChoosesDecay(o.kind) || AlwaysDecoupled(o.kind),
+                 "optimizer.decay_mode", "decoupled",
+                 absl::StrCat("l2 for this optimizer; decoupled is for ", KindsFor(ChoosesDecay),
+                              ", and what ", KindsFor(AlwaysDecoupled), " are"));
+  const auto can_be_lazy = [](OptimizerKind kind) {
+    return ChoosesDecay(kind) && kind != OptimizerKind::kSgd && !CountsUpdates(kind);
+  };
+  const bool lazy = AlwaysDecoupled(o.kind) || o.kind == OptimizerKind::kSgd ||
+                    (decoupled && can_be_lazy(o.kind));
+  rules->Require(
+      !o.lazy_decay || lazy, "optimizer.lazy_decay", "true",
+      absl::StrCat("false, or a decoupled decay to catch up with: sgd, ", KindsFor(AlwaysDecoupled),
+                   ", or decay_mode decoupled with ", KindsFor(can_be_lazy)));
+  rules->BelowOne("optimizer.lazy_decay_least", o.lazy_decay_least);
+  rules->Require(o.lazy_decay || o.lazy_decay_least == 0, "optimizer.lazy_decay_least",
+                 o.lazy_decay_least, "0 without lazy_decay, whose bound it is");
+}
+
+void CheckCounter(const OptimizerParams& o, Rules* rules) {
+  const CounterParams& c = o.counter;
+  rules->NotNegative("optimizer.counter_half_life", c.half_life);
+  rules->NotNegative("optimizer.counter_threshold", c.threshold);
+  rules->Positive("optimizer.counter_max", c.most);
+  rules->Positive("optimizer.counter_power", c.power);
+  rules->NotNegative("optimizer.clip_coefficient", c.clip_coefficient);
+  rules->NotNegative("optimizer.clip_least", c.clip_least);
+  const std::string& word = kCounterModeWords[static_cast<size_t>(c.mode)];
+  rules->Require(c.mode == CounterMode::kDecay || CountsUpdates(o.kind), "optimizer.counter_mode",
+                 word, absl::StrCat("decay, or ", KindsFor(CountsUpdates), " as the optimizer"));
+  if (c.mode != CounterMode::kAdagradW) return;
+  rules->Require(o.decay_mode == DecayMode::kDecoupled, "optimizer.decay_mode", "l2",
+                 "decoupled with counter_mode adagradw");
+  rules->Require(c.half_life == 0, "optimizer.counter_half_life", c.half_life,
+                 "0 with counter_mode adagradw, which counts every update fully");
 }
 
 // An option that the table's optimizer would silently ignore is refused.
 void CheckCombinations(const TableSpec& spec, Rules* rules) {
   const OptimizerParams& o = spec.optimizer;
-  const bool decoupled = o.decay_mode == DecayMode::kDecoupled;
-  const bool always = o.kind == OptimizerKind::kAdamW || o.kind == OptimizerKind::kLion;
-  rules->Require(!decoupled || HasDecayMode(o.kind) || always, "optimizer.decay_mode", "decoupled",
-                 "l2 for this optimizer; decoupled is for sgd, momentum-sgd, adagrad, "
-                 "rowwise-adagrad, rmsprop, rowwise-rmsprop, adadelta, adam, "
-                 "partial-rowwise-adam, and what adamw and lion are");
-  const bool lazy = always || o.kind == OptimizerKind::kSgd || (decoupled && HasDecayMode(o.kind));
-  rules->Require(!o.lazy_decay || lazy, "optimizer.lazy_decay", "true",
-                 "false, or a decoupled decay to catch up with: sgd, adamw, lion, or decay_mode "
-                 "decoupled with momentum-sgd, adagrad, rowwise-adagrad, rmsprop, rowwise-rmsprop, "
-                 "adadelta, adam or partial-rowwise-adam");
-  const bool decays = o.kind != OptimizerKind::kFtrl && o.kind != OptimizerKind::kNone;
+  CheckDecay(o, rules);
+  CheckCounter(o, rules);
+  const bool decays = TraitsOf(o.kind).decay != DecayWay::kNone;
   rules->Require(decays || o.weight_decay == 0, "optimizer.weight_decay", o.weight_decay,
                  "0 for ftrl, whose l2 shrinks weights, and for none, whose rows never change");
   rules->Require(!o.row_bias_correction || IsAdamKind(o.kind), "optimizer.row_bias_correction",
                  "true",
-                 "false, or an optimizer that corrects a bias: adam, adamw, partial-rowwise-adam, "
-                 "lamb, partial-rowwise-lamb");
+                 absl::StrCat("false, or an optimizer that corrects a bias: ",
+                              KindsFor([](OptimizerKind kind) { return IsAdamKind(kind); })));
   rules->Require(!o.stochastic_rounding || spec.weight_type != WeightType::kFp32,
                  "optimizer.stochastic_rounding", "true",
                  "false with weight_type fp32, which rounds nothing");

@@ -221,7 +221,7 @@ class DeviceRows {
   bool LeavesRowsOf(const Batch& batch) const;
   // The step kernels of a message: at most kStepLaunches.
   struct StepLaunches {
-    uint32_t own = 0;  // bits: a StepWork each
+    uint64_t own = 0;  // bits: a StepWork each
     bool any = false;  // and an AnyStepWork
   };
   static constexpr uint32_t kStepLaunches = 3;

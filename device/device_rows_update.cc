@@ -9,7 +9,7 @@ namespace device {
 namespace {
 
 constexpr uint32_t kOwnSteps = kOwnWays * (static_cast<uint32_t>(kLastOptimizerKind) + 1);
-static_assert(kOwnSteps <= 32, "a bit each");
+static_assert(kOwnSteps <= 64, "a bit each");
 
 uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
 
@@ -92,7 +92,7 @@ DeviceRows::StepLaunches DeviceRows::PlanSteps(const Batch& update) const {
   launches.any = launches.any || steps > kStepLaunches;
   for (uint32_t taken = 0; taken < std::min(steps, kStepLaunches - launches.any); ++taken) {
     const auto most = static_cast<uint32_t>(std::max_element(ids_of, ids_of + kOwnSteps) - ids_of);
-    launches.own |= 1u << most;
+    launches.own |= 1ull << most;
     ids_of[most] = 0;
   }
   return launches;

@@ -37,11 +37,25 @@ HOTBED_ROW_FN float FactorTo(const Team& team, float limit, uint32_t dim, Make m
       limit, NormOf(team, dim, make, [&](const auto& made) { return value(made) * kSmaller; }));
 }
 
+// FactorToNormOf of row_math/row_blocks.h.
+template <typename Team, typename Make, typename F>
+HOTBED_ROW_FN float FactorToOf(const Team& team, float p, float limit, uint32_t dim, Make make,
+                               F value) {
+  if (p == 2.0f) return FactorTo(team, limit, dim, make, value);
+  // Numbers of at least 0 have the order of their bits.
+  const float largest = FloatFromBits(~team.Min(dim, [&](uint32_t i) {
+    const float size = InLimits(limit, value(make(i)));
+    return ~(size > 0.0f ? FloatBits(size) : 0u);
+  }));
+  const auto power = [&](const auto& made) {
+    return PowerOfPart(p, largest, InLimits(limit, value(made)));
+  };
+  return FactorOfPowers(p, largest, p > 0.0f ? team.LaneSum(dim, make, power) : 0.0f);
+}
+
 // One element before the step; parts that the kind does not have are 0.
 struct RowElement {
-  float w;
-  float first;
-  float second;
+  Moved x;
   float g;  // raw: RowBefore::Prepared
 };
 
@@ -51,6 +65,7 @@ struct RawRowElements {
   RawElements<kWidth> w;
   RawElements<kWidth> first;
   RawElements<kWidth> second;
+  RawElements<kWidth> third;
   RawElements<kWidth> g;
 };
 
@@ -62,6 +77,7 @@ struct RowBefore {
   const uint8_t* weights;
   const uint8_t* first;
   const uint8_t* second;
+  const uint8_t* third;
   const uint8_t* gradient;
   float gradient_scale;
   float clip_value;
@@ -85,16 +101,18 @@ struct RowBefore {
     raw.w = LoadRaw<kWidth>(weight_type, weights, i);
     if (vectors > 0) raw.first = LoadRaw<kWidth>(state_type, first, i);
     if (vectors > 1) raw.second = LoadRaw<kWidth>(state_type, second, i);
+    if (vectors > 2) raw.third = LoadRaw<kWidth>(state_type, third, i);
     raw.g = LoadRaw<kWidth>(gradient_type, gradient, i);
     return raw;
   }
   template <uint32_t kWidth>
   HOTBED_ROW_FN RowElement At(const RawRowElements<kWidth>& raw, uint32_t vectors,
                               uint32_t j) const {
-    return {ElementOf(weight_type, raw.w, j),
-            vectors > 0 ? ElementOf(state_type, raw.first, j) : 0.0f,
-            vectors > 1 ? ElementOf(state_type, raw.second, j) : 0.0f,
-            ElementOf(gradient_type, raw.g, j)};
+    return {
+        {ElementOf(weight_type, raw.w, j), vectors > 0 ? ElementOf(state_type, raw.first, j) : 0.0f,
+         vectors > 1 ? ElementOf(state_type, raw.second, j) : 0.0f,
+         vectors > 2 ? ElementOf(state_type, raw.third, j) : 0.0f},
+        ElementOf(gradient_type, raw.g, j)};
   }
   // For the sums over the row, which need less.
   HOTBED_ROW_FN RawElements<1> LoadG(uint32_t i) const {
@@ -120,6 +138,7 @@ HOTBED_ROW_FN RowBefore OpenRowFor(const Team& team, const UpdatePlan& plan, con
   row.weights = weights;
   row.first = state;
   row.second = state + (fp32 ? 4ull : 2ull) * plan.dim;
+  row.third = row.second + (fp32 ? 4ull : 2ull) * plan.dim;
   row.gradient = gradient;
   row.gradient_scale = plan.scalars.gradient_scale;
   row.clip_value = plan.scalars.clip_value;
@@ -157,23 +176,6 @@ HOTBED_ROW_FN float MeanSquareOf(const Team& team, uint32_t dim, const RowBefore
   return sum / static_cast<float>(dim);
 }
 
-template <OptimizerKind kKind>
-HOTBED_ROW_FN constexpr uint32_t VectorsOf() {
-  OptimizerParams params;
-  params.kind = kKind;
-  return LayoutOfState(params).vectors;
-}
-
-template <OptimizerKind kKind>
-HOTBED_ROW_FN Moved LambDirection(const StepScalars& p, float scale, const RowBefore& row,
-                                  const RowElement& x) {
-  if constexpr (kKind == OptimizerKind::kLamb) {
-    return LambElement(p, x.w, x.first, x.second, row.Prepared(x.g));
-  } else {
-    return PartialLambElement(p, scale, x.w, x.first, row.Prepared(x.g));
-  }
-}
-
 template <typename Team>
 HOTBED_ROW_FN float WeightNorm(const Team& team, uint32_t dim, const RowBefore& row) {
   return NormOf(
@@ -181,11 +183,8 @@ HOTBED_ROW_FN float WeightNorm(const Team& team, uint32_t dim, const RowBefore& 
       [&](const RawElements<1>& raw) { return row.W(raw); });
 }
 
-// The numbers that the kind needs of the whole row. `statistic` is the row's scalar, in and out.
-struct Measured {
-  float rate;
-  float scale;  // partial LAMB's
-};
+// The numbers that the kind needs of the whole row; the factor of partial LAMB is its scale.
+// `statistic` is the row's scalar, in and out.
 template <OptimizerKind kKind, typename Team>
 HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t dim,
                                const RowBefore& row, float* statistic) {
@@ -193,6 +192,12 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     *statistic = *statistic + MeanSquareOf(team, dim, row, p.decay);
     out.rate = RowwiseRate(p, *statistic);
+  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagradCounter) {
+    const float mean = MeanSquareOf(team, dim, row, p.decay);
+    *statistic = *statistic + mean;
+    const bool clips = p.counter.params.mode == CounterMode::kCowClip;
+    const float of_gradient = __builtin_sqrtf(mean * static_cast<float>(dim));
+    out = CounterMeasured(p, *statistic, clips ? WeightNorm(team, dim, row) : 0.0f, of_gradient);
   } else if constexpr (kKind == OptimizerKind::kRowwiseRmsProp) {
     *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, p.decay));
     out.rate = RowwiseRate(p, *statistic);
@@ -205,20 +210,20 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
                           NormOf(
                               team, dim, [&](uint32_t i) { return row.LoadG(i); },
                               [&](const RawElements<1>& raw) { return row.G(raw); }));
-  } else if constexpr (kKind == OptimizerKind::kLamb ||
-                       kKind == OptimizerKind::kPartialRowwiseLamb) {
+  } else if constexpr (IsLambKind(kKind)) {
     if constexpr (kKind == OptimizerKind::kPartialRowwiseLamb) {
       *statistic = PartialSecond(p, *statistic, MeanSquareOf(team, dim, row, 0.0f));
-      out.scale = ScaleOfSecond(p, *statistic);
+      out.factor = ScaleOfSecond(p, *statistic);
     }
-    constexpr uint32_t kVectors = VectorsOf<kKind>();
+    constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
     const float length = WeightNorm(team, dim, row);
     out.rate =
         LambRateOf(p, length,
                    NormOf(
                        team, dim, [&](uint32_t i) { return row.Load<1>(kVectors, i); },
                        [&](const RawRowElements<1>& raw) {
-                         return LambDirection<kKind>(p, out.scale, row, row.At(raw, kVectors, 0)).w;
+                         const RowElement e = row.At(raw, kVectors, 0);
+                         return LambDirection<kKind>(p, out.factor, e.x, row.Prepared(e.g)).w;
                        }));
   }
   return out;
@@ -227,34 +232,16 @@ HOTBED_ROW_FN Measured Measure(const Team& team, const StepScalars& p, uint32_t 
 // An element after step 3.
 template <OptimizerKind kKind>
 HOTBED_ROW_FN Moved MoveElement(const StepScalars& p, const Measured& measured,
-                                const RowBefore& row, const RowElement& x) {
-  const float g = row.Prepared(x.g);
-  if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad ||
-                kKind == OptimizerKind::kRowwiseRmsProp) {
-    return {ScaledElement(measured.rate, p.decay, p.shrink, x.w, g), 0.0f, 0.0f};
-  } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-    return AdagradElement(p, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kAdam) {
-    return AdamElement(p, x.w, x.first, x.second, g);
-  } else if constexpr (kKind == OptimizerKind::kMomentumSgd) {
-    return MomentumElement(p, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kRmsProp) {
-    return RmsPropElement(p, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kLion) {
-    return LionElement(p, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kAdadelta) {
-    return AdadeltaElement(p, x.w, x.first, x.second, g);
-  } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    return PartialAdamElement(p, measured.rate, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kLars) {
-    return LarsElement(p, measured.rate, x.w, x.first, g);
-  } else if constexpr (kKind == OptimizerKind::kFtrl) {
-    if (!(p.lr > 0.0f)) return {x.w, x.first, x.second};
-    return FtrlElement(p, x.w, x.first, x.second, g);
-  } else {
-    Moved moved = LambDirection<kKind>(p, measured.scale, row, x);
+                                const RowBefore& row, const RowElement& element) {
+  const Moved& x = element.x;
+  const float g = row.Prepared(element.g);
+  if constexpr (IsLambKind(kKind)) {
+    Moved moved = LambDirection<kKind>(p, measured.factor, x, g);
     moved.w = ScaledElement(measured.rate, 0.0f, 1.0f, x.w, moved.w);
     return moved;
+  } else {
+    if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return x;
+    return StepElement<kKind>(p, measured, x, g);
   }
 }
 
@@ -279,11 +266,8 @@ HOTBED_ROW_FN constexpr OptimizerKind StepKind(OptimizerKind kind) {
 
 // The row's counters after its scalar statistic: step 2, and their new values.
 struct RowCounters {
-  uint8_t bytes[8];
+  uint8_t bytes[12];
 };
-HOTBED_ROW_FN uint32_t CounterBytes(const StateLayout& layout) {
-  return 4 * (uint32_t{layout.has_updates} + layout.has_last_step);
-}
 
 // Computes the elements of the row after the step, kWidth per lane at a time. `measure()` makes the
 // sums over the row and returns the factor by which its new weights are multiplied.
@@ -291,23 +275,25 @@ template <OptimizerKind kKind, uint32_t kWidth, typename Team, typename F>
 HOTBED_ROW_FN void MoveElements(const Team& team, const UpdatePlan& plan, const RowKey& key,
                                 const StepScalars& p, const RowBefore& row, uint8_t* weights,
                                 uint8_t* state, Measured* measured, F measure) {
-  constexpr uint32_t kVectors = VectorsOf<kKind>();
+  constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
   const uint32_t units = plan.dim / kWidth;
   const auto load = [&](uint32_t i) { return row.Load<kWidth>(kVectors, i); };
   const auto begin = team.Map([&](uint32_t lane) { return load(lane < units ? lane : 0); });
   const float factor = measure();
   team.Sync();  // every lane has read before any lane writes
   team.Flow(units, begin, load, [&](uint32_t i, const RawRowElements<kWidth>& raw) {
-    Elements<kWidth> w, first, second;
+    Elements<kWidth> w, first, second, third;
     for (uint32_t j = 0; j < kWidth; ++j) {
       const Moved moved = MoveElement<kKind>(p, *measured, row, row.At(raw, kVectors, j));
       w.of[j] = factor != 1.0f ? moved.w * factor : moved.w;
       first.of[j] = moved.first;
       second.of[j] = moved.second;
+      third.of[j] = moved.third;
     }
     StoreWeights(plan, key, weights, i, w);
     if (kVectors > 0) StoreElements(row.state_type, state, i, first);
     if (kVectors > 1) StoreElements(row.state_type, state, units + i, second);
+    if (kVectors > 2) StoreElements(row.state_type, state, 2 * units + i, third);
   });
 }
 
@@ -328,16 +314,17 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   StepScalars p = shared;
   const RowBefore row = OpenRowFor(team, plan, weights, state, gradient);
   RowCounters counted = {};
-  for (uint32_t i = 0; i < CounterBytes(layout); ++i) counted.bytes[i] = counters[i];
-  if (CounterBytes(layout) > 0) RowScalars(plan, layout, counted.bytes, &p);
+  for (uint32_t i = 0; i < layout.CounterBytes(); ++i) counted.bytes[i] = counters[i];
+  if (layout.CounterBytes() > 0) RowScalars(plan, layout, counted.bytes, &p);
   float statistic = layout.has_statistic ? LoadAligned<float>(scalars, 0) : 0.0f;
   Measured measured;
   const auto measure = [&]() {
     measured = Measure<kStep>(team, p, dim, row, &statistic);
     if (!(params.max_norm > 0.0f)) return 1.0f;
-    constexpr uint32_t kVectors = VectorsOf<kStep>();
-    return FactorTo(
-        team, params.max_norm, dim, [&](uint32_t i) { return row.Load<1>(kVectors, i); },
+    constexpr uint32_t kVectors = TraitsOf(kStep).vectors;
+    return FactorToOf(
+        team, params.max_norm_type, params.max_norm, dim,
+        [&](uint32_t i) { return row.Load<1>(kVectors, i); },
         [&](const RawRowElements<1>& raw) {
           return MoveElement<kStep>(p, measured, row, row.At(raw, kVectors, 0)).w;
         });
@@ -345,7 +332,7 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   MoveElements<kStep, kWidth>(team, plan, key, p, row, weights, state, &measured, measure);
   team.Once([&]() {
     if (layout.has_statistic) StoreAligned(scalars, 0, statistic);
-    for (uint32_t i = 0; i < CounterBytes(layout); ++i) counters[i] = counted.bytes[i];
+    for (uint32_t i = 0; i < layout.CounterBytes(); ++i) counters[i] = counted.bytes[i];
   });
 }
 

@@ -20,39 +20,15 @@ struct KindOf {
 #endif
 template <typename F>
 HOTBED_ROW_FN void ForStepKind(OptimizerKind kind, F f) {
+#define HOTBED_FOR_KIND(of) \
+  case OptimizerKind::of:   \
+    return f(KindOf<OptimizerKind::of>());
   switch (StepKind(kind)) {
-    case OptimizerKind::kSgd:
-      return f(KindOf<OptimizerKind::kSgd>());
-    case OptimizerKind::kAdagrad:
-      return f(KindOf<OptimizerKind::kAdagrad>());
-    case OptimizerKind::kRowwiseAdagrad:
-      return f(KindOf<OptimizerKind::kRowwiseAdagrad>());
-    case OptimizerKind::kAdam:
+    HOTBED_STEP_KINDS(HOTBED_FOR_KIND)
     case OptimizerKind::kAdamW:
       return f(KindOf<OptimizerKind::kAdam>());
-    case OptimizerKind::kMomentumSgd:
-      return f(KindOf<OptimizerKind::kMomentumSgd>());
-    case OptimizerKind::kPartialRowwiseAdam:
-      return f(KindOf<OptimizerKind::kPartialRowwiseAdam>());
-    case OptimizerKind::kLamb:
-      return f(KindOf<OptimizerKind::kLamb>());
-    case OptimizerKind::kPartialRowwiseLamb:
-      return f(KindOf<OptimizerKind::kPartialRowwiseLamb>());
-    case OptimizerKind::kLars:
-      return f(KindOf<OptimizerKind::kLars>());
-    case OptimizerKind::kFtrl:
-      return f(KindOf<OptimizerKind::kFtrl>());
-    case OptimizerKind::kRmsProp:
-      return f(KindOf<OptimizerKind::kRmsProp>());
-    case OptimizerKind::kNone:
-      return f(KindOf<OptimizerKind::kNone>());
-    case OptimizerKind::kRowwiseRmsProp:
-      return f(KindOf<OptimizerKind::kRowwiseRmsProp>());
-    case OptimizerKind::kLion:
-      return f(KindOf<OptimizerKind::kLion>());
-    case OptimizerKind::kAdadelta:
-      return f(KindOf<OptimizerKind::kAdadelta>());
   }
+#undef HOTBED_FOR_KIND
 }
 
 }  // namespace device

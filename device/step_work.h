@@ -28,14 +28,14 @@ HOTBED_ROW_FN StepWay WayOf(const Segment& segment, const RowShape& shape) {
   const OptimizerParams& o = shape.optimizer;
   const bool is_plain = shape.weight_type == WeightType::kFp32 &&
                         o.state_type == StateType::kFp32 && !(o.max_norm > 0.0f) &&
-                        !o.row_bias_correction && !o.lazy_decay &&
+                        !o.row_bias_correction && !o.lazy_decay && !CountsUpdates(o.kind) &&
                         !(segment.scalars.clip_row_norm > 0.0f);
   return is_plain ? StepWay::kPlain : StepWay::kOptions;
 }
 
 // The set of StepWorks that a message has.
-HOTBED_ROW_FN constexpr uint32_t BitOf(OptimizerKind kind, StepWay way) {
-  return 1u << (kOwnWays * static_cast<uint32_t>(StepKind(kind)) + static_cast<uint32_t>(way));
+HOTBED_ROW_FN constexpr uint64_t BitOf(OptimizerKind kind, StepWay way) {
+  return 1ull << (kOwnWays * static_cast<uint32_t>(StepKind(kind)) + static_cast<uint32_t>(way));
 }
 
 HOTBED_ROW_FN uint32_t StepUnits(const UpdateBatch& batch, uint32_t lanes) {
@@ -55,7 +55,7 @@ struct StepWork {
 struct AnyStepWork {
   static constexpr uint32_t kLanes = 32;
   UpdateBatch batch;
-  uint32_t own = 0;  // one bit per StepWork of the message
+  uint64_t own = 0;  // one bit per StepWork of the message
 
   HOTBED_ROW_FN uint32_t units() const { return StepUnits(batch, kLanes); }
 };

@@ -1,7 +1,6 @@
 #include "planner/cluster_problem.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -33,26 +32,6 @@ static_assert(static_cast<int>(PlannerWeight::kFp32) == static_cast<int>(WeightT
                   static_cast<int>(PlannerWeight::kBf16) == static_cast<int>(WeightType::kBf16),
               "a table's weight types have the same numbers in the planner");
 
-using Planned = PlannerOptimizer;
-// By OptimizerKind.
-constexpr Planned kOptimizers[] = {Planned::kSgd,
-                                   Planned::kAdagrad,
-                                   Planned::kRowwiseAdagrad,
-                                   Planned::kAdam,
-                                   Planned::kMomentumSgd,
-                                   Planned::kAdamW,
-                                   Planned::kPartialRowwiseAdam,
-                                   Planned::kLamb,
-                                   Planned::kPartialRowwiseLamb,
-                                   Planned::kLars,
-                                   Planned::kFtrl,
-                                   Planned::kRmsprop,
-                                   Planned::kNone,
-                                   Planned::kRowwiseRmsprop,
-                                   Planned::kLion,
-                                   Planned::kAdadelta};
-static_assert(std::size(kOptimizers) == static_cast<size_t>(kLastOptimizerKind) + 1);
-
 }  // namespace
 
 InputTable PlannerTable(const TableSpec& spec) {
@@ -62,10 +41,12 @@ InputTable PlannerTable(const TableSpec& spec) {
   table.rows = spec.hashed && spec.rows == 0 ? kHashBuckets : spec.rows;
   table.dim = spec.dim;
   table.weight = static_cast<PlannerWeight>(spec.weight_type);
-  table.optimizer = kOptimizers[static_cast<size_t>(spec.optimizer.kind)];
-  const StateLayout layout = LayoutOfState(spec.optimizer);
+  table.optimizer = spec.optimizer.kind;
   table.state_bf16 = spec.optimizer.state_type == StateType::kBf16;
-  table.row_counters = uint32_t{layout.has_updates} + uint32_t{layout.has_last_step};
+  OptimizerParams bare;
+  bare.kind = spec.optimizer.kind;
+  table.row_counters =
+      (LayoutOfState(spec.optimizer).CounterBytes() - LayoutOfState(bare).CounterBytes()) / 4;
   table.hashed = spec.hashed;
   table.row_statistics = spec.row_statistics;
   table.replicas = spec.replicas;

@@ -12,7 +12,8 @@ namespace {
 // checked below.
 static_assert(static_cast<int>(RowType::kInt8) == v1::ROW_INT8);
 static_assert(static_cast<int>(WeightType::kBf16) == v1::WEIGHT_BF16);
-static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_ADADELTA);
+static_assert(static_cast<int>(kLastOptimizerKind) == v1::OPTIMIZER_ROWWISE_ADAGRAD_COUNTER);
+static_assert(static_cast<int>(CounterMode::kCowClip) == v1::COUNTER_COWCLIP);
 static_assert(static_cast<int>(kLastInitializerKind) == v1::INITIALIZER_ZERO);
 static_assert(static_cast<int>(NanPolicy::kAllow) == v1::NAN_ALLOW);
 static_assert(static_cast<int>(Durability::kLog) == v1::DURABILITY_LOG);
@@ -83,6 +84,17 @@ void OptimizerToProto(const OptimizerParams& params, v1::Optimizer* message) {
   message->set_row_bias_correction(params.row_bias_correction);
   message->set_stochastic_rounding(params.stochastic_rounding);
   message->set_state_type(static_cast<v1::StateType>(params.state_type));
+  message->set_max_norm_type(params.max_norm_type);
+  message->set_lazy_decay_least(params.lazy_decay_least);
+  const CounterParams& counter = params.counter;
+  message->set_counter_mode(static_cast<v1::CounterMode>(counter.mode));
+  message->set_counter_half_life(counter.half_life);
+  message->set_counter_from_step(counter.from_step);
+  message->set_counter_threshold(counter.threshold);
+  message->set_counter_max(counter.most);
+  message->set_counter_power(counter.power);
+  message->set_clip_coefficient(counter.clip_coefficient);
+  message->set_clip_least(counter.clip_least);
 }
 
 absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* params) {
@@ -108,6 +120,18 @@ absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* p
   params->lazy_decay = message.lazy_decay();
   params->row_bias_correction = message.row_bias_correction();
   params->stochastic_rounding = message.stochastic_rounding();
+  params->max_norm_type = message.max_norm_type();
+  params->lazy_decay_least = message.lazy_decay_least();
+  CounterParams& counter = params->counter;
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("optimizer.counter_mode", message.counter_mode(),
+                                     v1::CounterMode_IsValid, v1::CounterMode_MAX, &counter.mode));
+  counter.half_life = message.counter_half_life();
+  counter.from_step = message.counter_from_step();
+  counter.threshold = message.counter_threshold();
+  counter.most = message.counter_max();
+  counter.power = message.counter_power();
+  counter.clip_coefficient = message.clip_coefficient();
+  counter.clip_least = message.clip_least();
   return ConvertEnum("optimizer.state_type", message.state_type(), v1::StateType_IsValid,
                      v1::StateType_MAX, &params->state_type);
 }

@@ -151,6 +151,7 @@ HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, ui
 HOTBED_ROW_FN float FirstStateElement(const OptimizerParams& params, uint32_t vector) {
   const bool sum = params.kind == OptimizerKind::kAdagrad ||
                    params.kind == OptimizerKind::kRowwiseAdagrad ||
+                   params.kind == OptimizerKind::kRowwiseAdagradCounter ||
                    (params.kind == OptimizerKind::kFtrl && vector == 1);
   return sum ? params.initial_accumulator : 0.0f;
 }

@@ -10,6 +10,18 @@
 //   Adagrad           s += d * d;           w = shrink * w - lr * d / (sqrt(s) + epsilon)
 //   row-wise Adagrad  s += (sum over the row of d * d) / dim
 //                     w = shrink * w - (lr / (sqrt(s) + epsilon)) * d
+//   row-wise Adagrad with a count: s as row-wise Adagrad's, a = lr / (sqrt(s) + epsilon); count =
+//                     count * 2^(-steps since the last update / half_life) + 1
+//                     w = f * w - rate * g; rate = a and f = 1 up to step counter_from_step, then:
+//     all but the last two:  f = 1 - (half_life / count, or 1 without one) * weight_decay * q; q =
+//                     a under L2, lr if decoupled. And for rows whose count is above the threshold:
+//     tail increase   rate = a * (max / (count + 1)) ^ power, the factor within [1, 10]
+//     tail decrease   rate = a * ((count + 1) / max) ^ power, the factor within [0.1, 1]
+//     counter SGD     rate = lr / (sqrt(power * count) + epsilon)
+//     Adagrad-W       h = 1 - lr * weight_decay; n = steps since the last update, at most those
+//                     since counter_from_step; rate = a * sqrt(count) * h^(n - 1); f = h^n
+//     CowClip         rate = a * min(1, count * max(clip_coefficient * |w|, clip_least) / |d|)
+//                     f = 1 - weight_decay * q; q = rate under L2, lr if decoupled; from step 1
 //   RMSProp           v = beta2 * v + (1 - beta2) * d * d
 //                     w = shrink * w - lr * d / (sqrt(v) + epsilon)
 //   row-wise RMSProp: the same, with one v per row, of (sum over the row of d * d) / dim
@@ -21,7 +33,8 @@
 //   Adam, AdamW       m = beta1 * m + (1 - beta1) * d;  v = beta2 * v + (1 - beta2) * d * d
 //                     w = shrink * w - lr * (m / bias_correction1)
 //                                    / (sqrt(v / bias_correction2) + epsilon)
-//   partial row-wise Adam: the same, with one v per row, of (sum over the row of d * d) / dim
+//   AMSGrad           as Adam, with the largest v so far in place of v in the last line
+//   partial row-wise Adam: as Adam, with one v per row, of (sum over the row of d * d) / dim
 //   LAMB              m, v as Adam's, of g;
 //                     r = (m / bias_correction1) / (sqrt(v / bias_correction2) + epsilon)
 //                         + weight_decay * w
@@ -40,10 +53,11 @@
 //
 // Sources: J. Duchi et al., JMLR 12 (2011); D. Mudigere et al., ISCA 2022 (row-wise Adagrad: mean
 // of squares, epsilon outside the root, as FBGEMM); D. Kingma, J. Ba, ICLR 2015; I. Loshchilov, F.
-// Hutter, ICLR 2019 (decoupled decay); Y. You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS);
-// H. B. McMahan et al., KDD 2013 (FTRL); T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it);
-// X. Chen et al., arXiv 2302.06675 (Lion); M. Zeiler, arXiv 1212.5701 (Adadelta, as PyTorch has
-// it).
+// Hutter, ICLR 2019 (decoupled decay); S. Reddi et al., ICLR 2018 (AMSGrad, as PyTorch has it); Y.
+// You et al., ICLR 2020 (LAMB) and arXiv 1708.03888 (LARS); H. B. McMahan et al., KDD 2013 (FTRL);
+// T. Tieleman, G. Hinton, 2012 (RMSProp, as PyTorch has it); X. Chen et al., arXiv 2302.06675
+// (Lion); M. Zeiler, arXiv 1212.5701 (Adadelta, as PyTorch has it); FBGEMM's
+// rowwise_adagrad_with_counter, and Z. Zheng et al., AAAI 2023 (CowClip).
 //
 // The bits are the same on every instruction set and on CPU and GPU: no contraction,
 // IEEE division and square root, element-wise in the order written, and sums over a row as
@@ -64,22 +78,6 @@ namespace hotbed {
 inline namespace HOTBED_ISA {
 
 template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateScaled(float rate, const StepScalars& p, uint32_t dim, uint8_t* weights,
-                                const uint8_t* gradient) {
-  for (; dim >= kLanes; dim -= kLanes) {
-    ScaledBlock<Weight, Gradient>(rate, p.decay, p.shrink, weights, gradient);
-    weights += Weight::kBytes * kLanes;
-    gradient += Gradient::kBytes * kLanes;
-  }
-  if (dim == 0) return;
-  float w[kLanes], g[kLanes];
-  LoadTail<Weight>(weights, dim, w);
-  LoadTail<Gradient>(gradient, dim, g);
-  ScaledBlock<Fp32Codec, Fp32Codec>(rate, p.decay, p.shrink, AsBytes(w), AsBytes(g));
-  StoreTail<Weight>(weights, dim, w);
-}
-
-template <typename Weight, typename Gradient>
 HOTBED_ROW_FN float SumOfSquares(float decay, uint32_t dim, const uint8_t* weights,
                                  const uint8_t* gradient) {
   float sum[kLanes] = {};
@@ -97,55 +95,32 @@ HOTBED_ROW_FN float SumOfSquares(float decay, uint32_t dim, const uint8_t* weigh
   return TreeSum(sum);
 }
 
-template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateRowwiseAdagrad(const StepScalars& p, uint32_t dim, uint8_t* weights,
-                                        uint8_t* state, const uint8_t* gradient) {
-  const float sum = SumOfSquares<Weight, Gradient>(p.decay, dim, weights, gradient);
-  const float s = Fp32Codec::Load(state, 0) + sum / static_cast<float>(dim);
-  Fp32Codec::Store(state, 0, s);
-  UpdateScaled<Weight, Gradient>(RowwiseRate(p, s), p, dim, weights, gradient);
-}
-
-template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateAdagrad(const StepScalars& p, uint32_t dim, uint8_t* weights,
-                                 uint8_t* state, const uint8_t* gradient) {
+// The elements of a row, block by block; at most two vectors of state.
+template <OptimizerKind kKind, typename Weight, typename Gradient>
+HOTBED_ROW_FN void UpdateElements(const StepScalars& p, float rate, uint32_t dim, uint8_t* weights,
+                                  uint8_t* state, const uint8_t* gradient) {
+  constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
+  static_assert(kVectors <= 2);
+  const Measured row = {rate, 0.0f};
+  BlockPlaces at = {weights, state, kVectors > 1 ? state + 4ull * dim : state, nullptr, gradient};
   for (; dim >= kLanes; dim -= kLanes) {
-    AdagradBlock<Weight, Gradient>(p, weights, state, gradient);
-    weights += Weight::kBytes * kLanes;
-    state += 4 * kLanes;
-    gradient += Gradient::kBytes * kLanes;
+    StepBlock<kKind, Weight, Gradient>(p, row, at);
+    at.w += Weight::kBytes * kLanes;
+    if constexpr (kVectors > 0) at.first += 4 * kLanes;
+    if constexpr (kVectors > 1) at.second += 4 * kLanes;
+    at.g += Gradient::kBytes * kLanes;
   }
   if (dim == 0) return;
-  float w[kLanes], s[kLanes], g[kLanes];
-  LoadTail<Weight>(weights, dim, w);
-  LoadTail<Fp32Codec>(state, dim, s);
-  LoadTail<Gradient>(gradient, dim, g);
-  AdagradBlock<Fp32Codec, Fp32Codec>(p, AsBytes(w), AsBytes(s), AsBytes(g));
-  StoreTail<Fp32Codec>(state, dim, s);
-  StoreTail<Weight>(weights, dim, w);
-}
-
-template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void UpdateAdam(const StepScalars& p, uint32_t dim, uint8_t* weights, uint8_t* state,
-                              const uint8_t* gradient) {
-  uint8_t* second = state + 4ull * dim;
-  for (; dim >= kLanes; dim -= kLanes) {
-    AdamBlock<Weight, Gradient>(p, weights, state, second, gradient);
-    weights += Weight::kBytes * kLanes;
-    state += 4 * kLanes;
-    second += 4 * kLanes;
-    gradient += Gradient::kBytes * kLanes;
-  }
-  if (dim == 0) return;
-  float w[kLanes], m[kLanes], v[kLanes], g[kLanes];
-  LoadTail<Weight>(weights, dim, w);
-  LoadTail<Fp32Codec>(state, dim, m);
-  LoadTail<Fp32Codec>(second, dim, v);
-  LoadTail<Gradient>(gradient, dim, g);
-  AdamBlock<Fp32Codec, Fp32Codec>(p, AsBytes(w), AsBytes(m), AsBytes(v), AsBytes(g));
-  StoreTail<Fp32Codec>(state, dim, m);
-  StoreTail<Fp32Codec>(second, dim, v);
-  StoreTail<Weight>(weights, dim, w);
+  float w[kLanes], first[kLanes], second[kLanes], g[kLanes];
+  LoadTail<Weight>(at.w, dim, w);
+  if constexpr (kVectors > 0) LoadTail<Fp32Codec>(at.first, dim, first);
+  if constexpr (kVectors > 1) LoadTail<Fp32Codec>(at.second, dim, second);
+  LoadTail<Gradient>(at.g, dim, g);
+  StepBlock<kKind, Fp32Codec, Fp32Codec>(
+      p, row, {AsBytes(w), AsBytes(first), AsBytes(second), nullptr, AsBytes(g)});
+  if constexpr (kVectors > 0) StoreTail<Fp32Codec>(at.first, dim, first);
+  if constexpr (kVectors > 1) StoreTail<Fp32Codec>(at.second, dim, second);
+  StoreTail<Weight>(at.w, dim, w);
 }
 
 // The kinds that UpdateRow knows; AdamW and Adam differ in the scalars alone.
@@ -164,15 +139,14 @@ HOTBED_ROW_FN void UpdateRow(const OptimizerParams& params, const UpdateScalars&
                              const uint8_t* gradient) {
   static_assert(HasShortWay(kKind));
   const StepScalars p = MakeStepScalars(params, scalars);
-  if constexpr (kKind == OptimizerKind::kSgd) {
-    UpdateScaled<Weight, Gradient>(p.lr, p, dim, weights, gradient);
-  } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-    UpdateAdagrad<Weight, Gradient>(p, dim, weights, state, gradient);
-  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
-    UpdateRowwiseAdagrad<Weight, Gradient>(p, dim, weights, state, gradient);
-  } else {
-    UpdateAdam<Weight, Gradient>(p, dim, weights, state, gradient);
+  float rate = p.lr;
+  if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
+    const float sum = SumOfSquares<Weight, Gradient>(p.decay, dim, weights, gradient);
+    const float s = Fp32Codec::Load(state, 0) + sum / static_cast<float>(dim);
+    Fp32Codec::Store(state, 0, s);
+    rate = RowwiseRate(p, s);
   }
+  UpdateElements<kKind, Weight, Gradient>(p, rate, dim, weights, state, gradient);
 }
 
 }  // namespace HOTBED_ISA

@@ -44,130 +44,52 @@ HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g,
   }
 }
 
-template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void AdagradBlock(const StepScalars& p, uint8_t* w, uint8_t* s, const uint8_t* g) {
+// Where the same block of a row's weights, state and gradient lies. Vectors that the kind does not
+// have are anything.
+struct BlockPlaces {
+  uint8_t* w;
+  uint8_t* first;
+  uint8_t* second;
+  uint8_t* third;
+  const uint8_t* g;
+};
+
+template <uint32_t kVectors>
+HOTBED_ROW_FN Moved LoadState(const BlockPlaces& at, float w, uint32_t l) {
+  return {w, kVectors > 0 ? Fp32Codec::Load(at.first, l) : 0.0f,
+          kVectors > 1 ? Fp32Codec::Load(at.second, l) : 0.0f,
+          kVectors > 2 ? Fp32Codec::Load(at.third, l) : 0.0f};
+}
+
+template <uint32_t kVectors>
+HOTBED_ROW_FN void StoreState(const BlockPlaces& at, uint32_t l, const Moved& moved) {
+  if constexpr (kVectors > 2) Fp32Codec::Store(at.third, l, moved.third);
+  if constexpr (kVectors > 1) Fp32Codec::Store(at.second, l, moved.second);
+  if constexpr (kVectors > 0) Fp32Codec::Store(at.first, l, moved.first);
+}
+
+template <OptimizerKind kKind, typename Weight, typename Gradient>
+HOTBED_ROW_FN void StepBlock(const StepScalars& p, const Measured& row, const BlockPlaces& at) {
+  constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved =
-        AdagradElement(p, Weight::Load(w, l), Fp32Codec::Load(s, l), Gradient::Load(g, l));
-    Fp32Codec::Store(s, l, moved.first);
-    Weight::Store(w, l, moved.w);
+    const Moved moved = StepElement<kKind>(
+        p, row, LoadState<kVectors>(at, Weight::Load(at.w, l), l), Gradient::Load(at.g, l));
+    StoreState<kVectors>(at, l, moved);
+    Weight::Store(at.w, l, moved.w);
   }
 }
 
-template <typename Weight, typename Gradient>
-HOTBED_ROW_FN void AdamBlock(const StepScalars& p, uint8_t* w, uint8_t* m, uint8_t* v,
-                             const uint8_t* g) {
+// The direction r of a step of LAMB's kinds; the weights stay.
+template <OptimizerKind kKind>
+HOTBED_ROW_FN void LambBlock(const StepScalars& p, float scale, const BlockPlaces& at, uint8_t* r) {
+  constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = AdamElement(p, Weight::Load(w, l), Fp32Codec::Load(m, l),
-                                    Fp32Codec::Load(v, l), Gradient::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(v, l, moved.second);
-    Weight::Store(w, l, moved.w);
-  }
-}
-
-// The kinds below work on fp32 alone.
-
-HOTBED_ROW_FN void MomentumBlock(const StepScalars& p, uint8_t* w, uint8_t* m, const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved =
-        MomentumElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void RmsPropBlock(const StepScalars& p, uint8_t* w, uint8_t* v, const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved =
-        RmsPropElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(v, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(v, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void LionBlock(const StepScalars& p, uint8_t* w, uint8_t* m, const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved =
-        LionElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void AdadeltaBlock(const StepScalars& p, uint8_t* w, uint8_t* v, uint8_t* u,
-                                 const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = AdadeltaElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(v, l),
-                                        Fp32Codec::Load(u, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(v, l, moved.first);
-    Fp32Codec::Store(u, l, moved.second);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void PartialAdamBlock(const StepScalars& p, float rate, uint8_t* w, uint8_t* m,
-                                    const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = PartialAdamElement(p, rate, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l),
-                                           Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-// The direction r of a LAMB step; the weights stay.
-HOTBED_ROW_FN void LambBlock(const StepScalars& p, const uint8_t* w, uint8_t* m, uint8_t* v,
-                             const uint8_t* g, uint8_t* r) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = LambElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l),
-                                    Fp32Codec::Load(v, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(v, l, moved.second);
+    const Moved moved = LambDirection<kKind>(
+        p, scale, LoadState<kVectors>(at, Fp32Codec::Load(at.w, l), l), Fp32Codec::Load(at.g, l));
+    StoreState<kVectors>(at, l, moved);
     Fp32Codec::Store(r, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void PartialLambBlock(const StepScalars& p, float scale, const uint8_t* w, uint8_t* m,
-                                    const uint8_t* g, uint8_t* r) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = PartialLambElement(p, scale, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l),
-                                           Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(r, l, moved.w);
-  }
-}
-
-HOTBED_ROW_FN void LarsBlock(const StepScalars& p, float rate, uint8_t* w, uint8_t* m,
-                             const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved =
-        LarsElement(p, rate, Fp32Codec::Load(w, l), Fp32Codec::Load(m, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(m, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
-  }
-}
-
-// lr > 0.
-HOTBED_ROW_FN void FtrlBlock(const StepScalars& p, uint8_t* w, uint8_t* z, uint8_t* n,
-                             const uint8_t* g) {
-  HOTBED_INDEPENDENT
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    const Moved moved = FtrlElement(p, Fp32Codec::Load(w, l), Fp32Codec::Load(z, l),
-                                    Fp32Codec::Load(n, l), Fp32Codec::Load(g, l));
-    Fp32Codec::Store(n, l, moved.second);
-    Fp32Codec::Store(z, l, moved.first);
-    Fp32Codec::Store(w, l, moved.w);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "row_math/half.h"
 #include "row_math/isa.h"
+#include "row_math/powers.h"
 
 namespace hotbed {
 inline namespace HOTBED_ISA {
@@ -174,6 +175,33 @@ HOTBED_ROW_CALL float FactorToNorm(float limit, uint32_t blocks, const uint8_t* 
     }
   }
   return FactorOfSmallerNorm(limit, __builtin_sqrtf(TreeSum(sum)));
+}
+
+// The same for the norm (sum of |x|^p)^(1/p), or the largest |x| for p = 0. Elements are measured
+// in limits, and their powers in that of the largest, so that none overflows.
+HOTBED_ROW_FN float InLimits(float limit, float value) {
+  return (value < 0.0f ? -value : value) / limit;
+}
+HOTBED_ROW_FN float PowerOfPart(float p, float largest, float size) {
+  return static_cast<float>(RealPower(size / largest, p));
+}
+HOTBED_ROW_FN float FactorOfPowers(float p, float largest, float sum) {
+  const double norm = p > 0.0f ? largest * RealPower(sum, 1.0 / p) : largest;
+  return norm > 1.0 ? static_cast<float>(1.0 / norm) : 1.0f;
+}
+
+HOTBED_ROW_CALL float FactorToNormOf(float p, float limit, uint32_t blocks, const uint8_t* x) {
+  if (p == 2.0f) return FactorToNorm(limit, blocks, x);
+  float largest = 0.0f;
+  for (uint32_t i = 0; i < kLanes * blocks; ++i) {
+    const float size = InLimits(limit, Fp32Codec::Load(x, i));
+    largest = size > largest ? size : largest;
+  }
+  float sum[kLanes] = {};
+  for (uint32_t i = 0; p > 0.0f && i < kLanes * blocks; ++i) {
+    sum[i % kLanes] += PowerOfPart(p, largest, InLimits(limit, Fp32Codec::Load(x, i)));
+  }
+  return FactorOfPowers(p, largest, TreeSum(sum));
 }
 
 }  // namespace HOTBED_ISA

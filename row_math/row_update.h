@@ -1,13 +1,13 @@
 // One optimizer step of one row, for every kind and option, including those that the short path of
-// row_math/optimizer.h does not cover. It has the formulas; the order of a step is:
+// row_math/optimizer.h, which has the formulas, does not cover. The order of a step is:
 //
 //   1. gradient *= gradient_scale; each element to [-clip_value, clip_value]; the whole to
 //      clip_row_norm if it is longer
 //   2. under lazy decay, the weights shrink by (1 - lr * weight_decay) ^ (step - step of the row's
 //      last update), once for a row that was never updated; under row-wise bias correction, t is
-//      the row's number of updates
+//      the row's number of updates; a row that has a count counts this update
 //   3. the kind's formula
-//   4. the weights to max_norm if they are longer
+//   4. the weights to max_norm, in the norm of max_norm_type, if they are longer
 //   5. weights are rounded to their type, to nearest even or stochastically
 //      (row_math/stochastic_rounding.h); bf16 state to nearest even
 //
@@ -42,8 +42,9 @@ struct UpdatePlan {
 HOTBED_HD constexpr bool HasNoOptions(const UpdatePlan& plan) {
   const OptimizerParams& o = plan.params;
   const UpdateScalars& s = plan.scalars;
-  return o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f && !(s.clip_value > 0) &&
-         !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay && !o.row_bias_correction &&
+  return !CountsUpdates(o.kind) && o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f &&
+         !(s.clip_value > 0) && !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay &&
+         !o.row_bias_correction &&
          !(o.stochastic_rounding && plan.weight_type != WeightType::kFp32);
 }
 
@@ -151,8 +152,9 @@ HOTBED_ROW_FN uint32_t LoadCounter(const uint8_t* at) {
 }
 HOTBED_ROW_FN void StoreCounter(uint8_t* at, uint32_t value) { __builtin_memcpy(at, &value, 4); }
 
-// The number of steps that lazy decay catches up on: 1 for a row that was never updated, 0 for a
-// step that is not newer than the row's last. Steps are kept modulo 2^32; 0 means never.
+// The number of steps since the row's last update, which lazy decay catches up on: 1 for a row that
+// was never updated, 0 for a step that is not newer than the row's last. Steps are kept modulo
+// 2^32; 0 means never.
 HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
   const uint32_t now = static_cast<uint32_t>(step) != 0 ? static_cast<uint32_t>(step) : 1u;
   const uint32_t last = LoadCounter(last_step);
@@ -161,9 +163,21 @@ HOTBED_ROW_FN uint32_t StepsSince(uint8_t* last_step, uint64_t step) {
   return last == 0 ? 1 : now - last;
 }
 
+// The factor of a weight over `steps` steps of decoupled decay, of which all but the last shrink to
+// no less than lazy_decay_least.
+HOTBED_ROW_FN double ShrinkOfSteps(const UpdatePlan& plan, uint32_t steps) {
+  const double one = ShrinkOfStep(plan.params, plan.scalars);
+  const double least = plan.params.lazy_decay_least;
+  if (!(least > 0.0) || steps == 0) return WholePower(one, steps);
+  const double between = WholePower(one, steps - 1);
+  return one * (between < least ? least : between);
+}
+
 // Step 2: the scalars of this row.
 HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layout,
                                 uint8_t* counters, StepScalars* p) {
+  uint8_t* const count = counters;
+  if (layout.has_count) counters += 4;
   if (layout.has_updates) {
     uint32_t t = LoadCounter(counters);
     t += t != 0xffffffffu;
@@ -174,8 +188,14 @@ HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layou
   }
   if (!layout.has_last_step) return;
   const uint32_t steps = StepsSince(counters, plan.scalars.step);
-  if (!DecaysDecoupled(plan.params)) return;
-  p->shrink = static_cast<float>(WholePower(ShrinkOfStep(plan.params, plan.scalars), steps));
+  if (layout.has_count) {
+    const float before = Fp32Codec::Load(count, 0);
+    p->counter.count = CountAfter(plan.params.counter.half_life, before, steps);
+    p->counter.steps = steps;
+    Fp32Codec::Store(count, 0, p->counter.count);
+  }
+  if (!plan.params.lazy_decay || !DecaysDecoupled(plan.params)) return;
+  p->shrink = static_cast<float>(ShrinkOfSteps(plan, steps));
 }
 
 // A row opened for its step: fp32 in whole blocks; `room` is scratch.
@@ -185,16 +205,18 @@ struct OpenRow {
   uint8_t* w;
   uint8_t* first;
   uint8_t* second;
+  uint8_t* third;
   uint8_t* statistic;
   const uint8_t* g;
   uint8_t* room;
+
+  HOTBED_ROW_FN BlockPlaces Block(uint32_t at) const {
+    return {w + at, first + at, second + at, third + at, g + at};
+  }
 };
 
-// Whether MeasureRow reads the row at all.
-HOTBED_HD constexpr bool MeasuresRow(OptimizerKind kind) {
-  return kind == OptimizerKind::kRowwiseAdagrad || kind == OptimizerKind::kRowwiseRmsProp ||
-         kind == OptimizerKind::kPartialRowwiseAdam || kind == OptimizerKind::kLamb ||
-         kind == OptimizerKind::kPartialRowwiseLamb || kind == OptimizerKind::kLars;
+HOTBED_HD constexpr bool IsLambKind(OptimizerKind kind) {
+  return kind == OptimizerKind::kLamb || kind == OptimizerKind::kPartialRowwiseLamb;
 }
 
 // `ahead` below is called before each block with the block's offset in the row, 0, 128, ... bytes:
@@ -239,12 +261,8 @@ HOTBED_ROW_FN float LambRate(const StepScalars& p, const OpenRow& row, const Ahe
   const float scale = kPartial ? PartialScale(p, row, 0.0f, ahead) : 0.0f;
   SquareSum of_weights, of_direction;
   for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
-    if constexpr (kPartial) {
-      PartialLambBlock(p, scale, row.w + at, row.first + at, row.g + at, row.room + at);
-    } else {
-      ahead(at);
-      LambBlock(p, row.w + at, row.first + at, row.second + at, row.g + at, row.room + at);
-    }
+    if constexpr (!kPartial) ahead(at);
+    LambBlock<kKind>(p, scale, row.Block(at), row.room + at);
     of_weights.Add(row.w + at);
     of_direction.Add(row.room + at);
   }
@@ -262,64 +280,53 @@ HOTBED_ROW_FN float LarsRate(const StepScalars& p, const OpenRow& row, const Ahe
   return LarsRateOf(p, __builtin_sqrtf(of_weights.Total()), __builtin_sqrtf(of_gradient.Total()));
 }
 
-// Step 3 has two parts: MeasureRow reads the whole row and returns the one number that MoveRow then
+// Row-wise Adagrad's sum and the numbers of a row with a count.
+template <typename Ahead>
+HOTBED_ROW_FN Measured CounterRate(const StepScalars& p, const OpenRow& row, const Ahead& ahead) {
+  const float mean = MeanSquare(row, p.decay, ahead);
+  const float s = Fp32Codec::Load(row.statistic, 0) + mean;
+  Fp32Codec::Store(row.statistic, 0, s);
+  const bool clips = p.counter.params.mode == CounterMode::kCowClip;
+  const float of_gradient = __builtin_sqrtf(mean * static_cast<float>(row.dim));
+  return CounterMeasured(p, s, clips ? RowNorm(row.blocks, row.w) : 0.0f, of_gradient);
+}
+
+// Step 3 has two parts: MeasureRow reads the whole row and returns the numbers that MoveRow then
 // needs.
 template <OptimizerKind kKind, typename Ahead = NothingAhead>
-HOTBED_ROW_FN float MeasureRow(const StepScalars& p, const OpenRow& row,
-                               const Ahead& ahead = Ahead()) {
+HOTBED_ROW_FN Measured MeasureRow(const StepScalars& p, const OpenRow& row,
+                                  const Ahead& ahead = Ahead()) {
   if constexpr (kKind == OptimizerKind::kRowwiseAdagrad) {
     const float s = Fp32Codec::Load(row.statistic, 0) + MeanSquare(row, p.decay, ahead);
     Fp32Codec::Store(row.statistic, 0, s);
-    return RowwiseRate(p, s);
+    return {RowwiseRate(p, s), 0.0f};
+  } else if constexpr (kKind == OptimizerKind::kRowwiseAdagradCounter) {
+    return CounterRate(p, row, ahead);
   } else if constexpr (kKind == OptimizerKind::kRowwiseRmsProp) {
     const float s =
         PartialSecond(p, Fp32Codec::Load(row.statistic, 0), MeanSquare(row, p.decay, ahead));
     Fp32Codec::Store(row.statistic, 0, s);
-    return RowwiseRate(p, s);
+    return {RowwiseRate(p, s), 0.0f};
   } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-    return p.lr * PartialScale(p, row, p.decay, ahead);
+    return {p.lr * PartialScale(p, row, p.decay, ahead), 0.0f};
   } else if constexpr (kKind == OptimizerKind::kLars) {
-    return LarsRate(p, row, ahead);
-  } else if constexpr (MeasuresRow(kKind)) {
-    return LambRate<kKind>(p, row, ahead);
+    return {LarsRate(p, row, ahead), 0.0f};
+  } else if constexpr (TraitsOf(kKind).needs_whole_row) {
+    return {LambRate<kKind>(p, row, ahead), 0.0f};
   }
-  return p.lr;
+  return {p.lr, 0.0f};
 }
 
 template <OptimizerKind kKind, typename Ahead = NothingAhead>
-HOTBED_ROW_FN void MoveRow(const StepScalars& p, float measured, const OpenRow& row,
+HOTBED_ROW_FN void MoveRow(const StepScalars& p, const Measured& measured, const OpenRow& row,
                            const Ahead& ahead = Ahead()) {
   if (kKind == OptimizerKind::kFtrl && !(p.lr > 0.0f)) return;
   for (uint32_t at = 0; at < 128 * row.blocks; at += 128) {
     ahead(at);
-    [[maybe_unused]] uint8_t* const w = row.w + at;
-    [[maybe_unused]] uint8_t* const first = row.first + at;
-    [[maybe_unused]] uint8_t* const second = row.second + at;
-    [[maybe_unused]] const uint8_t* const g = row.g + at;
-    if constexpr (kKind == OptimizerKind::kSgd || kKind == OptimizerKind::kRowwiseAdagrad ||
-                  kKind == OptimizerKind::kRowwiseRmsProp) {
-      ScaledBlock<Fp32Codec, Fp32Codec>(measured, p.decay, p.shrink, w, g);
-    } else if constexpr (kKind == OptimizerKind::kAdagrad) {
-      AdagradBlock<Fp32Codec, Fp32Codec>(p, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kAdam || kKind == OptimizerKind::kAdamW) {
-      AdamBlock<Fp32Codec, Fp32Codec>(p, w, first, second, g);
-    } else if constexpr (kKind == OptimizerKind::kMomentumSgd) {
-      MomentumBlock(p, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kRmsProp) {
-      RmsPropBlock(p, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kLion) {
-      LionBlock(p, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kAdadelta) {
-      AdadeltaBlock(p, w, first, second, g);
-    } else if constexpr (kKind == OptimizerKind::kPartialRowwiseAdam) {
-      PartialAdamBlock(p, measured, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kLamb ||
-                         kKind == OptimizerKind::kPartialRowwiseLamb) {
-      ScaledBlock<Fp32Codec, Fp32Codec>(measured, 0.0f, 1.0f, w, row.room + at);
-    } else if constexpr (kKind == OptimizerKind::kLars) {
-      LarsBlock(p, measured, w, first, g);
-    } else if constexpr (kKind == OptimizerKind::kFtrl) {
-      FtrlBlock(p, w, first, second, g);
+    if constexpr (IsLambKind(kKind)) {
+      ScaledBlock<Fp32Codec, Fp32Codec>(measured.rate, 0.0f, 1.0f, row.w + at, row.room + at);
+    } else if constexpr (kKind != OptimizerKind::kNone) {
+      StepBlock<kKind, Fp32Codec, Fp32Codec>(p, measured, row.Block(at));
     }
   }
 }
@@ -335,8 +342,10 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   const bool fp32 = params.state_type == StateType::kFp32;
   const uint32_t dim = plan.dim;
   uint8_t* const scalars = state + layout.VectorBytes(params.state_type, dim);
-  uint8_t* const second = state + (fp32 ? 4ull : 2ull) * dim;
-  float w[kDimLimit], g[kDimLimit], first_room[kDimLimit], second_room[kDimLimit], room[kDimLimit];
+  constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
+  const uint64_t vector_bytes = (fp32 ? 4ull : 2ull) * dim;
+  float w[kDimLimit], g[kDimLimit], room[IsLambKind(kKind) ? kDimLimit : 1];
+  float vectors[kVectors > 0 ? kVectors : 1][kVectors > 0 ? kDimLimit : 1];
   StepScalars p = MakeStepScalars(params, plan.scalars);
   OpenRow row = {};
   row.dim = dim;
@@ -348,16 +357,19 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   row.w = OpenWeights(plan.weight_type, weights, dim, w);
   row.statistic = scalars;
   row.room = AsBytes(room);
-  if (layout.vectors > 0) row.first = OpenVector(fp32, state, dim, first_room);
-  if (layout.vectors > 1) row.second = OpenVector(fp32, second, dim, second_room);
+  uint8_t** const opened[] = {&row.first, &row.second, &row.third};
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    *opened[v] = OpenVector(fp32, state + vector_bytes * v, dim, vectors[v]);
+  }
   MoveRow<kKind>(p, MeasureRow<kKind>(p, row), row);
   if (params.max_norm > 0.0f) {
-    const float factor = FactorToNorm(params.max_norm, row.blocks, row.w);
+    const float factor = FactorToNormOf(params.max_norm_type, params.max_norm, row.blocks, row.w);
     if (factor != 1.0f) ScaleRow(row.blocks, factor, row.w);
   }
   CloseWeights(plan, key, weights, w);
-  if (layout.vectors > 0) CloseVector(fp32, state, dim, first_room);
-  if (layout.vectors > 1) CloseVector(fp32, second, dim, second_room);
+  for (uint32_t v = 0; v < kVectors; ++v) {
+    CloseVector(fp32, state + vector_bytes * v, dim, vectors[v]);
+  }
 }
 
 // A row's new weights from a push that assigns; its state starts over (FirstState). Rounded to

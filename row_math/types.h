@@ -51,12 +51,60 @@ enum class OptimizerKind : uint8_t {
   kRowwiseRmsProp = 13,  // the average of squares is one number per row
   kLion = 14,
   kAdadelta = 15,
+  kAmsGrad = 16,
+  kRowwiseAdagradCounter = 17,  // row-wise Adagrad that knows how often a row was updated
 };
-constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kAdadelta;
+constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kRowwiseAdagradCounter;
+
+// Calls F(kind) for every kind with a step of its own: first those that work element by element,
+// then those that need numbers of the whole row. (AdamW is Adam with another decay.)
+#define HOTBED_ELEMENT_KINDS(F) \
+  F(kSgd)                       \
+  F(kAdagrad)                   \
+  F(kAdam)                      \
+  F(kMomentumSgd)               \
+  F(kFtrl)                      \
+  F(kRmsProp)                   \
+  F(kNone)                      \
+  F(kLion)                      \
+  F(kAdadelta)                  \
+  F(kAmsGrad)
+#define HOTBED_ROW_KINDS(F) \
+  F(kRowwiseAdagrad)        \
+  F(kPartialRowwiseAdam)    \
+  F(kLamb)                  \
+  F(kPartialRowwiseLamb)    \
+  F(kLars)                  \
+  F(kRowwiseRmsProp)        \
+  F(kRowwiseAdagradCounter)
+#define HOTBED_STEP_KINDS(F) HOTBED_ELEMENT_KINDS(F) HOTBED_ROW_KINDS(F)
 
 // Where weight decay enters: kL2 adds weight_decay * w to the gradient; kDecoupled shrinks the
 // weights by learning_rate * weight_decay, separately from the step.
 enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
+
+// What a row's count does to its step, for kRowwiseAdagradCounter; formulas are in
+// row_math/optimizer.h. Values are part of the wire format.
+enum class CounterMode : uint8_t {
+  kDecay = 0,         // only the weight decay: more for rare rows
+  kTailIncrease = 1,  // a higher rate for rare rows
+  kTailDecrease = 2,  // a lower rate for rare rows
+  kCounterSgd = 3,    // the count in place of the sum of squares
+  kAdagradW = 4,      // the rate grows with the root of the count; decoupled lazy decay
+  kCowClip = 5,       // the gradient's norm is limited by the count and the weights' norm
+};
+
+// Hyperparameters of kRowwiseAdagradCounter.
+struct CounterParams {
+  CounterMode mode = CounterMode::kDecay;
+  float half_life = 0.0f;         // >= 0, steps after which an update counts half; 0: fully
+  uint64_t from_step = 0;         // counts change steps above this one only; not CowClip
+  float threshold = 0.0f;         // >= 0, tail and SGD modes: only rows with a higher count
+  float most = 1.0f;              // > 0, tail modes: the count of a frequent row
+  float power = 1.0f;             // > 0, tail modes: exponent; SGD mode: factor of the count
+  float clip_coefficient = 0.0f;  // >= 0, CowClip: of the weights' norm
+  float clip_least = 0.0f;        // >= 0, CowClip: the least limit per count
+};
 
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
 struct OptimizerParams {
@@ -66,24 +114,27 @@ struct OptimizerParams {
   float beta1 = 0.9f;           // [0, 1), Adam and LAMB kinds, Lion
   float beta2 =
       0.999f;  // [0, 1), Adam and LAMB kinds, Lion; smoothing of RMSProp's, Adadelta's rho
-  float weight_decay = 0.0f;              // >= 0
-  float initial_accumulator = 0.0f;       // Adagrad kinds, FTRL; >= 0
-  float momentum = 0.9f;                  // [0, 1), momentum SGD and LARS
-  float trust_coefficient = 0.001f;       // > 0, LARS
-  float l1 = 0.0f;                        // >= 0, FTRL
-  float l2 = 0.0f;                        // >= 0, FTRL
-  float ftrl_beta = 1.0f;                 // >= 0, FTRL
-  float clip_value = 0.0f;                // each element of a row's gradient to [-v, v]; 0: off
-  float clip_row_norm = 0.0f;             // a row's gradient to this norm, after clip_value; 0: off
-  float max_norm = 0.0f;                  // a row's weights to this norm, after the step; 0: off
+  float weight_decay = 0.0f;         // >= 0
+  float initial_accumulator = 0.0f;  // Adagrad kinds, FTRL; >= 0
+  float momentum = 0.9f;             // [0, 1), momentum SGD and LARS
+  float trust_coefficient = 0.001f;  // > 0, LARS
+  float l1 = 0.0f;                   // >= 0, FTRL
+  float l2 = 0.0f;                   // >= 0, FTRL
+  float ftrl_beta = 1.0f;            // >= 0, FTRL
+  float clip_value = 0.0f;           // each element of a row's gradient to [-v, v]; 0: off
+  float clip_row_norm = 0.0f;        // a row's gradient to this norm, after clip_value; 0: off
+  float max_norm = 0.0f;             // a row's weights to this norm, after the step; 0: off
+  float max_norm_type = 2.0f;        // p of that norm, (sum of |w|^p)^(1/p); 0: the largest |w|
   DecayMode decay_mode = DecayMode::kL2;  // not AdamW, Lion, LAMB, LARS, FTRL
   // A row that is touched again catches up on the steps in between: its weights shrink by
   // (1 - learning_rate * weight_decay) ^ steps. For decoupled decay (SGD's L2 is the same thing).
   bool lazy_decay = false;
+  float lazy_decay_least = 0.0f;  // [0, 1): the steps in between shrink to no less than this factor
   // Adam and LAMB kinds: t is the row's own number of updates, not the training step.
   bool row_bias_correction = false;
   bool stochastic_rounding = false;  // of fp16 and bf16 weights
   StateType state_type = StateType::kFp32;
+  CounterParams counter;
 };
 
 // Numbers that the primary resolves once per push and logs. Applying a record computes no power of
@@ -133,62 +184,101 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
 }
 
 // Optimizer state of a row of `dim` weights, in this order: `vectors` of dim elements of the state
-// type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its number of
-// updates (u32), the step of its last update (u32), each present if its `has_` flag is set.
+// type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its count (fp32), its
+// number of updates (u32), the step of its last update (u32), each present if its `has_` flag is
+// set.
 struct StateLayout {
   uint32_t vectors = 0;
   bool has_statistic = false;  // row-wise Adagrad's sum, other row-wise kinds' second moment
+  bool has_count = false;      // kRowwiseAdagradCounter
   bool has_updates = false;    // row_bias_correction
-  bool has_last_step = false;  // lazy_decay
+  bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter
 
+  // Counts the bytes of the scalars after the statistic.
+  HOTBED_HD constexpr uint32_t CounterBytes() const {
+    return 4u * (uint32_t{has_count} + has_updates + has_last_step);
+  }
   HOTBED_HD constexpr uint32_t VectorBytes(StateType type, uint32_t dim) const {
     return (vectors * dim * (type == StateType::kFp32 ? 4u : 2u) + 3u) & ~3u;
   }
   HOTBED_HD constexpr uint32_t Bytes(StateType type, uint32_t dim) const {
-    return VectorBytes(type, dim) + 4u * (uint32_t{has_statistic} + has_updates + has_last_step);
+    return VectorBytes(type, dim) + 4u * uint32_t{has_statistic} + CounterBytes();
   }
 };
 
 HOTBED_HD constexpr bool IsAdamKind(OptimizerKind kind) {
   return kind == OptimizerKind::kAdam || kind == OptimizerKind::kAdamW ||
          kind == OptimizerKind::kPartialRowwiseAdam || kind == OptimizerKind::kLamb ||
-         kind == OptimizerKind::kPartialRowwiseLamb;
+         kind == OptimizerKind::kPartialRowwiseLamb || kind == OptimizerKind::kAmsGrad;
+}
+
+// Where a kind's weight decay enters.
+enum class DecayWay : uint8_t {
+  kNone,       // it has none
+  kOwn,        // in its formula
+  kChoice,     // by DecayMode
+  kDecoupled,  // always decoupled
+};
+
+// What the rest of the code needs to know of a kind besides its formula.
+struct OptimizerTraits {
+  uint32_t vectors = 0;
+  bool has_statistic = false;
+  bool needs_whole_row = false;
+  DecayWay decay = DecayWay::kChoice;
+};
+
+HOTBED_HD constexpr OptimizerTraits TraitsOf(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+      return {0, false, false, DecayWay::kChoice};
+    case OptimizerKind::kNone:
+      return {0, false, false, DecayWay::kNone};
+    case OptimizerKind::kRowwiseAdagrad:
+    case OptimizerKind::kRowwiseRmsProp:
+    case OptimizerKind::kRowwiseAdagradCounter:
+      return {0, true, true, DecayWay::kChoice};
+    case OptimizerKind::kAdagrad:
+    case OptimizerKind::kMomentumSgd:
+    case OptimizerKind::kRmsProp:
+      return {1, false, false, DecayWay::kChoice};
+    case OptimizerKind::kLion:
+      return {1, false, false, DecayWay::kDecoupled};
+    case OptimizerKind::kLars:
+      return {1, false, true, DecayWay::kOwn};
+    case OptimizerKind::kPartialRowwiseAdam:
+      return {1, true, true, DecayWay::kChoice};
+    case OptimizerKind::kPartialRowwiseLamb:
+      return {1, true, true, DecayWay::kOwn};
+    case OptimizerKind::kAdam:  // first and second moment
+      return {2, false, false, DecayWay::kChoice};
+    case OptimizerKind::kAdamW:
+      return {2, false, false, DecayWay::kDecoupled};
+    case OptimizerKind::kLamb:
+      return {2, false, true, DecayWay::kOwn};
+    case OptimizerKind::kFtrl:  // linear term, sum of squares
+      return {2, false, false, DecayWay::kNone};
+    case OptimizerKind::kAdadelta:  // averages of the squares of gradients and of steps
+      return {2, false, false, DecayWay::kChoice};
+    case OptimizerKind::kAmsGrad:  // as Adam, and the largest second moment
+      return {3, false, false, DecayWay::kChoice};
+  }
+  return {};
+}
+
+// Whether rows of the kind keep a count.
+HOTBED_HD constexpr bool CountsUpdates(OptimizerKind kind) {
+  return kind == OptimizerKind::kRowwiseAdagradCounter;
 }
 
 HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
+  const OptimizerTraits traits = TraitsOf(params.kind);
   StateLayout layout;
-  switch (params.kind) {
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kNone:
-      break;
-    case OptimizerKind::kRowwiseAdagrad:
-    case OptimizerKind::kRowwiseRmsProp:
-      layout.has_statistic = true;
-      break;
-    case OptimizerKind::kAdagrad:
-    case OptimizerKind::kMomentumSgd:
-    case OptimizerKind::kLars:
-    case OptimizerKind::kRmsProp:
-    case OptimizerKind::kLion:
-      layout.vectors = 1;
-      break;
-    case OptimizerKind::kPartialRowwiseAdam:
-    case OptimizerKind::kPartialRowwiseLamb:
-      layout.vectors = 1;
-      layout.has_statistic = true;
-      break;
-    case OptimizerKind::kAdam:
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kLamb:
-    case OptimizerKind::kFtrl:
-    case OptimizerKind::kAdadelta:
-      // First and second moment; FTRL: linear term, sum of squares; Adadelta: averages of the
-      // squares of gradients and of steps.
-      layout.vectors = 2;
-      break;
-  }
+  layout.vectors = traits.vectors;
+  layout.has_statistic = traits.has_statistic;
+  layout.has_count = CountsUpdates(params.kind);
   layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);
-  layout.has_last_step = params.lazy_decay;
+  layout.has_last_step = params.lazy_decay || layout.has_count;
   return layout;
 }
 
@@ -200,8 +290,7 @@ HOTBED_HD constexpr uint32_t StateBytes(const OptimizerParams& params, uint32_t 
 // Whether an update needs the whole row. Such tables are sliced by columns only if the table asks
 // for one statistic per slice.
 HOTBED_HD constexpr bool NeedsRowStatistics(const OptimizerParams& params) {
-  return LayoutOfState(params).has_statistic || params.kind == OptimizerKind::kLamb ||
-         params.kind == OptimizerKind::kLars || params.clip_row_norm > 0 || params.max_norm > 0;
+  return TraitsOf(params.kind).needs_whole_row || params.clip_row_norm > 0 || params.max_norm > 0;
 }
 
 }  // namespace hotbed

@@ -35,6 +35,10 @@ T& At(TableSpec& spec, T OptimizerParams::*member) {
   return spec.optimizer.*member;
 }
 template <typename T>
+T& At(TableSpec& spec, T CounterParams::*member) {
+  return spec.optimizer.counter.*member;
+}
+template <typename T>
 T& At(TableSpec& spec, T Schedule::*member) {
   return spec.schedule.*member;
 }
@@ -236,6 +240,7 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 }
 
 using O = OptimizerParams;
+using C = CounterParams;
 
 constexpr TableOption kOptions[] = {
     Option<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
@@ -287,9 +292,30 @@ constexpr TableOption kOptions[] = {
         "Decay added to the gradient, or taken off the weights separately", kRule),
     Option<&O::lazy_decay>("lazy-decay", "", "optimizer.lazy_decay", kOptimizer,
                            "Apply the decay of skipped steps when a row is next updated", kLayout),
+    Option<&O::lazy_decay_least>("lazy-decay-least", "", "optimizer.lazy_decay_least", kOptimizer,
+                                 "Skipped steps shrink a row to no less than this factor", kRule),
     Option<&O::row_bias_correction>(
         "row-bias-correction", "", "optimizer.row_bias_correction", kOptimizer,
         "Adam and LAMB kinds: count the row's own updates, not the step", kLayout),
+    Word<&C::mode, &kCounterModeWords>(
+        "counter-mode", "", "optimizer.counter_mode", kOptimizer,
+        "rowwise-adagrad-counter: what a row's number of updates changes", kRule),
+    Option<&C::half_life>("counter-half-life", "", "optimizer.counter_half_life", kOptimizer,
+                          "Steps after which an update counts half; 0: it always counts fully",
+                          kStateMeaning),
+    Option<&C::from_step>("counter-from-step", "", "optimizer.counter_from_step", kOptimizer,
+                          "Counts change steps above this one only; not cowclip", kRule),
+    Option<&C::threshold>("counter-threshold", "", "optimizer.counter_threshold", kOptimizer,
+                          "tail and SGD modes: only rows with a higher count", kRule),
+    Option<&C::most>("counter-max", "", "optimizer.counter_max", kOptimizer,
+                     "tail modes: the count of a frequent row", kRule),
+    Option<&C::power>("counter-power", "", "optimizer.counter_power", kOptimizer,
+                      "tail modes: exponent; counter-sgd: factor of the count", kRule),
+    Option<&C::clip_coefficient>("clip-coefficient", "", "optimizer.clip_coefficient", kOptimizer,
+                                 "cowclip: limit of a gradient per count and norm of its row",
+                                 kRule),
+    Option<&C::clip_least>("clip-least", "", "optimizer.clip_least", kOptimizer,
+                           "cowclip: the least limit per count", kRule),
     Option<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
                            "Limit each element of a row's gradient to [-V, V]; 0: off", nullptr),
     Option<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,
@@ -300,6 +326,8 @@ constexpr TableOption kOptions[] = {
         "Limit the norm of a column slice's gradient, over all rows of a push; 0: off", kRule),
     Option<&O::max_norm>("max-norm", "", "optimizer.max_norm", kLimits,
                          "Limit the norm of a row's weights after the step; 0: off", kRule),
+    Option<&O::max_norm_type>("max-norm-type", "", "optimizer.max_norm_type", kLimits,
+                              "p of that norm, 2: Euclidean; 0: the largest element", kRule),
     Word<&Schedule::kind, &kScheduleWords>("schedule", "", "schedule.kind", kSchedule,
                                            "Course of the learning rate after the warm-up",
                                            nullptr),

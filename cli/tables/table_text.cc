@@ -39,6 +39,7 @@ bool IsTermOf(OptimizerKind kind, absl::string_view name) {
   const bool momentum = kind == OptimizerKind::kMomentumSgd || kind == OptimizerKind::kLars;
   const bool ftrl = kind == OptimizerKind::kFtrl;
   if (name == "learning_rate") return true;
+  if (name == "counter_mode") return CountsUpdates(kind);
   const bool lion = kind == OptimizerKind::kLion;
   if (name == "epsilon") return kind != OptimizerKind::kSgd && !momentum && !ftrl && !lion;
   if (name == "beta1") return IsAdamKind(kind) || lion;

@@ -3,15 +3,8 @@
 namespace hotbed {
 namespace device {
 
-HOTBED_KERNEL(StepWork<OptimizerKind::kSgd, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kAdagrad, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kAdam, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kMomentumSgd, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kFtrl, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kRmsProp, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kNone, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kLion, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kAdadelta, StepWay::kOptions>);
+#define HOTBED_STEP(kind) HOTBED_KERNEL(StepWork<OptimizerKind::kind, StepWay::kOptions>);
+HOTBED_ELEMENT_KINDS(HOTBED_STEP)
 
 }  // namespace device
 }  // namespace hotbed

@@ -3,12 +3,8 @@
 namespace hotbed {
 namespace device {
 
-HOTBED_KERNEL(StepWork<OptimizerKind::kRowwiseAdagrad, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kPartialRowwiseAdam, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kLamb, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kPartialRowwiseLamb, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kLars, StepWay::kOptions>);
-HOTBED_KERNEL(StepWork<OptimizerKind::kRowwiseRmsProp, StepWay::kOptions>);
+#define HOTBED_STEP(kind) HOTBED_KERNEL(StepWork<OptimizerKind::kind, StepWay::kOptions>);
+HOTBED_ROW_KINDS(HOTBED_STEP)
 
 }  // namespace device
 }  // namespace hotbed

@@ -18,12 +18,11 @@ extern const char* const kPlanWords[];
 template <>
 inline constexpr const char* kPlanWords<PlannerWeight>[] = {"fp32", "fp16", "bf16", "int8"};
 template <>
-inline constexpr const char* kPlanWords<PlannerOptimizer>[] = {"none",
-                                                               "sgd",
-                                                               "momentum_sgd",
+inline constexpr const char* kPlanWords<PlannerOptimizer>[] = {"sgd",
                                                                "adagrad",
                                                                "rowwise_adagrad",
                                                                "adam",
+                                                               "momentum_sgd",
                                                                "adamw",
                                                                "partial_rowwise_adam",
                                                                "lamb",
@@ -31,9 +30,14 @@ inline constexpr const char* kPlanWords<PlannerOptimizer>[] = {"none",
                                                                "lars",
                                                                "ftrl",
                                                                "rmsprop",
+                                                               "none",
                                                                "rowwise_rmsprop",
                                                                "lion",
-                                                               "adadelta"};
+                                                               "adadelta",
+                                                               "amsgrad",
+                                                               "rowwise_adagrad_counter"};
+static_assert(std::size(kPlanWords<PlannerOptimizer>) ==
+              static_cast<size_t>(kLastOptimizerKind) + 1);
 template <>
 inline constexpr const char* kPlanWords<PlannerCombiner>[] = {"sum", "mean", "max", "none"};
 template <>

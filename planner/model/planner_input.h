@@ -22,25 +22,7 @@ namespace hotbed {
 
 enum class PlannerWeight : uint8_t { kFp32, kFp16, kBf16, kInt8 };
 
-// Every optimizer that a table may name; table_bytes.h has the bytes of state per row.
-enum class PlannerOptimizer : uint8_t {
-  kNone,
-  kSgd,
-  kMomentumSgd,
-  kAdagrad,
-  kRowwiseAdagrad,
-  kAdam,
-  kAdamW,
-  kPartialRowwiseAdam,
-  kLamb,
-  kPartialRowwiseLamb,
-  kLars,
-  kFtrl,
-  kRmsprop,
-  kRowwiseRmsprop,
-  kLion,
-  kAdadelta,
-};
+using PlannerOptimizer = OptimizerKind;
 
 enum class PlannerCombiner : uint8_t { kSum, kMean, kMax, kNone };
 

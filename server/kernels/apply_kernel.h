@@ -135,6 +135,7 @@ struct PlacesOf {
     row.w = Weights(slot);
     row.first = State(slot);
     row.second = row.first + 4ull * dim();
+    row.third = row.second + 4ull * dim();
     row.statistic = row.first + 4ull * dim() * kLayout.vectors;
     row.g = gradient;
     row.room = AsBytes(room);
@@ -159,9 +160,9 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
                                              HOTBED_ALWAYS_INLINE { places.FetchState(next, at); };
                 const auto rest_ahead = [&](uint32_t at) HOTBED_ALWAYS_INLINE {
                   places.FetchWeights(next, at);
-                  if (!MeasuresRow(kKind)) places.FetchState(next, at);
+                  if (!TraitsOf(kKind).needs_whole_row) places.FetchState(next, at);
                 };
-                const float measured = MeasureRow<kKind>(p, row, state_ahead);
+                const Measured measured = MeasureRow<kKind>(p, row, state_ahead);
                 MoveRow<kKind>(p, measured, row, rest_ahead);
               });
 }
@@ -221,7 +222,7 @@ void ApplyWithOptions(const UpdatePlan& shared, ApplyBatch* batch) {
 
 template <OptimizerKind kKind>
 void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
-  if constexpr (kKind != OptimizerKind::kNone) {
+  if constexpr (kKind != OptimizerKind::kNone && !CountsUpdates(kKind)) {
     if (WorksInPlace(plan)) return ApplyInPlace<kKind>(plan, batch);
   }
   if constexpr (HasShortWay(kKind)) {
@@ -254,39 +255,15 @@ inline void RunApply(ApplyBatch* batch) {
   const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
                         table.dim};
   if (batch->assign) return ApplyAssign(plan, batch);
+#define HOTBED_APPLY(kind)  \
+  case OptimizerKind::kind: \
+    return ApplyKind<OptimizerKind::kind>(plan, batch);
   switch (plan.params.kind) {
-    case OptimizerKind::kSgd:
-      return ApplyKind<OptimizerKind::kSgd>(plan, batch);
-    case OptimizerKind::kAdagrad:
-      return ApplyKind<OptimizerKind::kAdagrad>(plan, batch);
-    case OptimizerKind::kRowwiseAdagrad:
-      return ApplyKind<OptimizerKind::kRowwiseAdagrad>(plan, batch);
-    case OptimizerKind::kAdam:
+    HOTBED_STEP_KINDS(HOTBED_APPLY)
     case OptimizerKind::kAdamW:
       return ApplyKind<OptimizerKind::kAdam>(plan, batch);  // they differ only in the plan
-    case OptimizerKind::kMomentumSgd:
-      return ApplyKind<OptimizerKind::kMomentumSgd>(plan, batch);
-    case OptimizerKind::kPartialRowwiseAdam:
-      return ApplyKind<OptimizerKind::kPartialRowwiseAdam>(plan, batch);
-    case OptimizerKind::kLamb:
-      return ApplyKind<OptimizerKind::kLamb>(plan, batch);
-    case OptimizerKind::kPartialRowwiseLamb:
-      return ApplyKind<OptimizerKind::kPartialRowwiseLamb>(plan, batch);
-    case OptimizerKind::kLars:
-      return ApplyKind<OptimizerKind::kLars>(plan, batch);
-    case OptimizerKind::kFtrl:
-      return ApplyKind<OptimizerKind::kFtrl>(plan, batch);
-    case OptimizerKind::kRmsProp:
-      return ApplyKind<OptimizerKind::kRmsProp>(plan, batch);
-    case OptimizerKind::kNone:
-      return ApplyKind<OptimizerKind::kNone>(plan, batch);
-    case OptimizerKind::kRowwiseRmsProp:
-      return ApplyKind<OptimizerKind::kRowwiseRmsProp>(plan, batch);
-    case OptimizerKind::kLion:
-      return ApplyKind<OptimizerKind::kLion>(plan, batch);
-    case OptimizerKind::kAdadelta:
-      return ApplyKind<OptimizerKind::kAdadelta>(plan, batch);
   }
+#undef HOTBED_APPLY
 }
 
 }  // namespace HOTBED_ISA

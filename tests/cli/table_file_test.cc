@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "proto/convert.h"
@@ -75,10 +76,13 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
                     .clip_value = 16777217.0f,
                     .clip_row_norm = 1e30f,
                     .max_norm = 1.1f,
+                    .max_norm_type = 3.0f,
                     .decay_mode = DecayMode::kDecoupled,
                     .lazy_decay = true,
+                    .lazy_decay_least = 0.3f,
                     .stochastic_rounding = true,
-                    .state_type = StateType::kBf16};
+                    .state_type = StateType::kBf16,
+                    .counter = {CounterMode::kDecay, 0.1f, 11, 0.2f, 0.3f, 0.4f, 0.6f, 0.7f}};
   spec.initializer = {InitializerKind::kUniform, -1.0f / 3, 0.1f};
   spec.seed = (uint64_t{1} << 63) + 1;
   spec.memory_share_min = 0.1f;
@@ -107,8 +111,8 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
                    .schedule = {ScheduleKind::kCosine, 3, 0, 12, 0.5f}}};
   const TableSpec defaults = DefaultTableSpec();
   for (const TableOption& option : TableOptionList()) {
-    const bool left =
-        option.name == std::string("hashed") || option.name == std::string("row-bias-correction");
+    const bool left = absl::c_linear_search(
+        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode"}, option.name);
     EXPECT_EQ(option.print(spec) == option.print(defaults), left)
         << option.name << " is at its default: give it another value above";
   }
@@ -116,12 +120,18 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   ASSERT_TRUE(read.ok()) << read.status();
   spec.id = 0;
   EXPECT_EQ(ToProto((*read)[0].spec).DebugString(), ToProto(spec).DebugString());
+}
+
+TEST(TableFile, OptionsOfOtherTablesAreReadBack) {
   const auto hashed = ReadTableFile(
       R"([{"name": "h", "dim": 4, "hashed": true, "padding_id": -1, "optimizer": "adam",
-           "row_bias_correction": true}])");
+           "row_bias_correction": true},
+          {"name": "c", "dim": 4, "rows": 4, "optimizer": "rowwise-adagrad-counter",
+           "counter_mode": "tail-increase"}])");
   ASSERT_TRUE(hashed.ok()) << hashed.status();
   EXPECT_EQ((*hashed)[0].spec.padding_id, ~uint64_t{0});
   EXPECT_TRUE((*hashed)[0].spec.optimizer.row_bias_correction);
+  EXPECT_EQ((*hashed)[1].spec.optimizer.counter.mode, CounterMode::kTailIncrease);
 }
 
 TEST(TableFile, ErrorsNameEntryFieldAndValue) {
@@ -139,7 +149,8 @@ TEST(TableFile, ErrorsNameEntryFieldAndValue) {
   EXPECT_EQ(second(R"("name": "b", "dim": 4, "rows": 5, "optimizer": "adamw2")"),
             "tables[1].optimizer: 'adamw2' is not one of sgd, adagrad, rowwise-adagrad, adam, "
             "momentum-sgd, adamw, partial-rowwise-adam, lamb, partial-rowwise-lamb, lars, ftrl, "
-            "rmsprop, none, rowwise-rmsprop, lion, adadelta; did you mean 'adamw'?");
+            "rmsprop, none, rowwise-rmsprop, lion, adadelta, amsgrad, "
+            "rowwise-adagrad-counter; did you mean 'adamw'?");
   EXPECT_THAT(second(R"("name": "b", "dim": 4, "rows": 5, "init": "unifrm:1,2")"),
               HasSubstr("tables[1].init: 'unifrm:1,2' is not one of"));
   EXPECT_EQ(second(R"("name": "a", "dim": 4, "rows": 5)"),

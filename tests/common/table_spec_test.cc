@@ -104,6 +104,8 @@ TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
        [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kPartialRowwiseLamb; }},
       {"rowwise-rmsprop", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kRowwiseRmsProp; }},
       {"lars", [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kLars; }},
+      {"rowwise-adagrad-counter",
+       [](TableSpec* s) { s->optimizer.kind = OptimizerKind::kRowwiseAdagradCounter; }},
       {"clip_row_norm", [](TableSpec* s) { s->optimizer.clip_row_norm = 1; }},
       {"max_norm", [](TableSpec* s) { s->optimizer.max_norm = 1; }},
       {"clip_row_norm",
@@ -128,7 +130,8 @@ TEST(TableSpec, WholeRowStatisticsAreSlicedOnlyOnRequest) {
   for (const OptimizerKind kind :
        {OptimizerKind::kSgd, OptimizerKind::kMomentumSgd, OptimizerKind::kAdagrad,
         OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kFtrl, OptimizerKind::kRmsProp,
-        OptimizerKind::kLion, OptimizerKind::kAdadelta, OptimizerKind::kNone}) {
+        OptimizerKind::kLion, OptimizerKind::kAdadelta, OptimizerKind::kAmsGrad,
+        OptimizerKind::kNone}) {
     TableSpec spec = Valid();
     spec.optimizer.kind = kind;
     spec.column_slices = 2;

@@ -39,8 +39,11 @@ std::vector<std::string> Under(const std::string& prefix, std::vector<std::strin
 std::vector<std::string> FieldsOf(const OptimizerParams& params) {
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
-                                clip_value, clip_row_norm, max_norm, decay_mode, lazy_decay,
-                                row_bias_correction, stochastic_rounding, state_type] = params;
+                                clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
+                                lazy_decay, lazy_decay_least, row_bias_correction,
+                                stochastic_rounding, state_type, counter] = params;
+  [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
+                                clip_coefficient, clip_least] = counter;
   return {"kind",
           "learning_rate",
           "epsilon",
@@ -56,7 +59,17 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
           "clip_value",
           "clip_row_norm",
           "max_norm",
+          "max_norm_type",
           "decay_mode",
+          "lazy_decay_least",
+          "counter_mode",
+          "counter_half_life",
+          "counter_from_step",
+          "counter_threshold",
+          "counter_max",
+          "counter_power",
+          "clip_coefficient",
+          "clip_least",
           "lazy_decay",
           "row_bias_correction",
           "state_type",
@@ -133,6 +146,7 @@ const std::set<std::string>& Unlimited() {
       "seed",            // all of 64 bits
       "data_parallel",   // both
       "has_padding_id",  // both; the id itself has a range
+      "optimizer.counter_from_step",
       "schedule.warmup_steps",
       "changes[0].schedule.warmup_steps",
   };
@@ -338,6 +352,41 @@ std::vector<Case> OptimizerNumberCases() {
         "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.*m); },
         {{-0.5f, "finite and >= 0"}, {kNan, "finite"}, {kInf, "finite"}}, &cases);
   }
+  for (const auto& [name, member] : std::map<std::string, float CounterParams::*>{
+           {"counter_half_life", &CounterParams::half_life},
+           {"counter_threshold", &CounterParams::threshold},
+           {"clip_coefficient", &CounterParams::clip_coefficient},
+           {"clip_least", &CounterParams::clip_least}}) {
+    AddFloats(
+        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.counter.*m); },
+        {{-0.5f, "finite and >= 0"}, {kNan, "finite"}, {kInf, "finite"}}, &cases);
+  }
+  for (const auto& [name, member] : std::map<std::string, float CounterParams::*>{
+           {"counter_max", &CounterParams::most}, {"counter_power", &CounterParams::power}}) {
+    AddFloats(
+        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.counter.*m); },
+        {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
+  }
+  const auto norm_type = [](TableSpec* s) {
+    s->optimizer.max_norm = 1;
+    return &s->optimizer.max_norm_type;
+  };
+  AddFloats("optimizer.max_norm_type", norm_type,
+            {{0.5f, "1..100, or 0"}, {101.0f, "1..100"}, {-1.0f, "1..100"}, {kNan, "1..100"}},
+            &cases);
+  AddFloats(
+      "optimizer.max_norm_type", [](TableSpec* s) { return &s->optimizer.max_norm_type; },
+      {{1.0f, "2 without max_norm"}}, &cases);
+  const auto least = [](TableSpec* s) {
+    s->optimizer.kind = OptimizerKind::kSgd;
+    s->optimizer.lazy_decay = true;
+    return &s->optimizer.lazy_decay_least;
+  };
+  AddFloats("optimizer.lazy_decay_least", least,
+            {{1.0f, "[0, 1)"}, {-0.5f, "[0, 1)"}, {kNan, "[0, 1)"}}, &cases);
+  AddFloats(
+      "optimizer.lazy_decay_least", [](TableSpec* s) { return &s->optimizer.lazy_decay_least; },
+      {{0.5f, "0 without lazy_decay"}}, &cases);
   AddFloats(
       "optimizer.epsilon", [](TableSpec* s) { return &s->optimizer.epsilon; },
       {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
@@ -389,6 +438,28 @@ std::vector<Case> OptimizerCases() {
        [](TableSpec* s) {
          s->optimizer.kind = OptimizerKind::kLamb;
          s->optimizer.lazy_decay = true;
+       }},
+      {"optimizer.lazy_decay", "true", "decoupled",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kRowwiseAdagradCounter;
+         s->optimizer.decay_mode = DecayMode::kDecoupled;
+         s->optimizer.lazy_decay = true;
+       }},
+      {"optimizer.counter_mode", "99", "decay, tail-increase",
+       [](TableSpec* s) { s->optimizer.counter.mode = Unknown<CounterMode>(); }},
+      {"optimizer.counter_mode", "cowclip", "rowwise-adagrad-counter as the optimizer",
+       [](TableSpec* s) { s->optimizer.counter.mode = CounterMode::kCowClip; }},
+      {"optimizer.decay_mode", "l2", "decoupled with counter_mode adagradw",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kRowwiseAdagradCounter;
+         s->optimizer.counter.mode = CounterMode::kAdagradW;
+       }},
+      {"optimizer.counter_half_life", "3", "0 with counter_mode adagradw",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kRowwiseAdagradCounter;
+         s->optimizer.decay_mode = DecayMode::kDecoupled;
+         s->optimizer.counter.mode = CounterMode::kAdagradW;
+         s->optimizer.counter.half_life = 3;
        }},
       {"optimizer.row_bias_correction", "true", "adam",
        [](TableSpec* s) { s->optimizer.row_bias_correction = true; }},

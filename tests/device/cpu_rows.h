@@ -123,7 +123,17 @@ inline RowShape RandomShape(CaseRandom* random, uint32_t dim) {
   o.l2 = 0.01f;
   o.max_norm = random->OneIn(4) ? 0.5f : 0.0f;
   o.decay_mode = random->OneIn(2) ? DecayMode::kL2 : DecayMode::kDecoupled;
+  o.max_norm_type = static_cast<float>(random->Below(4));
   o.lazy_decay = random->OneIn(4);
+  o.lazy_decay_least = random->OneIn(2) ? 0.999f : 0.0f;
+  o.counter.mode = static_cast<CounterMode>(random->Below(6));
+  o.counter.half_life = random->OneIn(2) ? 2.5f : 0.0f;
+  o.counter.from_step = random->Below(3);
+  o.counter.threshold = random->OneIn(2) ? 2.0f : 0.0f;
+  o.counter.most = 6;
+  o.counter.power = random->OneIn(2) ? 0.3f : 1.5f;
+  o.counter.clip_coefficient = 0.1f;
+  o.counter.clip_least = random->OneIn(2) ? 0.05f : 0.0f;
   o.row_bias_correction = random->OneIn(3);
   o.stochastic_rounding = random->OneIn(3);
   o.state_type = random->OneIn(3) ? StateType::kBf16 : StateType::kFp32;

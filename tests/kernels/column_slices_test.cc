@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(ElementWise, ColumnSlicesTest,
                                            OptimizerKind::kAdam, OptimizerKind::kMomentumSgd,
                                            OptimizerKind::kAdamW, OptimizerKind::kFtrl,
                                            OptimizerKind::kRmsProp, OptimizerKind::kLion,
-                                           OptimizerKind::kAdadelta));
+                                           OptimizerKind::kAdadelta, OptimizerKind::kAmsGrad));
 
 }  // namespace column_slices_test
 }  // namespace hotbed

@@ -93,6 +93,16 @@ TEST_P(KernelIdentityTest, EverySetComputesTheScalarBitsWithOptions) {
     o.max_norm = some(1.5f);
     o.decay_mode = random.OneIn(2) ? DecayMode::kL2 : DecayMode::kDecoupled;
     o.lazy_decay = random.OneIn(2);
+    o.lazy_decay_least = some(0.999f);
+    o.max_norm_type = static_cast<float>(random.Uniform(4));
+    o.counter.mode = static_cast<CounterMode>(random.Uniform(6));
+    o.counter.half_life = some(2.5f);
+    o.counter.from_step = random.OneIn(2) ? 3 : 0;
+    o.counter.threshold = some(2.0f);
+    o.counter.most = 6;
+    o.counter.power = random.OneIn(2) ? 0.3f : 1.5f;
+    o.counter.clip_coefficient = some(0.1f);
+    o.counter.clip_least = some(0.05f);
     o.row_bias_correction = random.OneIn(2);
     o.stochastic_rounding = random.OneIn(2);
     o.state_type = random.OneIn(2) ? StateType::kFp32 : StateType::kBf16;

@@ -70,6 +70,7 @@ inline Bytes StoredRow(const RowTwin::Row& row, const TableSpec& spec) {
   while ((bytes.size() - state) % 4 != 0) bytes.push_back(0);
   const StateLayout layout = LayoutOfState(spec.optimizer);
   if (layout.has_statistic) Append(&bytes, &row.statistic, 4);
+  if (layout.has_count) Append(&bytes, &row.count, 4);
   if (layout.has_updates) Append(&bytes, &row.updates, 4);
   if (layout.has_last_step) Append(&bytes, &row.last_step, 4);
   return bytes;

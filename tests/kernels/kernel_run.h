@@ -85,6 +85,7 @@ class KernelRun {
           for (float& s : vector) s = twin_.StoredState(Draw(0, 1));
         }
         if (LayoutOfState(spec_.optimizer).has_statistic) row.statistic = Draw(0, 1);
+        if (LayoutOfState(spec_.optimizer).has_count) row.count = Draw(0, 4);
       }
       values.push_back(StoredRow(row, spec_));
       slots.push_back(slot);

@@ -28,6 +28,7 @@ class RowTwin {
     Row32 weights;               // as they read back from the table's weight type
     std::vector<Row32> vectors;  // of state, as they read back from the state type
     float statistic = 0;
+    float count = 0;
     uint32_t updates = 0;
     uint32_t last_step = 0;
   };
@@ -48,7 +49,7 @@ class RowTwin {
       Clip(s, &gradient);
       Step(gradient, s, &row);
       const float limit = spec_.optimizer.max_norm;
-      if (limit > 0) ToNorm(limit, &row.weights);
+      if (limit > 0) ToNorm(limit, &row.weights, spec_.optimizer.max_norm_type);
       Round(id, s.step, &row);
     }
     rows_[id] = std::move(row);
@@ -83,8 +84,9 @@ class RowTwin {
  private:
   Row First(uint64_t id) const {
     const OptimizerParams& p = spec_.optimizer;
-    const bool adagrad =
-        p.kind == OptimizerKind::kAdagrad || p.kind == OptimizerKind::kRowwiseAdagrad;
+    const bool adagrad = p.kind == OptimizerKind::kAdagrad ||
+                         p.kind == OptimizerKind::kRowwiseAdagrad ||
+                         p.kind == OptimizerKind::kRowwiseAdagradCounter;
     Row row;
     for (uint32_t i = 0; i < dim_; ++i) {
       row.weights.push_back(
@@ -98,18 +100,35 @@ class RowTwin {
     return row;
   }
   static float SquareSum(const Row32& d) {
+    Row32 squares;
+    for (float value : d) squares.push_back(value * value);
+    return Sum(squares);
+  }
+  static float Sum(const Row32& d) {
     Row32 lanes(32, 0.0f);
-    for (size_t i = 0; i < d.size(); ++i) lanes[i % 32] += d[i] * d[i];
+    for (size_t i = 0; i < d.size(); ++i) lanes[i % 32] += d[i];
     for (int half = 16; half > 0; half /= 2) {
       for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
     }
     return lanes[0];
   }
   static float Norm(const Row32& x) { return std::sqrt(SquareSum(x)); }
-  static void ToNorm(float limit, Row32* x) {
+  static void ToNorm(float limit, Row32* x, float p = 2) {
+    if (p != 2) return ToPowerNorm(p, limit, x);
     const float norm = Norm(*x);
     if (!(norm > limit)) return;
     for (float& value : *x) value *= limit / norm;
+  }
+  static void ToPowerNorm(float p, float limit, Row32* x) {
+    float largest = 0;
+    for (float value : *x) largest = std::max(largest, std::abs(value) / limit);
+    Row32 powers;
+    for (float value : *x) {
+      powers.push_back(static_cast<float>(RealPower(std::abs(value) / limit / largest, p)));
+    }
+    const double norm = p > 0 ? largest * RealPower(Sum(powers), 1.0 / double{p}) : largest;
+    if (!(norm > 1)) return;
+    for (float& value : *x) value *= static_cast<float>(1.0 / norm);
   }
   static void Clip(const UpdateScalars& s, Row32* g) {
     for (float& value : *g) {
@@ -120,17 +139,67 @@ class RowTwin {
   }
 
   // The factor of decoupled decay for a weight in this step; 1 without it.
-  float Shrink(const UpdateScalars& s, Row* row) const {
+  float Shrink(const UpdateScalars& s, uint32_t steps) const {
     const OptimizerParams& p = spec_.optimizer;
+    if (!DecaysDecoupled(p)) return 1.0f;
+    const double one = 1.0 - double{s.learning_rate} * double{p.weight_decay};
+    if (!p.lazy_decay) return static_cast<float>(one);
+    if (p.lazy_decay_least == 0 || steps == 0) return static_cast<float>(WholePower(one, steps));
+    return static_cast<float>(one *
+                              std::max(WholePower(one, steps - 1), double{p.lazy_decay_least}));
+  }
+  uint32_t StepsSince(const UpdateScalars& s, Row* row) const {
     uint32_t steps = 1;
-    if (p.lazy_decay) {
+    if (LayoutOfState(spec_.optimizer).has_last_step) {
       const auto step = static_cast<uint32_t>(s.step);
       if (row->last_step != 0) steps = step > row->last_step ? step - row->last_step : 0;
       row->last_step = std::max(row->last_step, step);
     }
-    if (!DecaysDecoupled(p)) return 1.0f;
-    return static_cast<float>(
-        WholePower(1.0 - double{s.learning_rate} * double{p.weight_decay}, steps));
+    return steps;
+  }
+
+  // Row-wise Adagrad with a count; `mean`: of the squares of d.
+  void CounterStepOf(const Row32& g, const UpdateScalars& s, uint32_t steps, float mean,
+                     Row* row) const {
+    const OptimizerParams& p = spec_.optimizer;
+    const CounterParams& o = p.counter;
+    const float lr = s.learning_rate, wd = p.weight_decay;
+    const bool l2 = !DecaysDecoupled(p) && wd != 0;
+    const double kept = o.half_life > 0 ? Exp2(-static_cast<double>(steps) / o.half_life) : 1.0;
+    row->count =
+        o.half_life > 0 ? static_cast<float>(1.0 + kept * double{row->count}) : row->count + 1.0f;
+    row->statistic += mean;
+    const float plain = lr / (std::sqrt(row->statistic) + p.epsilon);
+    const float rarity = o.half_life > 0 ? o.half_life / row->count : 1.0f;
+    float rate = plain, factor = 1.0f - rarity * wd * (l2 ? plain : lr);
+    const bool on = s.step > o.from_step;
+    if (o.mode == CounterMode::kCowClip) {
+      const float length = std::sqrt(mean * static_cast<float>(dim_));
+      const float limit =
+          row->count * std::max(o.clip_coefficient * Norm(row->weights), o.clip_least);
+      if (length > limit) rate = limit / length * plain;
+      factor = 1.0f - wd * (l2 ? rate : lr);
+    } else if (!on) {
+      factor = 1.0f;
+    } else if (o.mode == CounterMode::kAdagradW) {
+      const double shrink = 1.0 - double{wd} * double{lr};
+      const uint64_t most = s.step - o.from_step;
+      const uint64_t counted = std::min<uint64_t>(steps, most);
+      const double lazy = WholePower(shrink, counted > 0 ? counted - 1 : 0);
+      rate = static_cast<float>(double{plain * std::sqrt(row->count)} * lazy);
+      factor = static_cast<float>(shrink * lazy);
+    } else if (row->count > o.threshold) {
+      const double above = double{row->count} + 1.0;
+      if (o.mode == CounterMode::kTailIncrease) {
+        rate =
+            plain * static_cast<float>(std::clamp(RealPower(o.most / above, o.power), 1.0, 10.0));
+      } else if (o.mode == CounterMode::kTailDecrease) {
+        rate = plain * static_cast<float>(std::clamp(RealPower(above / o.most, o.power), 0.1, 1.0));
+      } else if (o.mode == CounterMode::kCounterSgd) {
+        rate = lr / (std::sqrt(o.power * row->count) + p.epsilon);
+      }
+    }
+    for (uint32_t i = 0; i < dim_; ++i) row->weights[i] = factor * row->weights[i] - rate * g[i];
   }
 
   void Step(const Row32& g, UpdateScalars s, Row* row) const {
@@ -140,13 +209,17 @@ class RowTwin {
       s.bias_correction1 = BiasCorrection(p.beta1, row->updates);
       s.bias_correction2 = BiasCorrection(p.beta2, row->updates);
     }
-    const float shrink = Shrink(s, row);
+    const uint32_t steps = StepsSince(s, row);
+    const float shrink = Shrink(s, steps);
     const float decay = DecaysDecoupled(p) ? 0.0f : p.weight_decay;
     const bool lamb =
         p.kind == OptimizerKind::kLamb || p.kind == OptimizerKind::kPartialRowwiseLamb;
     Row32 d(dim_);
     for (uint32_t i = 0; i < dim_; ++i) d[i] = g[i] + (lamb ? 0 : decay) * row->weights[i];
     const float mean = SquareSum(d) / static_cast<float>(dim_);
+    if (p.kind == OptimizerKind::kRowwiseAdagradCounter) {
+      return CounterStepOf(g, s, steps, mean, row);
+    }
     const float lr = s.learning_rate;
     float rate = lr;
     if (p.kind == OptimizerKind::kRowwiseAdagrad) {
@@ -217,6 +290,7 @@ class RowTwin {
       state(1) = p.beta2 * state(1) + (1.0f - p.beta2) * (d * d);
       second = state(1);
     }
+    if (p.kind == OptimizerKind::kAmsGrad) second = state(2) = std::max(state(2), second);
     state(0) = p.beta1 * state(0) + (1.0f - p.beta1) * d;
     const float inverse1 = 1.0f / s.bias_correction1;
     const float inverse2 = 1.0f / std::sqrt(s.bias_correction2);

@@ -8,9 +8,9 @@ from twins import RULES, Twin
 STEPS = 4
 BASE = {"lr": 0.05, "eps": 1e-4, "beta1": 0.83, "beta2": 0.947, "momentum": 0.7, "trust-coefficient": 0.02, "l1": 0.01,
         "l2": 0.1, "ftrl-beta": 0.5}
-ADAM_KINDS = ("adam", "adamw", "partial-rowwise-adam", "lamb", "partial-rowwise-lamb")
+ADAM_KINDS = ("adam", "adamw", "amsgrad", "partial-rowwise-adam", "lamb", "partial-rowwise-lamb")
 DECOUPLED_KINDS = ("sgd", "momentum-sgd", "adagrad", "rowwise-adagrad", "rmsprop", "rowwise-rmsprop", "adadelta",
-                   "adam")
+                   "adam", "amsgrad")
 # Section 5 of the list of peers: w, g twice, lr .1, eps 1e-3, weight decay .01, zero state.
 VECTOR_W, VECTOR_G = [.1, -.2, .3, -.4], [.01, .02, -.03, .04]
 VECTORS = [
@@ -73,19 +73,40 @@ class AgainstTwins(parity.SeededTest):
                 mode = {} if kind in ("sgd", "adamw", "lion") else {"decay-mode": "decoupled"}
                 self.compare({"optimizer": kind, **BASE, "weight-decay": 0.3, "lazy-decay": True, **mode}, gaps=True)
 
+    def test_lazy_decay_has_a_bound(self):
+        self.compare({"optimizer": "sgd", **BASE, "weight-decay": 3.0, "lazy-decay": True, "lazy-decay-least": 0.8}, gaps=True)
+
+    def test_counts(self):
+        base = {"optimizer": "rowwise-adagrad-counter", **BASE, "weight-decay": 0.1}
+        modes = [{"counter-mode": "decay"}, {"counter-mode": "counter-sgd", "counter-power": 0.5}]
+        modes += [{"counter-mode": mode, "counter-max": 4.0, "counter-power": 0.7}
+                  for mode in ("tail-increase", "tail-decrease")]
+        for mode in modes:
+            for rest in ({}, {"counter-half-life": 2.5, "counter-from-step": 3, "decay-mode": "decoupled"},
+                         {"counter-threshold": 1.5}):
+                with self.subTest(**mode, **rest):
+                    self.compare({**base, **mode, **rest}, gaps=True)
+        for rest in ({}, {"decay-mode": "decoupled", "counter-half-life": 2.5}):
+            with self.subTest(mode="cowclip", **rest):
+                self.compare({**base, "counter-mode": "cowclip", "clip-coefficient": 0.2, "clip-least": 0.05, **rest}, gaps=True)
+        with self.subTest(mode="adagradw"):
+            self.compare({**base, "counter-mode": "adagradw", "decay-mode": "decoupled", "counter-from-step": 2}, gaps=True)
+
     def test_row_bias_correction(self):
         for kind in ADAM_KINDS:
             with self.subTest(optimizer=kind):
                 self.compare({"optimizer": kind, **BASE, "weight-decay": 0.05, "row-bias-correction": True}, gaps=True)
 
     def test_initial_accumulator(self):
-        for kind in ("adagrad", "rowwise-adagrad", "ftrl"):
+        for kind in ("adagrad", "rowwise-adagrad", "rowwise-adagrad-counter", "ftrl"):
             with self.subTest(optimizer=kind):
                 self.compare({"optimizer": kind, **BASE, "initial-accumulator": 0.5})
 
     def test_clips_and_max_norm(self):
         for kind in ("sgd", "rowwise-adagrad", "adam", "lars"):
             for clip in ({"clip-value": 0.5}, {"clip-row-norm": 0.7}, {"max-norm": 0.9},
+                         {"max-norm": 0.9, "max-norm-type": 1.0}, {"max-norm": 0.3, "max-norm-type": 0.0},
+                         {"max-norm": 0.7, "max-norm-type": 3.5},
                          {"clip-value": 0.8, "clip-row-norm": 0.9, "max-norm": 1.1}):
                 with self.subTest(optimizer=kind, **clip):
                     self.compare({"optimizer": kind, **BASE, **clip})

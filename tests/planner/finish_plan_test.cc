@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_replace.h"
 #include "planner/model/context_hash.h"
 #include "planner/model/fused_groups.h"
 #include "planner/model/plan_names.h"
@@ -104,7 +105,10 @@ TEST(FusedGroups, GroupsAreInTheOrderOfTheirFirst) {
 }
 
 TEST(PlanNames, EveryValueHasAWord) {
-  EXPECT_EQ(std::size(kPlanWords<PlannerOptimizer>), 16u);
+  for (size_t kind = 0; kind < kOptimizerWords.size(); ++kind) {
+    EXPECT_EQ(absl::StrReplaceAll(PlanWord(static_cast<PlannerOptimizer>(kind)), {{"_", "-"}}),
+              kOptimizerWords[kind]);
+  }
   EXPECT_STREQ(PlanWord(Sharding::kTableColumnWise), "table_column_wise");
   EXPECT_STREQ(PlanWord(PlanErrorKind::kPartition), "partition");
   EXPECT_STREQ(PlanWord(static_cast<PlannerStrategy>(99)), "unknown");

@@ -110,7 +110,7 @@ TEST(Convert, UnknownEnumValuesAreRefusedByName) {
   v1::TableSpec message = ToProto(TableSpec());
   message.mutable_optimizer()->set_kind(static_cast<v1::OptimizerKind>(99));
   EXPECT_THAT(std::string(FromProto(message).status().message()),
-              HasSubstr("optimizer.kind has the unknown value 99, known: 0..15"));
+              HasSubstr("optimizer.kind has the unknown value 99, known: 0..17"));
   EXPECT_FALSE(FromProto(static_cast<v1::RowType>(-1)).ok());
   EXPECT_EQ(*FromProto(v1::ROW_INT8), RowType::kInt8);
   EXPECT_EQ(*GradientTypeFromProto(v1::ROW_BF16), RowType::kBf16);

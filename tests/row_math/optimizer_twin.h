@@ -25,13 +25,22 @@ inline double MeanSquare64(const Vector64& x) {
   return Norm64(x) * Norm64(x) / static_cast<double>(x.size());
 }
 
+// 0: the largest element.
+inline double PowerNorm64(double p, const Vector64& x) {
+  double largest = 0, sum = 0;
+  for (double v : x) largest = std::max(largest, std::abs(v));
+  if (p == 0) return largest;
+  for (double v : x) sum += std::pow(std::abs(v), p);
+  return std::pow(sum, 1 / p);
+}
+
 class OptimizerTwin {
  public:
   OptimizerTwin(const OptimizerParams& params, Vector64 weights)
-      : w(std::move(weights)), a(w.size(), 0.0), b(w.size(), 0.0), o_(params) {
+      : w(std::move(weights)), a(w.size(), 0.0), b(w.size(), 0.0), c(w.size(), 0.0), o_(params) {
     const double first = o_.initial_accumulator;
     if (o_.kind == OptimizerKind::kAdagrad) a.assign(w.size(), first);
-    if (o_.kind == OptimizerKind::kRowwiseAdagrad) statistic = first;
+    if (o_.kind == OptimizerKind::kRowwiseAdagrad || CountsUpdates(o_.kind)) statistic = first;
     if (o_.kind == OptimizerKind::kFtrl) b.assign(w.size(), first);
   }
 
@@ -47,28 +56,33 @@ class OptimizerTwin {
     Decay(lr, step, &g);
     lr_ = lr;
     t_ = t;
+    step_ = step;
     Formula(g);
-    if (o_.max_norm > 0) Shorten(o_.max_norm, &w);
+    if (o_.max_norm > 0) Shorten(o_.max_norm, &w, o_.max_norm_type);
   }
 
-  Vector64 w, a, b;  // weights; the first and second vector of state
+  Vector64 w, a, b, c;  // weights; the vectors of state
   double statistic = 0;
+  double count = 0;
 
  private:
-  static void Shorten(double limit, Vector64* x) {
-    const double norm = Norm64(*x);
+  static void Shorten(double limit, Vector64* x, double p = 2) {
+    double norm = Norm64(*x);
+    if (p != 2) norm = PowerNorm64(p, *x);
     for (double& v : *x) v *= norm > limit ? limit / norm : 1.0;
   }
 
   void Decay(double lr, double step, Vector64* g) {
     const double gap = last_step_ == 0 ? 1 : step - last_step_;
     last_step_ = step;
+    gap_ = gap;
     const double wd = o_.weight_decay;
     switch (o_.kind) {
       case OptimizerKind::kLamb:
       case OptimizerKind::kPartialRowwiseLamb:
       case OptimizerKind::kLars:
       case OptimizerKind::kFtrl:
+      case OptimizerKind::kRowwiseAdagradCounter:
         return;  // have their own, or none
       default:
         break;
@@ -76,7 +90,8 @@ class OptimizerTwin {
     const bool lazy_sgd = o_.kind == OptimizerKind::kSgd && o_.lazy_decay;
     const bool always = o_.kind == OptimizerKind::kAdamW || o_.kind == OptimizerKind::kLion;
     if (always || o_.decay_mode == DecayMode::kDecoupled || lazy_sgd) {
-      for (double& x : w) x *= std::pow(1 - lr * wd, o_.lazy_decay ? gap : 1);
+      const double between = o_.lazy_decay ? std::pow(1 - lr * wd, gap - 1) : 1;
+      for (double& x : w) x *= (1 - lr * wd) * std::max<double>(between, o_.lazy_decay_least);
     } else {
       for (size_t i = 0; i < w.size(); ++i) (*g)[i] += wd * w[i];
     }
@@ -102,7 +117,10 @@ class OptimizerTwin {
         return Adadelta(d);
       case OptimizerKind::kAdam:
       case OptimizerKind::kAdamW:
+      case OptimizerKind::kAmsGrad:
         return Adam(d);
+      case OptimizerKind::kRowwiseAdagradCounter:
+        return RowwiseAdagradCounter(d);
       case OptimizerKind::kPartialRowwiseAdam:
         return PartialAdam(d);
       case OptimizerKind::kLamb:
@@ -177,10 +195,48 @@ class OptimizerTwin {
     for (size_t i = 0; i < w.size(); ++i) {
       a[i] = o_.beta1 * a[i] + (1 - o_.beta1) * d[i];
       b[i] = o_.beta2 * b[i] + (1 - o_.beta2) * d[i] * d[i];
+      c[i] = std::max(c[i], b[i]);
+      const double second = o_.kind == OptimizerKind::kAmsGrad ? c[i] : b[i];
       const double m = a[i] / (1 - std::pow(o_.beta1, t_));
-      const double v = b[i] / (1 - std::pow(o_.beta2, t_));
+      const double v = second / (1 - std::pow(o_.beta2, t_));
       w[i] -= lr_ * m / (std::sqrt(v) + o_.epsilon);
     }
+  }
+
+  // FBGEMM's rowwise_adagrad_with_counter.
+  void RowwiseAdagradCounter(const Vector64& g) {
+    const CounterParams& k = o_.counter;
+    const bool l2 = o_.decay_mode == DecayMode::kL2;
+    count = k.half_life > 0 ? 1 + std::exp2(-gap_ / k.half_life) * count : count + 1;
+    Vector64 d = g;
+    for (size_t i = 0; i < w.size(); ++i) d[i] += l2 ? o_.weight_decay * w[i] : 0;
+    statistic += MeanSquare64(d);
+    const double plain = lr_ / (std::sqrt(statistic) + o_.epsilon);
+    const double steps = step_ - static_cast<double>(k.from_step);
+    const double rarity = k.half_life > 0 ? k.half_life / count : 1;
+    double rate = plain;
+    double factor = 1 - rarity * o_.weight_decay * (l2 ? plain : lr_);
+    if (k.mode == CounterMode::kCowClip) {
+      const double limit = count * std::max<double>(k.clip_coefficient * Norm64(w), k.clip_least);
+      rate *= std::min(1.0, limit / Norm64(d));
+      factor = 1 - o_.weight_decay * (l2 ? rate : lr_);
+    } else if (steps <= 0) {
+      factor = 1;
+    } else if (k.mode == CounterMode::kAdagradW) {
+      const double shrink = 1 - o_.weight_decay * lr_;
+      const double lazy = std::pow(shrink, std::min(gap_, steps) - 1);
+      rate *= std::sqrt(count) * lazy;
+      factor = shrink * lazy;
+    } else if (count > k.threshold) {
+      if (k.mode == CounterMode::kTailIncrease) {
+        rate *= std::clamp<double>(std::pow(k.most / (count + 1), k.power), 1, 10);
+      } else if (k.mode == CounterMode::kTailDecrease) {
+        rate *= std::clamp<double>(std::pow((count + 1) / k.most, k.power), 0.1, 1);
+      } else if (k.mode == CounterMode::kCounterSgd) {
+        rate = lr_ / (std::sqrt(k.power * count) + o_.epsilon);
+      }
+    }
+    for (size_t i = 0; i < w.size(); ++i) w[i] = factor * w[i] - rate * g[i];
   }
 
   void PartialAdam(const Vector64& d) {
@@ -234,6 +290,8 @@ class OptimizerTwin {
 
   const OptimizerParams o_;
   double last_step_ = 0;
+  double gap_ = 0;
+  double step_ = 0;
   double lr_ = 0;
   double t_ = 0;
 };

@@ -40,9 +40,22 @@ OptimizerParams RandomParams(OptimizerKind kind, Random* random) {
   o.clip_value = some(0.7f);
   o.clip_row_norm = some(1.5f);
   o.max_norm = some(2.0f);
+  if (o.max_norm > 0) {
+    constexpr float kNorms[] = {0, 1, 1.5f, 2, 3, 17};
+    o.max_norm_type = kNorms[random->Uniform(6)];
+  }
   o.decay_mode = random->OneIn(2) ? DecayMode::kL2 : DecayMode::kDecoupled;
   o.lazy_decay = random->OneIn(2);
+  o.lazy_decay_least = some(0.99f);
   o.row_bias_correction = random->OneIn(2);
+  o.counter.mode = static_cast<CounterMode>(random->Uniform(6));
+  o.counter.half_life = some(3.5f);
+  o.counter.from_step = random->OneIn(2) ? 4 : 0;
+  o.counter.threshold = some(1.4f);
+  o.counter.most = 5;
+  o.counter.power = random->OneIn(2) ? 0.7f : 1.0f;
+  o.counter.clip_coefficient = some(0.3f);
+  o.counter.clip_least = 0.1f;
   return o;
 }
 
@@ -147,6 +160,96 @@ TEST(RowUpdateEdgeTest, MaxNormHoldsAfterTheStep) {
   EXPECT_EQ(shorter.weight(0), 3.0f);  // untouched below the limit
 }
 
+TEST(RowUpdateEdgeTest, MaxNormOfAnyType) {
+  OptimizerParams params = Kind(OptimizerKind::kSgd);
+  params.max_norm = 5;
+  const auto shortened = [&](float p, const std::vector<float>& weights) {
+    params.max_norm_type = p;
+    RowUnderTest row = Pushed(params, weights, std::vector<float>(weights.size()), 1.0f);
+    std::vector<float> values;
+    for (uint32_t i = 0; i < weights.size(); ++i) values.push_back(row.weight(i));
+    return values;
+  };
+  EXPECT_EQ(shortened(1, {6, -4}), (std::vector<float>{3, -2}));
+  EXPECT_EQ(shortened(1, {3, -2}), (std::vector<float>{3, -2}));  // at the limit
+  EXPECT_EQ(shortened(0, {20, -4}), (std::vector<float>{5, -1}));
+  const std::vector<float> cubes = shortened(3, {6, -8, 10});  // 216 + 512 + 1000 = 12^3
+  EXPECT_NEAR(cubes[0], 2.5f, 1e-6);
+  EXPECT_NEAR(cubes[2], 6 * 10.0f / 12 - 5.0f / 6, 1e-6);
+  // Powers that do not fit a float, and one row beside a NaN.
+  EXPECT_NEAR(shortened(100, {3e30f, 1})[0], 5.0f, 1e-5);
+  EXPECT_TRUE(std::isnan(shortened(1.5f, {std::nanf(""), 1})[0]));
+}
+
+// The second moment falls from 8 to 4.5, and the step keeps dividing by the root of 8.
+TEST(RowUpdateEdgeTest, AmsGradKeepsTheLargestSecondMoment) {
+  OptimizerParams params = Kind(OptimizerKind::kAmsGrad);
+  params.beta1 = 0;
+  params.beta2 = 0.5f;
+  params.epsilon = 1e-12f;
+  RowUnderTest row(params, WeightType::kFp32, 1);
+  row.SetWeight(0, 0.0f);
+  const auto push = [&](float g) {
+    const float before = row.weight(0);
+    row.Step({g}, UpdateScalars{1.0f, 1.0f, 1.0f});
+    return before - row.weight(0);
+  };
+  EXPECT_FLOAT_EQ(push(4), 4 / std::sqrt(8.0f));
+  EXPECT_FLOAT_EQ(push(1), 1 / std::sqrt(8.0f));  // v = 4.5
+  EXPECT_FLOAT_EQ(row.vector(1, 0), 4.5f);
+  EXPECT_FLOAT_EQ(row.vector(2, 0), 8.0f);
+}
+
+// FBGEMM's formulas for w = {3, 4}, g = {6, 8} at step 1, by hand.
+TEST(RowUpdateEdgeTest, CountsChangeTheRate) {
+  OptimizerParams params = Kind(OptimizerKind::kRowwiseAdagradCounter);
+  params.epsilon = 1e-12f;
+  CounterParams& counter = params.counter;
+  const float plain = 0.5f / std::sqrt(50.0f);
+  const auto rate = [&] { return (3.0f - Pushed(params, {3, 4}, {6, 8}).weight(0)) / 6.0f; };
+  EXPECT_NEAR(rate(), plain, 1e-6);
+  counter.most = 8;
+  counter.mode = CounterMode::kTailIncrease;
+  EXPECT_NEAR(rate(), plain * 4, 1e-6);  // 8 / (1 + 1)
+  counter.most = 1000;
+  EXPECT_NEAR(rate(), plain * 10, 1e-6);  // at most
+  counter.mode = CounterMode::kTailDecrease;
+  EXPECT_NEAR(rate(), plain / 10, 1e-6);  // at least
+  counter.most = 4;
+  EXPECT_NEAR(rate(), plain / 2, 1e-6);
+  counter.threshold = 1;  // the count is not above it
+  EXPECT_NEAR(rate(), plain, 1e-6);
+  counter.threshold = 0;
+  counter.from_step = 1;
+  EXPECT_NEAR(rate(), plain, 1e-6);
+  counter.from_step = 0;
+  counter.mode = CounterMode::kCounterSgd;
+  counter.power = 0.25f;
+  EXPECT_NEAR(rate(), 1.0f, 1e-6);  // 0.5 / sqrt(0.25 * 1)
+  counter.mode = CounterMode::kCowClip;
+  counter.clip_coefficient = 0.2f;
+  EXPECT_NEAR(rate(), plain * 0.1f, 1e-6);  // 0.2 * 5 of 10
+  counter.clip_least = 4;
+  EXPECT_NEAR(rate(), plain * 0.4f, 1e-6);
+}
+
+TEST(RowUpdateEdgeTest, CountsHalveWithTime) {
+  OptimizerParams params = Kind(OptimizerKind::kRowwiseAdagradCounter);
+  params.counter.half_life = 4;
+  params.weight_decay = 0.5f;
+  params.decay_mode = DecayMode::kDecoupled;
+  RowUnderTest row(params, WeightType::kFp32, 1);
+  row.SetWeight(0, 1024.0f);
+  const auto push = [&](uint64_t step) {
+    const float before = row.weight(0);
+    row.Step({0.0f}, ResolveScalars(params, 0.25f, step));
+    return row.weight(0) / before;
+  };
+  EXPECT_FLOAT_EQ(push(10), 1 - 4.0f * 0.125f);         // count 1: half_life / count = 4
+  EXPECT_FLOAT_EQ(push(14), 1 - 4.0f / 1.5f * 0.125f);  // 1 / 2 + 1
+  EXPECT_FLOAT_EQ(push(22), 1 - 4.0f / 1.375f * 0.125f);
+}
+
 TEST(RowUpdateEdgeTest, LambOfARowOfZerosMovesByTheLearningRate) {
   const OptimizerParams params = Kind(OptimizerKind::kLamb);
   RowUnderTest row = Pushed(params, {0, 0}, {2, -3}, 0.25f);
@@ -243,6 +346,24 @@ TEST(RowUpdateEdgeTest, LazyDecayCountsEachStepOnce) {
   EXPECT_EQ(push(1004 + (1ull << 32)), 512.0f);  // steps are told apart modulo 2^32
 }
 
+// FBGEMM's global weight decay: the steps in between have a bound, the row's own step has none.
+TEST(RowUpdateEdgeTest, LazyDecayHasABound) {
+  OptimizerParams params = Kind(OptimizerKind::kSgd);
+  params.weight_decay = 0.5f;
+  params.lazy_decay = true;
+  params.lazy_decay_least = 0.2f;
+  RowUnderTest row(params, WeightType::kFp32, 1);
+  row.SetWeight(0, 1024.0f);
+  const auto push = [&](uint64_t step) {
+    row.Step({0.0f}, ResolveScalars(params, 1.0f, step));
+    return row.weight(0);
+  };
+  EXPECT_EQ(push(1000), 512.0f);
+  EXPECT_EQ(push(1000), 512.0f);
+  EXPECT_EQ(push(1003), 64.0f);         // 0.5^2 is above the bound
+  EXPECT_NEAR(push(2000), 6.4f, 1e-5);  // 0.2 * 0.5
+}
+
 TEST(RowUpdateEdgeTest, RowBiasCorrectionCountsTheRowsOwnUpdates) {
   OptimizerParams params = Kind(OptimizerKind::kAdam);
   RowUnderTest by_step(params, WeightType::kFp32, 3);
@@ -289,7 +410,8 @@ TEST(RowUpdateEdgeTest, FirstStateByKind) {
           params.kind == OptimizerKind::kAdagrad || (params.kind == OptimizerKind::kFtrl && v == 1);
       EXPECT_EQ(row.vector(v, 4), sum ? 0.75f : 0.0f) << "kind " << k << ", vector " << v;
     }
-    const bool rowwise = params.kind == OptimizerKind::kRowwiseAdagrad;
+    const bool rowwise =
+        params.kind == OptimizerKind::kRowwiseAdagrad || CountsUpdates(params.kind);
     if (!layout.has_statistic) continue;
     EXPECT_EQ(row.statistic(), rowwise ? 0.75f : 0.0f) << "kind " << k;
   }
