@@ -509,8 +509,11 @@ absl::StatusOr<JaggedBatch> JaggedBatch::Samples(uint32_t first, uint32_t count)
     return absl::InvalidArgumentError(absl::StrCat(
         "samples [", first, ", ", uint64_t{first} + count, ") of a batch of ", batch_size));
   }
-  HOTBED_ASSIGN_OR_RETURN(const JaggedBatch expanded, Expand());
-  const KeyCopier copier(expanded);
+  JaggedBatch expanded;
+  if (variable()) {
+    HOTBED_ASSIGN_OR_RETURN(expanded, Expand());
+  }
+  const KeyCopier copier(variable() ? expanded : *this);
   JaggedBatch out;
   out.keys = keys;
   out.batch_size = count;

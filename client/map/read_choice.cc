@@ -154,9 +154,11 @@ bool ReadChoice::MayHedge() const {
   return messages_left_ >= kMessagesPerHedge;
 }
 
-void ReadChoice::CountHedges(int64_t messages) {
+bool ReadChoice::TakeHedges(int64_t messages) {
   absl::MutexLock lock(&mu_);
+  if (messages_left_ < messages * kMessagesPerHedge) return false;
   messages_left_ -= messages * kMessagesPerHedge;
+  return true;
 }
 
 }  // namespace hotbed

@@ -63,7 +63,8 @@ class ReadChoice {
   int64_t HedgeAfterNs() const;
   // Whether the budget has a hedge left.
   bool MayHedge() const;
-  void CountHedges(int64_t messages);
+  // Takes `messages` hedges out of the budget, before they are sent. False: it has not as many.
+  bool TakeHedges(int64_t messages);
 
  private:
   struct Seen {

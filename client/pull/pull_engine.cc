@@ -51,9 +51,9 @@ class PullRequest final : public PendingRequest, public WaitingRead {
 
   ServerId server() const override { return sent_.to->server; }
   int64_t sent_ns() const override { return sent_.at_ns; }
-  int AskOthers() override {
+  int AskOthers(bool bounded) override {
     if (!call_->Enter()) return 0;
-    const int asked = engine_->AskOthers(call_, parts_, sent_);
+    const int asked = engine_->AskOthers(call_, parts_, sent_, bounded);
     engine_->calls_.Leave(call_);
     return asked;
   }
@@ -94,7 +94,9 @@ Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
   const CallPtr call = *std::move(prepared);
   if (call->scratch->PartCount() == 0) return Future<absl::Status>::Ready(absl::OkStatus());
   absl::Status admitted = calls_.Admit(call);
-  if (!admitted.ok()) return Future<absl::Status>::Ready(std::move(admitted));
+  if (!admitted.ok()) {
+    return Future<absl::Status>::Ready(calls_.EndNotAdmitted(call.get(), std::move(admitted)));
+  }
   Future<absl::Status> future = call->promise.future();
   if (call->Enter()) {
     SendParts(call, call->scratch->part_order, 0);
@@ -165,33 +167,30 @@ void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts
   const ClusterMapPtr map = use_.map->Get();
   const absl::StatusOr<ByServer> order = SortByServer(*call, *map, parts, attempt);
   if (!order.ok()) return call->Close(order.status());
-  SendSorted(call, *order, map, attempt, /*hedge=*/false);
+  SendSorted(call, *order, map, attempt);
 }
 
-int PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map,
-                           int attempt, bool hedge) {
-  const PullScratch& scratch = *call->scratch;
+template <typename Send>
+std::vector<uint32_t> PullEngine::CutMessages(const PullCall& call, const ByServer& order,
+                                              const ClusterMap& map, const Send& send) const {
+  const PullScratch& scratch = *call.scratch;
   std::vector<uint32_t> without_server;
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
-  const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
+  const uint64_t bytes_max = use_.SegmentBytesMaxOf(map);
   uint64_t bytes = 0;
-  int messages = 0;
   const auto flush = [&] {
-    if (!message.empty()) {
-      SendMessage(call, message, {map, to, use_.clock->NowNs(), attempt, hedge});
-      ++messages;
-    }
+    if (!message.empty()) send(to, message);
     message.clear();
     bytes = 0;
   };
   for (const auto& [id, p] : order) {
-    const ServerAddress* server = map->Server(id);
+    const ServerAddress* server = map.Server(id);
     if (server == nullptr) {
       without_server.push_back(p);
       continue;
     }
-    const uint64_t part_bytes = scratch.BytesOf(p, call->wire_type);
+    const uint64_t part_bytes = scratch.BytesOf(p, call.wire_type);
     if (server != to || bytes + part_bytes > bytes_max ||
         message.size() == kSegmentsPerMessageMax) {
       flush();
@@ -201,13 +200,21 @@ int PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const Clu
     message.push_back(p);
   }
   flush();
-  if (without_server.empty() || hedge) return messages;
+  return without_server;
+}
+
+void PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map,
+                            int attempt) {
+  std::vector<uint32_t> without_server = CutMessages(
+      *call, order, *map, [&](const ServerAddress* to, absl::Span<const uint32_t> parts) {
+        SendMessage(call, parts, {map, to, use_.clock->NowNs(), attempt, /*hedge=*/false});
+      });
+  if (without_server.empty()) return;
   call->NoteError(absl::UnavailableError(
       absl::StrCat(without_server.size(), " shards are without a server, the first of table ",
-                   scratch.TableOf(without_server[0]).name(), "; is every server up?")));
+                   call->scratch->TableOf(without_server[0]).name(), "; is every server up?")));
   use_.follower->RequestRefresh();
   RetryLater(call, std::move(without_server), attempt, 0, /*busy=*/false);
-  return messages;
 }
 
 void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent) {
@@ -245,10 +252,9 @@ void PullEngine::Watch() {
     const bool silent = reads_->Silent(read->server());
     const bool late = now_ns - read->sent_ns() >= hedge_after_ns;
     if (!silent && !(late && reads_->MayHedge())) continue;
-    const int messages = read->AskOthers();
+    const int messages = read->AskOthers(/*bounded=*/!silent);
     if (messages == 0) continue;
     waiting_.NoteAskedTwice(read.get());
-    if (!silent) reads_->CountHedges(messages);
     (silent ? use_.counters->hedges_of_silent : use_.counters->hedges) += messages;
   }
   if (!waiting_.empty()) return use_.timer->RunAfter(ReadChoice::kWatchNs, [this] { Watch(); });
@@ -256,7 +262,8 @@ void PullEngine::Watch() {
   if (!waiting_.empty()) StartWatch();
 }
 
-int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent) {
+int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                          bool bounded) {
   const ClusterMapPtr map = use_.map->Get();
   ByServer order;
   for (const uint32_t p : parts) {
@@ -269,7 +276,14 @@ int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts,
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  return SendSorted(call, order, map, sent.attempt, /*hedge=*/true);
+  int messages = 0;
+  CutMessages(*call, order, *map,
+              [&](const ServerAddress*, absl::Span<const uint32_t>) { ++messages; });
+  if (messages == 0 || (bounded && !reads_->TakeHedges(messages))) return 0;
+  CutMessages(*call, order, *map, [&](const ServerAddress* to, absl::Span<const uint32_t> hedged) {
+    SendMessage(call, hedged, {map, to, use_.clock->NowNs(), sent.attempt, /*hedge=*/true});
+  });
+  return messages;
 }
 
 void PullEngine::ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {

@@ -59,9 +59,13 @@ class PullEngine {
 
   // The caller is inside the call's gate in all of these.
   void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
-  // Sends one message per server, or several where one would be too large. Returns their number.
-  int SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map, int attempt,
-                 bool hedge);
+  // Cuts `order` into one message per server, or several where one would be too large.
+  // `send(server, parts)` gets each. Returns the parts whose server the map does not have.
+  template <typename Send>
+  std::vector<uint32_t> CutMessages(const PullCall& call, const ByServer& order,
+                                    const ClusterMap& map, const Send& send) const;
+  void SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map,
+                  int attempt);
   absl::StatusOr<ByServer> SortByServer(const PullCall& call, const ClusterMap& map,
                                         absl::Span<const uint32_t> parts, int attempt) const;
   // The server that is asked for a part. The first attempt may go to a backup or a read replica;
@@ -85,8 +89,9 @@ class PullEngine {
   // server may answer.
   void StartWatch();
   void Watch();
-  // Asks other servers for the parts of a message. Returns the number of messages.
-  int AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent);
+  // Asks other servers for the parts of a message, as WaitingRead::AskOthers.
+  int AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                bool bounded);
   bool AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const;
   void ResendNow(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);
   // `busy`: a server is overloaded; otherwise the obstacle passes by itself.

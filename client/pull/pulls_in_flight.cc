@@ -31,6 +31,12 @@ absl::Status PullsInFlight::Admit(const CallPtr& call) {
   return absl::OkStatus();
 }
 
+absl::Status PullsInFlight::EndNotAdmitted(PullCall* call, absl::Status why) {
+  call->Close(std::move(why));
+  if (call->partial) *rows_missing_ += EndPartial(call);
+  return call->result();
+}
+
 void PullsInFlight::Leave(const CallPtr& call) {
   if (!call->Leave()) return;
   if (call->partial) *rows_missing_ += EndPartial(call.get());

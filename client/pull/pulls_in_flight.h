@@ -40,6 +40,9 @@ class PullsInFlight {
   // Blocks until the limits admit the call. DeadlineExceeded at the call's deadline, Cancelled
   // after Shutdown: the call is then not in flight.
   absl::Status Admit(const CallPtr& call);
+  // What to answer a call that Admit refused: a partial one whose deadline has passed ends without
+  // any row.
+  absl::Status EndNotAdmitted(PullCall* call, absl::Status why);
   // Leaves the call's gate. The last to leave a closed call ends it here and keeps its promise.
   void Leave(const CallPtr& call);
   // Ends the calls whose deadline has passed.

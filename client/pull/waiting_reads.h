@@ -19,9 +19,9 @@ class WaitingRead {
   virtual ~WaitingRead() = default;
   virtual ServerId server() const = 0;
   virtual int64_t sent_ns() const = 0;
-  // Asks other servers for what is still missing. Returns the number of messages: 0 where no other
-  // server can answer.
-  virtual int AskOthers() = 0;
+  // Asks other servers for what is still missing; `bounded`: within the budget of hedges. Returns
+  // the number of messages: 0 where no other server can answer, or the budget does not suffice.
+  virtual int AskOthers(bool bounded) = 0;
 
  private:
   friend class WaitingReads;

@@ -99,6 +99,39 @@ TEST_F(PartialPullTest, RowsOfASilentServerAreFlaggedAtTheDeadline) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(PartialPullTest, ACallThatItsOwnClientHasNoRoomForIsAnsweredWithoutRows) {
+  ClientOptions options;
+  options.deadline = absl::Seconds(20);
+  options.session_name = "partial-test-room";
+  options.pulls_in_flight_max = 1;
+  auto client = Client::Connect(cluster_.target(), options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const Table* const table = *(*client)->OpenTable("t");
+  cluster_.SetHanging(1, true);
+  std::vector<float> waiting_rows(24);
+  const PullFeature waiting{table, ids_, waiting_rows.data()};
+  const Future<absl::Status> first = (*client)->Lookup({&waiting, 1});
+  options_.deadline = absl::Milliseconds(20);
+  PullFeature feature = Feature();
+  feature.table = table;
+  EXPECT_TRUE((*client)->Lookup({&feature, 1}, options_).Wait().ok());
+  EXPECT_EQ(missing_, std::vector<uint8_t>(6, 1));
+  EXPECT_EQ(exists_, std::vector<uint8_t>(6, 0));
+  EXPECT_EQ(FirstColumn(), std::vector<float>(6, 0));
+  lengths_ = {2, 4};
+  feature = Feature();
+  feature.table = table;
+  EXPECT_TRUE((*client)->Lookup({&feature, 1}, options_).Wait().ok());
+  EXPECT_EQ(missing_, std::vector<uint8_t>(2, 1));
+  EXPECT_EQ(FirstColumn(), std::vector<float>(2, 0));
+  EXPECT_EQ((*client)->Stats().rows_missing, 8u);
+  feature.missing = nullptr;
+  EXPECT_EQ((*client)->Lookup({&feature, 1}, options_).Wait().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  cluster_.SetHanging(1, false);
+  EXPECT_TRUE(first.Wait().ok()) << first.Wait();
+}
+
 TEST_F(PartialPullTest, ABagOfWhichAnIdIsMissingIsMissing) {
   cluster_.SetHanging(1, true);
   ids_ = {3, 70, 5, 6, 99, 98};

@@ -189,11 +189,13 @@ TEST(ReadChoice, HedgesAreATwentiethOfTheMessages) {
   ReadChoice choice;
   const auto spend = [&] {
     int64_t hedges = 0;
-    for (; choice.MayHedge(); ++hedges) choice.CountHedges(1);
+    while (choice.TakeHedges(1)) ++hedges;
+    EXPECT_FALSE(choice.MayHedge());
     return hedges;
   };
   EXPECT_EQ(spend(), ReadChoice::kHedgesMax);
   for (int i = 0; i < 200; ++i) choice.Sent(1);
+  EXPECT_FALSE(choice.TakeHedges(11)) << "all of a call's messages, or none";
   EXPECT_EQ(spend(), 10);
   for (int i = 0; i < 100'000; ++i) choice.Sent(1);
   EXPECT_EQ(spend(), ReadChoice::kHedgesMax) << "a quiet time is not saved up";
