@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""What the memory for rows does when a large table is created beside two in use, and when the hot set shifts by half.
+
+  measure_memory.py --bin-dir build/bin [--seconds 5] [--follow-seconds 15]
+
+On a server of 2 GiB two tables of 1,000,000 x 64 are pulled before and after a table of 6,000,000 rows is created. Bars: at least 0.9
+of the rate, no row evicted. On one of 256 MiB there are six tables of 100,000 rows, more than fit; four are pulled until their rows
+are in memory, then two of these and the two others. Printed for each second: part of the row accesses that found their row in memory, pulls, the longest pull. Bars: 0.95
+of the accesses from the tenth second on, and no second without a pull. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from cluster import Cluster
+from meter import NS, Bars, Table, now_ns, rate
+
+ROWS, DIM, LARGE_ROWS = 1_000_000, 64, 6_000_000
+SHIFT_ROWS = 100_000
+IDS = 512
+FOLLOWED_SECONDS = 10
+
+
+def counted(admin, *names):
+    """Sums over all tables of counters of the server with that admin address."""
+    with urllib.request.urlopen(f"http://{admin}/metrics", timeout=10) as reply:
+        text = reply.read().decode()
+    return [sum(float(v) for v in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)) for name in names]
+
+
+def hits_and_misses(admin):
+    return counted(admin, "hotbed_table_hot_hits_total", "hotbed_table_hot_misses_total")
+
+
+def fill(table, rows):
+    result = table.meter("fill", "--ids=4096", "--push-flights=4").result()
+    if result["ids_acknowledged"] != rows:
+        raise RuntimeError(f"table {table.name}: {result['ids_acknowledged']} of {rows} rows pushed: {result['first_error']}")
+
+
+def pulls(table, seconds, seed):
+    return table.meter("load", f"--seconds={seconds}", f"--ids={IDS}", "--push-flights=0", "--pull-flights=2", "--bucket-ms=100",
+                       seed=seed)
+
+
+def pulls_of(results, begin_ns, end_ns):
+    return sum(rate(r, "pulls", begin_ns, end_ns) for r in results)
+
+
+def create_large(args, bars, cluster, tables):
+    admin = cluster.admin[0]
+    meters = [pulls(t, 2 * args.seconds + 6, seed=i) for i, t in enumerate(tables)]
+    time.sleep(2)
+    evicted = counted(admin, "hotbed_table_evictions_total")[0]
+    before = now_ns()
+    time.sleep(args.seconds)
+    created = now_ns()
+    Table(args.bin_dir, cluster.address, "large", LARGE_ROWS, DIM)
+    time.sleep(args.seconds)
+    ended = now_ns()
+    results = [m.result() for m in meters]
+    bars.at_least("pulls of the old tables after the new one was created, of before",
+                  pulls_of(results, created, ended) / pulls_of(results, before, created), 0.9)
+    bars.at_most("rows evicted", counted(admin, "hotbed_table_evictions_total")[0] - evicted, 0)
+
+
+def until_in_memory(admin, seconds=120):
+    """Until nearly all accesses of a second find their row."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        before = hits_and_misses(admin)
+        time.sleep(1)
+        hits, misses = (b - a for a, b in zip(before, hits_and_misses(admin)))
+        if hits > 100 * misses:
+            return
+    raise RuntimeError(f"the first hot set is not in memory after {seconds} s")
+
+
+def shift(args, bars, admin, tables):
+    first = [pulls(t, 600, seed=10 + i) for i, t in enumerate(tables[:4])]
+    until_in_memory(admin)
+    leave = first[:2]
+    for meter in leave:
+        meter.child.terminate()
+    begin = now_ns()
+    entered = [pulls(t, args.follow_seconds + 3, seed=20 + i) for i, t in enumerate(tables[4:])]
+    ratios = []
+    for second in range(args.follow_seconds):
+        before = hits_and_misses(admin)
+        time.sleep(max(0, (begin + (second + 1) * NS - now_ns()) / NS))
+        hits, misses = (b - a for a, b in zip(before, hits_and_misses(admin)))
+        ratios.append(hits / max(1, hits + misses))
+    for meter in leave:
+        meter.result()
+    results = [m.stop() for m in first[2:]] + [m.result() for m in entered]
+    least = None
+    for second, ratio in enumerate(ratios):
+        from_ns, to_ns = begin + second * NS, begin + (second + 1) * NS
+        longest = 0
+        for r in results:
+            buckets = [int((t - r["begin_ns"]) / 1e8) for t in (from_ns, to_ns)]
+            longest = max(r["pull_max_us_over_time"][max(0, buckets[0]):max(0, buckets[1])] + [longest])
+        done = pulls_of(results, from_ns, to_ns)
+        least = done if least is None else min(least, done)
+        print(f"second {second + 1}: {ratio:.3f} from memory, {done:.0f} pulls, longest {longest / 1000:.1f} ms", flush=True)
+    bars.at_least(f"accesses from memory from second {FOLLOWED_SECONDS} on", min(ratios[FOLLOWED_SECONDS - 1:]), 0.95)
+    bars.at_least("pulls in the slowest second", least, 1)
+
+
+def on_cluster(args, host_bytes, tables, rows, work):
+    """work(cluster, tables) on a server of that size, with every row of the tables pushed once."""
+    directory = tempfile.mkdtemp(prefix="hotbed_memory_")
+    cluster = Cluster(args.bin_dir, directory, 1, server_flags=(f"--host-bytes={host_bytes}",))
+    try:
+        cluster.start()
+        made = [Table(args.bin_dir, cluster.address, f"t{i}", rows, DIM) for i in range(tables)]
+        for table in made:
+            table.wait_for(1)
+            fill(table, rows)
+        work(cluster, made)
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--follow-seconds", type=int, default=15)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    bars = Bars()
+    try:
+        on_cluster(args, "2GiB", 2, ROWS, lambda cluster, tables: create_large(args, bars, cluster, tables))
+        on_cluster(args, "256MiB", 6, SHIFT_ROWS, lambda cluster, tables: shift(args, bars, cluster.admin[0], tables))
+        return bars.status()
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        print(error)
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
