@@ -8,15 +8,15 @@ namespace hotbed {
 
 absl::StatusOr<std::unique_ptr<RowSource>> ClusterRowSource::Open(
     const std::string& target, const ClientOptions& options, const std::vector<std::string>& tables,
-    bool fresh_rows) {
+    const std::optional<LookAheadOptions>& fresh_rows) {
   auto source = std::make_unique<ClusterRowSource>();
   HOTBED_ASSIGN_OR_RETURN(source->client_, Client::Connect(target, options));
   for (const std::string& name : tables) {
     HOTBED_ASSIGN_OR_RETURN(const Table* table, source->client_->OpenTable(name));
     source->tables_.push_back(table);
   }
-  if (fresh_rows) {
-    HOTBED_ASSIGN_OR_RETURN(source->ahead_, LookAhead::Create(source->client_.get()));
+  if (fresh_rows.has_value()) {
+    HOTBED_ASSIGN_OR_RETURN(source->ahead_, LookAhead::Create(source->client_.get(), *fresh_rows));
   }
   return source;
 }

@@ -3,6 +3,7 @@
 #define HOTBED_TRAINER_CLUSTER_ROW_SOURCE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,10 @@ class ClusterRowSource : public RowSource {
   // Connects as `session_name` and opens the tables, which must exist. With `fresh_rows`, Take
   // waits until the rows contain all of this source's pushes (hotbed/look_ahead.h); otherwise the
   // rows of a Pull may lack those that were in flight.
-  static absl::StatusOr<std::unique_ptr<RowSource>> Open(const std::string& target,
-                                                         const ClientOptions& options,
-                                                         const std::vector<std::string>& tables,
-                                                         bool fresh_rows = false);
+  static absl::StatusOr<std::unique_ptr<RowSource>> Open(
+      const std::string& target, const ClientOptions& options,
+      const std::vector<std::string>& tables,
+      const std::optional<LookAheadOptions>& fresh_rows = std::nullopt);
 
   Future<absl::Status> Pull(const std::vector<RowColumn>& columns) override;
   Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,

@@ -13,6 +13,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -234,8 +235,10 @@ absl::Status Run(TrainerFlags flags) {
   Progress bar(&std::cerr, isatty(STDERR_FILENO) != 0, Clock::Real(), "training", total);
   auto open_source = [&](int worker) {
     const std::string session = absl::StrCat(flags.job, "/", flags.part, ".", worker);
+    std::optional<LookAheadOptions> fresh_rows;
+    if (flags.fresh_rows) fresh_rows.emplace();
     return ClusterRowSource::Open(TargetOf(flags), SessionOptions(flags, session),
-                                  options.layout.tables, flags.fresh_rows);
+                                  options.layout.tables, fresh_rows);
   };
   HOTBED_ASSIGN_OR_RETURN(const TrainReport report,
                           Train(options, *train, static_cast<int>(flags.threads), open_source,

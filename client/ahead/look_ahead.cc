@@ -29,8 +29,8 @@ struct TableRows {
   explicit TableRows(const Table* table) : announced(table) {}
 
   AnnouncedRows announced;
-  bool early = true;               // false: pulled in Take
-  std::vector<uint8_t> refreshed;  // by row: it was pulled again
+  bool begun = false;              // the pull of all rows
+  std::vector<uint8_t> refreshed;  // by row: it was pulled again, or in Take
 };
 
 struct AnnouncedBatch {
@@ -41,9 +41,9 @@ struct AnnouncedBatch {
   };
   std::deque<TableRows> tables;  // do not move
   std::vector<Feature> features;
-  Future<absl::Status> pull;      // of everything that is early; not valid: nothing is
-  std::deque<Refresh> refreshes;  // in the order of their beginning
-  uint64_t bytes = 0;
+  std::vector<Future<absl::Status>> pulls;  // of all rows of some tables
+  std::deque<Refresh> refreshes;            // in the order of their beginning
+  uint64_t bytes = 0;                       // of the rows whose pull has begun
 };
 
 // An own push that is not known to be acknowledged.
@@ -68,16 +68,19 @@ class LookAheadImpl final : public LookAhead {
   LookAheadStats Stats() const override { return stats_; }
 
  private:
-  absl::Status Read(absl::Span<const LookAheadFeature> features, AnnouncedBatch* batch) const;
-  absl::Status CheckRoom(const AnnouncedBatch& batch) const;
+  static absl::Status Read(absl::Span<const LookAheadFeature> features, AnnouncedBatch* batch);
   static void NoteChanged(const OwnPush& push, AnnouncedBatch* batch);
   // Forgets the pushes of which nothing is in flight any more.
   void ForgetPushes();
-  // Also pulls again what they changed of the oldest batch.
+  // Also pulls again what they changed of the oldest batch, and begins the pulls that may begin.
   void Notice();
-  // Begins to pull the rows again that pushes up to `number` changed, and with `late` the tables
-  // that are not early. Returns the number of rows.
-  uint64_t BeginRefresh(uint64_t number, bool late, AnnouncedBatch* batch);
+  // Begins the pulls for which there is room, in the order of the batches.
+  void BeginPulls();
+  // Begins to pull all rows of the tables of `batch` that are not begun: those for which there is
+  // room, or all of them. Returns the number of rows; `*full`: there was no room for some.
+  uint64_t BeginPull(bool all, AnnouncedBatch* batch, bool* full);
+  // Begins to pull the rows again that pushes up to `number` changed. Returns their number.
+  uint64_t BeginRefresh(uint64_t number, AnnouncedBatch* batch);
   // Waits for the pulls of a batch and puts their rows in place.
   absl::Status Settle(AnnouncedBatch* batch);
   // The last push of which, as of all before it, nothing is in flight.
@@ -89,12 +92,12 @@ class LookAheadImpl final : public LookAhead {
   std::deque<AnnouncedBatch> batches_;  // the oldest first; elements do not move
   std::deque<OwnPush> pushes_;
   uint64_t pushed_ = 0;  // the number of the last push
-  uint64_t bytes_ = 0;   // of batches_
+  uint64_t bytes_ = 0;   // of batches_, of the rows whose pull has begun
   LookAheadStats stats_;
 };
 
 absl::Status LookAheadImpl::Read(absl::Span<const LookAheadFeature> features,
-                                 AnnouncedBatch* batch) const {
+                                 AnnouncedBatch* batch) {
   if (features.empty()) return absl::InvalidArgumentError("a batch of no features was announced");
   for (size_t f = 0; f < features.size(); ++f) {
     const LookAheadFeature& feature = features[f];
@@ -116,56 +119,34 @@ absl::Status LookAheadImpl::Read(absl::Span<const LookAheadFeature> features,
     batch->features.push_back({&rows, rows.announced.AddFeature(resolved), feature.ids.size()});
   }
   for (TableRows& rows : batch->tables) {
-    rows.announced.MakeRows();
-    rows.early = rows.announced.table()->options().consistency == Consistency::kAsync;
     rows.refreshed.resize(rows.announced.ids().size());
-    batch->bytes += rows.announced.bytes();
   }
   return absl::OkStatus();
 }
 
-absl::Status LookAheadImpl::CheckRoom(const AnnouncedBatch& batch) const {
+absl::Status LookAheadImpl::Announce(absl::Span<const LookAheadFeature> features) {
   if (batches_.size() >= options_.batches_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat(batches_.size(), " batches are announced and not taken, the limit is ",
                      options_.batches_max, " (batches_max); take one first"));
   }
-  if (bytes_ + batch.bytes <= options_.bytes_max) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the batch has ", batch.bytes, " bytes of rows, those announced have ", bytes_,
-      ", the limit is ", options_.bytes_max, " (bytes_max); take one first, or raise it"));
-}
-
-absl::Status LookAheadImpl::Announce(absl::Span<const LookAheadFeature> features) {
-  Notice();
   AnnouncedBatch read;
   HOTBED_RETURN_IF_ERROR(Read(features, &read));
-  HOTBED_RETURN_IF_ERROR(CheckRoom(read));
   AnnouncedBatch& batch = batches_.emplace_back(std::move(read));
-  bytes_ += batch.bytes;
-  std::vector<PullFeature> pulls;
-  for (TableRows& rows : batch.tables) {
-    if (!rows.early || rows.announced.ids().empty()) continue;
-    PullFeature pull{rows.announced.table(), rows.announced.ids(), rows.announced.rows()};
-    pull.distinct = true;
-    pulls.push_back(pull);
-  }
-  if (!pulls.empty()) batch.pull = client_->Pull(pulls, options_.pull);
-  if (batch.pull.valid() && batch.pull.ready() && !batch.pull.Wait().ok()) {
-    const absl::Status refused = batch.pull.Wait();
-    bytes_ -= batch.bytes;
-    batches_.pop_back();
-    return refused;
-  }
-  // Whether the pull sees a push that is in flight is unknown.
-  for (const OwnPush& push : pushes_) NoteChanged(push, &batch);
-  return absl::OkStatus();
+  Notice();
+  if (batch.pulls.empty() || !batch.pulls[0].ready()) return absl::OkStatus();
+  const absl::Status answer = batch.pulls[0].Wait();
+  if (answer.ok()) return answer;
+  Settle(&batch).IgnoreError();
+  bytes_ -= batch.bytes;
+  batches_.pop_back();
+  return answer;
 }
 
 void LookAheadImpl::NoteChanged(const OwnPush& push, AnnouncedBatch* batch) {
   for (TableRows& rows : batch->tables) {
     for (const auto& [table, ids] : push.changed) {
-      if (rows.early && table == rows.announced.table()) {
+      if (rows.begun && table == rows.announced.table()) {
         rows.announced.NoteChanged(ids, push.number);
       }
     }
@@ -202,19 +183,54 @@ void LookAheadImpl::ForgetPushes() {
 
 void LookAheadImpl::Notice() {
   ForgetPushes();
-  if (!batches_.empty()) BeginRefresh(Acknowledged(), /*late=*/false, &batches_.front());
+  if (!batches_.empty()) BeginRefresh(Acknowledged(), &batches_.front());
+  BeginPulls();
 }
 
-uint64_t LookAheadImpl::BeginRefresh(uint64_t number, bool late, AnnouncedBatch* batch) {
+void LookAheadImpl::BeginPulls() {
+  bool full = false;
+  for (AnnouncedBatch& batch : batches_) {
+    BeginPull(/*all=*/false, &batch, &full);
+    if (full) return;
+  }
+}
+
+uint64_t LookAheadImpl::BeginPull(bool all, AnnouncedBatch* batch, bool* full) {
+  std::vector<PullFeature> pulls;
+  uint64_t count = 0;
+  for (TableRows& rows : batch->tables) {
+    AnnouncedRows& announced = rows.announced;
+    if (rows.begun || announced.ids().empty()) continue;
+    const bool stepped = announced.table()->options().consistency != Consistency::kAsync;
+    if (stepped && !all) continue;
+    if (!all && bytes_ + announced.bytes() > options_.bytes_max) {
+      *full = true;
+      break;
+    }
+    rows.begun = true;
+    batch->bytes += announced.bytes();
+    bytes_ += announced.bytes();
+    announced.MakeRows();
+    count += announced.ids().size();
+    if (all) std::fill(rows.refreshed.begin(), rows.refreshed.end(), uint8_t{1});
+    PullFeature pull{announced.table(), announced.ids(), announced.rows()};
+    pull.distinct = true;
+    pulls.push_back(pull);
+  }
+  if (pulls.empty()) return 0;
+  batch->pulls.push_back(client_->Pull(pulls, options_.pull));
+  // Whether the pull sees a push that is in flight is unknown.
+  for (const OwnPush& push : pushes_) NoteChanged(push, batch);
+  return count;
+}
+
+uint64_t LookAheadImpl::BeginRefresh(uint64_t number, AnnouncedBatch* batch) {
   Refresh refresh;
   std::vector<PullFeature> pulls;
   uint64_t count = 0;
   for (TableRows& rows : batch->tables) {
     AnnouncedRows& announced = rows.announced;
     std::vector<uint32_t> changed = announced.TakeChanged(number);
-    if (!rows.early && late) {
-      for (uint32_t row = 0; row < announced.ids().size(); ++row) changed.push_back(row);
-    }
     if (changed.empty()) continue;
     count += changed.size();
     Refresh::Part& part = refresh.parts.emplace_back();
@@ -237,7 +253,8 @@ uint64_t LookAheadImpl::BeginRefresh(uint64_t number, bool late, AnnouncedBatch*
 
 absl::Status LookAheadImpl::Settle(AnnouncedBatch* batch) {
   absl::Status status;
-  if (batch->pull.valid()) status = batch->pull.Wait();
+  for (const Future<absl::Status>& pull : batch->pulls) status.Update(pull.Wait());
+  batch->pulls.clear();
   for (Refresh& refresh : batch->refreshes) {
     status.Update(refresh.pull.Wait());
     for (Refresh::Part& part : refresh.parts) {
@@ -281,7 +298,9 @@ absl::Status LookAheadImpl::Take(absl::Span<float* const> rows) {
     pushes_.pop_front();
   }
   ForgetPushes();
-  const uint64_t late = BeginRefresh(Acknowledged(), /*late=*/true, &batch);
+  bool full = false;
+  const uint64_t late =
+      BeginPull(/*all=*/true, &batch, &full) + BeginRefresh(Acknowledged(), &batch);
   absl::Status status = Settle(&batch);
   if (status.ok()) {
     for (size_t f = 0; f < rows.size(); ++f) {

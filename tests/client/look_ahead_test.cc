@@ -88,9 +88,12 @@ class LookAheadTest : public testing::Test {
   std::deque<std::vector<float>> gradients_;
 };
 
-// Batches that share most of their rows, and answers that take different times. `behind`: pushes
-// that may be missing.
-class LookAheadRandomTest : public LookAheadTest, public testing::WithParamInterface<uint32_t> {};
+// Batches that share most of their rows, and answers that take different times.
+struct RandomCase {
+  uint32_t behind;     // pushes that may be missing
+  uint64_t bytes_max;  // two batches exceed 400, one may exceed 100
+};
+class LookAheadRandomTest : public LookAheadTest, public testing::WithParamInterface<RandomCase> {};
 
 TEST_P(LookAheadRandomTest, RowsAreThoseOfAPull) {
   const TestSeed seed(9);
@@ -100,8 +103,9 @@ TEST_P(LookAheadRandomTest, RowsAreThoseOfAPull) {
   cluster_.set_delay([&] {
     if (Mix64(calls++) % 4 == 0) absl::SleepFor(absl::Microseconds(Mix64(calls) % 2000));
   });
-  const uint32_t behind = GetParam();
-  const auto ahead = Create({.batches_max = 4, .own_pushes_behind = behind});
+  const auto [behind, bytes_max] = GetParam();
+  const auto ahead =
+      Create({.batches_max = 4, .bytes_max = bytes_max, .own_pushes_behind = behind});
   std::deque<std::vector<uint64_t>> announced;
   std::vector<std::map<uint64_t, float>> after(1);  // by push: the rows after it
   std::vector<Future<PushResult>> pushes;
@@ -139,7 +143,10 @@ TEST_P(LookAheadRandomTest, RowsAreThoseOfAPull) {
   EXPECT_GT(stats.rows_ready, 0);
   EXPECT_GT(stats.rows_refreshed + stats.rows_late, 0);
 }
-INSTANTIATE_TEST_SUITE_P(Behind, LookAheadRandomTest, testing::Values(0, 1, 3));
+INSTANTIATE_TEST_SUITE_P(Behind, LookAheadRandomTest,
+                         testing::Values(RandomCase{0, 1 << 20}, RandomCase{1, 1 << 20},
+                                         RandomCase{3, 1 << 20}, RandomCase{0, 100},
+                                         RandomCase{1, 400}));
 
 TEST_F(LookAheadTest, WhatWasPulledEarlyIsHandedOutWithoutAMessage) {
   Connect();
@@ -158,6 +165,37 @@ TEST_F(LookAheadTest, WhatWasPulledEarlyIsHandedOutWithoutAMessage) {
   EXPECT_EQ(stats.rows_ready, 2);
   EXPECT_EQ(stats.rows_refreshed, 1);
   EXPECT_EQ(stats.rows_late, 0);
+}
+
+TEST_F(LookAheadTest, ABatchBeyondBytesMaxIsPulledWhenThereIsRoom) {
+  Connect();
+  const auto ahead = Create({.bytes_max = 40});  // 5 rows
+  const auto pulled = [this] { return client_->Stats().rows_pulled; };
+  ASSERT_TRUE(Announce(ahead.get(), {1, 2, 3, 4}).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {5, 6}).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {7}).ok());
+  EXPECT_EQ(client_->Stats().ids_asked, 4) << "the others wait in their order";
+  EXPECT_THAT(Take(ahead.get(), 4), ElementsAre(0, 0, 0, 0));
+  // That made room for both.
+  while (pulled() < 7) absl::SleepFor(absl::Milliseconds(1));
+  const uint64_t messages = cluster_.pull_messages();
+  EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(0, 0));
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(0));
+  EXPECT_EQ(cluster_.pull_messages(), messages);
+  EXPECT_EQ(ahead->Stats().rows_ready, 7);
+}
+
+TEST_F(LookAheadTest, ABatchThatNeverFitsIsPulledInTake) {
+  Connect();
+  const auto ahead = Create({.bytes_max = 40});
+  ASSERT_TRUE(Announce(ahead.get(), {1, 2, 3, 4, 5, 6, 6}).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {6, 7}).ok());
+  EXPECT_EQ(client_->Stats().ids_asked, 0);
+  Push(ahead.get(), 1, {6});
+  EXPECT_THAT(Take(ahead.get(), 7), ElementsAre(0, 0, 0, 0, 0, -1, -1));
+  EXPECT_EQ(ahead->Stats().rows_late, 6);
+  EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(-1, 0));
+  EXPECT_EQ(ahead->Stats().rows_ready, 2);
 }
 
 TEST_F(LookAheadTest, PushesOfOthersBeforeTheAnnouncementAreThere) {
@@ -195,14 +233,11 @@ TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {
   EXPECT_THAT(refused(LookAhead::Create(client_.get(), {.batches_max = 0}).status(),
                       absl::StatusCode::kInvalidArgument),
               HasSubstr("batches_max is 0"));
-  const auto ahead = Create({.batches_max = 2, .bytes_max = 40});
+  const auto ahead = Create({.batches_max = 2});
   EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kFailedPrecondition),
               HasSubstr("no batch is announced"));
   EXPECT_THAT(refused(ahead->Announce({}), absl::StatusCode::kInvalidArgument),
               HasSubstr("no features"));
-  EXPECT_THAT(
-      refused(Announce(ahead.get(), {1, 2, 3, 4, 5, 6}), absl::StatusCode::kResourceExhausted),
-      HasSubstr("48 bytes of rows, those announced have 0, the limit is 40"));
   ASSERT_TRUE(Announce(ahead.get(), {1, 1, 1, 2}).ok());
   EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kInvalidArgument),
               HasSubstr("0 buffers for a batch of 1 features"));

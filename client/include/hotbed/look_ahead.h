@@ -15,8 +15,11 @@
 // again, those of the oldest batch as soon as the push is acknowledged and a call of this object
 // notices it, the others in Take. With `own_pushes_behind` n, the last n pushes may be missing, and
 // Take does not wait for them. Of other trainers' pushes, everything that was acknowledged before
-// the batch was announced is there. A push that ended kIndeterminate counts as over, although
+// the pull of the batch began is there. A push that ended kIndeterminate counts as over, although
 // Client::Retry may still apply it.
+//
+// A batch is pulled when it is announced if its rows fit into what bytes_max leaves. Otherwise it
+// waits until batches before it are taken, at most until its own Take, which pulls any batch.
 //
 // That is for tables of consistency async. Rows of bounded and synchronous tables may not be older
 // than their step allows, so they are pulled in Take: call it after BeginStep.
@@ -39,7 +42,7 @@ namespace hotbed {
 
 struct LookAheadOptions {
   uint32_t batches_max = 8;           // announced and not taken; 1 to 1024
-  uint64_t bytes_max = 256ull << 20;  // of their rows, each row of a batch once
+  uint64_t bytes_max = 256ull << 20;  // of rows pulled early, each row of a batch once
   uint32_t own_pushes_behind = 0;     // pushes that Take need not wait for
   PullOptions pull;                   // of every pull
 };
@@ -65,8 +68,9 @@ class LookAhead {
                                                            const LookAheadOptions& options = {});
   virtual ~LookAhead() = default;
 
-  // Begins to pull a batch. ResourceExhausted: batches_max or bytes_max would be exceeded; take a
-  // batch first. InvalidArgument and OutOfRange as Client::Pull. On an error nothing is announced.
+  // Begins to pull a batch, or leaves it waiting for room. ResourceExhausted: batches_max would be
+  // exceeded; take a batch first. InvalidArgument and OutOfRange as Client::Pull. On an error
+  // nothing is announced.
   virtual absl::Status Announce(absl::Span<const LookAheadFeature> features) = 0;
   // Hands out the oldest batch: rows[f] receives ids.size() x dim floats of its feature f. Blocks
   // until they are there. FailedPrecondition: no batch is announced. InvalidArgument: not one
