@@ -12,16 +12,27 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
+template <typename Io, typename Counter>
+void VisitCounter(Io* io, Counter& counter) {
+  io->Enum(counter.mode);
+  io->Number(counter.from_step);
+  for (auto* value : {&counter.half_life, &counter.threshold, &counter.most, &counter.power,
+                      &counter.clip_coefficient, &counter.clip_least}) {
+    io->Number(*value);
+  }
+}
+
 template <typename Io, typename Optimizer>
 void VisitOptimizer(Io* io, Optimizer& o) {
   io->Enum(o.kind);
-  for (auto* value : {&o.learning_rate, &o.epsilon, &o.beta1, &o.beta2, &o.weight_decay,
-                      &o.initial_accumulator, &o.momentum, &o.trust_coefficient, &o.l1, &o.l2,
-                      &o.ftrl_beta, &o.clip_value, &o.clip_row_norm, &o.max_norm}) {
+  for (auto* value :
+       {&o.learning_rate, &o.epsilon, &o.beta1, &o.beta2, &o.weight_decay, &o.initial_accumulator,
+        &o.momentum, &o.trust_coefficient, &o.l1, &o.l2, &o.ftrl_beta, &o.clip_value,
+        &o.clip_row_norm, &o.max_norm, &o.max_norm_type, &o.lazy_decay_least}) {
     io->Number(*value);
   }
   io->Enum(o.decay_mode);
@@ -29,6 +40,7 @@ void VisitOptimizer(Io* io, Optimizer& o) {
   io->Bool(o.row_bias_correction);
   io->Bool(o.stochastic_rounding);
   io->Enum(o.state_type);
+  VisitCounter(io, o.counter);
 }
 
 template <typename Io, typename ScheduleType>
