@@ -61,6 +61,7 @@ class ClientImpl final : public Client {
                               const PullOptions& options) override;
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
+  TrainerSteps trainer_steps() const { return trainer_.Steps(); }
   ClientCounters* counters() { return &counters_; }
   const ClientOptions& options() const { return options_; }
 

@@ -7,10 +7,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/ahead/announced_rows.h"
+#include "client/client_impl.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
 namespace {
+
+// The last step of all trainers that a pull is sure to contain if it begins now.
+uint64_t StepsSeen(const TableOptions& table, const TrainerSteps& steps) {
+  return IsSynchronous(table) ? steps.committed : steps.ended_by_all;
+}
+
+// Whether rows that contain the steps up to `seen` of all trainers may be used in `step`.
+bool MayUse(const TableOptions& table, uint64_t seen, uint64_t step) {
+  if (table.consistency == Consistency::kAsync) return true;
+  return step != 0 && step <= seen + 1 + (IsSynchronous(table) ? 0 : table.staleness);
+}
 
 // A pull of some rows again, and where they go.
 struct Refresh {
@@ -30,6 +42,7 @@ struct TableRows {
 
   AnnouncedRows announced;
   bool begun = false;              // the pull of all rows
+  uint64_t seen = 0;               // the steps of all trainers that it contains
   std::vector<uint8_t> refreshed;  // by row: it was pulled again, or in Take
 };
 
@@ -56,7 +69,7 @@ struct OwnPush {
 class LookAheadImpl final : public LookAhead {
  public:
   LookAheadImpl(Client* client, const LookAheadOptions& options)
-      : client_(client), options_(options) {}
+      : client_(client), trainer_(dynamic_cast<const ClientImpl*>(client)), options_(options) {}
   ~LookAheadImpl() override {
     for (AnnouncedBatch& batch : batches_) Settle(&batch).IgnoreError();
   }
@@ -74,11 +87,19 @@ class LookAheadImpl final : public LookAhead {
   void ForgetPushes();
   // Also pulls again what they changed of the oldest batch, and begins the pulls that may begin.
   void Notice();
-  // Begins the pulls for which there is room, in the order of the batches.
+  // Begins the pulls that the steps allow and for which there is room, in the order of the batches.
+  // The batches are taken to be those of the next steps, which Take checks.
   void BeginPulls();
-  // Begins to pull all rows of the tables of `batch` that are not begun: those for which there is
-  // room, or all of them. Returns the number of rows; `*full`: there was no room for some.
-  uint64_t BeginPull(bool all, AnnouncedBatch* batch, bool* full);
+  // Begins to pull all rows of the tables of `batch` that are not begun: those that may be pulled
+  // now for `step` and for which there is room; or, if `take`, all. Returns the number of rows;
+  // `*full`: there was no room for some.
+  uint64_t BeginPull(const TrainerSteps& steps, uint64_t step, bool take, AnnouncedBatch* batch,
+                     bool* full);
+  // Gives up what was pulled too early for the step that has begun, once its pull has ended.
+  absl::Status DropOld(const TrainerSteps& steps, AnnouncedBatch* batch);
+  TrainerSteps Steps() const {
+    return trainer_ != nullptr ? trainer_->trainer_steps() : TrainerSteps{};
+  }
   // Begins to pull the rows again that pushes up to `number` changed. Returns their number.
   uint64_t BeginRefresh(uint64_t number, AnnouncedBatch* batch);
   // Waits for the pulls of a batch and puts their rows in place.
@@ -88,11 +109,13 @@ class LookAheadImpl final : public LookAhead {
   void CountRows(AnnouncedBatch* batch, uint64_t late);
 
   Client* const client_;
+  const ClientImpl* const trainer_;  // the same client, or null
   const LookAheadOptions options_;
   std::deque<AnnouncedBatch> batches_;  // the oldest first; elements do not move
   std::deque<OwnPush> pushes_;
-  uint64_t pushed_ = 0;  // the number of the last push
-  uint64_t bytes_ = 0;   // of batches_, of the rows whose pull has begun
+  uint64_t pushed_ = 0;    // the number of the last push
+  uint64_t taken_in_ = 0;  // the step that had begun at the last Take
+  uint64_t bytes_ = 0;     // of batches_, of the rows whose pull has begun
   LookAheadStats stats_;
 };
 
@@ -188,31 +211,37 @@ void LookAheadImpl::Notice() {
 }
 
 void LookAheadImpl::BeginPulls() {
+  const TrainerSteps steps = Steps();
+  uint64_t step = steps.begun == 0 ? 0 : steps.begun + (taken_in_ == steps.begun ? 1 : 0);
   bool full = false;
   for (AnnouncedBatch& batch : batches_) {
-    BeginPull(/*all=*/false, &batch, &full);
+    BeginPull(steps, step, /*take=*/false, &batch, &full);
     if (full) return;
+    if (step != 0) ++step;
   }
 }
 
-uint64_t LookAheadImpl::BeginPull(bool all, AnnouncedBatch* batch, bool* full) {
+uint64_t LookAheadImpl::BeginPull(const TrainerSteps& steps, uint64_t step, bool take,
+                                  AnnouncedBatch* batch, bool* full) {
   std::vector<PullFeature> pulls;
   uint64_t count = 0;
   for (TableRows& rows : batch->tables) {
     AnnouncedRows& announced = rows.announced;
     if (rows.begun || announced.ids().empty()) continue;
-    const bool stepped = announced.table()->options().consistency != Consistency::kAsync;
-    if (stepped && !all) continue;
-    if (!all && bytes_ + announced.bytes() > options_.bytes_max) {
+    const TableOptions& table = announced.table()->options();
+    const uint64_t seen = StepsSeen(table, steps);
+    if (!take && !MayUse(table, seen, step)) continue;
+    if (!take && bytes_ + announced.bytes() > options_.bytes_max) {
       *full = true;
       break;
     }
+    rows.seen = seen;
     rows.begun = true;
     batch->bytes += announced.bytes();
     bytes_ += announced.bytes();
     announced.MakeRows();
     count += announced.ids().size();
-    if (all) std::fill(rows.refreshed.begin(), rows.refreshed.end(), uint8_t{1});
+    if (take) std::fill(rows.refreshed.begin(), rows.refreshed.end(), uint8_t{1});
     PullFeature pull{announced.table(), announced.ids(), announced.rows()};
     pull.distinct = true;
     pulls.push_back(pull);
@@ -249,6 +278,19 @@ uint64_t LookAheadImpl::BeginRefresh(uint64_t number, AnnouncedBatch* batch) {
   refresh.pull = client_->Pull(pulls, options_.pull);
   batch->refreshes.push_back(std::move(refresh));
   return count;
+}
+
+absl::Status LookAheadImpl::DropOld(const TrainerSteps& steps, AnnouncedBatch* batch) {
+  for (TableRows& rows : batch->tables) {
+    AnnouncedRows& announced = rows.announced;
+    if (!rows.begun || MayUse(announced.table()->options(), rows.seen, steps.begun)) continue;
+    HOTBED_RETURN_IF_ERROR(Settle(batch));  // its rows are about to be written again
+    announced.TakeChanged(Acknowledged());
+    rows.begun = false;
+    batch->bytes -= announced.bytes();
+    bytes_ -= announced.bytes();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LookAheadImpl::Settle(AnnouncedBatch* batch) {
@@ -298,10 +340,16 @@ absl::Status LookAheadImpl::Take(absl::Span<float* const> rows) {
     pushes_.pop_front();
   }
   ForgetPushes();
-  bool full = false;
-  const uint64_t late =
-      BeginPull(/*all=*/true, &batch, &full) + BeginRefresh(Acknowledged(), &batch);
-  absl::Status status = Settle(&batch);
+  const TrainerSteps steps = Steps();
+  taken_in_ = steps.begun;
+  absl::Status status = DropOld(steps, &batch);
+  uint64_t late = 0;
+  if (status.ok()) {
+    bool full = false;
+    late = BeginPull(steps, steps.begun, /*take=*/true, &batch, &full) +
+           BeginRefresh(Acknowledged(), &batch);
+  }
+  status.Update(Settle(&batch));
   if (status.ok()) {
     for (size_t f = 0; f < rows.size(); ++f) {
       const AnnouncedBatch::Feature& feature = batch.features[f];

@@ -99,6 +99,7 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
     const bool anew = !joined_ || !lost_.ok();
     if (anew) ended_ = open_step_ = delivered_ = 0;
     joined_ = false;
+    begun_ = 0;
     lost_ = absl::OkStatus();
     request = Request(v1::TrainRequest::JOIN);
   }
@@ -227,8 +228,17 @@ absl::Status TrainerMember::Begin(uint64_t step, int64_t deadline_ns) {
     absl::MutexLock lock(&mu_);
     HOTBED_RETURN_IF_ERROR(Member());
   }
-  if (!staleness.has_value() || step < *staleness + 1) return absl::OkStatus();
-  return AwaitEnded(step - 1 - *staleness, deadline_ns);
+  if (staleness.has_value() && step >= *staleness + 1) {
+    HOTBED_RETURN_IF_ERROR(AwaitEnded(step - 1 - *staleness, deadline_ns));
+  }
+  absl::MutexLock lock(&mu_);
+  begun_ = step;
+  return absl::OkStatus();
+}
+
+TrainerSteps TrainerMember::Steps() const {
+  absl::MutexLock lock(&mu_);
+  return {begun_, ended_min_, delivered_};
 }
 
 absl::Status TrainerMember::AwaitEnded(uint64_t step, int64_t deadline_ns) {

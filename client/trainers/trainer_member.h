@@ -30,6 +30,13 @@
 
 namespace hotbed {
 
+// What a trainer knows of steps; it may lag behind.
+struct TrainerSteps {
+  uint64_t begun = 0;         // this trainer's last step; 0: none since it joined
+  uint64_t ended_by_all = 0;  // all members have ended the steps up to it
+  uint64_t committed = 0;     // every shard has applied the synchronous steps up to it
+};
+
 class TrainerMember {
  public:
   // `options` name the group and its lease; `tables` returns the tables that this client has
@@ -51,6 +58,7 @@ class TrainerMember {
   absl::Status Begin(uint64_t step, int64_t deadline_ns);
   absl::Status End(uint64_t step, int64_t deadline_ns);
   absl::Status Leave(int64_t deadline_ns);
+  TrainerSteps Steps() const;
 
   // Whether a push may be sent: at once for asynchronous tables and assignments, after a wait for
   // tables of bounded staleness, in the order of the steps for synchronous tables.
@@ -92,6 +100,7 @@ class TrainerMember {
   absl::Status lost_ ABSL_GUARDED_BY(mu_);      // why the membership ended; OK: it has not
   bool renewing_ ABSL_GUARDED_BY(mu_) = false;  // false: the thread ends
   int64_t lease_ns_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t begun_ ABSL_GUARDED_BY(mu_) = 0;        // since the last Join; 0: none
   uint64_t ended_ ABSL_GUARDED_BY(mu_) = 0;        // this trainer has ended the steps up to it
   uint64_t ended_min_ ABSL_GUARDED_BY(mu_) = 0;    // so have all members, by the last reply
   uint64_t delivered_ ABSL_GUARDED_BY(mu_) = 0;    // its commit and the earlier ones are delivered

@@ -181,6 +181,19 @@ class FakeCluster::CoordinatorService final : public v1::Coordinator::Service {
     return {grpc::StatusCode::NOT_FOUND, "no such table"};
   }
 
+  grpc::Status Train(grpc::ServerContext*, const v1::TrainRequest* request,
+                     v1::TrainReply* reply) override {
+    absl::MutexLock lock(&cluster_->mu_);
+    reply->set_member(true);
+    reply->set_members(2);
+    reply->set_lease_ms(60000);
+    reply->set_ended_step(request->ended_step());
+    reply->set_ended_min(std::min(request->ended_step(), cluster_->ended_by_others_));
+    reply->mutable_commit()->set_step(reply->ended_min());
+    reply->mutable_commit()->add_sessions(request->session());
+    return grpc::Status::OK;
+  }
+
   grpc::Status OpenSession(grpc::ServerContext*, const v1::OpenSessionRequest* request,
                            v1::OpenSessionReply* reply) override {
     std::function<void()> delay;
@@ -556,6 +569,11 @@ void FakeCluster::set_open_delay(std::function<void()> delay) {
   absl::MutexLock lock(&mu_);
   open_delay_ = std::move(delay);
 }
+void FakeCluster::set_ended_by_others(uint64_t step) {
+  absl::MutexLock lock(&mu_);
+  ended_by_others_ = step;
+}
+
 void FakeCluster::set_greeting(std::function<grpc::Status()> script) {
   absl::MutexLock lock(&mu_);
   greeting_ = std::move(script);

@@ -77,6 +77,9 @@ class FakeCluster {
   void set_delay(std::function<void()> delay);
   // Before a session is opened, without the mutex.
   void set_open_delay(std::function<void()> delay);
+  // The other trainers of every group have ended the steps up to this one. A step that all have
+  // ended is committed, without tables.
+  void set_ended_by_others(uint64_t step);
   // Ends every stream at its first message with this status, unless it is OK.
   void set_greeting(std::function<grpc::Status()> script);
   // The limit in the servers' hellos; larger messages and answers are refused as a whole.
@@ -150,6 +153,7 @@ class FakeCluster {
   std::function<bool()> break_after_push_ ABSL_GUARDED_BY(mu_);
   std::function<void()> delay_ ABSL_GUARDED_BY(mu_);
   std::function<void()> open_delay_ ABSL_GUARDED_BY(mu_);
+  uint64_t ended_by_others_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<grpc::Status()> greeting_ ABSL_GUARDED_BY(mu_);
   uint64_t message_bytes_max_ ABSL_GUARDED_BY(mu_) = 0;
   bool limit_registered_ ABSL_GUARDED_BY(mu_) = false;

@@ -29,7 +29,7 @@ using testing::IsEmpty;
 
 class LookAheadTest : public testing::Test {
  protected:
-  void Connect(v1::Consistency consistency = v1::CONSISTENCY_ASYNC) {
+  void Connect(v1::Consistency consistency = v1::CONSISTENCY_ASYNC, uint32_t staleness = 0) {
     v1::TableSpec spec;
     spec.set_name("t");
     spec.set_rows(40);
@@ -37,6 +37,7 @@ class LookAheadTest : public testing::Test {
     spec.set_bounds_mode(v1::BOUNDS_MODULO);
     spec.set_padding_id(39);
     spec.set_consistency(consistency);
+    spec.set_staleness(staleness);
     table_ = cluster_.AddTable(spec, 3);
     client_ = Open("look-ahead-test");
     t_ = *client_->OpenTable("t");
@@ -45,6 +46,7 @@ class LookAheadTest : public testing::Test {
     ClientOptions options;
     options.deadline = absl::Seconds(20);
     options.session_name = name;
+    options.trainer_group = "trainers";
     auto client = Client::Connect(cluster_.target(), options);
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
@@ -76,6 +78,16 @@ class LookAheadTest : public testing::Test {
     gradients_.emplace_back(2 * ids.size(), 1.0f);
     const PushFeature feature{t_, ids, gradients_.back().data()};
     return ahead->Push(step, {&feature, 1});
+  }
+  // Another trainer's push of one step: takes 1 off the row of each id.
+  void PushOfOther(Client* other, uint64_t step, const std::vector<uint64_t>& ids) {
+    const std::vector<float> gradients(2 * ids.size(), 1.0f);
+    const PushFeature feature{*other->OpenTable("t"), ids, gradients.data()};
+    PushOptions options;
+    options.assign = true;  // the cluster does not tell it apart, and it needs no group
+    const PushResult result = other->Push(step, {&feature, 1}, options).Wait();
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    cluster_.set_ended_by_others(step);
   }
   // The row that an id stands for.
   static uint64_t RowOf(uint64_t id) { return id % 40; }
@@ -213,7 +225,7 @@ TEST_F(LookAheadTest, PushesOfOthersBeforeTheAnnouncementAreThere) {
   }
 }
 
-TEST_F(LookAheadTest, RowsOfASynchronousTableAreNotPulledEarly) {
+TEST_F(LookAheadTest, OutsideOfStepsRowsOfASynchronousTableArePulledInTake) {
   Connect(v1::CONSISTENCY_SYNC);
   const auto ahead = Create();
   const uint64_t messages = cluster_.pull_messages();
@@ -222,6 +234,87 @@ TEST_F(LookAheadTest, RowsOfASynchronousTableAreNotPulledEarly) {
   EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(0, 0));
   EXPECT_GT(cluster_.pull_messages(), messages);
   EXPECT_EQ(ahead->Stats().rows_late, 2);
+}
+
+TEST_F(LookAheadTest, RowsOfABoundedTableArePulledAsEarlyAsTheStalenessAllows) {
+  Connect(v1::CONSISTENCY_BOUNDED, 1);
+  const auto other = Open("other");
+  const auto ahead = Create();
+  ASSERT_EQ(*client_->JoinTrainers(), 1);
+  ASSERT_TRUE(client_->BeginStep(1).ok());
+  const auto asked = [this] { return client_->Stats().ids_asked; };
+  ASSERT_TRUE(Announce(ahead.get(), {3}).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+  EXPECT_EQ(asked(), 3) << "steps 1 and 2 may lack all others' steps";
+  ASSERT_TRUE(Announce(ahead.get(), {3, 4, 5}).ok());
+  EXPECT_EQ(asked(), 3) << "step 3 needs step 1 of all trainers";
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(0));
+  PushOfOther(other.get(), 1, {3, 5});
+  EXPECT_EQ(asked(), 3);
+  ASSERT_TRUE(client_->EndStep(1).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {6}).ok());
+  EXPECT_EQ(asked(), 6) << "step 3";
+  ASSERT_TRUE(client_->BeginStep(2).ok());
+  EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(0, 0));
+  ASSERT_TRUE(client_->EndStep(2).ok());
+  ASSERT_TRUE(client_->BeginStep(3).ok());
+  EXPECT_THAT(Take(ahead.get(), 3), ElementsAre(-1, 0, -1));
+  EXPECT_EQ(asked(), 6);
+  EXPECT_EQ(ahead->Stats().rows_ready, 6);
+}
+
+TEST_F(LookAheadTest, RowsOfASynchronousTableArePulledOnceTheStepBeforeIsCommitted) {
+  Connect(v1::CONSISTENCY_SYNC);
+  const auto other = Open("other");
+  const auto ahead = Create();
+  ASSERT_EQ(*client_->JoinTrainers(), 1);
+  for (uint64_t step = 1; step <= 5; ++step) {
+    ASSERT_TRUE(client_->BeginStep(step).ok());
+    const uint64_t asked = client_->Stats().ids_asked;
+    ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+    EXPECT_EQ(client_->Stats().ids_asked, asked + (step == 1 ? 2 : 0));
+    EXPECT_THAT(Take(ahead.get(), 2), ElementsAre(1 - static_cast<float>(step), 0));
+    PushOfOther(other.get(), step, {3});
+    ASSERT_TRUE(client_->EndStep(step).ok());
+    // Those of the next step.
+    if (step == 1) ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+    ASSERT_TRUE(Push(ahead.get(), step + 1, {}).Wait().status.ok());
+    EXPECT_EQ(client_->Stats().ids_asked, asked + 2 + (step == 1 ? 2 : 0));
+  }
+  EXPECT_EQ(ahead->Stats().rows_late, 0);
+}
+
+// With any announcements, and steps of which some take no batch, so that a batch may be that of a
+// later step than it was pulled for.
+TEST_F(LookAheadTest, NoRowIsOlderThanItsStepAllows) {
+  const TestSeed seed(11);
+  Random random(seed.value());
+  constexpr uint64_t kStaleness = 2;
+  Connect(v1::CONSISTENCY_BOUNDED, kStaleness);
+  const auto other = Open("other");
+  const auto ahead = Create({.batches_max = 6});
+  ASSERT_EQ(*client_->JoinTrainers(), 1);
+  const std::vector<uint64_t> ids = {3, 17, 30};
+  uint64_t announced = 0, pushed = 0;
+  for (uint64_t step = 1; step <= 100; ++step) {
+    // The others are at most two steps behind, and at most one ahead.
+    while (pushed + kStaleness + 1 < step || (pushed < step && random.Uniform(2) == 0)) {
+      PushOfOther(other.get(), ++pushed, ids);
+    }
+    ASSERT_TRUE(client_->BeginStep(step).ok());
+    for (; announced < 1 + random.Uniform(6); ++announced) {
+      ASSERT_TRUE(Announce(ahead.get(), ids).ok());
+    }
+    for (uint64_t takes = random.Uniform(3); takes > 0 && announced > 0; --takes, --announced) {
+      for (const float row : Take(ahead.get(), ids.size())) {
+        ASSERT_GE(-row + 1 + kStaleness, step);
+        ASSERT_LE(-row, pushed);
+      }
+    }
+    ASSERT_TRUE(client_->EndStep(step).ok());
+  }
+  EXPECT_GT(ahead->Stats().rows_ready, 0);
+  EXPECT_GT(ahead->Stats().rows_late, 0);
 }
 
 TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {

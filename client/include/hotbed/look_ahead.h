@@ -21,8 +21,13 @@
 // A batch is pulled when it is announced if its rows fit into what bytes_max leaves. Otherwise it
 // waits until batches before it are taken, at most until its own Take, which pulls any batch.
 //
-// That is for tables of consistency async. Rows of bounded and synchronous tables may not be older
-// than their step allows, so they are pulled in Take: call it after BeginStep.
+// Rows of bounded and synchronous tables may not be older than their step allows (docs/tables.md,
+// Consistency of training), and Take hands out none that are: call it after BeginStep. The batches
+// announced are taken to be those of the next steps, one each. Rows of bounded tables are pulled
+// early for the steps that the staleness already allows, the others as soon as a call of this
+// object finds that all trainers have ended enough steps. Rows of synchronous tables are pulled by
+// the first call after EndStep of the step before. What is then used in a later step than expected
+// is pulled again in Take, like everything before the first BeginStep.
 //
 // Thread rule: one thread calls everything. The client outlives the LookAhead, whose destructor
 // waits for its pulls, at most until their deadlines.
