@@ -17,9 +17,7 @@ struct PlantedBug {
   SimMutant sim;
   const char* weather;
   uint64_t first_seed;  // known to find it
-  // One of so many from there on finds it. 0: fewer than one in thousands does, so that no test
-  // asks for it; tests of the parts find it.
-  uint32_t seeds_max;
+  uint32_t seeds_max;   // one of so many from there on finds it
 };
 
 const std::vector<PlantedBug>& PlantedBugs();
