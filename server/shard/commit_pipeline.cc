@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "server/protocol/core_mutant.h"
 #include "server/shard/record_mapping.h"
 #include "server/shard/replica_exchange.h"
 #include "server/shard/request_checks.h"
@@ -119,6 +120,9 @@ void CommitPipeline::AfterAppend(PushState* state) {
   const absl::Status status = std::move(state->append_status);
   if (state->cut) {
     // Another entry may have its LSN by now.
+    if (Mutated(CoreMutant::kStaleAppendCounts) && status.ok() && !unapplied_.empty()) {
+      shard_.core.Appended(state->append.header.lsn, state->ticket);
+    }
     AnswerIfFree(state);
   } else if (status.ok()) {
     shard_.core.Appended(state->append.header.lsn, state->ticket);

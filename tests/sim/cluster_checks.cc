@@ -69,6 +69,53 @@ void ClusterSimulation::CheckCore(const Server& server, int shard) {
   Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": invariant: ", broken));
 }
 
+// What an active primary commits is in the log of every member, on the disk. A replica that takes
+// part has nothing in its rows that is not committed.
+void ClusterSimulation::CheckCommitted(const Server& server, int shard) {
+  Replica& replica = *server.process->replicas[shard];
+  const ShardCore& core = replica.shard->core();
+  Watched& watched = shards_[shard];
+  if (!core.primary() && !core.unproven() && core.applied_lsn() > watched.commit &&
+      !watched.lossy) {
+    Violation(absl::StrCat("s", server.index + 1, " shard ", shard, ": has applied LSN ",
+                           core.applied_lsn(), ", and committed is ", watched.commit));
+  }
+  if (!core.active()) return;
+  watched.commit = std::max(watched.commit, core.commit_lsn());
+  if (watched.setting.durability == Durability::kCheckpoint) return;
+  for (Lsn& lsn = replica.checked_commit; lsn < core.commit_lsn();) {
+    ++lsn;
+    const Epoch epoch = lsn < replica.entries.size() ? replica.entries[lsn].epoch : 0;
+    if (epoch == 0) continue;  // of an earlier life
+    for (const Member& member : core.record().members) {
+      if (ProcessOf(member) == nullptr) continue;  // nobody knows any more
+      const Replica* const other = Open(servers_[member.server - 1], shard);
+      if (other == nullptr || lsn <= other->found_lsn) continue;
+      if (other->shard->core().epoch() != core.epoch()) continue;
+      if (lsn < other->logged.size() && other->logged[lsn] == epoch) continue;
+      Violation(absl::StrCat("shard ", shard, ": s", server.index + 1, " commits LSN ", lsn,
+                             " of epoch ", epoch, ", which the log of s", member.server,
+                             " does not hold"));
+    }
+  }
+}
+
+// Simulated rows are read at once: the answer has the row as of the LSN that it names, and
+// everything up to there is committed.
+void ClusterSimulation::CheckPulled(int server, const Pull& pull, uint32_t value, Lsn lsn) {
+  const Watched& watched = shards_[pull.shard];
+  if (watched.lossy || watched.torn) return;
+  const auto fail = [&](const std::string& what) {
+    Violation(absl::StrCat("s", server + 1, " answers a pull of row ", pull.row, " of shard ",
+                           pull.shard, " as of LSN ", lsn, ", ", what));
+  };
+  if (lsn > watched.commit) return fail(absl::StrCat("and committed is ", watched.commit));
+  if (lsn == 0 || lsn > watched.committed.size()) return;
+  const Committed& there = watched.committed[lsn - 1];
+  if (!there.rows_known || there.sums[pull.row] == value) return;
+  fail(absl::StrCat("with ", value, " instead of ", there.sums[pull.row]));
+}
+
 // A server that serves has promised its epoch, and no session fell back.
 void ClusterSimulation::CheckServing(const Server& server, int shard) {
   const ShardCore& core = server.process->replicas[shard]->shard->core();
@@ -121,8 +168,13 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
                            entry.epoch, ", ", what, " elsewhere (epoch ", there.entry.epoch, ")"));
   };
   const bool exact = lsn > replica.guard;  // else rows may be ahead of it
+  if (exact && !there.rows_known) {
+    there.rows_known = true;
+    for (int row = 0; row < kRows; ++row) there.sums[row] = replica.rows[row].sum;
+  }
   if (there.entry.epoch == 0) {
-    there = {entry, exact ? state : 0};
+    there.entry = entry;
+    there.state = exact ? state : 0;
     return;
   }
   if (there.entry.epoch != entry.epoch || there.entry.hash != entry.hash) {

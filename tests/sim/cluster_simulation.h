@@ -248,6 +248,8 @@ class ClusterSimulation {
   void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
   void CheckActivated(int shard, Epoch epoch, Lsn tail);
   void CheckCore(const Server& server, int shard);
+  void CheckCommitted(const Server& server, int shard);
+  void CheckPulled(int server, const Pull& pull, uint32_t value, Lsn lsn);
   void CheckServing(const Server& server, int shard);
   void CheckApplied(int server, int shard, const Replica& replica, Lsn lsn);
   void CheckDeleted(const Server& server, const ShardRecord& reason);

@@ -181,6 +181,9 @@ struct Replica {
   Lsn state_lsn = 0;   // of that update
   std::deque<std::shared_ptr<StoreCall>> calls;
   std::vector<EntryName> entries;  // [lsn]; handed to the log in this life
+  std::vector<Epoch> logged;       // [lsn]; in the log on the disk, written in this life
+  Lsn found_lsn = 0;               // the log's end when this life began
+  Lsn checked_commit = 0;          // CheckCommitted
   std::list<TransferOut> outgoing;
   std::unique_ptr<TransferIn> incoming;
 };
@@ -340,6 +343,8 @@ struct Pull {
 struct Committed {
   EntryName entry;
   uint64_t state = 0;  // a hash of the rows that it changed, after it
+  bool rows_known = false;
+  std::array<uint32_t, kRows> sums{};  // of the rows, after it
 };
 
 struct Activation {
@@ -351,6 +356,7 @@ struct Activation {
 struct Watched {
   ShardSetting setting;
   std::vector<Committed> committed;  // [lsn - 1]
+  Lsn commit = 0;                    // the highest of an active primary
   std::vector<Activation> activations;
   std::map<Epoch, Member> acknowledgers;
   std::map<Epoch, Lsn> acknowledged_lsn;  // the highest

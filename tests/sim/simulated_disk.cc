@@ -160,6 +160,9 @@ void ClusterSimulation::WriteRecord(Server* server, const QueuedAppend& queued) 
     }
   }
   server->disk.log.push_back(std::move(record));
+  std::vector<Epoch>& logged = server->process->replicas[queued.shard]->logged;
+  logged.resize(append.header.lsn + 1);  // it replaces the entries above
+  logged.back() = append.header.epoch;
 }
 
 void ClusterSimulation::FinishAppend(int server) {

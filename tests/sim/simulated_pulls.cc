@@ -55,6 +55,7 @@ struct ClusterSimulation::PullCall final : public PullWork {
     if (result.code == SegmentCode::kOk && !p.dead) {
       const Pull& pull = world.pulls_[id];
       if (!segments[0].shard->primary()) ++world.stats_.backup_pulls;
+      world.CheckPulled(server, pull, static_cast<uint32_t>(row[0]), result.lsn);
       if (world.trace_ != nullptr) {
         world.Trace(absl::StrCat("PULL ", id, " s", server + 1, " shard ", pull.shard, " row ",
                                  pull.row, strict ? " strict" : "", ": ", row[0], " at LSN ",

@@ -54,6 +54,7 @@ void ClusterSimulation::AfterEvent(int server, int shard) {
   const Server& s = servers_[server];
   if (s.process->dead || Open(s, shard) == nullptr) return;
   CheckCore(s, shard);
+  CheckCommitted(s, shard);
   CheckServing(s, shard);
 }
 
@@ -99,6 +100,8 @@ void ClusterSimulation::FinishOpening(Replica* replica) {
   replica->shard->FinishReplay();
   replica->shard->SetDurable(replica->shard->durable_lsn());
   replica->opening = false;
+  replica->found_lsn = replica->shard->core().last_lsn();
+  replica->checked_commit = replica->found_lsn;
   if (replica->shard->refused()) Violation(replica->shard->error());
 }
 

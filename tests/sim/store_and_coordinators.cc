@@ -208,7 +208,8 @@ void ClusterSimulation::Mutate(const ShardRecord& record, const ShardWish& wish,
     std::erase(next.members, record.primary);
   }
   if (Planted(SimMutant::kSilentPrimaryLeaves) && decision->step == ShardStep::kFailOver &&
-      !record.active && next.primary == record.base.front() && !(next.primary == record.primary)) {
+      !record.active && !record.base.empty() && next.primary == record.base.front() &&
+      !(next.primary == record.primary)) {
     next.members = record.members;
     std::erase(next.members, next.primary);
     next.primary = record.primary;
@@ -370,6 +371,7 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   watched.lossy = true;
   watched.lost_below = records_[shard]->epoch;
   watched.committed.resize(std::min<size_t>(watched.committed.size(), last));
+  watched.commit = std::min(watched.commit, last);
   watched.activations.clear();
   watched.acknowledged_lsn.clear();
   watched.acknowledged_seq.fill(0);

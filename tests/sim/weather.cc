@@ -79,6 +79,24 @@ Weather Links() {
   return weather;
 }
 
+// Entries at the end of logs that are slow: some are replaced before the log has written them, and
+// servers restart with others of which nobody knows yet whether they will be committed. Many pulls
+// of such replicas.
+Weather Ends() {
+  Weather weather;
+  weather.name = "ends";
+  weather.faults = {F::kTriangle, F::kTriangle, F::kTriangle, F::kLinks, F::kKill, F::kDrain};
+  weather.pushes = 80;
+  weather.eagerness = 0.4;
+  weather.pull_rate = 0.5;
+  weather.strict = 0.1;
+  weather.watch = 0.5;
+  weather.primaries = 0.1;
+  weather.cuts_activated = 0.4;
+  weather.log_time = 150 * kMs;
+  return weather;
+}
+
 // Primaries that are replaced all the time, up to an end that comes soon: what hangs then hangs for
 // good.
 Weather Switches() {
@@ -125,7 +143,8 @@ Weather Silence() {
   weather.strict = 0.9;
   weather.stale_maps = 0.7;
   weather.news_late = 0.3;
-  weather.silences = 0.1;
+  weather.silences = 0.2;
+  weather.isolates = 0.15;
   return weather;
 }
 
@@ -171,7 +190,7 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(),
+      Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(), Ends(),
       Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops()};
   return *weathers;
 }
