@@ -83,6 +83,12 @@ class RebuildStory : public MembershipStory {
     request.set_dry_run(dry_run);
     return fresh_.Call<v1::RebuildMetadataReply>(request);
   }
+  // The new coordinator loses its disk, too.
+  void LoseAgain() {
+    fresh_.store = MapMetaStore();
+    fresh_.Start();
+    fresh_.Pump();
+  }
   // The servers follow the new coordinator from now on.
   void Come(const std::vector<std::string>& names) {
     fleet_.Follow(&fresh_);
@@ -169,7 +175,7 @@ TEST_F(RebuildStory, NumbersFromNowhereAreRefused) {
   Create("t", 1, 1);
   fleet_.at("s1").records.begin()->second.set_epoch(~uint64_t{0});
   Ask("s1").IgnoreError();
-  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "names a number of generation 16777215");
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "names a number of generation 17179869183");
 }
 
 TEST_F(RebuildStory, NothingNewBeginsWhileServersAskForTheirCluster) {
@@ -177,7 +183,6 @@ TEST_F(RebuildStory, NothingNewBeginsWhileServersAskForTheirCluster) {
   Create("t", 1, 1);
   Ask("s1").IgnoreError();
   EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "server \"s1\" at s1:1 asks for cluster");
-  EXPECT_STATUS(fresh_.OpenSession("x"), kUnavailable, "has lost the metadata");
   fresh_.Tick(11'000);
   EXPECT_TRUE(fresh_.Register("n1").ok()) << "it asks no more";
 }
@@ -255,6 +260,115 @@ TEST_F(RebuildStory, ATableOfWhichShardsAreMissingIsLeftOutUntilTheyCome) {
   EXPECT_THAT(NewLines(), AllOf(SizeIs(2), Each(Not(HasSubstr("waits")))));
 }
 
+// Rebuilds that are cut short behind each of their transactions: the coordinator is killed, and the
+// next one goes on with what is in its store.
+class CutShortStory : public RebuildStory, public testing::WithParamInterface<uint32_t> {};
+
+TEST_P(CutShortStory, IsTakenUpByTheNextRebuild) {
+  const std::vector<std::string> names = {"s1", "s2", "s3"};
+  Start(names);
+  Create("a", 2, GetParam());
+  Create("b", 2, 3);
+  const size_t shards = Lines().size();
+  uint64_t generation = 0;
+  SessionId session = 0;
+  bool whole = false;
+  int cut = 0;
+  for (; !whole; ++cut) {
+    SCOPED_TRACE(absl::StrCat("killed behind ", cut, " transactions"));
+    fresh_.Tick(1000);
+    LoseAgain();
+    // One comes late, to what the first coordinator has left.
+    const std::string& late = names[static_cast<size_t>(cut) % names.size()];
+    for (const std::string& name : names) {
+      if (name != late) Ask(name).IgnoreError();
+    }
+    if (cut % 2 == 0) Ask(late).IgnoreError();
+    v1::RebuildMetadataRequest request;
+    request.set_without_missing(true);
+    const CallerToken caller = fresh_.Send(request);
+    for (int i = 0; i < cut && fresh_.StoreWaits(); ++i) fresh_.StepStore();
+    whole = fresh_.replies.count(caller) > 0;
+    if (whole) {
+      EXPECT_TRUE(fresh_.replies.at(caller).ok()) << fresh_.replies.at(caller).status();
+    }
+    fresh_.Start();
+    fresh_.Pump();
+    if (Strangers::IsEmpty(fresh_.core->state())) {
+      EXPECT_STATUS(fresh_.OpenSession("t"), kUnavailable, "knows no server and no table");
+      if (cut > 0) {
+        EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "are not rebuilt yet");
+      }
+    }
+
+    for (const std::string& name : names) Ask(name).IgnoreError();
+    const auto rest = Rebuild();
+    ASSERT_TRUE(rest.ok() || (whole && cut % 2 == 0)) << rest.status();
+    Come(names);
+    fleet_.Run(15'000);
+    EXPECT_EQ(NewLines().size(), shards);
+    EXPECT_THAT(NewLines(), Each(Not(HasSubstr("waits"))));
+    EXPECT_EQ(DoubtText(), "");
+    EXPECT_THAT(fresh_.core->state().Orphans(1), IsEmpty());
+    const v1::ClusterMap map = fresh_.core->Map(0);
+    EXPECT_EQ(map.tables_size(), 2);
+    EXPECT_EQ(map.servers_size(), 3);
+    for (const v1::ShardRecord& r : map.shards()) ASSERT_EQ(r.members_size(), 2) << Line(r);
+    EXPECT_GT(fresh_.core->state().generation(), generation);
+    generation = fresh_.core->state().generation();
+    const auto opened = fresh_.OpenSession("t");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_GT(opened->session(), session);
+    session = opened->session();
+  }
+  EXPECT_GT(cut, 1) << "no transaction was cut off";
+}
+
+// So many shards that the last transaction begins with the records of tables, or of servers.
+INSTANTIATE_TEST_SUITE_P(Shards, CutShortStory, testing::Values(20, 102, 105, 106, 107));
+
+TEST_F(RebuildStory, NoGenerationIsGivenTwiceEvenIfNobodyRemembersIt) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  const auto numbers = [&](const std::string& name, bool without) {
+    Ask(name).IgnoreError();
+    const auto rebuilt = Rebuild(without);
+    EXPECT_TRUE(rebuilt.ok()) << rebuilt.status();
+    return rebuilt.ok() ? rebuilt->generation() : 0;
+  };
+  fresh_.Tick(0);
+  const uint64_t first = numbers("s1", /*without=*/true);
+  const auto session = fresh_.OpenSession("one");
+  ASSERT_TRUE(session.ok()) << session.status();
+  const uint64_t revision = fresh_.core->state().plan_revision();
+  Fleet::Server& s1 = fleet_.at("s1");
+  const auto hears = [&](Fleet::Server* server) {
+    const v1::ClusterMap map = fresh_.core->Map(0);
+    for (const v1::ShardRecord& r : map.shards()) server->records[r.shard()] = r;
+  };
+  hears(&s1);
+  ASSERT_GT(s1.records.begin()->second.epoch(), kGeneration);
+
+  LoseAgain();
+  fresh_.Tick(1000);
+  const uint64_t second = numbers("s2", /*without=*/true);  // it has not heard of the first one
+  EXPECT_GT(second, first);
+  EXPECT_GT(fresh_.core->state().plan_revision(), revision);
+  const auto other = fresh_.OpenSession("other");
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_GT(other->session(), session->session());
+  const v1::ClusterMap map = fresh_.core->Map(0);
+  for (const v1::ShardRecord& r : map.shards()) {
+    EXPECT_GT(r.epoch(), s1.records.at(r.shard()).epoch());
+  }
+  EXPECT_EQ(numbers("s1", /*without=*/false), second) << "it is adopted as a late one";
+
+  hears(&s1);
+  LoseAgain();
+  fresh_.core->SetUnixMs(1000);  // the clock was set back
+  EXPECT_EQ(numbers("s1", /*without=*/true), second + 1);
+}
+
 TEST_F(RebuildStory, GroupsOfTrainersBeginAboveTheStepsOfTheShards) {
   Start({"s1"});
   auto request = Request("t", 1, 1);
@@ -309,7 +423,7 @@ TEST_F(RebuildStory, AnOldBackupGivesTheNamesAndTheServersTheRest) {
   EXPECT_EQ(fresh_.core->state().cluster_id(), rig_.core->state().cluster_id());
   EXPECT_THAT(fresh_.core->Map(0).servers(), IsEmpty());
   EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "are not rebuilt yet");
-  EXPECT_STATUS(fresh_.OpenSession("x"), kUnavailable, "has lost the metadata");
+  EXPECT_STATUS(fresh_.OpenSession("x"), kUnavailable, "knows no server and no table");
   Ask("s1").IgnoreError();
   Ask("s2").IgnoreError();
   const auto rebuilt = Rebuild();

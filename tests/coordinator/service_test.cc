@@ -179,6 +179,7 @@ TEST_F(ServiceTest, WatchesBeyondTheLimitAreRefused) {
 }
 
 TEST_F(ServiceTest, ManyCallersAtOnce) {
+  ASSERT_TRUE(FakeServer("s1", client_.get()).Register().ok());
   absl::Mutex mu;
   std::set<std::pair<SessionId, Incarnation>> seen;
   std::vector<std::thread> threads;
@@ -225,6 +226,7 @@ TEST_F(ServiceTest, ARestartKeepsEverythingAcknowledged) {
 }
 
 TEST_F(ServiceTest, AStoreThatFailsIsToldAndComesBack) {
+  ASSERT_TRUE(FakeServer("s1", client_.get()).Register().ok());
   ASSERT_TRUE(client_->OpenSession("a").ok());
   disk_->FailNext(MemoryDisk::Fault::kBeforeWrite);
   auto failed = client_->OpenSession("a");

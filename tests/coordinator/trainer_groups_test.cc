@@ -323,7 +323,6 @@ TEST_F(TrainerStory, StepsFromNowhereAreRefusedAndForgotten) {
 }
 
 TEST_F(TrainerStory, ServersLearnWhatWasGivenOut) {
-  ASSERT_TRUE(rig_.Register("s1").ok());
   v1::CreateTableRequest table = CoreRig::Table("t");
   table.mutable_spec()->set_consistency(v1::CONSISTENCY_SYNC);
   ASSERT_TRUE(rig_.Create(table).ok());

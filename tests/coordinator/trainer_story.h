@@ -23,6 +23,7 @@ class TrainerStory : public testing::Test {
   TrainerStory() {
     rig_.Pump();
     rig_.Tick(0);
+    EXPECT_TRUE(rig_.Register("s1").ok());
   }
 
   void Open(const std::string& name) {

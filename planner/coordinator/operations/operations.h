@@ -163,6 +163,10 @@ Operation MakeRebalance(RebalanceWave wave, const OperationContext& context);
 // --- session_operations.cc
 
 // Opens the session of that name, at its next incarnation.
+//
+//   InvalidArgument    name missing or malformed
+//   ResourceExhausted  too many names of sessions
+//   Unavailable        the metadata are empty: they may have been lost, with the numbers of sessions
 Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& context);
 
 // --- group_operations.cc

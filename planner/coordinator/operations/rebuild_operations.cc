@@ -24,7 +24,7 @@ namespace {
 // left out.
 constexpr uint64_t kTableIdsSkipped = 1 << 16;
 constexpr uint64_t kServerIdsSkipped = 1 << 20;
-constexpr uint64_t kGenerationsMax = 1 << 20;
+constexpr uint64_t kGenerationsMax = uint64_t{1} << 33;  // seconds: the year 2242
 // Servers may name ids of so many bits.
 constexpr int kServerIdBits = 48;
 constexpr int kTableIdBits = 31;
@@ -105,7 +105,7 @@ class RebuildMetadata {
         PutKept(state, late->second, &txn);
         continue;
       }
-      op.kind == Op::Kind::kPut ? txn.Put(op.key, op.value) : txn.Delete(op.key);
+      txn.Put(op.key, op.value);
     }
     if (written_ == ops_.size()) {
       EventWriter(&state, context_.unix_ms).Add("rebuilt", EventText(), 0, 0, &txn);
@@ -140,7 +140,7 @@ class RebuildMetadata {
     HOTBED_RETURN_IF_ERROR(FindGeneration(state));
     HOTBED_RETURN_IF_ERROR(FindReplicas(state));
     given_ = state.given_before();
-    if (fresh_) BeginGeneration(state);
+    if (fresh_) BeginGeneration();
     // The later one of two tables of one name was created when the other had been dropped.
     for (auto it = tables_.rbegin(); it != tables_.rend(); ++it) AdoptTable(state, &it->second);
     std::reverse(reply_.mutable_tables()->pointer_begin(), reply_.mutable_tables()->pointer_end());
@@ -232,7 +232,9 @@ class RebuildMetadata {
                          ": rebuild them from all servers, with an empty --data-dir"));
       }
     }
-    reply_.set_generation(fresh_ ? highest + 1 : highest);
+    // The time tells it apart from generations of which no server that asks has heard.
+    const uint64_t now_s = static_cast<uint64_t>(std::max<int64_t>(context_.unix_ms, 0)) / 1000;
+    reply_.set_generation(fresh_ ? std::max(highest + 1, now_s) : highest);
     first_ = reply_.generation() << ClusterState::kGenerationShift;
     return absl::OkStatus();
   }
@@ -307,18 +309,12 @@ class RebuildMetadata {
     info->mutable_load()->set_host_bytes_limit(said.host_bytes());
   }
 
-  void BeginGeneration(const ClusterState& state) {
+  void BeginGeneration() {
     table_counter_ += kTableIdsSkipped;
     server_counter_ += kServerIdsSkipped;
     Put(keys::kClusterKey, reply_.cluster_id());
     Put(keys::kGenerationKey, absl::StrCat(reply_.generation()));
     Put(keys::kSessionCounter, absl::StrCat(first_));
-    // Sessions that this coordinator opened while it was empty have the numbers of others.
-    for (const auto& [name, session] : state.sessions()) {
-      if (session.incarnation > state.given_before().session()) {
-        ops_.push_back({Op::Kind::kDelete, keys::Session(name), ""});
-      }
-    }
     given_.set_session(first_ - 1);
   }
 

@@ -35,13 +35,13 @@ class OpenSession {
           "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
           " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
-    if (Strangers::AwaitsRebuild(state) ||
-        (Strangers::IsEmpty(state) &&
-         !context_.strangers->Waiting(context_.now_ns, state).empty())) {
+    // The numbers of earlier sessions may be lost. No session is of any use before a table is there.
+    if (Strangers::IsEmpty(state)) {
       return absl::UnavailableError(
           absl::StrCat("session \"", name,
-                       "\": this coordinator has lost the metadata of its cluster; 'hotbed "
-                       "metadata rebuild --from-servers' adopts the servers that ask"));
+                       "\": this coordinator knows no server and no table. Start a server; if the "
+                       "metadata of a cluster were lost, 'hotbed metadata rebuild --from-servers' "
+                       "adopts the servers that ask"));
     }
     Transaction txn(&state);
     v1::OpenSessionReply record;

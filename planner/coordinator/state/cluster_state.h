@@ -62,10 +62,12 @@ class ClusterState {
   const std::string& cluster_id() const { return cluster_id_; }
   const std::string& format() const { return format_; }
   const std::string& leader() const { return leader_; }
-  // Metadata that are rebuilt from servers begin a new generation. All its numbers lie above those
-  // of the generations before: epochs, incarnations of servers, sessions, revisions of the plan.
+  // Metadata that are rebuilt from servers begin a new generation, numbered by the time in seconds
+  // since 1970; 0: they never were. All its numbers lie above those of the generations before:
+  // epochs, incarnations of servers, sessions, revisions of the plan. Each of them would have to
+  // grow by 2^30 per second to reach those of the next generation.
   uint64_t generation() const { return generation_; }
-  static constexpr int kGenerationShift = 40;
+  static constexpr int kGenerationShift = 30;
   uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
   // What earlier generations had given out, as far as is known.
   const v1::GivenOut& given_before() const { return given_before_; }

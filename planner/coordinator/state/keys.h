@@ -5,7 +5,7 @@
 //   /hotbed/cluster                the cluster id
 //   /hotbed/leader                 token of the coordinator that may write; every transaction
 //                                  compares the revision of this key
-//   /hotbed/generation             how often these metadata were rebuilt from servers, decimal
+//   /hotbed/generation             of these metadata (ClusterState::generation), decimal
 //   /hotbed/given                  v1.GivenOut: what earlier generations had given out, as far as
 //                                  is known; absent in the first one
 //   /hotbed/counters/{tables,servers,sessions,moves}
