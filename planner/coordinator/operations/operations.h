@@ -166,7 +166,7 @@ Operation MakeRebalance(RebalanceWave wave, const OperationContext& context);
 //
 //   InvalidArgument    name missing or malformed
 //   ResourceExhausted  too many names of sessions
-//   Unavailable        the metadata are empty: they may have been lost, with the numbers of sessions
+//   Unavailable        the metadata are empty: they may be lost, with the numbers of sessions
 Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& context);
 
 // --- group_operations.cc

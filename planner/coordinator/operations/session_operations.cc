@@ -35,7 +35,7 @@ class OpenSession {
           "session name \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
           " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
-    // The numbers of earlier sessions may be lost. No session is of any use before a table is there.
+    // The numbers of earlier sessions may be lost, and a session is of no use without a table.
     if (Strangers::IsEmpty(state)) {
       return absl::UnavailableError(
           absl::StrCat("session \"", name,
