@@ -81,8 +81,8 @@ class LookAhead {
   virtual absl::Status Announce(absl::Span<const LookAheadFeature> features) = 0;
   // Hands out the oldest batch: rows[f] receives ids.size() x dim floats of its feature f. Blocks
   // until they are there. FailedPrecondition: no batch is announced. InvalidArgument: not one
-  // buffer of that size per feature; the batch stays. After another error, which is that of a pull, the batch is
-  // gone and the buffers are unspecified.
+  // buffer of that size per feature; the batch stays. After another error, which is that of a
+  // pull, the batch is gone and the buffers are unspecified.
   virtual absl::Status Take(absl::Span<const absl::Span<float>> rows) = 0;
   // Client::Push; the rows of announced batches that it changes are pulled again.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
