@@ -40,8 +40,10 @@ Future<absl::Status> ClusterRowSource::Pull(const std::vector<RowColumn>& column
 
 absl::Status ClusterRowSource::Take(const std::vector<RowColumn>& columns) {
   if (ahead_ == nullptr) return absl::OkStatus();
-  std::vector<float*> rows;
-  for (const RowColumn& column : columns) rows.push_back(column.rows);
+  std::vector<absl::Span<float>> rows;
+  for (const RowColumn& column : columns) {
+    rows.emplace_back(column.rows, column.ids.size() * tables_[column.table]->dim());
+  }
   return ahead_->Take(rows);
 }
 

@@ -75,7 +75,7 @@ class LookAheadImpl final : public LookAhead {
   }
 
   absl::Status Announce(absl::Span<const LookAheadFeature> features) override;
-  absl::Status Take(absl::Span<float* const> rows) override;
+  absl::Status Take(absl::Span<const absl::Span<float>> rows) override;
   Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                           const PushOptions& options) override;
   LookAheadStats Stats() const override { return stats_; }
@@ -325,7 +325,7 @@ void LookAheadImpl::CountRows(AnnouncedBatch* batch, uint64_t late) {
   stats_.rows_late += late;
 }
 
-absl::Status LookAheadImpl::Take(absl::Span<float* const> rows) {
+absl::Status LookAheadImpl::Take(absl::Span<const absl::Span<float>> rows) {
   if (batches_.empty()) {
     return absl::FailedPreconditionError("no batch is announced; call Announce first");
   }
@@ -333,6 +333,14 @@ absl::Status LookAheadImpl::Take(absl::Span<float* const> rows) {
   if (rows.size() != batch.features.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(rows.size(), " buffers for a batch of ", batch.features.size(), " features"));
+  }
+  for (size_t f = 0; f < rows.size(); ++f) {
+    const AnnouncedBatch::Feature& feature = batch.features[f];
+    const uint64_t floats = feature.count * uint64_t{feature.table->announced.table()->dim()};
+    if (rows[f].size() == floats) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the buffer of feature ", f, " holds ", rows[f].size(),
+                     " floats, the rows of the batch that was announced first have ", floats));
   }
   const uint64_t needed = pushed_ - std::min<uint64_t>(pushed_, options_.own_pushes_behind);
   while (!pushes_.empty() && pushes_.front().number <= needed) {
@@ -353,7 +361,7 @@ absl::Status LookAheadImpl::Take(absl::Span<float* const> rows) {
   if (status.ok()) {
     for (size_t f = 0; f < rows.size(); ++f) {
       const AnnouncedBatch::Feature& feature = batch.features[f];
-      feature.table->announced.CopyTo(feature.first, feature.count, rows[f]);
+      feature.table->announced.CopyTo(feature.first, feature.count, rows[f].data());
     }
     CountRows(&batch, late);
   }

@@ -123,7 +123,9 @@ Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& ba
   absl::Status described = DescribePush(batch, output, gradients, scratch.get());
   Future<PushResult> future;
   if (described.ok()) {
-    future = client_->Push(step, scratch->features, options);
+    LookAhead* const ahead = options_.look_ahead;
+    future = ahead != nullptr ? ahead->Push(step, scratch->features, options)
+                              : client_->Push(step, scratch->features, options);
   } else {
     future = PushEngine::Refuse(step, std::move(described));
   }

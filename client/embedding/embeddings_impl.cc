@@ -99,6 +99,11 @@ absl::StatusOr<std::unique_ptr<Embeddings>> Embeddings::Create(
         "EmbeddingOptions::pooling_at is kServer and rows travel as int8; pooled sums travel as "
         "fp32, fp16 or bf16: set wire_type, or pool at the client");
   }
+  if (options.pooling_at == PoolingPlace::kServer && options.look_ahead != nullptr) {
+    return absl::InvalidArgumentError(
+        "EmbeddingOptions::pooling_at is kServer and look_ahead is set; rows that are read ahead "
+        "are pooled in the client: leave pooling_at, or look_ahead, at its default");
+  }
   return std::make_unique<EmbeddingsImpl>(client, impl->counters(), wire_type, std::move(features),
                                           options);
 }
@@ -123,10 +128,43 @@ EmbeddingsImpl::EmbeddingsImpl(Client* client, ClientCounters* counters, RowType
 
 // --- forward
 
+absl::Status EmbeddingsImpl::Bind(const JaggedBatch& batch,
+                                  std::vector<BoundFeature>* bound) const {
+  HOTBED_RETURN_IF_ERROR(BindBatch(features_, batch, bound));
+  return CheckIdCount(*bound);
+}
+
+absl::Status EmbeddingsImpl::Announce(const JaggedBatch& batch) {
+  if (options_.look_ahead == nullptr) {
+    return absl::FailedPreconditionError(
+        "a batch was announced to Embeddings without EmbeddingOptions::look_ahead; set it, or call "
+        "Forward alone");
+  }
+  std::unique_ptr<ForwardScratch> scratch = forward_.Take();
+  absl::Status status = Bind(batch, &scratch->bound);
+  if (status.ok()) {
+    EmbeddingOutput unused;
+    unused.features.resize(features_.size());
+    PlanPulls(&unused, scratch.get());
+    std::vector<LookAheadFeature> features;
+    for (const PullFeature& pull : scratch->pulls) features.push_back({pull.table, pull.ids});
+    if (!features.empty()) status = options_.look_ahead->Announce(features);
+  }
+  forward_.GiveBack(std::move(scratch));
+  return status;
+}
+
+absl::Status EmbeddingsImpl::TakeRows(const ForwardScratch& scratch) const {
+  std::vector<absl::Span<float>> rows;
+  for (const PullFeature& pull : scratch.pulls) {
+    rows.emplace_back(static_cast<float*>(pull.rows), pull.ids.size() * pull.table->dim());
+  }
+  return options_.look_ahead->Take(rows);
+}
+
 Future<absl::Status> EmbeddingsImpl::Forward(const JaggedBatch& batch, EmbeddingOutput* output) {
   std::unique_ptr<ForwardScratch> scratch = forward_.Take();
-  absl::Status status = BindBatch(features_, batch, &scratch->bound);
-  if (status.ok()) status = CheckIdCount(scratch->bound);
+  absl::Status status = Bind(batch, &scratch->bound);
   if (!status.ok()) {
     forward_.GiveBack(std::move(scratch));
     return Future<absl::Status>::Ready(std::move(status));
@@ -136,6 +174,12 @@ Future<absl::Status> EmbeddingsImpl::Forward(const JaggedBatch& batch, Embedding
   if (scratch->pulls.empty()) {  // no samples
     forward_.GiveBack(std::move(scratch));
     return Future<absl::Status>::Ready(absl::OkStatus());
+  }
+  if (options_.look_ahead != nullptr) {
+    status = TakeRows(*scratch);
+    if (status.ok()) PoolOutput(scratch.get(), output);
+    forward_.GiveBack(std::move(scratch));
+    return Future<absl::Status>::Ready(std::move(status));
   }
   PullOptions options;
   options.deadline = options_.deadline;
@@ -194,6 +238,7 @@ uint64_t EmbeddingsImpl::FindRows(size_t table, ForwardScratch* scratch) const {
 }
 
 bool EmbeddingsImpl::PoolsOnServers(size_t table, const ForwardScratch& scratch) const {
+  if (options_.look_ahead != nullptr) return false;
   if (options_.pooling_at != PoolingPlace::kAuto) {
     return options_.pooling_at == PoolingPlace::kServer;
   }

@@ -50,6 +50,7 @@ class EmbeddingsImpl final : public Embeddings {
   EmbeddingsImpl(Client* client, ClientCounters* counters, RowType wire_type,
                  std::vector<EmbeddingFeature> features, const EmbeddingOptions& options);
 
+  absl::Status Announce(const JaggedBatch& batch) override;
   Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) override;
   Future<PushResult> Backward(uint64_t step, const JaggedBatch& batch,
                               const EmbeddingOutput& output, const OutputGradients& gradients,
@@ -67,6 +68,9 @@ class EmbeddingsImpl final : public Embeddings {
                    EmbeddingOutput* output) const;
   // Describes one pull of all rows and bags that the bound features need.
   void PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch) const;
+  absl::Status Bind(const JaggedBatch& batch, std::vector<BoundFeature>* bound) const;
+  // Takes the planned pulls from the look-ahead.
+  absl::Status TakeRows(const ForwardScratch& scratch) const;
   // Finds the distinct rows of a table's pooled features. Returns the number of ids with
   // duplicates.
   uint64_t FindRows(size_t table, ForwardScratch* scratch) const;

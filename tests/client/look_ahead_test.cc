@@ -16,6 +16,7 @@
 #include "client/map/table_handle.h"
 #include "common/random.h"
 #include "hotbed/client.h"
+#include "hotbed/embedding.h"
 #include "row_math/position.h"
 #include "tests/client/fake_cluster.h"
 #include "tests/common/test_seed.h"
@@ -63,7 +64,7 @@ class LookAheadTest : public testing::Test {
   // The first elements of the rows.
   std::vector<float> Take(LookAhead* ahead, size_t count) {
     std::vector<float> rows(2 * count, 7.0f);
-    float* const to = rows.data();
+    const absl::Span<float> to = absl::MakeSpan(rows);
     const absl::Status taken = ahead->Take({&to, 1});
     EXPECT_TRUE(taken.ok()) << taken;
     std::vector<float> out;
@@ -317,6 +318,76 @@ TEST_F(LookAheadTest, NoRowIsOlderThanItsStepAllows) {
   EXPECT_GT(ahead->Stats().rows_late, 0);
 }
 
+TEST_F(LookAheadTest, EmbeddingsPoolAnnouncedBatches) {
+  const TestSeed seed(12);
+  Random random(seed.value());
+  Connect();
+  const auto ahead = Create({.batches_max = 3});
+  const std::vector<EmbeddingFeature> features = {{"a", t_, Pooling::kSum, "sum"},
+                                                  {"b", t_, Pooling::kMean, "mean"},
+                                                  {"a", t_, Pooling::kMax, "max"},
+                                                  {"b", t_, Pooling::kNone, "none"}};
+  EmbeddingOptions options;
+  options.pooling_at = PoolingPlace::kClient;
+  const auto plain = *Embeddings::Create(client_.get(), features, options);
+  options.look_ahead = ahead.get();
+  const auto reading = *Embeddings::Create(client_.get(), features, options);
+  std::deque<JaggedBatch> announced;
+  for (uint64_t step = 1; step <= 60; ++step) {
+    while (announced.size() < 1 + random.Uniform(3)) {
+      std::vector<uint32_t> lengths(6);  // of three samples; sometimes of no ids
+      uint32_t count = 0;
+      for (uint32_t& length : lengths) {
+        length = static_cast<uint32_t>(step % 10 == 0 ? 0 : random.Uniform(6));
+        count += length;
+      }
+      std::vector<uint64_t> ids(count);
+      for (uint64_t& id : ids) id = random.Uniform(60);
+      announced.push_back(*JaggedBatch::FromLengths({"a", "b"}, lengths, ids));
+      const absl::Status status = reading->Announce(announced.back());
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EmbeddingOutput expected, out;
+    ASSERT_TRUE(plain->Forward(announced.front(), &expected).Wait().ok());
+    const absl::Status forward = reading->Forward(announced.front(), &out).Wait();
+    ASSERT_TRUE(forward.ok()) << forward;
+    ASSERT_EQ(out.values, expected.values) << "step " << step;
+    ASSERT_EQ(out.features[3].sequence, expected.features[3].sequence) << "step " << step;
+    ASSERT_EQ(out.arg_max, expected.arg_max);
+    const std::vector<float> gradients(out.values.size(), 0.5f);
+    const std::vector<float> sequence(out.features[3].sequence.size(), 0.25f);
+    const PushResult pushed =
+        reading->Backward(step, announced.front(), out, {gradients, {{}, {}, {}, sequence}}).Wait();
+    ASSERT_TRUE(pushed.status.ok()) << pushed.status;
+    announced.pop_front();
+  }
+  const LookAheadStats stats = ahead->Stats();
+  EXPECT_GT(stats.rows_ready, 0);
+  EXPECT_GT(stats.rows_refreshed + stats.rows_late, 0) << "changed by Backward";
+}
+
+TEST_F(LookAheadTest, EmbeddingsNameWhatDoesNotFitALookAhead) {
+  Connect();
+  const auto ahead = Create();
+  const std::vector<EmbeddingFeature> features = {{"a", t_}};
+  const auto batch = JaggedBatch::FromLengths({"a"}, {1}, {3});
+  const auto other = JaggedBatch::FromLengths({"a"}, {2}, {3, 4});
+  EmbeddingOptions options;
+  options.look_ahead = ahead.get();
+  options.pooling_at = PoolingPlace::kServer;
+  EXPECT_EQ(Embeddings::Create(client_.get(), features, options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ((*Embeddings::Create(client_.get(), features))->Announce(*batch).code(),
+            absl::StatusCode::kFailedPrecondition);
+  options.pooling_at = PoolingPlace::kAuto;
+  const auto embeddings = *Embeddings::Create(client_.get(), features, options);
+  EmbeddingOutput out;
+  EXPECT_EQ(embeddings->Forward(*batch, &out).Wait().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(embeddings->Announce(*batch).ok());
+  EXPECT_EQ(embeddings->Forward(*other, &out).Wait().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(embeddings->Forward(*batch, &out).Wait().ok());
+}
+
 TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {
   Connect();
   const auto refused = [](const absl::Status& status, absl::StatusCode code) {
@@ -334,6 +405,10 @@ TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {
   ASSERT_TRUE(Announce(ahead.get(), {1, 1, 1, 2}).ok());
   EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kInvalidArgument),
               HasSubstr("0 buffers for a batch of 1 features"));
+  std::vector<float> rows(6);
+  const absl::Span<float> to = absl::MakeSpan(rows);
+  EXPECT_THAT(refused(ahead->Take({&to, 1}), absl::StatusCode::kInvalidArgument),
+              HasSubstr("feature 0 holds 6 floats"));
   ASSERT_TRUE(Announce(ahead.get(), {1}).ok());
   EXPECT_THAT(refused(Announce(ahead.get(), {1}), absl::StatusCode::kResourceExhausted),
               HasSubstr("2 batches are announced"));

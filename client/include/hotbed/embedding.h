@@ -49,6 +49,7 @@
 #include "hotbed/batch.h"
 #include "hotbed/client.h"
 #include "hotbed/future.h"
+#include "hotbed/look_ahead.h"
 
 namespace hotbed {
 
@@ -71,6 +72,11 @@ struct EmbeddingOptions {
   PoolingPlace pooling_at = PoolingPlace::kAuto;
   const RowType* wire_type = nullptr;  // of rows and pooled sums; null: the client's pull_type
   absl::Duration deadline = absl::ZeroDuration();  // of Forward; zero: the client's
+  // Reads ahead: Announce begins to pull the rows of a batch, Forward blocks and hands out the
+  // batches in the order of their announcement, and Backward pushes through it. Bags are pooled in
+  // the client, LookAheadOptions::pull replaces wire_type and deadline, and one thread calls
+  // everything. Of the same client; outlives the Embeddings. Null: Forward pulls.
+  LookAhead* look_ahead = nullptr;
 };
 
 struct EmbeddingOutput {
@@ -117,9 +123,13 @@ class Embeddings {
                                                             const EmbeddingOptions& options = {});
   virtual ~Embeddings() = default;
 
+  // Needs EmbeddingOptions::look_ahead, whose Announce it calls; refuses what Forward refuses.
+  virtual absl::Status Announce(const JaggedBatch& batch) = 0;
+
   // `batch` must have every feature's key; keys that no feature names are ignored. The call is
   // refused as a whole, and nothing is sent, where the batch is not valid, a feature with pooling
   // none or max has weights, or an id is out of bounds in a table of bounds mode `error`.
+  // With EmbeddingOptions::look_ahead, `batch` is the one that was announced first and not taken.
   virtual Future<absl::Status> Forward(const JaggedBatch& batch, EmbeddingOutput* output) = 0;
 
   // One push of one step. Gradients of the outputs become gradients of rows; those of one id are

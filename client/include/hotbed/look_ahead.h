@@ -29,6 +29,8 @@
 // the first call after EndStep of the step before. What is then used in a later step than expected
 // is pulled again in Take, like everything before the first BeginStep.
 //
+// Embeddings (hotbed/embedding.h) pool announced batches: EmbeddingOptions::look_ahead.
+//
 // Thread rule: one thread calls everything. The client outlives the LookAhead, whose destructor
 // waits for its pulls, at most until their deadlines.
 #ifndef HOTBED_LOOK_AHEAD_H_
@@ -79,9 +81,9 @@ class LookAhead {
   virtual absl::Status Announce(absl::Span<const LookAheadFeature> features) = 0;
   // Hands out the oldest batch: rows[f] receives ids.size() x dim floats of its feature f. Blocks
   // until they are there. FailedPrecondition: no batch is announced. InvalidArgument: not one
-  // buffer per feature; the batch stays. After another error, which is that of a pull, the batch is
-  // gone and the buffers are unspecified.
-  virtual absl::Status Take(absl::Span<float* const> rows) = 0;
+  // buffer of that size per feature; the batch stays. After another error, which is that of a
+  // pull, the batch is gone and the buffers are unspecified.
+  virtual absl::Status Take(absl::Span<const absl::Span<float>> rows) = 0;
   // Client::Push; the rows of announced batches that it changes are pulled again.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                                   const PushOptions& options = {}) = 0;
