@@ -122,8 +122,8 @@ void CheckNumbers(const OptimizerParams& o, Rules* rules) {
   const float p = o.max_norm_type;
   rules->Require(p == 0 || (p >= 1 && p <= kNormTypeMax), "optimizer.max_norm_type", p,
                  absl::StrCat("1..", kNormTypeMax, ", or 0 for the largest element"));
-  rules->Require(p == 2 || o.max_norm > 0, "optimizer.max_norm_type", p,
-                 "2 without max_norm, whose norm it is");
+  rules->Require(p == 2 || p == 0 || o.max_norm > 0, "optimizer.max_norm_type", p,
+                 "2 or 0 without max_norm, whose norm it is");
 }
 
 // The words of the kinds for which `holds`, as a list.
@@ -162,13 +162,15 @@ void CheckCounter(const OptimizerParams& o, Rules* rules) {
   const CounterParams& c = o.counter;
   rules->NotNegative("optimizer.counter_half_life", c.half_life);
   rules->NotNegative("optimizer.counter_threshold", c.threshold);
-  rules->Positive("optimizer.counter_max", c.most);
-  rules->Positive("optimizer.counter_power", c.power);
+  // A message of another optimizer may leave them out.
+  const bool counts = CountsUpdates(o.kind);
+  if (counts || c.most != 0) rules->Positive("optimizer.counter_max", c.most);
+  if (counts || c.power != 0) rules->Positive("optimizer.counter_power", c.power);
   rules->NotNegative("optimizer.clip_coefficient", c.clip_coefficient);
   rules->NotNegative("optimizer.clip_least", c.clip_least);
   const std::string& word = kCounterModeWords[static_cast<size_t>(c.mode)];
-  rules->Require(c.mode == CounterMode::kDecay || CountsUpdates(o.kind), "optimizer.counter_mode",
-                 word, absl::StrCat("decay, or ", KindsFor(CountsUpdates), " as the optimizer"));
+  rules->Require(c.mode == CounterMode::kDecay || counts, "optimizer.counter_mode", word,
+                 absl::StrCat("decay, or ", KindsFor(CountsUpdates), " as the optimizer"));
   if (c.mode != CounterMode::kAdagradW) return;
   rules->Require(o.decay_mode == DecayMode::kDecoupled, "optimizer.decay_mode", "l2",
                  "decoupled with counter_mode adagradw");

@@ -363,9 +363,14 @@ std::vector<Case> OptimizerNumberCases() {
   }
   for (const auto& [name, member] : std::map<std::string, float CounterParams::*>{
            {"counter_max", &CounterParams::most}, {"counter_power", &CounterParams::power}}) {
+    const auto counted = [m = member](TableSpec* s) {
+      s->optimizer.kind = OptimizerKind::kRowwiseAdagradCounter;
+      return &(s->optimizer.counter.*m);
+    };
+    AddFloats("optimizer." + name, counted, {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
     AddFloats(
         "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.counter.*m); },
-        {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
+        {{-1.0f, "> 0"}, {kNan, "> 0"}}, &cases);
   }
   const auto norm_type = [](TableSpec* s) {
     s->optimizer.max_norm = 1;
@@ -376,7 +381,7 @@ std::vector<Case> OptimizerNumberCases() {
             &cases);
   AddFloats(
       "optimizer.max_norm_type", [](TableSpec* s) { return &s->optimizer.max_norm_type; },
-      {{1.0f, "2 without max_norm"}}, &cases);
+      {{1.0f, "2 or 0 without max_norm"}}, &cases);
   const auto least = [](TableSpec* s) {
     s->optimizer.kind = OptimizerKind::kSgd;
     s->optimizer.lazy_decay = true;

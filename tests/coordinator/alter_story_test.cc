@@ -194,6 +194,8 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   spec.weight_type = WeightType::kBf16;
   spec.optimizer.kind = OptimizerKind::kAdamW;
   spec.optimizer.beta2 = 0.5f;
+  spec.optimizer.max_norm = 1;
+  spec.optimizer.lazy_decay = true;
   spec.initializer = {InitializerKind::kNormal, -1, 1};
   spec.row_statistics = RowStatistics::kSlice;
   spec.has_padding_id = true;
@@ -207,8 +209,9 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   int told = 0;
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec(), &request, &told, &refused);
-  EXPECT_EQ(refused, (std::set<std::string>{"consistency", "replicas", "memory_share_max"}))
-      << "not without staleness, of another durability, or above the whole";
+  EXPECT_EQ(refused,
+            (std::set<std::string>{"consistency", "counter_mode", "replicas", "memory_share_max"}))
+      << "not without staleness, of another optimizer or durability, or above the whole";
   EXPECT_GE(told, 44);
 }
 
