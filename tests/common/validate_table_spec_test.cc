@@ -368,9 +368,6 @@ std::vector<Case> OptimizerNumberCases() {
       return &(s->optimizer.counter.*m);
     };
     AddFloats("optimizer." + name, counted, {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
-    AddFloats(
-        "optimizer." + name, [m = member](TableSpec* s) { return &(s->optimizer.counter.*m); },
-        {{-1.0f, "> 0"}, {kNan, "> 0"}}, &cases);
   }
   const auto norm_type = [](TableSpec* s) {
     s->optimizer.max_norm = 1;
