@@ -260,6 +260,23 @@ TEST_F(RebuildStory, ATableOfWhichShardsAreMissingIsLeftOutUntilTheyCome) {
   EXPECT_THAT(NewLines(), AllOf(SizeIs(2), Each(Not(HasSubstr("waits")))));
 }
 
+TEST_F(RebuildStory, ALateServerThatHoldsNoMoreIsAMemberAgain) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  fleet_.at("s2").state = Fleet::State::kDown;
+  Ask("s1").IgnoreError();
+  ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
+  Come({"s1"});
+  fleet_.Run(12'000);
+  ASSERT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s1 e"), Not(HasSubstr("waits")))));
+  Ask("s2").IgnoreError();
+  ASSERT_TRUE(Rebuild().ok());
+  fleet_.Start("s2");
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 s2 e")));
+  EXPECT_EQ(DoubtText(), "");
+}
+
 // Rebuilds that are cut short behind each of their transactions: the coordinator is killed, and the
 // next one goes on with what is in its store.
 class CutShortStory : public RebuildStory, public testing::WithParamInterface<uint32_t> {};

@@ -417,7 +417,8 @@ std::string Membership::NoteBackoff(const ShardRecord& record, const ShardDecisi
                                     int64_t now_ns, const ClusterState& state) {
   std::string told;
   const auto look = [&](const Member& m, const std::vector<Member>& next) {
-    const bool lives = leases_->LiveIncarnation(m.server) == m.incarnation;
+    // The members of a fence are processes that never lived.
+    const bool lives = m.incarnation != 0 && leases_->LiveIncarnation(m.server) == m.incarnation;
     if (!lives || Contains(next, m)) return;
     const MemberReports::Leaving* const report = reports_.FindLeaving(record, m);
     if (report == nullptr || report->why != MemberOut::kReplicaLost) {
