@@ -74,7 +74,8 @@ class PlanReader {
   }
 
   void ReadTable(const PlanJson& json, const std::string& path) {
-    const JsonFields fields(json, path, {"name", "sharding", "shards", "perf"}, failure_);
+    const JsonFields fields(json, path, {"name", "sharding", "shards", "perf", "cache_load_factor"},
+                            failure_);
     PlacedTable table;
     fields.Required("name", &table.name);
     failure_->table = table.name;
@@ -83,6 +84,7 @@ class PlanReader {
       ReadShard(item, item_path, &table);
     });
     ReadPerf(fields, &table.perf);
+    fields.Optional("cache_load_factor", &table.cache_load_factor);
     failure_->table.clear();
     plan_->tables.push_back(std::move(table));
   }

@@ -135,6 +135,7 @@ PlanJson TableJson(const PlacedTable& table, const PlannerOutput& plan) {
   PlanJson& shards = json["shards"] = PlanJson::array();
   for (const PlacedRange& range : table.ranges) shards.push_back(ShardJson(range, plan));
   if (table.perf) json["perf"] = PerfJson(*table.perf);
+  if (table.cache_load_factor) json["cache_load_factor"] = *table.cache_load_factor;
   return json;
 }
 

@@ -57,7 +57,7 @@ template <>
 inline constexpr const char* kPlanWords<TorchrecPartitioner>[] = {"greedy", "memory_balanced"};
 template <>
 inline constexpr const char* kPlanWords<TorchrecProposer>[] = {
-    "grid_search", "greedy", "greedy_by_sum", "uniform", "dynamic_programming"};
+    "grid_search", "greedy", "greedy_by_sum", "uniform", "dynamic_programming", "cache_scaleup"};
 template <>
 inline constexpr const char* kPlanWords<TorchrecPipeline>[] = {"none", "sparse_dist", "prefetch"};
 template <>

@@ -152,6 +152,7 @@ enum class TorchrecProposer : uint8_t {
   kGreedyBySum,
   kUniform,
   kDynamicProgramming,
+  kCacheScaleup,
 };
 enum class TorchrecPipeline : uint8_t { kNone, kSparseDist, kPrefetch };
 // The type of embeddings and their gradients between ranks.

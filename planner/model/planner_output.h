@@ -79,6 +79,7 @@ struct PlacedTable {
   Sharding sharding = Sharding::kTableWise;
   std::vector<PlacedRange> ranges;  // by server, then rows, then columns
   std::optional<TablePerf> perf;
+  std::optional<double> cache_load_factor;  // where the plan chose it
   friend bool operator==(const PlacedTable&, const PlacedTable&) = default;
 };
 

@@ -119,7 +119,11 @@ std::string TablesText(const PlannerOutput& plan, const PlannerInput* input, siz
     const PlacedTable& table = plan.tables[t];
     std::set<uint32_t> servers;
     for (const PlacedRange& range : table.ranges) servers.insert(range.server);
-    text.AddRow({table.name, PlanWord(table.sharding), absl::StrCat(table.ranges.size()),
+    std::string sharding = PlanWord(table.sharding);
+    if (table.cache_load_factor) {
+      absl::StrAppendFormat(&sharding, ", cache %.3g", *table.cache_load_factor);
+    }
+    text.AddRow({table.name, sharding, absl::StrCat(table.ranges.size()),
                  absl::StrCat(servers.size()), BytesText(sizes[t]), HotnessText(input, t),
                  table.perf ? MsText(table.perf->Total()) : "-"});
   }

@@ -263,4 +263,14 @@ PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTo
   return space;
 }
 
+ShardingOption WithKernel(const InputTable& table, const TableWorkload& load,
+                          const RankTopology& topology, const ShardingOption& option,
+                          Kernel kernel) {
+  std::vector<ShardRun> layout;
+  for (const StoredRun& run : option.runs) {
+    layout.push_back({.count = run.count, .units = run.units, .columns = run.columns});
+  }
+  return BuildOption(table, load, topology, option.sharding, kernel, layout);
+}
+
 }  // namespace hotbed::torchrec

@@ -40,6 +40,11 @@ PlanResult<SearchSpace> EnumerateOptions(const PlannerInput& input, const RankTo
                                          const std::vector<TableWorkload>& loads,
                                          const std::vector<std::vector<uint32_t>>& pins);
 
+// `option` of a table, estimated with another kernel or another load.
+ShardingOption WithKernel(const InputTable& table, const TableWorkload& load,
+                          const RankTopology& topology, const ShardingOption& option,
+                          Kernel kernel);
+
 }  // namespace hotbed::torchrec
 
 #endif  // HOTBED_PLANNER_TORCHREC_ENUMERATOR_H_

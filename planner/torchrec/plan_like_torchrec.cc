@@ -1,5 +1,6 @@
 #include "planner/torchrec/plan_like_torchrec.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,26 @@
 #include "planner/torchrec/search_error.h"
 
 namespace hotbed {
+namespace {
+
+// `input`, `topology` and `loads` must outlive it.
+torchrec::CacheModel CachesOf(const PlannerInput& input, const torchrec::RankTopology& topology,
+                              const std::vector<torchrec::TableWorkload>& loads) {
+  torchrec::CacheModel caches;
+  for (const torchrec::TableWorkload& load : loads) {
+    caches.tables.push_back(
+        {.priority = load.cacheability * load.lookups, .ratio = load.caching_ratio.value_or(0)});
+  }
+  caches.estimate = [&](uint32_t table, const torchrec::ShardingOption& option,
+                        torchrec::Kernel kernel, std::optional<double> ratio) {
+    return torchrec::WithKernel(input.tables[table],
+                                torchrec::WithCache(loads[table], input.tables[table], ratio),
+                                topology, option, kernel);
+  };
+  return caches;
+}
+
+}  // namespace
 
 PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input) {
   const PlanResult<torchrec::RankTopology> built = torchrec::BuildRankTopology(input);
@@ -22,18 +43,20 @@ PlanResult<PlannerOutput> PlanLikeTorchrec(const PlannerInput& input) {
   const PlanResult<std::vector<std::vector<uint32_t>>> pins =
       torchrec::PinnedRanks(input, topology);
   if (!pins.ok()) return pins.error();
-  const PlanResult<torchrec::SearchSpace> space =
+  PlanResult<torchrec::SearchSpace> enumerated =
       torchrec::EnumerateOptions(input, topology, loads.value(), pins.value());
-  if (!space.ok()) return space.error();
+  if (!enumerated.ok()) return enumerated.error();
+  torchrec::SearchSpace space = std::move(enumerated.value());
   const torchrec::SearchResult result =
-      torchrec::SearchPlan(space.value(), topology, reserved.value().left, pins.value(),
+      torchrec::SearchPlan(&space, topology, reserved.value().left, pins.value(),
                            {.evaluations_max = input.options.evaluations_max,
                             .partitioner = input.options.torchrec.partitioner,
-                            .proposers = input.options.torchrec.proposers});
+                            .proposers = input.options.torchrec.proposers},
+                           CachesOf(input, topology, loads.value()));
   if (!result.best) {
-    return torchrec::ExplainFailure(input, space.value(), topology, reserved.value(), result);
+    return torchrec::ExplainFailure(input, space, topology, reserved.value(), result);
   }
-  return torchrec::DescribePlan(input, space.value(), topology, reserved.value(), *result.best);
+  return torchrec::DescribePlan(input, space, topology, reserved.value(), *result.best);
 }
 
 }  // namespace hotbed

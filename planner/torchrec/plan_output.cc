@@ -102,6 +102,7 @@ PlacedTable DescribeTable(const InputTable& table, const RankTopology& topology,
   placed.name = table.name;
   placed.sharding = option.sharding;
   placed.perf = option.perf;
+  placed.cache_load_factor = option.cache_ratio;
   const bool columns_cut = grid || option.sharding == Sharding::kColumnWise ||
                            option.sharding == Sharding::kTableColumnWise;
   shards = JoinColumns(std::move(shards), topology);
@@ -138,7 +139,7 @@ void AddToServers(const InputTable& table, const RankTopology& topology,
 double LowerBound(const SearchSpace& space, uint32_t ranks) {
   double sum = 0;
   double deepest = 0;
-  for (const std::vector<ShardingOption>& options : space) {
+  for (const std::deque<ShardingOption>& options : space) {
     double least_sum = std::numeric_limits<double>::infinity();
     double least_depth = least_sum;
     for (const ShardingOption& option : options) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "planner/torchrec/proposers.h"
 
 namespace hotbed::torchrec {
@@ -12,16 +13,17 @@ namespace {
 
 class Search {
  public:
-  Search(const SearchSpace& space, const RankTopology& topology,
-         const std::vector<Storage>& capacity, const std::vector<std::vector<uint32_t>>& pins,
-         const SearchLimits& limits)
-      : space_(space),
+  Search(SearchSpace* space, const RankTopology& topology, const std::vector<Storage>& capacity,
+         const std::vector<std::vector<uint32_t>>& pins, const SearchLimits& limits,
+         const CacheModel& caches)
+      : space_(*space),
         topology_(topology),
         capacity_(capacity),
         limits_(limits),
+        caches_(caches),
         greedy_(topology, capacity, pins) {
     for (const Storage& rank : capacity) room_ += rank;
-    options_.resize(space.size());
+    options_.resize(space_.size());
   }
 
   SearchResult Run() {
@@ -32,7 +34,7 @@ class Search {
                TorchrecProposer::kGreedyBySum, TorchrecProposer::kUniform};
     }
     for (const TorchrecProposer kind : kinds) {
-      proposers.push_back(MakeProposer(kind, space_, capacity_));
+      proposers.push_back(MakeProposer(kind, &space_, capacity_, caches_));
     }
     // An equal share for each proposer, so that a search that is cut short has tried all of them.
     // The rest then goes to the unfinished proposers, in the same order.
@@ -52,6 +54,7 @@ class Search {
   bool Drive(size_t proposer_index, uint64_t evaluations_limit, Proposer* proposer) {
     while (const Proposal* const proposal = proposer->Current()) {
       if (!Try(*proposal, proposer_index, evaluations_limit)) return false;
+      proposer->Learn(tried_.at(proposal->hash));
       proposer->Next();
     }
     return true;
@@ -59,9 +62,9 @@ class Search {
 
   // False when the evaluations are spent.
   bool Try(const Proposal& proposal, size_t proposer_index, uint64_t evaluations_limit) {
-    if (seen_.contains(proposal.hash)) return true;
+    if (tried_.contains(proposal.hash)) return true;
     if (!proposal.storage.FitsIn(room_)) {
-      seen_.insert(proposal.hash);
+      tried_[proposal.hash] = std::nullopt;
       ++result_.proposals;
       RecordFailure(proposal);
       return true;
@@ -69,7 +72,7 @@ class Search {
     const uint64_t cost = (proposal.work + kWorkPerEvaluation - 1) / kWorkPerEvaluation;
     // The first is always tried: a plan may be in it.
     if (spent_ > 0 && spent_ + cost > evaluations_limit) return false;
-    seen_.insert(proposal.hash);
+    tried_[proposal.hash] = std::nullopt;
     spent_ += cost;
     ++result_.proposals;
     for (size_t t = 0; t < space_.size(); ++t) options_[t] = &space_[t][proposal.choice[t]];
@@ -84,9 +87,11 @@ class Search {
     constexpr double kRounding = 1e-6;
     if (limits_.partitioner == PartitionerKind::kGreedy && result_.best &&
         greedy_.SlowestMs() > result_.best->rating_ms * (1 + kRounding)) {
+      tried_[proposal.hash] = greedy_.SlowestMs();
       return true;
     }
     const double rating_ms = RatePlan(topology_, options_, assignment_);
+    tried_[proposal.hash] = rating_ms;
     // Among equals the first in the proposers' order, whatever the order of the search.
     if (!result_.best || rating_ms < result_.best->rating_ms ||
         (rating_ms == result_.best->rating_ms && proposer_index < best_proposer_)) {
@@ -112,15 +117,17 @@ class Search {
     failed_ = true;
   }
 
-  const SearchSpace& space_;
+  SearchSpace& space_;
   const RankTopology& topology_;
   const std::vector<Storage>& capacity_;
   const SearchLimits& limits_;
+  const CacheModel& caches_;
   GreedyPartitioner greedy_;
   Storage room_;
   OptionsOfTables options_;
   Assignment assignment_;
-  absl::flat_hash_set<absl::uint128> seen_;
+  // By hash: the time of the plan; absent: it could not be placed.
+  absl::flat_hash_map<absl::uint128, std::optional<double>> tried_;
   uint64_t spent_ = 0;
   size_t best_proposer_ = 0;
   bool failed_ = false;
@@ -129,11 +136,11 @@ class Search {
 
 }  // namespace
 
-SearchResult SearchPlan(const SearchSpace& space, const RankTopology& topology,
+SearchResult SearchPlan(SearchSpace* space, const RankTopology& topology,
                         const std::vector<Storage>& capacity,
-                        const std::vector<std::vector<uint32_t>>& pins,
-                        const SearchLimits& limits) {
-  return Search(space, topology, capacity, pins, limits).Run();
+                        const std::vector<std::vector<uint32_t>>& pins, const SearchLimits& limits,
+                        const CacheModel& caches) {
+  return Search(space, topology, capacity, pins, limits, caches).Run();
 }
 
 }  // namespace hotbed::torchrec

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "planner/model/planner_input.h"
+#include "planner/torchrec/cache_model.h"
 #include "planner/torchrec/partitioner.h"
 #include "planner/torchrec/rank_topology.h"
 #include "planner/torchrec/sharding_option.h"
@@ -51,10 +52,12 @@ struct SearchResult {
   std::optional<PartitionFailure> last_failure;  // of a proposal that would fit in sum
 };
 
-// `capacity` by rank after reservations; `pins` from PinnedRanks.
-SearchResult SearchPlan(const SearchSpace& space, const RankTopology& topology,
+// `capacity` by rank after reservations; `pins` from PinnedRanks. The proposer by cache scale-up
+// adds the options that it makes to `space`, which must outlive the result.
+SearchResult SearchPlan(SearchSpace* space, const RankTopology& topology,
                         const std::vector<Storage>& capacity,
-                        const std::vector<std::vector<uint32_t>>& pins, const SearchLimits& limits);
+                        const std::vector<std::vector<uint32_t>>& pins, const SearchLimits& limits,
+                        const CacheModel& caches);
 
 }  // namespace hotbed::torchrec
 

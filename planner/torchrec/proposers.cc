@@ -8,12 +8,13 @@
 #include <utility>
 
 #include "absl/numeric/int128.h"
+#include "planner/torchrec/cache_scaleup.h"
 
 namespace hotbed::torchrec {
 namespace {
 
 // Option indices by ascending time.
-std::vector<uint32_t> SortOptions(const std::vector<ShardingOption>& options, bool by_depth) {
+std::vector<uint32_t> SortOptions(const std::deque<ShardingOption>& options, bool by_depth) {
   std::vector<uint32_t> order(options.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -88,12 +89,12 @@ class GridSearch final : public IndexedProposer {
  public:
   explicit GridSearch(const SearchSpace& space) : IndexedProposer(space) {
     uint64_t combinations = 1;
-    for (const std::vector<ShardingOption>& options : space) {
+    for (const std::deque<ShardingOption>& options : space) {
       combinations *= options.size();
       if (combinations > kGridProposalsMax) return;
     }
     count_ = combinations;
-    for (const std::vector<ShardingOption>& options : space) {
+    for (const std::deque<ShardingOption>& options : space) {
       orders_.push_back(SortOptions(options, true));
     }
   }
@@ -114,7 +115,7 @@ class Uniform final : public IndexedProposer {
  public:
   explicit Uniform(const SearchSpace& space) : IndexedProposer(space) {
     std::vector<Sharding> types;
-    for (const std::vector<ShardingOption>& options : space) {
+    for (const std::deque<ShardingOption>& options : space) {
       for (const ShardingOption& option : options) {
         if (std::find(types.begin(), types.end(), option.sharding) == types.end()) {
           types.push_back(option.sharding);
@@ -123,7 +124,7 @@ class Uniform final : public IndexedProposer {
     }
     for (const Sharding type : types) {
       std::vector<uint32_t> choice;
-      for (const std::vector<ShardingOption>& options : space) {
+      for (const std::deque<ShardingOption>& options : space) {
         const std::vector<uint32_t> order = SortOptions(options, true);
         const auto best = std::find_if(order.begin(), order.end(), [&](uint32_t option) {
           return options[option].sharding == type;
@@ -312,21 +313,31 @@ std::unique_ptr<Proposer> DynamicProgrammingProposer(const SearchSpace& space,
   return std::make_unique<DynamicProgramming>(space, capacity);
 }
 
-std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, const SearchSpace& space,
-                                       const std::vector<Storage>& capacity) {
+std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, SearchSpace* space,
+                                       const std::vector<Storage>& capacity,
+                                       const CacheModel& caches) {
   switch (kind) {
     case TorchrecProposer::kGridSearch:
-      return GridSearchProposer(space);
+      return GridSearchProposer(*space);
     case TorchrecProposer::kGreedy:
-      return GreedyProposer(space, true);
+      return GreedyProposer(*space, true);
     case TorchrecProposer::kGreedyBySum:
-      return GreedyProposer(space, false);
+      return GreedyProposer(*space, false);
     case TorchrecProposer::kUniform:
-      return UniformProposer(space);
+      return UniformProposer(*space);
     case TorchrecProposer::kDynamicProgramming:
-      return DynamicProgrammingProposer(space, capacity);
+      return DynamicProgrammingProposer(*space, capacity);
+    case TorchrecProposer::kCacheScaleup:
+      return CacheScaleupProposer(space, capacity, caches);
   }
-  return GreedyProposer(space, true);
+  return GreedyProposer(*space, true);
+}
+
+Proposal ProposalOf(const SearchSpace& space, const std::vector<uint32_t>& choice) {
+  Proposal proposal;
+  proposal.choice.resize(space.size());
+  for (uint32_t t = 0; t < space.size(); ++t) AddChoice(space, t, choice[t], &proposal);
+  return proposal;
 }
 
 }  // namespace hotbed::torchrec

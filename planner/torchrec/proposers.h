@@ -11,6 +11,7 @@
 //   uniform      for each sharding type, in order of first appearance, that all tables can take:
 //                the best option (by depth) of each
 //
+//   cache scale-up        see cache_scaleup.h
 //   dynamic programming   first the option with the least device memory of every table. Then, with
 //                the device memory of all ranks in kBinsPerRank bins a rank, for each number of
 //                bins in use, from the most on, the choice with the least sum of times whose device
@@ -25,9 +26,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planner/model/planner_input.h"
+#include "planner/torchrec/cache_model.h"
 #include "planner/torchrec/sharding_option.h"
 
 namespace hotbed::torchrec {
@@ -44,6 +47,8 @@ class Proposer {
   virtual ~Proposer() = default;
   // The proposal to try, or nullptr when there are no more; valid until Next().
   virtual const Proposal* Current() = 0;
+  // What became of Current(), before Next(): the time of its plan; absent: it could not be placed.
+  virtual void Learn(std::optional<double> /*rating_ms*/) {}
   virtual void Next() = 0;
 };
 
@@ -59,8 +64,14 @@ std::unique_ptr<Proposer> UniformProposer(const SearchSpace& space);
 std::unique_ptr<Proposer> DynamicProgrammingProposer(const SearchSpace& space,
                                                      const std::vector<Storage>& capacity);
 
-std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, const SearchSpace& space,
-                                       const std::vector<Storage>& capacity);
+// The cache scale-up (cache_scaleup.h) adds options to `space` when it is first asked for a
+// proposal, which the others never see.
+std::unique_ptr<Proposer> MakeProposer(TorchrecProposer kind, SearchSpace* space,
+                                       const std::vector<Storage>& capacity,
+                                       const CacheModel& caches);
+
+// The proposal of these options.
+Proposal ProposalOf(const SearchSpace& space, const std::vector<uint32_t>& choice);
 
 }  // namespace hotbed::torchrec
 

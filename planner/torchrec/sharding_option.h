@@ -4,6 +4,8 @@
 #define HOTBED_PLANNER_TORCHREC_SHARDING_OPTION_H_
 
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <vector>
 
 #include "planner/model/planner_output.h"
@@ -50,7 +52,9 @@ struct ShardingOption {
   Kernel kernel = Kernel::kFused;
   std::vector<StoredRun> runs;
   uint32_t shards = 0;
-  uint32_t work = 0;    // to place it: its shards, of a uniform option its runs
+  uint32_t work = 0;  // to place it: its shards, of a uniform option its runs
+  // The share of rows cached, where a proposer chose it; absent: the constraint's, or none.
+  std::optional<double> cache_ratio;
   TablePerf perf;       // of each shard
   double shard_ms = 0;  // total of `perf`: the depth of the option
   double sum_ms = 0;    // over the shards
@@ -60,8 +64,9 @@ struct ShardingOption {
   PartitionBy partition_by() const { return PartitionOf(sharding); }
 };
 
-// By table, in the enumerator's order.
-using SearchSpace = std::vector<std::vector<ShardingOption>>;
+// By table, in the enumerator's order, then what the cache scale-up added. Deques, because plans
+// point to options.
+using SearchSpace = std::vector<std::deque<ShardingOption>>;
 
 // Fills in shards, work (shards), shard_ms, sum_ms, largest and sum from runs and perf.
 void SumUp(ShardingOption* option);

@@ -42,14 +42,17 @@ double AccessesOfHottest(const std::vector<HotnessPoint>& hotness, double fracti
   return before.accesses + (1 - before.accesses) * (fraction - before.rows) / (1 - before.rows);
 }
 
-double CacheMisses(const InputTable& table, const TableWorkload& load, const Workload& workload,
-                   uint32_t ranks) {
-  if (table.hotness.empty() || !load.caching_ratio) return 0;
-  const double lookups = table.reads_per_step > 0
-                             ? std::min(table.reads_per_step, kIdsMax) * workload.trainers
-                             : load.ids * ranks;
-  const double cached = std::min(*load.caching_ratio, 1.0);
-  return std::max(0.0, 1 - AccessesOfHottest(table.hotness, cached)) * lookups;
+// The integral of 1 - AccessesOfHottest over all fractions.
+double Cacheability(const std::vector<HotnessPoint>& hotness) {
+  double area = 0;
+  HotnessPoint before;
+  const auto add = [&](const HotnessPoint& point) {
+    area += (point.rows - before.rows) * (1 - (before.accesses + point.accesses) / 2);
+    before = point;
+  };
+  for (const HotnessPoint& point : hotness) add(point);
+  if (before.rows < 1) add({.rows = 1, .accesses = 1});
+  return area;
 }
 
 void ApplyConstraint(const TableConstraint& constraint, const Workload& workload,
@@ -102,13 +105,28 @@ PlanResult<std::vector<TableWorkload>> BuildTableWorkloads(const PlannerInput& i
     load.ids_reserved = std::min(load.ids_reserved, kIdsMax);
     load.pooled = table.combiner != PlannerCombiner::kNone;
     load.inference = input.options.reserve.kind == ReserveKind::kInference;
-    if (constraints[t]) load.caching_ratio = constraints[t]->cache_load_factor;
     load.pipeline = input.options.torchrec.pipeline;
     load.forward_wire = input.options.torchrec.forward_wire;
     load.backward_wire = input.options.torchrec.backward_wire;
-    load.cache_misses = CacheMisses(table, load, input.workload, ranks);
+    if (!table.hotness.empty()) {
+      load.lookups = table.reads_per_step > 0
+                         ? std::min(table.reads_per_step, kIdsMax) * input.workload.trainers
+                         : load.ids * ranks;
+      load.cacheability = Cacheability(table.hotness);
+    }
+    if (constraints[t]) load = WithCache(load, table, constraints[t]->cache_load_factor);
   }
   return loads;
+}
+
+TableWorkload WithCache(TableWorkload load, const InputTable& table, std::optional<double> ratio) {
+  load.caching_ratio = ratio;
+  load.cache_misses = 0;
+  if (ratio && load.lookups > 0) {
+    const double hits = AccessesOfHottest(table.hotness, std::min(*ratio, 1.0));
+    load.cache_misses = std::max(0.0, 1 - hits) * load.lookups;
+  }
+  return load;
 }
 
 }  // namespace hotbed::torchrec

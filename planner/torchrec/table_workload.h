@@ -27,7 +27,10 @@ struct TableWorkload {
   bool weighted = false;    // any feature of the table is weighted
   bool inference = false;   // forward only; no optimizer, no buffers
   std::optional<double> caching_ratio;
-  double cache_misses = 0;  // rows per step over all ranks that the cache must fetch
+  // Cache statistics, 0 without `hotness`. Of all ranks, per step:
+  double lookups = 0;
+  double cacheability = 0;  // the area under the curve of misses over the share of rows cached
+  double cache_misses = 0;  // rows that the cache must fetch; 0 without caching_ratio
   TorchrecPipeline pipeline = TorchrecPipeline::kNone;
   TorchrecWire forward_wire = TorchrecWire::kFp32;  // both fp32: the table's own type
   TorchrecWire backward_wire = TorchrecWire::kFp32;
@@ -47,6 +50,9 @@ std::vector<const TableConstraint*> ConstraintsByTable(const PlannerInput& input
 // ids x ranks if that is 0. It is 0 without hotness or cache_load_factor.
 PlanResult<std::vector<TableWorkload>> BuildTableWorkloads(const PlannerInput& input,
                                                            uint32_t ranks);
+
+// `load` with another share of the table's rows in the cache; absent: no cache.
+TableWorkload WithCache(TableWorkload load, const InputTable& table, std::optional<double> ratio);
 
 }  // namespace hotbed::torchrec
 

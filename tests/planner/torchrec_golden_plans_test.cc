@@ -48,10 +48,11 @@ void ExpectSearch(const PlannerInput& input, PartitionerKind partitioner,
   const RankTopology topology = BuildRankTopology(input).value();
   const auto loads = BuildTableWorkloads(input, topology.ranks);
   const auto pins = PinnedRanks(input, topology);
-  const auto space = EnumerateOptions(input, topology, loads.value(), pins.value());
+  auto space = EnumerateOptions(input, topology, loads.value(), pins.value());
   ASSERT_TRUE(space.ok());
-  const SearchResult result = SearchPlan(space.value(), topology, topology.capacity, pins.value(),
-                                         {.evaluations_max = 100000, .partitioner = partitioner});
+  const SearchResult result =
+      SearchPlan(&space.value(), topology, topology.capacity, pins.value(),
+                 {.evaluations_max = 100000, .partitioner = partitioner}, {});
   EXPECT_FALSE(result.cut_short);
   EXPECT_EQ(result.proposals, expected.proposals);
   EXPECT_EQ(result.plans, expected.plans);

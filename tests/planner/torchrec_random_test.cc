@@ -113,7 +113,8 @@ TEST(TorchrecRandomTest, PlansAreSound) {
       options = {};
       if (round == 1) options.partitioner = TorchrecPartitioner::kMemoryBalanced;
       if (round == 2) {
-        options.proposers = {TorchrecProposer::kDynamicProgramming, TorchrecProposer::kUniform};
+        options.proposers = {TorchrecProposer::kDynamicProgramming, TorchrecProposer::kCacheScaleup,
+                             TorchrecProposer::kUniform};
         options.pipeline = static_cast<TorchrecPipeline>(random.Uniform(3));
         options.forward_wire = static_cast<TorchrecWire>(random.Uniform(6));
         options.backward_wire = static_cast<TorchrecWire>(random.Uniform(6));

@@ -73,7 +73,7 @@ TEST(TorchrecProposersTest, DynamicProgrammingOfThreeTables) {
   }
   EXPECT_EQ(proposals, 2);
   double least = 0;
-  for (const std::vector<ShardingOption>& options : space) {
+  for (const std::deque<ShardingOption>& options : space) {
     least += std::min_element(options.begin(), options.end(), [](const auto& a, const auto& b) {
                return a.sum_ms < b.sum_ms;
              })->sum_ms;
@@ -450,17 +450,17 @@ TEST(TorchrecPartitionerTest, RatedByTheSlowest) {
 TEST(TorchrecSearchTest, BudgetEndsTheSearch) {
   PlannerInput input = ServersOf(1, 2, PlannerDevice::kCuda);
   for (uint32_t i = 1; i < 4; ++i) AddTable(&input, 100 * i, 10 * i);
-  const SearchSpace space = SpaceOf(input);
+  SearchSpace space = SpaceOf(input);
   const RankTopology topology = BuildRankTopology(input).value();
   const std::vector<std::vector<uint32_t>> pins(3);
   const SearchResult all =
-      SearchPlan(space, topology, topology.capacity, pins, {.evaluations_max = 100000});
+      SearchPlan(&space, topology, topology.capacity, pins, {.evaluations_max = 100000}, {});
   EXPECT_FALSE(all.cut_short);
   // All that greedy and uniform propose was among the combinations.
   EXPECT_EQ(all.proposals, 16u * 16 * 16);
   EXPECT_EQ(all.plans, all.proposals);
   const SearchResult few =
-      SearchPlan(space, topology, topology.capacity, pins, {.evaluations_max = 7});
+      SearchPlan(&space, topology, topology.capacity, pins, {.evaluations_max = 7}, {});
   EXPECT_TRUE(few.cut_short);
   EXPECT_EQ(few.proposals, 7u);
   ASSERT_TRUE(few.best.has_value());

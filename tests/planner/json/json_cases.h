@@ -63,13 +63,17 @@ constexpr char kPlainInput[] = R"({
 inline PlannerOutput FullPlan() {
   PlannerOutput plan;
   plan.strategy = "fair";
-  plan.tables = {
-      {.name = "user",
-       .sharding = Sharding::kRowWise,
-       .ranges = {{0, Role::kPrimary, 0, 10, 0, 4, 40, 160, 200, "fused"},
-                  {1, Role::kBackup, 0, 10, 0, 4, 40, 160, 200, ""}},
-       .perf = TablePerf{0.1, 1e-300, 3.27460077428233e-4, 4, 1.0 / 3}},
-      {.name = "\"quoted\" \xc3\xa4\n", .sharding = Sharding::kGrid, .ranges = {}, .perf = {}}};
+  plan.tables = {{.name = "user",
+                  .sharding = Sharding::kRowWise,
+                  .ranges = {{0, Role::kPrimary, 0, 10, 0, 4, 40, 160, 200, "fused"},
+                             {1, Role::kBackup, 0, 10, 0, 4, 40, 160, 200, ""}},
+                  .perf = TablePerf{0.1, 1e-300, 3.27460077428233e-4, 4, 1.0 / 3},
+                  .cache_load_factor = 0.3025801181793213},
+                 {.name = "\"quoted\" \xc3\xa4\n",
+                  .sharding = Sharding::kGrid,
+                  .ranges = {},
+                  .perf = {},
+                  .cache_load_factor = {}}};
   plan.servers = {{.name = "s0",
                    .elements = 40,
                    .bytes = {1, 2, 9223372036854775807ull},

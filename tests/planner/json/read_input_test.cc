@@ -71,14 +71,14 @@ TEST(ReadPlannerInput, TorchrecOptionsByName) {
                                          torchrec, "}}"));
   };
   const PlanResult<PlannerInput> input = read(R"({"partitioner": "memory_balanced",
-      "proposers": ["dynamic_programming", "greedy_by_sum"], "pipeline": "prefetch",
+      "proposers": ["dynamic_programming", "cache_scaleup"], "pipeline": "prefetch",
       "wire": {"forward": "fp16", "backward": "mx4"}})");
   ASSERT_TRUE(input.ok()) << input.error().message;
   const TorchrecOptions& options = input.value().options.torchrec;
   EXPECT_EQ(options.partitioner, TorchrecPartitioner::kMemoryBalanced);
   ASSERT_EQ(options.proposers.size(), 2u);
   EXPECT_EQ(options.proposers[0], TorchrecProposer::kDynamicProgramming);
-  EXPECT_EQ(options.proposers[1], TorchrecProposer::kGreedyBySum);
+  EXPECT_EQ(options.proposers[1], TorchrecProposer::kCacheScaleup);
   EXPECT_EQ(options.pipeline, TorchrecPipeline::kPrefetch);
   EXPECT_EQ(options.forward_wire, TorchrecWire::kFp16);
   EXPECT_EQ(options.backward_wire, TorchrecWire::kMx4);
