@@ -52,6 +52,7 @@ absl::StatusOr<bool> ShardCore::Replay(const CoreEntry& entry) {
 
 void ShardCore::SkipTo(Lsn lsn) {
   if (lsn <= tail_.last()) return;
+  lost_tail_ = false;
   tail_.SkipTo(lsn);
   retained_ = lsn;
 }

@@ -79,6 +79,10 @@ class ShardCore {
   // Rows were found that carry LSNs up to `lsn`, beyond the end of the log: new entries continue
   // above it, so that no LSN is used twice.
   void SkipTo(Lsn lsn);
+  // Such rows were found, and no snapshot transfer brought them: the log has lost its end. Whether
+  // a primary's log has the same entries there cannot be told, so before this replica follows one
+  // it is sent all rows.
+  void LostTail() { lost_tail_ = true; }
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }
@@ -280,6 +284,7 @@ class ShardCore {
   bool leads_ = false;  // this replica decides what record_.epoch commits
   bool read_only_ = false;
   bool unproven_ = true;
+  bool lost_tail_ = false;  // the rows are ahead of the log, which has not been skipped since
 
   LogTail tail_;
   Lsn inherited_ = 0;

@@ -68,6 +68,11 @@ bool ShardCore::IsMember(Epoch epoch) const {
 // are in no primary's log. (After recovery the applied LSN is the commit LSN.)
 bool ShardCore::ProveAgreement(const CoreAppend& append) {
   const Lsn commit = tail_.commit();
+  if (lost_tail_) {
+    following_.contradicted = true;
+    AnswerRefusal(append.prev_lsn, commit, true);
+    return false;
+  }
   // The two logs are compared at the commit LSN, or behind it where the primary's log does not
   // reach so far back.
   const Lsn at = std::max(append.prev_lsn, commit);

@@ -76,6 +76,7 @@ bool Shard::FinishReplay() {
   bool ahead = false;
   context_.RunAndWait([&] {
     ahead = replay_.Finish();
+    if (ahead && !options_.installed) core_.LostTail();
     if (store_ != nullptr) pipeline_.Publish();
   });
   return ahead;

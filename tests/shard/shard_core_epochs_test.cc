@@ -386,6 +386,28 @@ TEST_F(ShardCoreEpochsTest, AfterALostTailNoOtherLogAgrees) {
   EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
 }
 
+// All members lost their logs, and one of them has its rows. Another one goes on, and gives the
+// same LSNs to other entries.
+TEST_F(ShardCoreEpochsTest, RowsAheadOfTheirLogAreReplaced) {
+  Establish(1, {0, 1});
+  for (int i = 0; i < 3; ++i) Push(0);
+  DeliverAll();
+  for (const int i : {0, 1}) {
+    replicas_[i].entries.clear();
+    Restart(i);
+  }
+  core(1).LostTail();
+  Establish(2, {0}, {1});
+  ASSERT_THAT(replicas_[0].snapshots, SizeIs(1)) << "though both logs are empty";
+  EXPECT_THAT(core(0).JoinReady(), IsEmpty());
+  SendSnapshot(0, 1);
+  DeliverAll();
+  EXPECT_THAT(core(0).JoinReady(), ElementsAre(replicas_[1].member));
+  const PushToken token = Push(0, /*session=*/6);
+  DeliverAll();
+  EXPECT_THAT(replicas_[1].rows, ElementsAre(token));
+}
+
 TEST_F(ShardCoreEpochsTest, ReplayRefusesALogThatIsNone) {
   ShardMeta meta;
   meta.applied_lsn = 5;
