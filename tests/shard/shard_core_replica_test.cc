@@ -283,7 +283,7 @@ TEST_F(ShardCoreReplicaTest, AHintBelowWhatIsKnownToAgreeIsNoEarlierOne) {
   Push(0);
   DeliverAll(To(0));  // both hold LSN 2, and the primary does not hear of it
   Push(0);
-  network_.clear();  // LSN 3 stays alone
+  network_.clear();            // LSN 3 stays alone
   core(1).AppendFailed(3, 0);  // its disk is full: it logs no entry that would cut LSN 3
   const ShardRecord record = Record(2, {1, 0}, {}, false);
   for (int i : {0, 1}) Learn(i, record);
