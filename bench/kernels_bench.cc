@@ -115,8 +115,8 @@ void GatherRun(benchmark::State& state, const CpuKernelSet& kernels, WeightType 
 
 // A push in the tiered store: probe, then one optimizer step per row.
 void ApplyRun(benchmark::State& state, const CpuKernelSet& kernels, OptimizerKind optimizer,
-              RowType gradient, bool direct) {
-  Rows rows(kernels, WeightType::kFp32, optimizer, direct);
+              RowType gradient, WeightType stored, bool direct) {
+  Rows rows(kernels, stored, optimizer, direct);
   const uint32_t gradient_bytes = RowWireBytes(gradient, kDim);
   std::vector<uint8_t> gradients(kBatchIds * gradient_bytes);
   std::vector<const uint8_t*> pointers;
@@ -241,12 +241,16 @@ void Register() {
       for (OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kAdagrad,
                                  OptimizerKind::kRowwiseAdagrad, OptimizerKind::kAdam}) {
         for (RowType gradient : {RowType::kFp32, RowType::kFp16, RowType::kBf16}) {
-          if (!direct && gradient != RowType::kFp32) continue;
-          benchmark::RegisterBenchmark(
-              absl::StrCat("apply/", NameOf(kind), "_", NameOf(gradient), tail).c_str(),
-              [&kernels, kind, gradient, direct](benchmark::State& state) {
-                ApplyRun(state, kernels, kind, gradient, direct);
-              });
+          for (WeightType stored : {WeightType::kFp32, WeightType::kFp16, WeightType::kBf16}) {
+            if (!direct && (stored != WeightType::kFp32 || gradient != RowType::kFp32)) continue;
+            benchmark::RegisterBenchmark(
+                absl::StrCat("apply/", NameOf(kind), "_", NameOf(gradient), "_to_",
+                             NameOf(static_cast<RowType>(stored)), tail)
+                    .c_str(),
+                [&kernels, kind, gradient, stored, direct](benchmark::State& state) {
+                  ApplyRun(state, kernels, kind, gradient, stored, direct);
+                });
+          }
         }
       }
     }

@@ -29,6 +29,11 @@ HOTBED_ROW_FN void ScaledBlock(float rate, float decay, float shrink, uint8_t* w
 // sum[l] += d * d. Without decay the weights are not read: they may still be coming from memory.
 template <typename Weight, typename Gradient>
 HOTBED_ROW_FN void SquaresBlock(float decay, const uint8_t* w, const uint8_t* g, float* sum) {
+  if constexpr (Gradient::kByBlock) {
+    float block[kLanes];
+    BlockCodec<Gradient>::Load(g, block);
+    return SquaresBlock<Weight, Fp32Codec>(decay, w, AsBytes(block), sum);
+  }
   if (decay == 0.0f) {
     HOTBED_INDEPENDENT
     for (uint32_t l = 0; l < kLanes; ++l) {
@@ -69,7 +74,20 @@ HOTBED_ROW_FN void StoreState(const BlockPlaces& at, uint32_t l, const Moved& mo
 }
 
 template <OptimizerKind kKind, typename Weight, typename Gradient>
-HOTBED_ROW_FN void StepBlock(const StepScalars& p, const Measured& row, const BlockPlaces& at) {
+HOTBED_ROW_FN void StepBlock(const StepScalars& p, const Measured& row, BlockPlaces at) {
+  if constexpr (Gradient::kByBlock) {
+    float g[kLanes];
+    BlockCodec<Gradient>::Load(at.g, g);
+    at.g = AsBytes(g);
+    return StepBlock<kKind, Weight, Fp32Codec>(p, row, at);
+  } else if constexpr (Weight::kByBlock) {
+    float w[kLanes];
+    uint8_t* const weights = at.w;
+    BlockCodec<Weight>::Load(weights, w);
+    at.w = AsBytes(w);
+    StepBlock<kKind, Fp32Codec, Gradient>(p, row, at);
+    return BlockCodec<Weight>::Store(weights, w);
+  }
   constexpr uint32_t kVectors = TraitsOf(kKind).vectors;
   HOTBED_INDEPENDENT
   for (uint32_t l = 0; l < kLanes; ++l) {
