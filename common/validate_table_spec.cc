@@ -178,11 +178,25 @@ void CheckCounter(const OptimizerParams& o, Rules* rules) {
                  "0 with counter_mode adagradw, which counts every update fully");
 }
 
+void CheckAverage(const TableSpec& spec, Rules* rules) {
+  const AverageParams& a = spec.optimizer.average;
+  rules->Require(a.rate >= 0 && a.rate <= 1, "optimizer.average_rate", a.rate, "0..1");
+  if (a.rate == 0) return;
+  rules->Require(a.every >= 1, "optimizer.average_every", a.every, ">= 1 step");
+  rules->Require(spec.optimizer.kind != OptimizerKind::kNone, "optimizer.average_rate", a.rate,
+                 "0 for none, whose rows never change");
+  rules->Require(spec.dim % 2 == 0, "dim", spec.dim,
+                 "even with average_rate, which makes the second half of a row an average");
+  rules->Require(spec.column_slices == 1, "column_slices", spec.column_slices,
+                 "1 with average_rate, because an average lies in the row of its weights");
+}
+
 // An option that the table's optimizer would silently ignore is refused.
 void CheckCombinations(const TableSpec& spec, Rules* rules) {
   const OptimizerParams& o = spec.optimizer;
   CheckDecay(o, rules);
   CheckCounter(o, rules);
+  CheckAverage(spec, rules);
   const bool decays = TraitsOf(o.kind).decay != DecayWay::kNone;
   rules->Require(decays || o.weight_decay == 0, "optimizer.weight_decay", o.weight_decay,
                  "0 for ftrl, whose l2 shrinks weights, and for none, whose rows never change");

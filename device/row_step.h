@@ -316,6 +316,17 @@ HOTBED_ROW_FN void StepRow(const Team& team, const UpdatePlan& plan, const RowKe
   RowCounters counted = {};
   for (uint32_t i = 0; i < layout.CounterBytes(); ++i) counted.bytes[i] = counters[i];
   if (layout.CounterBytes() > 0) RowScalars(plan, layout, counted.bytes, &p);
+  if (params.average.rate > 0.0f &&
+      p.average_kept != 1.0f) {  // MoveAverage of row_math/row_update.h
+    const RowType type = row.weight_type;
+    const uint32_t half = dim / 2;
+    team.Strided(half, [&](uint32_t i) {
+      StoreElement(type, weights, half + i,
+                   AveragedElement(p.average_kept, LoadElement(type, weights, i),
+                                   LoadElement(type, weights, half + i)));
+    });
+    team.Sync();
+  }
   float statistic = layout.has_statistic ? LoadAligned<float>(scalars, 0) : 0.0f;
   Measured measured;
   const auto measure = [&]() {

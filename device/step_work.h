@@ -28,8 +28,8 @@ HOTBED_ROW_FN StepWay WayOf(const Segment& segment, const RowShape& shape) {
   const OptimizerParams& o = shape.optimizer;
   const bool is_plain = shape.weight_type == WeightType::kFp32 &&
                         o.state_type == StateType::kFp32 && !(o.max_norm > 0.0f) &&
-                        !o.row_bias_correction && !o.lazy_decay && !CountsUpdates(o.kind) &&
-                        !(segment.scalars.clip_row_norm > 0.0f);
+                        !o.row_bias_correction && !o.lazy_decay && !(o.average.rate > 0.0f) &&
+                        !CountsUpdates(o.kind) && !(segment.scalars.clip_row_norm > 0.0f);
   return is_plain ? StepWay::kPlain : StepWay::kOptions;
 }
 
@@ -122,6 +122,7 @@ HOTBED_ROW_FN void StepOf(const Team& team, const RowsToStep& rows, uint32_t slo
     plan.params.state_type = StateType::kFp32;
     plan.params.max_norm = 0.0f;
     plan.params.row_bias_correction = plan.params.lazy_decay = false;
+    plan.params.average.rate = 0.0f;
     plan.params.stochastic_rounding = false;
     plan.scalars.clip_row_norm = 0.0f;
   } else if (plan.params.stochastic_rounding) {

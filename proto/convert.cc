@@ -95,6 +95,9 @@ void OptimizerToProto(const OptimizerParams& params, v1::Optimizer* message) {
   message->set_counter_power(counter.power);
   message->set_clip_coefficient(counter.clip_coefficient);
   message->set_clip_least(counter.clip_least);
+  message->set_average_rate(params.average.rate);
+  message->set_average_every(params.average.every);
+  message->set_average_from_step(params.average.from_step);
 }
 
 absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* params) {
@@ -132,6 +135,7 @@ absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* p
   counter.power = message.counter_power();
   counter.clip_coefficient = message.clip_coefficient();
   counter.clip_least = message.clip_least();
+  params->average = {message.average_rate(), message.average_every(), message.average_from_step()};
   return ConvertEnum("optimizer.state_type", message.state_type(), v1::StateType_IsValid,
                      v1::StateType_MAX, &params->state_type);
 }

@@ -55,6 +55,7 @@ struct StepScalars {
   float l1;
   float l2;
   float ftrl_beta;
+  float average_kept;  // what the row's average keeps of its distance from the weights; 1: it stays
   CounterStep counter;
 };
 
@@ -80,6 +81,7 @@ HOTBED_ROW_FN StepScalars MakeStepScalars(const OptimizerParams& params,
   p.l1 = params.l1;
   p.l2 = params.l2;
   p.ftrl_beta = params.ftrl_beta;
+  p.average_kept = 1.0f;
   if (!CountsUpdates(params.kind)) return p;
   p.counter.params = params.counter;
   p.counter.weight_decay = params.weight_decay;
@@ -331,6 +333,17 @@ HOTBED_ROW_FN Measured CounterMeasured(const StepScalars& p, float squares, floa
   }
   const float rarity = c.params.half_life > 0.0f ? c.params.half_life / c.count : 1.0f;
   return {rate, 1.0f - rarity * c.weight_decay * (p.decay != 0.0f ? plain : p.lr)};
+}
+
+// The number of times that averages move after the steps up to `step`.
+HOTBED_ROW_FN uint64_t AverageMoves(const AverageParams& params, uint64_t step) {
+  const uint64_t before = params.from_step > 0 ? (params.from_step - 1) / params.every : 0;
+  const uint64_t moves = step / params.every;
+  return moves > before ? moves - before : 0;
+}
+
+HOTBED_ROW_FN float AveragedElement(float kept, float w, float average) {
+  return w + kept * (average - w);
 }
 
 // A gradient's element to [-limit, limit]; NaN stays.

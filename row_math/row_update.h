@@ -5,7 +5,8 @@
 //      clip_row_norm if it is longer
 //   2. under lazy decay, the weights shrink by (1 - lr * weight_decay) ^ (step - step of the row's
 //      last update), once for a row that was never updated; under row-wise bias correction, t is
-//      the row's number of updates; a row that has a count counts this update
+//      the row's number of updates; a row that has a count counts this update; an average catches
+//      up with the steps before this one and is rounded to nearest even
 //   3. the kind's formula
 //   4. the weights to max_norm, in the norm of max_norm_type, if they are longer
 //   5. weights are rounded to their type, to nearest even or stochastically
@@ -44,7 +45,7 @@ HOTBED_HD constexpr bool HasNoOptions(const UpdatePlan& plan) {
   const UpdateScalars& s = plan.scalars;
   return !CountsUpdates(o.kind) && o.state_type == StateType::kFp32 && s.gradient_scale == 1.0f &&
          !(s.clip_value > 0) && !(s.clip_row_norm > 0) && !(o.max_norm > 0) && !o.lazy_decay &&
-         !o.row_bias_correction &&
+         !o.row_bias_correction && !(o.average.rate > 0) &&
          !(o.stochastic_rounding && plan.weight_type != WeightType::kFp32);
 }
 
@@ -173,6 +174,18 @@ HOTBED_ROW_FN double ShrinkOfSteps(const UpdatePlan& plan, uint32_t steps) {
   return one * (between < least ? least : between);
 }
 
+// What an average keeps of its distance from the weights, before step `step` of a row whose last
+// step is at `last_step`. A step that is not newer than the row's last one moves nothing.
+HOTBED_ROW_FN float AverageKept(const AverageParams& params, const uint8_t* last_step,
+                                uint64_t step) {
+  const uint32_t last = LoadCounter(last_step);
+  const uint32_t since = static_cast<uint32_t>(step) - last;
+  if (step == 0 || (last != 0 && since >= 0x80000000u)) return 1.0f;
+  const uint64_t before = last == 0 || step <= since ? 0 : step - since - 1;
+  const uint64_t moves = AverageMoves(params, step - 1) - AverageMoves(params, before);
+  return static_cast<float>(WholePower(1.0 - static_cast<double>(params.rate), moves));
+}
+
 // Step 2: the scalars of this row.
 HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layout,
                                 uint8_t* counters, StepScalars* p) {
@@ -187,6 +200,8 @@ HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layou
     counters += 4;
   }
   if (!layout.has_last_step) return;
+  const AverageParams& average = plan.params.average;
+  if (average.rate > 0.0f) p->average_kept = AverageKept(average, counters, plan.scalars.step);
   const uint32_t steps = StepsSince(counters, plan.scalars.step);
   if (layout.has_count) {
     const float before = Fp32Codec::Load(count, 0);
@@ -196,6 +211,27 @@ HOTBED_ROW_CALL void RowScalars(const UpdatePlan& plan, const StateLayout& layou
   }
   if (!plan.params.lazy_decay || !DecaysDecoupled(plan.params)) return;
   p->shrink = static_cast<float>(ShrinkOfSteps(plan, steps));
+}
+
+// Step 2: the second half of the stored weights as the average of the first.
+template <typename Weight>
+HOTBED_ROW_FN void MoveAverage(float kept, uint32_t dim, uint8_t* weights) {
+  const uint32_t half = dim / 2;
+  HOTBED_INDEPENDENT
+  for (uint32_t i = 0; i < half; ++i) {
+    Weight::Store(weights, half + i,
+                  AveragedElement(kept, Weight::Load(weights, i), Weight::Load(weights, half + i)));
+  }
+}
+HOTBED_ROW_CALL void MoveAverageOf(const UpdatePlan& plan, float kept, uint8_t* weights) {
+  switch (plan.weight_type) {
+    case WeightType::kFp32:
+      return MoveAverage<Fp32Codec>(kept, plan.dim, weights);
+    case WeightType::kFp16:
+      return MoveAverage<Fp16Codec>(kept, plan.dim, weights);
+    case WeightType::kBf16:
+      return MoveAverage<Bf16Codec>(kept, plan.dim, weights);
+  }
 }
 
 // A row opened for its step: fp32 in whole blocks; `room` is scratch.
@@ -354,6 +390,7 @@ HOTBED_ROW_FN void UpdateRowWithOptions(const UpdatePlan& plan, const RowKey& ke
   if (layout.has_updates || layout.has_last_step) {
     RowScalars(plan, layout, scalars + (layout.has_statistic ? 4 : 0), &p);
   }
+  if (p.average_kept != 1.0f) MoveAverageOf(plan, p.average_kept, weights);
   row.w = OpenWeights(plan.weight_type, weights, dim, w);
   row.statistic = scalars;
   row.room = AsBytes(room);

@@ -106,6 +106,15 @@ struct CounterParams {
   float clip_least = 0.0f;        // >= 0, CowClip: the least limit per count
 };
 
+// The second half of a row follows its first half as a moving average, for any optimizer: after
+// each step that `every` divides, average += rate * (weight - average). A row catches up when it is
+// next updated, before its step.
+struct AverageParams {
+  float rate = 0.0f;       // [0, 1]; 0: the second half is a part of the row as any other
+  uint64_t every = 10;     // >= 1, steps
+  uint64_t from_step = 0;  // the first step after which the average moves
+};
+
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
 struct OptimizerParams {
   OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
@@ -135,6 +144,7 @@ struct OptimizerParams {
   bool stochastic_rounding = false;  // of fp16 and bf16 weights
   StateType state_type = StateType::kFp32;
   CounterParams counter;
+  AverageParams average;
 };
 
 // Numbers that the primary resolves once per push and logs. Applying a record computes no power of
@@ -192,7 +202,7 @@ struct StateLayout {
   bool has_statistic = false;  // row-wise Adagrad's sum, other row-wise kinds' second moment
   bool has_count = false;      // kRowwiseAdagradCounter
   bool has_updates = false;    // row_bias_correction
-  bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter
+  bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter, average
 
   // Counts the bytes of the scalars after the statistic.
   HOTBED_HD constexpr uint32_t CounterBytes() const {
@@ -278,7 +288,7 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
   layout.has_statistic = traits.has_statistic;
   layout.has_count = CountsUpdates(params.kind);
   layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);
-  layout.has_last_step = params.lazy_decay || layout.has_count;
+  layout.has_last_step = params.lazy_decay || layout.has_count || params.average.rate > 0;
   return layout;
 }
 

@@ -39,6 +39,10 @@ T& At(TableSpec& spec, T CounterParams::*member) {
   return spec.optimizer.counter.*member;
 }
 template <typename T>
+T& At(TableSpec& spec, T AverageParams::*member) {
+  return spec.optimizer.average.*member;
+}
+template <typename T>
 T& At(TableSpec& spec, T Schedule::*member) {
   return spec.schedule.*member;
 }
@@ -241,6 +245,7 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 
 using O = OptimizerParams;
 using C = CounterParams;
+using A = AverageParams;
 
 constexpr TableOption kOptions[] = {
     Option<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
@@ -316,6 +321,13 @@ constexpr TableOption kOptions[] = {
                                  kRule),
     Option<&C::clip_least>("clip-least", "", "optimizer.clip_least", kOptimizer,
                            "cowclip: the least limit per count", kRule),
+    Option<&A::rate>("average-rate", "", "optimizer.average_rate", kOptimizer,
+                     "The second half of a row follows the first as a moving average; 0: off",
+                     kLayout),
+    Option<&A::every>("average-every", "", "optimizer.average_every", kOptimizer,
+                      "Steps from one move of the averages to the next", kRule),
+    Option<&A::from_step>("average-from-step", "", "optimizer.average_from_step", kOptimizer,
+                          "The first step after which averages move", kRule),
     Option<&O::clip_value>("clip-value", "", "optimizer.clip_value", kLimits,
                            "Limit each element of a row's gradient to [-V, V]; 0: off", nullptr),
     Option<&O::clip_row_norm>("clip-row-norm", "", "optimizer.clip_row_norm", kLimits,

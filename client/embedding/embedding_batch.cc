@@ -97,4 +97,18 @@ void DescribeBags(const BoundFeature& bound, BagGradient* out) {
   }
 }
 
+void ScaleByFrequency(const BoundFeature& bound, Deduper* deduper, UniqueIds* scratch,
+                      std::vector<float>* coefficients) {
+  coefficients->resize(bound.ids.size(), 1.0f);
+  deduper->Run({{bound.resolved.ids, bound.resolved.skip}}, scratch);
+  const std::vector<uint32_t>& next = scratch->next;
+  for (const uint32_t first : scratch->first) {
+    uint32_t times = 0;
+    for (uint32_t i = first; i != kNoIndex; i = next[i]) ++times;
+    for (uint32_t i = first; times > 1 && i != kNoIndex; i = next[i]) {
+      (*coefficients)[i] /= static_cast<float>(times);
+    }
+  }
+}
+
 }  // namespace hotbed

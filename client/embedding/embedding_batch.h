@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client/batch/dedupe.h"
 #include "client/batch/resolve_ids.h"
 #include "hotbed/embedding.h"
 
@@ -43,6 +44,11 @@ struct BagGradient {
   std::vector<uint32_t> positions;  // in the bag; max only
 };
 void DescribeBags(const BoundFeature& bound, BagGradient* out);
+
+// Divides the coefficient of each id by the number of times that its row occurs in the feature's
+// ids. Empty coefficients are all 1.
+void ScaleByFrequency(const BoundFeature& bound, Deduper* deduper, UniqueIds* scratch,
+                      std::vector<float>* coefficients);
 
 }  // namespace hotbed
 

@@ -94,15 +94,19 @@ absl::Status EmbeddingsImpl::DescribePush(const JaggedBatch& batch, const Embedd
     PushFeature push;
     push.table = features_[f].table;
     push.ids = bound.ids;
+    BagGradient& bags = scratch->bags[f];
+    bags.coefficients.clear();
+    if (bound.pooled()) DescribeBags(bound, &bags);
+    if (features_[f].scale_by_frequency) {
+      ScaleByFrequency(bound, &scratch->deduper, &scratch->unique, &bags.coefficients);
+    }
+    if (!bags.coefficients.empty()) push.coefficients = bags.coefficients.data();
     if (bound.pooled()) {
-      BagGradient& bags = scratch->bags[f];
-      DescribeBags(bound, &bags);
       const BagGradients from = BagGradientsOf(f, bound, gradients.values, &scratch->shared[f]);
       push.gradients = from.rows;
       push.gradient_rows = bags.rows.data();
       push.gradient_row_count = bound.lengths.size();
       push.gradient_stride = from.stride;
-      if (!bags.coefficients.empty()) push.coefficients = bags.coefficients.data();
       if (features_[f].pooling == Pooling::kMax) {
         push.arg_max = output.arg_max[f].data();
         push.bag_positions = bags.positions.data();

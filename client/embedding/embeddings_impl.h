@@ -42,6 +42,7 @@ struct BackwardScratch {
   std::vector<std::vector<float>> shared;  // by feature: gradients of a variable batch's bags
   std::vector<PushFeature> features;
   Deduper deduper;
+  UniqueIds unique;  // of one feature
 };
 
 class EmbeddingsImpl final : public Embeddings {

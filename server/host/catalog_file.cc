@@ -41,6 +41,9 @@ void VisitOptimizer(Io* io, Optimizer& o) {
   io->Bool(o.stochastic_rounding);
   io->Enum(o.state_type);
   VisitCounter(io, o.counter);
+  io->Number(o.average.rate);
+  io->Number(o.average.every);
+  io->Number(o.average.from_step);
 }
 
 template <typename Io, typename ScheduleType>

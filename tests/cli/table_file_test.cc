@@ -82,7 +82,8 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
                     .lazy_decay_least = 0.3f,
                     .stochastic_rounding = true,
                     .state_type = StateType::kBf16,
-                    .counter = {CounterMode::kDecay, 0.1f, 11, 0.2f, 0.3f, 0.4f, 0.6f, 0.7f}};
+                    .counter = {CounterMode::kDecay, 0.1f, 11, 0.2f, 0.3f, 0.4f, 0.6f, 0.7f},
+                    .average = {0, 7, 40}};
   spec.initializer = {InitializerKind::kUniform, -1.0f / 3, 0.1f};
   spec.seed = (uint64_t{1} << 63) + 1;
   spec.memory_share_min = 0.1f;
@@ -112,7 +113,8 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   const TableSpec defaults = DefaultTableSpec();
   for (const TableOption& option : TableOptionList()) {
     const bool left = absl::c_linear_search(
-        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode"}, option.name);
+        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode", "average-rate"},
+        option.name);
     EXPECT_EQ(option.print(spec) == option.print(defaults), left)
         << option.name << " is at its default: give it another value above";
   }
@@ -120,6 +122,18 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   ASSERT_TRUE(read.ok()) << read.status();
   spec.id = 0;
   EXPECT_EQ(ToProto((*read)[0].spec).DebugString(), ToProto(spec).DebugString());
+}
+
+TEST(TableFile, AnAverageIsReadBack) {  // not with column slices, which the table above has
+  TableSpec spec = DefaultTableSpec();
+  spec.name = "average";
+  spec.dim = 12;
+  spec.rows = 100;
+  spec.optimizer.average = {0.25f, 7, 40};
+  const auto read = ReadTableFile(TableJson(spec).dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ((*read)[0].spec.optimizer.average.rate, 0.25f);
+  EXPECT_EQ((*read)[0].spec.optimizer.average.every, 7u);
 }
 
 TEST(TableFile, OptionsOfOtherTablesAreReadBack) {

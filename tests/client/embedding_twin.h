@@ -133,6 +133,14 @@ inline void BackwardTwin(const EmbeddingFeature& feature, const JaggedBatch& bat
                          TwinGradients* out) {
   const uint32_t dim = feature.table->dim();
   TwinGradient& of = (*out)[feature.table];
+  std::map<uint64_t, double> times;
+  ForEachBag(batch, feature.feature,
+             [&](uint32_t, uint64_t, const std::vector<uint64_t>& ids, const std::vector<double>&) {
+               for (uint64_t id : ids) {
+                 const TwinId resolved = ResolveTwin(feature.table->options(), id);
+                 if (resolved.row.has_value()) ++times[*resolved.row];
+               }
+             });
   ForEachBag(batch, feature.feature,
              [&](uint32_t sample, uint64_t first, const std::vector<uint64_t>& ids,
                  const std::vector<double>& weights) {
@@ -150,6 +158,7 @@ inline void BackwardTwin(const EmbeddingFeature& feature, const JaggedBatch& bat
                    } else if (feature.pooling != Pooling::kNone) {
                      g = divisor == 0 ? 0.0 : g * weights[i] / divisor;
                    }
+                   if (feature.scale_by_frequency) g /= times.at(*id.row);
                    sum->second[d] += g;
                    of.magnitudes[*id.row].resize(dim);
                    of.magnitudes[*id.row][d] += std::fabs(g);

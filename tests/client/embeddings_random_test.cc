@@ -62,7 +62,7 @@ class EmbeddingsRandomTest : public EmbeddingsTest {
       features[f] = {"k" + std::to_string(random_.Uniform(3)),
                      tables_[bounds ? 1 + random_.Uniform(3) : random_.Uniform(4)],
                      static_cast<Pooling>(random_.Uniform(weighted ? 2 : 4)),
-                     "out" + std::to_string(f)};
+                     "out" + std::to_string(f), random_.OneIn(3)};
     }
     return features;
   }

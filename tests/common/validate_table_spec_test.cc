@@ -41,9 +41,10 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, state_type, counter] = params;
+                                stochastic_rounding, state_type, counter, average] = params;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
+  [[maybe_unused]] const auto& [rate, every, average_from_step] = average;
   return {"kind",
           "learning_rate",
           "epsilon",
@@ -70,6 +71,9 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
           "counter_power",
           "clip_coefficient",
           "clip_least",
+          "average_rate",
+          "average_every",
+          "average_from_step",
           "lazy_decay",
           "row_bias_correction",
           "state_type",
@@ -147,6 +151,7 @@ const std::set<std::string>& Unlimited() {
       "data_parallel",   // both
       "has_padding_id",  // both; the id itself has a range
       "optimizer.counter_from_step",
+      "optimizer.average_from_step",
       "schedule.warmup_steps",
       "changes[0].schedule.warmup_steps",
   };
@@ -208,6 +213,26 @@ std::vector<Case> BasicCases() {
          s->initializer = {InitializerKind::kNormal, 0.0f, -1.0f};
        }},
       {"column_slices", "0", "1..16", [](TableSpec* s) { s->column_slices = 0; }},
+      {"column_slices", "2", "1 with average_rate",
+       [](TableSpec* s) {
+         s->row_statistics = RowStatistics::kSlice;
+         s->optimizer.average.rate = 0.5f;
+         s->column_slices = 2;
+       }},
+      {"dim", "15", "even with average_rate",
+       [](TableSpec* s) {
+         s->dim = 15;
+         s->optimizer.average.rate = 0.5f;
+       }},
+      {"optimizer.average_rate", "0.5", "0 for none",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kNone;
+         s->optimizer.average.rate = 0.5f;
+       }},
+      {"optimizer.average_every", "0", ">= 1 step",
+       [](TableSpec* s) {
+         s->optimizer.average = {0.5f, 0};
+       }},
       {"column_slices", "17", "1..16", [](TableSpec* s) { s->column_slices = 17; }},
       {"column_slices", "257", "1..256",
        [](TableSpec* s) {
@@ -389,6 +414,9 @@ std::vector<Case> OptimizerNumberCases() {
   AddFloats(
       "optimizer.lazy_decay_least", [](TableSpec* s) { return &s->optimizer.lazy_decay_least; },
       {{0.5f, "0 without lazy_decay"}}, &cases);
+  AddFloats(
+      "optimizer.average_rate", [](TableSpec* s) { return &s->optimizer.average.rate; },
+      {{1.5f, "0..1"}, {-0.5f, "0..1"}, {kNan, "0..1"}}, &cases);
   AddFloats(
       "optimizer.epsilon", [](TableSpec* s) { return &s->optimizer.epsilon; },
       {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);

@@ -135,6 +135,7 @@ inline RowShape RandomShape(CaseRandom* random, uint32_t dim) {
   o.counter.clip_coefficient = 0.1f;
   o.counter.clip_least = random->OneIn(2) ? 0.05f : 0.0f;
   o.row_bias_correction = random->OneIn(3);
+  if (dim % 2 == 0 && random->OneIn(3)) o.average = {0.4f, 1 + random->Below(2), random->Below(3)};
   o.stochastic_rounding = random->OneIn(3);
   o.state_type = random->OneIn(3) ? StateType::kBf16 : StateType::kFp32;
   return shape;

@@ -104,6 +104,7 @@ TEST_P(KernelIdentityTest, EverySetComputesTheScalarBitsWithOptions) {
     o.counter.clip_coefficient = some(0.1f);
     o.counter.clip_least = some(0.05f);
     o.row_bias_correction = random.OneIn(2);
+    o.average = {spec.dim % 2 == 0 ? some(0.4f) : 0.0f, 1 + random.Uniform(2), random.Uniform(4)};
     o.stochastic_rounding = random.OneIn(2);
     o.state_type = random.OneIn(2) ? StateType::kFp32 : StateType::kBf16;
     spec.initializer = {InitializerKind::kUniform, -0.5f, 0.5f};

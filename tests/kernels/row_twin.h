@@ -148,6 +148,21 @@ class RowTwin {
     return static_cast<float>(one *
                               std::max(WholePower(one, steps - 1), double{p.lazy_decay_least}));
   }
+  // The moves after the steps since the row's last one, one after the other in the exact power.
+  void MoveAverage(const UpdateScalars& s, Row* row) const {
+    const AverageParams& a = spec_.optimizer.average;
+    if (a.rate == 0) return;
+    uint64_t moves = 0;
+    for (uint64_t step = std::max(row->last_step, 1u); step < s.step; ++step) {
+      moves += step % a.every == 0 && step >= a.from_step;
+    }
+    const auto kept = static_cast<float>(WholePower(1.0 - double{a.rate}, moves));
+    for (uint32_t i = 0; i < dim_ / 2 && moves > 0; ++i) {
+      const float w = row->weights[i];
+      float& average = row->weights[dim_ / 2 + i];
+      average = Stored(w + kept * (average - w));
+    }
+  }
   uint32_t StepsSince(const UpdateScalars& s, Row* row) const {
     uint32_t steps = 1;
     if (LayoutOfState(spec_.optimizer).has_last_step) {
@@ -209,6 +224,7 @@ class RowTwin {
       s.bias_correction1 = BiasCorrection(p.beta1, row->updates);
       s.bias_correction2 = BiasCorrection(p.beta2, row->updates);
     }
+    MoveAverage(s, row);
     const uint32_t steps = StepsSince(s, row);
     const float shrink = Shrink(s, steps);
     const float decay = DecaysDecoupled(p) ? 0.0f : p.weight_decay;

@@ -122,11 +122,13 @@ void CaseReader::ReadTables(const JsonFields& fields, ParityCase* out,
 }
 
 CaseFeature CaseReader::ReadFeature(const PlanJson& json, const std::string& path) {
-  const JsonFields fields(json, path, {"feature", "table", "pooling", "output"}, failure_);
+  const JsonFields fields(
+      json, path, {"feature", "table", "pooling", "output", "scale_by_frequency"}, failure_);
   CaseFeature out;
   fields.Required("feature", &out.feature);
   fields.Required("table", &out.table);
   fields.Optional("output", &out.output);
+  fields.Optional("scale_by_frequency", &out.scale_by_frequency);
   out.pooling = static_cast<Pooling>(Word(fields, "pooling", kPoolingWords, 0));
   return out;
 }

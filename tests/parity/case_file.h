@@ -36,6 +36,7 @@ struct CaseFeature {
   std::string table;
   Pooling pooling = Pooling::kSum;
   std::string output;
+  bool scale_by_frequency = false;
 };
 
 struct CaseOptions {

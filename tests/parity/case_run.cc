@@ -107,7 +107,8 @@ absl::StatusOr<Embeddings*> CaseRun::EmbeddingsOf(Trainer* trainer) {
   std::vector<EmbeddingFeature> features;
   for (const CaseFeature& feature : case_.features) {
     HOTBED_ASSIGN_OR_RETURN(const Table* table, TableOf(trainer, feature.table));
-    features.push_back({feature.feature, table, feature.pooling, feature.output});
+    features.push_back(
+        {feature.feature, table, feature.pooling, feature.output, feature.scale_by_frequency});
   }
   EmbeddingOptions options;
   options.pooling_at = case_.options.pooling_at;

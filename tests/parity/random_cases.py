@@ -12,6 +12,7 @@ class Shape:
                  dims=(1, 3, 4, 7, 16, 32, 33, 64, 100)):
         self.random = random
         self.weighted = weighted
+        self.scale_by_frequency = False
         self.tables = {parity.table_name(): (int(random.integers(rows[0], rows[1] + 1)), int(random.choice(dims)))
                        for _ in range(random.integers(tables[0], tables[1] + 1))}
         names = list(self.tables)
@@ -59,7 +60,8 @@ class Shape:
         """The case: each table has its `weights` and all `table_options`; all weights are read at the end."""
         return {"tables": [{"name": name, "rows": rows, "dim": dim, "weights": weights[name], **table_options}
                            for name, (rows, dim) in self.tables.items()],
-                "features": [{"feature": f, "table": t, "pooling": p} for f, t, p in self.features],
+                "features": [{"feature": f, "table": t, "pooling": p, "scale_by_frequency": self.scale_by_frequency}
+                             for f, t, p in self.features],
                 "steps": steps, "weights": list(self.tables), **rest}
 
     def output_names(self):

@@ -57,6 +57,8 @@ class TorchModel:
 
     def bag(self, table, pooling, ids, offsets, weights):
         w = self.w[table]
+        if self.shape.scale_by_frequency:
+            return self.scaled_bag(table, pooling, ids, offsets, weights)
         if pooling == "none":
             return F.embedding(ids, w, sparse=self.sparse)
         if weights is None:
@@ -66,6 +68,20 @@ class TorchModel:
             return out
         ends = torch.cat([offsets[1:], torch.tensor([len(ids)])])
         total = torch.stack([weights[a:b].sum() for a, b in zip(offsets, ends)])
+        return out / torch.where(total == 0, torch.ones_like(total), total)[:, None]
+
+    def scaled_bag(self, table, pooling, ids, offsets, weights):
+        """With scale_grad_by_freq of F.embedding: F.embedding_bag of torch 1.13 divides by the counts of other ids."""
+        rows = F.embedding(ids, self.w[table], scale_grad_by_freq=True)
+        if pooling == "none":
+            return rows
+        weights = torch.ones(len(ids)) if weights is None else weights
+        lengths = torch.diff(torch.cat([offsets, torch.tensor([len(ids)])]))
+        bags = torch.repeat_interleave(torch.arange(len(offsets)), lengths)
+        out = torch.zeros(len(offsets), rows.shape[1]).index_add(0, bags, rows * weights[:, None])
+        if pooling == "sum":
+            return out
+        total = torch.zeros(len(offsets)).index_add(0, bags, weights)
         return out / torch.where(total == 0, torch.ones_like(total), total)[:, None]
 
     def forward(self, batch):
@@ -149,6 +165,15 @@ class AgainstTorch(parity.SeededTest):
             with self.subTest(optimizer=name):
                 shape = Shape(self.random, poolings=self.poolings(options), rows=(3, 12))
                 self.compare(shape, make, options, sparse=False, all_rows=True)
+
+    def test_scaling_by_frequency(self):
+        for weighted in (False, True):
+            for trial in range(3):
+                with self.subTest(weighted=weighted, trial=trial):
+                    poolings = ("sum", "mean") if weighted else ("sum", "mean", "none")
+                    shape = Shape(self.random, poolings=poolings, rows=(3, 12), weighted=weighted)
+                    shape.scale_by_frequency = True
+                    self.compare(shape, *SPARSE["sgd"], sparse=False, all_rows=False)
 
     def test_max_pooling(self):
         for name in ("sgd", "adagrad"):

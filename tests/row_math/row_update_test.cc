@@ -364,6 +364,30 @@ TEST(RowUpdateEdgeTest, LazyDecayHasABound) {
   EXPECT_NEAR(push(2000), 6.4f, 1e-5);  // 0.2 * 0.5
 }
 
+// FBGEMM's EMA in place moves every average at once; a row catches up when it is next updated.
+TEST(RowUpdateEdgeTest, AnAverageCatchesUpBeforeTheStep) {
+  OptimizerParams params = Kind(OptimizerKind::kSgd);
+  params.average = {0.4f, 3, 8};
+  RowUnderTest row(params, WeightType::kFp32, 6);
+  Vector64 eager = {1, 2, 3, 30, 20, 10};
+  for (uint32_t i = 0; i < 6; ++i) row.SetWeight(i, static_cast<float>(eager[i]));
+  const std::vector<uint64_t> touched = {2, 3, 9, 10, 11, 30, 31, 33, 34};
+  for (uint64_t step = 1; step <= 34; ++step) {
+    if (std::count(touched.begin(), touched.end(), step) > 0) {
+      const std::vector<float> gradient = {1, -2, 0.5f, 0, 0, 0};
+      row.Step(gradient, ResolveScalars(params, 0.25f, step));
+      for (uint32_t i = 0; i < 6; ++i) eager[i] -= 0.25 * gradient[i];
+      for (uint32_t i = 0; i < 6; ++i) ASSERT_NEAR(row.weight(i), eager[i], 1e-5) << step;
+    }
+    for (uint32_t i = 0; i < 3 && step % 3 == 0 && step >= 8; ++i) {
+      eager[3 + i] += 0.4 * (eager[i] - eager[3 + i]);
+    }
+  }
+  const float average = row.weight(3);
+  row.Step({0, 0, 0, 0, 0, 0}, ResolveScalars(params, 0.25f, 20));  // a slower trainer
+  EXPECT_EQ(row.weight(3), average);
+}
+
 TEST(RowUpdateEdgeTest, RowBiasCorrectionCountsTheRowsOwnUpdates) {
   OptimizerParams params = Kind(OptimizerKind::kAdam);
   RowUnderTest by_step(params, WeightType::kFp32, 3);

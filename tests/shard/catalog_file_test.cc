@@ -21,6 +21,7 @@ Catalog Sample() {
   table.optimizer.beta2 = 0.95f;
   table.optimizer.max_norm_type = 1.0f;
   table.optimizer.counter = {.mode = CounterMode::kCowClip, .clip_least = 0.5f};
+  table.optimizer.average = {0.25f, 7, 40};
   table.initializer = {InitializerKind::kTruncatedNormal, 0.5f, 0.25f};
   table.seed = 0xfedcba9876543210ull;
   table.durability = Durability::kCheckpoint;
@@ -56,6 +57,9 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.optimizer.max_norm_type, 1.0f);
   EXPECT_EQ(table.optimizer.counter.mode, CounterMode::kCowClip);
   EXPECT_EQ(table.optimizer.counter.clip_least, 0.5f);
+  EXPECT_EQ(table.optimizer.average.rate, 0.25f);
+  EXPECT_EQ(table.optimizer.average.every, 7u);
+  EXPECT_EQ(table.optimizer.average.from_step, 40u);
   EXPECT_EQ(table.initializer.b, 0.25f);
   EXPECT_EQ(table.nan_policy, NanPolicy::kSkip);
   EXPECT_EQ(table.durability, Durability::kCheckpoint);
@@ -78,14 +82,16 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, state_type, counter] = optimizer;
+                                stochastic_rounding, state_type, counter, average] = optimizer;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
+  [[maybe_unused]] const auto& [rate, every, average_from_step] = average;
   Catalog empty, one;
   one.tables[1].id = 1;
   const size_t initializer_bytes = 1 + 4 + 4;
   const size_t counter_bytes = 1 + 8 + 6 * 4;
-  const size_t optimizer_bytes = 1 + 16 * 4 + 5 + counter_bytes;
+  const size_t average_bytes = 4 + 8 + 8;
+  const size_t optimizer_bytes = 1 + 16 * 4 + 5 + counter_bytes + average_bytes;
   const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +

@@ -61,6 +61,9 @@ struct EmbeddingFeature {
   Pooling pooling = Pooling::kSum;
   // Name of the output. Empty: the feature, or feature@table where the feature occurs twice.
   std::string output;
+  // Each gradient of an id is divided by the number of times that the id occurs in the feature's
+  // part of the batch: PyTorch's scale_grad_by_freq.
+  bool scale_by_frequency = false;
 };
 
 // Where bags are pooled; kAuto: where fewer bytes travel.
