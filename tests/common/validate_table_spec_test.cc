@@ -213,26 +213,6 @@ std::vector<Case> BasicCases() {
          s->initializer = {InitializerKind::kNormal, 0.0f, -1.0f};
        }},
       {"column_slices", "0", "1..16", [](TableSpec* s) { s->column_slices = 0; }},
-      {"column_slices", "2", "1 with average_rate",
-       [](TableSpec* s) {
-         s->row_statistics = RowStatistics::kSlice;
-         s->optimizer.average.rate = 0.5f;
-         s->column_slices = 2;
-       }},
-      {"dim", "15", "even with average_rate",
-       [](TableSpec* s) {
-         s->dim = 15;
-         s->optimizer.average.rate = 0.5f;
-       }},
-      {"optimizer.average_rate", "0.5", "0 for none",
-       [](TableSpec* s) {
-         s->optimizer.kind = OptimizerKind::kNone;
-         s->optimizer.average.rate = 0.5f;
-       }},
-      {"optimizer.average_every", "0", ">= 1 step",
-       [](TableSpec* s) {
-         s->optimizer.average = {0.5f, 0};
-       }},
       {"column_slices", "17", "1..16", [](TableSpec* s) { s->column_slices = 17; }},
       {"column_slices", "257", "1..256",
        [](TableSpec* s) {
@@ -320,6 +300,35 @@ std::vector<Case> TrainingCases() {
       {"changes[0].clip_row_norm", "-1", ">= 0",
        [](TableSpec* s) {
          s->changes = {{.at_step = 4, .has_clip_row_norm = true, .clip_row_norm = -1}};
+       }},
+  };
+}
+
+std::vector<Case> AverageCases() {
+  return {
+      {"optimizer.average_rate", "1.5", "0..1",
+       [](TableSpec* s) { s->optimizer.average.rate = 1.5f; }},
+      {"optimizer.average_rate", "nan", "0..1",
+       [](TableSpec* s) { s->optimizer.average.rate = kNan; }},
+      {"column_slices", "2", "1 with average_rate",
+       [](TableSpec* s) {
+         s->row_statistics = RowStatistics::kSlice;
+         s->optimizer.average.rate = 0.5f;
+         s->column_slices = 2;
+       }},
+      {"dim", "15", "even with average_rate",
+       [](TableSpec* s) {
+         s->dim = 15;
+         s->optimizer.average.rate = 0.5f;
+       }},
+      {"optimizer.average_rate", "0.5", "0 for none",
+       [](TableSpec* s) {
+         s->optimizer.kind = OptimizerKind::kNone;
+         s->optimizer.average.rate = 0.5f;
+       }},
+      {"optimizer.average_every", "0", ">= 1 step",
+       [](TableSpec* s) {
+         s->optimizer.average = {0.5f, 0};
        }},
   };
 }
@@ -414,9 +423,6 @@ std::vector<Case> OptimizerNumberCases() {
   AddFloats(
       "optimizer.lazy_decay_least", [](TableSpec* s) { return &s->optimizer.lazy_decay_least; },
       {{0.5f, "0 without lazy_decay"}}, &cases);
-  AddFloats(
-      "optimizer.average_rate", [](TableSpec* s) { return &s->optimizer.average.rate; },
-      {{1.5f, "0..1"}, {-0.5f, "0..1"}, {kNan, "0..1"}}, &cases);
   AddFloats(
       "optimizer.epsilon", [](TableSpec* s) { return &s->optimizer.epsilon; },
       {{0.0f, "> 0"}, {kNan, "> 0"}}, &cases);
@@ -532,8 +538,8 @@ std::vector<Case> ScheduleCases() {
 
 std::vector<Case> AllCases() {
   std::vector<Case> all;
-  for (const std::vector<Case>& some :
-       {BasicCases(), TrainingCases(), MemoryCases(), OptimizerCases(), ScheduleCases()}) {
+  for (const std::vector<Case>& some : {BasicCases(), TrainingCases(), AverageCases(),
+                                        MemoryCases(), OptimizerCases(), ScheduleCases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
