@@ -14,16 +14,22 @@ namespace {
 constexpr uint64_t kWriteBackBytesMin = 1ull << 20;
 constexpr uint64_t kWriteBackBytesMax = 64ull << 20;
 
-// The time from round to round follows from the demand. The shorter it is, the hotter are rows that
-// nobody visits in between: it shrinks until enough rows are cold.
-constexpr int64_t kIntervalNsMin = 60 * kMillisecondNs;
-constexpr int64_t kIntervalNsStart = 250 * kMillisecondNs;
-constexpr int64_t kIntervalNsMax = 4 * kSecondNs;
-// Looking at all rows takes at most a twentieth of a processor: about 0.1 ns for each.
-constexpr int64_t kIntervalNsPerRow = 2;
-constexpr int64_t kStaleIntervals = 4;
-// With idle rows about, one of so many refused rows counts as wanted although read only once.
-constexpr uint64_t kReadOnceShare = 4;
+// A round ends after twice as many visits as there are rows in memory: rows with less than half of
+// the average look cold, however busy the server is, and of rows with the average few do. Looking
+// at all rows costs about 0.1 ns for each row. An almost idle server does not wait for so many.
+constexpr uint64_t kVisitsPerRow = 2;
+constexpr int64_t kRoundNsMin = 60 * kMillisecondNs;
+constexpr int64_t kRoundNsMax = 4 * kSecondNs;
+// A round takes a microsecond or two for each shard.
+constexpr int64_t kRoundNsPerShard = 50'000;
+// What was counted before a longer time than this without demand says nothing about now.
+constexpr int64_t kStaleNs = 4 * kRoundNsMax;
+
+// Accesses to rows in memory, and rows that came in: an upper bound of the rows visited.
+uint64_t VisitsOf(const RowCounters& counters) {
+  return counters.hits.load(std::memory_order_relaxed) +
+         counters.inserted.load(std::memory_order_relaxed);
+}
 
 }  // namespace
 
@@ -108,7 +114,7 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   auto shard = std::make_unique<TieredShard>(std::move(wiring));
   {
     absl::MutexLock lock(&mu_);
-    shards_.push_back(shard.get());
+    shards_.push_back({shard.get(), 0});
     DivideDevice();
   }
   if (device_ == nullptr) return shard;
@@ -117,15 +123,17 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
 
 void TierHostImpl::Forget(TieredShard* shard) {
   absl::MutexLock lock(&mu_);
-  shards_.erase(std::remove(shards_.begin(), shards_.end(), shard), shards_.end());
+  shards_.erase(std::remove_if(shards_.begin(), shards_.end(),
+                               [shard](const auto& entry) { return entry.shard == shard; }),
+                shards_.end());
   DivideDevice();
 }
 
 // Each shard's share of the device is in proportion to the bytes of all its rows.
 void TierHostImpl::DivideDevice() {
   double whole = 0;
-  for (const TieredShard* shard : shards_) whole += static_cast<double>(shard->whole_bytes());
-  for (TieredShard* shard : shards_) {
+  for (const auto& entry : shards_) whole += static_cast<double>(entry.shard->whole_bytes());
+  for (const auto& [shard, visits] : shards_) {
     shard->SetDeviceShare(static_cast<double>(shard->whole_bytes()) / whole);
   }
 }
@@ -151,63 +159,56 @@ void TierHostImpl::SetMemoryShare(TableId table, float least, float most) {
 
 void TierHostImpl::OnMemoryRefused() {
   const int64_t now_ns = clock_->NowNs();
-  if (now_ns < next_round_ns_.load(std::memory_order_relaxed)) return;
+  if (now_ns < next_look_ns_.load(std::memory_order_relaxed)) return;
   absl::MutexLock lock(&mu_);
-  if (now_ns < next_round_ns_.load(std::memory_order_relaxed)) return;
-  DivideMemoryNow(now_ns);
+  if (now_ns < next_look_ns_.load(std::memory_order_relaxed)) return;
+  if (RoundIsOver(now_ns)) DivideMemoryNow(now_ns);
+  const int64_t pause_ns =
+      std::max(kRoundNsMin, kRoundNsPerShard * static_cast<int64_t>(shards_.size()));
+  next_look_ns_.store(now_ns + pause_ns, std::memory_order_relaxed);
+}
+
+bool TierHostImpl::RoundIsOver(int64_t now_ns) const {
+  if (last_round_ns_ == 0 || now_ns - last_round_ns_ >= kRoundNsMax) return true;
+  uint64_t rows = 0, visits = 0;
+  for (const auto& [shard, visits_before] : shards_) {
+    rows += shard->counters()->rows_resident.load(std::memory_order_relaxed);
+    visits += VisitsOf(*shard->counters()) - visits_before;
+  }
+  return visits >= kVisitsPerRow * rows;
 }
 
 void TierHostImpl::DivideMemoryNow(int64_t now_ns) {
   // After a time without demand, nobody knows which rows are cold: this round only begins to count.
-  const bool counted =
-      last_round_ns_ != 0 && now_ns - last_round_ns_ <= kStaleIntervals * interval_ns_;
+  const bool counted = last_round_ns_ != 0 && now_ns - last_round_ns_ <= kStaleNs;
   std::vector<TableShare> shares;
   std::vector<ShardDemand> demands;
   absl::flat_hash_map<const HotArena::Table*, size_t> share_of;
-  for (TieredShard* shard : shards_) {
+  for (auto& [shard, visits_before] : shards_) {
     const HotArena::Table* const table = shard->account()->table;
     const auto [share, is_new] = share_of.try_emplace(table, shares.size());
     if (is_new) shares.push_back({table->taken.load(), table->least.load(), table->most.load()});
     RowCounters* const counters = shard->counters();
+    const uint64_t visits = VisitsOf(*counters);
+    const uint64_t rows = counters->rows_resident.load();
     ShardDemand demand;
     demand.table = share->second;
     demand.taken = shard->account()->taken.load();
     demand.refused = counters->refused_bytes.exchange(0);
     demand.wanted = counters->wanted_bytes.exchange(0);
-    if (idle_rows_) demand.wanted += demand.refused / kReadOnceShare;
     demand.cold = counters->cold_bytes.load();
-    if (!counted) demand.wanted = demand.cold = 0;
+    demand.idle = (rows - std::min(rows, visits - visits_before)) * shard->row_bytes();
+    if (!counted) demand.wanted = demand.cold = demand.idle = 0;
     demands.push_back(demand);
+    visits_before = visits;
   }
-  const MemoryDivision division = DivideMemory(arena_.budget(), arena_.taken(), shares, demands);
+  const std::vector<ShardTransfer> transfers =
+      DivideMemory(arena_.budget(), arena_.taken(), shares, demands);
   for (size_t i = 0; i < shards_.size(); ++i) {
-    const ShardTransfer& transfer = division.shards[i];
-    arena_.SetCredit(shards_[i]->account(), transfer.credit);
-    shards_[i]->NextRound(transfer.give_cold, transfer.give_forced);
-  }
-  if (counted) {
-    AdaptInterval(division);
-  } else {
-    interval_ns_ = kIntervalNsStart;
-    idle_rows_ = false;
+    arena_.SetCredit(shards_[i].shard->account(), transfers[i].credit);
+    shards_[i].shard->NextRound(transfers[i].give_cold, transfers[i].give_forced);
   }
   last_round_ns_ = now_ns;
-  next_round_ns_.store(now_ns + interval_ns_, std::memory_order_relaxed);
-}
-
-void TierHostImpl::AdaptInterval(const MemoryDivision& division) {
-  int64_t rows = 0;
-  for (TieredShard* shard : shards_) {
-    rows += static_cast<int64_t>(shard->counters()->rows_resident.load());
-  }
-  // Much is cold, and few of the refused rows come twice in so short a time.
-  const bool too_short =
-      division.cold / 4 > division.wanted && division.refused / 4 > division.wanted;
-  idle_rows_ = too_short && interval_ns_ >= kIntervalNsMax;
-  if (std::min(division.wanted, arena_.budget() / kMovedShare) > division.cold) interval_ns_ /= 2;
-  if (too_short) interval_ns_ *= 2;
-  const int64_t least = std::max(kIntervalNsMin, kIntervalNsPerRow * rows);
-  interval_ns_ = std::min(std::max(interval_ns_, least), std::max(kIntervalNsMax, least));
 }
 
 std::string TierHostImpl::DeviceError() const {

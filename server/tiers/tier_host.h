@@ -70,8 +70,9 @@ class TierHostImpl : public TierHost {
   HotArena::Table* MemoryOf(TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DivideDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnMemoryRefused() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether a round has seen enough to say which rows nobody visits.
+  bool RoundIsOver(int64_t now_ns) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DivideMemoryNow(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AdaptInterval(const MemoryDivision& division) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const TierOptions options_;
   const Clock* const clock_;
@@ -82,14 +83,16 @@ class TierHostImpl : public TierHost {
   std::unique_ptr<IoQueue> own_io_;
   IoQueue* io_ = nullptr;
   mutable absl::Mutex mu_;
-  std::vector<TieredShard*> shards_ ABSL_GUARDED_BY(mu_);
+  struct OpenShardEntry {
+    TieredShard* shard;
+    uint64_t visits;  // of its rows, when the last round ended
+  };
+  std::vector<OpenShardEntry> shards_ ABSL_GUARDED_BY(mu_);
   // Every table that has ever had a shard here is in it.
   absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
-  // A round ages all rows and divides the memory; none takes place while nobody is refused.
-  std::atomic<int64_t> next_round_ns_{0};
+  // A round ages all rows and divides the memory; none ends while nobody is refused.
+  std::atomic<int64_t> next_look_ns_{0};            // whether the round is over
   int64_t last_round_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: never
-  int64_t interval_ns_ ABSL_GUARDED_BY(mu_) = 0;    // from round to round
-  bool idle_rows_ ABSL_GUARDED_BY(mu_) = false;     // rows were cold for a long time, many of them
 };
 
 }  // namespace hotbed

@@ -5,11 +5,14 @@
 
 On a server of 2 GiB two tables of 1,000,000 x 64 are pulled before and after a table of 6,000,000 rows is created. Bars: at least 0.9
 of the rate, no row evicted. On one of 256 MiB there are six tables of 100,000 rows, more than fit; four are pulled until their rows
-are in memory, then two of these and the two others. Printed for each second: part of the row accesses that found their row in memory, pulls, the longest pull. Bars: 0.95
-of the accesses from the tenth second on, and no second without a pull. Exit status: 0 bars met; 1 missed; 3 it could not be measured.
+are in memory, then two of these and the two others. Printed for each second: part of the row accesses that found their row in memory;
+the roof, which is this part if the memory held as many rows in use as fit and every row of the two others had to be read from the disk
+once; pulls; the longest pull. Bars: 0.95 of the roof from the tenth second on, and no second without a pull.
+Exit status: 0 bars met; 1 missed; 3 it could not be measured.
 """
 
 import argparse
+import math
 import os
 import re
 import shutil
@@ -37,6 +40,18 @@ def counted(admin, *names):
 
 def hits_and_misses(admin):
     return counted(admin, "hotbed_table_hot_hits_total", "hotbed_table_hot_misses_total")
+
+
+def rows_that_fit(admin):
+    limit, taken, rows = counted(admin, "hotbed_server_hot_limit_bytes", "hotbed_table_hot_bytes", "hotbed_table_resident_rows")
+    return limit * rows / taken
+
+
+def roof(fit, accesses, entered, before):
+    """Of a second with that many accesses, all rows being equally likely; `entered` of them to one of the two new tables, of which
+    no row was in memory when the hot set shifted, after `before` accesses to it."""
+    first_reads = 2 * SHIFT_ROWS * (math.exp(-before / SHIFT_ROWS) - math.exp(-(before + entered) / SHIFT_ROWS))
+    return min(1, fit / (4 * SHIFT_ROWS), 1 - first_reads / max(1, accesses))
 
 
 def fill(table, rows):
@@ -86,22 +101,23 @@ def until_in_memory(admin, seconds=120):
 def shift(args, bars, admin, tables):
     first = [pulls(t, 600, seed=10 + i) for i, t in enumerate(tables[:4])]
     until_in_memory(admin)
+    fit = rows_that_fit(admin)
     leave = first[:2]
     for meter in leave:
         meter.child.terminate()
     begin = now_ns()
     entered = [pulls(t, args.follow_seconds + 3, seed=20 + i) for i, t in enumerate(tables[4:])]
-    ratios = []
+    accesses = []  # of each second: in memory, all
     for second in range(args.follow_seconds):
         before = hits_and_misses(admin)
         time.sleep(max(0, (begin + (second + 1) * NS - now_ns()) / NS))
         hits, misses = (b - a for a, b in zip(before, hits_and_misses(admin)))
-        ratios.append(hits / max(1, hits + misses))
+        accesses.append((hits, hits + misses))
     for meter in leave:
         meter.result()
     results = [m.stop() for m in first[2:]] + [m.result() for m in entered]
-    least = None
-    for second, ratio in enumerate(ratios):
+    least, of_roof, entered_before = None, [], 0
+    for second, (hits, every) in enumerate(accesses):
         from_ns, to_ns = begin + second * NS, begin + (second + 1) * NS
         longest = 0
         for r in results:
@@ -109,8 +125,12 @@ def shift(args, bars, admin, tables):
             longest = max(r["pull_max_us_over_time"][max(0, buckets[0]):max(0, buckets[1])] + [longest])
         done = pulls_of(results, from_ns, to_ns)
         least = done if least is None else min(least, done)
-        print(f"second {second + 1}: {ratio:.3f} from memory, {done:.0f} pulls, longest {longest / 1000:.1f} ms", flush=True)
-    bars.at_least(f"accesses from memory from second {FOLLOWED_SECONDS} on", min(ratios[FOLLOWED_SECONDS - 1:]), 0.95)
+        of_entered = pulls_of(results[2:], from_ns, to_ns) * IDS / 2
+        best = roof(fit, every, of_entered, entered_before)
+        entered_before += of_entered
+        of_roof.append(hits / max(1, every) / best)
+        print(f"second {second + 1}: {hits / max(1, every):.3f} from memory (roof {best:.3f}), {done:.0f} pulls, longest {longest / 1000:.1f} ms", flush=True)
+    bars.at_least(f"accesses from memory from second {FOLLOWED_SECONDS} on, of the roof", min(of_roof[FOLLOWED_SECONDS - 1:]), 0.95)
     bars.at_least("pulls in the slowest second", least, 1)
 
 

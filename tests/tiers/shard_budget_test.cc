@@ -116,6 +116,13 @@ class ShardBudgetTest : public StoreFixture {
     RunAll();
     return shard.store->Stats().hits - before;
   }
+  void ReadRow(Shard& shard, size_t row) {
+    With(shard, [&] {
+      std::vector<float> rows;
+      std::vector<uint8_t> flags;
+      ASSERT_TRUE(PullNow({shard.ids[row]}, &rows, &flags).ok());
+    });
+  }
   // The time of `seconds` seconds, in each of which `work` is done four times.
   template <typename Work>
   void Seconds(int seconds, Work work) {
@@ -338,6 +345,38 @@ TEST_F(ShardBudgetTest, AHotSetThatShiftsByHalfIsFollowed) {
   rounds(700, 1000);
   CheckAll(first);
   CheckAll(second);
+}
+
+// A round ends with the accesses that it has seen: a busy server follows within a second, also
+// after a quiet time, and not by throwing out rows in use that had no visit by chance.
+TEST_F(ShardBudgetTest, ABusyServerFollowsAHotSetAtOnce) {
+  Shard left = Open(7, false, 0, {0, 700, 0, 256}, 700);
+  Shard stays = OpenHashed(8, 700);
+  Shard enters = OpenHashed(9, 700);
+  Shard idle = OpenHashed(10, 700);
+  for (Shard* shard : {&left, &stays, &enters, &idle}) UpdateAll(*shard);
+  size_t next = 0;
+  Seconds(20, [&] {
+    ReadSome(left, 0, 700);
+    ReadSome(stays, 0, 700);
+  });
+  ASSERT_GT(ReadSome(left, 0, 700) + ReadSome(stays, 0, 700), 1390u);
+  // Misses, but none that more memory would have saved.
+  Seconds(30, [&] {
+    ReadSome(left, 0, 700);
+    ReadSome(stays, 0, 700);
+    ReadRow(idle, next++);
+  });
+  uint64_t of_stays = 0, of_enters = 0;  // found in memory
+  for (int i = 0; i < 30; ++i) {
+    of_stays += ReadSome(stays, 0, 700);
+    of_enters += ReadSome(enters, 0, 700);
+    clock_.Advance(25 * kMillisecondNs);
+  }
+  EXPECT_GT(of_stays, 30u * 700 * 98 / 100);
+  EXPECT_GT(of_enters, 30u * 700 * 85 / 100);
+  EXPECT_GT(ReadSome(stays, 0, 700) + ReadSome(enters, 0, 700), 1365u);
+  for (Shard* shard : {&left, &stays, &enters, &idle}) CheckAll(*shard);
 }
 
 TEST_F(ShardBudgetTest, ATableKeepsItsLeastShareAndNeverTakesMoreThanItsMost) {

@@ -1,16 +1,20 @@
 #include "server/tiers/memory/memory_division.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace hotbed {
 namespace {
 
 uint64_t Above(uint64_t value, uint64_t limit) { return value > limit ? value - limit : 0; }
 
+uint64_t Sum(const std::vector<uint64_t>& amounts) {
+  return std::accumulate(amounts.begin(), amounts.end(), uint64_t{0});
+}
+
 // Cuts `amounts` in proportion, so that their sum is at most `sum_max`; returns the sum.
 uint64_t Fit(std::vector<uint64_t>* amounts, uint64_t sum_max) {
-  uint64_t sum = 0;
-  for (const uint64_t amount : *amounts) sum += amount;
+  uint64_t sum = Sum(*amounts);
   if (sum <= sum_max) return sum;
   const double scale = static_cast<double>(sum_max) / static_cast<double>(sum);
   sum = 0;
@@ -27,35 +31,39 @@ class Division {
            const std::vector<ShardDemand>& shards)
       : budget_(budget), taken_(taken), tables_(tables), shards_(shards) {}
 
-  MemoryDivision Run() {
-    MemoryDivision division;
-    std::vector<uint64_t> claims = Claims(), cold = Cold(), gains = Gains();
-    std::vector<uint64_t> forced = Movable(cold), debts = Debts();
-    const std::vector<uint64_t> cold_max = cold;
-    division.cold = Fit(&cold, ~uint64_t{0});
-    for (const ShardDemand& shard : shards_) {
-      division.wanted += shard.wanted;
-      division.refused += shard.refused;
-    }
+  std::vector<ShardTransfer> Run() {
+    const std::vector<uint64_t> idle = MayLeave([](const ShardDemand& s) { return s.idle; });
+    const std::vector<uint64_t> cold_max =
+        MayLeave([](const ShardDemand& s) { return std::max(s.cold, s.idle); });
+    std::vector<uint64_t> claims = Claims(), gains = Gains(Sum(idle));
+    std::vector<uint64_t> forced = Movable(cold_max), debts = Debts();
     Fit(&gains, budget_ / kMovedShare);
-    const uint64_t unused = Above(budget_, taken_);
-    const uint64_t movable = Fit(&forced, ~uint64_t{0});
-    const uint64_t claimed = Fit(&claims, std::min(budget_ / 2, unused + division.cold + movable));
+    const uint64_t unused = Above(budget_, taken_), cold_sum = Sum(cold_max);
+    const uint64_t claimed = Fit(&claims, std::min(budget_ / 2, unused + cold_sum + Sum(forced)));
     // Gains beyond what is unused or cold somewhere are not met.
-    const uint64_t spare = Above(unused + division.cold, claimed + Above(taken_, budget_));
+    const uint64_t spare = Above(unused + cold_sum, claimed + Above(taken_, budget_));
     const uint64_t gained = Fit(&gains, spare);
-    const uint64_t lost = Fit(&cold, Above(gained + claimed + taken_, budget_));
+    const std::vector<uint64_t> cold =
+        IdleFirst(idle, cold_max, Above(gained + claimed + taken_, budget_));
+    const uint64_t lost = Sum(cold);
     const uint64_t lacking = Above(claimed + taken_, budget_ + lost);
     const uint64_t overdrawn = std::min(lacking, Above(taken_, budget_));
     Fit(&forced, lacking - overdrawn);
     Fit(&debts, overdrawn);
+    std::vector<ShardTransfer> transfers;
     for (size_t i = 0; i < shards_.size(); ++i) {
       const uint64_t others = forced[i] + debts[i] + AboveMost(i);
-      division.shards.push_back(
+      transfers.push_back(
           Net(gains[i] + claims[i], cold[i], std::min(others, shards_[i].taken - cold[i])));
     }
-    LetFewGive(cold_max, &division.shards);
-    return division;
+    LetFewGive(cold_max, &transfers);
+    // Idle rows may still have visits of earlier rounds.
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const uint64_t given = std::min(transfers[i].give_cold, idle[i]);
+      transfers[i].give_cold -= given;
+      transfers[i].give_forced += given;
+    }
+    return transfers;
   }
 
  private:
@@ -87,19 +95,36 @@ class Division {
     }
     return claims;
   }
-  // Rows that may leave for something hotter.
-  std::vector<uint64_t> Cold() const {
-    std::vector<uint64_t> cold;
+  // What may leave for something hotter, of the bytes that `of` counts.
+  template <typename Of>
+  std::vector<uint64_t> MayLeave(Of of) const {
+    std::vector<uint64_t> bytes;
     for (size_t i = 0; i < shards_.size(); ++i) {
-      cold.push_back(std::min({shards_[i].cold, shards_[i].taken, PartAbove(i, TableOf(i).least)}));
+      bytes.push_back(std::min({of(shards_[i]), shards_[i].taken, PartAbove(i, TableOf(i).least)}));
     }
+    return bytes;
+  }
+  // `wanted` of the cold bytes, idle ones before others.
+  static std::vector<uint64_t> IdleFirst(std::vector<uint64_t> idle, std::vector<uint64_t> cold,
+                                         uint64_t wanted) {
+    for (size_t i = 0; i < cold.size(); ++i) cold[i] -= idle[i];
+    const uint64_t lost = Fit(&idle, wanted);
+    Fit(&cold, Above(wanted, lost));
+    for (size_t i = 0; i < cold.size(); ++i) cold[i] += idle[i];
     return cold;
   }
-  std::vector<uint64_t> Gains() const {
-    std::vector<uint64_t> gains;
+  std::vector<uint64_t> Gains(uint64_t idle) const {
+    uint64_t wanted = 0;
+    std::vector<uint64_t> once;
     for (const ShardDemand& shard : shards_) {
-      const TableShare& table = tables_[shard.table];
-      gains.push_back(std::min(shard.wanted, Above(table.most, table.taken)));
+      wanted += shard.wanted;
+      once.push_back(Above(shard.refused, shard.wanted) / kReadOnceShare);
+    }
+    Fit(&once, Above(idle, wanted));
+    std::vector<uint64_t> gains;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      const TableShare& table = TableOf(i);
+      gains.push_back(std::min(shards_[i].wanted + once[i], Above(table.most, table.taken)));
     }
     return gains;
   }
@@ -166,8 +191,9 @@ class Division {
 
 }  // namespace
 
-MemoryDivision DivideMemory(uint64_t budget, uint64_t taken, const std::vector<TableShare>& tables,
-                            const std::vector<ShardDemand>& shards) {
+std::vector<ShardTransfer> DivideMemory(uint64_t budget, uint64_t taken,
+                                        const std::vector<TableShare>& tables,
+                                        const std::vector<ShardDemand>& shards) {
   if (shards.empty()) return {};
   return Division(budget, taken, tables, shards).Run();
 }

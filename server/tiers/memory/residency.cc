@@ -136,6 +136,7 @@ void Residency::Insert(const uint64_t* positions, const uint32_t* slots,
   insert.count = count;
   insert.dirty = dirty;
   state_->kernels.insert(&insert);
+  Count(&state_->counters.inserted, count);
   if (dirty) rows_dirty_ += count;
 }
 

@@ -35,6 +35,7 @@ struct RowCounters {
   std::atomic<uint64_t> misses{0};
   std::atomic<uint64_t> evictions{0};
   std::atomic<uint64_t> writebacks{0};
+  std::atomic<uint64_t> inserted{0};  // rows that came into memory
   // For the division of memory among shards (TierHostImpl), which sets the last two to 0.
   std::atomic<uint64_t> cold_bytes{0};     // of rows without visits and free slots at the last Age
   std::atomic<uint64_t> refused_bytes{0};  // of rows that found no free slot

@@ -27,6 +27,7 @@ TieredShard::TieredShard(Params params)
     : before_close_(std::move(params.before_close)),
       highest_lsn_(params.highest_lsn),
       whole_bytes_(WholeBytes(params.shard)),
+      row_bytes_(HotTier::IndexedRowBytes(params.shard.table, params.shard.range)),
       arena_(params.arena),
       account_{params.memory_of_table},
       state_(std::move(params.shard),

@@ -72,6 +72,8 @@ class TieredShard : public TieredStore {
   }
   HotArena::Account* account() { return &account_; }
   RowCounters* counters() { return &state_.counters; }
+  // Bytes of a resident row.
+  uint64_t row_bytes() const { return row_bytes_; }
   // Bytes of the shard if all its rows were resident: its weight when the device is divided.
   uint64_t whole_bytes() const { return whole_bytes_; }
   // Its part, at most 1, of the server's memory for rows; any thread.
@@ -112,6 +114,7 @@ class TieredShard : public TieredStore {
   const std::function<void(TieredShard*)> before_close_;
   const Lsn highest_lsn_;
   const uint64_t whole_bytes_;
+  const uint64_t row_bytes_;
   uint64_t evictions_before_replay_ = 0;
   TieredStore* above_ = this;
   std::function<void()> above_progress_;
