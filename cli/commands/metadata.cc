@@ -14,6 +14,7 @@
 #include "cli/base/interrupt.h"
 #include "common/clock.h"
 #include "common/file_system.h"
+#include "common/ids.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"

@@ -217,7 +217,8 @@ void PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const Cl
   RetryLater(call, std::move(without_server), attempt, 0, /*busy=*/false);
 }
 
-void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent) {
+void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts,
+                             const Sent& sent) {
   OutgoingMessage message =
       BuildPullMessage(*call, parts, *sent.map, call->deadline_ns - use_.clock->NowNs(),
                        /*may_join=*/sent.attempt == 0 && !sent.hedge);

@@ -74,7 +74,7 @@ class PullEngine {
                     int attempt) const;
   // Whether a backup or a read replica may answer the part.
   static bool MayAskAny(const PullCall& call, uint32_t part);
-  void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, Sent sent);
+  void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent);
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                const absl::Status& transport, const Reply* reply);
   void OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,

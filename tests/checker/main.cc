@@ -45,7 +45,7 @@ absl::Status RunWorker(const CheckClientOptions& options, const Workload& worklo
   status = c.Work([end_ns] { return stop_signal != 0 || Clock::Real()->NowNs() >= end_ns; });
   if (status.ok()) {
     std::printf("client %u: steps %llu to %llu applied\n", options.client,
-                static_cast<unsigned long long>(before + 1),
+                static_cast<unsigned long long>(before) + 1,
                 static_cast<unsigned long long>(c.journal().last_step()));
   }
   return status;

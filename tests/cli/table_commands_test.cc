@@ -132,7 +132,7 @@ TEST_F(TableCommandsTest, DescribeAddsUpTheMemoryOfAllServers) {
   ASSERT_EQ(told.code, 0) << told.err;
   EXPECT_EQ(told.json()["memory"]["rows"], 10 * servers);
   EXPECT_EQ(told.json()["memory"]["hot_bytes"], 2048 * servers);
-  const double hits = static_cast<double>(servers * (servers + 1) / 2);
+  const double hits = 0.5 * static_cast<double>(servers * (servers + 1));
   EXPECT_EQ(told.json()["memory"]["hit_ratio"], hits / (hits + 1));
   EXPECT_THAT(RunAt({"table", "describe", "user"}).out, HasSubstr("50.0 %"));
 }

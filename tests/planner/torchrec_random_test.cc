@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/random.h"
+#include "planner/torchrec/estimate.h"
 #include "planner/torchrec/plan_like_torchrec.h"
 #include "tests/common/test_seed.h"
 #include "tests/planner/torchrec_inputs.h"

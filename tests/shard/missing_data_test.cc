@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/file_system.h"
 #include "server/host/data_directory.h"
 #include "tests/common/fault_file_system.h"
@@ -128,7 +129,7 @@ TEST_F(MissingDataTest, AnOlderFileOrFolderIsRefusedByName) {
                                   std::string("PROMISES"), std::string("spill")}) {
     SCOPED_TRACE(name);
     fs::rename(PathOf(name), newer);
-    fs::copy(older + "/" + name, PathOf(name), fs::copy_options::recursive);
+    fs::copy(absl::StrCat(older, "/", name), PathOf(name), fs::copy_options::recursive);
     EXPECT_THAT(Refusal(), HasSubstr("/data/" + name));
     fs::remove_all(PathOf(name));
     fs::rename(newer, PathOf(name));
@@ -155,7 +156,7 @@ TEST_F(MissingDataTest, PartsOfACopyThatWentOnAreRefusedByName) {
        {std::string("log"), std::string("spill"), std::string("spill/rows")}) {
     SCOPED_TRACE(name);
     fs::rename(PathOf(name), own);
-    fs::copy(copy + "/" + name, PathOf(name), fs::copy_options::recursive);
+    fs::copy(absl::StrCat(copy, "/", name), PathOf(name), fs::copy_options::recursive);
     EXPECT_THAT(Refusal(), HasSubstr("/data/" + name));
     fs::remove_all(PathOf(name));
     fs::rename(own, PathOf(name));

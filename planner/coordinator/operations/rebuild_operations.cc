@@ -88,7 +88,7 @@ std::string Gap(const FoundTable& table) {
 class RebuildMetadata {
  public:
   RebuildMetadata(v1::RebuildMetadataRequest request, const OperationContext& context)
-      : request_(request), context_(context) {}
+      : request_(std::move(request)), context_(context) {}
 
   Next operator()(const ClusterState& state) {
     if (!planned_) {
