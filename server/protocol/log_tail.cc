@@ -9,7 +9,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kRingInitial = 16;
+constexpr size_t kRingInitial = 1;  // most shards of a server are idle
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <array>
 #include <atomic>
@@ -45,6 +46,32 @@ class ShardHostTest : public testing::Test {
 
   TempDir dir_;
 };
+
+// Heap of the process; 0 where a sanitizer has replaced the allocator.
+uint64_t HeapBytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(ShardHostTest, AnIdleShardTakesLittleMemory) {
+  constexpr uint64_t kIdleShardBytesMax = 14 << 10;
+  const auto opened = [&](uint32_t shards, bool hashed) {
+    TempDir dir;
+    ShardHostOptions options = Options();
+    options.data_dir = dir.path();
+    TableSpec table = Countdown(1);
+    table.rows = 1'000'000;
+    table.hashed = hashed;
+    TestServer server(options, {table}, shards);
+    server.Start();
+    return HeapBytes();
+  };
+  for (const bool hashed : {false, true}) {
+    opened(64, hashed);  // what is allocated once
+    const uint64_t few = opened(64, hashed), many = opened(64 + 512, hashed);
+    EXPECT_LE(many, few + 512 * kIdleShardBytesMax) << (many - few) / 512 << " bytes each";
+  }
+}
 
 TEST_F(ShardHostTest, PullsSeePushesAndFlagsTellWhatExists) {
   TestServer server(Options(), {Countdown(1)}, 4);
