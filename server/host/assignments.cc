@@ -142,6 +142,7 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
     ShardDirectory::Entry& entry = map[record.shard];
     if (!record.IsNewerThan(entry.record)) continue;
     entry.record = record;
+    wiring_.promises->Learn(record);
     if (record.Names(self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
     told.emplace_back(entry.shard, record);

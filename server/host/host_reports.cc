@@ -88,7 +88,13 @@ ShardHost::Recollection HostReports::Recollect() const {
     ShardRecord& record = recollection.records.emplace_back(entry->second.record);
     record.shard = id;
     record.range = range;
-    record.epoch = std::max(record.epoch, promises_->Get(id));
+    // PROMISES knows who held the shard, also before the coordinator has told its record.
+    const PromiseFile::Promise promise = promises_->Find(id);
+    if (record.epoch == 0) {
+      record.active = true;
+      for (const ServerId server : promise.holders) record.members.push_back({server, 0});
+    }
+    record.epoch = std::max(record.epoch, promise.epoch);
     const std::vector<TableSpec>& known = recollection.tables;
     if (known.empty() || known.back().id != id.table) {
       recollection.tables.push_back(catalog->tables.at(id.table));

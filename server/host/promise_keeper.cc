@@ -1,6 +1,7 @@
 #include "server/host/promise_keeper.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,20 @@
 #include "common/status_macros.h"
 
 namespace hotbed {
+namespace {
+
+// The servers whose replicas may hold what was acknowledged in the epoch of the record.
+std::vector<ServerId> HoldersIn(const ShardRecord& record) {
+  std::set<ServerId> holders;
+  for (const Member& member : record.members) holders.insert(member.server);
+  if (!record.active) {
+    for (const Member& member : record.base) holders.insert(member.server);
+  }
+  for (const PassedOver& passed : record.passed_over) holders.insert(passed.server);
+  return {holders.begin(), holders.end()};
+}
+
+}  // namespace
 
 void PromiseKeeper::Want(ShardId shard, Epoch epoch) {
   absl::MutexLock lock(&mu_);
@@ -15,32 +30,49 @@ void PromiseKeeper::Want(ShardId shard, Epoch epoch) {
   wanted = std::max(wanted, epoch);
 }
 
+void PromiseKeeper::Learn(const ShardRecord& record) {
+  const PromiseFile::Promise kept = file_->Find(record.shard);
+  if (kept.epoch != record.epoch || kept.holders == HoldersIn(record)) return;
+  absl::MutexLock lock(&mu_);
+  learnt_.insert(record.shard);
+}
+
 void PromiseKeeper::Forget(ShardId shard) {
   absl::MutexLock lock(&mu_);
   wanted_.erase(shard);
+  learnt_.erase(shard);
 }
 
 absl::Status PromiseKeeper::KeepAll() {
   absl::MutexLock batching(&batch_mu_);
-  std::vector<PromiseFile::Promise> batch;
+  std::map<ShardId, Epoch> wanted;
+  std::set<ShardId> learnt;
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& [shard, epoch] : wanted_) batch.push_back({shard, epoch});
+    wanted = wanted_;
+    learnt = learnt_;
   }
-  if (batch.empty()) return absl::OkStatus();
+  if (wanted.empty() && learnt.empty()) return absl::OkStatus();
+  std::vector<PromiseFile::Promise> batch;
+  const auto add = [&](ShardId shard, Epoch epoch) {
+    const std::optional<ShardRecord> record = directory_->RecordOf(shard);
+    const bool knows = record.has_value() && record->epoch == epoch;
+    batch.push_back({shard, epoch, knows ? HoldersIn(*record) : std::vector<ServerId>()});
+  };
+  for (const auto& [shard, epoch] : wanted) add(shard, epoch);
+  for (const ShardId shard : learnt) add(shard, file_->Get(shard));
   HOTBED_RETURN_IF_ERROR(file_->Raise(batch));
   std::vector<std::pair<std::shared_ptr<Shard>, Epoch>> kept;
-  for (const PromiseFile::Promise& promise : batch) {
-    if (auto shard = directory_->Find(promise.shard)) {
-      kept.emplace_back(std::move(shard), promise.epoch);
-    }
+  for (const auto& [id, epoch] : wanted) {
+    if (auto shard = directory_->Find(id)) kept.emplace_back(std::move(shard), epoch);
   }
   {
     absl::MutexLock lock(&mu_);
-    for (const PromiseFile::Promise& promise : batch) {
-      const auto it = wanted_.find(promise.shard);
-      if (it != wanted_.end() && it->second <= promise.epoch) wanted_.erase(it);
+    for (const auto& [shard, epoch] : wanted) {
+      const auto it = wanted_.find(shard);
+      if (it != wanted_.end() && it->second <= epoch) wanted_.erase(it);
     }
+    for (const ShardId shard : learnt) learnt_.erase(shard);
   }
   if (kept.empty()) return absl::OkStatus();
   absl::BlockingCounter left(static_cast<int>(kept.size()));

@@ -1,12 +1,14 @@
 // Makes epochs durable before shards act on them.
 //
 // A shard that hears of a new epoch asks for a promise (Want). KeepAll writes all wanted promises
-// to PROMISES in one batch, then tells the shards. Thread-safe.
+// to PROMISES in one batch, then tells the shards. The holders in the file follow the records of
+// the directory. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_PROMISE_KEEPER_H_
 #define HOTBED_SERVER_HOST_PROMISE_KEEPER_H_
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,6 +29,8 @@ class PromiseKeeper {
   Epoch Get(ShardId shard) const { return file_->Get(shard); }
   // Never blocks on the disk: shards call it from their strands.
   void Want(ShardId shard, Epoch epoch) ABSL_LOCKS_EXCLUDED(mu_);
+  // The record of a shard has changed; it is in the directory by the next KeepAll.
+  void Learn(const ShardRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
   // Blocks on the disk and on the strands of the shards. After an error the promises stay wanted.
   absl::Status KeepAll() ABSL_LOCKS_EXCLUDED(batch_mu_, mu_);
 
@@ -43,6 +47,7 @@ class PromiseKeeper {
   absl::Mutex batch_mu_ ABSL_ACQUIRED_BEFORE(mu_);  // one batch at a time
   absl::Mutex mu_;
   std::map<ShardId, Epoch> wanted_ ABSL_GUARDED_BY(mu_);  // and not durable yet
+  std::set<ShardId> learnt_ ABSL_GUARDED_BY(mu_);         // their holders are not durable yet
 };
 
 }  // namespace hotbed

@@ -14,9 +14,9 @@ namespace hotbed {
 namespace {
 
 constexpr char kPromiseMagic[9] = "HOTBDPRM";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 16;
-constexpr size_t kPromiseBytes = 16;
+constexpr size_t kPromiseBytes = 20;  // without the holders
 
 template <typename T>
 void AppendLittle(std::string* out, T value) {
@@ -56,24 +56,33 @@ absl::StatusOr<PromiseFile::Map> PromiseFile::Parse(const std::string& path,
   const size_t crc_at = bytes.size() - 4;
   const bool intact = LoadLittle<uint32_t>(&bytes[crc_at]) == Crc32c(bytes.data(), crc_at);
   if (version != kVersion) return OtherVersion(path, version, kVersion, intact);
-  if (!intact || crc_at != kHeaderBytes + kPromiseBytes * static_cast<size_t>(count)) {
+  Map promises;
+  size_t at = kHeaderBytes;
+  for (uint32_t i = 0; intact && i < count && crc_at - at >= kPromiseBytes; ++i) {
+    Promise promise = {ShardId::FromPacked(LoadLittle<uint64_t>(&bytes[at])),
+                       LoadLittle<uint64_t>(&bytes[at + 8]),
+                       {}};
+    size_t holders = LoadLittle<uint32_t>(&bytes[at + 16]);
+    at += kPromiseBytes;
+    for (; holders > 0 && crc_at - at >= sizeof(ServerId); --holders, at += sizeof(ServerId)) {
+      promise.holders.push_back(LoadLittle<ServerId>(&bytes[at]));
+    }
+    if (holders > 0) break;
+    promises.emplace(promise.shard, std::move(promise));
+  }
+  if (!intact || at != crc_at || promises.size() != count) {
     return absl::DataLossError(
         absl::StrCat(path,
                      " fails its checksum: this server no longer knows its promises and must not "
                      "act on any shard"));
   }
-  Map promises;
-  for (size_t at = kHeaderBytes; at < crc_at; at += kPromiseBytes) {
-    promises[ShardId::FromPacked(LoadLittle<uint64_t>(&bytes[at]))] =
-        LoadLittle<uint64_t>(&bytes[at + 8]);
-  }
   return promises;
 }
 
-Epoch PromiseFile::Get(ShardId shard) const {
+PromiseFile::Promise PromiseFile::Find(ShardId shard) const {
   absl::MutexLock lock(&mu_);
   const auto found = promises_.find(shard);
-  return found == promises_.end() ? 0 : found->second;
+  return found == promises_.end() ? Promise{shard, 0, {}} : found->second;
 }
 
 absl::Status PromiseFile::Replace(Map promises) {
@@ -82,9 +91,11 @@ absl::Status PromiseFile::Replace(Map promises) {
   bytes.append(kPromiseMagic, 8);
   AppendLittle(&bytes, kVersion);
   AppendLittle(&bytes, static_cast<uint32_t>(promises.size()));
-  for (const auto& [shard, epoch] : promises) {
+  for (const auto& [shard, promise] : promises) {
     AppendLittle(&bytes, shard.packed());
-    AppendLittle(&bytes, epoch);
+    AppendLittle(&bytes, promise.epoch);
+    AppendLittle(&bytes, static_cast<uint32_t>(promise.holders.size()));
+    for (const ServerId server : promise.holders) AppendLittle(&bytes, server);
   }
   AppendLittle(&bytes, Crc32c(bytes.data(), bytes.size()));
   if (promises.empty() || !PlantedBug("promise_not_persisted")) {
@@ -99,9 +110,10 @@ absl::Status PromiseFile::Raise(absl::Span<const Promise> batch) {
   Map raised = promises_;
   bool changed = false;
   for (const Promise& promise : batch) {
-    Epoch& epoch = raised[promise.shard];
-    if (epoch >= promise.epoch) continue;
-    epoch = promise.epoch;
+    Promise& known = raised[promise.shard];
+    const bool news = !promise.holders.empty() && promise.holders != known.holders;
+    if (promise.epoch < known.epoch || (promise.epoch == known.epoch && !news)) continue;
+    known = promise;
     changed = true;
   }
   return changed ? Replace(std::move(raised)) : absl::OkStatus();

@@ -43,9 +43,12 @@ class RebuildStory : public MembershipStory {
   // Loses the coordinator with its disk: `rig_` stays as it was, `fresh_` is the new one.
   RebuildStory() { fresh_.Pump(); }
 
-  // The server asks the new coordinator for its old cluster. `remembers`: the members of its shards
-  // too, as a process does that has heard of them since its start.
-  absl::StatusOr<v1::RegisterServerReply> Ask(const std::string& name, bool remembers = true) {
+  // What a server remembers of its shards besides their epochs: the records that it has heard of
+  // since its start, the holders in its PROMISES, or nothing.
+  enum class Memory { kRecords, kHolders, kNothing };
+  // The server asks the new coordinator for its old cluster.
+  absl::StatusOr<v1::RegisterServerReply> Ask(const std::string& name,
+                                              Memory memory = Memory::kRecords) {
     const Fleet::Server& s = fleet_.at(name);
     v1::RegisterServerRequest request;
     request.set_server(s.id);
@@ -61,18 +64,24 @@ class RebuildStory : public MembershipStory {
       request.mutable_held()->rbegin()->set_committed_step(step_);
       v1::ShardRecord* const remembered = request.mutable_recollection()->add_shards();
       *remembered = record;
-      if (!remembers) {
-        remembered->clear_members();
-        remembered->clear_learners();
-        remembered->clear_base();
+      if (memory == Memory::kRecords) continue;
+      ShardRecord few;
+      few.shard = decoded->shard;
+      few.range = decoded->range;
+      few.epoch = decoded->epoch;
+      few.active = true;
+      if (memory == Memory::kHolders) {
+        for (const Member& member : decoded->members) few.members.push_back({member.server, 0});
       }
+      remembered->Clear();
+      ToProto(few, remembered);
     }
     const v1::ClusterMap map = Map();
     for (const v1::TableSpec& table : map.tables()) {
       *request.mutable_recollection()->add_tables() = table;
     }
     for (const v1::ServerInfo& info : map.servers()) {
-      if (remembers) *request.mutable_recollection()->add_servers() = info;
+      if (memory != Memory::kNothing) *request.mutable_recollection()->add_servers() = info;
     }
     return fresh_.Call<v1::RegisterServerReply>(request);
   }
@@ -213,12 +222,12 @@ TEST_F(RebuildStory, AReplicaOfWhichNobodyKnewIsKept) {
   Start({"s1", "s2"});
   Create("t", 2, 1);
   fleet_.at("s2").state = Fleet::State::kDown;
-  Ask("s1", /*remembers=*/false).IgnoreError();
+  Ask("s1", Memory::kNothing).IgnoreError();
   ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
   Come({"s1"});
   fleet_.Run(1000);
   EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 e"))) << "at once: nobody else is known";
-  Ask("s2", /*remembers=*/false).IgnoreError();
+  Ask("s2", Memory::kNothing).IgnoreError();
   const auto late = Rebuild();
   ASSERT_TRUE(late.ok()) << late.status();
   EXPECT_EQ(late->replicas_kept(), 1u);
@@ -271,6 +280,29 @@ TEST_F(RebuildStory, ALateServerThatHoldsNoMoreIsAMemberAgain) {
   ASSERT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s1 e"), Not(HasSubstr("waits")))));
   Ask("s2").IgnoreError();
   ASSERT_TRUE(Rebuild().ok());
+  fleet_.Start("s2");
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 s2 e")));
+  EXPECT_EQ(DoubtText(), "");
+}
+
+// What they remember is in their PROMISES.
+TEST_F(RebuildStory, NoPersonDecidesAlsoIfAllServersWereStartedAgain) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  fleet_.at("s2").state = Fleet::State::kDown;
+  Ask("s1", Memory::kHolders).IgnoreError();
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "not asked yet: server s2; ");
+  ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
+  Come({"s1"});
+  fleet_.Run(9000);
+  EXPECT_THAT(DoubtText(), HasSubstr("which may hold more")) << "s1 remembers s2";
+  fleet_.Run(3000);
+  ASSERT_THAT(NewLines(), ElementsAre(AllOf(StartsWith("s1 e"), Not(HasSubstr("waits")))));
+  Ask("s2", Memory::kHolders).IgnoreError();
+  const auto late = Rebuild();
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_EQ(late->replicas_kept(), 0u) << "the record names it";
   fleet_.Start("s2");
   fleet_.Run(1000);
   EXPECT_THAT(NewLines(), ElementsAre(StartsWith("s1 s2 e")));

@@ -1,5 +1,6 @@
 #include "server/host/promise_keeper.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/common/fault_file_system.h"
@@ -44,6 +45,38 @@ TEST_F(PromiseKeeperTest, ADroppedShardWantsNothing) {
   keeper_.Forget(kPromisedA);
   ASSERT_TRUE(keeper_.KeepAll().ok());
   EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
+}
+
+TEST_F(PromiseKeeperTest, HoldersFollowTheRecords) {
+  using ::testing::ElementsAre;
+  ShardRecord record;
+  record.shard = kPromisedA;
+  record.epoch = 3;
+  record.revision = 1;
+  record.members = {{1, 10}, {2, 20}};
+  record.base = {{2, 20}, {3, 30}};
+  record.passed_over = {{4, {1, 1}}};
+  const auto publish = [&] {
+    ShardDirectory::Map map;
+    map[kPromisedA].record = record;
+    directory_.Publish(std::move(map));
+    keeper_.Learn(record);
+    ASSERT_TRUE(keeper_.KeepAll().ok());
+  };
+  const auto kept = [&] {
+    return (*PromiseFile::Open(KeptFile("/promises", &files_, {}), /*make=*/false))
+        ->Find(kPromisedA);
+  };
+  publish();
+  EXPECT_EQ(kept().epoch, 0u) << "a record alone promises nothing";
+  keeper_.Want(kPromisedA, 3);
+  publish();
+  EXPECT_THAT(kept().holders, ElementsAre(1, 2, 3, 4));
+  record.active = true;
+  record.passed_over.clear();
+  publish();
+  EXPECT_EQ(kept().epoch, 3u);
+  EXPECT_THAT(kept().holders, ElementsAre(1, 2)) << "the active epoch does without the others";
 }
 
 }  // namespace promise_keeper_test

@@ -65,10 +65,11 @@ void ReplicaCluster::Start(ServerId server, FileSystem* files) {
   HOTBED_CHECK(opened.ok()) << opened.status();
   {
     absl::MutexLock lock(&hosts_mu_);
-    servers_[server] = {{server, ++incarnation_}, *std::move(opened)};
+    servers_[server] = {{server, ++incarnation_}, *std::move(opened), {}};
   }
   Server& one = servers_.at(server);
   HOTBED_CHECK(one.host->SetIdentity({server, "test"}).ok());
+  one.remembered = one.host->Recollect();
   one.host->SetIncarnation(one.self.incarnation);
   one.host->SetReplicaNetwork(network_.Attach(one.self, one.host.get()));
   one.host->SetLease(Clock::Real()->NowNs() + 3600 * kSecond);

@@ -48,6 +48,10 @@ class ReplicaCluster {
   }
   bool up(ServerId server) const { return servers_.contains(server); }
   ShardHost* host(ServerId server) { return servers_.at(server).host.get(); }
+  // What it remembered at its last start, before it was told any record.
+  const ShardHost::Recollection& remembered(ServerId server) const {
+    return servers_.at(server).remembered;
+  }
   Member member(ServerId server) const { return servers_.at(server).self; }
   TestNetwork* network() { return &network_; }
   std::string data_dir(ServerId server) const;
@@ -97,6 +101,7 @@ class ReplicaCluster {
   struct Server {
     Member self;
     std::unique_ptr<ShardHost> host;
+    ShardHost::Recollection remembered;
   };
   void Tell(const std::vector<ShardRecord>& records);
   void Grant();

@@ -268,6 +268,29 @@ TEST_F(ReplicaTest, AServerThatWasPassedOverKeepsItsReplicaAndSaysWhereItsLogEnd
   ExpectAsAlone();
 }
 
+// From PROMISES: a coordinator that has lost its metadata too hears of them from nobody else.
+TEST_F(ReplicaTest, AServerThatWasStartedAgainRemembersTheMembersOfItsShards) {
+  Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);
+  Push(5);
+  cluster_->Kill(1);
+  cluster_->Kill(2);
+  const auto restart = [&](ServerId server, const std::vector<Member>& members) {
+    cluster_->Start(server);
+    const ShardHost::Recollection& remembered = cluster_->remembered(server);
+    EXPECT_EQ(remembered.records.size(), kShards);
+    for (const ShardRecord& record : remembered.records) {
+      EXPECT_EQ(record.epoch, cluster_->record(record.shard).epoch);
+      EXPECT_EQ(record.members, members);
+      EXPECT_TRUE(record.active);
+    }
+  };
+  restart(1, {{1, 0}, {2, 0}});
+  cluster_->FailOver();
+  cluster_->Settle();
+  cluster_->Kill(1);
+  restart(1, {{1, 0}});  // the epoch without the other one was active
+}
+
 // An empty one would pass for what the earlier process held.
 TEST_F(ReplicaTest, AServerThatLostItsReplicaOpensNoEmptyOneForAnEarlierProcess) {
   Begin(Table(OptimizerKind::kAdam), {1, 2}, 2);

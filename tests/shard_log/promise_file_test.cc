@@ -33,6 +33,24 @@ TEST_F(PromiseFileTest, PromisesSurviveAPowerLossAndNeverFall) {
   EXPECT_EQ(promises->Get(kC), 1);
 }
 
+TEST_F(PromiseFileTest, HoldersBelongToTheirEpoch) {
+  using ::testing::ElementsAre;
+  auto promises = Open();
+  ASSERT_TRUE(promises->Raise({{kA, 3, {1, 2}}, {kB, 5, {}}, {kC, 2, {7}}}).ok());
+  ASSERT_TRUE(promises->Raise({{kA, 2, {9}}}).ok());
+  ASSERT_TRUE(promises->Raise({{kC, 2, {}}}).ok());
+  promises = Open();
+  EXPECT_THAT(promises->Find(kA).holders, ElementsAre(1, 2)) << "those of an earlier epoch";
+  EXPECT_THAT(promises->Find(kB).holders, ElementsAre());
+  EXPECT_THAT(promises->Find(kC).holders, ElementsAre(7)) << "what is not known takes nothing away";
+  ASSERT_TRUE(promises->Raise({{kA, 3, {1}}, {kC, 3, {}}}).ok());
+  files_.Crash();
+  promises = Open();
+  EXPECT_THAT(promises->Find(kA).holders, ElementsAre(1));
+  EXPECT_EQ(promises->Get(kA), 3);
+  EXPECT_THAT(promises->Find(kC).holders, ElementsAre()) << "of the new epoch none are known";
+}
+
 TEST_F(PromiseFileTest, AMissingFileIsNamed) {
   const absl::Status missing = PromiseFile::Open(File(), /*make=*/false).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kDataLoss);
@@ -58,7 +76,7 @@ TEST_F(PromiseFileTest, ADroppedTableIsForgotten) {
 }
 
 TEST_F(PromiseFileTest, EveryFlippedByteIsFound) {
-  ASSERT_TRUE(Open()->Raise({{kA, 3}, {kB, 5}}).ok());
+  ASSERT_TRUE(Open()->Raise({{kA, 3, {1, 2}}, {kB, 5}}).ok());
   const uint64_t size = *files_.FileSize(kPath);
   for (uint64_t at = 0; at < size; ++at) {
     files_.FlipBit(kPath, at, 2);
@@ -74,8 +92,8 @@ TEST_F(PromiseFileTest, AnotherVersionIsRefusedWithBothNumbers) {
   files_.FlipBit(kPath, 8, 3);
   const auto promises = PromiseFile::Open(File(), /*make=*/false);
   EXPECT_EQ(promises.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 9"));
-  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 1"));
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 10"));
+  EXPECT_THAT(std::string(promises.status().message()), HasSubstr("version 2"));
   // No version that keeps the checksum where this one does wrote that.
   EXPECT_THAT(std::string(promises.status().message()), HasSubstr("it is damaged"));
 }

@@ -43,7 +43,7 @@ struct FoundTable {
 };
 
 // False: by what the server remembers it was no member, so its replica may lack much. A server that
-// remembers no members since its start may have been one.
+// remembers no members may have been one.
 bool MayCount(const FoundReplica& replica) {
   const ShardRecord& record = replica.record;
   return record.members.empty() || ContainsServer(record.members, replica.server) ||
