@@ -269,6 +269,29 @@ TEST_F(RebuildStory, ATableOfWhichShardsAreMissingIsLeftOutUntilTheyCome) {
   EXPECT_THAT(NewLines(), AllOf(SizeIs(2), Each(Not(HasSubstr("waits")))));
 }
 
+TEST_F(RebuildStory, TheNextCoordinatorRemembersWhatWasLeftOut) {
+  const std::vector<std::string> names = {"s1", "s2", "s3"};
+  Start(names);
+  Create("t", 1, 3);
+  ASSERT_THAT(Lines(), SizeIs(3));
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const bool last = name == names.back();
+    Ask(name).IgnoreError();
+    const auto rebuilt = Rebuild(/*without_missing=*/!last);
+    ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+    ASSERT_EQ(rebuilt->tables_size(), 1);
+    EXPECT_EQ(rebuilt->tables(0).left_out().empty(), last) << rebuilt->tables(0).left_out();
+    // The servers that were adopted do not ask again.
+    fresh_.Start();
+    fresh_.Pump();
+  }
+  EXPECT_THAT(fresh_.core->state().left_out(), IsEmpty()) << "the table is whole";
+  Come(names);
+  fleet_.Run(1000);
+  EXPECT_THAT(NewLines(), AllOf(SizeIs(3), Each(Not(HasSubstr("waits")))));
+}
+
 TEST_F(RebuildStory, ALateServerThatHoldsNoMoreIsAMemberAgain) {
   Start({"s1", "s2"});
   Create("t", 2, 1);

@@ -105,7 +105,11 @@ class RebuildMetadata {
         PutKept(state, late->second, &txn);
         continue;
       }
-      txn.Put(op.key, op.value);
+      if (op.kind == Op::Kind::kDelete) {
+        txn.Delete(op.key);
+      } else {
+        txn.Put(op.key, op.value);
+      }
     }
     if (written_ == ops_.size()) {
       EventWriter(&state, context_.unix_ms).Add("rebuilt", EventText(), 0, 0, &txn);
@@ -151,6 +155,7 @@ class RebuildMetadata {
     Put(keys::kTableCounter, absl::StrCat(table_counter_));
     Put(keys::kServerCounter, absl::StrCat(server_counter_));
     std::rotate(ops_.begin(), ops_.begin() + static_cast<std::ptrdiff_t>(tables_end), ops_.end());
+    KeepLeftOut(state);
     // Last: a server registers only once the records of its shards say that it has to be asked.
     for (const v1::ServerInfo& info : reply_.servers()) {
       Put(keys::Server(info.server()), info.SerializeAsString());
@@ -243,8 +248,14 @@ class RebuildMetadata {
     table_counter_ = state.counters().tables;
     server_counter_ = state.counters().servers;
     for (const Strangers::Stranger* stranger : context_.strangers->Known(context_.now_ns, state)) {
-      const v1::RegisterServerRequest& said = stranger->said;
-      if (said.cluster_id() != reply_.cluster_id()) continue;
+      if (stranger->said.cluster_id() == reply_.cluster_id()) {
+        said_.emplace(stranger->said.server(), stranger->said);
+      }
+    }
+    for (const auto& [server, said] : state.left_out()) {
+      if (state.servers().contains(server)) said_.emplace(server, said);
+    }
+    for (const auto& [server, said] : said_) {
       server_counter_ = std::max(server_counter_, said.server());
       for (const v1::TableSpec& message : said.recollection().tables()) {
         absl::StatusOr<TableSpec> spec = FromProto(message);
@@ -429,6 +440,38 @@ class RebuildMetadata {
     reply_.set_replicas_kept(kept.size());
   }
 
+  // Only those servers know of these tables, and they do not ask again. A later coordinator has to
+  // remember it, until the tables are whole.
+  void KeepLeftOut(const ClusterState& state) {
+    std::set<TableId> left_out;
+    for (const v1::RebuiltTable& table : reply_.tables()) {
+      if (!table.left_out().empty()) left_out.insert(table.spec().id());
+    }
+    std::set<ServerId> kept;
+    for (const auto& [server, said] : said_) {
+      v1::RegisterServerRequest part;
+      part.set_server(server);
+      part.set_cluster_id(said.cluster_id());
+      for (const v1::HeldReplica& held : said.held()) {
+        const bool wanted = left_out.contains(ShardId::FromPacked(held.shard()).table);
+        if (wanted) *part.add_held() = held;
+      }
+      if (part.held().empty()) continue;
+      for (const v1::TableSpec& table : said.recollection().tables()) {
+        if (left_out.contains(table.id())) *part.mutable_recollection()->add_tables() = table;
+      }
+      for (const v1::ShardRecord& record : said.recollection().shards()) {
+        const bool wanted = left_out.contains(ShardId::FromPacked(record.shard()).table);
+        if (wanted) *part.mutable_recollection()->add_shards() = record;
+      }
+      kept.insert(server);
+      Put(keys::LeftOut(server), part.SerializeAsString());
+    }
+    for (const auto& [server, said] : state.left_out()) {
+      if (!kept.contains(server)) ops_.push_back({Op::Kind::kDelete, keys::LeftOut(server), ""});
+    }
+  }
+
   absl::Status RefuseMissing() const {
     if (request_.without_missing()) return absl::OkStatus();
     std::string text;
@@ -472,8 +515,9 @@ class RebuildMetadata {
   uint64_t table_counter_ = 0;
   uint64_t server_counter_ = 0;
   v1::GivenOut given_;
-  std::map<TableId, FoundTable> tables_;  // to adopt
-  std::map<TableId, FoundTable> late_;    // that are known already, or were dropped
+  std::map<ServerId, v1::RegisterServerRequest> said_;  // by servers that ask, or were adopted
+  std::map<TableId, FoundTable> tables_;                // to adopt
+  std::map<TableId, FoundTable> late_;                  // that are known already, or were dropped
   std::set<std::string> names_;
   std::map<ServerId, std::string> remembered_;  // servers of the cluster that have not asked
   v1::RebuildMetadataReply reply_;

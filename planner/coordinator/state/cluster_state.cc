@@ -142,6 +142,10 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
       Note({revision, Change::Kind::kServer, info.server(), {}});
       servers_[info.server()] = std::move(info);
     }
+  } else if (absl::StartsWith(rest, keys::kLeftOut)) {
+    v1::RegisterServerRequest said;
+    decoded = said.ParseFromString(value) && keys::LeftOut(said.server()) == key;
+    if (decoded) left_out_[said.server()] = std::move(said);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     v1::OpenSessionReply session;
     decoded = session.ParseFromString(value);
@@ -240,6 +244,10 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     uint64_t number = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &number));
     events_.erase(number);
+  } else if (absl::ConsumePrefix(&rest, keys::kLeftOut)) {
+    ServerId server = 0;
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &server));
+    left_out_.erase(server);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
   }

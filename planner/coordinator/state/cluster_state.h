@@ -81,6 +81,8 @@ class ClusterState {
   // The last commit of each group of trainers.
   const absl::btree_map<std::string, v1::GroupCommit>& groups() const { return groups_; }
   const absl::btree_map<TableId, std::string>& dropped() const { return dropped_; }
+  // What servers that were adopted held of tables that the rebuild has left out.
+  const absl::btree_map<ServerId, v1::RegisterServerRequest>& left_out() const { return left_out_; }
 
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
@@ -138,6 +140,7 @@ class ClusterState {
   absl::btree_map<std::string, Session> sessions_;
   absl::btree_map<std::string, v1::GroupCommit> groups_;
   absl::btree_map<TableId, std::string> dropped_;
+  absl::btree_map<ServerId, v1::RegisterServerRequest> left_out_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();

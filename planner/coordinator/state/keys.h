@@ -20,6 +20,8 @@
 //   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
 //   /hotbed/dropped/ID             the name of a dropped table; the newest ones only
 //   /hotbed/servers/ID             v1.ServerInfo without load and shard count
+//   /hotbed/left_out/ID            v1.RegisterServerRequest: what that server held of tables that a
+//                                  rebuild has left out
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
 //   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
@@ -55,6 +57,7 @@ inline constexpr char kGoals[] = "/hotbed/goals/";
 inline constexpr char kEvents[] = "/hotbed/events/";
 inline constexpr char kDropped[] = "/hotbed/dropped/";
 inline constexpr char kServers[] = "/hotbed/servers/";
+inline constexpr char kLeftOut[] = "/hotbed/left_out/";
 inline constexpr char kSessions[] = "/hotbed/sessions/";
 inline constexpr char kGroups[] = "/hotbed/groups/";
 
@@ -63,6 +66,9 @@ inline std::string Table(TableId id) {
 }
 inline std::string Dropped(TableId id) {
   return absl::StrCat(kDropped, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string LeftOut(ServerId server) {
+  return absl::StrCat(kLeftOut, absl::Dec(server, absl::kZeroPad20));
 }
 inline std::string Name(const std::string& name) { return absl::StrCat(kNames, name); }
 inline std::string Shard(ShardId id) {
