@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "bench/ratio_table.h"
 #include "bench/roofs/peer_process.h"
 #include "bench/roofs/roofs.h"
@@ -41,6 +42,10 @@ constexpr uint64_t kAnswerBytes = 100;
 class EchoHost final : public ShardHost {
  public:
   std::shared_ptr<Shard> Find(ShardId) const override { return nullptr; }
+  void FindAll(absl::Span<const ShardId> ids,
+               std::vector<std::shared_ptr<Shard>>* shards) const override {
+    shards->assign(ids.size(), nullptr);
+  }
   void Pull(PullWork* work) override { work->Done(); }
   void Push(PushWork* work) override { work->Done(); }
   std::optional<ShardRecord> RecordOf(ShardId) const override { return std::nullopt; }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kIdleNsMax = 30 * kSecondNs;
 constexpr int64_t kIdleStepNs = kMillisecondNs;
+constexpr size_t kFindAhead = 8;  // entries
 
 }  // namespace
 
@@ -44,6 +45,30 @@ std::shared_ptr<Shard> ShardDirectory::Find(ShardId shard) const {
   const Map& map = Current();
   const auto it = map.find(shard);
   return it == map.end() ? nullptr : it->second.shard;
+}
+
+// Copying a shared_ptr writes to the shard's reference count, and the processor does not look past
+// such a write: so all entries are found first.
+void ShardDirectory::FindAll(absl::Span<const ShardId> ids,
+                             std::vector<std::shared_ptr<Shard>>* shards) const {
+  const Map& map = Current();
+  thread_local std::vector<const std::shared_ptr<Shard>*> found;
+  found.resize(ids.size());
+  for (size_t i = 0; i < std::min(kFindAhead, ids.size()); ++i) map.prefetch(ids[i]);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i + kFindAhead < ids.size()) map.prefetch(ids[i + kFindAhead]);
+    const auto it = map.find(ids[i]);
+    found[i] = it == map.end() || it->second.shard == nullptr ? nullptr : &it->second.shard;
+    if (found[i] != nullptr) (*found[i])->FetchHead();
+  }
+  shards->resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (found[i] != nullptr) {
+      (*shards)[i] = *found[i];
+    } else {
+      (*shards)[i].reset();
+    }
+  }
 }
 
 std::optional<ShardRecord> ShardDirectory::RecordOf(ShardId shard) const {

@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
@@ -43,6 +44,9 @@ class ShardDirectory {
   void Publish(Map map) ABSL_LOCKS_EXCLUDED(mu_);
 
   std::shared_ptr<Shard> Find(ShardId shard) const;  // null: not in service here
+  // Find for each of `ids`, in order. The entries and the shards come to the cache while others are
+  // looked up, so that many shards do not cost the latency of the memory each.
+  void FindAll(absl::Span<const ShardId> ids, std::vector<std::shared_ptr<Shard>>* shards) const;
   // Whether or not the shard is held here; nothing while its record is unknown.
   std::optional<ShardRecord> RecordOf(ShardId shard) const;
   ShardList Shards() const;  // those in service, by id

@@ -62,6 +62,24 @@ ShardHostOptions Completed(ShardHostOptions options) {
   return options;
 }
 
+// Segments of many shards are short: each would wait for the memory of its shard, and the kernels
+// cannot prefetch rows far enough ahead in it. So the state of a shard comes to the cache while
+// segments before it are worked on, and then its rows. To be called with 0, and then with the
+// number of each next segment.
+template <typename Work>
+void FetchSegmentsAhead(const Work& work, size_t next) {
+  constexpr size_t kStateAhead = 4;  // segments
+  const auto& segments = work.segments;
+  const size_t count = segments.size();
+  const size_t first = next == 0 ? 0 : next + kStateAhead - 1;
+  for (size_t i = first; i < std::min(next + kStateAhead, count); ++i) {
+    if (segments[i].shard != nullptr) segments[i].shard->FetchState(segments[i]);
+  }
+  if (next < count && segments[next].shard != nullptr) {
+    segments[next].shard->FetchRows(segments[next]);
+  }
+}
+
 class ShardHostImpl : public ShardHost, private ReplicaOutlet {
  public:
   ShardHostImpl(const ShardHostOptions& options, const Clock* clock);
@@ -71,6 +89,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetGaveUp(const std::string& what) { gave_up_ = what; }
 
   std::shared_ptr<Shard> Find(ShardId shard) const override { return directory_.Find(shard); }
+  void FindAll(absl::Span<const ShardId> ids,
+               std::vector<std::shared_ptr<Shard>>* shards) const override {
+    directory_.FindAll(ids, shards);
+  }
   void Pull(PullWork* work) override;
   void Push(PushWork* work) override;
   std::optional<ShardRecord> RecordOf(ShardId shard) const override {
@@ -376,12 +398,10 @@ void ShardHostImpl::Pull(PullWork* work) {
   const bool timed = pulls++ % kPullsPerTimedOne == 0;
   work->latency = timed ? &pull_latency_ : nullptr;
   if (timed) work->begun_ns = pull_latency_.NowNs();
+  FetchSegmentsAhead(*work, 0);
   for (size_t i = 0; i < work->segments.size(); ++i) {
     PullSegment& segment = work->segments[i];
-    // Segments of many tables are too short for the kernels to prefetch far enough ahead in each.
-    if (i + 1 < work->segments.size() && work->segments[i + 1].shard != nullptr) {
-      work->segments[i + 1].shard->FetchAhead(work->segments[i + 1]);
-    }
+    FetchSegmentsAhead(*work, i + 1);
     if (segment.shard != nullptr) {
       segment.shard->Pull(work, &segment);
     } else {
@@ -394,7 +414,10 @@ void ShardHostImpl::Pull(PullWork* work) {
 
 void ShardHostImpl::Push(PushWork* work) {
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
-  for (PushSegment& segment : work->segments) {
+  FetchSegmentsAhead(*work, 0);
+  for (size_t i = 0; i < work->segments.size(); ++i) {
+    PushSegment& segment = work->segments[i];
+    FetchSegmentsAhead(*work, i + 1);
     if (segment.shard != nullptr) {
       segment.shard->Push(work, &segment);
     } else {

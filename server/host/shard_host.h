@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/file_system.h"
 #include "common/ids.h"
@@ -91,6 +92,9 @@ class ShardHost : public ReplicaSink {
 
   // --- data plane (pull_stream, push_stream, lookup_service)
   virtual std::shared_ptr<Shard> Find(ShardId shard) const = 0;  // null: not held here
+  // Find for each of `ids`, in order: for the segments of a message.
+  virtual void FindAll(absl::Span<const ShardId> ids,
+                       std::vector<std::shared_ptr<Shard>>* shards) const = 0;
   // The dimension of a shard that Find returned.
   static uint32_t DimOf(const Shard& shard);
   virtual void Pull(PullWork* work) = 0;

@@ -50,6 +50,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/check.h"
+#include "common/fetch_lines.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/protocol/core_messages.h"
@@ -141,6 +142,12 @@ class ShardCore {
   }
   bool StepGiven(uint64_t step) const { return step <= given_.step; }
   const Member& self() const { return self_; }
+  // Brings to the cache what the checks of a pull read.
+  void FetchForPull() const {
+    FetchLines(&record_.epoch, sizeof(record_.epoch));
+    FetchLines(&promised_, 128);
+    FetchLines(&inherited_, sizeof(inherited_));
+  }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
   // The shell is to ask the coordinator for the compare-and-set active=true of epoch(): when this

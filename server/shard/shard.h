@@ -75,9 +75,19 @@ class Shard {
   // --- data plane; any thread. Finish the segment, perhaps before they return.
   void Pull(PullWork* work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
-  // Brings the rows of a pull that comes next to the cache. Any thread; does not wait.
-  void FetchAhead(const PullSegment& segment) const {
+  // Bring what a segment that comes soon will touch to the cache: what the host reads when it looks
+  // for the shard, then the shard's state, then the rows. Any thread; they do not wait.
+  void FetchHead() const;
+  void FetchState(const PullSegment& segment) const;
+  void FetchState(const PushSegment& segment) const;
+  void FetchRows(const PullSegment& segment) const {
+    fetch_hint_.FetchState(/*for_update=*/false);
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
+  }
+  void FetchRows(const PushSegment& segment) const {
+    fetch_hint_.FetchState(/*for_update=*/true);
+    if (segment.commit_step != 0) return;  // the ids are sessions
+    fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
   }
 
   // --- recovery: between construction and FinishReplay nothing else is called. Any one thread;

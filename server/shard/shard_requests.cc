@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/fetch_lines.h"
 #include "server/shard/push_state.h"
 #include "server/shard/replica_budget.h"
 #include "server/shard/request_checks.h"
@@ -18,6 +19,29 @@ Refusal StrandIsFull(const ShardOptions& options) {
 }
 
 }  // namespace
+
+// --- ahead of a request
+
+// With the reference count, which lies before the shard.
+void Shard::FetchHead() const {
+  FetchLines(reinterpret_cast<const char*>(this) - 16, 16);
+  FetchLines(&context_, sizeof(context_));
+}
+
+void Shard::FetchState(const PullSegment& /*segment*/) const {
+  FetchLines(&in_flight_, sizeof(in_flight_) + sizeof(strand_) / 2);
+  core_.FetchForPull();
+  FetchLines(&gauges_, sizeof(gauges_));
+  FetchLines(&serving_, 64);
+  FetchLines(&replay_, sizeof(replay_));
+  FetchLines(&exchange_, 64);
+  FetchLines(&fetch_hint_, sizeof(fetch_hint_) + sizeof(store_));
+  FetchLines(&options_.table.hashed, 1);
+  FetchLines(&options_.range, 64);
+}
+
+// A push goes through almost every part.
+void Shard::FetchState(const PushSegment& /*segment*/) const { FetchLines(this, sizeof(*this)); }
 
 // --- pulls
 
@@ -114,10 +138,6 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();
   state->work = work;
   state->segment = segment;
-  // The rows come to the cache while the push is checked.
-  if (segment->commit_step == 0) {
-    fetch_hint_.Fetch(segment->ids, segment->count, /*with_state=*/true);
-  }
   PrepareRows(context_, state);
   const Strand::Outcome outcome =
       strand_.TryRun([&] { PushNow(state); }, [&] { return [this, state] { PushNow(state); }; });

@@ -79,7 +79,10 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
   uint64_t ids = 0;
   uint64_t lengths = 0;
   uint64_t weights = 0;
+  static thread_local std::vector<ShardId> shards;
+  shards.clear();
   for (const v1::PullSegment& segment : header.segments()) {
+    shards.push_back(ShardId::FromPacked(segment.shard()));
     ids += segment.id_count();
     lengths += segment.bag_count();
     weights += segment.weighted() ? segment.id_count() : 0;
@@ -93,6 +96,8 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
   // segments that do not use the field are unaffected.
   lengths_fit_ = lengths * 4 == view.lengths.bytes;
   weights_fit_ = weights * 4 == view.weights.bytes;
+  static thread_local std::vector<std::shared_ptr<Shard>> found;
+  plane_->host->FindAll(shards, &found);
   SegmentPlace at;
   for (uint32_t i = 0; i < asked_; ++i) {
     const v1::PullSegment& asked = header.segments(i);
@@ -111,7 +116,7 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
       error = BagsError(asked);
     }
     if (error.empty()) {
-      AddSegment(asked, at);
+      AddSegment(asked, std::move(found[i]), at);
     } else {
       SegmentResult refused;
       refused.code = SegmentCode::kInvalidArgument;
@@ -123,6 +128,7 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
     at.length_at += asked.bag_count();
     at.weight_at += asked.weighted() ? asked.id_count() : 0;
   }
+  found.clear();  // refused segments have left theirs
 }
 
 std::string PullMessage::BagsError(const v1::PullSegment& asked) const {
@@ -133,7 +139,8 @@ std::string PullMessage::BagsError(const v1::PullSegment& asked) const {
   return BagShapeError(ShapeOf(asked), row_type);
 }
 
-void PullMessage::AddSegment(const v1::PullSegment& asked, const SegmentPlace& at) {
+void PullMessage::AddSegment(const v1::PullSegment& asked, std::shared_ptr<Shard> shard,
+                             const SegmentPlace& at) {
   PullSegment& segment = segments.emplace_back();
   segment.shard_id = ShardId::FromPacked(asked.shard());
   segment.epoch = asked.epoch();
@@ -141,7 +148,7 @@ void PullMessage::AddSegment(const v1::PullSegment& asked, const SegmentPlace& a
   segment.count = asked.id_count();
   segment.pooling = static_cast<RowPooling>(asked.pooling());
   segment.bags = asked.bag_count();
-  segment.shard = plane_->host->Find(segment.shard_id);
+  segment.shard = std::move(shard);
   SegmentPlace& place = places_.emplace_back(at);
   // PlaceRows() points to the weights once they have been copied.
   place.weighted = asked.weighted();

@@ -8,6 +8,7 @@
 #define HOTBED_SERVER_STREAMS_PULL_STREAM_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,8 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   // pull_segments.cc
   void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max);
   void TakeSegments(const PullRequestView& view);
-  void AddSegment(const v1::PullSegment& asked, const SegmentPlace& at);
+  void AddSegment(const v1::PullSegment& asked, std::shared_ptr<Shard> shard,
+                  const SegmentPlace& at);
   std::string BagsError(const v1::PullSegment& asked) const;
   void SizeAnswer(uint64_t peer_message_bytes_max);
   void CopyBulk(Fragments fragments, const PullRequestView& view);

@@ -75,9 +75,15 @@ bool PushMessage::FindDims(const PushRequestView& view) {
   uint64_t ids = 0;
   uint64_t known = 0;
   int unknown = -1;
+  static thread_local std::vector<ShardId> names;
+  names.clear();
+  for (const v1::PushSegment& asked : view.header.segments()) {
+    names.push_back(ShardId::FromPacked(asked.shard()));
+  }
+  plane_->host->FindAll(names, &shards_);
   for (uint32_t i = 0; i < asked_; ++i) {
     const v1::PushSegment& asked = view.header.segments(i);
-    const ShardId id = ShardId::FromPacked(asked.shard());
+    const ShardId id = names[i];
     ids += asked.id_count();
     uint32_t dim = asked.dim();
     if (dim > kDimMax) {
@@ -87,8 +93,8 @@ bool PushMessage::FindDims(const PushRequestView& view) {
       return false;
     }
     if (dim == 0) {
-      if (const auto shard = plane_->host->Find(id)) {
-        dim = ShardHost::DimOf(*shard);
+      if (shards_[i] != nullptr) {
+        dim = ShardHost::DimOf(*shards_[i]);
       } else if (const auto record = plane_->host->RecordOf(id)) {
         dim = record->range.column_limit - record->range.column_first;
       }
@@ -138,7 +144,7 @@ void PushMessage::AddSegments(const PushRequestView& view) {
     const v1::PushSegment& asked = view.header.segments(i);
     const uint64_t count = asked.id_count();
     const ShardId id = ShardId::FromPacked(asked.shard());
-    const std::shared_ptr<Shard> shard = plane_->host->Find(id);
+    std::shared_ptr<Shard> shard = std::move(shards_[i]);
     const uint32_t dim = shard == nullptr ? 0 : ShardHost::DimOf(*shard);
     if (asked.commit() != 0) {
       AddCommit(view, i, shard);
@@ -160,7 +166,7 @@ void PushMessage::AddSegments(const PushRequestView& view) {
       continue;
     }
     PushSegment& segment = segments.emplace_back();
-    segment.shard = shard;
+    segment.shard = std::move(shard);
     segment.shard_id = id;
     segment.epoch = asked.epoch();
     segment.ids = &ids_[at];
@@ -173,7 +179,7 @@ void PushMessage::AddSegments(const PushRequestView& view) {
     segment.has_learning_rate = asked.has_learning_rate();
     segment.learning_rate = asked.learning_rate();
     segment.assign = asked.assign();
-    if (shard == nullptr) {
+    if (segment.shard == nullptr) {
       reader.Skip(count * row_bytes_[i]);
     } else {
       reader.RowPointers(row_bytes_[i], count, &gradients_[at], &scratch_);
@@ -307,6 +313,7 @@ void PushMessage::Recycle() {
   scratch_.Clear();
   segments.clear();
   row_bytes_.clear();
+  shards_.clear();
   commit_sessions_.clear();
   refusals_.clear();
   refusal_ = {};

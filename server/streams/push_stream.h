@@ -61,7 +61,8 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   WireScratch scratch_;        // rows that straddle slices
   std::vector<uint64_t> ids_;  // ids_ and gradients_ are as long as the longest message so far
   std::vector<const uint8_t*> gradients_;
-  std::vector<uint64_t> row_bytes_;  // bytes per gradient row, by segment of the request
+  std::vector<std::shared_ptr<Shard>> shards_;  // of the request's segments, until they are added
+  std::vector<uint64_t> row_bytes_;             // bytes per gradient row, by segment of the request
   std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
   SegmentRefusals refusals_;
   Refusal refusal_;

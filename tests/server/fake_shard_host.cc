@@ -91,6 +91,12 @@ std::shared_ptr<Shard> FakeShardHost::Find(ShardId shard) const {
   return std::shared_ptr<Shard>(it->second, reinterpret_cast<Shard*>(it->second.get()));
 }
 
+void FakeShardHost::FindAll(absl::Span<const ShardId> ids,
+                            std::vector<std::shared_ptr<Shard>>* shards) const {
+  shards->clear();
+  for (const ShardId id : ids) shards->push_back(Find(id));
+}
+
 SegmentResult FakeShardHost::Check(ShardId shard, Epoch epoch, uint32_t count) const {
   SegmentResult result;
   const auto it = shards_.find(shard);

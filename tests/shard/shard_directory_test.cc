@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace hotbed {
 namespace shard_directory_test {
@@ -25,6 +28,31 @@ TEST(ShardDirectoryTest, EveryThreadSeesTheNewestMap) {
   }
   EXPECT_EQ(directory.Find(kListedShard), nullptr) << "known, and not held here";
   EXPECT_TRUE(directory.Shards().empty());
+}
+
+// FindAll looks at the addresses of shards only, so a name stands for each here.
+TEST(ShardDirectoryTest, FindAllFindsWhatFindFinds) {
+  ShardDirectory directory;
+  ShardDirectory::Map map;
+  constexpr uint32_t kIds = 100;
+  for (uint32_t i = 0; i < kIds; ++i) {
+    if (i % 3 == 0) continue;  // unknown
+    auto& entry = map[{1, i}];
+    auto name = std::make_shared<uint64_t>(i);
+    if (i % 3 == 1) entry.shard = {name, reinterpret_cast<Shard*>(name.get())};
+  }
+  directory.Publish(std::move(map));
+  std::vector<std::shared_ptr<Shard>> shards(7);
+  for (const uint32_t count : {0u, 1u, 5u, 8u, 9u, kIds}) {
+    std::vector<ShardId> ids;
+    for (uint32_t i = 0; i < count; ++i) ids.push_back({1, kIds - 1 - i});
+    directory.FindAll(ids, &shards);
+    ASSERT_EQ(shards.size(), count);
+    for (uint32_t i = 0; i < count; ++i) {
+      EXPECT_EQ(shards[i], directory.Find(ids[i])) << i;
+      EXPECT_EQ(shards[i] != nullptr, ids[i].index % 3 == 1) << i;
+    }
+  }
 }
 
 TEST(ShardDirectoryTest, AThreadKeepsSeveralDirectoriesApart) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -98,6 +99,32 @@ TEST(FetchHintTest, EndsAtItsLimitAndKnowsNoRowsThatAreFoundByAnIndex) {
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
 }
 
+std::vector<std::pair<uintptr_t, size_t>> PartsOf(const FetchHint& hint, bool for_update) {
+  std::vector<std::pair<uintptr_t, size_t>> parts;
+  hint.ForEachPart(for_update,
+                   [&](uintptr_t from, size_t bytes) { parts.emplace_back(from, bytes); });
+  return parts;
+}
+
+TEST(FetchHintTest, NamesThePartsOfTheStateUntilTheyAreReplaced) {
+  const Forbidden memory(1 << 20);
+  const auto at = [&](size_t offset) {
+    return reinterpret_cast<uintptr_t>(memory.data()) + offset;
+  };
+  FetchHint hint;
+  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
+  const FetchHint::Part parts[] = {{memory.data(), 100, /*for_update=*/true},
+                                   {memory.data() + 4096, FetchHint::kPartBytesMax}};
+  hint.SetState(parts);
+  hint.FetchState(/*for_update=*/true);  // of memory that nobody may read
+  using Parts = std::vector<std::pair<uintptr_t, size_t>>;
+  EXPECT_EQ(PartsOf(hint, /*for_update=*/true),
+            (Parts{{at(0), 100}, {at(4096), FetchHint::kPartBytesMax}}));
+  EXPECT_EQ(PartsOf(hint, /*for_update=*/false), (Parts{{at(4096), FetchHint::kPartBytesMax}}));
+  hint.SetState({});
+  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
+}
+
 // The place that a store tells is where the row is, and is taken back when the store goes.
 class FetchHintOfStoreTest : public StoreFixture {};
 
@@ -108,6 +135,8 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   spec_.dim = 16;
   options_.hot_bytes = 4 << 20;  // all are resident
   OpenStore();
+  EXPECT_FALSE(PartsOf(hint, /*for_update=*/false).empty());
+  EXPECT_GT(PartsOf(hint, /*for_update=*/true).size(), PartsOf(hint, false).size());
   std::vector<uint64_t> ids = {7};
   const std::vector<float> gradient(spec_.dim, 1.0f);
   const uint8_t* const gradients[] = {reinterpret_cast<const uint8_t*>(gradient.data())};
@@ -125,6 +154,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
             0);
   CloseStore();
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
+  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
 }
 
 }  // namespace fetch_hint_test

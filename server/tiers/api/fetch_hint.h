@@ -1,17 +1,24 @@
-// The addresses of a shard's resident rows, for threads that do not own the rows and want to bring
-// them into the cache before their turn on the shard's executor comes.
+// The addresses of a shard's resident rows, and of the state of their store, for threads that do
+// not own the rows and want to bring them into the cache before their turn on the shard's executor
+// comes.
 //
 // The executor sets it and any thread reads it, without order between its values. Old or mixed
 // values only give an address that is prefetched in vain, since the memory is never dereferenced.
-// Covers rows in host memory whose address follows from their id (direct hot tiers); for other rows
+// Covers rows in host memory whose address follows from their id (direct hot tiers); of other rows
 // it fetches nothing.
 #ifndef HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 #define HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
+#include "absl/types/span.h"
+#include "common/check.h"
+#include "common/fetch_lines.h"
+#include "row_math/isa.h"
 #include "server/kernels/row_table.h"
 
 namespace hotbed {
@@ -35,6 +42,40 @@ class FetchHint {
     rows_.store(table.slots, std::memory_order_relaxed);
   }
   void Clear() { rows_.store(0, std::memory_order_relaxed); }
+
+  // A part of the store's state.
+  struct Part {
+    const void* from = nullptr;
+    size_t bytes = 0;         // at most kPartBytesMax
+    bool for_update = false;  // pulls do not look at it
+  };
+  static constexpr size_t kPartsMax = 6;
+  static constexpr size_t kPartBytesMax = 1024;
+  // Until the next call; the memory may be freed after that.
+  void SetState(absl::Span<const Part> parts) {
+    HOTBED_CHECK(parts.size() <= kPartsMax);
+    for (size_t i = 0; i < kPartsMax; ++i) {
+      const Part part = i < parts.size() ? parts[i] : Part();
+      parts_[i].from.store(reinterpret_cast<uintptr_t>(part.from), std::memory_order_relaxed);
+      HOTBED_CHECK(part.bytes <= kPartBytesMax) << part.bytes;
+      parts_[i].bytes.store(static_cast<uint32_t>(part.bytes << 1 | (part.for_update ? 1 : 0)),
+                            std::memory_order_relaxed);
+    }
+  }
+  void FetchState(bool for_update) const {
+    ForEachPart(for_update, [](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
+      FetchLines(reinterpret_cast<const void*>(from), bytes);
+    });
+  }
+  // Calls take(address, bytes) for each part that FetchState prefetches.
+  template <typename Take>
+  void ForEachPart(bool for_update, Take take) const {
+    for (const KnownPart& part : parts_) {
+      const uint32_t bytes = part.bytes.load(std::memory_order_relaxed);
+      if (bytes == 0 || ((bytes & 1) != 0 && !for_update)) continue;
+      take(part.from.load(std::memory_order_relaxed), size_t{bytes >> 1});
+    }
+  }
 
   // Prefetches the first of these rows, up to kBytesMax, into the second-level cache; with their
   // optimizer state if they will be updated. Any ids are allowed.
@@ -71,12 +112,18 @@ class FetchHint {
     for (uintptr_t at = from; at < end; at = at / kLineBytes * kLineBytes + kLineBytes) take(at);
   }
 
+  struct KnownPart {
+    std::atomic<uintptr_t> from{0};
+    std::atomic<uint32_t> bytes{0};  // shifted by one; bit 0: for updates
+  };
+
   std::atomic<uint64_t> rows_{0};  // 0: nothing is known
   std::atomic<uintptr_t> weights_{0};
   std::atomic<uintptr_t> state_{0};
   std::atomic<uint64_t> first_{0};
   std::atomic<uint32_t> weight_stride_{0};
   std::atomic<uint32_t> state_stride_{0};
+  std::array<KnownPart, kPartsMax> parts_;
 };
 
 }  // namespace hotbed

@@ -5,58 +5,68 @@
 #include "absl/types/span.h"
 
 namespace hotbed {
+namespace {
 
+constexpr size_t kKeptIdsMax = 64 << 10;
+
+}  // namespace
+
+// Most pulls end here. So they use memory of the thread, which is in the cache, and a pull gets an
+// Op once it has to wait.
 bool PullOps::Start(const RowReads& reads, TieredStore::Done done) {
-  Op* const op = New(reads);
-  state_->kernels.gather(&op->gather);
-  if (AnswerFromMemory(op)) {
-    Recycle(op);
-    return true;
+  static thread_local std::vector<uint32_t> missing;
+  if (missing.size() < reads.count) missing.resize(reads.count);
+  GatherBatch gather{reads, residency_->table(), !state_->may_miss, missing.data()};
+  state_->kernels.gather(&gather);
+  const bool answered = AnswerFromMemory(&gather);
+  if (!answered) {
+    Op* const op = New(gather);
+    op->done = std::move(done);
+    Fetch(op);
   }
-  op->done = std::move(done);
-  Fetch(op);
-  return false;
+  if (missing.size() > kKeptIdsMax) missing = {};
+  return answered;
 }
 
-PullOps::Op* PullOps::New(const RowReads& reads) {
+PullOps::Op* PullOps::New(const GatherBatch& gather) {
   if (free_.empty()) {
     ops_.push_back(std::make_unique<Op>());
     free_.push_back(ops_.back().get());
   }
   Op* const op = free_.back();
   free_.pop_back();
-  if (op->missing.size() < reads.count) op->missing.resize(reads.count);
-  op->gather = GatherBatch{reads, residency_->table(), !state_->may_miss, op->missing.data()};
+  op->missing.assign(gather.missing, gather.missing + gather.missing_count);
+  op->gather = gather;
+  op->gather.missing = op->missing.data();
   return op;
 }
 
 void PullOps::Recycle(Op* op) {
-  constexpr size_t kKeptIdsMax = 64 << 10;
   op->done = nullptr;
   if (op->missing.size() > kKeptIdsMax) op->missing = {};
   if (op->positions.size() > kKeptIdsMax) op->positions = {};
   free_.push_back(op);
 }
 
-// Answers rows that are being written back. False: op->gather.missing names rows to fetch.
-bool PullOps::AnswerFromMemory(Op* op) {
-  uint32_t missing = op->gather.missing_count;
-  Count(&state_->counters.hits, op->gather.count - missing);
+// Answers rows that are being written back. False: gather->missing names rows to fetch.
+bool PullOps::AnswerFromMemory(GatherBatch* gather) {
+  uint32_t missing = gather->missing_count;
+  Count(&state_->counters.hits, gather->count - missing);
   if (missing == 0) return true;
   if (!state_->write_back.empty()) {
     uint32_t kept = 0;
     for (uint32_t k = 0; k < missing; ++k) {
-      const uint32_t i = op->missing[k];
-      const uint64_t position = state_->PositionOf(op->gather.ids[i]);
+      const uint32_t i = gather->missing[k];
+      const uint64_t position = state_->PositionOf(gather->ids[i]);
       if (const uint8_t* payload = state_->write_back.Find(position); payload != nullptr) {
-        residency_->AnswerRow(op->gather, i, payload, position);
+        residency_->AnswerRow(*gather, i, payload, position);
       } else {
-        op->missing[kept++] = i;
+        gather->missing[kept++] = i;
       }
     }
     missing = kept;
   }
-  op->gather.missing_count = missing;
+  gather->missing_count = missing;
   Count(&state_->counters.misses, missing);
   return missing == 0;
 }

@@ -35,9 +35,9 @@ class PullOps {
     uint64_t fetch_number = 0;
   };
 
-  Op* New(const RowReads& reads);
+  Op* New(const GatherBatch& gather);
   void Recycle(Op* op);
-  bool AnswerFromMemory(Op* op);
+  bool AnswerFromMemory(GatherBatch* gather);
   void Fetch(Op* op);
   void OnFetched(Op* op, SpillFetch* fetch);
   void AnswerPart(Op* op, SpillFetch::Part* part);

@@ -41,10 +41,29 @@ TieredShard::TieredShard(Params params)
           [this](Done done, const absl::Status& status) { AfterUpdate(std::move(done), status); }),
       write_back_all_(&state_, &residency_, std::move(params.meta)),
       shed_(&state_, &residency_),
-      pass_(&state_, &residency_) {}
+      pass_(&state_, &residency_) {
+  if (state_.shard.hint == nullptr) return;
+  const auto whole = [](const auto& part, bool for_update) {
+    return FetchHint::Part{&part, sizeof(part), for_update};
+  };
+  const auto* const first = reinterpret_cast<const char*>(&state_.gate);
+  const auto* const limit = reinterpret_cast<const char*>(&state_.write_back);
+  const FetchHint::Part parts[] = {
+      {this, FetchHint::kLineBytes},
+      whole(pulls_, /*for_update=*/false),
+      {first, static_cast<size_t>(limit - first)},
+      whole(*residency_.table(), /*for_update=*/false),
+      whole(update_, /*for_update=*/true),
+      whole(state_.write_back, /*for_update=*/true),
+  };
+  state_.shard.hint->SetState(parts);
+}
 
 TieredShard::~TieredShard() {
-  if (state_.shard.hint != nullptr) state_.shard.hint->Clear();
+  if (state_.shard.hint != nullptr) {
+    state_.shard.hint->Clear();
+    state_.shard.hint->SetState({});
+  }
   if (before_close_) before_close_(this);
   *state_.alive = false;
   state_.gate->Close();
