@@ -138,6 +138,24 @@ class AgainstTwins(parity.SeededTest):
                 self.assert_close(rows[1], wanted, "w after two steps")
                 self.assert_bits(rows[[0, 2]], weights[[0, 2]], "the neighbours")
 
+    def test_averages_of_rows(self):
+        """FBGEMM's EMA in place moves all averages after every third step; the server's rows catch up before their next."""
+        table = parity.table_name()
+        weights = self.random.standard_normal((5, 6), dtype=np.float32)
+        want, steps = weights.astype(np.float64), []
+        for step in range(1, 21):
+            ids = np.arange(5) if step == 20 else np.unique(self.random.integers(0, 5, 2))
+            gradients = self.random.standard_normal((len(ids), 6), dtype=np.float32)
+            gradients[:, 3:] = 0
+            steps.append({"push": {"table": table, "ids": ids, "gradients": gradients}})
+            want[ids] -= 0.5 * gradients
+            if step % 3 == 0 and step >= 6 and step < 20:
+                want[:, 3:] += 0.4 * (want[:, :3] - want[:, 3:])
+        result = parity.run({"tables": [{"name": table, "rows": 5, "dim": 6, "optimizer": "sgd", "lr": 0.5, "weights": weights,
+                                         "average-rate": 0.4, "average-every": 3, "average-from-step": 6}],
+                             "steps": steps, "weights": [table]})
+        self.assert_close(result["weights"][table]["rows"], want, "weights and averages")
+
     def test_bf16_state(self):
         """Vectors of state kept as bf16: within its 8 bits of the twin, and not the same as fp32."""
         shape = Shape(self.random, poolings=("sum",), tables=(1, 1))

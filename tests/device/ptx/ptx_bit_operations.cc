@@ -195,6 +195,7 @@ void AddBitOperations(OperationTable* table) {
   t["mov.b64.unpack"] = {kPlain, "V=d", &Unpack<uint64_t>};
   t["mov.b32.pack"] = {kPlain, "w=V", &Pack<uint32_t>};
   t["mov.b64.pack"] = {kPlain, "d=V", &Pack<uint64_t>};
+  t["mov.b64.pack"].packs = true;
 }
 
 }  // namespace device

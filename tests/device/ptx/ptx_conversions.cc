@@ -44,6 +44,9 @@ void AddFromInteger(const std::string& from, OperationTable* table) {
                           &Unary<uint32_t, From, Cast<uint32_t, From>>};
   t["cvt.s32." + from] = {kPlain, UnaryShape<int32_t, From>(),
                           &Unary<int32_t, From, Cast<int32_t, From>>};
+  for (const char* to : {"cvt.u16.", "cvt.s16.", "cvt.u32.", "cvt.s32."}) {
+    t[to + from].narrows = sizeof(From) == 8;
+  }
   t["cvt.u64." + from] = {kPlain, UnaryShape<uint64_t, From>(),
                           &Unary<uint64_t, From, Cast<uint64_t, From>>};
   t["cvt.s64." + from] = {kPlain, UnaryShape<int64_t, From>(),

@@ -207,7 +207,10 @@ void ParserChecks() {
   }
   for (const char* text : {"st.global.u32 [%rd10], %r5;", "@%p1 st.global.u32 [%rd10], %r1;",
                            "ld.local.u32 %r4, [depot];\nst.global.u32 [%rd10], %r4;",
-                           "add.s32 %r4, %r5, 1;\nst.global.u32 [%rd10], %r4;"}) {
+                           "add.s32 %r4, %r5, 1;\nst.global.u32 [%rd10], %r4;",
+                           "mov.b64 %rd4, {%r5, %r1};\ncvt.u32.u64 %r4, %rd4;\n"
+                           "st.global.u32 [%rd10], %r4;",
+                           "mov.b64 %rd4, {%r1, %r5};\nst.global.u64 [%rd10], %rd4;"}) {
     PtxModule module;
     std::string error;
     Check(module.Parse("t.ptx", Around(text), &error), error);
@@ -225,6 +228,7 @@ struct Sample {
 };
 
 const Sample kSamples[] = {
+    {"mov.b64 %rd2, {%r1, %r5};\ncvt.u32.u64 %r4, %rd2;", 7, 0, 0, 7},  // %r5 is never written
     {"bfi.b32 %r4, %r1, %r2, 8, 4;", 0xfff5, 0x12345678, 0, 0x12345578},
     {"bfi.b32 %r4, %r1, %r2, 8, 255;", 0xab, 0x12345678, 0, 0x0000ab78},
     {"bfi.b64 %rd4, %rd1, %rd2, 56, 8;", 0x1ff, 0x0011223344556677, 0, 0xff11223344556677},

@@ -32,6 +32,8 @@ struct Operation {
   const char* shape = "";
   LaneFunction run = nullptr;
   bool selects = false;  // reads one of its first two sources, by the third
+  bool packs = false;    // puts its two sources of 32 bits together
+  bool narrows = false;  // reads the lower half of its source of 64 bits alone
   bool orders = false;   // memory, among the lanes that do it together
   // In memory:
   bool is_store = false;

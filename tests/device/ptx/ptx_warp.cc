@@ -37,6 +37,7 @@ PtxWarp::PtxWarp(const PtxKernel& of)
       words(static_cast<uint32_t*>(std::aligned_alloc(64, (4ull * of.words + 127) / 64 * 64)),
             std::free),
       defined(of.registers),
+      half_defined(of.registers),
       local(uint64_t{of.local_bytes} * kWarpLanes),
       local_defined(local.size()) {
   std::memset(words.get(), 0, 4ull * of.words);
@@ -57,6 +58,7 @@ void PtxWarp::Begin(PtxLaunch* of, uint32_t warp) {
   const uint32_t warps_of_block = of->block_threads / kWarpLanes;
   const uint32_t first = warp % warps_of_block * kWarpLanes;
   std::fill(defined.begin(), defined.end(), 0);
+  std::fill(half_defined.begin(), half_defined.end(), 0);
   for (const PtxConstant& constant : kernel->constants) defined[constant.at.index] = ~0u;
   const uint32_t values[kSpecials] = {first, of->block_threads, warp / warps_of_block, of->blocks,
                                       0};
@@ -207,7 +209,13 @@ void PtxWarp::Count(const PtxInstruction& in, uint32_t lanes) {
 // Results of undefined values are undefined; an address or a stored value must not be.
 void PtxWarp::RunPlain(const PtxInstruction& in, uint32_t lanes) {
   uint32_t known = lanes;
-  if (in.operation->selects) {
+  uint32_t half = 0;
+  if (in.operation->packs && in.from_count == 2) {
+    half = lanes & defined[in.from[0].index] & ~defined[in.from[1].index];
+  }
+  if (in.operation->narrows) {
+    known &= defined[in.from[0].index] | half_defined[in.from[0].index];
+  } else if (in.operation->selects) {
     const uint32_t first = Mask(in.from[2]);
     known &= defined[in.from[2].index] &
              ((first & defined[in.from[0].index]) | (~first & defined[in.from[1].index]));
@@ -224,6 +232,8 @@ void PtxWarp::RunPlain(const PtxInstruction& in, uint32_t lanes) {
   for (uint32_t i = 0; i < in.to_count; ++i) {
     uint32_t& to = defined[in.to[i].index];
     to = (to & ~lanes) | known;
+    uint32_t& to_half = half_defined[in.to[i].index];
+    to_half = (to_half & ~lanes) | half;
   }
   in.operation->run(this, in, lanes);
 }

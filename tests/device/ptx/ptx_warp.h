@@ -65,7 +65,9 @@ struct PtxWarp {
 
   std::unique_ptr<uint32_t[], void (*)(void*)> words;
   std::vector<uint32_t> defined;  // of each register: lanes that have written it
-  std::vector<uint8_t> local;     // of each lane, one after the other
+  // Lanes that have written only its lower half: nvcc copies pairs of which it needs one half.
+  std::vector<uint32_t> half_defined;
+  std::vector<uint8_t> local;  // of each lane, one after the other
   std::vector<uint8_t> local_defined;
   WarpClocks clocks;
 
