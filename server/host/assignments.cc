@@ -142,7 +142,6 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
     ShardDirectory::Entry& entry = map[record.shard];
     if (!record.IsNewerThan(entry.record)) continue;
     entry.record = record;
-    wiring_.promises->Learn(record);
     if (record.Names(self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
     told.emplace_back(entry.shard, record);
@@ -156,6 +155,7 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
     entry.shard = nullptr;
   }
   wiring_.directory->Publish(std::move(map));
+  for (const ShardRecord& record : records) wiring_.promises->Learn(record);
   TellShards(told);
   DropLeft(std::move(left));
 }

@@ -32,7 +32,8 @@ void PromiseKeeper::Want(ShardId shard, Epoch epoch) {
 
 void PromiseKeeper::Learn(const ShardRecord& record) {
   const PromiseFile::Promise kept = file_->Find(record.shard);
-  if (kept.epoch != record.epoch || kept.holders == HoldersIn(record)) return;
+  if (kept.epoch > record.epoch) return;
+  if (kept.epoch == record.epoch && kept.holders == HoldersIn(record)) return;
   absl::MutexLock lock(&mu_);
   learnt_.insert(record.shard);
 }
@@ -50,7 +51,7 @@ absl::Status PromiseKeeper::KeepAll() {
   {
     absl::MutexLock lock(&mu_);
     wanted = wanted_;
-    learnt = learnt_;
+    learnt.swap(learnt_);  // before the directory is read: what is learnt from now on comes again
   }
   if (wanted.empty() && learnt.empty()) return absl::OkStatus();
   std::vector<PromiseFile::Promise> batch;
@@ -60,8 +61,14 @@ absl::Status PromiseKeeper::KeepAll() {
     batch.push_back({shard, epoch, knows ? HoldersIn(*record) : std::vector<ServerId>()});
   };
   for (const auto& [shard, epoch] : wanted) add(shard, epoch);
-  for (const ShardId shard : learnt) add(shard, file_->Get(shard));
-  HOTBED_RETURN_IF_ERROR(file_->Raise(batch));
+  for (const ShardId shard : learnt) {
+    if (const Epoch promised = file_->Get(shard); promised > 0) add(shard, promised);
+  }
+  if (const absl::Status raised = file_->Raise(batch); !raised.ok()) {
+    absl::MutexLock lock(&mu_);
+    learnt_.merge(learnt);
+    return raised;
+  }
   std::vector<std::pair<std::shared_ptr<Shard>, Epoch>> kept;
   for (const auto& [id, epoch] : wanted) {
     if (auto shard = directory_->Find(id)) kept.emplace_back(std::move(shard), epoch);
@@ -72,7 +79,6 @@ absl::Status PromiseKeeper::KeepAll() {
       const auto it = wanted_.find(shard);
       if (it != wanted_.end() && it->second <= epoch) wanted_.erase(it);
     }
-    for (const ShardId shard : learnt) learnt_.erase(shard);
   }
   if (kept.empty()) return absl::OkStatus();
   absl::BlockingCounter left(static_cast<int>(kept.size()));

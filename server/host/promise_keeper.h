@@ -29,9 +29,10 @@ class PromiseKeeper {
   Epoch Get(ShardId shard) const { return file_->Get(shard); }
   // Never blocks on the disk: shards call it from their strands.
   void Want(ShardId shard, Epoch epoch) ABSL_LOCKS_EXCLUDED(mu_);
-  // The record of a shard has changed; it is in the directory by the next KeepAll.
+  // The record of a shard has changed, and the directory has it.
   void Learn(const ShardRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
-  // Blocks on the disk and on the strands of the shards. After an error the promises stay wanted.
+  // Blocks on the disk and on the strands of the shards. After an error the promises stay wanted and
+  // the holders learnt.
   absl::Status KeepAll() ABSL_LOCKS_EXCLUDED(batch_mu_, mu_);
 
   // The shard is dropped: its promise is not wanted any more.

@@ -3,6 +3,7 @@
 import struct
 
 MAGIC = b"HOTBDPRM"
+VERSION = 2
 
 
 def read(path):
@@ -13,13 +14,17 @@ def read(path):
     except FileNotFoundError:
         return {}
     version, count = struct.unpack_from("<II", data, 8)
-    # Behind the checksum stands what each file ends with that must not be replaced by an older one (common/kept_file.h).
-    if data[:8] != MAGIC or version != 1 or len(data) != 16 + 16 * count + 4 + 24:
-        raise RuntimeError(f"{path} is no promise file of version 1 ({len(data)} bytes)")
+    if data[:8] != MAGIC or version != VERSION:
+        raise RuntimeError(f"{path} is no promise file of version {VERSION} ({len(data)} bytes)")
     promises = {}
-    for at in range(count):
-        shard, epoch = struct.unpack_from("<QQ", data, 16 + 16 * at)
+    at = 16
+    for _ in range(count):
+        shard, epoch, holders = struct.unpack_from("<QQI", data, at)
         promises[(shard >> 32, shard & 0xffffffff)] = epoch
+        at += 20 + 8 * holders
+    # Behind the checksum stands what each file ends with that must not be replaced by an older one (common/kept_file.h).
+    if len(data) != at + 4 + 24:
+        raise RuntimeError(f"{path} holds {count} promises in {at} bytes, and is {len(data)} bytes long")
     return promises
 
 

@@ -77,6 +77,15 @@ TEST_F(PromiseKeeperTest, HoldersFollowTheRecords) {
   publish();
   EXPECT_EQ(kept().epoch, 3u);
   EXPECT_THAT(kept().holders, ElementsAre(1, 2)) << "the active epoch does without the others";
+  // A record that the disk had no room for is written by the next batch.
+  record.members = {{5, 50}};
+  directory_.Publish({{kPromisedA, {.record = record}}});
+  keeper_.Learn(record);
+  files_.SetFreeBytes(4);
+  EXPECT_FALSE(keeper_.KeepAll().ok());
+  files_.SetFreeBytes(1 << 20);
+  ASSERT_TRUE(keeper_.KeepAll().ok());
+  EXPECT_THAT(kept().holders, ElementsAre(5));
 }
 
 }  // namespace promise_keeper_test
