@@ -6,6 +6,9 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
@@ -102,6 +105,26 @@ rocksdb::BlockBasedTableOptions TableOptions(const KvOptions& options,
   return table;
 }
 
+// The tables in `dir` whose size is not the one that the manifest has. RocksDB may lay a file that
+// took the place of a table to the manifest's charge.
+std::string TablesOfOtherSize(const std::string& dir) {
+  rocksdb::Options options;
+  options.paranoid_checks = false;  // opens in spite of them
+  rocksdb::DB* opened = nullptr;
+  if (!rocksdb::DB::OpenForReadOnly(options, dir, &opened).ok()) return "";
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  std::vector<rocksdb::LiveFileMetaData> tables;
+  db->GetLiveFilesMetaData(&tables);
+  std::string text;
+  for (const rocksdb::LiveFileMetaData& table : tables) {
+    const std::string path = absl::StrCat(table.db_path, table.name);
+    uint64_t bytes = 0;
+    if (!options.env->GetFileSize(path, &bytes).ok() || bytes == table.size) continue;
+    absl::StrAppend(&text, "; ", path, " has ", bytes, " bytes and must have ", table.size);
+  }
+  return text;
+}
+
 class RocksKvStore : public KvStore {
  public:
   static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options) {
@@ -112,6 +135,11 @@ class RocksKvStore : public KvStore {
     const rocksdb::Status status = options.read_only
                                        ? rocksdb::DB::OpenForReadOnly(rocks, options.dir, &db)
                                        : rocksdb::DB::Open(rocks, options.dir, &db);
+    if (status.IsCorruption()) {
+      return absl::DataLossError(
+          absl::StrCat(ToStatus(status, absl::StrCat("opening ", options.dir)).message(),
+                       TablesOfOtherSize(options.dir)));
+    }
     if (!status.ok()) return ToStatus(status, absl::StrCat("opening ", options.dir));
     store->db_.reset(db);
     if (!options.read_only) HOTBED_RETURN_IF_ERROR(RocksFile::DeleteLeftovers(options.dir));

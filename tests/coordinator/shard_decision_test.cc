@@ -359,6 +359,23 @@ TEST(ShardDecisionTest, APersonChoosesAmongThoseThatAreBack) {
   EXPECT_TRUE(cluster.Choose(record, 1).ok()) << "a person may begin with an empty replica";
 }
 
+// Its server would report it as lost again in the epoch that follows.
+TEST(ShardDecisionTest, APersonCannotChooseAReplicaThatIsFoundToBeSpoilt) {
+  Cluster cluster = AllLive(2);
+  cluster.live[1] = 2;
+  cluster.held[1] = {.nothing = true};
+  cluster.lost = {2};
+  const ShardRecord record = Inactive({{2, 1}}, {{1, 1}, {2, 1}});
+  EXPECT_TRUE(cluster.Decide(record, Wish(1)).stopped) << "nobody holds it whole";
+  EXPECT_EQ(cluster.Choose(record, 2).status().message(),
+            "the replica of server 2 is damaged, or differs from its primary's: choose another "
+            "server; stopped: lost all of the replica of s2/1 (it is damaged, or differs from its "
+            "primary's); s1/2 is back without a replica; 'hotbed shard choose' goes on at once");
+  const absl::StatusOr<ShardDecision> chosen = cluster.Choose(record, 1);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(RecordText(chosen->next), "primary s1/2, members s1/2, learners -, epoch 8");
+}
+
 TEST(ShardDecisionTest, APersonGivesUpWhatWasPassedOver) {
   Cluster cluster = AllLive(3);
   ShardRecord record = Active({{1, 1}});

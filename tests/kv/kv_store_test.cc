@@ -139,6 +139,32 @@ TEST_F(KvStoreTest, DamagedBlockIsDataLoss) {
   EXPECT_EQ(store->Get("k0").status().code(), absl::StatusCode::kDataLoss);
 }
 
+// RocksDB reads the footer where a table of the right size has it, and blames the manifest.
+TEST_F(KvStoreTest, AFileInATablesPlaceIsNamed) {
+  const KvOptions options = Options();
+  {
+    auto store = MustOpen(options);
+    for (int i = 0; i < 100; ++i) {
+      MustPut(store.get(), absl::StrCat("k", i), std::string(100, 'x'));
+    }
+    ASSERT_TRUE(store->Flush().ok());
+  }
+  std::string table;
+  for (const auto& entry : std::filesystem::directory_iterator(options.dir)) {
+    if (entry.path().extension() == ".sst") table = entry.path();
+  }
+  ASSERT_NE(table, "");
+  const uint64_t bytes = std::filesystem::file_size(table);
+  FILE* file = fopen(table.c_str(), "w");
+  fputs(std::string(bytes + 100, '\xbf').c_str(), file);
+  fclose(file);
+  const absl::Status status = KvStore::Open(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr(
+                  absl::StrCat(table, " has ", bytes + 100, " bytes and must have ", bytes)));
+}
+
 TEST_F(KvStoreTest, DamageThatACompactionMeetsIsToldAndStays) {
   KvOptions options = Options();
   options.wal = false;

@@ -186,7 +186,11 @@ ShardDecision ClusterSimulation::Decide(int coordinator, int shard, const StoreV
   const bool doubt = record.active && !record.passed_over.empty();
   if (time_ > heal_time_ + kPersonLater && decision.step == ShardStep::kNone &&
       (doubt || decision.stopped)) {
-    const auto chosen = ChooseReplica(record, record.primary.server, servers);
+    auto chosen = ChooseReplica(record, record.primary.server, servers);
+    for (const Member& other : record.base) {  // where the primary's replica is found to be spoilt
+      if (chosen.ok() || view.live[record.primary.server] == 0) break;
+      if (decision.stopped) chosen = ChooseReplica(record, other.server, servers);
+    }
     if (chosen.ok()) decision = *chosen;
   }
   if (g_sim_mutant != SimMutant::kNone) {

@@ -69,6 +69,12 @@ class Rules {
           named ? " is down: start it, then choose it again" : " held no replica that may count",
           "; ", StoppedText(asked)));
     }
+    if (Spoilt(chosen.live)) {  // the next epoch would end as this one did
+      return absl::FailedPreconditionError(
+          absl::StrCat("the replica of server ", server,
+                       " is damaged, or differs from its primary's: choose another server; ",
+                       StoppedText(asked)));
+    }
     std::vector<Asked> unheard;  // those that were heard are given up
     for (const Asked& other : asked) {
       if (!other.said.has_value()) unheard.push_back(other);
