@@ -31,8 +31,8 @@ class PromiseKeeper {
   void Want(ShardId shard, Epoch epoch) ABSL_LOCKS_EXCLUDED(mu_);
   // The record of a shard has changed, and the directory has it.
   void Learn(const ShardRecord& record) ABSL_LOCKS_EXCLUDED(mu_);
-  // Blocks on the disk and on the strands of the shards. After an error the promises stay wanted and
-  // the holders learnt.
+  // Blocks on the disk and on the strands of the shards. After an error the next batch has all of
+  // this one.
   absl::Status KeepAll() ABSL_LOCKS_EXCLUDED(batch_mu_, mu_);
 
   // The shard is dropped: its promise is not wanted any more.
