@@ -167,7 +167,7 @@ TEST_F(ServerStory, ANameIsTakenOverFromAServerThatHoldsNothing) {
 }
 
 TEST_F(ServerStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
-  EXPECT_STATUS(rig_.OpenSession("job/0"), kUnavailable, "knows no server and no table");
+  EXPECT_STATUS(rig_.OpenSession("job/0"), kUnavailable, "knows no server");
   ASSERT_TRUE(rig_.Register("s1").ok());
   EXPECT_EQ(rig_.OpenSession("job/0")->session(), 1u);
   EXPECT_EQ(rig_.OpenSession("job/1")->session(), 2u);

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """The coordinator is killed and its disk is wiped, under load: it is rebuilt from the servers, and every weight is exact.
 
-  lost_metadata_test.py --bin-dir build/bin [--case wipe,backup] [--seed N]
+  lost_metadata_test.py --bin-dir build/bin [--case wipe,backup,cut] [--seed N]
 
 wipe    The servers live on, and clients push all the time; one server comes only after the rebuild. The new coordinator adopts
         the others when told to, and the late one when told so again.
 backup  An old backup is restored: replicas have moved, a table was created and sessions were opened since. All servers are
         killed too.
-In both, what was acknowledged is in the rows exactly once. Exit status: 0 all well; anything else a failure.
+cut     The coordinator is killed again while it writes the rebuilt metadata, of a cluster with so many shards that these are
+        several transactions. The next one goes on with what is in its store.
+In all, what was acknowledged is in the rows exactly once. Exit status: 0 all well; anything else a failure.
 """
 
 import glob
 import os
+import random
 import shutil
+import subprocess
 import sys
 import time
 
@@ -156,7 +160,73 @@ class BackupRun(Run):
         return self.end()
 
 
-CASES = {"wipe": WipeRun, "backup": BackupRun}
+class CutRun(Run):
+    """The kill hits the middle in about every second round, on a busy machine in fewer. The coordinator's unit tests cut a
+    rebuild behind each of its transactions; here the rows have to be exact wherever it was cut."""
+    ROUNDS_MAX = 8
+
+    def __init__(self, args, seed, directory):
+        super().__init__(args, seed, directory)
+        self.random = random.Random(seed)
+
+    def store_bytes(self):
+        return sum(os.path.getsize(f) for f in glob.glob(os.path.join(self.directory, "coordinator", "**", "*.log"), recursive=True))
+
+    def kill_while_rebuilding(self):
+        """A moment after the first write."""
+        before = self.store_bytes()
+        command = [os.path.join(self.bin_dir, "hotbed"), "metadata", "rebuild", "--from-servers",
+                   f"--coordinator={self.cluster.address}"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rebuild:
+            while self.store_bytes() == before and rebuild.poll() is None:
+                pass
+            time.sleep(self.random.uniform(0, 0.0005))
+            self.cluster.coordinator.kill()
+            rebuild.wait(SECONDS)
+
+    def was_cut(self):
+        """Whether the store has a part of the rebuild: it begins with the generation and ends with the servers."""
+        file = os.path.join(self.directory, "cut.backup")
+        self.json("metadata", "backup", file)
+        with open(file, "rb") as backup:
+            records = backup.read()
+        os.remove(file)
+        return b"/hotbed/generation" in records and b"/hotbed/servers/" not in records
+
+    def adopt_all(self):
+        deadline = time.monotonic() + SECONDS
+        while len(self.json("status")["servers"]) < 3:
+            _, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: three servers adopted: {err}\n{self.hotbed('status')[1]}")
+            time.sleep(0.1)
+
+    def run(self):
+        self.cluster.start()
+        self.checker.create()
+        self.json("table", "create", "many", "--rows=3000", "--dim=4", "--shards=300", "--durability=replicated", "--replicas=2")
+        self.checker.start()
+        self.steps(20)
+        cut = False
+        rounds = 0
+        while not cut and rounds < self.ROUNDS_MAX:
+            rounds += 1
+            self.wipe()
+            self.cluster.coordinator.start()
+            self.rebuild("--dry-run")
+            self.kill_while_rebuilding()
+            self.cluster.coordinator.start()
+            cut = self.was_cut()
+            self.adopt_all()
+            self.steps(20)
+            self.wait_for_replicas()  # a rebuild refuses shards that are short of replicas
+        tables = sorted(table["name"] for table in self.json("status")["tables"])
+        if "many" not in tables or len(tables) != 3:
+            raise Wrong(f"tables after the rebuilds: {tables}")
+        return f"{rounds} rebuilds, the last one {'cut short' if cut else 'not cut short either'}; {self.end()}"
+
+
+CASES = {"wipe": WipeRun, "backup": BackupRun, "cut": CutRun}
 
 
 if __name__ == "__main__":

@@ -142,8 +142,11 @@ class Core {
 
   const ClusterState& state() const { return state_; }
   // The whole map or the changes, with the loads that servers reported last, and if asked the
-  // measured rates of all shards.
+  // measured rates of all shards. While the metadata await a rebuild it is empty, and so
+  // old that no client takes it: clients would take tables that are not written yet for dropped.
   v1::ClusterMap Map(uint64_t revision_known, bool rates = false) const;
+  // For those who wait for news: none while the metadata await a rebuild.
+  std::optional<v1::ClusterMap> MapToFollow(uint64_t revision_known) const;
   size_t pending() const { return normal_.queue.size() + urgent_.queue.size(); }
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
   v1::ListMovesReply Moves(const v1::ListMovesRequest& request) const;

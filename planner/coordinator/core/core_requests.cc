@@ -10,6 +10,7 @@
 #include "planner/coordinator/membership/moves_view.h"
 #include "planner/coordinator/membership/replica_placement.h"
 #include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/strangers.h"
 
 namespace hotbed {
 
@@ -125,6 +126,12 @@ void Core::TakeFromTrainers() {
 }
 
 v1::ClusterMap Core::Map(uint64_t revision_known, bool rates) const {
+  if (Strangers::AwaitsRebuild(state_)) {
+    v1::ClusterMap nothing;
+    nothing.set_cluster_id(state_.cluster_id());
+    nothing.set_plan_revision(1);
+    return nothing;
+  }
   v1::ClusterMap map = BuildMap(state_, revision_known);
   for (v1::ServerInfo& info : *map.mutable_servers()) {
     const Leases::Lease* const lease = leases_.Find(info.server());
@@ -142,6 +149,11 @@ v1::ClusterMap Core::Map(uint64_t revision_known, bool rates) const {
     }
   }
   return map;
+}
+
+std::optional<v1::ClusterMap> Core::MapToFollow(uint64_t revision_known) const {
+  if (Strangers::AwaitsRebuild(state_)) return std::nullopt;
+  return Map(revision_known);
 }
 
 // Only servers that may take replicas are usable: goals on others would be given up.

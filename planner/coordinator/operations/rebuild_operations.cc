@@ -276,7 +276,7 @@ class RebuildMetadata {
     }
     for (const v1::ServerInfo& info : reply_.servers()) remembered_.erase(info.server());
     for (const auto& [server, name] : remembered_) {
-      if (fresh_) reply_.add_servers_missing(name);
+      if (state.servers().empty()) reply_.add_servers_missing(name);
     }
     std::erase_if(tables_, [&](const auto& entry) {
       if (!state.tables().contains(entry.first) && !state.dropped().contains(entry.first)) {

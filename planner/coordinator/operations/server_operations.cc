@@ -197,7 +197,7 @@ class RegisterServer {
     if (request_.server() == 0) {
       if (Strangers::AwaitsRebuild(state)) {
         return absl::UnavailableError(
-            absl::StrCat("these metadata were restored and are not rebuilt yet. ", kNextStep));
+            absl::StrCat("these metadata are not rebuilt yet. ", kNextStep));
       }
       const auto waiting = context_.strangers->Waiting(context_.now_ns, state);
       if (!Strangers::IsEmpty(state) || waiting.empty()) return absl::OkStatus();

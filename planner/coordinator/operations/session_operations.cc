@@ -36,10 +36,10 @@ class OpenSession {
           " bytes, allowed: 1..", kSessionNameBytesMax, " printable characters without spaces"));
     }
     // The numbers of earlier sessions may be lost, and a session is of no use without a table.
-    if (Strangers::IsEmpty(state)) {
+    if (state.servers().empty()) {
       return absl::UnavailableError(
           absl::StrCat("session \"", name,
-                       "\": this coordinator knows no server and no table. Start a server; if the "
+                       "\": this coordinator knows no server. Start one; if the "
                        "metadata of a cluster were lost, 'hotbed metadata rebuild --from-servers' "
                        "adopts the servers that ask"));
     }

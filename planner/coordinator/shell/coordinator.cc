@@ -210,6 +210,13 @@ absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known, bool ra
   return core_.Map(revision_known, rates);
 }
 
+absl::StatusOr<std::optional<v1::ClusterMap>> Coordinator::MapToFollow(
+    uint64_t revision_known) const {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  return core_.MapToFollow(revision_known);
+}
+
 absl::StatusOr<v1::ListMovesReply> Coordinator::Moves(const v1::ListMovesRequest& request) const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;

@@ -68,6 +68,8 @@ class Coordinator {
   // Unavailable until it serves.
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known, bool rates = false) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::optional<v1::ClusterMap>> MapToFollow(uint64_t revision_known) const
+      ABSL_LOCKS_EXCLUDED(mu_);
   bool Serving() const ABSL_LOCKS_EXCLUDED(mu_);
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);

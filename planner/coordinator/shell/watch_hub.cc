@@ -1,6 +1,7 @@
 #include "planner/coordinator/shell/watch_hub.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace hotbed {
@@ -15,12 +16,14 @@ class WatchHub::Stream final : public Streams::Stream {
 
   bool TakeMessage(v1::ClusterMap* message) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (greeted_ && hub_->coordinator_->plan_revision() == sent_revision_) return false;
-    absl::StatusOr<v1::ClusterMap> map = hub_->coordinator_->Map(sent_revision_);
+    absl::StatusOr<std::optional<v1::ClusterMap>> map =
+        hub_->coordinator_->MapToFollow(sent_revision_);
     if (!map.ok()) {
       FinishLocked(ToGrpc(map.status()));
       return false;
     }
-    *message = *std::move(map);
+    if (!map->has_value()) return false;
+    *message = **std::move(map);
     sent_revision_ = message->plan_revision();
     greeted_ = true;
     return true;

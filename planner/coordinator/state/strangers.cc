@@ -27,7 +27,7 @@ bool Strangers::MayAdopt(const ClusterState& state, const std::string& cluster) 
 }
 
 bool Strangers::AwaitsRebuild(const ClusterState& state) {
-  return IsEmpty(state) && state.given_before().session() != 0;
+  return state.servers().empty() && state.given_before().session() != 0;
 }
 
 void Strangers::Note(int64_t now_ns, const v1::RegisterServerRequest& request) {

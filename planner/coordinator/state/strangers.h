@@ -34,8 +34,8 @@ class Strangers {
   // No server and no table is known.
   static bool IsEmpty(const ClusterState& state);
 
-  // They were restored from a backup, or a rebuild was cut short: nothing may begin before the
-  // servers were adopted.
+  // They were restored from a backup, or a rebuild is not done or was cut short: nothing may begin
+  // before the servers were adopted. A rebuild writes all tables before the first server.
   static bool AwaitsRebuild(const ClusterState& state);
 
   void Note(int64_t now_ns, const v1::RegisterServerRequest& request);
