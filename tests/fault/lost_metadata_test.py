@@ -223,7 +223,7 @@ class CutRun(Run):
         tables = sorted(table["name"] for table in self.json("status")["tables"])
         if "many" not in tables or len(tables) != 3:
             raise Wrong(f"tables after the rebuilds: {tables}")
-        return f"{rounds} rebuilds, the last one {'cut short' if cut else 'not cut short either'}; {self.end()}"
+        return f"rebuilds: {rounds}, the last one {'cut short' if cut else 'not cut short either'}; {self.end()}"
 
 
 CASES = {"wipe": WipeRun, "backup": BackupRun, "cut": CutRun}
