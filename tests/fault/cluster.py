@@ -1,5 +1,6 @@
 """A Hotbed cluster of real processes on loopback, for the fault tests. Standard library only."""
 
+import glob
 import json
 import os
 import signal
@@ -111,11 +112,24 @@ class Process:
         return self.child is not None and self.child.poll() is None
 
     def pause(self):
-        """SIGSTOP: silent, and with all its connections open."""
+        """SIGSTOP: silent, and with all its connections open. Returns when each of its threads has stopped."""
         if self.running() and not self.paused:
             self.child.send_signal(signal.SIGSTOP)
+            while self.running() and not self.stopped():
+                time.sleep(0.001)
             self.paused = True
             self.pauses += 1
+
+    def stopped(self):
+        for stat in glob.glob(f"/proc/{self.child.pid}/task/*/stat"):
+            try:
+                with open(stat) as file:
+                    state = file.read().rpartition(")")[2].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # the thread has ended
+            if state not in "TtZX":
+                return False
+        return True
 
     def resume(self):
         if self.running() and self.paused:
