@@ -17,6 +17,7 @@
 #include "kv/rocks_errors.h"
 #include "kv/rocks_file.h"
 #include "kv/rocks_flusher.h"
+#include "kv/rocks_logger.h"
 #include "kv/rocks_writable.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/convenience.h"
@@ -374,8 +375,7 @@ class RocksKvStore : public KvStore {
     rocks.bytes_per_sync = 1ull << 20;
     rocks.strict_bytes_per_sync = true;
     rocks.max_open_files = OpenFilesMax();
-    rocks.keep_log_file_num = 2;
-    rocks.max_log_file_size = 4ull << 20;
+    rocks.info_log = NewRocksLogger();
     rocks.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
     rocks.stats_dump_period_sec = 0;
     rocks.stats_persist_period_sec = 0;

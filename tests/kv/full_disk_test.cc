@@ -28,8 +28,9 @@ class FullDiskTest : public KvFixture {
     Free();
     signal(SIGXFSZ, before_);
   }
+  // 4 KB: no file of the store can grow, small ones included.
   void Fill() {
-    const rlimit full{64 << 10, free_.rlim_max};
+    const rlimit full{4 << 10, free_.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
   }
   void Free() { setrlimit(RLIMIT_FSIZE, &free_); }
