@@ -57,7 +57,7 @@ void LogReplay::EndItem() {
   std::unique_ptr<Item> item = std::move(queue_.front());
   queue_.pop_front();
   const RecordHeader& header = item->header;
-  if (header.kind == RecordKind::kStepCommit) steps_.Applied(header.scalars.step, header.lsn);
+  if (item->commits) steps_.Applied(header.seq >> kStepShift, header.lsn);
   if (shard_.serving.error().ok()) shard_.store->SetAppliedLsn(shard_.core.applied_lsn());
   item->done();
 }
@@ -70,13 +70,16 @@ bool LogReplay::Next() {
   CoreEntry entry{header};
   if (PlantedBug("forget_sessions_on_restart")) entry.session = 0;
   const bool commits = header.kind == RecordKind::kStepCommit;
-  if (commits) item.staged = shard_.core.StagedOf(header.scalars.step, item.ids);
+  if (commits) item.staged = shard_.core.StagedOf(header.seq >> kStepShift, item.ids);
   const absl::StatusOr<bool> applies = shard_.core.Replay(entry);
   if (!applies.ok()) {
     shard_.serving.Refuse(applies.status());
     return true;
   }
-  if (*applies && commits) return Apply(item);
+  // A record that the rows' meta is ahead of may be one that another primary replaced since: it
+  // must not touch what the meta restored.
+  item.commits = *applies && commits;
+  if (item.commits) return Apply(item);
   if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
   if (header.dim != shard_.dim) {
     shard_.serving.Refuse(

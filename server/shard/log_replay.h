@@ -72,6 +72,7 @@ class LogReplay {
     std::vector<const uint8_t*> rows;
     std::vector<Lsn> staged;  // a commit: the pushes that it applies
     bool taken = false;       // by the core; only the rows lack it
+    bool commits = false;     // the core took it as the commit of a step
     absl::AnyInvocable<void()> done;
   };
 

@@ -16,7 +16,7 @@ namespace hotbed {
 // Rows that remember nothing. The test decides beforehand how updates end.
 class FakeStore final : public TieredStore {
  public:
-  explicit FakeStore(Executor* executor) : executor_(executor) {}
+  FakeStore(Executor* executor, std::string meta) : executor_(executor), meta_(std::move(meta)) {}
 
   bool Pull(const RowReads&, Done done) override {
     if (!hold_pulls) return true;
@@ -73,7 +73,7 @@ class FakeStore final : public TieredStore {
 class FakeTiers final : public TierHost {
  public:
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override {
-    auto opened = std::make_unique<FakeStore>(params.executor);
+    auto opened = std::make_unique<FakeStore>(params.executor, meta);
     store = opened.get();
     return opened;
   }
@@ -95,6 +95,7 @@ class FakeTiers final : public TierHost {
   absl::Status Renew() override { return absl::UnimplementedError("no test needs it"); }
 
   FakeStore* store = nullptr;
+  std::string meta;  // of the next shard that is opened
 };
 
 }  // namespace hotbed

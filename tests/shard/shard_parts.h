@@ -110,7 +110,7 @@ class ShardParts {
             &options, &core, &in_flight, [](PullWork*, PullSegment*) {}, [](PushState*) {}),
         serving(&options, &core, &waiting),
         context{options, core, strand, in_flight, serving, gauges, kDim, false},
-        store(&strand),
+        store(&strand, ""),
         steps(&context),
         tail(&core, &budget, &clock),
         comparison(&context),

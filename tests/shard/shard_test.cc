@@ -22,9 +22,13 @@ constexpr uint32_t kDim = 4;
 
 class ShardTest : public testing::Test {
  protected:
-  ShardTest() : pool_("test", 1) {
+  ShardTest() : pool_("test", 1) { Open(TestTable(1, "t", 100, kDim, OptimizerKind::kSgd)); }
+  ~ShardTest() override { shard_->ReleaseStore(); }
+
+  void Open(const TableSpec& table) {
+    if (shard_ != nullptr) shard_->ReleaseStore();
     Shard::Options options;
-    options.table = TestTable(1, "t", 100, kDim, OptimizerKind::kSgd);
+    options.table = table;
     options.id = {1, 0};
     options.range = {0, 100, 0, kDim};
     options.tiers = &tiers_;
@@ -32,15 +36,14 @@ class ShardTest : public testing::Test {
     options.clock = Clock::Real();
     shard_ = std::make_shared<Shard>(std::move(options), 0);
   }
-  ~ShardTest() override { shard_->ReleaseStore(); }
 
   FakeStore& store() { return *tiers_.store; }
-  void Activate() {
+  void Activate(Epoch epoch = 1) {
     shard_->FinishReplay();
     ShardRecord record;
     record.shard = {1, 0};
     record.range = {0, 100, 0, kDim};
-    record.epoch = record.revision = 1;
+    record.epoch = record.revision = epoch;
     record.primary = {1, 1};
     record.members = {record.primary};
     record.active = true;
@@ -200,6 +203,59 @@ TEST_F(ShardTest, ClosedWhileItsRowsAreFullItIsReleasedAllTheSame) {
   push->done.WaitForNotification();
   EXPECT_EQ(push->segments[0].result.code, SegmentCode::kUnavailable);
   EXPECT_TRUE(shard_->idle()) << "nobody tries the update again";
+}
+
+// The log may still have a commit that another primary replaced, at an LSN that the stored meta has
+// passed since.
+TEST_F(ShardTest, AReplacedCommitInTheLogLeavesTheStagedPushesOfTheMeta) {
+  constexpr uint64_t kStep = 5;
+  const uint64_t id = 3;
+  const std::vector<float> gradient(kDim, 1.0f);
+  const auto* const row = reinterpret_cast<const uint8_t*>(gradient.data());
+  RecordHeader push;
+  push.shard = {1, 0};
+  push.epoch = push.lsn = push.incarnation = 1;
+  push.session = 7;
+  push.seq = kStep << kStepShift | 1;
+  push.staged = true;
+  push.id_count = 1;
+  push.dim = kDim;
+  StagedRows staged(nullptr);
+  staged.Add(push, &id, &row);
+  ShardMeta meta;
+  meta.applied_lsn = 2;
+  meta.applied_epoch = 2;
+  meta.staged = {{1, 7, push.seq, staged.Serialize(1)}};
+  tiers_.meta = meta.Serialize();
+  TableSpec table = TestTable(1, "t", 100, kDim, OptimizerKind::kSgd);
+  table.consistency = Consistency::kSync;
+  Open(table);
+
+  const uint64_t session = 7;
+  RecordView replaced;
+  replaced.header.shard = {1, 0};
+  replaced.header.epoch = 1;
+  replaced.header.lsn = 2;
+  replaced.header.kind = RecordKind::kStepCommit;
+  replaced.header.seq = kStep << kStepShift;
+  replaced.header.id_count = 1;
+  replaced.ids = &session;
+  shard_->Replay(replaced, [] {});
+  Activate(/*epoch=*/3);
+
+  TestPush commit;
+  PushSegment& segment = commit.segments.emplace_back();
+  segment.shard = shard_;
+  segment.shard_id = {1, 0};
+  segment.epoch = 3;
+  segment.commit_step = kStep;
+  segment.ids = &session;
+  segment.count = 1;
+  commit.pending = 1;
+  shard_->Push(&commit, &segment);
+  commit.done.WaitForNotification();
+  EXPECT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
+  EXPECT_EQ(store().applied, (std::vector<Lsn>{segment.result.lsn}));
 }
 
 // Kept as a checkpoint, its rows would be those of different moments.

@@ -360,7 +360,7 @@ struct Watched {
   std::vector<Activation> activations;
   std::map<Epoch, Member> acknowledgers;
   std::map<Epoch, Lsn> acknowledged_lsn;  // the highest
-  std::array<uint64_t, kClients> acknowledged_seq{};
+  std::map<Epoch, std::array<uint64_t, kClients>> acknowledged_seq;  // the highest
   std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;

@@ -114,7 +114,8 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
     info.may_be_lost = true;
     return;
   }
-  watched.acknowledged_seq[client] = std::max(watched.acknowledged_seq[client], seq);
+  uint64_t& acknowledged = watched.acknowledged_seq[reply.epoch][client];
+  acknowledged = std::max(acknowledged, seq);
   pipe.lsn_min = std::max(pipe.lsn_min, reply.lsn);
   if (std::exchange(info.acknowledged, true) || info.staged) return;
   for (int row = 0; row < kRows; ++row) {

@@ -303,7 +303,7 @@ class ClusterSimulation::Store final : public TieredStore {
     return true;
   }
   bool BeginPass(bool further, std::vector<uint64_t>* positions) override {
-    if (world_.Chance(0.5)) return false;
+    if (replica_.replaying || world_.Chance(0.5)) return false;
     const uint32_t changed = std::exchange(replica_.changed, 0);
     for (uint64_t row = 0; row < kRows; ++row) {
       const bool sent = further ? (changed >> row & 1) != 0 : replica_.rows[row].node != 0;

@@ -378,7 +378,7 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   watched.commit = std::min(watched.commit, last);
   watched.activations.clear();
   watched.acknowledged_lsn.clear();
-  watched.acknowledged_seq.fill(0);
+  watched.acknowledged_seq.clear();
   watched.acknowledged_sum.fill(0);
   for (PushInfo& push : pushes_) push.may_be_lost = push.may_be_lost || push.shard == shard;
   for (Client& client : clients_) {
