@@ -149,6 +149,7 @@ void LogReplay::Warm(int64_t ns_max) {
 bool LogReplay::Finish() {
   if (shard_.store == nullptr) return false;
   rows_ahead_of_log_lsn_ = shard_.store->highest_lsn();
+  found_promise_ = shard_.core.promised();
   const bool ahead = rows_ahead_of_log_lsn_ > shard_.core.applied_lsn();
   if (!ahead) EndGuard();
   return ahead;

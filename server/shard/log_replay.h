@@ -46,6 +46,11 @@ class LogReplay {
   // --- the shard's strand
   // 0: no row carries an LSN above applied_lsn().
   Lsn rows_ahead_of_log_lsn() const { return rows_ahead_of_log_lsn_; }
+  // Whether rows have in place of this entry of the primary's log another one, which is lost: such
+  // rows held entries of epochs up to found_promise_ only, all of them committed.
+  bool RowsHoldAnother(const CoreEntry& entry) const {
+    return entry.lsn <= rows_ahead_of_log_lsn_ && entry.epoch > found_promise_;
+  }
   // The entry at `lsn` was applied.
   void Applied(Lsn lsn) {
     if (rows_ahead_of_log_lsn_ != 0 && lsn >= rows_ahead_of_log_lsn_) EndGuard();
@@ -89,6 +94,7 @@ class LogReplay {
   std::deque<std::unique_ptr<Item>> queue_;
   bool applying_ = false;
   Lsn rows_ahead_of_log_lsn_ = 0;
+  Epoch found_promise_ = 0;                    // promised when the rows were opened
   std::atomic<Lsn> write_back_wanted_lsn_{0};  // of this LSN or a later one; 0: none
 };
 

@@ -162,6 +162,7 @@ void ReplicaExchange::TakeAppend(Incoming* incoming) {
   ShardCore& core = shard_.core;
   if (incoming->from == core.record().primary && message.epoch == core.epoch()) {
     primary_heard_ns_ = shard_.options.clock->NowNs();
+    if (GaveUpRows(incoming->entries)) return;
   }
   CoreAppend append;
   append.epoch = message.epoch;
@@ -184,6 +185,21 @@ void ReplicaExchange::TakeAppend(Incoming* incoming) {
   comparison_.Compare(message);
   if (incoming->error.empty()) return;
   RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
+}
+
+// The rows of a replica may be ahead of its log, for example when a snapshot transfer was cut short.
+// If all who had that part of the log have lost it since, the LSNs belong to other entries now.
+bool ReplicaExchange::GaveUpRows(const std::vector<CoreEntry>& entries) {
+  const auto another = std::find_if(entries.begin(), entries.end(), [this](const CoreEntry& entry) {
+    return replay_.RowsHoldAnother(entry);
+  });
+  if (another == entries.end()) return false;
+  shard_.serving.GiveUpReplica(absl::DataLossError(absl::StrCat(
+      "its rows hold an entry that was lost, in place of the primary's at LSN ", another->lsn,
+      " of epoch ", another->epoch, "; a new replica with all rows takes its place")));
+  GiveStates(entries);
+  pipeline_.Drain();
+  return true;
 }
 
 // Asks for the record again at once, a single time. After that the primary asks by itself, some

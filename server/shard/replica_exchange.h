@@ -19,6 +19,7 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"
 #include "server/shard/record_tail.h"
 #include "server/shard/replica_comparison.h"
@@ -41,8 +42,12 @@ class ReplicaExchange {
  public:
   // All outlive it.
   ReplicaExchange(ShardContext* shard, RecordTail* tail, ReplicaComparison* comparison,
-                  CommitPipeline* pipeline)
-      : shard_(*shard), tail_(*tail), comparison_(*comparison), pipeline_(*pipeline) {}
+                  LogReplay* replay, CommitPipeline* pipeline)
+      : shard_(*shard),
+        tail_(*tail),
+        comparison_(*comparison),
+        replay_(*replay),
+        pipeline_(*pipeline) {}
 
   void Send(const CoreSend& send);
   // The record is about to be learned (LearnRecord of the core), and was.
@@ -68,6 +73,8 @@ class ReplicaExchange {
   std::string CheckRecord(const RecordHeader& header, const PushState& state) const;
   void Take(Incoming* incoming);
   void TakeAppend(Incoming* incoming);
+  // True: this replica was given up, since its rows hold an entry that the primary's log has not.
+  bool GaveUpRows(const std::vector<CoreEntry>& entries);
   // The record behind the first `taken` of the message is not taken, for `error`.
   void RefuseRecord(const Member& from, const ReplicaMessage& append, size_t taken,
                     const std::string& error);
@@ -77,6 +84,7 @@ class ReplicaExchange {
   ShardContext& shard_;
   RecordTail& tail_;
   ReplicaComparison& comparison_;
+  LogReplay& replay_;
   CommitPipeline& pipeline_;
   int64_t primary_heard_ns_ = 0;
   Lsn untaken_lsn_ = 0;  // the record that was refused last, and how many times in a row

@@ -30,7 +30,7 @@ Shard::Shard(Options options, Epoch promised)
       tail_(&core_, options_.replica_budget, options_.clock),
       comparison_(&context_),
       replay_(&context_, &steps_),
-      exchange_(&context_, &tail_, &comparison_, &pipeline_),
+      exchange_(&context_, &tail_, &comparison_, &replay_, &pipeline_),
       pipeline_(&context_, {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
       table_(options_.table) {

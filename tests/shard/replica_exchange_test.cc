@@ -1,6 +1,7 @@
 // Two replicas of a shard that exchange messages by hand.
 #include "server/shard/replica_exchange.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -62,6 +63,31 @@ TEST_F(ReplicaExchangeTest, APushIsAnsweredOnceBothLogsHoldTheSameBytes) {
   EXPECT_EQ(backup_.store.applied, (std::vector<Lsn>{1}));
   EXPECT_EQ(primary_.budget.records_sent, 1u);
   EXPECT_EQ(backup_.budget.records_taken, 1u);
+}
+
+// Its snapshot had the rows of an entry that all others have lost since.
+TEST_F(ReplicaExchangeTest, RowsThatHoldALostEntryAreGivenUp) {
+  backup_.store.highest = 1;
+  backup_.replay.Finish();
+  for (const bool active : {false, true}) {
+    const ShardRecord record = PartsRecord(2, {kPrimary, kBackup}, active);
+    primary_.Learn(record);
+    backup_.Learn(record);
+    Deliver();
+  }
+  EXPECT_TRUE(backup_.serving.error().ok());
+  const auto push = primary_.Push(1);
+  primary_.log.Commit();
+  Deliver();
+  EXPECT_TRUE(backup_.log.lsns.empty());
+  EXPECT_TRUE(backup_.store.applied.empty());
+  EXPECT_THAT(backup_.serving.reason(), testing::HasSubstr("in place of the primary's at LSN 1"));
+  EXPECT_EQ(backup_.outlet.news, 1) << "the coordinator hears of it at once";
+  for (const bool active : {false, true}) {
+    primary_.Learn(PartsRecord(3, {kPrimary}, active));
+    Deliver();
+  }
+  EXPECT_TRUE(push->done);
 }
 
 TEST_F(ReplicaExchangeTest, ADamagedRecordIsAskedForAgain) {

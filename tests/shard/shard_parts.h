@@ -115,7 +115,7 @@ class ShardParts {
         tail(&core, &budget, &clock),
         comparison(&context),
         replay(&context, &steps),
-        exchange(&context, &tail, &comparison, &pipeline),
+        exchange(&context, &tail, &comparison, &replay, &pipeline),
         pipeline(&context, {&waiting, &steps, &tail, &replay, &comparison, &exchange}) {
     clock.Advance(1);
     context.store = &store;

@@ -166,7 +166,7 @@ class ClusterSimulation {
   ShardOptions OptionsOf(const Server& server, int shard) const;
   void MakeOutlet(Server* server);
   Replica* OpenReplica(Server* server, int shard, bool installed);
-  void FinishOpening(Replica* replica);
+  void FinishOpening(const Server& server, Replica* replica);
   void FreshReplica(Server* server, int shard);
   void LoadShard(Server* server, int shard);
   void Retire(Server* server, int shard);

@@ -287,6 +287,7 @@ class ClusterSimulation::Store final : public TieredStore {
 
   void WriteBackAll(Lsn applied, std::string meta, Done done) override {
     for (int row = 0; row < kRows; ++row) world_.WriteBackRow(&server_, shard_, row, applied);
+    if (replica_.before_write_back != nullptr) replica_.before_write_back(applied).IgnoreError();
     server_.disk.shards[shard_].meta = std::move(meta);
     done(absl::OkStatus());
   }

@@ -106,7 +106,7 @@ void ClusterSimulation::Heartbeat(int server) {
     if (replica == nullptr) continue;
     if (replica->shard->refused()) {
       const RecordPtr& known = s.process->known[shard];
-      if (replica->shard->ReplicaLost(*known, Self(s))) {
+      if (known != nullptr && replica->shard->ReplicaLost(*known, Self(s))) {
         heard.lost.push_back({shard, known->epoch, Self(s)});
       }
       continue;

@@ -336,7 +336,7 @@ void ClusterSimulation::EndTransferIn(Server* server, const Letter& letter) {
   spilled.installing = false;
   for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);
   BeginLog(server, shard);
-  FinishOpening(OpenReplica(server, shard, /*installed=*/true));
+  FinishOpening(*server, OpenReplica(server, shard, /*installed=*/true));
   LearnKnown(server, shard);
 }
 
