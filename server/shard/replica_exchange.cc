@@ -187,8 +187,9 @@ void ReplicaExchange::TakeAppend(Incoming* incoming) {
   RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
 }
 
-// The rows of a replica may be ahead of its log, for example when a snapshot transfer was cut short.
-// If all who had that part of the log have lost it since, the LSNs belong to other entries now.
+// The rows of a replica may be ahead of its log, for example when a snapshot transfer was cut
+// short. If all who had that part of the log have lost it since, the LSNs belong to other entries
+// now.
 bool ReplicaExchange::GaveUpRows(const std::vector<CoreEntry>& entries) {
   const auto another = std::find_if(entries.begin(), entries.end(), [this](const CoreEntry& entry) {
     return replay_.RowsHoldAnother(entry);
