@@ -359,9 +359,9 @@ struct Watched {
   Lsn commit = 0;                    // the highest of an active primary
   std::vector<Activation> activations;
   std::map<Epoch, Member> acknowledgers;
-  std::map<Epoch, Lsn> acknowledged_lsn;  // the highest
+  std::map<Epoch, Lsn> acknowledged_lsn;                             // the highest
   std::map<Epoch, std::array<uint64_t, kClients>> acknowledged_seq;  // the highest
-  std::array<uint32_t, kRows> acknowledged_sum{};  // visible to strict pulls
+  std::array<uint32_t, kRows> acknowledged_sum{};                    // visible to strict pulls
   std::array<uint32_t, kRows> started_sum{};
   Epoch served_epoch = 0;
   std::vector<RecordPtr> past;  // for clients that know no better
