@@ -58,21 +58,26 @@ TEST_F(SilentServerNetworkTest, ReadsGoOnAtTheOtherReplicas) {
       ASSERT_EQ(std::memcmp(&got[i * 16], &rows[ids[i] * 16], 64), 0) << ids[i];
     }
   };
-  for (int i = 0; i < 200; ++i) ASSERT_NO_FATAL_FAILURE(read(i % 2 == 0));
-  seconds.clear();
-  const absl::Time stopped = absl::Now();
   ChildProcess* const server = cluster_->processes()[2].child.get();
-  server->Signal(SIGSTOP);
-  for (int i = 0; i < 1000; ++i) ASSERT_NO_FATAL_FAILURE(read(i % 2 == 0));
-  const absl::Duration took = absl::Now() - stopped;
-  server->Signal(SIGCONT);
-  std::sort(seconds.begin(), seconds.end());
-  std::printf("1000 reads of 512 rows in %.3f s, p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n",
-              absl::ToDoubleSeconds(took), seconds[500] * 1e3, seconds[990] * 1e3,
-              seconds[999] * 1e3);
-  // The bar is 20 ms at p99 on a quiet machine. Here it is enough that nobody waits for the lease.
-  EXPECT_LT(took, kLease / 2);
-  EXPECT_GE(client->Stats().hedges + client->Stats().hedges_of_silent, 1u);
+  const auto hedges = [&] { return client->Stats().hedges + client->Stats().hedges_of_silent; };
+  // On a busy machine the client may have found this server silent before, and not ask it at all.
+  for (int round = 0; round == 0 || (hedges() == 0 && round < 20); ++round) {
+    if (round > 0) absl::SleepFor(absl::Seconds(1));
+    for (int i = 0; i < 200; ++i) ASSERT_NO_FATAL_FAILURE(read(i % 2 == 0));
+    seconds.clear();
+    const absl::Time stopped = absl::Now();
+    server->Signal(SIGSTOP);
+    for (int i = 0; i < 1000; ++i) ASSERT_NO_FATAL_FAILURE(read(i % 2 == 0));
+    const absl::Duration took = absl::Now() - stopped;
+    server->Signal(SIGCONT);
+    std::sort(seconds.begin(), seconds.end());
+    std::printf("1000 reads of 512 rows in %.3f s, p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n",
+                absl::ToDoubleSeconds(took), seconds[500] * 1e3, seconds[990] * 1e3,
+                seconds[999] * 1e3);
+    // The bar is 20 ms at p99 on a quiet machine. Here it is enough that nobody waits for the lease.
+    EXPECT_LT(took, kLease / 2);
+  }
+  EXPECT_GE(hedges(), 1u);
 }
 
 }  // namespace silent_server_network_test
