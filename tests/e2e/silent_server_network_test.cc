@@ -74,7 +74,8 @@ TEST_F(SilentServerNetworkTest, ReadsGoOnAtTheOtherReplicas) {
     std::printf("1000 reads of 512 rows in %.3f s, p50 %.2f ms, p99 %.2f ms, longest %.2f ms\n",
                 absl::ToDoubleSeconds(took), seconds[500] * 1e3, seconds[990] * 1e3,
                 seconds[999] * 1e3);
-    // The bar is 20 ms at p99 on a quiet machine. Here it is enough that nobody waits for the lease.
+    // The bar is 20 ms at p99 on a quiet machine. Here it is enough that no read waits for the
+    // lease.
     EXPECT_LT(took, kLease / 2);
   }
   EXPECT_GE(hedges(), 1u);
