@@ -10,7 +10,7 @@ namespace hotbed::sim {
 namespace {
 
 constexpr double kLate = 0.05;              // of datagrams
-constexpr Time kDoneWithin = 10 * kSecond;  // I13
+constexpr Time kStuckAfter = 10 * kSecond;  // without an answered push (I13)
 
 }  // namespace
 
@@ -168,7 +168,7 @@ bool ClusterSimulation::AllDone() const {
 std::string ClusterSimulation::Run() {
   while (!heap_.empty() && violation_.empty()) {
     const HeapItem item = heap_.front();
-    if (item.time > heal_time_ + kDoneWithin) break;
+    if (item.time > std::max(heal_time_, answered_time_) + kStuckAfter) break;
     std::pop_heap(heap_.begin(), heap_.end());
     heap_.pop_back();
     const Task task = std::move(slots_[item.slot]);

@@ -279,6 +279,7 @@ class ClusterSimulation {
   std::FILE* trace_ = nullptr;
   Time time_ = 0;
   Time heal_time_ = 0;
+  Time answered_time_ = 0;  // when a client last heard that its push is done
   uint64_t order_ = 0;
   std::vector<HeapItem> heap_;
   std::vector<Task> slots_;

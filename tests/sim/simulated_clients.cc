@@ -110,6 +110,7 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
   ++stats_.acknowledged;
+  answered_time_ = time_;
   if (reply.epoch < watched.lost_below) {  // by a server that was gone when it came
     info.may_be_lost = true;
     return;
