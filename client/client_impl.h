@@ -57,6 +57,7 @@ class ClientImpl final : public Client {
   absl::Status BeginStep(uint64_t step, absl::Duration deadline) override;
   absl::Status EndStep(uint64_t step, absl::Duration deadline) override;
   absl::Status LeaveTrainers(absl::Duration deadline) override;
+  uint32_t TrainersInGroup() const override { return trainer_.Members(); }
   Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
                               const PullOptions& options) override;
   ClientStats Stats() const override;

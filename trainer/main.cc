@@ -91,6 +91,7 @@ absl::StatusOr<SavedModel> MakeTables(const TrainerFlags& flags, const LabelRang
 ClientOptions SessionOptions(const TrainerFlags& flags, const std::string& name) {
   ClientOptions options;
   options.session_name = name;
+  options.trainer_group = absl::StrCat(flags.table_prefix, "_trainers");
   options.pull_type = options.push_type = flags.wire == "fp16"   ? RowType::kFp16
                                           : flags.wire == "bf16" ? RowType::kBf16
                                                                  : RowType::kFp32;
@@ -112,6 +113,7 @@ nlohmann::ordered_json TrainedJson(const TrainReport& report) {
           {"examples_per_second", t.examples / std::max(t.seconds, 1e-9)},
           {"rows_pulled", t.rows_pulled},
           {"rows_pushed", t.rows_pushed},
+          {"trainers", t.trainers},
           {"fresh_rows",
            {{"ready", report.look_ahead.rows_ready},
             {"refreshed", report.look_ahead.rows_refreshed},
@@ -129,6 +131,7 @@ void PrintTrained(const TrainReport& report) {
         "fresh rows %d pulled early and unchanged, %d refreshed in time, %d late\n",
         ahead.rows_ready, ahead.rows_refreshed, ahead.rows_late);
   }
+  std::cout << "trainers   " << t.trainers << " at most, with those of other processes\n";
   std::cout << "loss       ";
   for (double loss : report.epoch_loss) std::cout << absl::StrFormat("%.4f ", loss);
   std::cout << "(mean of each epoch)\n";

@@ -33,6 +33,8 @@ class RowSource {
   // `columns` are those of the Pull.
   virtual absl::Status Take(const std::vector<RowColumn>&) { return absl::OkStatus(); }
   virtual LookAheadStats look_ahead() const { return {}; }
+  // The trainers of all processes that train these tables now, as far as known; 0: not known.
+  virtual uint64_t Trainers() { return 0; }
   // Reads as inference does, for evaluation.
   virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
   // Unique rows pulled and pushed so far.

@@ -38,7 +38,8 @@ struct SharedProgress {
 // A batch in flight: its rows, its gradients and the calls that use them.
 struct Slot : BatchCalls {
   Batch batch;
-  float rate = 1;  // factor of the learning rate
+  float rate = 1;         // factor of the learning rate
+  uint64_t trainers = 1;  // of all processes
   std::vector<std::vector<float>> rows, gradients;
   std::vector<float> bias_row, bias_gradient, predictions;
 };
@@ -73,10 +74,10 @@ std::vector<const float*> RowPointers(const Slot& slot) {
 // One thread's share of one epoch.
 class Worker {
  public:
-  Worker(const TrainOptions& options, uint64_t trainers, Dataset::Epoch* epoch, RowSource* source,
+  Worker(const TrainOptions& options, size_t workers, Dataset::Epoch* epoch, RowSource* source,
          uint64_t* step, float learning_rate, SharedProgress* shared)
       : options_(options),
-        trainers_(trainers),
+        workers_(workers),
         epoch_(epoch),
         source_(source),
         step_(step),
@@ -118,8 +119,9 @@ class Worker {
       } while (chunk_.size() == 0);
       chunk_next_ = 0;
     }
-    const uint64_t trained = shared_->taken * static_cast<uint64_t>(options_.parts);
-    const PushSize size = PlanPush(options_.stable, options_.batch_size, trainers_, trained);
+    slot.trainers = std::max(workers_ * options_.parts, source_->Trainers());
+    const uint64_t trained = shared_->taken * slot.trainers / workers_;
+    const PushSize size = PlanPush(options_.stable, options_.batch_size, slot.trainers, trained);
     const size_t limit = std::min(chunk_.size(), chunk_next_ + size.examples);
     slot.batch.Reset(options_.layout.fields());
     AppendExamples(chunk_, chunk_next_, limit, &slot.batch);
@@ -147,7 +149,7 @@ class Worker {
       slot->bias_gradient[0] = bias_gradient;
     }
     slot->push = source_->Push((*step_)++, ColumnsOf(options_, slot), learning_rate_ * slot->rate);
-    Account(loss, count);
+    Account(*slot, loss);
     return absl::OkStatus();
   }
 
@@ -163,11 +165,13 @@ class Worker {
     return first;
   }
 
-  void Account(double loss, size_t count) {
+  void Account(const Slot& slot, double loss) {
+    const size_t count = slot.batch.size();
     absl::MutexLock lock(&shared_->mu);
     TrainProgress& total = shared_->total;
     counted_.AddTo(&total, *source_);
     total.examples += count;
+    total.trainers = std::max(total.trainers, slot.trainers);
     shared_->epoch_loss += loss;
     shared_->epoch_examples += count;
     const double mean = loss / static_cast<double>(count);
@@ -175,7 +179,7 @@ class Worker {
   }
 
   const TrainOptions& options_;
-  const uint64_t trainers_;  // of all processes
+  const uint64_t workers_;  // of this process
   Dataset::Epoch* epoch_;
   RowSource* source_;
   uint64_t* step_;
@@ -193,9 +197,9 @@ void RunEpoch(const TrainOptions& options, const Dataset& data, int epoch_index,
               std::vector<uint64_t>* steps, SharedProgress* shared,
               const std::function<void()>& report) {
   Dataset::Epoch epoch(&data, Dataset::Part::kTrain, epoch_index);
-  const uint64_t trainers = sources.size() * static_cast<uint64_t>(options.parts);
   const auto work = [&](int w) {
-    Worker worker(options, trainers, &epoch, sources[w].get(), &(*steps)[w], learning_rate, shared);
+    Worker worker(options, sources.size(), &epoch, sources[w].get(), &(*steps)[w], learning_rate,
+                  shared);
     if (absl::Status s = worker.Run(); !s.ok()) shared->Fail(std::move(s));
   };
   RunTrainers(static_cast<int>(sources.size()), kProgressInterval, work, report);

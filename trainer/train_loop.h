@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "hotbed/push_size.h"
 #include "trainer/batch.h"
 #include "trainer/dataset.h"
 #include "trainer/fm_model.h"
-#include "trainer/push_size.h"
 #include "trainer/quality.h"
 #include "trainer/row_source.h"
 
@@ -30,7 +30,7 @@ struct TrainOptions {
   uint64_t bias_id = 0;
   int epochs = 1;
   size_t batch_size = 1024;  // most examples of a push
-  int parts = 1;             // processes that train on the data at the same time
+  int parts = 1;             // processes that share the data at the same time
   StableExamples stable;
   float learning_rate = 0.05f;
   float learning_rate_decay = 1.0f;  // factor per epoch
@@ -43,7 +43,8 @@ struct TrainProgress {
   uint64_t examples = 0;
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
-  double loss = 0;  // moving average over examples
+  uint64_t trainers = 0;  // of all processes; the most at a time, as far as known
+  double loss = 0;        // moving average over examples
   double seconds = 0;
 };
 

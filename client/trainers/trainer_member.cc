@@ -17,6 +17,7 @@ constexpr int64_t kAskAgainNs = 50'000'000;
 constexpr int64_t kLeaveNsMax = 1'000'000'000;  // when the client ends
 constexpr int64_t kSlackNs = 2'000'000;         // requests state waits in milliseconds
 constexpr int64_t kRenewNsMax = 2'000'000'000;  // for one renewal
+constexpr int64_t kRenewSoonNs = 100'000'000;   // after the members changed; then twice as long
 
 bool MayAskAgain(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
@@ -71,6 +72,7 @@ absl::StatusOr<v1::TrainReply> TrainerMember::Ask(v1::TrainRequest request, int6
 absl::Status TrainerMember::NoteReply(const v1::TrainReply& reply) {
   absl::MutexLock lock(&mu_);
   ended_min_ = std::max(ended_min_, reply.ended_min());
+  members_ = reply.members();
   group_commits_ |= reply.commit().tables_size() > 0;
   if (reply.lease_ms() != 0) lease_ns_ = int64_t{reply.lease_ms()} * 1'000'000;
   if (!reply.member() && joined_ && lost_.ok()) {
@@ -111,6 +113,7 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
     absl::MutexLock lock(&mu_);
     joined_ = renewing_ = true;
     ended_ = reply.ended_step();
+    members_ = reply.members();
     lease_ns_ = int64_t{reply.lease_ms()} * 1'000'000;
     group_commits_ = reply.commit().tables_size() > 0;
   }
@@ -144,14 +147,19 @@ void TrainerMember::StopRenewing() {
 }
 
 void TrainerMember::RenewLoop() {
+  int64_t wait_ns = kRenewSoonNs;
+  uint32_t members_before = 0;
   while (true) {
     v1::TrainRequest request;
     int64_t timeout_ns = 0;
     {
       absl::MutexLock lock(&mu_);
       const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !renewing_; };
-      if (AwaitFor(&mu_, absl::Condition(&stopped), absl::Nanoseconds(lease_ns_ / 3))) return;
+      if (std::exchange(members_before, members_) != members_) wait_ns = kRenewSoonNs;
+      wait_ns = std::min(wait_ns, lease_ns_ / 3);
+      if (AwaitFor(&mu_, absl::Condition(&stopped), absl::Nanoseconds(wait_ns))) return;
       if (!lost_.ok()) return;
+      wait_ns *= 2;
       request = Request(v1::TrainRequest::RENEW);
       timeout_ns = std::min(lease_ns_, kRenewNsMax);
     }
@@ -239,6 +247,11 @@ absl::Status TrainerMember::Begin(uint64_t step, int64_t deadline_ns) {
 TrainerSteps TrainerMember::Steps() const {
   absl::MutexLock lock(&mu_);
   return {begun_, ended_min_, delivered_};
+}
+
+uint32_t TrainerMember::Members() const {
+  absl::MutexLock lock(&mu_);
+  return joined_ && lost_.ok() ? members_ : 0;
 }
 
 absl::Status TrainerMember::AwaitEnded(uint64_t step, int64_t deadline_ns) {

@@ -2,8 +2,9 @@
 // the other trainers. A synchronous step is committed, once for all of its shards, when every
 // trainer of the group has ended it.
 //
-// Thread-safe; Join, End and Leave run one at a time. A thread of its own renews the membership
-// three times per lease, from Join until Leave or Stop.
+// Thread-safe; Join, End and Leave run one at a time. A thread of its own renews the membership, at
+// least three times per lease, from Join until Leave or Stop. After a change of the group's members
+// it asks more often, because others may be about to join too.
 #ifndef HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 #define HOTBED_CLIENT_TRAINERS_TRAINER_MEMBER_H_
 
@@ -59,6 +60,7 @@ class TrainerMember {
   absl::Status End(uint64_t step, int64_t deadline_ns);
   absl::Status Leave(int64_t deadline_ns);
   TrainerSteps Steps() const;
+  uint32_t Members() const;  // Client::TrainersInGroup
 
   // Whether a push may be sent: at once for asynchronous tables and assignments, after a wait for
   // tables of bounded staleness, in the order of the steps for synchronous tables.
@@ -98,6 +100,7 @@ class TrainerMember {
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);
   bool joined_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mu_);      // why the membership ended; OK: it has not
+  uint32_t members_ ABSL_GUARDED_BY(mu_) = 0;   // of the group, by the last reply
   bool renewing_ ABSL_GUARDED_BY(mu_) = false;  // false: the thread ends
   int64_t lease_ns_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t begun_ ABSL_GUARDED_BY(mu_) = 0;        // since the last Join; 0: none

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "client/client_impl.h"
 #include "proto/convert.h"
 
@@ -78,21 +79,30 @@ class ScriptedControl : public ControlPlane {
   absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request, absl::Duration) override {
     absl::MutexLock lock(&mu_);
     asked.push_back(request);
-    if (answers.empty()) {
-      v1::TrainReply reply;
-      reply.set_member(true);
-      reply.set_lease_ms(60000);
-      return reply;
-    }
+    if (answers.empty()) return last_answer_;
     absl::StatusOr<v1::TrainReply> reply = answers.front();
     answers.pop_front();
     return reply;
+  }
+
+  // The answer to all requests after `answers`.
+  void SetLastAnswer(const v1::TrainReply& reply) {
+    absl::MutexLock lock(&mu_);
+    last_answer_ = reply;
   }
 
   std::vector<v1::TrainRequest> asked;
   std::deque<absl::StatusOr<v1::TrainReply>> answers;
 
  private:
+  static v1::TrainReply Alone() {
+    v1::TrainReply reply;
+    reply.set_member(true);
+    reply.set_lease_ms(60000);
+    return reply;
+  }
+
+  v1::TrainReply last_answer_ = Alone();
   absl::Mutex mu_;
   bool stopped_ = false;
 };
@@ -270,6 +280,29 @@ TEST_F(TrainerMemberTest, GivenUp) {
   control_->answers.push_back(Answer(1, {7}, 1));
   EXPECT_EQ(*client_->JoinTrainers(), 2u);
   EXPECT_TRUE(Push(sync_, 2).status.ok());
+}
+
+TEST_F(TrainerMemberTest, CountsTheMembersOfItsGroup) {
+  Connect("g");
+  EXPECT_EQ(client_->TrainersInGroup(), 0u);
+  v1::TrainReply reply = Answer(0, {});
+  reply.set_members(1);
+  control_->answers.push_back(reply);
+  reply.set_members(3);
+  control_->SetLastAnswer(reply);
+  ASSERT_TRUE(client_->JoinTrainers().ok());
+  const auto becomes = [this](uint32_t count) {
+    const absl::Time limit = absl::Now() + absl::Seconds(30);
+    while (client_->TrainersInGroup() != count && absl::Now() < limit) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    EXPECT_EQ(client_->TrainersInGroup(), count);
+  };
+  becomes(3);  // by a renewal soon after the join, though the lease is a minute
+  reply.set_member(false);
+  control_->SetLastAnswer(reply);
+  becomes(0);
+  EXPECT_EQ(client_->BeginStep(1).code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(TrainerMemberTest, BoundedWaitsForTheSlowest) {

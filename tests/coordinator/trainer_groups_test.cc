@@ -61,6 +61,23 @@ TEST_F(TrainerStory, WhoDiesOrLeavesHoldsNobodyUp) {
   EXPECT_FALSE(Answer(End("b", 1))->member()) << "it was given up";
 }
 
+// Trainers of asynchronous tables: each learns how many there are, and ends no step.
+TEST_F(TrainerStory, AGroupThatOnlyCountsItsMembersIsForgottenWhenAllHaveLeft) {
+  JoinNow("a", 0);
+  JoinNow("b", 0);
+  EXPECT_EQ(Answer(rig_.Send(Request("a")))->members(), 2u);
+  v1::TrainRequest leave = Request("a");
+  leave.set_kind(v1::TrainRequest::LEAVE);
+  rig_.Send(leave);
+  EXPECT_EQ(Answer(rig_.Send(Request("b")))->members(), 1u);
+  rig_.Tick(1000);
+  EXPECT_EQ(rig_.core->Trainers().groups_size(), 1);
+  for (int i = 0; i < 5; ++i) rig_.Tick(1000);
+  EXPECT_EQ(rig_.core->Trainers().groups_size(), 0);
+  EXPECT_FALSE(rig_.StoreWaits());
+  JoinNow("a", 0);
+}
+
 TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
   JoinNow("a", 0);
   Open("b");

@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "hotbed/push_size.h"
 #include "tests/trainer/map_row_source.h"
 #include "trainer/criteo_format.h"
 #include "trainer/datagen.h"
-#include "trainer/push_size.h"
 #include "trainer/ratings_format.h"
 
 namespace hotbed {
@@ -116,6 +116,42 @@ TEST_F(TrainLoopTest, PushesGrowWithTheExamplesTrained) {
   const float last = options_.learning_rate * std::pow(options_.learning_rate_decay,
                                                        static_cast<float>(options_.epochs - 1));
   EXPECT_FLOAT_EQ(pushes.back().rate, last);
+}
+
+// Tells of trainers in other processes.
+class OneOfMany : public NotingSource {
+ public:
+  OneOfMany(MapRows* rows, std::vector<Noted>* pushes, uint64_t trainers)
+      : NotingSource(rows, pushes), trainers_(trainers) {}
+  uint64_t Trainers() override { return trainers_; }
+
+ private:
+  const uint64_t trainers_;
+};
+
+TEST_F(TrainLoopTest, TrainersOfOtherProcessesCountLikeThreads) {
+  options_.batch_size = 50;
+  options_.epochs = 1;
+  options_.stable = {.per_root = 1};
+  const auto pushes_of = [&](int parts, uint64_t trainers) {
+    rows_.tables.assign(2, {});
+    options_.parts = parts;
+    std::vector<NotingSource::Noted> pushes;
+    const auto report = Train(
+        options_, *data_, 1,
+        [&](int) { return std::unique_ptr<RowSource>(new OneOfMany(&rows_, &pushes, trainers)); },
+        [](const TrainProgress&) {});
+    EXPECT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->total.trainers, std::max<uint64_t>(parts, trainers));
+    std::vector<std::pair<float, size_t>> planned;
+    for (const auto& push : pushes) planned.emplace_back(push.rate, push.examples);
+    return planned;
+  };
+  const auto alone = pushes_of(1, 0);
+  EXPECT_EQ(pushes_of(1, 1), alone);
+  EXPECT_EQ(pushes_of(1, 4), pushes_of(4, 0));
+  EXPECT_NE(pushes_of(1, 4), alone);
+  EXPECT_EQ(pushes_of(4, 2), pushes_of(4, 0)) << "others are about to join";
 }
 
 TEST(PushSizeTest, AllTrainersTogetherStayBelowTheLimit) {

@@ -295,6 +295,11 @@ class Client {
   // The other trainers continue without this one; its pushes of a step that it has not ended are
   // dropped. Closing the client leaves, too.
   virtual absl::Status LeaveTrainers(absl::Duration deadline = absl::ZeroDuration()) = 0;
+  // The trainers of the group, this one included, by the coordinator's last answer, which is at
+  // most a third of a lease old; 0 where this client is no member. Never waits. Trainers of
+  // asynchronous tables join a group for this number alone, to plan their pushes by it
+  // (hotbed/push_size.h); they begin and end no steps.
+  virtual uint32_t TrainersInGroup() const = 0;
 
   // --- Inference: one unary call per server; no session, no order, and no view of the client's own
   // pushes. Otherwise as Pull.

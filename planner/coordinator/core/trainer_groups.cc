@@ -233,6 +233,17 @@ void TrainerGroups::Tick(int64_t now_ns, bool held_up) {
     }
   }
   SettleAll();
+  ForgetEmpty();
+}
+
+// A group that has committed a step stays, as its commit does in the store.
+void TrainerGroups::ForgetEmpty() {
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    const Group& group = it->second;
+    const bool empty = group.trainers.empty() && group.waiters.empty() && !group.committing &&
+                       group.commit.group().empty();
+    it = empty ? groups_.erase(it) : std::next(it);
+  }
 }
 
 void TrainerGroups::SettleAll() {

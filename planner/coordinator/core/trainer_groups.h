@@ -18,6 +18,8 @@
 //   waits to be committed, so that it can bring the last one to the shards. In a group without
 //   synchronous tables it begins one step above the slowest member.
 // - The least step that all members have ended never falls.
+// - Trainers of asynchronous tables join to be counted. They end no steps, so nothing is committed,
+//   and a group is forgotten when they have left.
 // - A synchronous table belongs to one group as long as a member of that group trains it. A trainer
 //   of another group that names it is refused, and its membership is not renewed.
 // - After the metadata were rebuilt, a group begins above the last step that any table had
@@ -127,6 +129,7 @@ class TrainerGroups {
   // True if the waiter was answered.
   bool AnswerWaiter(const Group& group, const Waiter& waiter);
   void SettleAll();
+  void ForgetEmpty();
   static bool IsSynchronous(const Group& group);
   // The least step that all members have ended, and the slowest member; without members, the last
   // commit.

@@ -4,6 +4,7 @@
 #include "hotbed/batch.h"
 #include "hotbed/client.h"
 #include "hotbed/embedding.h"
+#include "hotbed/push_size.h"
 #include "hotbed/schedule.h"
 
 #if defined(GRPC_GRPC_H) || defined(GOOGLE_PROTOBUF_MESSAGE_H__)
@@ -23,6 +24,7 @@ int main() {
   const auto embeddings = hotbed::Embeddings::Create(nullptr, {{.feature = "product"}});
   std::printf("%s\n", embeddings.status().ToString().c_str());
   if (embeddings.ok()) return 3;
+  if (hotbed::PlanPush({.constant = 64}, 4096, 2, 0).examples != 32) return 5;
   hotbed::Schedule schedule;
   schedule.warmup_steps = 4;
   return schedule.RateAt(1.0f, 2) == 0.5f ? 0 : 4;

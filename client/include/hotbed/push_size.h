@@ -6,8 +6,13 @@
 // the learning rate times these examples exceeds what the optimizer damps: a constant for SGD; for
 // Adagrad, whose rates fall with the root of the examples trained, a multiple of that root. Up to
 // that limit the result does not depend on the size of a push. docs/training.md has measurements.
-#ifndef HOTBED_TRAINER_PUSH_SIZE_H_
-#define HOTBED_TRAINER_PUSH_SIZE_H_
+//
+//   const hotbed::PushSize size = hotbed::PlanPush({.per_root = 1}, 4096,
+//                                                  client->TrainersInGroup(), examples_trained);
+//
+// Pure.
+#ifndef HOTBED_PUSH_SIZE_H_
+#define HOTBED_PUSH_SIZE_H_
 
 #include <algorithm>
 #include <cmath>
@@ -34,6 +39,7 @@ constexpr size_t kPushExamplesMin = 16;
 // The next push of one of `trainers` trainers, after `trained` examples of all of them.
 inline PushSize PlanPush(const StableExamples& stable, size_t batch_size, uint64_t trainers,
                          uint64_t trained) {
+  trainers = std::max<uint64_t>(trainers, 1);  // 0: not known
   if (stable.constant <= 0 && stable.per_root <= 0) return {batch_size, 1.0f};
   const size_t least = std::min(kPushExamplesMin, batch_size);
   const double n = static_cast<double>(trained + trainers * least);
@@ -48,4 +54,4 @@ inline PushSize PlanPush(const StableExamples& stable, size_t batch_size, uint64
 
 }  // namespace hotbed
 
-#endif  // HOTBED_TRAINER_PUSH_SIZE_H_
+#endif  // HOTBED_PUSH_SIZE_H_
