@@ -139,10 +139,11 @@ void ReadTopology(const PlanJson& json, const std::string& path, FieldFailure* f
 
 void ReadConstraint(const PlanJson& json, const std::string& path, const NameIndex& tables,
                     const NameIndex& servers, FieldFailure* failure, PlannerOptions* options) {
-  const JsonFields fields(json, path,
-                          {"table", "sharding", "kernels", "servers", "columns_min",
-                           "cache_load_factor", "batch_sizes", "pooling_factors", "num_poolings"},
-                          failure);
+  const JsonFields fields(
+      json, path,
+      {"table", "sharding", "kernels", "servers", "columns_min", "cache_load_factor",
+       "prefetch_passes", "batch_sizes", "pooling_factors", "num_poolings"},
+      failure);
   TableConstraint constraint;
   std::string table;
   fields.Required("table", &table);
@@ -158,6 +159,7 @@ void ReadConstraint(const PlanJson& json, const std::string& path, const NameInd
   });
   fields.Optional("columns_min", &constraint.columns_min);
   fields.Optional("cache_load_factor", &constraint.cache_load_factor);
+  fields.Optional("prefetch_passes", &constraint.prefetch_passes);
   fields.Optional("batch_sizes", &constraint.batch_sizes);
   fields.Optional("pooling_factors", &constraint.pooling_factors);
   fields.Optional("num_poolings", &constraint.num_poolings);
@@ -167,10 +169,13 @@ void ReadConstraint(const PlanJson& json, const std::string& path, const NameInd
 
 void ReadTorchrec(const PlanJson& json, const std::string& path, FieldFailure* failure,
                   TorchrecOptions* torchrec) {
-  const JsonFields fields(json, path, {"partitioner", "proposers", "pipeline", "wire"}, failure);
+  const JsonFields fields(
+      json, path, {"partitioner", "proposers", "pipeline", "run_embedding_at_peak_memory", "wire"},
+      failure);
   fields.Optional("partitioner", &torchrec->partitioner);
   fields.Optional("proposers", &torchrec->proposers);
   fields.Optional("pipeline", &torchrec->pipeline);
+  fields.Optional("run_embedding_at_peak_memory", &torchrec->run_embedding_at_peak_memory);
   const PlanJson* const found = fields.Find("wire");
   if (found == nullptr) return;
   const JsonFields wire(*found, fields.Path("wire"), {"forward", "backward"}, failure);

@@ -83,6 +83,7 @@ class Fnv {
   }
   Fnv& Add(const TableConstraint& c) {
     if (c.column_slices) Add(c.column_slices);  // no input in a file has it
+    if (c.prefetch_passes != 1) Add(c.prefetch_passes);
     return AddAll(c.table, c.sharding, c.kernels, c.servers, c.columns_min, c.cache_load_factor,
                   c.batch_sizes, c.pooling_factors, c.num_poolings);
   }
@@ -91,6 +92,7 @@ class Fnv {
     const TorchrecOptions& t = o.torchrec;
     if (!(t == TorchrecOptions())) {
       AddAll(t.partitioner, t.proposers, t.pipeline, t.forward_wire, t.backward_wire);
+      if (t.run_embedding_at_peak_memory) Add(t.run_embedding_at_peak_memory);
     }
     return AddAll(o.strategy, o.column_slice_threshold, o.row_slice_threshold,
                   o.data_parallel_threshold, o.strict, o.order, o.constraints, o.reserve.kind,

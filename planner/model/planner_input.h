@@ -131,6 +131,7 @@ struct TableConstraint {
   // whatever the sharding, all cut at the same rows.
   std::optional<uint32_t> column_slices;
   std::optional<double> cache_load_factor;
+  uint32_t prefetch_passes = 1;         // in which `torchrec` fills a cache for a batch
   std::vector<uint64_t> batch_sizes;    // one per feature of the table
   std::vector<double> pooling_factors;  // one per feature of the table
   std::vector<double> num_poolings;     // one per feature of the table
@@ -162,6 +163,8 @@ struct TorchrecOptions {
   TorchrecPartitioner partitioner = TorchrecPartitioner::kGreedy;
   std::vector<TorchrecProposer> proposers;  // in this order; empty: the first four
   TorchrecPipeline pipeline = TorchrecPipeline::kNone;
+  // The embeddings run when memory is at its peak: pipelines hold their outputs too.
+  bool run_embedding_at_peak_memory = false;
   // Both fp32: every table's own type.
   TorchrecWire forward_wire = TorchrecWire::kFp32;
   TorchrecWire backward_wire = TorchrecWire::kFp32;

@@ -165,6 +165,9 @@ std::optional<PlanError> CheckConstraint(const PlannerInput& input, const TableC
         name, absl::StrCat("cache_load_factor ", *c.cache_load_factor, " is not within 0 to 1"));
   }
   if (c.columns_min == 0u) return WrongTable(name, "columns_min is 0; at least 1 is needed");
+  if (c.prefetch_passes == 0) {
+    return WrongTable(name, "prefetch_passes is 0; at least 1 is needed");
+  }
   const uint32_t slices = c.column_slices.value_or(1);
   if (slices < 1 || slices > input.tables[c.table].dim || slices > kColumnSlicesMax) {
     return WrongTable(name,

@@ -72,14 +72,19 @@ Buffers BuffersOf(const RankTopology& topology, const InputTable& table, const T
   return {CeilingBytes(ids * world * kIdBytes), CeilingBytes(outputs * world * columns * element)};
 }
 
-absl::int128 PipelinedBytes(const Buffers& buffers, TorchrecPipeline pipeline, bool cached) {
-  switch (pipeline) {
+absl::int128 PipelinedBytes(const Buffers& buffers, const TableWorkload& load, bool cached) {
+  const absl::int128 outputs = load.outputs_at_peak ? buffers.output : 0;
+  switch (load.pipeline) {
     case TorchrecPipeline::kNone:
       break;
     case TorchrecPipeline::kSparseDist:
-      return 2 * buffers.input;
-    case TorchrecPipeline::kPrefetch:
-      return (cached ? 10 : 3) * buffers.input;
+      return 2 * buffers.input + outputs;
+    case TorchrecPipeline::kPrefetch: {
+      // In floating point and cut off, as there.
+      const double factor = 1 + 6.0 / load.prefetch_passes;
+      const double prefetched = cached ? factor * static_cast<double>(buffers.input) : 0;
+      return 3 * buffers.input + static_cast<absl::int128>(prefetched) + outputs;
+    }
   }
   return buffers.input + buffers.output;
 }
@@ -139,7 +144,7 @@ Storage EstimateShardStorage(const RankTopology& topology, const InputTable& tab
   if (!load.inference) {
     const Buffers buffers = BuffersOf(topology, table, load, sharding, kernel, shard);
     if (cuda) {
-      storage.hbm += PipelinedBytes(buffers, load.pipeline, IsCached(kernel));
+      storage.hbm += PipelinedBytes(buffers, load, IsCached(kernel));
     } else {
       storage.ddr += buffers.input + buffers.output;
     }

@@ -16,8 +16,8 @@
 //              column_wise, table_column_wise  the same with the shard's columns
 //              row_wise; table_row_wise, grid  the same with n/W; n/L; none for an empty shard
 //   pipelines  on cuda, in place of input + output: 2 input for sparse_dist; 3 input for prefetch,
-//              and 7 input more where the kernel caches rows. No more, because outputs live only
-//              for a moment.
+//              and (1 + 6 / prefetch_passes) input more where the kernel caches rows. Outputs live
+//              only for a moment and count only with run_embedding_at_peak_memory.
 //   inference  weights only
 // Quantised kernels hold 8-bit rows: D + 4 bytes rounded up to 16, plus 4 bytes per row.
 // Rows of a hashed table's shard are its share of the expected rows, rounded up.

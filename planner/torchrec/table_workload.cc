@@ -106,6 +106,8 @@ PlanResult<std::vector<TableWorkload>> BuildTableWorkloads(const PlannerInput& i
     load.pooled = table.combiner != PlannerCombiner::kNone;
     load.inference = input.options.reserve.kind == ReserveKind::kInference;
     load.pipeline = input.options.torchrec.pipeline;
+    load.outputs_at_peak = input.options.torchrec.run_embedding_at_peak_memory;
+    if (constraints[t]) load.prefetch_passes = constraints[t]->prefetch_passes;
     load.forward_wire = input.options.torchrec.forward_wire;
     load.backward_wire = input.options.torchrec.backward_wire;
     if (!table.hotness.empty()) {

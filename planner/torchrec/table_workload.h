@@ -32,6 +32,8 @@ struct TableWorkload {
   double cacheability = 0;  // the area under the curve of misses over the share of rows cached
   double cache_misses = 0;  // rows that the cache must fetch; 0 without caching_ratio
   TorchrecPipeline pipeline = TorchrecPipeline::kNone;
+  uint32_t prefetch_passes = 1;
+  bool outputs_at_peak = false;                     // TorchrecOptions::run_embedding_at_peak_memory
   TorchrecWire forward_wire = TorchrecWire::kFp32;  // both fp32: the table's own type
   TorchrecWire backward_wire = TorchrecWire::kFp32;
 

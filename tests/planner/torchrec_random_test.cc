@@ -117,6 +117,8 @@ TEST(TorchrecRandomTest, PlansAreSound) {
         options.proposers = {TorchrecProposer::kDynamicProgramming, TorchrecProposer::kCacheScaleup,
                              TorchrecProposer::kUniform};
         options.pipeline = static_cast<TorchrecPipeline>(random.Uniform(3));
+        options.run_embedding_at_peak_memory = random.Uniform(2) == 0;
+        ConstraintOf(&input, 0).prefetch_passes = 1 + static_cast<uint32_t>(random.Uniform(4));
         options.forward_wire = static_cast<TorchrecWire>(random.Uniform(6));
         options.backward_wire = static_cast<TorchrecWire>(random.Uniform(6));
       }

@@ -115,6 +115,15 @@ TEST(TorchrecStorageTest, PipelinesHoldIdsOfSeveralBatches) {
   EXPECT_EQ(first("fused_uvm_caching").hbm, 208 + CacheState(13) + 10 * 2048);
   EXPECT_EQ(first("fused_uvm_caching").ddr, 1040);
   EXPECT_EQ(first("dram_virtual_table").hbm, 10 * 2048);
+  ConstraintOf(&input, 0).prefetch_passes = 10;
+  EXPECT_EQ(first("fused_uvm_caching").hbm, 208 + CacheState(13) + 3 * 2048 + 3276)
+      << "1.6 x 2048, cut off";
+  EXPECT_EQ(first("fused").hbm, 1040 + 3 * 2048);
+  input.options.torchrec.run_embedding_at_peak_memory = true;
+  EXPECT_EQ(first("fused").hbm, 1040 + 3 * 2048 + 163840);
+  EXPECT_EQ(first("fused_uvm_caching").hbm, 208 + CacheState(13) + 3 * 2048 + 3276 + 163840);
+  input.options.torchrec.pipeline = TorchrecPipeline::kSparseDist;
+  EXPECT_EQ(first("fused").hbm, 1040 + 2 * 2048 + 163840);
   for (uint32_t t = 0; t < 4; ++t) ConstraintOf(&input, t).kernels.clear();
   input.topology.device = PlannerDevice::kCpu;
   EXPECT_EQ(ShardsOfAll(input, Sharding::kTableWise, "fused")[0][0].ddr,

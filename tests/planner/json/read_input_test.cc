@@ -72,7 +72,7 @@ TEST(ReadPlannerInput, TorchrecOptionsByName) {
   };
   const PlanResult<PlannerInput> input = read(R"({"partitioner": "memory_balanced",
       "proposers": ["dynamic_programming", "cache_scaleup"], "pipeline": "prefetch",
-      "wire": {"forward": "fp16", "backward": "mx4"}})");
+      "run_embedding_at_peak_memory": true, "wire": {"forward": "fp16", "backward": "mx4"}})");
   ASSERT_TRUE(input.ok()) << input.error().message;
   const TorchrecOptions& options = input.value().options.torchrec;
   EXPECT_EQ(options.partitioner, TorchrecPartitioner::kMemoryBalanced);
@@ -80,6 +80,7 @@ TEST(ReadPlannerInput, TorchrecOptionsByName) {
   EXPECT_EQ(options.proposers[0], TorchrecProposer::kDynamicProgramming);
   EXPECT_EQ(options.proposers[1], TorchrecProposer::kCacheScaleup);
   EXPECT_EQ(options.pipeline, TorchrecPipeline::kPrefetch);
+  EXPECT_TRUE(options.run_embedding_at_peak_memory);
   EXPECT_EQ(options.forward_wire, TorchrecWire::kFp16);
   EXPECT_EQ(options.backward_wire, TorchrecWire::kMx4);
   EXPECT_NE(ContextHash(input.value()), ContextHash(read("{}").value()));
@@ -89,6 +90,23 @@ TEST(ReadPlannerInput, TorchrecOptionsByName) {
   EXPECT_EQ(read(R"({"wire": {"forwards": "fp16"}})").error().message,
             "planner.torchrec.wire.forwards: unknown key 'forwards'; the nearest known one is "
             "'forward'");
+}
+
+TEST(ReadPlannerInput, PassesOfAPrefetch) {
+  const auto read = [](const std::string& constraint) {
+    return ReadPlannerInput(absl::StrCat(R"({"tables": [{"name": "t", "rows": 1e3, "dim": 2}],
+        "topology": {"servers": [{"name": "s", "host_bytes": 10}]},
+        "planner": {"strategy": "torchrec", "constraints": [{"table": "t")",
+                                         constraint, "}]}}"));
+  };
+  const PlanResult<PlannerInput> input = read(R"(, "prefetch_passes": 5)");
+  ASSERT_TRUE(input.ok()) << input.error().message;
+  EXPECT_EQ(input.value().options.constraints[0].prefetch_passes, 5u);
+  EXPECT_EQ(read("").value().options.constraints[0].prefetch_passes, 1u);
+  EXPECT_NE(ContextHash(input.value()), ContextHash(read("").value()));
+  const auto refused = ValidateInput(read(R"(, "prefetch_passes": 0)").value());
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->message, "table 't': prefetch_passes is 0; at least 1 is needed");
 }
 
 TEST(ReadPlannerInput, DefaultsOfASmallInput) {
