@@ -52,11 +52,14 @@ bool ServingState::OthersHoldRows() const {
                      [this](const Member& member) { return !(member == core_->self()); });
 }
 
-// If other replicas hold the rows, one of them will serve in a moment, so senders should retry.
+// Senders should retry where other replicas hold the rows: one of them will serve in a moment. They
+// should also retry until the coordinator has named this process as a member, because it may be
+// about to be refused, as a copy of the data directory is at the address of its original.
 Refusal ServingState::RefusalNow() const {
   if (closed_) return {SegmentCode::kUnavailable, absl::StrCat(options_->Name(), " is closing")};
   if (error_.ok()) return {};
-  return {OthersHoldRows() ? SegmentCode::kUnavailable : CodeOf(error_), reason()};
+  const bool only_member = core_->record().Holds(core_->self()) && !OthersHoldRows();
+  return {only_member ? CodeOf(error_) : SegmentCode::kUnavailable, reason()};
 }
 
 bool ServingState::ReplicaLost(const ShardRecord& record, const Member& self) const {

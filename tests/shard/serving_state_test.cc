@@ -24,6 +24,19 @@ TEST(ServingState, AloneItTellsTheDamageAndWithOthersItSendsThere) {
   }
 }
 
+// As a copy of a data directory that is started at the address of its original, until the
+// coordinator refuses it: the original's rows may be whole.
+TEST(ServingState, DamageIsNoLastWordBeforeTheCoordinatorHasNamedThisProcess) {
+  ShardParts parts(kHere);
+  parts.serving.Refuse(absl::DataLossError("wrong checksum"));
+  EXPECT_EQ(parts.serving.RefusalNow().code, SegmentCode::kUnavailable);
+  constexpr Member kEarlierProcess{kHere.server, kHere.incarnation - 1};
+  parts.Learn(PartsRecord(1, {kEarlierProcess}, /*active=*/true));
+  EXPECT_EQ(parts.serving.RefusalNow().code, SegmentCode::kUnavailable);
+  parts.Learn(PartsRecord(2, {kHere}, /*active=*/false));
+  EXPECT_EQ(parts.serving.RefusalNow().code, SegmentCode::kCorrupt);
+}
+
 TEST(ServingState, OnlyALearnerThatWasNotCountedOnMayBeReplaced) {
   ShardParts parts(kHere);
   ShardRecord record = PartsRecord(1, {kThere}, /*active=*/true);
