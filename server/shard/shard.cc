@@ -113,7 +113,9 @@ void Shard::LearnRecord(const Member& self, const ShardRecord& record,
                         absl::AnyInvocable<void(Epoch promise)> done) {
   context_.Post([this, self, record, done = std::move(done)]() mutable {
     exchange_.BeginEpoch(record.epoch);
-    if (record.primary == self) replay_.SkipLostTail();
+    // An old record may arrive late: of an epoch before this replica was made again as a learner.
+    const bool old = record.epoch < std::max(core_.epoch(), core_.promised());
+    if (record.primary == self && !old) replay_.SkipLostTail();
     core_.SetSelf(self);
     core_.LearnRecord(record);
     exchange_.SetReplicas(core_.record());

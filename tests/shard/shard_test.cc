@@ -267,6 +267,32 @@ TEST_F(ShardTest, AReplicaWhoseRowsAreAheadOfItsLogDoesNotStandStill) {
   EXPECT_FALSE(shard_->Pause(false));
 }
 
+// A learner whose rows came with a transfer, and are ahead of its log. In an epoch before it was
+// the primary, and the record of that epoch arrives late.
+TEST_F(ShardTest, ARecordOfAnEarlierEpochDoesNotEndTheRowGuard) {
+  store().highest = 2;
+  Replay(1);
+  EXPECT_TRUE(shard_->FinishReplay());
+  const Member self{1, 1}, other{2, 1};
+  ShardRecord record;
+  record.shard = {1, 0};
+  record.range = {0, 100, 0, kDim};
+  record.epoch = record.revision = 5;
+  record.primary = other;
+  record.members = {other};
+  record.learners = {self};
+  record.active = true;
+  shard_->PromiseDurable(shard_->LearnRecord(self, record));
+  record.epoch = record.revision = 4;
+  record.primary = self;
+  record.members = {self};
+  record.learners.clear();
+  shard_->LearnRecord(self, record);
+  EXPECT_EQ(shard_->applied_lsn(), 1u) << "LSN 2 is not in the log yet";
+  EXPECT_FALSE(shard_->Pause(true)) << "its rows are still ahead of its log";
+  EXPECT_FALSE(shard_->Pause(false));
+}
+
 TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
   Activate();
   store().results = {absl::ResourceExhaustedError("full")};
