@@ -152,6 +152,7 @@ class ClusterSimulation {
   Member Self(const Server& server) const;
   Time LocalTime(const Server& server) const;
   void Boot(int server);
+  bool LosesMemory(const Server& server, int shard) const;
   void EndProcess(Server* server);
   void Heartbeat(int server);
   std::optional<HeldReplica> HeldHere(const Server& server, int shard) const;

@@ -310,11 +310,6 @@ void ClusterSimulation::KillServer(int server, bool machine) {
   const Incarnation incarnation = p.incarnation;
   if (trace_ != nullptr) Trace(absl::StrCat("KILL s", server + 1, machine ? " machine" : ""));
   EndProcess(&s);
-  for (Watched& watched : shards_) {  // class checkpoint goes back to its last checkpoint
-    if (watched.setting.durability == Durability::kCheckpoint) {
-      watched.kept.erase(static_cast<ServerId>(server) + 1);
-    }
-  }
   ++faults_open_;
   if (Chance(0.7)) {  // a probe is refused: the lease ends at once
     At(Delay(250 * kMs), [this, server, incarnation] {

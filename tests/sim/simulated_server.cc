@@ -69,12 +69,29 @@ void ClusterSimulation::Boot(int server) {
   At(Delay(20 * kMs), ForLife(server, [this, server] { Heartbeat(server); }));
 }
 
+// Whether the process has more of a shard of class checkpoint than its last checkpoint, to which a
+// restart goes back.
+bool ClusterSimulation::LosesMemory(const Server& server, int shard) const {
+  if (shards_[shard].setting.durability != Durability::kCheckpoint) return false;
+  const Replica* const replica = Open(server, shard);
+  if (replica == nullptr) return false;
+  const SpilledShard& spilled = server.disk.shards[shard];
+  const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
+  const Lsn checkpoint = spilled.kept && meta.ok() ? meta->applied_lsn : 0;
+  return replica->shard->core().log_end().lsn > checkpoint;
+}
+
 // The shards end what they have in flight, so that their memory can be freed.
 void ClusterSimulation::EndProcess(Server* server) {
   if (server->process == nullptr) return;
   Process& p = *server->process;
   p.dead = true;
-  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) Retire(server, shard);
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if (LosesMemory(*server, shard)) {
+      shards_[shard].kept.erase(static_cast<ServerId>(server->index) + 1);
+    }
+    Retire(server, shard);
+  }
   if (p.budget.tail_bytes != 0 || *p.staged_bytes != 0) {
     Violation(absl::StrCat("s", server->index + 1, " ends, and ", p.budget.tail_bytes.load(),
                            " bytes of records and ", p.staged_bytes->load(),
