@@ -58,7 +58,7 @@ ShardRecord Record(ShardId shard, bool active) {
 class Core {
  public:
   explicit Core(uint64_t sessions)
-      : core_(CoreOptions()), last_seq_(sessions + 1), others_(sessions + 1) {
+      : core_(ShardCoreOptions()), last_seq_(sessions + 1), others_(sessions + 1) {
     core_.SetSelf(kSelf);
     core_.LearnRecord(Record({1, 0}, false));
     core_.PromiseDurable(1);
@@ -182,7 +182,7 @@ void PrintBytes() {
   SessionTable table;
   double most = 0;
   double sum = 0;
-  for (SessionId id = 1; id <= CoreOptions().sessions_max; ++id) {
+  for (SessionId id = 1; id <= ShardCoreOptions().sessions_max; ++id) {
     table.Set(id, {1, 1, 1});
     const double bytes =
         static_cast<double>(table.allocated_bytes()) / static_cast<double>(table.size());

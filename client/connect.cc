@@ -1,24 +1,46 @@
-// Client::Connect: makes a client over real sockets, clock and randomness.
+// Client::Connect: makes a client over real sockets, clock and randomness, or the local engine.
+#include <atomic>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/client_impl.h"
+#include "client/local_connector.h"
 #include "client/net/grpc_control_plane.h"
 #include "client/net/grpc_transport.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
+namespace {
+
+constexpr char kLocal[] = "local:";
+
+std::atomic<LocalConnector> local_connector{nullptr};
+
+absl::StatusOr<std::unique_ptr<Client>> ConnectInProcess(const std::string& directory,
+                                                         const ClientOptions& options) {
+  const LocalConnector connector = local_connector.load();
+  if (connector != nullptr) return connector(directory, options);
+  return absl::FailedPreconditionError(
+      absl::StrCat("target \"", kLocal, directory,
+                   "\": this program has no local engine; link hotbed::client_local"));
+}
+
+}  // namespace
+
+void SetLocalConnector(LocalConnector connector) { local_connector.store(connector); }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& target,
                                                         const ClientOptions& options) {
   HOTBED_RETURN_IF_ERROR(ValidateClientOptions(options));
   absl::string_view address = target;
+  if (absl::ConsumePrefix(&address, kLocal)) return ConnectInProcess(std::string(address), options);
   if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "target \"", target, "\" is not of the form hotbed://HOST:PORT with a port of 1 to 65535"));
+        "target \"", target,
+        "\" is not of the form hotbed://HOST:PORT with a port of 1 to 65535, nor local:DIR"));
   }
   std::random_device entropy;
   const uint64_t seed = uint64_t{entropy()} << 32 | entropy();

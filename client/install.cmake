@@ -15,7 +15,7 @@ install(TARGETS hotbed_client hotbed_proto hotbed_proto_generated hotbed_common 
 install(EXPORT hotbedTargets NAMESPACE hotbed:: DESTINATION ${hotbed_config_dir} COMPONENT client)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/client/include/hotbed DESTINATION ${hotbed_include_dir}
-        COMPONENT client FILES_MATCHING PATTERN "*.h")
+        COMPONENT client FILES_MATCHING PATTERN "*.h" PATTERN local.h EXCLUDE)
 # What the public headers include, and nothing else.
 foreach(header common/await_for.h common/clock.h common/ids.h common/schedule.h common/table_spec.h row_math/types.h)
   get_filename_component(folder ${header} DIRECTORY)

@@ -16,13 +16,18 @@ set(HOTBED_LINKED_base absl::status)
 set(HOTBED_LINKED_grpc gRPC::grpc++)
 set(HOTBED_LINKED_cli CLI11::CLI11 nlohmann_json::nlohmann_json)
 set(HOTBED_LINKED_test GTest::gtest GTest::gmock)
-# As grpc, for code that may be linked into shared libraries: one precompiled header serves one way of addressing.
-set(HOTBED_PRECOMPILED_client ${HOTBED_PRECOMPILED_grpc})
-set(HOTBED_LINKED_client ${HOTBED_LINKED_grpc})
+# Code that a shared library may need (the Python package, or a trainer's own) is addressed in the way that fits both; a
+# precompiled header serves one way only. Calls inside a source stay direct, so it costs nothing.
+function(hotbed_position_independent target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC;-fno-semantic-interposition>)
+endfunction()
 
-# Compiles `target` with the headers of `kind`: base, grpc, client, cli, test or none. A source whose own flags differ in what
+# Compiles `target` with the headers of `kind`: base, grpc, cli, test or none. A source whose own flags differ in what
 # the processor can do takes no part in it (SKIP_PRECOMPILE_HEADERS).
 function(hotbed_precompile target kind)
+  if(NOT kind MATCHES "^(cli|test)$")
+    hotbed_position_independent(${target})
+  endif()
   if(NOT HOTBED_PRECOMPILE OR kind STREQUAL "none")
     return()
   endif()
@@ -32,8 +37,8 @@ function(hotbed_precompile target kind)
     add_library(hotbed_precompiled_${kind} OBJECT ${source})
     target_link_libraries(hotbed_precompiled_${kind} PRIVATE hotbed_row_math ${HOTBED_LINKED_${kind}})
     target_precompile_headers(hotbed_precompiled_${kind} PRIVATE ${HOTBED_PRECOMPILED_${kind}})
-    if(kind STREQUAL "client")
-      set_target_properties(hotbed_precompiled_${kind} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    if(NOT kind MATCHES "^(cli|test)$")
+      hotbed_position_independent(hotbed_precompiled_${kind})
     endif()
   endif()
   target_precompile_headers(${target} REUSE_FROM hotbed_precompiled_${kind})

@@ -17,6 +17,7 @@ namespace hotbed {
 namespace {
 
 std::atomic<bool> json{false};
+std::atomic<LogLevel> level_min{LogLevel::kInfo};
 
 // Leaked, so that lines logged during process exit still find it.
 struct Name {
@@ -62,6 +63,8 @@ std::string JsonLine(LogLevel level, const char* file, int line, const std::stri
 
 void SetLogFormat(LogFormat format) { json.store(format == LogFormat::kJson); }
 
+void SetLogLevelMin(LogLevel level) { level_min.store(level); }
+
 void SetLogName(const char* name) {
   Name& process = ProcessName();
   absl::MutexLock lock(&process.mutex);
@@ -84,6 +87,7 @@ LogLine::LogLine(LogLevel level, const char* file, int line)
     : level_(level), file_(file), line_(line) {}
 
 LogLine::~LogLine() {
+  if (level_ < level_min.load(std::memory_order_relaxed)) return;
   const std::string line = json.load(std::memory_order_relaxed)
                                ? JsonLine(level_, file_, line_, stream_.str())
                                : TextLine(level_, file_, line_, stream_.str());

@@ -19,6 +19,8 @@ enum class LogLevel : int { kInfo = 0, kWarning = 1, kError = 2 };
 enum class LogFormat { kText, kJson };
 
 void SetLogFormat(LogFormat format);
+// Leaves out lines below this level: for libraries inside other programs. kInfo by default.
+void SetLogLevelMin(LogLevel level);
 // Puts `name` (for example of a server) into every later line of this process.
 void SetLogName(const char* name);
 

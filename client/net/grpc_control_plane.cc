@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/map/map_messages.h"
 #include "common/status_macros.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
@@ -19,27 +20,6 @@ namespace {
 
 // A map of many thousand shards is larger than gRPC's default of 4 MiB.
 constexpr int kMapBytesMax = 256 << 20;
-
-absl::StatusOr<MapUpdate> UpdateOf(const v1::ClusterMap& message) {
-  MapUpdate update;
-  update.cluster_id = message.cluster_id();
-  update.plan_revision = message.plan_revision();
-  update.delta = message.delta();
-  for (const v1::TableSpec& table : message.tables()) {
-    HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(table));
-    update.tables.push_back(std::move(spec));
-  }
-  for (const v1::ShardRecord& shard : message.shards()) {
-    HOTBED_ASSIGN_OR_RETURN(ShardRecord record, FromProto(shard));
-    update.shards.push_back(std::move(record));
-  }
-  for (const v1::ServerInfo& server : message.servers()) {
-    update.servers.push_back({server.server(), server.incarnation(), server.address(),
-                              server.message_bytes_max(), server.live()});
-  }
-  update.tables_dropped.assign(message.tables_dropped().begin(), message.tables_dropped().end());
-  return update;
-}
 
 class GrpcControlPlane final : public ControlPlane {
  public:
@@ -60,7 +40,7 @@ class GrpcControlPlane final : public ControlPlane {
     request.set_plan_revision_known(revision_known);
     v1::ClusterMap map;
     HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::GetClusterMap, request, timeout, &map));
-    return UpdateOf(map);
+    return MapUpdateOf(map);
   }
 
   absl::Status Watch(uint64_t revision_known,
@@ -76,7 +56,7 @@ class GrpcControlPlane final : public ControlPlane {
     const auto reader = stub_->WatchClusterMap(&context, request);
     v1::ClusterMap map;
     while (reader->Read(&map)) {
-      const auto update = UpdateOf(map);
+      const auto update = MapUpdateOf(map);
       if (update.ok()) news(*update);
     }
     const grpc::Status status = reader->Finish();
@@ -98,13 +78,7 @@ class GrpcControlPlane final : public ControlPlane {
     request.set_if_not_exists(if_not_exists);
     v1::CreateTableReply reply;
     HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::CreateTable, request, timeout, &reply));
-    v1::ClusterMap map;
-    map.set_delta(true);
-    *map.add_tables() = reply.spec();
-    *map.mutable_shards() = reply.shards();
-    HOTBED_ASSIGN_OR_RETURN(MapUpdate update, UpdateOf(map));
-    update.tables_revision = reply.plan_revision();
-    return update;
+    return MapUpdateOf(reply);
   }
 
   absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
@@ -112,11 +86,7 @@ class GrpcControlPlane final : public ControlPlane {
     request.set_name(name);
     v1::DropTableReply reply;
     HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::DropTable, request, timeout, &reply));
-    MapUpdate update;
-    update.delta = true;
-    update.tables_dropped.push_back(reply.id());
-    update.tables_revision = reply.plan_revision();
-    return update;
+    return MapUpdateOf(reply);
   }
 
   absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,

@@ -1,4 +1,4 @@
-// Messages between the client's form (OutgoingMessage, Reply) and gRPC's. Functions are
+// Messages between the client's form (OutgoingMessage, ServerReply) and gRPC's. Functions are
 // thread-safe.
 #ifndef HOTBED_CLIENT_NET_GRPC_MESSAGE_H_
 #define HOTBED_CLIENT_NET_GRPC_MESSAGE_H_
@@ -26,7 +26,7 @@ class ReceivedMessage {
   // Replaces the content. On an error it is unspecified until the next Parse.
   absl::Status Parse(const grpc::ByteBuffer& buffer);
   // The whole reply; valid until the next Parse.
-  Reply reply() const {
+  ServerReply reply() const {
     return {fragments_, &view_, 0, static_cast<uint32_t>(view_.header.segments_size()), 0};
   }
   const v1::ReplyHeader& header() const { return view_.header; }

@@ -211,7 +211,7 @@ void UnaryCall::Run(bool ok) {
   if (ok && status_.ok()) {
     transport_->counters()->bytes_received.fetch_add(answer_.Length(), std::memory_order_relaxed);
     const absl::Status parsed = message.Parse(answer_);
-    const Reply reply = message.reply();
+    const ServerReply reply = message.reply();
     if (parsed.ok()) {
       transport_->counters()->NoteHello(message.header().hello());
     }

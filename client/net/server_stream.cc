@@ -187,7 +187,7 @@ void ServerStream::DeliverReply(const ReceivedMessage& message,
                                 absl::Span<const StreamBacklog::Joined> requests) {
   const v1::ReplyHeader& header = message.header();
   const uint32_t answered = static_cast<uint32_t>(header.segments_size());
-  Reply reply = message.reply();
+  ServerReply reply = message.reply();
   for (const StreamBacklog::Joined& joined : requests) {
     // A reply that is too short shows as a wrong count.
     reply.segment_count = std::min(joined.segments, answered - reply.segment_first);

@@ -55,7 +55,7 @@ struct OutgoingMessage {
 
 // A reply, valid only during PendingRequest::Done. Where requests were joined to one message, each
 // of them gets the whole reply and its own range of segments.
-struct Reply {
+struct ServerReply {
   Fragments fragments;
   const PullReplyView* view = nullptr;  // for both lanes: a PushReply has nothing but a header
   uint32_t segment_first = 0;           // of this request, in the header
@@ -69,7 +69,7 @@ class PendingRequest {
   // Called exactly once, from a thread of the transport, never from inside Send. `transport` is OK
   // and there is a reply; or it says why there is none, and the server may or may not have acted on
   // the request.
-  virtual void Done(const absl::Status& transport, const Reply* reply) = 0;
+  virtual void Done(const absl::Status& transport, const ServerReply* reply) = 0;
   // Called instead of Done(why, nullptr) where nothing of the request was written: no server has
   // acted on it.
   virtual void NotSent(const absl::Status& why) { Done(why, nullptr); }

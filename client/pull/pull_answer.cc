@@ -7,7 +7,7 @@
 
 namespace hotbed {
 
-PullAnswer::PullAnswer(const Reply& reply)
+PullAnswer::PullAnswer(const ServerReply& reply)
     : rows_(reply.fragments, reply.view->rows),
       flags_(reply.fragments, reply.view->flags),
       arg_max_(reply.fragments, reply.view->arg_max) {

@@ -15,7 +15,7 @@ namespace hotbed {
 class PullAnswer {
  public:
   // `reply` outlives this.
-  explicit PullAnswer(const Reply& reply);
+  explicit PullAnswer(const ServerReply& reply);
 
   // Takes the next OK segment, which answers part `part`. The caller is inside the call's gate.
   // Internal names table and shard where the answer is not what the part needs.

@@ -32,7 +32,7 @@ class PullRequest final : public PendingRequest, public WaitingRead {
         parts_(parts.begin(), parts.end()),
         sent_(std::move(sent)) {}
 
-  void Done(const absl::Status& transport, const Reply* reply) override {
+  void Done(const absl::Status& transport, const ServerReply* reply) override {
     engine_->waiting_.Remove(this);
     const int64_t now_ns = engine_->use_.clock->NowNs();
     if (transport.ok()) {
@@ -59,7 +59,7 @@ class PullRequest final : public PendingRequest, public WaitingRead {
   }
 
  private:
-  void Take(const absl::Status& transport, const Reply* reply) {
+  void Take(const absl::Status& transport, const ServerReply* reply) {
     if (!call_->Enter()) return;
     engine_->OnReply(call_, parts_, sent_, transport, reply);
     engine_->calls_.Leave(call_);
@@ -306,7 +306,7 @@ void PullEngine::RetryLater(const CallPtr& call, std::vector<uint32_t> parts, in
 // --- answers
 
 void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
-                         const absl::Status& transport, const Reply* reply) {
+                         const absl::Status& transport, const ServerReply* reply) {
   if (!transport.ok()) return OnLost(call, parts, sent, transport);
   Outcome outcome;
   TakeReply(call, parts, sent, *reply, &outcome);
@@ -323,7 +323,7 @@ void PullEngine::OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, 
 }
 
 void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
-                           const Reply& reply, Outcome* outcome) {
+                           const ServerReply& reply, Outcome* outcome) {
   const v1::ReplyHeader& header = reply.view->header;
   if (header.code() != v1::OK) {
     v1::SegmentReply refusal;

@@ -76,12 +76,12 @@ class PullEngine {
   static bool MayAskAny(const PullCall& call, uint32_t part);
   void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent);
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
-               const absl::Status& transport, const Reply* reply);
+               const absl::Status& transport, const ServerReply* reply);
   void OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
               const absl::Status& transport);
   // Reads the segments of an answer into the caller's buffers, and into `outcome`.
   void TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
-                 const Reply& reply, Outcome* outcome);
+                 const ServerReply& reply, Outcome* outcome);
   void OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
                  const Sent& sent, Outcome* outcome);
 

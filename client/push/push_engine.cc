@@ -29,7 +29,7 @@ class PushRequest final : public PendingRequest {
  public:
   PushRequest(PushEngine* engine, absl::Span<const SentPart> parts)
       : engine_(engine), parts_(parts.begin(), parts.end()) {}
-  void Done(const absl::Status& transport, const Reply* reply) override {
+  void Done(const absl::Status& transport, const ServerReply* reply) override {
     engine_->OnReply(parts_, transport, reply, /*written=*/true);
   }
   void NotSent(const absl::Status& why) override {
@@ -257,7 +257,7 @@ void PushEngine::Finish(PushPart* part, const absl::Status& status, Resolutions*
 // --- answers
 
 void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
-                         const Reply* reply, bool written) {
+                         const ServerReply* reply, bool written) {
   Resolutions resolutions;
   {
     absl::MutexLock lock(&mu_);

@@ -77,8 +77,8 @@ class PushEngine {
   void Restart(absl::Span<ShardChain* const> chains) ABSL_LOCKS_EXCLUDED(mu_);
 
   // `written`: a request without a reply may have reached a server.
-  void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport, const Reply* reply,
-               bool written) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
+               const ServerReply* reply, bool written) ABSL_LOCKS_EXCLUDED(mu_);
   void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReroute(const SentPart& sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -22,7 +22,7 @@ class CommitRequest final : public PendingRequest {
   CommitRequest(std::shared_ptr<CommitDelivery::Round> round, std::vector<ShardId> shards)
       : round_(std::move(round)), shards_(std::move(shards)) {}
 
-  void Done(const absl::Status& transport, const Reply* reply) override {
+  void Done(const absl::Status& transport, const ServerReply* reply) override {
     absl::MutexLock lock(&round_->mu);
     const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
     const bool each =

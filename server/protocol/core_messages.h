@@ -127,7 +127,7 @@ struct CoreReady {
   void Clear();
 };
 
-struct CoreOptions {
+struct ShardCoreOptions {
   // Beyond this number an opening push makes room by forgetting (a logged entry) the sessions that
   // have been silent longest, at least session_idle_ns_min; without any it gets RESOURCE_EXHAUSTED.
   // From then on an unknown session is FENCED unless its incarnation is above all forgotten ones:

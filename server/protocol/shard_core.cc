@@ -24,7 +24,7 @@ void CoreReady::Clear() {
   replies.clear();
 }
 
-ShardCore::ShardCore(const CoreOptions& options) : options_(options) {}
+ShardCore::ShardCore(const ShardCoreOptions& options) : options_(options) {}
 
 // --- recovery
 

@@ -63,7 +63,7 @@ namespace hotbed {
 
 class ShardCore {
  public:
-  explicit ShardCore(const CoreOptions& options);
+  explicit ShardCore(const ShardCoreOptions& options);
   ShardCore(const ShardCore&) = delete;
   ShardCore& operator=(const ShardCore&) = delete;
 
@@ -280,7 +280,7 @@ class ShardCore {
   void AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot);
   void AskForMore();
 
-  const CoreOptions options_;
+  const ShardCoreOptions options_;
   CoreGiven given_;
   Member self_;
   ShardRecord record_;

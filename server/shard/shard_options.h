@@ -34,7 +34,7 @@ struct ShardOptions {
   // Pulls that wait for an LSN; likewise pushes that wait for the shard to become active.
   uint32_t parked_max = 1024;
   Strand::Options strand;
-  CoreOptions core;
+  ShardCoreOptions core;
   // The host sets it while the log is over its limit: pushes are refused until rows were written
   // back. Null: never.
   const std::atomic<bool>* log_full = nullptr;

@@ -223,15 +223,14 @@ void PushMessage::AddCommit(const PushRequestView& view, uint32_t place,
   segment.commit_step = view.header.commits(index).step();
 }
 
-void PushMessage::Run(PushStream* stream) {
-  stream_ = stream;
+void PushMessage::Run(PushSink* sink) {
+  sink_ = sink;
   if (refusal_.ok() && plane_->draining.load(std::memory_order_relaxed)) {
     Refuse(SegmentCode::kUnavailable, "this server is stopping");
   }
   auto outcome = ByteBudget::Outcome::kReserved;
   if (refusal_.ok()) {
-    outcome = plane_->push_budget.Reserve(
-        bytes(), {this, deadline_ns, bytes(), &stream_->connection()->pushes});
+    outcome = plane_->push_budget.Reserve(bytes(), {this, deadline_ns, bytes(), sink_->account()});
   }
   if (outcome == ByteBudget::Outcome::kWaiting) {
     StreamMetrics::Get().requests_parked.Add(1);
@@ -254,27 +253,26 @@ void PushMessage::Granted() {
   Work();
 }
 
-bool PushMessage::Gone() const { return stream_->cancelled(); }
+bool PushMessage::Gone() const { return sink_->abandoned(); }
 
 void PushMessage::Work() {
-  if (refusal_.ok() && stream_->cancelled()) {
+  if (refusal_.ok() && sink_->abandoned()) {
     Refuse(SegmentCode::kUnavailable, "the caller has gone");
   } else if (refusal_.ok() && deadline_ns != 0 && plane_->clock->NowNs() >= deadline_ns) {
     Refuse(SegmentCode::kDeadlineExceeded, "the deadline passed before the work began");
   }
-  // The host, and then the stream, may be done with this message before Push returns.
-  PushStream* const stream = stream_;
-  stream->Ref();
+  // The host, and then the sink, may be done with this message before Push returns.
+  PushSink* const sink = sink_;
+  sink->BeforeHost();
   if (segments.empty()) {
     Done();
   } else {
     plane_->host->Push(this);
   }
-  stream->ReadOn();
-  stream->Unref();
+  sink->HostHasTaken();
 }
 
-void PushMessage::Done() { stream_->PushDone(this); }
+void PushMessage::Done() { sink_->PushDone(this); }
 
 v1::ReplyHeader& PushMessage::Reply(const v1::Hello* hello) {
   static thread_local v1::ReplyHeader header;

@@ -22,18 +22,30 @@
 
 namespace hotbed {
 
-class PushStream;
+class PushMessage;
 
-// Recycled: Take() begins a life, Recycle() ends it. In between a message belongs to one stream.
+// Receives a PushMessage when its answer can be encoded.
+class PushSink {
+ public:
+  virtual ~PushSink() = default;
+  virtual void PushDone(PushMessage* message) = 0;  // any thread, perhaps before HostHasTaken
+  virtual bool abandoned() const = 0;               // the answer is no longer wanted
+  virtual ByteBudget::Account* account() = 0;       // that its bytes are counted to
+  // The sink lives from BeforeHost to HostHasTaken, each of which is called once: after the second
+  // the session's next message may go to the host.
+  virtual void BeforeHost() = 0;
+  virtual void HostHasTaken() = 0;
+};
+
+// Recycled: Take() begins a life, Recycle() ends it. In between a message belongs to one sink.
 class PushMessage final : public PushWork, private ByteBudget::Waiter {
  public:
   static PushMessage* Take();
 
   // As PullMessage::Parse.
   absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns);
-  // Waits for the budget, passes itself to the host, then lets `stream` read on;
-  // PushStream::PushDone may have run before that.
-  void Run(PushStream* stream);
+  // Waits for the budget, then passes itself to the host, perhaps after this has returned.
+  void Run(PushSink* sink);
   // The reply lives in the calling thread's storage, until its next call.
   v1::ReplyHeader& Reply(const v1::Hello* hello);
   void Recycle();
@@ -56,7 +68,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   void AddCommit(const PushRequestView& view, uint32_t place, const std::shared_ptr<Shard>& shard);
 
   DataPlane* plane_ = nullptr;
-  PushStream* stream_ = nullptr;
+  PushSink* sink_ = nullptr;
   MessageSlices slices_;       // memory that the gradient pointers point into
   WireScratch scratch_;        // rows that straddle slices
   std::vector<uint64_t> ids_;  // ids_ and gradients_ are as long as the longest message so far
@@ -74,21 +86,26 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   int64_t arrival_ns_ = 0;
 };
 
-class PushStream final : public DataStream {
+class PushStream final : public DataStream, private PushSink {
  public:
   // Waits for a client; when one comes, the next stream is started on the same queue.
   static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
 
  private:
-  friend class PushMessage;
-
   using DataStream::DataStream;
 
   void StartNext() override { Start(plane_, service_, queue_); }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
-  void PushDone(PushMessage* message);  // any thread
+  void PushDone(PushMessage* message) override;
+  bool abandoned() const override { return cancelled(); }
+  ByteBudget::Account* account() override { return &connection()->pushes; }
+  void BeforeHost() override { Ref(); }
+  void HostHasTaken() override {
+    ReadOn();
+    Unref();
+  }
 };
 
 }  // namespace hotbed

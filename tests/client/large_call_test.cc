@@ -142,7 +142,7 @@ class InProcess final : public Transport {
         seen_->bytes_max, message.header.size() + 8 * rows_.size() + kMessageFrameBytes);
     const Fragment fragment(reinterpret_cast<const uint8_t*>(rows_.data()), 4 * rows_.size());
     view.rows = {0, 0, 4 * rows_.size(), true};
-    const Reply reply{{&fragment, 1}, &view, 0, message.segments, 0};
+    const ServerReply reply{{&fragment, 1}, &view, 0, message.segments, 0};
     request->Done(absl::OkStatus(), &reply);
   }
 

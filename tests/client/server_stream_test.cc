@@ -126,7 +126,7 @@ class ScriptedServer final : public v1::Data::Service {
 
 class Ask final : public PendingRequest {
  public:
-  void Done(const absl::Status& transport, const Reply* reply) override {
+  void Done(const absl::Status& transport, const ServerReply* reply) override {
     status = transport;
     if (reply != nullptr) Take(*reply);
     done.Notify();
@@ -147,7 +147,7 @@ class Ask final : public PendingRequest {
   std::vector<uint64_t> seqs;  // of each segment
 
  private:
-  void Take(const Reply& reply) {
+  void Take(const ServerReply& reply) {
     const v1::ReplyHeader& header = reply.view->header;
     whole = header.code();
     FragmentReader reader(reply.fragments, reply.view->rows);

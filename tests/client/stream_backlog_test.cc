@@ -15,7 +15,7 @@ using Next = StreamBacklog::Next;
 
 class Waiter final : public PendingRequest {
  public:
-  void Done(const absl::Status&, const Reply*) override {}
+  void Done(const absl::Status&, const ServerReply*) override {}
   bool Abandoned() const override { return abandoned; }
   bool abandoned = false;
 };

@@ -131,7 +131,7 @@ class ScriptedTransport : public Transport {
       *view->header.add_segments() = reply;
     }
     threads_.emplace_back([view, request = std::move(request)] {
-      Reply reply;
+      ServerReply reply;
       reply.view = view.get();
       reply.segment_count = static_cast<uint32_t>(view->header.segments_size());
       request->Done(absl::OkStatus(), &reply);

@@ -41,7 +41,7 @@ class CoreGroup : public testing::Test {
 
   static constexpr int kReplicas = 4;  // servers 1 to 4, of incarnation 10
 
-  explicit CoreGroup(CoreOptions options = {}) : options_(options) {
+  explicit CoreGroup(ShardCoreOptions options = {}) : options_(options) {
     for (int i = 0; i < kReplicas; ++i) {
       replicas_[i].member = {static_cast<ServerId>(i + 1), 10};
       Start(i, 0, ShardMeta());
@@ -263,7 +263,7 @@ class CoreGroup : public testing::Test {
     return false;
   }
 
-  const CoreOptions options_;
+  const ShardCoreOptions options_;
   Replica replicas_[kReplicas];
   std::deque<Message> network_;
   std::map<SessionId, uint64_t> seqs_;

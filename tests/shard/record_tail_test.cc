@@ -11,7 +11,7 @@ namespace record_tail_test {
 
 class RecordTailTest : public testing::Test {
  protected:
-  ShardCore core_{CoreOptions()};
+  ShardCore core_{ShardCoreOptions()};
   ReplicaBudget budget_;
 };
 

@@ -16,7 +16,7 @@ inline constexpr Member kSelf{1, 10};
 
 class ShardCoreTest : public testing::Test {
  protected:
-  explicit ShardCoreTest(CoreOptions options = {}) : core_(options) { core_.SetSelf(kSelf); }
+  explicit ShardCoreTest(ShardCoreOptions options = {}) : core_(options) { core_.SetSelf(kSelf); }
 
   ShardRecord Record(Epoch epoch, uint64_t revision, bool active, Member primary = kSelf) {
     ShardRecord record;

@@ -140,7 +140,7 @@ TEST_F(ShardCoreStepsTest, MetaIsThatOfTheAppliedState) {
   absl::StatusOr<ShardMeta> parsed = ShardMeta::Parse(meta.Serialize());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->staged[0].payload, "rows");
-  ShardCore restored{CoreOptions()};
+  ShardCore restored{ShardCoreOptions()};
   restored.Recover(1, *std::move(parsed));
   EXPECT_EQ(restored.committed_step(), 1u);
   EXPECT_THAT(restored.StagedOf(2, {5}), ElementsAre(3));

@@ -243,7 +243,7 @@ TEST_F(ShardCoreTest, ReplayRebuildsWhatTheLogHeld) {
     log.push_back(Push(seq, prev, seq == 7).appends[0]);
   }
   FinishAndReply();
-  ShardCore again{CoreOptions()};
+  ShardCore again{ShardCoreOptions()};
   again.Recover(1, ShardMeta());
   for (const CoreEntry& entry : log) EXPECT_TRUE(*again.Replay(entry));
   EXPECT_FALSE(*again.Replay(log[1])) << "known already";

@@ -44,7 +44,7 @@ void ShardSimulation::Crash(int server) {
 void ShardSimulation::LoadDisk(Server* server) {
   Process& p = *server->process;
   const Disk& disk = server->disk;
-  p.core = std::make_unique<ShardCore>(CoreOptions());
+  p.core = std::make_unique<ShardCore>(ShardCoreOptions());
   p.appending.clear();
   p.applying.clear();
   p.staged.clear();

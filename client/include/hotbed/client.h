@@ -238,9 +238,9 @@ struct ClientStats {
 
 class Client {
  public:
-  // `target` is "hotbed://HOST:PORT" of the coordinator. Waits for the coordinator until the
-  // deadline of the options. InvalidArgument names an option that is out of range, its value and
-  // the range.
+  // `target` is "hotbed://HOST:PORT" of the coordinator, or "local:DIR" (hotbed/local.h). Waits for
+  // the coordinator until the deadline of the options. InvalidArgument names an option that is out
+  // of range, its value and the range.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& target,
                                                          const ClientOptions& options = {});
   virtual ~Client() = default;

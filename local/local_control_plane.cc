@@ -1,0 +1,83 @@
+#include "local/local_control_plane.h"
+
+#include <string>
+#include <utility>
+
+#include "client/map/map_messages.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+class LocalControlPlane final : public ControlPlane {
+ public:
+  explicit LocalControlPlane(std::shared_ptr<LocalEngine> engine) : engine_(std::move(engine)) {}
+
+  absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration /*timeout*/) override {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, engine_->coordinator()->Map(revision_known));
+    return MapUpdateOf(map);
+  }
+
+  absl::Status Watch(uint64_t revision_known,
+                     const std::function<void(const MapUpdate&)>& news) override {
+    uint64_t seen = 0;
+    while (engine_->AwaitNews(&seen, &stopped_)) {
+      HOTBED_ASSIGN_OR_RETURN(const auto map, engine_->coordinator()->MapToFollow(revision_known));
+      if (!map.has_value() || map->plan_revision() == revision_known) continue;
+      HOTBED_ASSIGN_OR_RETURN(const MapUpdate update, MapUpdateOf(*map));
+      revision_known = update.plan_revision;
+      news(update);
+    }
+    return absl::CancelledError("stopped");
+  }
+
+  void StopWatching() override { engine_->Wake(&stopped_); }
+
+  absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
+                                        absl::Duration timeout) override {
+    v1::CreateTableRequest request;
+    *request.mutable_spec() = ToProto(spec);
+    request.set_if_not_exists(if_not_exists);
+    HOTBED_ASSIGN_OR_RETURN(const auto reply,
+                            engine_->Call<v1::CreateTableReply>(std::move(request), timeout));
+    HOTBED_RETURN_IF_ERROR(engine_->TakeUp());
+    return MapUpdateOf(reply);
+  }
+
+  absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
+    v1::DropTableRequest request;
+    request.set_name(name);
+    HOTBED_ASSIGN_OR_RETURN(const auto reply,
+                            engine_->Call<v1::DropTableReply>(std::move(request), timeout));
+    HOTBED_RETURN_IF_ERROR(engine_->TakeUp());
+    return MapUpdateOf(reply);
+  }
+
+  absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
+                                              absl::Duration timeout) override {
+    v1::OpenSessionRequest request;
+    request.set_name(name);
+    HOTBED_ASSIGN_OR_RETURN(const auto reply,
+                            engine_->Call<v1::OpenSessionReply>(std::move(request), timeout));
+    HOTBED_RETURN_IF_ERROR(engine_->TakeUp());
+    return SessionIdentity{reply.session(), reply.incarnation()};
+  }
+
+  absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
+                                       absl::Duration timeout) override {
+    return engine_->Call<v1::TrainReply>(request, timeout);
+  }
+
+ private:
+  const std::shared_ptr<LocalEngine> engine_;
+  bool stopped_ = false;  // guarded by the engine: see AwaitNews
+};
+
+}  // namespace
+
+std::unique_ptr<ControlPlane> NewLocalControlPlane(std::shared_ptr<LocalEngine> engine) {
+  return std::make_unique<LocalControlPlane>(std::move(engine));
+}
+
+}  // namespace hotbed
