@@ -1,0 +1,28 @@
+// Reads arguments of Python's into C++ values. False: an exception is set.
+#ifndef HOTBED_PYTHON_BINDING_ARGUMENTS_H_
+#define HOTBED_PYTHON_BINDING_ARGUMENTS_H_
+
+#include "python/binding/python_api.h"
+// After Python's header, which insists on being the first.
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "hotbed/client.h"
+
+namespace hotbed::python {
+
+bool ReadText(PyObject* object, std::string* text);
+bool ReadInteger(PyObject* object, const char* name, int64_t* value);
+bool ReadUnsigned(PyObject* object, const char* name, uint64_t* value);
+bool ReadNumber(PyObject* object, const char* name, double* value);
+// Seconds; None is zero, which leaves a call its default.
+bool ReadSeconds(PyObject* object, const char* name, absl::Duration* duration);
+// A dict of client options by the names of ClientOptions; unknown ones are an error.
+bool ReadClientOptions(PyObject* dict, ClientOptions* options);
+// (deadline, learning_rate or None, assign, gradient_scale, clip_global_norm)
+bool ReadPushOptions(PyObject* tuple, PushOptions* options);
+
+}  // namespace hotbed::python
+
+#endif  // HOTBED_PYTHON_BINDING_ARGUMENTS_H_

@@ -1,0 +1,41 @@
+// The module _hotbed.
+#include "python/binding/python_api.h"
+// After Python's header, which insists on being the first.
+#include "common/log.h"
+#include "proto/protobuf_log.h"
+#include "python/binding/arrays.h"
+#include "python/binding/calls.h"
+#include "python/binding/handles.h"
+
+namespace hotbed::python {
+namespace {
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "_hotbed",
+    "The C++ client of Hotbed; use the package hotbed.",
+    -1,
+    client_methods,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+};
+
+PyObject* MakeModule() {
+  Owned module(PyModule_Create(&definition));
+  if (!module || PyModule_AddFunctions(module.get(), embedding_methods) != 0 ||
+      !AddBufferType(module.get()) ||
+      PyModule_AddStringConstant(module.get(), "version", HOTBED_VERSION) != 0) {
+    return nullptr;
+  }
+  WatchForks();
+  SetLogLevelMin(LogLevel::kWarning);
+  LimitProtobufLog();
+  return module.Release();
+}
+
+}  // namespace
+}  // namespace hotbed::python
+
+PyMODINIT_FUNC PyInit__hotbed() { return hotbed::python::MakeModule(); }

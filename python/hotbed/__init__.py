@@ -1,0 +1,25 @@
+"""Hotbed: embedding tables larger than one machine, for trainers in Python.
+
+    import hotbed
+
+    client = hotbed.connect("hotbed://127.0.0.1:7400", session="job-7/0")   # or hotbed.local("/data/embeddings")
+    table = client.create_table("user", dim=64, rows=1_000_000, optimizer=hotbed.optim.RowWiseAdagrad(lr=0.05))
+    rows = table.pull(ids)
+    table.push(ids, gradients, step=1)
+
+`hotbed.torch` has modules that take the place of torch.nn's and TorchRec's; `hotbed.jax` has a lookup. docs/python.md.
+"""
+
+from hotbed import errors, optim
+from hotbed._hotbed import version as __version__
+from hotbed.client import Client, Table, connect, local
+from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, DataLoss, DeadlineExceeded, FailedPrecondition,
+                           ForkedError, HotbedError, InvalidArgument, NotFound, OutOfRange, PushError, ResourceExhausted,
+                           Unavailable)
+from hotbed.futures import Future, PushResult, ShardResult
+
+__all__ = [
+    'Aborted', 'AlreadyExists', 'ArrayError', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded', 'FailedPrecondition',
+    'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError', 'PushResult',
+    'ResourceExhausted', 'ShardResult', 'Table', 'Unavailable', '__version__', 'connect', 'errors', 'local', 'optim',
+]

@@ -1,0 +1,325 @@
+"""Clients and tables."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
+
+from hotbed import _arrays, _hotbed, errors, optim
+from hotbed.futures import Future, PushResult, push_result
+
+__all__ = ['Client', 'Table', 'connect', 'local']
+
+_POOLING = {'sum': 0, 'mean': 1, 'max': 2}
+_UNITS = {'': 1, 'B': 1, 'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30, 'TiB': 1 << 40}
+_open: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _bytes(value: Union[int, str, None], argument: str) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value
+    number, unit = value.rstrip('BKMGTi'), value[len(value.rstrip('BKMGTi')):]
+    try:
+        return int(float(number) * _UNITS[unit])
+    except (KeyError, ValueError):
+        raise errors.InvalidArgument(f'{argument} is "{value}"; allowed: bytes, as 4294967296 or "4GiB"',
+                                     value=value) from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    return repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def connect(target: str, **options: Any) -> Client:
+    """Connects to a cluster: `hotbed.connect("hotbed://127.0.0.1:7400", session="job-7/0")`; also to "local:DIR".
+
+    Options:
+        session: identity under which pushes are applied exactly once; keep it over restarts (job and rank). A second
+            client of the same session fences the first. Default: a unique one.
+        deadline: seconds of calls that name none; 60.
+        pull_type, push_type: how rows and gradients travel, "fp32", "fp16" or "bf16".
+        trainers: how many trainers push, for tables of reduction `mean`; trainer_group, trainer_lease (seconds): for
+            synchronous and bounded tables.
+        threads: that drive the network; 1. message_bytes_max, pulls_in_flight_max, pushes_in_flight_max.
+
+    Raises:
+        InvalidArgument, Unavailable, DeadlineExceeded: nobody answers at the target within the deadline.
+    """
+    return Client(_hotbed.connect(target, options))
+
+
+def local(directory: Union[str, os.PathLike[str], None] = None, *, memory: Union[int, str, None] = None,
+          spill_max: Union[int, str, None] = None, log_sync_interval_ms: int = 1000, checkpoint_interval_ms: int = 300_000,
+          **options: Any) -> Client:
+    """The engine in this process, without a server and without a port.
+
+    Args:
+        directory: where tables, log and spilled rows are kept; None: in memory, gone with the client. A directory belongs
+            to one process at a time; clients of it in one process share the engine.
+        memory: bytes of the engine, as 4294967296 or "4GiB", at least 64 MiB; None: half of the machine's.
+        spill_max: bytes of rows on disk; None: no limit.
+        log_sync_interval_ms: 0: every acknowledged push survives a power loss.
+        checkpoint_interval_ms: of tables of durability "checkpoint"; 0: when the client closes.
+        options: as of `connect`.
+
+    Raises:
+        AlreadyExists: another process uses the directory. DataLoss, FailedPrecondition: it is damaged, or holds
+        something else.
+    """
+    return Client(_hotbed.connect_local(os.fspath(directory) if directory is not None else '', _bytes(memory, 'memory'),
+                                        _bytes(spill_max, 'spill_max'), log_sync_interval_ms, checkpoint_interval_ms, options))
+
+
+class Client:
+    """A connection to a cluster, or the local engine. Thread-safe. Closes at the end of a `with` block, and at exit."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._tables: dict[str, Table] = {}
+        self._owners: weakref.WeakSet[Any] = weakref.WeakSet()  # what must let go of the client when it closes
+        self._closed = False
+        _open.add(self)
+
+    def close(self) -> None:
+        """Waits for pushes under way and closes. A local engine writes all rows back. May be called twice."""
+        if self._closed:
+            return
+        for owner in list(self._owners):
+            owner._release()
+        self._closed = True
+        _hotbed.close(self._connection)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    # --- tables
+
+    def create_table(self, name: str, dim: int, *, rows: Optional[int] = None, hashed: bool = False,
+                     optimizer: Optional[optim.Optimizer] = None, if_not_exists: bool = False, init: Optional[str] = None,
+                     seed: Optional[int] = None, padding_id: Optional[int] = None, bounds: Optional[str] = None,
+                     weight_type: Optional[str] = None, stochastic_rounding: Optional[bool] = None,
+                     column_slices: Optional[int] = None, row_statistics: Optional[str] = None,
+                     durability: Optional[str] = None, replicas: Optional[int] = None, data_parallel: Optional[bool] = None,
+                     reduction: Optional[str] = None, consistency: Optional[str] = None, nan: Optional[str] = None,
+                     clip_slice_norm: Optional[float] = None, memory_share_min: Optional[float] = None,
+                     memory_share_max: Optional[float] = None, schedule: Optional[str] = None,
+                     warmup_steps: Optional[int] = None, warmup_from: Optional[float] = None,
+                     total_steps: Optional[int] = None, min_factor: Optional[float] = None, step_size: Optional[int] = None,
+                     gamma: Optional[float] = None, average_rate: Optional[float] = None, average_every: Optional[int] = None,
+                     average_from_step: Optional[int] = None) -> Table:
+        """Creates a table of `rows` x `dim` weights, or of any ids (`hashed`; then `rows` is the expected number).
+
+        The options are those of docs/tables.md, by the same names. None: its default.
+
+        Raises:
+            InvalidArgument names an option, its value and what is allowed. AlreadyExists: the name is taken, unless
+            `if_not_exists` and the table is the same.
+        """
+        given = {k: v for k, v in locals().items() if k not in ('self', 'name', 'optimizer', 'if_not_exists')}
+        options = {k.replace('_', '-'): v for k, v in given.items() if v is not None and v is not False}
+        options.update((optimizer or optim.RowWiseAdagrad()).options())
+        items = tuple((k, _text(v)) for k, v in options.items())
+        return self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists)))
+
+    def table(self, name: str) -> Table:
+        """The table of that name. Raises NotFound."""
+        known = self._tables.get(name)
+        return known if known is not None else self._keep(Table(self, _hotbed.open_table(self._connection, name)))
+
+    def _keep(self, table: Table) -> Table:
+        self._tables[table.name] = table
+        return table
+
+    def drop_table(self, name: str) -> None:
+        """Drops the table and its rows. Raises NotFound."""
+        self._tables.pop(name, None)
+        _hotbed.drop_table(self._connection, name)
+
+    def tables(self) -> list[dict[str, str]]:
+        """All tables, each with its name and its options as text."""
+        return [dict(options) for options in _hotbed.list_tables(self._connection)]
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the connection: rows, bytes, messages, retries."""
+        return dict(_hotbed.stats(self._connection))
+
+    # --- several tables in one call
+
+    def pull(self, ids: Mapping[str, Any], *, deadline: Optional[float] = None) -> dict[str, Any]:
+        """Rows of several tables: `client.pull({"user": user_ids, "item": item_ids})["user"]`.
+
+        Args:
+            ids: by table, integers of any shape S. Returns float32 of shape S + (dim,) for each.
+            deadline: seconds.
+
+        Raises:
+            OutOfRange, ArrayError, DeadlineExceeded.
+        """
+        return self.pull_async(ids, deadline=deadline).result()
+
+    def pull_async(self, ids: Mapping[str, Any], *, deadline: Optional[float] = None) -> Future[dict[str, Any]]:
+        """`pull`, as a Future."""
+        made = {name: _pull_feature(self.table(name), given, None) for name, given in ids.items()}
+        call = _hotbed.pull(self._connection, tuple(feature for feature, _ in made.values()), deadline, False)
+        return _future(call, lambda: {name: finish() for name, (_, finish) in made.items()})
+
+    def push(self, gradients: Mapping[str, tuple[Any, Any]], *, step: int, lr: Optional[float] = None, assign: bool = False,
+             scale: float = 1.0, clip_global_norm: float = 0.0, deadline: Optional[float] = None) -> PushResult:
+        """One step over several tables: `client.push({"user": (ids, gradients)}, step=7)`.
+
+        Args:
+            gradients: by table, ids of shape S and floats of shape S + (dim,). Gradients of one id are summed.
+            step: grows over the life of the session; one push per table and step. A step that was applied before is
+                told to be applied, and changes nothing.
+            lr: instead of the tables' own.
+            assign: the rows given are the new weights; each id once.
+            scale: of all gradients, before anything else. clip_global_norm: of the whole push; 0: off.
+            deadline: seconds.
+
+        Raises:
+            PushError: some shards did not apply it, or the outcome is unknown. OutOfRange, ArrayError, InvalidArgument,
+            FailedPrecondition: nothing was sent.
+        """
+        return self.push_async(gradients, step=step, lr=lr, assign=assign, scale=scale, clip_global_norm=clip_global_norm,
+                               deadline=deadline).result()
+
+    def push_async(self, gradients: Mapping[str, tuple[Any, Any]], *, step: int, lr: Optional[float] = None,
+                   assign: bool = False, scale: float = 1.0, clip_global_norm: float = 0.0,
+                   deadline: Optional[float] = None) -> Future[PushResult]:
+        """`push`, as a Future. Pushes of one session to one shard are applied in the order of the calls."""
+        features = tuple((self.table(name)._handle, _arrays.readable(ids, 'ids'), _arrays.readable(values, 'gradients'))
+                         for name, (ids, values) in gradients.items())
+        return Future(_hotbed.push(self._connection, step, features, (deadline, lr, assign, scale, clip_global_norm)),
+                      push_result)
+
+    # --- steps of a group of trainers (docs/tables.md, Consistency of training)
+
+    def join_trainers(self) -> int:
+        """Joins the `trainer_group`; returns the step to begin with."""
+        return _hotbed.trainer_step(self._connection, 'join', 0)
+
+    def begin_step(self, step: int) -> None:
+        """Waits until this trainer may begin `step`. Raises Aborted: join again."""
+        _hotbed.trainer_step(self._connection, 'begin', step)
+
+    def end_step(self, step: int) -> None:
+        """All pushes of `step` were made. Waits until they are applied; of synchronous tables, by all trainers."""
+        _hotbed.trainer_step(self._connection, 'end', step)
+
+    def leave_trainers(self) -> None:
+        """The other trainers go on without this one."""
+        _hotbed.trainer_step(self._connection, 'leave', 0)
+
+
+class Table:
+    """A table of a client. Thread-safe."""
+
+    def __init__(self, client: Client, handle: Any) -> None:
+        self._client = client
+        self._handle = handle
+        self._options: dict[str, str] = _hotbed.table_options(handle)
+        self.name = self._options['name']
+        #: elements per row
+        self.dim = int(self._options['dim'])
+
+    @property
+    def options(self) -> dict[str, str]:
+        """All options as text, by the names of docs/tables.md."""
+        return dict(self._options)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a bounded table; of a hashed one the expected number."""
+        return int(self._options['rows'] or 0)
+
+    @property
+    def client(self) -> Client:
+        return self._client
+
+    def __repr__(self) -> str:
+        return f'hotbed.Table({self.name!r}, dim={self.dim}, rows={self.rows})'
+
+    def pull(self, ids: Any, out: Any = None, *, lengths: Any = None, pooling: str = 'sum', weights: Any = None,
+             exists: Any = None, deadline: Optional[float] = None) -> Any:
+        """Rows of `ids`.
+
+        Args:
+            ids: integers of any type and shape S (numpy, torch, jax, a list).
+            out: memory for the rows, float32, C-contiguous, of shape S + (dim,); it is returned.
+            lengths: bags of ids, one after another: the result has one row per bag, pooled by `pooling` ("sum", "mean",
+                "max"), each row times its id's `weights` ("sum" and "mean").
+            exists: memory of uint8, one per id: 1 where the row was ever pushed.
+            deadline: seconds.
+
+        Returns:
+            float32 of shape S + (dim,), or (bags, dim): a torch tensor on the device of torch ids, else numpy.
+
+        Raises:
+            OutOfRange, ArrayError, InvalidArgument: nothing was sent. DeadlineExceeded, NotFound: the table was dropped.
+        """
+        return self.pull_async(ids, out, lengths=lengths, pooling=pooling, weights=weights, exists=exists,
+                               deadline=deadline).result()
+
+    def pull_async(self, ids: Any, out: Any = None, *, lengths: Any = None, pooling: str = 'sum', weights: Any = None,
+                   exists: Any = None, deadline: Optional[float] = None) -> Future[Any]:
+        """`pull`, as a Future."""
+        feature, finish = _pull_feature(self, ids, out, lengths, pooling, weights, exists)
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, False), finish)
+
+    def lookup(self, ids: Any, out: Any = None, *, deadline: Optional[float] = None) -> Any:
+        """As `pull`, for inference: no session, and no view of this client's own pushes."""
+        feature, finish = _pull_feature(self, ids, out)
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True), finish).result()
+
+    def push(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False, scale: float = 1.0,
+             clip_global_norm: float = 0.0, deadline: Optional[float] = None) -> PushResult:
+        """Gradients for `ids`; see `Client.push`."""
+        return self.push_async(ids, gradients, step=step, lr=lr, assign=assign, scale=scale,
+                               clip_global_norm=clip_global_norm, deadline=deadline).result()
+
+    def push_async(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False,
+                   scale: float = 1.0, clip_global_norm: float = 0.0,
+                   deadline: Optional[float] = None) -> Future[PushResult]:
+        """`push`, as a Future."""
+        feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'))
+        return Future(_hotbed.push(self._client._connection, step, (feature,),
+                                   (deadline, lr, assign, scale, clip_global_norm)), push_result)
+
+
+def _pull_feature(table: Table, ids: Any, out: Any, lengths: Any = None, pooling: str = 'sum', weights: Any = None,
+                  exists: Any = None) -> tuple[tuple[Any, ...], Callable[[], Any]]:
+    """What _hotbed.pull takes, and what makes the result of it."""
+    if pooling not in _POOLING:
+        raise errors.InvalidArgument(f'pooling is "{pooling}"; allowed: {", ".join(_POOLING)}', value=pooling)
+    shape: Sequence[int] = _arrays.shape_of(ids if lengths is None else lengths)
+    rows = _arrays.new_rows(ids, (*shape, table.dim)) if out is None else _arrays.host_output(out)
+    feature = (table._handle, _arrays.readable(ids, 'ids'), rows,
+               None if lengths is None else _arrays.readable(lengths, 'lengths'), _POOLING[pooling],
+               None if weights is None else _arrays.readable(weights, 'weights'), exists)
+    return feature, lambda: _arrays.given_back(rows, ids, out)
+
+
+def _future(call: Any, finish: Callable[[], Any]) -> Future[Any]:
+    def take(done: Any) -> Any:
+        _hotbed.result(done)
+        return finish()
+
+    return Future(call, take)
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open):
+        try:
+            client.close()
+        except errors.ForkedError:
+            pass

@@ -1,0 +1,64 @@
+"""From a model with torch.nn's embeddings to one with Hotbed's."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+import torch
+
+from hotbed import optim
+from hotbed.client import Client, Table
+from hotbed.torch.modules import Embedding, EmbeddingBag
+from hotbed.torch.training import training
+
+__all__ = ['convert', 'import_weights']
+
+_ROWS_PER_PUSH = 1 << 16
+
+
+def import_weights(client: Client, table: Table, weights: torch.Tensor) -> None:
+    """Assigns row i of `weights` to id i. A push of its own step for each 65,536 rows; progress on a terminal."""
+    steps = training(client)
+    for first in range(0, len(weights), _ROWS_PER_PUSH):
+        ids = torch.arange(first, min(first + _ROWS_PER_PUSH, len(weights)))
+        padding = table.options['padding-id']
+        if padding not in ('', 'none'):
+            ids = ids[ids != int(padding)]
+        table.push(ids, weights[ids], step=steps.step, assign=True)
+        steps.step += 1
+        if sys.stderr.isatty():
+            done = int(ids[-1]) + 1
+            print(f'\r{table.name}: {done:,} of {len(weights):,} rows', end='\n' if done == len(weights) else '',
+                  file=sys.stderr, flush=True)
+
+
+def _replacement(module: Any, name: str, client: Client, optimizer: Optional[optim.Optimizer],
+                 options: dict[str, Any]) -> Any:
+    if isinstance(module, torch.nn.EmbeddingBag):
+        return EmbeddingBag(module.num_embeddings, module.embedding_dim, client=client, name=name, mode=module.mode,
+                            include_last_offset=module.include_last_offset, padding_idx=module.padding_idx,
+                            scale_grad_by_freq=module.scale_grad_by_freq, optimizer=optimizer, **options)
+    return Embedding(module.num_embeddings, module.embedding_dim, client=client, name=name, padding_idx=module.padding_idx,
+                     scale_grad_by_freq=module.scale_grad_by_freq, optimizer=optimizer, **options)
+
+
+def convert(model: torch.nn.Module, *, client: Client, min_rows: int = 100_000, prefix: str = '',
+            optimizer: Optional[optim.Optimizer] = None, **options: Any) -> torch.nn.Module:
+    """Replaces nn.Embedding and nn.EmbeddingBag of at least `min_rows` rows by Hotbed's, and imports their weights.
+
+    The table of a module is named `prefix` and the module's path in the model. Returns the model, changed in place. Make the
+    dense optimizer afterwards: the replaced weights are no parameters any more.
+    """
+    for path, module in list(model.named_modules()):
+        if not isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) or module.num_embeddings < min_rows:
+            continue
+        name = prefix + (path or 'embedding')
+        made = _replacement(module, name, client, optimizer, options)
+        import_weights(client, client.table(name), module.weight.detach())
+        made.train(module.training)
+        if not path:
+            return made
+        parent, _, leaf = path.rpartition('.')
+        setattr(model.get_submodule(parent), leaf, made)
+    return model
