@@ -54,10 +54,11 @@ std::vector<TableSpec> Tables() {
 grpc::ByteBuffer Encode(const std::vector<TableId>& tables, Random* random) {
   v1::PullRequest request;
   for (const TableId table : tables) {
-    v1::PullSegment* segment = request.mutable_header()->add_segments();
-    segment->set_shard(ShardId{table, 0}.packed());
-    segment->set_epoch(1);
-    segment->set_id_count(kIdsPerTable);
+    v1::PullGroup* const group = request.mutable_header()->add_groups();
+    group->set_table(table);
+    group->add_shards(0);
+    group->add_epochs(1);
+    group->add_id_counts(kIdsPerTable);
     for (uint32_t i = 0; i < kIdsPerTable; ++i) {
       const uint64_t id = random->Uniform(kRows);
       request.mutable_ids()->append(reinterpret_cast<const char*>(&id), sizeof(id));

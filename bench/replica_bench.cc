@@ -42,9 +42,10 @@ constexpr uint64_t kAnswerBytes = 100;
 class EchoHost final : public ShardHost {
  public:
   std::shared_ptr<Shard> Find(ShardId) const override { return nullptr; }
-  void FindAll(absl::Span<const ShardId> ids,
-               std::vector<std::shared_ptr<Shard>>* shards) const override {
+  std::shared_ptr<const void> FindAll(absl::Span<const ShardId> ids,
+                                      std::vector<Shard*>* shards) const override {
     shards->assign(ids.size(), nullptr);
+    return nullptr;
   }
   void Pull(PullWork* work) override { work->Done(); }
   void Push(PushWork* work) override { work->Done(); }

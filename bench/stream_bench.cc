@@ -94,12 +94,11 @@ grpc::ByteBuffer PullMessage(const Batches& batches, uint64_t n) {
   v1::PullHeader header;
   if (n == 0) header.mutable_hello()->set_wire_version(kWireVersion);
   header.set_request(n);
-  for (uint32_t s = 0; s < kShards; ++s) {
-    v1::PullSegment* const segment = header.add_segments();
-    segment->set_shard(ShardId{kTable, s}.packed());
-    segment->set_epoch(kEpoch);
-    segment->set_id_count(static_cast<uint32_t>(batches.per_shard()));
-  }
+  v1::PullGroup* const group = header.add_groups();
+  group->set_table(kTable);
+  for (uint32_t s = 0; s < kShards; ++s) group->add_shards(s);
+  group->add_epochs(kEpoch);
+  group->add_id_counts(static_cast<uint32_t>(batches.per_shard()));
   std::string head;
   AppendHeaderField(header, &head);
   AppendBulkTag(v1::PullRequest::kIdsFieldNumber, 8 * kShards * batches.per_shard(), &head);
@@ -114,17 +113,16 @@ grpc::ByteBuffer PushMessage(const Batches& batches, const std::vector<float>& g
   header.set_request(n);
   header.set_session(kPusher);
   header.set_incarnation(1);
-  for (uint32_t s = 0; s < kShards; ++s) {
-    v1::PushSegment* const segment = header.add_segments();
-    segment->set_shard(ShardId{kTable, s}.packed());
-    segment->set_epoch(kEpoch);
-    segment->set_id_count(static_cast<uint32_t>(batches.per_shard()));
-    segment->set_seq((n + 1) << 20);
-    segment->set_prev_seq(n << 20);
-    segment->set_open(n == 0);
-    segment->set_last_part(true);
-    segment->set_dim(kDim);
-  }
+  v1::PushGroup* const group = header.add_groups();
+  group->set_table(kTable);
+  group->set_step(n + 1);
+  for (uint32_t s = 0; s < kShards; ++s) group->add_shards(s);
+  group->add_epochs(kEpoch);
+  group->add_id_counts(static_cast<uint32_t>(batches.per_shard()));
+  group->add_distances(n == 0 ? 0 : 1 << 20);
+  group->add_opens(n == 0);
+  group->add_last_parts(true);
+  group->add_dims(kDim);
   const uint64_t ids = kShards * batches.per_shard();
   std::string head;
   AppendHeaderField(header, &head);
@@ -147,10 +145,8 @@ bool Good(const grpc::ByteBuffer& raw, uint64_t rows_bytes, uint64_t* seen) {
   if (!raw.DumpToSingleSlice(&slice).ok() || !reply.ParseFromArray(slice.begin(), slice.size())) {
     return false;
   }
-  bool good = reply.header().code() == v1::OK && reply.header().segments_size() == kShards;
-  for (const v1::SegmentReply& segment : reply.header().segments()) {
-    good = good && segment.code() == v1::OK;
-  }
+  const bool good = reply.header().code() == v1::OK && reply.header().segments() == kShards &&
+                    reply.header().exceptions_size() == 0;
   if (!good) std::fprintf(stderr, "%s\n", reply.header().DebugString().c_str());
   return good;
 }

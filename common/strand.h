@@ -56,6 +56,15 @@ class Strand final : public Executor {
     return Enqueue(make_task(), options_.queue_max) ? Outcome::kQueued : Outcome::kFull;
   }
 
+  // Calls `run()` before returning if the strand is idle; else returns false.
+  template <typename RunNow>
+  bool RunIfIdle(RunNow&& run) {
+    if (!TryEnter()) return false;
+    run();
+    Leave();
+    return true;
+  }
+
   size_t queue_depth() const { return depth_.load(std::memory_order_relaxed); }
 
  private:
@@ -79,10 +88,10 @@ class Strand final : public Executor {
   // False: the queue was empty, and the strand is idle (and perhaps gone).
   bool NextBatch();
 
+  std::atomic<uint32_t> state_{kIdle};  // first, beside other hot state of the owner
   ThreadPool* const pool_;
   const Clock* const clock_;
   const Options options_;
-  std::atomic<uint32_t> state_{kIdle};
   std::atomic<size_t> depth_{0};
   absl::Mutex mu_;
   std::vector<Task> queue_ ABSL_GUARDED_BY(mu_);

@@ -53,6 +53,7 @@ class LocalCall final : public CompletionEvent, private PullSink, private PushSi
   LocalTransport* const transport_;
   DataPlane* const plane_;
   const Lane lane_;
+  const uint64_t row_bytes_;  // as in OutgoingMessage
   OutgoingMessage message_;
   const std::shared_ptr<PendingRequest> request_;
   grpc::Alarm posted_;
@@ -132,6 +133,7 @@ LocalCall::LocalCall(LocalTransport* transport, Lane lane, OutgoingMessage messa
     : transport_(transport),
       plane_(transport->plane()),
       lane_(lane),
+      row_bytes_(message.row_bytes),
       message_(std::move(message)),
       request_(std::move(request)),
       waits_for_(lane == Lane::kPush ? 3 : 2) {}
@@ -201,7 +203,7 @@ void LocalCall::Deliver() {
   thread_local ReceivedMessage received;
   if (transport_->closing()) failed_ = absl::CancelledError("the client closes");
   if (failed_.ok()) failed_ = received.Parse(answer_);
-  const ServerReply reply = failed_.ok() ? received.reply() : ServerReply();
+  const ServerReply reply = failed_.ok() ? received.reply(row_bytes_) : ServerReply();
   request_->Done(failed_, failed_.ok() ? &reply : nullptr);
   const uint64_t bytes = answer_.Length();
   if (reserved_ > 0) (lane_ == Lane::kPush ? &plane_->push_budget : budget())->Release(reserved_);

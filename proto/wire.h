@@ -32,7 +32,7 @@
 
 namespace hotbed {
 
-constexpr uint32_t kWireVersion = 1;
+constexpr uint32_t kWireVersion = 2;
 // 2: holds replicas of shards, and gives them to others.
 constexpr uint32_t kFeatureLevel = 2;
 

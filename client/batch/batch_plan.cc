@@ -63,27 +63,48 @@ void BatchPlan::CutGroup(uint32_t index, const TableRoute& route, RowType wire_t
                          uint64_t part_bytes_max) {
   const TableGroup& group = groups_[index];
   const uint32_t ranges = route.ranges();
+  const uint32_t* const begin = group.split.begin.data();
   part_rows_ += uint64_t{route.slices()} * group.ids.unique.size();
-  for (uint32_t shard = 0; shard < route.shards.size(); ++shard) {
-    const ShardRange& of_shard = route.shards[shard].range;
-    const uint32_t columns = of_shard.column_limit - of_shard.column_first;
-    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, columns);
-    const uint64_t rows_max = std::min(part_bytes_max / row_bytes, kPartRowsMax);
-    const uint64_t rows_per_number = RowsPerNumber(columns);
-    const uint32_t begin = group.split.begin[shard % ranges];
-    const PartCut cut(group.split.begin[shard % ranges + 1] - begin,
-                      std::max(rows_max, rows_per_number), rows_per_number);
-    for (uint64_t p = 0; p < cut.parts; ++p) {
-      parts_.push_back({.group = index,
-                        .shard = shard,
-                        .begin = begin + static_cast<uint32_t>(cut.Begin(p)),
-                        .end = begin + static_cast<uint32_t>(cut.Begin(p + 1)),
-                        .column_first = of_shard.column_first,
-                        .columns = columns,
-                        .last_of_shard = p + 1 == cut.parts,
-                        .first_number = static_cast<uint32_t>(cut.FirstNumber(p)),
-                        .number_limit = static_cast<uint32_t>(cut.FirstNumber(p + 1))});
+  for (uint32_t slice = 0; slice < route.slices(); ++slice) {
+    const ShardRange& of_slice = route.shards[route.ShardOf(slice, 0)].range;
+    PlanPart part;
+    part.group = index;
+    part.column_first = of_slice.column_first;
+    part.columns = of_slice.column_limit - of_slice.column_first;
+    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, part.columns);
+    const uint64_t rows_per_number = RowsPerNumber(part.columns);
+    const uint64_t rows_max =
+        std::max(std::min(part_bytes_max / row_bytes, kPartRowsMax), rows_per_number);
+    for (uint32_t range = 0; range < ranges; ++range) {
+      if (begin[range + 1] == begin[range]) continue;
+      part.shard = route.ShardOf(slice, range);
+      CutShard(begin[range], begin[range + 1], rows_max, rows_per_number, part);
     }
+  }
+}
+
+// Appends the parts of one shard, which has the ids [begin, end) of the group's split; `part` has
+// what they share.
+void BatchPlan::CutShard(uint32_t begin, uint32_t end, uint64_t rows_max, uint64_t rows_per_number,
+                         PlanPart part) {
+  const uint64_t count = end - begin;
+  if (count <= rows_max / rows_per_number * rows_per_number) {
+    part.begin = begin;
+    part.end = end;
+    part.last_of_shard = true;
+    part.number_limit = static_cast<uint32_t>(
+        rows_per_number == 1 ? count : (count + rows_per_number - 1) / rows_per_number);
+    parts_.push_back(part);
+    return;
+  }
+  const PartCut cut(count, rows_max, rows_per_number);
+  for (uint64_t p = 0; p < cut.parts; ++p) {
+    part.begin = begin + static_cast<uint32_t>(cut.Begin(p));
+    part.end = begin + static_cast<uint32_t>(cut.Begin(p + 1));
+    part.last_of_shard = p + 1 == cut.parts;
+    part.first_number = static_cast<uint32_t>(cut.FirstNumber(p));
+    part.number_limit = static_cast<uint32_t>(cut.FirstNumber(p + 1));
+    parts_.push_back(part);
   }
 }
 

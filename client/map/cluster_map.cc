@@ -39,6 +39,11 @@ uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& s
 
 }  // namespace
 
+void TableRoute::SetShard(const ShardRecord& record) {
+  shards[record.shard.index] = record;
+  targets[record.shard.index] = {record.primary.server, record.epoch};
+}
+
 const TableRoute* ClusterMap::Table(TableId table) const {
   const auto it = tables_.find(table);
   return it == tables_.end() ? nullptr : it->second.get();
@@ -138,8 +143,8 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     if (spec != nullptr) route->spec = *spec;  // only its `changes` can differ
     for (const ShardRecord* record : records) {
       if (record->shard.index >= route->shards.size()) continue;
-      ShardRecord& old = route->shards[record->shard.index];
-      if (record->IsNewerThan(old)) old = *record;
+      const ShardRecord& old = route->shards[record->shard.index];
+      if (record->IsNewerThan(old)) route->SetShard(*record);
     }
     known->second = std::move(route);
     return;
@@ -149,9 +154,10 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   auto route = std::make_shared<TableRoute>();
   route->spec = *spec;
   route->shards.resize(records.size());
+  route->targets.resize(records.size());
   for (const ShardRecord* record : records) {
     if (record->shard.index >= records.size()) return;
-    route->shards[record->shard.index] = *record;
+    route->SetShard(*record);
   }
   const uint32_t in_slice = RangesThatTile(route->spec, route->shards);
   if (in_slice == 0) return;
@@ -175,7 +181,7 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
     if (!record.IsNewerThan(now.shards[record.shard.index])) continue;
     std::shared_ptr<TableRoute>& route = changed[record.shard.table];
     if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
-    route->shards[record.shard.index] = record;
+    route->SetShard(record);
     ++news;
   }
   if (news == 0) return 0;
@@ -188,9 +194,9 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
 size_t ClusterMapHolder::ApplyRecordsOf(const v1::ReplyHeader& header, uint32_t first,
                                         uint32_t count) {
   std::vector<ShardRecord> records;
-  for (uint32_t i = 0; i < count; ++i) {
-    const v1::SegmentReply& segment = header.segments(static_cast<int>(first + i));
-    if (!segment.has_record()) continue;
+  for (const v1::SegmentReply& segment : header.exceptions()) {
+    const bool asked = segment.segment() >= first && segment.segment() - first < count;
+    if (!asked || !segment.has_record()) continue;
     absl::StatusOr<ShardRecord> record = FromProto(segment.record());
     if (record.ok()) records.push_back(*std::move(record));
   }

@@ -44,9 +44,18 @@ struct MapUpdate {
 };
 
 struct TableRoute {
+  // What a request needs of a shard's record, in a quarter of a cache line.
+  struct Target {
+    ServerId primary = 0;
+    Epoch epoch = 0;
+  };
+
   TableSpec spec;
   std::vector<ShardRecord> shards;  // by index; complete, tiling the table slice by slice
+  std::vector<Target> targets;      // of `shards`
   ShardLocator locator;  // from a position to the index of its shard in the first column slice
+
+  void SetShard(const ShardRecord& record);
 
   uint32_t ranges() const { return locator.shard_count(); }  // shards of one column slice
   uint32_t slices() const { return static_cast<uint32_t>(shards.size()) / ranges(); }
@@ -82,6 +91,26 @@ class ClusterMap {
   uint64_t message_bytes_max_ = 0;
   absl::flat_hash_map<TableId, std::shared_ptr<const TableRoute>> tables_;
   absl::flat_hash_map<ServerId, ServerAddress> servers_;
+};
+
+// Finds the targets of shards. Quick where shards of one table are asked for in a row.
+class TargetFinder {
+ public:
+  explicit TargetFinder(const ClusterMap& map) : map_(map) {}  // which outlives it
+
+  // Null when unknown.
+  const TableRoute::Target* Of(TableId table, uint32_t shard) {
+    if (route_ == nullptr || table != table_) {
+      table_ = table;
+      route_ = map_.Table(table);
+    }
+    return route_ == nullptr || shard >= route_->targets.size() ? nullptr : &route_->targets[shard];
+  }
+
+ private:
+  const ClusterMap& map_;
+  const TableRoute* route_ = nullptr;
+  TableId table_ = 0;
 };
 
 using ClusterMapPtr = std::shared_ptr<const ClusterMap>;

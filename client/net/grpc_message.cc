@@ -1,9 +1,11 @@
 #include "client/net/grpc_message.h"
 
+#include <numeric>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 namespace {
@@ -40,6 +42,15 @@ absl::Status ReceivedMessage::Parse(const grpc::ByteBuffer& buffer) {
   fragments_.clear();
   for (const grpc::Slice& slice : slices_) fragments_.emplace_back(slice.begin(), slice.size());
   return ParsePullReply(fragments_, &view_);
+}
+
+ServerReply ReceivedMessage::reply(uint64_t row_bytes) const {
+  const v1::ReplyHeader& header = view_.header;
+  if (header.row_bytes_size() > 0) {
+    row_bytes = std::accumulate(header.row_bytes().begin(), header.row_bytes().end(), uint64_t{0});
+  }
+  const bool whole = IsWhole(header) && (header.code() != v1::OK || row_bytes == view_.rows.bytes);
+  return {fragments_, &view_, 0, header.segments(), 0, whole};
 }
 
 absl::Status StatusOfServer(const grpc::Status& status, const std::string& address) {

@@ -25,10 +25,9 @@ class ReceivedMessage {
  public:
   // Replaces the content. On an error it is unspecified until the next Parse.
   absl::Status Parse(const grpc::ByteBuffer& buffer);
-  // The whole reply; valid until the next Parse.
-  ServerReply reply() const {
-    return {fragments_, &view_, 0, static_cast<uint32_t>(view_.header.segments_size()), 0};
-  }
+  // The whole reply; valid until the next Parse. `row_bytes` as in OutgoingMessage, of all requests
+  // that it answers.
+  ServerReply reply(uint64_t row_bytes) const;
   const v1::ReplyHeader& header() const { return view_.header; }
 
  private:

@@ -28,8 +28,12 @@ class GrpcTransport;
 // One lookup. Deletes itself when its event has run.
 class UnaryCall final : public CompletionEvent {
  public:
-  UnaryCall(GrpcTransport* transport, std::string address, std::shared_ptr<PendingRequest> request)
-      : transport_(transport), address_(std::move(address)), request_(std::move(request)) {}
+  UnaryCall(GrpcTransport* transport, std::string address, std::shared_ptr<PendingRequest> request,
+            uint64_t row_bytes)
+      : transport_(transport),
+        address_(std::move(address)),
+        request_(std::move(request)),
+        row_bytes_(row_bytes) {}
   void Start(grpc::GenericStub* stub, const grpc::ByteBuffer& message,
              grpc::CompletionQueue* queue) {
     call_ = stub->PrepareUnaryCall(&context_, "/hotbed.v1.Data/Lookup", message, queue);
@@ -44,6 +48,7 @@ class UnaryCall final : public CompletionEvent {
   GrpcTransport* const transport_;
   const std::string address_;
   const std::shared_ptr<PendingRequest> request_;
+  const uint64_t row_bytes_;  // as in OutgoingMessage
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
   grpc::ByteBuffer answer_;
@@ -196,10 +201,11 @@ void GrpcTransport::SendUnary(grpc::GenericStub* stub, const std::string& addres
   prefix.set_request(1);
   prefix.set_deadline_ms(message.deadline_ms);
   *prefix.mutable_hello() = MakeHello(Lane::kLookup);
+  const uint64_t row_bytes = message.row_bytes;
   const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
   counters_.bytes_sent.fetch_add(buffer.Length(), std::memory_order_relaxed);
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  auto* call = new UnaryCall(this, address, std::move(request));
+  auto* call = new UnaryCall(this, address, std::move(request), row_bytes);
   unary_.insert(call);
   live_.Add();
   call->Start(stub, buffer, driver_->queue());
@@ -211,7 +217,7 @@ void UnaryCall::Run(bool ok) {
   if (ok && status_.ok()) {
     transport_->counters()->bytes_received.fetch_add(answer_.Length(), std::memory_order_relaxed);
     const absl::Status parsed = message.Parse(answer_);
-    const ServerReply reply = message.reply();
+    const ServerReply reply = message.reply(row_bytes_);
     if (parsed.ok()) {
       transport_->counters()->NoteHello(message.header().hello());
     }

@@ -34,6 +34,14 @@ bool IsOverload(v1::Code code) {
   return code == v1::RESOURCE_EXHAUSTED || code == v1::READ_ONLY || code == v1::DEADLINE_EXCEEDED;
 }
 
+v1::SegmentReply RefusalOf(const v1::ReplyHeader& header) {
+  v1::SegmentReply refusal;
+  refusal.set_code(header.code());
+  refusal.set_detail(header.detail());
+  refusal.set_retry_after_ms(header.retry_after_ms());
+  return refusal;
+}
+
 absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view detail) {
   if (code == v1::OK) return absl::OkStatus();
   std::string text = absl::StrCat(where, ": ", CodeName(code), detail.empty() ? "" : ": ", detail);

@@ -29,6 +29,9 @@ Verdict VerdictOf(v1::Code code, bool push);
 // True where the server refused because it has too much to do, so that resends must come slowly.
 bool IsOverload(v1::Code code);
 
+// The answer to each segment of a message that was refused as a whole.
+v1::SegmentReply RefusalOf(const v1::ReplyHeader& header);
+
 // The status that the caller sees for a final code: `where` names table and shard.
 absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view detail);
 

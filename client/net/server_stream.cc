@@ -1,6 +1,7 @@
 #include "client/net/server_stream.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "common/check.h"
@@ -186,8 +187,10 @@ void ServerStream::OnRead(bool ok) {
 void ServerStream::DeliverReply(const ReceivedMessage& message,
                                 absl::Span<const StreamBacklog::Joined> requests) {
   const v1::ReplyHeader& header = message.header();
-  const uint32_t answered = static_cast<uint32_t>(header.segments_size());
-  ServerReply reply = message.reply();
+  uint64_t row_bytes = 0;
+  for (const StreamBacklog::Joined& joined : requests) row_bytes += joined.row_bytes;
+  ServerReply reply = message.reply(row_bytes);
+  const uint32_t answered = reply.segment_count;
   for (const StreamBacklog::Joined& joined : requests) {
     // A reply that is too short shows as a wrong count.
     reply.segment_count = std::min(joined.segments, answered - reply.segment_first);
@@ -196,9 +199,12 @@ void ServerStream::DeliverReply(const ReceivedMessage& message,
       reply.segment_count = answered - reply.segment_first;
     }
     joined.request->Done(absl::OkStatus(), &reply);
-    for (uint32_t i = 0; i < reply.segment_count; ++i) {
-      reply.row_bytes_before +=
-          header.segments(static_cast<int>(reply.segment_first + i)).row_bytes();
+    if (header.row_bytes_size() > 0 && reply.whole) {
+      const auto first = header.row_bytes().begin() + reply.segment_first;
+      reply.row_bytes_before =
+          std::accumulate(first, first + reply.segment_count, reply.row_bytes_before);
+    } else if (header.code() == v1::OK) {
+      reply.row_bytes_before += joined.row_bytes;
     }
     reply.segment_first += reply.segment_count;
   }

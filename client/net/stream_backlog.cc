@@ -59,7 +59,8 @@ uint64_t StreamBacklog::Take(OutgoingMessage* message) {
     Queued& next = waiting_.front();
     open.bytes += next.bytes;
     open.segments += next.message.segments;
-    open.requests.push_back({std::move(next.request), next.message.segments});
+    open.requests.push_back(
+        {std::move(next.request), next.message.segments, next.message.row_bytes});
     if (open.requests.size() == 1) {
       *message = std::move(next.message);
     } else {

@@ -37,6 +37,7 @@ class StreamBacklog {
   struct Joined {
     std::shared_ptr<PendingRequest> request;
     uint32_t segments = 0;
+    uint64_t row_bytes = 0;  // of its answer, if every segment is served
   };
   // The requests of one message, in the order of their segments.
   using Requests = absl::InlinedVector<Joined, 4>;

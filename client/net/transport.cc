@@ -30,6 +30,7 @@ void OutgoingMessage::Join(OutgoingMessage other) {
   // Serialized messages that stand one after another are one message: repeated fields add up.
   header += other.header;
   segments += other.segments;
+  row_bytes += other.row_bytes;
   deadline_ms =
       deadline_ms == 0 || other.deadline_ms == 0 ? 0 : std::max(deadline_ms, other.deadline_ms);
   for (size_t i = 0; i < bulk.size(); ++i) {

@@ -39,6 +39,7 @@ struct OutgoingMessage {
   };
   absl::InlinedVector<Bulk, 2> bulk;
   uint64_t reply_bytes = 0;  // about the size of the answer, for the stream's window
+  uint64_t row_bytes = 0;    // of the answer's rows, if every segment is served
   uint32_t segments = 0;     // in the header
   // Time left for a pull; 0: unlimited. Joined requests travel with the latest of their deadlines:
   // each caller ends its own call, and the server drops only work that all of them have given up.
@@ -61,6 +62,9 @@ struct ServerReply {
   uint32_t segment_first = 0;           // of this request, in the header
   uint32_t segment_count = 0;
   uint64_t row_bytes_before = 0;  // of the earlier segments, in view->rows
+  // The columns and exceptions suit the segments, and the rows have the bytes that were asked for
+  // or that the header names.
+  bool whole = false;
 };
 
 class PendingRequest {

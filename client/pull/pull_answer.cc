@@ -14,18 +14,17 @@ PullAnswer::PullAnswer(const ServerReply& reply)
   rows_.Skip(std::min(rows_.left(), reply.row_bytes_before));
 }
 
-absl::Status PullAnswer::TakeSegment(const v1::SegmentReply& segment, uint32_t part,
-                                     PullCall* call) {
+absl::Status PullAnswer::TakeSegment(uint32_t part, PullCall* call) {
   const PooledPart* const pooled = call->scratch->Pooled(part);
-  return pooled == nullptr ? TakeRows(segment, call->scratch->plan.parts()[part], call)
-                           : TakePooled(segment, *pooled, call);
+  return pooled == nullptr ? TakeRows(call->scratch->plan.parts()[part], call)
+                           : TakePooled(*pooled, call);
 }
 
-void PullAnswer::SkipSegment(const v1::SegmentReply& segment, uint32_t part, const PullCall& call) {
+void PullAnswer::SkipSegment(uint32_t part, const PullCall& call) {
   const auto skip = [](FragmentReader* from, uint64_t bytes) {
     from->Skip(std::min(from->left(), bytes));
   };
-  skip(&rows_, segment.row_bytes());
+  skip(&rows_, call.scratch->RowBytesOf(part, call.wire_type));
   if (call.want_flags) skip(&flags_, call.scratch->IdsOf(part));
   const PooledPart* const pooled = call.scratch->Pooled(part);
   if (pooled == nullptr) return;
@@ -33,16 +32,15 @@ void PullAnswer::SkipSegment(const v1::SegmentReply& segment, uint32_t part, con
   if (feature.arg_max != nullptr) skip(&arg_max_, 4ull * pooled->columns * pooled->bags());
 }
 
-absl::Status PullAnswer::TakeRows(const v1::SegmentReply& segment, const PlanPart& part,
-                                  PullCall* call) {
+absl::Status PullAnswer::TakeRows(const PlanPart& part, PullCall* call) {
   const TableGroup& group = call->scratch->plan.group(part);
   const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
   const uint64_t bytes = uint64_t{row_bytes} * part.rows();
   const uint64_t flag_bytes = call->want_flags ? part.rows() : 0;
-  if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes) {
-    return absl::InternalError(absl::StrCat(
-        group.table->WhereOf(part.shard), ": answered ", segment.row_bytes(), " bytes (",
-        rows_.left(), " in the message), ", part.rows(), " rows need ", bytes));
+  if (rows_.left() < bytes || flags_.left() < flag_bytes) {
+    return absl::InternalError(absl::StrCat(group.table->WhereOf(part.shard), ": answered ",
+                                            rows_.left(), " bytes, ", part.rows(), " rows need ",
+                                            bytes));
   }
   thread_local std::vector<const uint8_t*> pointers;
   thread_local WireScratch wire;
@@ -61,20 +59,18 @@ absl::Status PullAnswer::TakeRows(const v1::SegmentReply& segment, const PlanPar
   return absl::OkStatus();
 }
 
-absl::Status PullAnswer::TakePooled(const v1::SegmentReply& segment, const PooledPart& part,
-                                    PullCall* call) {
+absl::Status PullAnswer::TakePooled(const PooledPart& part, PullCall* call) {
   const PooledPlan& plan = call->scratch->pooled;
   const PooledFeature& feature = plan.features()[part.feature];
   const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
   const uint64_t bytes = uint64_t{row_bytes} * part.bags();
   const uint64_t flag_bytes = call->want_flags ? part.ids : 0;
   const uint64_t arg_bytes = feature.arg_max == nullptr ? 0 : 4ull * part.columns * part.bags();
-  if (segment.row_bytes() != bytes || rows_.left() < bytes || flags_.left() < flag_bytes ||
-      arg_max_.left() < arg_bytes) {
-    return absl::InternalError(absl::StrCat(
-        feature.table->WhereOf(part.shard), ": answered ", segment.row_bytes(), " bytes (",
-        rows_.left(), " in the message), ", part.bags(), " pooled rows need ", bytes, ", and ",
-        arg_bytes, " of arg_max (", arg_max_.left(), " in the message)"));
+  if (rows_.left() < bytes || flags_.left() < flag_bytes || arg_max_.left() < arg_bytes) {
+    return absl::InternalError(absl::StrCat(feature.table->WhereOf(part.shard), ": answered ",
+                                            rows_.left(), " bytes, ", part.bags(),
+                                            " pooled rows need ", bytes, ", and ", arg_bytes,
+                                            " of arg_max (", arg_max_.left(), " in the message)"));
   }
   thread_local std::vector<const uint8_t*> pointers;
   thread_local WireScratch wire;

@@ -19,13 +19,13 @@ class PullAnswer {
 
   // Takes the next OK segment, which answers part `part`. The caller is inside the call's gate.
   // Internal names table and shard where the answer is not what the part needs.
-  absl::Status TakeSegment(const v1::SegmentReply& segment, uint32_t part, PullCall* call);
+  absl::Status TakeSegment(uint32_t part, PullCall* call);
   // Passes over an OK segment whose rows another answer has brought.
-  void SkipSegment(const v1::SegmentReply& segment, uint32_t part, const PullCall& call);
+  void SkipSegment(uint32_t part, const PullCall& call);
 
  private:
-  absl::Status TakeRows(const v1::SegmentReply& segment, const PlanPart& part, PullCall* call);
-  absl::Status TakePooled(const v1::SegmentReply& segment, const PooledPart& part, PullCall* call);
+  absl::Status TakeRows(const PlanPart& part, PullCall* call);
+  absl::Status TakePooled(const PooledPart& part, PullCall* call);
 
   FragmentReader rows_;
   FragmentReader flags_;

@@ -38,6 +38,7 @@ struct PullScratch {
   PooledJoin join;
   std::vector<uint32_t> part_order;   // parts in the order of their ids in the buffer
   std::vector<uint64_t> part_offset;  // index of each part's first id in the buffer
+  std::vector<ServerId> part_server;  // the primary of each part's shard, when the call was planned
   // By part: the number of messages in flight that ask for it, and kPartTaken. Atomic.
   std::vector<uint32_t> part_states;
 
@@ -85,6 +86,13 @@ struct PullScratch {
   // A message in flight was refused or lost. True: no answer was taken, and no other message asks
   // for the part.
   bool LosePart(uint32_t p) { return StateOf(p).fetch_sub(1) == 1; }
+  // Bytes of the rows that answer the part.
+  uint64_t RowBytesOf(uint32_t p, RowType wire_type) const {
+    const PooledPart* const part = Pooled(p);
+    if (part != nullptr) return uint64_t{part->bags()} * RowWireBytes(wire_type, part->columns);
+    const PlanPart& planned = plan.parts()[p];
+    return uint64_t{planned.rows()} * RowWireBytes(wire_type, planned.columns);
+  }
   // Bytes of ids and rows as they travel, and of the segment's header.
   uint64_t BytesOf(uint32_t p, RowType wire_type) const;
 

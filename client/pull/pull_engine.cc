@@ -10,6 +10,7 @@
 #include "client/pull/pull_message.h"
 #include "client/pull/pull_prepare.h"
 #include "common/status_macros.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 namespace {
@@ -128,18 +129,12 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
   return call;
 }
 
-bool PullEngine::MayAskAny(const PullCall& call, uint32_t part) {
-  const TableOptions& options = call.scratch->TableOf(part).options();
+bool PullEngine::MayAskAny(const PullCall& call, const TableHandle& table) {
+  const TableOptions& options = table.options();
   // A shard of a table with one replica has a second member only while it moves, and LsnMin does
   // not carry over to another of its epochs.
   return (call.read_from == ReadFrom::kAny && options.replicas > 1) ||
          (call.read_from != ReadFrom::kPrimary && options.data_parallel);
-}
-
-ServerId PullEngine::ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
-                              int attempt) const {
-  if (attempt > 0 || !MayAskAny(call, part)) return record.primary.server;
-  return reads_->Choose(record, call.turn, use_.clock->NowNs());
 }
 
 absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& call,
@@ -147,13 +142,20 @@ absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& ca
                                                               absl::Span<const uint32_t> parts,
                                                               int attempt) const {
   ByServer order;
+  order.reserve(parts.size());
+  TargetFinder targets(map);
   for (uint32_t p : parts) {
     const TableHandle& table = call.scratch->TableOf(p);
-    const ShardRecord* const record = map.Shard({table.id(), call.scratch->ShardOf(p)});
-    if (record == nullptr) {
+    const uint32_t shard = call.scratch->ShardOf(p);
+    const TableRoute::Target* const target = targets.Of(table.id(), shard);
+    if (target == nullptr) {
       return absl::NotFoundError(absl::StrCat("table ", table.name(), " was dropped"));
     }
-    order.emplace_back(ReaderOf(call, *record, p, attempt), p);
+    const bool any = attempt == 0 && MayAskAny(call, table);
+    order.emplace_back(
+        any ? reads_->Choose(*map.Shard({table.id(), shard}), call.turn, use_.clock->NowNs())
+            : target->primary,
+        p);
   }
   const auto before = [](const auto& a, const auto& b) { return a.first < b.first; };
   // Stable: the parts of a server stay in the order of their ids in the buffer.
@@ -177,6 +179,8 @@ std::vector<uint32_t> PullEngine::CutMessages(const PullCall& call, const ByServ
   std::vector<uint32_t> without_server;
   std::vector<uint32_t> message;
   const ServerAddress* to = nullptr;
+  const ServerAddress* server = nullptr;
+  ServerId found = 0;
   const uint64_t bytes_max = use_.SegmentBytesMaxOf(map);
   uint64_t bytes = 0;
   const auto flush = [&] {
@@ -185,7 +189,10 @@ std::vector<uint32_t> PullEngine::CutMessages(const PullCall& call, const ByServ
     bytes = 0;
   };
   for (const auto& [id, p] : order) {
-    const ServerAddress* server = map.Server(id);
+    if (id != found) {
+      found = id;
+      server = map.Server(id);
+    }
     if (server == nullptr) {
       without_server.push_back(p);
       continue;
@@ -224,9 +231,13 @@ void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> par
                        /*may_join=*/sent.attempt == 0 && !sent.hedge);
   use_.retry->CountRequest();
   bool any = false;
+  const TableHandle* table = nullptr;
   for (const uint32_t p : parts) {
     call->scratch->BeginPart(p);
-    any |= MayAskAny(*call, p);
+    const TableHandle& of_part = call->scratch->TableOf(p);
+    if (&of_part == table) continue;
+    table = &of_part;
+    any |= MayAskAny(*call, of_part);
   }
   reads_->Sent(sent.to->server);
   const std::string& address = sent.to->address;
@@ -268,7 +279,7 @@ int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts,
   const ClusterMapPtr map = use_.map->Get();
   ByServer order;
   for (const uint32_t p : parts) {
-    if (!MayAskAny(*call, p) || call->scratch->PartIsTaken(p)) continue;
+    if (!MayAskAny(*call, call->scratch->TableOf(p)) || call->scratch->PartIsTaken(p)) continue;
     const ShardRecord* const record =
         map->Shard({call->scratch->TableOf(p).id(), call->scratch->ShardOf(p)});
     if (record == nullptr) continue;
@@ -326,38 +337,43 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
                            const ServerReply& reply, Outcome* outcome) {
   const v1::ReplyHeader& header = reply.view->header;
   if (header.code() != v1::OK) {
-    v1::SegmentReply refusal;
-    refusal.set_code(header.code());
-    refusal.set_detail(header.detail());
+    const v1::SegmentReply refusal = RefusalOf(header);
     for (uint32_t p : parts) OnRefusal(call, p, refusal, sent, outcome);
     return;
   }
-  if (reply.segment_count != parts.size()) {
-    return call->Close(absl::InternalError(absl::StrCat("a server answered ", reply.segment_count,
-                                                        " segments to ", parts.size(), " asked")));
+  if (reply.segment_count != parts.size() || !reply.whole) {
+    return call->Close(absl::InternalError(absl::StrCat(
+        "a server answered ", reply.segment_count, " segments and ", reply.view->rows.bytes,
+        " bytes of rows to ", parts.size(), " segments asked, and they do not suit each other")));
   }
   use_.map->ApplyRecordsOf(header, reply.segment_first, reply.segment_count);
   PullAnswer answer(reply);
-  for (uint32_t i = 0; i < parts.size(); ++i) {
-    const uint32_t part = parts[i];
-    const v1::SegmentReply& segment = header.segments(static_cast<int>(reply.segment_first + i));
-    if (segment.code() != v1::OK) {
-      OnRefusal(call, part, segment, sent, outcome);
+  ReplySegments segments(header, reply.segment_first);
+  TargetFinder targets(*sent.map);
+  uint64_t rows = 0;
+  for (const uint32_t part : parts) {
+    const v1::SegmentReply* const exception = segments.Next();
+    if (exception != nullptr && exception->code() != v1::OK) {
+      OnRefusal(call, part, *exception, sent, outcome);
       continue;
     }
     if (!call->scratch->TakePart(part)) {
-      answer.SkipSegment(segment, part, *call);
+      answer.SkipSegment(part, *call);
       continue;
     }
-    if (call->lane == Lane::kPull && segment.epoch() != 0) {
-      call->scratch->TableOf(part).NoteAcknowledged(call->scratch->ShardOf(part), segment.epoch(),
-                                                    segment.lsn());
+    if (call->lane == Lane::kPull) {
+      const TableHandle& table = call->scratch->TableOf(part);
+      const uint32_t shard = call->scratch->ShardOf(part);
+      const Epoch epoch =
+          exception != nullptr ? exception->epoch() : targets.Of(table.id(), shard)->epoch;
+      table.NoteAcknowledged(shard, epoch, segments.lsn());
     }
-    absl::Status taken = answer.TakeSegment(segment, part, call.get());
+    absl::Status taken = answer.TakeSegment(part, call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
-    use_.counters->rows_pulled += call->scratch->RowsCounted(part);
+    rows += call->scratch->RowsCounted(part);
     ++outcome->done;
   }
+  use_.counters->rows_pulled += rows;
 }
 
 bool PullEngine::AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const {

@@ -66,14 +66,12 @@ class PullEngine {
                                     const ClusterMap& map, const Send& send) const;
   void SendSorted(const CallPtr& call, const ByServer& order, const ClusterMapPtr& map,
                   int attempt);
+  // By the server that is asked for each part.
   absl::StatusOr<ByServer> SortByServer(const PullCall& call, const ClusterMap& map,
                                         absl::Span<const uint32_t> parts, int attempt) const;
-  // The server that is asked for a part. The first attempt may go to a backup or a read replica;
+  // Whether a backup or a read replica may answer for the table. The first attempt may go to one;
   // further ones go to the primary.
-  ServerId ReaderOf(const PullCall& call, const ShardRecord& record, uint32_t part,
-                    int attempt) const;
-  // Whether a backup or a read replica may answer the part.
-  static bool MayAskAny(const PullCall& call, uint32_t part);
+  static bool MayAskAny(const PullCall& call, const TableHandle& table);
   void SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent);
   void OnReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                const absl::Status& transport, const ServerReply* reply);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/convert.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 namespace {
@@ -21,27 +22,49 @@ void AppendElements(const BufferRef& from, uint64_t size, uint64_t first, uint64
   bulk->Append(from, from.data() + size * first, size * count);
 }
 
-// Adds the fields of a pooled segment. Returns whether it asks for arg_max.
-bool AddPooledSegment(const PullCall& call, const PooledPart& part, v1::PullSegment* segment,
-                      PullBulk* bulk) {
-  const PooledFeature& feature = call.scratch->pooled.features()[part.feature];
+// What the segments of a group have in common: the table, or the pooled feature.
+const void* GroupOf(const PullScratch& scratch, uint32_t part) {
+  const PooledPart* const pooled = scratch.Pooled(part);
+  if (pooled == nullptr) return &scratch.TableOf(part);
+  return &scratch.pooled.features()[pooled->feature];
+}
+
+void BeginGroup(const PullScratch& scratch, uint32_t part, v1::PullGroup* group) {
+  group->set_table(scratch.TableOf(part).id());
+  const PooledPart* const pooled = scratch.Pooled(part);
+  if (pooled == nullptr) return;
+  const PooledFeature& feature = scratch.pooled.features()[pooled->feature];
   const bool max = feature.pooling == BagPooling::kMax;
-  segment->set_pooling(max ? v1::POOLING_MAX : v1::POOLING_SUM);
-  segment->set_bag_count(part.bags());
-  segment->set_weighted(feature.weights != nullptr);
-  segment->set_want_arg_max(feature.arg_max != nullptr);
-  AppendElements(call.lengths, 4, part.begin, part.bags(), &bulk->lengths);
-  if (feature.weights != nullptr) {
-    AppendElements(call.weights, 4, part.weight_at, part.ids, &bulk->weights);
+  group->set_pooling(max ? v1::POOLING_MAX : v1::POOLING_SUM);
+  group->set_weighted(feature.weights != nullptr);
+  group->set_want_arg_max(feature.arg_max != nullptr);
+}
+
+void AddSegment(const PullCall& call, uint32_t part, Epoch epoch, v1::PullGroup* group,
+                PullBulk* bulk) {
+  const PullScratch& scratch = *call.scratch;
+  const uint32_t shard = scratch.ShardOf(part);
+  const uint32_t ids = scratch.IdsOf(part);
+  group->add_shards(shard);
+  group->add_epochs(epoch);
+  group->add_id_counts(ids);
+  group->add_lsns_min(call.lane == Lane::kPull ? scratch.TableOf(part).LsnMin(shard, epoch)
+                                               : Lsn{0});
+  AppendElements(call.ids, 8, scratch.part_offset[part], ids, &bulk->ids);
+  const PooledPart* const pooled = scratch.Pooled(part);
+  if (pooled == nullptr) return;
+  group->add_bag_counts(pooled->bags());
+  AppendElements(call.lengths, 4, pooled->begin, pooled->bags(), &bulk->lengths);
+  if (group->weighted()) {
+    AppendElements(call.weights, 4, pooled->weight_at, pooled->ids, &bulk->weights);
   }
-  return feature.arg_max != nullptr;
 }
 
 }  // namespace
 
 OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t> parts,
                                  const ClusterMap& map, int64_t left_ns, bool may_join) {
-  thread_local v1::PullHeader header;  // keeps its segments' memory
+  thread_local v1::PullHeader header;  // keeps its columns' memory
   header.Clear();
   header.set_row_type(ToProto(call.wire_type));
   header.set_want_flags(call.want_flags);
@@ -53,21 +76,23 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
   const PullScratch& scratch = *call.scratch;
   PullBulk bulk;
   bool want_arg_max = false;
-  for (uint32_t p : parts) {
-    const TableHandle& table = scratch.TableOf(p);
-    const ShardId shard{table.id(), scratch.ShardOf(p)};
-    const Epoch epoch = map.Shard(shard)->epoch;
-    v1::PullSegment* segment = header.add_segments();
-    segment->set_shard(shard.packed());
-    segment->set_epoch(epoch);
-    segment->set_id_count(scratch.IdsOf(p));
-    if (call.lane == Lane::kPull) segment->set_lsn_min(table.LsnMin(shard.index, epoch));
-    AppendElements(call.ids, 8, scratch.part_offset[p], scratch.IdsOf(p), &bulk.ids);
-    message.reply_bytes += scratch.BytesOf(p, call.wire_type);
-    if (const PooledPart* const part = scratch.Pooled(p); part != nullptr) {
-      want_arg_max |= AddPooledSegment(call, *part, segment, &bulk);
+  const void* of_group = nullptr;
+  v1::PullGroup* group = nullptr;
+  const TableRoute* route = nullptr;
+  for (const uint32_t p : parts) {
+    if (const void* const of = GroupOf(scratch, p); of != of_group) {
+      if (group != nullptr) PackColumns(group);
+      of_group = of;
+      group = header.add_groups();
+      BeginGroup(scratch, p, group);
+      route = map.Table(group->table());
+      want_arg_max |= group->want_arg_max();
     }
+    AddSegment(call, p, route->targets[scratch.ShardOf(p)].epoch, group, &bulk);
+    message.reply_bytes += scratch.BytesOf(p, call.wire_type);
+    message.row_bytes += scratch.RowBytesOf(p, call.wire_type);
   }
+  if (group != nullptr) PackColumns(group);
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());
   // Joined requests must have the same bulk fields. Flags and arg_max would need ranges of their

@@ -86,13 +86,16 @@ void LayOutIds(const ClusterMap& map, PullCall* call) {
   const uint32_t parts = scratch.PartCount();
   scratch.part_order.resize(parts);
   scratch.part_offset.resize(parts);
-  for (uint32_t i = 0; i < parts; ++i) scratch.part_order[i] = i;
-  const auto server_of = [&](uint32_t part) {
-    return map.Table(scratch.TableOf(part).id())->shards[scratch.ShardOf(part)].primary.server;
-  };
-  const auto before = [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); };
-  if (!std::is_sorted(scratch.part_order.begin(), scratch.part_order.end(), before)) {
-    std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(), before);
+  scratch.part_server.resize(parts);
+  TargetFinder targets(map);
+  for (uint32_t p = 0; p < parts; ++p) {
+    scratch.part_order[p] = p;
+    scratch.part_server[p] = targets.Of(scratch.TableOf(p).id(), scratch.ShardOf(p))->primary;
+  }
+  const std::vector<ServerId>& servers = scratch.part_server;
+  if (!std::is_sorted(servers.begin(), servers.end())) {
+    std::stable_sort(scratch.part_order.begin(), scratch.part_order.end(),
+                     [&](uint32_t a, uint32_t b) { return servers[a] < servers[b]; });
   }
   call->ids = BufferRef::Allocate(8 * (scratch.plan.part_rows() + scratch.pooled.ids().size()));
   uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());

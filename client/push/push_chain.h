@@ -11,7 +11,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+
+#include "absl/container/inlined_vector.h"
 
 namespace hotbed {
 
@@ -72,7 +73,7 @@ class PushChain {
   void Answered(ChainedPart* part);
   void Remove(ChainedPart* part);
 
-  std::deque<ChainedPart*> parts_;
+  absl::InlinedVector<ChainedPart*, 4> parts_;
   size_t sent_ = 0;  // of parts_, since the last restart
   size_t in_flight_ = 0;
   uint64_t tail_seq_ = 0;   // prev_seq of the next part

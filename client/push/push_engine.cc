@@ -8,6 +8,7 @@
 #include "client/net/message_limits.h"
 #include "client/push/push_prepare.h"
 #include "common/status_macros.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 namespace {
@@ -129,15 +130,21 @@ bool PushEngine::WaitForRoom(const PushCall& call) {
 std::vector<ShardChain*> PushEngine::Chain(PushCall* call) {
   std::vector<ShardChain*> touched;
   // Parts of one shard lie side by side and in order.
+  touched.reserve(call->parts.size());
   ShardChain* chain = nullptr;
+  std::deque<ShardChain>* of_table = nullptr;
+  TableId table = 0;
   for (PushPart& part : call->parts) {
-    if (chain == nullptr || !(chain->shard == part.shard_id())) {
-      std::unique_ptr<ShardChain>& slot = chains_[part.shard_id().packed()];
-      if (slot == nullptr) {
-        slot = std::make_unique<ShardChain>();
-        slot->shard = part.shard_id();
+    const ShardId shard = part.shard_id();
+    if (of_table == nullptr || table != shard.table) {
+      table = shard.table;
+      of_table = &chains_[table];
+    }
+    if (chain == nullptr || !(chain->shard == shard)) {
+      while (of_table->size() <= shard.index) {
+        of_table->emplace_back().shard = {table, static_cast<uint32_t>(of_table->size() - 1)};
       }
-      chain = slot.get();
+      chain = &(*of_table)[shard.index];
       touched.push_back(chain);
     }
     chain->chain.Append(&part);
@@ -151,15 +158,21 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
   std::vector<SentPart> message;
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
+  const ServerAddress* server = nullptr;
+  ServerId found = 0;
+  TargetFinder targets(*map);
   const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
   for (ShardChain* chain : chains) {
-    const ShardRecord* record = map->Shard(chain->shard);
-    const ServerAddress* server = record == nullptr ? nullptr : map->Server(record->primary.server);
+    const TableRoute::Target* const target = targets.Of(chain->shard.table, chain->shard.index);
+    if (target != nullptr && target->primary != found) {
+      found = target->primary;
+      server = map->Server(found);
+    }
     while (auto* part = static_cast<PushPart*>(chain->chain.NextToSend())) {
       part->DropThrough(chain->chain.known_seq());
       const PushChain::Stamp stamp = chain->chain.Send();
-      if (record == nullptr) {
+      if (target == nullptr) {
         Refused({chain, part, stamp, 0}, 0,
                 part->EndOf(absl::NotFoundError(
                     absl::StrCat("table ", part->table->name(), " was dropped"))),
@@ -182,7 +195,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
       }
       to = server;
       bytes += part_bytes;
-      message.push_back({chain, part, stamp, record->epoch});
+      message.push_back({chain, part, stamp, target->epoch});
     }
   }
   if (!message.empty()) SendMessage(to->address, message);
@@ -251,7 +264,7 @@ void PushEngine::Restart(absl::Span<ShardChain* const> chains) {
 }
 
 void PushEngine::Finish(PushPart* part, const absl::Status& status, Resolutions* resolutions) {
-  if (ledger_.Finish(part, status, use_.clock->NowNs(), resolutions)) use_.timer->RemoveWatcher();
+  if (ledger_.Finish(part, status, *use_.clock, resolutions)) use_.timer->RemoveWatcher();
 }
 
 // --- answers
@@ -266,8 +279,8 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
     const bool never = absl::IsFailedPrecondition(transport);
     v1::SegmentReply alike;  // for every segment, where all have the same answer
     const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
-    const bool short_answer =
-        header != nullptr && header->code() == v1::OK && reply->segment_count != parts.size();
+    const bool short_answer = header != nullptr && header->code() == v1::OK &&
+                              (reply->segment_count != parts.size() || !reply->whole);
     const bool each = header != nullptr && header->code() == v1::OK && !short_answer;
     if (header == nullptr) {
       alike.set_code(v1::UNAVAILABLE);
@@ -278,22 +291,22 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
       alike.set_detail(absl::StrCat("a server answered ", reply->segment_count, " segments to ",
                                     parts.size(), " sent"));
     } else if (!each) {
-      alike.set_code(header->code());
-      alike.set_detail(header->detail());
+      alike = RefusalOf(*header);
     }
-    if (each) use_.map->ApplyRecordsOf(*header, reply->segment_first, reply->segment_count);
     std::vector<ShardChain*> answered;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const v1::SegmentReply& segment =
-          each ? header->segments(static_cast<int>(reply->segment_first + i)) : alike;
+    if (each) {
+      TakeAnswers(parts, *reply, &answered, &resolutions);
+    } else {
       const bool unanswered = header == nullptr ? written && !never : short_answer;
-      if (unanswered || (each && LeavesItOpen(segment.code()))) parts[i].part->maybe_applied = true;
-      if (never) {
-        Refused(parts[i], 0, parts[i].part->EndOf(transport), &resolutions);
-      } else {
-        OnSegment(parts[i], segment, &resolutions);
+      for (const SentPart& sent : parts) {
+        if (unanswered) sent.part->maybe_applied = true;
+        if (never) {
+          Refused(sent, 0, sent.part->EndOf(transport), &resolutions);
+        } else {
+          OnException(sent, alike, 0, &resolutions);
+        }
+        if (sent.chain->chain.ReadyToRestart()) answered.push_back(sent.chain);
       }
-      if (parts[i].chain->chain.ReadyToRestart()) answered.push_back(parts[i].chain);
     }
     Settle(answered, &resolutions);
   }
@@ -306,16 +319,39 @@ void PushEngine::Refused(const SentPart& sent, uint64_t last_seq, const absl::St
   Finish(sent.part, status, resolutions);
 }
 
-void PushEngine::OnSegment(const SentPart& sent, const v1::SegmentReply& segment,
+void PushEngine::TakeAnswers(absl::Span<const SentPart> parts, const ServerReply& reply,
+                             std::vector<ShardChain*>* answered, Resolutions* resolutions) {
+  const v1::ReplyHeader& header = reply.view->header;
+  use_.map->ApplyRecordsOf(header, reply.segment_first, reply.segment_count);
+  ReplySegments segments(header, reply.segment_first);
+  for (const SentPart& sent : parts) {
+    const v1::SegmentReply* const exception = segments.Next();
+    if (exception == nullptr) {
+      OnApplied(sent, sent.epoch, segments.lsn(), sent.part->seq, resolutions);
+    } else {
+      if (LeavesItOpen(exception->code())) sent.part->maybe_applied = true;
+      OnException(sent, *exception, segments.lsn(), resolutions);
+    }
+    if (sent.chain->chain.ReadyToRestart()) answered->push_back(sent.chain);
+  }
+}
+
+void PushEngine::OnApplied(const SentPart& sent, Epoch epoch, Lsn lsn, uint64_t last_seq,
                            Resolutions* resolutions) {
+  PushPart* const part = sent.part;
+  sent.chain->chain.OnApplied(part, last_seq);
+  if (part->column_first == 0) use_.counters->rows_pushed += part->rows;
+  part->table->NoteAcknowledged(part->shard, epoch, lsn);
+  Finish(part, absl::OkStatus(), resolutions);
+}
+
+void PushEngine::OnException(const SentPart& sent, const v1::SegmentReply& segment, Lsn lsn,
+                             Resolutions* resolutions) {
   ShardChain& chain = *sent.chain;
   PushPart* const part = sent.part;
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
   if (verdict == Verdict::kOk) {
-    chain.chain.OnApplied(part, segment.last_seq());
-    if (part->column_first == 0) use_.counters->rows_pushed += part->rows;
-    part->table->NoteAcknowledged(part->shard, segment.epoch(), segment.lsn());
-    return Finish(part, absl::OkStatus(), resolutions);
+    return OnApplied(sent, segment.epoch(), lsn, segment.last_seq(), resolutions);
   }
   const absl::Status status = StatusOf(segment.code(), part->Where(), segment.detail());
   if (verdict == Verdict::kFinal) {

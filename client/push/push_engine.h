@@ -5,6 +5,7 @@
 #define HOTBED_CLIENT_PUSH_PUSH_ENGINE_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -79,8 +80,14 @@ class PushEngine {
   // `written`: a request without a reply may have reached a server.
   void OnReply(absl::Span<const SentPart> parts, const absl::Status& transport,
                const ServerReply* reply, bool written) ABSL_LOCKS_EXCLUDED(mu_);
-  void OnSegment(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
+  // The answers of a server to each of the parts; adds the chains that may restart to `answered`.
+  void TakeAnswers(absl::Span<const SentPart> parts, const ServerReply& reply,
+                   std::vector<ShardChain*>* answered, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnApplied(const SentPart& sent, Epoch epoch, Lsn lsn, uint64_t last_seq,
+                 Resolutions* resolutions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnException(const SentPart& sent, const v1::SegmentReply& segment, Lsn lsn,
+                   Resolutions* resolutions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReroute(const SentPart& sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part in flight ends with `status`; `last_seq` as in PushChain::OnRefused.
   void Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,
@@ -93,7 +100,8 @@ class PushEngine {
 
   mutable absl::Mutex mu_;
   PushLedger ledger_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, std::unique_ptr<ShardChain>> chains_ ABSL_GUARDED_BY(mu_);
+  // By table, then by the index of the shard. They stay where they are.
+  absl::flat_hash_map<TableId, std::deque<ShardChain>> chains_ ABSL_GUARDED_BY(mu_);
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // of the session, once a push has opened it
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -1,6 +1,7 @@
 #include "client/push/push_ledger.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -17,7 +18,9 @@ void PushLedger::Resolve(Resolutions resolutions) {
 }
 
 absl::Status PushLedger::CheckSteps(const PushCall& call) const {
+  const TableHandle* checked = nullptr;
   for (const PushPart& part : call.parts) {
+    if (std::exchange(checked, part.table) == part.table) continue;
     const auto it = last_step_.find(part.table);
     if (it != last_step_.end() && call.step <= it->second) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -34,13 +37,16 @@ Future<PushResult> PushLedger::Add(std::unique_ptr<PushCall> call,
   call->ticket = next_ticket_++;
   call->parts_left = call->parts.size();
   call->entry = window_.Enter(call->bytes, now_ns);
-  for (const PushPart& part : call->parts) last_step_[part.table] = call->step;
+  const TableHandle* noted = nullptr;
+  for (const PushPart& part : call->parts) {
+    if (std::exchange(noted, part.table) != part.table) last_step_[part.table] = call->step;
+  }
   Future<PushResult> future = call->promise.emplace(std::move(driver)).future();
   calls_[call->ticket] = std::move(call);
   return future;
 }
 
-bool PushLedger::Finish(PushPart* part, const absl::Status& status, int64_t now_ns,
+bool PushLedger::Finish(PushPart* part, const absl::Status& status, const Clock& clock,
                         Resolutions* resolutions) {
   PushCall* const call = part->call;
   HOTBED_DCHECK(call->parts_left > 0);
@@ -53,7 +59,7 @@ bool PushLedger::Finish(PushPart* part, const absl::Status& status, int64_t now_
     unclaimed_.push_back(std::move(result));
     if (unclaimed_.size() > kUnclaimedMax) unclaimed_.pop_front();
   }
-  window_.Leave(call->entry, now_ns);
+  window_.Leave(call->entry, clock.NowNs());
   calls_.erase(call->ticket);
   return true;
 }

@@ -17,6 +17,7 @@
 #include "client/map/table_handle.h"
 #include "client/push/push_call.h"
 #include "client/push/push_window.h"
+#include "common/clock.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
@@ -37,7 +38,8 @@ class PushLedger {
   Future<PushResult> Add(std::unique_ptr<PushCall> call, std::shared_ptr<WaitDriver> driver,
                          int64_t now_ns);
   // A shard has answered `part` for good. True: it was the last part of its call, which is deleted.
-  bool Finish(PushPart* part, const absl::Status& status, int64_t now_ns, Resolutions* resolutions);
+  bool Finish(PushPart* part, const absl::Status& status, const Clock& clock,
+              Resolutions* resolutions);
   // Resolves, with kIndeterminate, the Futures whose deadline is at `now_ns` or earlier.
   void Expire(int64_t now_ns, Resolutions* resolutions);
 

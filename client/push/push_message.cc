@@ -3,35 +3,61 @@
 #include <utility>
 
 #include "proto/convert.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 
+namespace {
+
+// Whether two parts may stand in one group.
+bool Alike(const PushPart& a, const PushPart& b) { return a.table == b.table && a.call == b.call; }
+
+void BeginGroup(const PushPart& part, v1::PushGroup* group) {
+  const PushOptions& options = part.call->options;
+  group->set_table(part.table->id());
+  group->set_step(part.call->step);
+  if (options.has_learning_rate) group->set_learning_rate(options.learning_rate);
+  group->set_assign(options.assign);
+}
+
+void AddSegment(const SentPart& sent, v1::PushGroup* group) {
+  const PushPart& part = *sent.part;
+  group->add_shards(part.shard);
+  group->add_epochs(sent.epoch);
+  group->add_id_counts(part.rows);
+  group->add_numbers(static_cast<uint32_t>(part.seq & kPartsPerStepMax));
+  group->add_distances(sent.stamp.prev_seq == 0 ? 0 : part.seq - sent.stamp.prev_seq);
+  group->add_opens(sent.stamp.open);
+  group->add_last_parts(part.last_of_shard);
+  group->add_dims(part.columns);
+}
+
+}  // namespace
+
 OutgoingMessage BuildPushMessage(const SessionIdentity& identity, RowType gradient_type,
                                  absl::Span<const SentPart> parts) {
-  thread_local v1::PushHeader header;  // keeps its segments' memory
+  thread_local v1::PushHeader header;  // keeps its columns' memory
   header.Clear();
   header.set_gradient_type(ToProto(gradient_type));
   header.set_session(identity.session);
   header.set_incarnation(identity.incarnation);
   OutgoingMessage::Bulk ids{v1::PushRequest::kIdsFieldNumber, {}};
   OutgoingMessage::Bulk gradients{v1::PushRequest::kGradientsFieldNumber, {}};
+  v1::PushGroup* group = nullptr;
+  const PushPart* before = nullptr;
   for (const SentPart& sent : parts) {
     const PushPart& part = *sent.part;
-    v1::PushSegment* segment = header.add_segments();
-    segment->set_shard(part.shard_id().packed());
-    segment->set_epoch(sent.epoch);
-    segment->set_id_count(part.rows);
-    segment->set_seq(part.seq);
-    segment->set_prev_seq(sent.stamp.prev_seq);
-    segment->set_open(sent.stamp.open);
-    segment->set_has_learning_rate(part.call->options.has_learning_rate);
-    segment->set_learning_rate(part.call->options.learning_rate);
-    segment->set_assign(part.call->options.assign);
-    segment->set_last_part(part.last_of_shard);
-    segment->set_dim(part.columns);
+    if (before == nullptr || !Alike(*before, part)) {
+      if (group != nullptr) PackColumns(group);
+      group = header.add_groups();
+      BeginGroup(part, group);
+    }
+    before = &part;
+    AddSegment(sent, group);
     ids.Append(part.ids.owner, part.ids.data, part.ids.size);
     gradients.Append(part.gradients.owner, part.gradients.data, part.gradients.size);
   }
+  if (group != nullptr) PackColumns(group);
   OutgoingMessage message;
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());

@@ -41,13 +41,17 @@ uint64_t GradientBytes(const PlanPart& part, RowType type) {
 // Parts of one server lie side by side.
 void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uint32_t>* order) {
   order->resize(plan.parts().size());
-  for (uint32_t i = 0; i < order->size(); ++i) (*order)[i] = i;
-  const auto server_of = [&](uint32_t p) {
+  thread_local std::vector<ServerId> servers;
+  servers.resize(order->size());
+  TargetFinder targets(map);
+  for (uint32_t p = 0; p < order->size(); ++p) {
     const PlanPart& part = plan.parts()[p];
-    return map.Shard({plan.group(part).table->id(), part.shard})->primary.server;
-  };
+    (*order)[p] = p;
+    servers[p] = targets.Of(plan.group(part).table->id(), part.shard)->primary;
+  }
+  if (std::is_sorted(servers.begin(), servers.end())) return;
   std::stable_sort(order->begin(), order->end(),
-                   [&](uint32_t a, uint32_t b) { return server_of(a) < server_of(b); });
+                   [&](uint32_t a, uint32_t b) { return servers[a] < servers[b]; });
 }
 
 // Places the parts `order` in one buffer, all ids and then all gradients, so that a message takes

@@ -7,40 +7,56 @@
 #include "client/net/message_limits.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
+#include "proto/segments.h"
 
 namespace hotbed {
 // The answers to one round of messages. Outlives Deliver if that ends at its deadline.
 struct CommitDelivery::Round {
   absl::Mutex mu;
   int unanswered ABSL_GUARDED_BY(mu) = 0;
-  std::vector<std::pair<ShardId, v1::SegmentReply>> answers ABSL_GUARDED_BY(mu);
+  std::vector<ShardAnswer> answers ABSL_GUARDED_BY(mu);
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { return unanswered == 0; }
 };
 
 class CommitRequest final : public PendingRequest {
  public:
-  CommitRequest(std::shared_ptr<CommitDelivery::Round> round, std::vector<ShardId> shards)
+  using Asked = CommitDelivery::Asked;
+  CommitRequest(std::shared_ptr<CommitDelivery::Round> round, std::vector<Asked> shards)
       : round_(std::move(round)), shards_(std::move(shards)) {}
 
   void Done(const absl::Status& transport, const ServerReply* reply) override {
     absl::MutexLock lock(&round_->mu);
     const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
-    const bool each =
-        header != nullptr && header->code() == v1::OK && reply->segment_count == shards_.size();
-    v1::SegmentReply alike;
-    alike.set_code(header == nullptr || header->code() == v1::OK ? v1::UNAVAILABLE
-                                                                 : header->code());
-    alike.set_detail(header == nullptr ? std::string(transport.message()) : header->detail());
-    for (size_t i = 0; i < shards_.size(); ++i) {
-      round_->answers.emplace_back(
-          shards_[i], each ? header->segments(static_cast<int>(reply->segment_first + i)) : alike);
+    if (header != nullptr && header->code() == v1::OK && reply->whole &&
+        reply->segment_count == shards_.size()) {
+      TakeEach(*reply);
+    } else {
+      v1::SegmentReply alike;
+      if (header != nullptr && header->code() != v1::OK) {
+        alike = RefusalOf(*header);
+      } else {
+        alike.set_code(v1::UNAVAILABLE);
+        alike.set_detail(std::string(transport.message()));
+      }
+      for (const Asked& asked : shards_) round_->answers.push_back({asked.shard, alike, 0});
     }
     --round_->unanswered;
   }
 
  private:
+  void TakeEach(const ServerReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(round_->mu) {
+    ReplySegments segments(reply.view->header, reply.segment_first);
+    for (const Asked& asked : shards_) {
+      v1::SegmentReply usual;
+      usual.set_epoch(asked.epoch);
+      const v1::SegmentReply* const exception = segments.Next();
+      round_->answers.push_back(
+          {asked.shard, exception == nullptr ? usual : *exception, segments.lsn()});
+    }
+  }
+
   const std::shared_ptr<CommitDelivery::Round> round_;
-  const std::vector<ShardId> shards_;
+  const std::vector<Asked> shards_;
 };
 
 CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns) {
@@ -63,11 +79,18 @@ CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int
   return open;
 }
 
-void CommitDelivery::Send(const std::string& address, const v1::PushHeader& header,
-                          const std::shared_ptr<Round>& round) {
-  std::vector<ShardId> shards;
-  for (const v1::PushSegment& segment : header.segments()) {
-    shards.push_back(ShardId::FromPacked(segment.shard()));
+void CommitDelivery::Send(const std::string& address, const v1::PushHeader& head,
+                          std::vector<Asked> shards, const std::shared_ptr<Round>& round) {
+  v1::PushHeader header = head;
+  v1::PushGroup* group = nullptr;
+  for (const Asked& asked : shards) {
+    if (group == nullptr || group->table() != asked.shard.table) {
+      group = header.add_groups();
+      group->set_table(asked.shard.table);
+      group->set_commit(1);
+    }
+    group->add_shards(asked.shard.index);
+    group->add_epochs(asked.epoch);
   }
   {
     absl::MutexLock lock(&round->mu);
@@ -91,7 +114,7 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
   body->set_step(commit.step());
   *body->mutable_sessions() = commit.sessions();
   const ClusterMapPtr map = use_.map->Get();
-  std::map<std::string, v1::PushHeader> messages;
+  std::map<std::string, std::vector<Asked>> messages;
   auto round = std::make_shared<Round>();
   for (auto it = open->begin(); it != open->end();) {
     const ShardRecord* record = map->Shard(it->first);
@@ -106,33 +129,32 @@ absl::Status CommitDelivery::RunRound(const v1::GroupCommit& commit,
       ++it;
       continue;
     }
-    v1::PushHeader& header = messages.try_emplace(server->address, head).first->second;
-    v1::PushSegment* segment = header.add_segments();
-    segment->set_shard(it->first.packed());
-    segment->set_epoch(record->epoch);
-    segment->set_commit(1);
-    if (header.segments_size() == static_cast<int>(kSegmentsPerMessageMax)) {
-      Send(server->address, header, round);
+    std::vector<Asked>& shards = messages[server->address];
+    shards.push_back({it->first, record->epoch});
+    if (shards.size() == kSegmentsPerMessageMax) {
+      Send(server->address, head, std::move(shards), round);
       messages.erase(server->address);
     }
     ++it;
   }
-  for (const auto& [address, header] : messages) Send(address, header, round);
-  std::vector<std::pair<ShardId, v1::SegmentReply>> answers;
+  for (auto& [address, shards] : messages) Send(address, head, std::move(shards), round);
+  std::vector<ShardAnswer> answers;
   {
     absl::MutexLock lock(&round->mu);
     (void)use_.transport->AwaitAnswers(use_.clock, &round->mu,
                                        absl::Condition(round.get(), &Round::Over), deadline_ns);
     answers.swap(round->answers);
   }
-  for (const auto& [shard, answer] : answers) {
-    HOTBED_RETURN_IF_ERROR(TakeAnswer(shard, answer, open, retry_after_ms));
+  for (const ShardAnswer& answer : answers) {
+    HOTBED_RETURN_IF_ERROR(TakeAnswer(answer, open, retry_after_ms));
   }
   return absl::OkStatus();
 }
 
-absl::Status CommitDelivery::TakeAnswer(ShardId shard, const v1::SegmentReply& answer, Open* open,
+absl::Status CommitDelivery::TakeAnswer(const ShardAnswer& of_shard, Open* open,
                                         uint32_t* retry_after_ms) {
+  const ShardId shard = of_shard.shard;
+  const v1::SegmentReply& answer = of_shard.answer;
   const auto it = open->find(shard);
   if (it == open->end()) return absl::OkStatus();
   const Verdict verdict = VerdictOf(answer.code(), /*push=*/true);
@@ -140,7 +162,7 @@ absl::Status CommitDelivery::TakeAnswer(ShardId shard, const v1::SegmentReply& a
     open->erase(it);
     for (const TableHandle* table : tables_()) {
       if (table->id() == shard.table) {
-        table->NoteAcknowledged(shard.index, answer.epoch(), answer.lsn());
+        table->NoteAcknowledged(shard.index, answer.epoch(), of_shard.lsn);
       }
     }
     return absl::OkStatus();

@@ -40,15 +40,24 @@ class CommitDelivery {
   // The shards that have not answered OK, each with its last answer.
   using Open = std::map<ShardId, absl::Status>;
   struct Round;
+  struct Asked {
+    ShardId shard;
+    Epoch epoch = 0;
+  };
+  struct ShardAnswer {
+    ShardId shard;
+    v1::SegmentReply answer;
+    Lsn lsn = 0;
+  };
 
   Open ShardsOf(const v1::GroupCommit& commit, int64_t deadline_ns);
   // Sends to all of `open` once, and waits for the answers.
   absl::Status RunRound(const v1::GroupCommit& commit, const SessionIdentity& identity,
                         int64_t deadline_ns, Open* open, uint32_t* retry_after_ms);
-  void Send(const std::string& address, const v1::PushHeader& header,
+  // `head` is the header without groups.
+  void Send(const std::string& address, const v1::PushHeader& head, std::vector<Asked> shards,
             const std::shared_ptr<Round>& round);
-  absl::Status TakeAnswer(ShardId shard, const v1::SegmentReply& answer, Open* open,
-                          uint32_t* retry_after_ms);
+  absl::Status TakeAnswer(const ShardAnswer& of_shard, Open* open, uint32_t* retry_after_ms);
 
   const EngineParts use_;
   const std::function<std::vector<const TableHandle*>()> tables_;

@@ -14,18 +14,20 @@ constexpr size_t kFindAhead = 8;  // entries
 
 }  // namespace
 
-const ShardDirectory::Map& ShardDirectory::Current() const {
-  struct Cached {
+const ShardDirectory::Map& ShardDirectory::Current() const { return *Cached(); }
+
+const std::shared_ptr<const ShardDirectory::Map>& ShardDirectory::Cached() const {
+  struct Known {
     uint64_t version = 0;
     std::shared_ptr<const Map> map;
   };
-  thread_local Cached cached;
+  thread_local Known cached;
   if (cached.version != version_.load(std::memory_order_acquire)) {
     absl::MutexLock lock(&mu_);
     cached.map = map_;
     cached.version = version_.load(std::memory_order_relaxed);
   }
-  return *cached.map;
+  return cached.map;
 }
 
 std::shared_ptr<const ShardDirectory::Map> ShardDirectory::Hold() const {
@@ -47,28 +49,17 @@ std::shared_ptr<Shard> ShardDirectory::Find(ShardId shard) const {
   return it == map.end() ? nullptr : it->second.shard;
 }
 
-// Copying a shared_ptr writes to the shard's reference count, and the processor does not look past
-// such a write: so all entries are found first.
-void ShardDirectory::FindAll(absl::Span<const ShardId> ids,
-                             std::vector<std::shared_ptr<Shard>>* shards) const {
-  const Map& map = Current();
-  thread_local std::vector<const std::shared_ptr<Shard>*> found;
-  found.resize(ids.size());
-  for (size_t i = 0; i < std::min(kFindAhead, ids.size()); ++i) map.prefetch(ids[i]);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i + kFindAhead < ids.size()) map.prefetch(ids[i + kFindAhead]);
-    const auto it = map.find(ids[i]);
-    found[i] = it == map.end() || it->second.shard == nullptr ? nullptr : &it->second.shard;
-    if (found[i] != nullptr) (*found[i])->FetchHead();
-  }
+std::shared_ptr<const ShardDirectory::Map> ShardDirectory::FindAll(
+    absl::Span<const ShardId> ids, std::vector<Shard*>* shards) const {
+  const std::shared_ptr<const Map>& map = Cached();
   shards->resize(ids.size());
+  for (size_t i = 0; i < std::min(kFindAhead, ids.size()); ++i) map->prefetch(ids[i]);
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (found[i] != nullptr) {
-      (*shards)[i] = *found[i];
-    } else {
-      (*shards)[i].reset();
-    }
+    if (i + kFindAhead < ids.size()) map->prefetch(ids[i + kFindAhead]);
+    const auto it = map->find(ids[i]);
+    (*shards)[i] = it == map->end() ? nullptr : it->second.shard.get();
   }
+  return map;
 }
 
 std::optional<ShardRecord> ShardDirectory::RecordOf(ShardId shard) const {

@@ -44,14 +44,18 @@ class ShardDirectory {
   void Publish(Map map) ABSL_LOCKS_EXCLUDED(mu_);
 
   std::shared_ptr<Shard> Find(ShardId shard) const;  // null: not in service here
-  // Find for each of `ids`, in order. The entries and the shards come to the cache while others are
-  // looked up, so that many shards do not cost the latency of the memory each.
-  void FindAll(absl::Span<const ShardId> ids, std::vector<std::shared_ptr<Shard>>* shards) const;
+  // Find for each of `ids`, in order; what is returned keeps them alive. The entries come to the
+  // cache while others are looked up, so that many shards do not cost the latency of the memory
+  // each.
+  std::shared_ptr<const Map> FindAll(absl::Span<const ShardId> ids,
+                                     std::vector<Shard*>* shards) const;
   // Whether or not the shard is held here; nothing while its record is unknown.
   std::optional<ShardRecord> RecordOf(ShardId shard) const;
   ShardList Shards() const;  // those in service, by id
 
  private:
+  const std::shared_ptr<const Map>& Cached() const ABSL_LOCKS_EXCLUDED(mu_);
+
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> version_{0};  // unique in the process; 0: none

@@ -64,21 +64,39 @@ ShardHostOptions Completed(ShardHostOptions options) {
 
 // Segments of many shards are short: each would wait for the memory of its shard, and the kernels
 // cannot prefetch rows far enough ahead in it. So the state of a shard comes to the cache while
-// segments before it are worked on, and then its rows. To be called with 0, and then with the
-// number of each next segment.
+// segments before it are worked on, and then its rows: those of the next segment, or of several
+// short ones.
 template <typename Work>
-void FetchSegmentsAhead(const Work& work, size_t next) {
-  constexpr size_t kStateAhead = 4;  // segments
-  const auto& segments = work.segments;
-  const size_t count = segments.size();
-  const size_t first = next == 0 ? 0 : next + kStateAhead - 1;
-  for (size_t i = first; i < std::min(next + kStateAhead, count); ++i) {
-    if (segments[i].shard != nullptr) segments[i].shard->FetchState(segments[i]);
+class SegmentPrefetch {
+ public:
+  explicit SegmentPrefetch(const Work& work) : work_(work) {}
+
+  // To be called with the number of each segment, before it is worked on.
+  void Before(size_t segment) {
+    const size_t count = work_.segments.size();
+    for (; state_ < std::min(segment + kStateAhead, count); ++state_) {
+      const auto& ahead = work_.segments[state_];
+      if (ahead.shard != nullptr) ahead.shard->FetchState(ahead);
+    }
+    if (segment > 0) ids_ -= work_.segments[segment - 1].count;
+    for (; rows_ < std::min(segment + kRowsAhead, count) && (rows_ <= segment + 1 || ids_ < kIds);
+         ++rows_) {
+      const auto& ahead = work_.segments[rows_];
+      if (ahead.shard != nullptr) ahead.shard->FetchRows(ahead);
+      ids_ += ahead.count;
+    }
   }
-  if (next < count && segments[next].shard != nullptr) {
-    segments[next].shard->FetchRows(segments[next]);
-  }
-}
+
+ private:
+  static constexpr size_t kStateAhead = 12;  // segments
+  static constexpr size_t kRowsAhead = 6;    // segments
+  static constexpr uint64_t kIds = 32;
+
+  const Work& work_;
+  size_t state_ = 0;  // segments before this one are fetched
+  size_t rows_ = 0;
+  uint64_t ids_ = 0;  // of the present segment and those before rows_
+};
 
 class ShardHostImpl : public ShardHost, private ReplicaOutlet {
  public:
@@ -89,9 +107,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetGaveUp(const std::string& what) { gave_up_ = what; }
 
   std::shared_ptr<Shard> Find(ShardId shard) const override { return directory_.Find(shard); }
-  void FindAll(absl::Span<const ShardId> ids,
-               std::vector<std::shared_ptr<Shard>>* shards) const override {
-    directory_.FindAll(ids, shards);
+  std::shared_ptr<const void> FindAll(absl::Span<const ShardId> ids,
+                                      std::vector<Shard*>* shards) const override {
+    return directory_.FindAll(ids, shards);
   }
   void Pull(PullWork* work) override;
   void Push(PushWork* work) override;
@@ -398,31 +416,39 @@ void ShardHostImpl::Pull(PullWork* work) {
   const bool timed = pulls++ % kPullsPerTimedOne == 0;
   work->latency = timed ? &pull_latency_ : nullptr;
   if (timed) work->begun_ns = pull_latency_.NowNs();
-  FetchSegmentsAhead(*work, 0);
+  const bool late = work->deadline_ns != 0 && clock_->NowNs() >= work->deadline_ns;
+  SegmentPrefetch<PullWork> prefetch(*work);
+  int32_t finished = 1;
   for (size_t i = 0; i < work->segments.size(); ++i) {
     PullSegment& segment = work->segments[i];
-    FetchSegmentsAhead(*work, i + 1);
-    if (segment.shard != nullptr) {
-      segment.shard->Pull(work, &segment);
-    } else {
+    prefetch.Before(i);
+    if (segment.shard == nullptr) {
       RefuseUnknown(&segment);
-      FinishSegment(work);
+      ++finished;
+    } else if (!late && segment.shard->PullAtOnce(*work, &segment)) {
+      ++finished;
+    } else {
+      segment.shard->Pull(work, &segment);
     }
   }
-  FinishSegment(work);
+  FinishSegments(work, finished);
 }
 
 void ShardHostImpl::Push(PushWork* work) {
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
-  FetchSegmentsAhead(*work, 0);
+  const bool late = work->deadline_ns != 0 && clock_->NowNs() >= work->deadline_ns;
+  SegmentPrefetch<PushWork> prefetch(*work);
+  int32_t finished = 1;
   for (size_t i = 0; i < work->segments.size(); ++i) {
     PushSegment& segment = work->segments[i];
-    FetchSegmentsAhead(*work, i + 1);
-    if (segment.shard != nullptr) {
-      segment.shard->Push(work, &segment);
-    } else {
+    prefetch.Before(i);
+    if (segment.shard == nullptr) {
       RefuseUnknown(&segment);
-      FinishSegment(work);
+      ++finished;
+    } else if (!late && segment.shard->PushAtOnce(*work, &segment)) {
+      ++finished;
+    } else {
+      segment.shard->Push(work, &segment);
     }
   }
   // Everything that this message appended goes out in one write.
@@ -430,7 +456,7 @@ void ShardHostImpl::Push(PushWork* work) {
   // The upkeep may be in a long write-back just when the limit is reached.
   thread_local uint64_t messages = 0;
   if (messages++ % kLogFullCheckMessages == 0) write_back_->NoteLogFull();
-  FinishSegment(work);
+  FinishSegments(work, finished);
 }
 
 // --- control

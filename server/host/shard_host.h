@@ -92,9 +92,10 @@ class ShardHost : public ReplicaSink {
 
   // --- data plane (pull_stream, push_stream, lookup_service)
   virtual std::shared_ptr<Shard> Find(ShardId shard) const = 0;  // null: not held here
-  // Find for each of `ids`, in order: for the segments of a message.
-  virtual void FindAll(absl::Span<const ShardId> ids,
-                       std::vector<std::shared_ptr<Shard>>* shards) const = 0;
+  // Find for each of `ids`, in order: for the segments of a message. What is returned keeps the
+  // shards alive.
+  virtual std::shared_ptr<const void> FindAll(absl::Span<const ShardId> ids,
+                                              std::vector<Shard*>* shards) const = 0;
   // The dimension of a shard that Find returned.
   static uint32_t DimOf(const Shard& shard);
   virtual void Pull(PullWork* work) = 0;

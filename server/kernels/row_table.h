@@ -40,30 +40,30 @@ struct IndexBucket {
 static_assert(sizeof(IndexBucket) == 64, "one cache line");
 constexpr uint32_t kBucketRows = 15;
 
-struct RowTable {
-  // The format of a row.
-  uint64_t seed = 0;
-  uint32_t dim = 0;
-  uint32_t column_first = 0;
-  bool hashed = false;  // position = Mix64(id), else the id
-  WeightType weight_type = WeightType::kFp32;
-  OptimizerParams optimizer;
-  InitializerParams initializer;
-  uint32_t weight_bytes = 0;   // data of a row
-  uint32_t weight_stride = 0;  // from row to row: weight_bytes rounded up to 4
-  uint32_t state_bytes = 0;    // also the stride
-
-  // The memory of the rows.
-  bool direct = false;
-  uint64_t first_position = 0;
-  uint32_t slots = 0;  // slots ever used; later ones hold no row
-  uint32_t rows = 0;   // slots that hold a row; kept by the kernels
+// The first cache line has all that a read of direct rows needs, the second the rest of what a read
+// of indexed rows needs.
+struct alignas(64) RowTable {
   uint8_t* weights = nullptr;
   uint8_t* state = nullptr;
   uint8_t* bits = nullptr;
+  uint64_t first_position = 0;
+  uint32_t slots = 0;          // slots ever used; later ones hold no row
+  uint32_t rows = 0;           // slots that hold a row; kept by the kernels
+  uint32_t weight_bytes = 0;   // data of a row
+  uint32_t weight_stride = 0;  // from row to row: weight_bytes rounded up to 4
+  uint32_t state_bytes = 0;    // also the stride
+  uint32_t dim = 0;
+  uint32_t column_first = 0;
+  bool direct = false;
+  bool hashed = false;  // position = Mix64(id), else the id
+  WeightType weight_type = WeightType::kFp32;
+
   uint64_t* positions = nullptr;   // of each slot; indexed only
   IndexBucket* buckets = nullptr;  // indexed only
   uint32_t bucket_count = 0;
+  uint64_t seed = 0;
+  InitializerParams initializer;
+  OptimizerParams optimizer;
 };
 
 }  // namespace hotbed

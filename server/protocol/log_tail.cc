@@ -28,10 +28,15 @@ void LogTail::Replay(const CoreEntry& entry) {
   HOTBED_CHECK(entry.lsn == last_ + 1) << "entry " << entry.lsn << " after " << last_;
   CoreEntry known = entry;
   if (Mutated(CoreMutant::kSessionsForgottenOnRestart)) known.session = 0;
-  state_.Fold(known, state_.StateBefore(known));
+  AppendApplied(known);
   if (entry.kind == RecordKind::kStepCommit) {
     state_.DropStaged(state_.committed_step(), entry.lsn);
   }
+}
+
+void LogTail::AppendApplied(const CoreEntry& entry) {
+  HOTBED_DCHECK(applied_ == last_ && entry.lsn == last_ + 1) << entry.lsn << " after " << last_;
+  state_.Fold(entry, state_.StateBefore(entry));
   applied_ = commit_ = held_ = last_ = entry.lsn;
   applied_epoch_ = entry.epoch;
   runs_.Append(entry.lsn, entry.epoch);

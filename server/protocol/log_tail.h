@@ -41,6 +41,9 @@ class LogTail {
   void SkipTo(Lsn lsn);
 
   // --- the log grows
+  // Appends an entry of LSN last() + 1 that is held, committed and applied with it. Nothing is in
+  // flight.
+  void AppendApplied(const CoreEntry& entry);
   // Appends `entry` as the next one, of `epoch`, with a ticket of its own. The slot is valid until
   // the next Append.
   Slot& Append(const CoreEntry& entry, Epoch epoch);

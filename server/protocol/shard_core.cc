@@ -148,6 +148,29 @@ void ShardCore::Push(const CorePush& push) {
   AppendEntry(entry, push.token, refusal);
 }
 
+bool ShardCore::MayPushAlone(const CorePush& push) const {
+  if (CheckEpoch(push.epoch) != SegmentCode::kOk || !followers_.empty() || !tail_unneeded_ ||
+      options_.keep_tail || read_only_ || !duplicates_.empty() || following_.left_out ||
+      tail_.last() != tail_.applied() || AnyMutant()) {
+    return false;
+  }
+  const Session* const session = tail_.state().sessions().Find(push.session);
+  return session != nullptr && session->incarnation == push.incarnation &&
+         session->last_seq == push.prev_seq && push.seq > push.prev_seq;
+}
+
+void ShardCore::PushedAlone(const CorePush& push) {
+  CoreEntry entry;
+  entry.kind = RecordKind::kPush;
+  entry.epoch = record_.epoch;
+  entry.lsn = tail_.last() + 1;
+  entry.session = push.session;
+  entry.incarnation = push.incarnation;
+  entry.seq = push.seq;
+  entry.prev_seq = push.prev_seq;
+  tail_.AppendApplied(entry);
+}
+
 bool ShardCore::ForgetIdleSessions() {
   const size_t before = session_count();
   for (const SessionId session :

@@ -90,6 +90,12 @@ class ShardCore {
   void LearnRecord(const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
+  // The short way of a push. Where MayPushAlone says so, a Push would be appended with the LSN
+  // last_lsn() + 1 and be committed and applied before anything else happens: no other replica
+  // follows, nothing is in flight, and the push is the next one of a session that is open here. The
+  // shell applies it to the rows, without a log, and then says PushedAlone.
+  bool MayPushAlone(const CorePush& push) const;
+  void PushedAlone(const CorePush& push);
   // Answered OK when the commit is applied, also if an earlier request has committed the step.
   void Commit(const CoreCommit& commit);
   // This member's log holds everything up to `lsn`, of the hand-over `ticket`.
@@ -147,6 +153,11 @@ class ShardCore {
     FetchLines(&record_.epoch, sizeof(record_.epoch));
     FetchLines(&promised_, 128);
     FetchLines(&inherited_, sizeof(inherited_));
+  }
+  // Brings to the cache what the short way of a push reads, but for its session.
+  void FetchForPushAlone() const {
+    FetchLines(&record_.epoch, sizeof(record_.epoch));
+    FetchLines(&promised_, 64 + sizeof(tail_));
   }
   bool primary() const { return primary_; }
   bool active() const { return active_; }

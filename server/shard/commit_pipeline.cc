@@ -62,6 +62,13 @@ void CommitPipeline::Publish() {
   parts.tail_bytes = parts_.tail->bytes();
   const bool news = parts.wants_activation && !shard_.gauges.wants_activation();
   shard_.gauges.Publish(core, parts);
+  const bool alone = parts.served && !shard_.logged() && !shard_.serving.paused() &&
+                     !shard_.serving.stalled() && !parts_.tail->keeps() && !applying_ &&
+                     unapplied_.empty() && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
+                     core.CheckEpoch(core.epoch()) == SegmentCode::kOk && !parts_.waiting->any();
+  shard_.push_gate.Set(alone ? core.epoch() : 0);
+  shard_.gate.Set(core, parts.served && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
+                            shard_.options.ids_max >= PullGate::kIdsMax);
   if (shard_.options.outlet != nullptr) parts_.exchange->Publish(parts.served, news);
 }
 
@@ -229,8 +236,10 @@ void CommitPipeline::ApplyNext() {
   if (entry.kind != RecordKind::kPush || entry.staged || state->count == 0) {
     return AfterApply(absl::OkStatus());
   }
+  const RowUpdates updates = UpdatesOf(state->append.header, state->ids, state->gradients);
+  if (shard_.store->ApplyAtOnce(updates)) return AfterApply(absl::OkStatus());
   applying_ = true;
-  if (shard_.store->Apply(UpdatesOf(state->append.header, state->ids, state->gradients), after)) {
+  if (shard_.store->Apply(updates, after)) {
     AfterApply(absl::OkStatus());
   }
 }

@@ -36,7 +36,7 @@ struct SegmentResult {
 // Ids, bag lengths and weights are aligned. `type` and `answer` are the shard's to fill in, as the
 // work has them. bag_check.h says which bags are refused.
 struct PullSegment : RowReads {
-  std::shared_ptr<Shard> shard;  // null: unknown; the host fills in the result
+  Shard* shard = nullptr;  // null: unknown; the host fills in the result
   ShardId shard_id;
   Epoch epoch = 0;
   Lsn lsn_min = 0;
@@ -57,6 +57,7 @@ struct PullWork {
   // A backup or learner answers only if it heard from its primary within this time; 0: always.
   uint32_t staleness_ms_max = 0;
   absl::InlinedVector<PullSegment, 8> segments;
+  std::shared_ptr<const void> shards;  // keeps those of the segments alive
   // Owned by the host.
   std::atomic<int32_t> pending{0};
   PullLatency* latency = nullptr;  // null: the pull is not timed
@@ -64,7 +65,7 @@ struct PullWork {
 };
 
 struct PushSegment {
-  std::shared_ptr<Shard> shard;
+  Shard* shard = nullptr;
   ShardId shard_id;
   Epoch epoch = 0;
   const uint64_t* ids = nullptr;  // aligned, unique within the segment
@@ -92,7 +93,8 @@ struct PushWork {
   RowType gradient_type = RowType::kFp32;
   int64_t deadline_ns = 0;
   absl::InlinedVector<PushSegment, 8> segments;
-  std::atomic<int32_t> pending{0};  // owned by the host
+  std::shared_ptr<const void> shards;  // keeps those of the segments alive
+  std::atomic<int32_t> pending{0};     // owned by the host
 };
 
 }  // namespace hotbed

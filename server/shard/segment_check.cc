@@ -82,7 +82,11 @@ inline __attribute__((always_inline)) bool IsFiniteAs(const uint8_t* gradient, u
 
 uint32_t FirstIdOutside(const uint64_t* ids, uint32_t count, const ShardRange& range, bool hashed) {
   const uint64_t first = range.first_position(hashed);
-  const uint64_t span = range.last_position(hashed) - first;
+  return FirstIdOutside(ids, count, first, range.last_position(hashed) - first, hashed);
+}
+
+uint32_t FirstIdOutside(const uint64_t* ids, uint32_t count, uint64_t first, uint64_t span,
+                        bool hashed) {
   if (hashed && span == UINT64_MAX) return count;
   bool outside = false;
   if (hashed) {

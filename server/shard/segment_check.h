@@ -13,6 +13,9 @@ namespace hotbed {
 // Index of the first of `count` ids whose position lies outside of the range; `count` when all lie
 // inside.
 uint32_t FirstIdOutside(const uint64_t* ids, uint32_t count, const ShardRange& range, bool hashed);
+// The same for the positions [first, first + span].
+uint32_t FirstIdOutside(const uint64_t* ids, uint32_t count, uint64_t first, uint64_t span,
+                        bool hashed);
 
 // Index of the first of `count` ids that has occurred before; `count` when each occurs once.
 uint32_t FirstRepeatedId(const uint64_t* ids, uint32_t count);

@@ -27,12 +27,17 @@ struct Refusal {
 
 // The thread that finishes the last segment of a work ends the work.
 template <typename Work>
-void FinishSegment(Work* work) {
-  if (work->pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void FinishSegments(Work* work, int32_t segments) {
+  if (work->pending.fetch_sub(segments, std::memory_order_acq_rel) != segments) return;
   if constexpr (std::is_base_of_v<PullWork, Work>) {
     if (work->latency != nullptr) work->latency->Add(work->latency->NowNs() - work->begun_ns);
   }
   work->Done();
+}
+
+template <typename Work>
+void FinishSegment(Work* work) {
+  FinishSegments(work, 1);
 }
 
 template <typename Segment>

@@ -21,6 +21,7 @@ std::string ServingState::reason() const {
 
 void ServingState::Refuse(const absl::Status& error) {
   error_ = error;
+  ShutGates();
   stalled_ = false;
   refused_promise_.store(core_->promised(), std::memory_order_relaxed);
   refused_.store(true, std::memory_order_relaxed);
@@ -38,6 +39,7 @@ void ServingState::GiveUpReplica(const absl::Status& error) {
 
 void ServingState::Stall(const std::string& reason) {
   stalled_ = true;
+  push_gate_->Shut();
   SetReason(absl::StrCat(options_->Name(), ": ", reason));
 }
 

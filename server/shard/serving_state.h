@@ -18,6 +18,8 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/pull_gate.h"
+#include "server/shard/push_gate.h"
 #include "server/shard/segment_result.h"
 #include "server/shard/shard_options.h"
 #include "server/shard/waiting_requests.h"
@@ -27,14 +29,25 @@ namespace hotbed {
 class ServingState {
  public:
   // All outlive it.
-  ServingState(const ShardOptions* options, ShardCore* core, WaitingRequests* waiting)
-      : options_(options), core_(core), waiting_(waiting) {}
+  ServingState(const ShardOptions* options, ShardCore* core, WaitingRequests* waiting,
+               PullGate* pull_gate, PushGate* push_gate)
+      : options_(options),
+        core_(core),
+        waiting_(waiting),
+        pull_gate_(pull_gate),
+        push_gate_(push_gate) {}
 
   bool serves() const { return !closed_ && error_.ok(); }
   bool closed() const { return closed_; }
-  void Close() { closed_ = true; }
+  void Close() {
+    closed_ = true;
+    ShutGates();
+  }
   bool paused() const { return paused_; }
-  void SetPaused(bool paused) { paused_ = paused; }
+  void SetPaused(bool paused) {
+    paused_ = paused;
+    if (paused) push_gate_->Shut();
+  }
   // Not OK: refused.
   const absl::Status& error() const { return error_; }
 
@@ -69,11 +82,17 @@ class ServingState {
   bool ReplicaLost(const ShardRecord& record, const Member& self) const;
 
  private:
+  void ShutGates() {
+    pull_gate_->Shut();
+    push_gate_->Shut();
+  }
   void SetReason(std::string reason);
 
   const ShardOptions* const options_;
   ShardCore* const core_;
   WaitingRequests* const waiting_;
+  PullGate* const pull_gate_;
+  PushGate* const push_gate_;
   absl::Status error_;
   bool closed_ = false;
   bool paused_ = false;

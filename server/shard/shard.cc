@@ -10,20 +10,23 @@
 namespace hotbed {
 
 Shard::Shard(Options options, Epoch promised)
-    : options_(std::move(options)),
-      strand_(options_.pool, options_.clock, options_.strand),
+    : gate_(options.range, options.table.hashed),
+      strand_(options.pool, options.clock, options.strand),
+      options_(std::move(options)),
       core_(options_.core),
       waiting_(
           &options_, &core_, &in_flight_,
           [this](PullWork* work, PullSegment* segment) { RestartPull(work, segment); },
           [this](PushState* state) { PushNow(state); }),
-      serving_(&options_, &core_, &waiting_),
+      serving_(&options_, &core_, &waiting_, &gate_, &push_gate_),
       context_{options_,
                core_,
                strand_,
                in_flight_,
                serving_,
                gauges_,
+               gate_,
+               push_gate_,
                options_.range.column_limit - options_.range.column_first,
                IsSynchronous(options_.table)},
       steps_(&context_),
@@ -33,7 +36,9 @@ Shard::Shard(Options options, Epoch promised)
       exchange_(&context_, &tail_, &comparison_, &replay_, &pipeline_),
       pipeline_(&context_, {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
-      table_(options_.table) {
+      table_(options_.table),
+      push_gate_(logged()) {
+  push_gate_.SetTable(table_);
   TierHost::ShardParams params;
   params.table = options_.table;
   params.shard = options_.id;
@@ -68,7 +73,10 @@ Shard::Shard(Options options, Epoch promised)
   pipeline_.Publish();
 }
 
-Shard::~Shard() = default;
+Shard::~Shard() {
+  static_assert(sizeof(PullGate) + sizeof(FetchHint) + 2 * sizeof(void*) <= kPullStateBytes,
+                "the state of the strand follows");
+}
 
 // --- control
 
@@ -93,6 +101,7 @@ void Shard::LearnChanges(const std::vector<TableChange>& changes) {
   MemoryShare share;
   context_.RunAndWait([&] {
     table_.changes = changes;
+    push_gate_.SetTable(table_);
     share = MemoryShareOf(table_);
   });
   options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
@@ -179,6 +188,7 @@ bool Shard::Pause(bool paused) {
   bool settled = false;
   context_.RunAndWait([&] {
     serving_.SetPaused(paused);
+    if (store_ != nullptr) pipeline_.Publish();
     settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying() &&
               replay_.rows_ahead_of_log_lsn() == 0;
   });

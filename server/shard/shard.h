@@ -34,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/fetch_lines.h"
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "common/strand.h"
@@ -42,6 +43,8 @@
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
+#include "server/shard/pull_gate.h"
+#include "server/shard/push_gate.h"
 #include "server/shard/record_tail.h"
 #include "server/shard/replica_comparison.h"
 #include "server/shard/replica_exchange.h"
@@ -62,7 +65,7 @@
 
 namespace hotbed {
 
-class Shard {
+class alignas(64) Shard {
  public:
   using Options = ShardOptions;
   using OthersHeard = ReplicasHeard;
@@ -74,18 +77,30 @@ class Shard {
 
   // --- data plane; any thread. Finish the segment, perhaps before they return.
   void Pull(PullWork* work, PullSegment* segment);
+  // Answers the segment if nothing hinders, which is the usual case; the caller finishes it then.
+  // False: it has to go the long way, by Pull. The work's deadline is ahead.
+  bool PullAtOnce(const PullWork& work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
-  // Bring what a segment that comes soon will touch to the cache: what the host reads when it looks
-  // for the shard, then the shard's state, then the rows. Any thread; they do not wait.
-  void FetchHead() const;
-  void FetchState(const PullSegment& segment) const;
-  void FetchState(const PushSegment& segment) const;
+  bool PushAtOnce(const PushWork& work, PushSegment* segment);  // as PullAtOnce
+  // Bring what a segment that comes soon will touch to the cache: the shard's state, then the rows.
+  // Any thread; they do not wait.
+  void FetchState(const PullSegment& /*segment*/) const { FetchLines(this, kPullStateBytes); }
+  void FetchState(const PushSegment& /*segment*/) const {
+    FetchLines(this, kPullStateBytes);
+    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
+  }
   void FetchRows(const PullSegment& segment) const {
-    fetch_hint_.FetchState(/*for_update=*/false);
+    fetch_hint_.FetchTable();
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
   }
   void FetchRows(const PushSegment& segment) const {
-    fetch_hint_.FetchState(/*for_update=*/true);
+    if (push_gate_.logged()) {  // a push goes through almost every part
+      FetchLines(this, sizeof(*this));
+    } else {
+      core_.FetchForPushAlone();
+      FetchLines(&gauges_, sizeof(gauges_));
+    }
+    fetch_hint_.FetchState();
     if (segment.commit_step != 0) return;  // the ids are sessions
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
   }
@@ -210,7 +225,12 @@ class Shard {
   const ShardCore& core() const { return core_; }
 
  private:
+  // All of the shard that PullAtOnce touches: two cache lines, which end within the strand.
+  static constexpr size_t kPullStateBytes = 128;
+
   // On the strand from here on.
+  bool ReadAtOnce(const PullWork& work, PullSegment* segment);
+  bool ApplyAtOnce(const PushWork& work, PushSegment* segment);
   bool PullNow(PullWork* work, PullSegment* segment);  // false: finishes later
   void RestartPull(PullWork* work, PullSegment* segment);
   void FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status);
@@ -220,9 +240,11 @@ class Shard {
   void CommitNow(PushState* state);
   void RunWaiting();
 
+  PullGate gate_;
+  FetchHint fetch_hint_;  // of store_, for any thread
+  Strand strand_;
   const Options options_;
   InFlight in_flight_;
-  Strand strand_;
   ShardCore core_;
   ShardGauges gauges_;
   WaitingRequests waiting_;
@@ -235,8 +257,8 @@ class Shard {
   ReplicaExchange exchange_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
-  TableSpec table_;       // the strand's: options_.table, with the changes learned since
-  FetchHint fetch_hint_;  // of store_, for any thread
+  TableSpec table_;  // the strand's: options_.table, with the changes learned since
+  PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives

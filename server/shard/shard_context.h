@@ -15,6 +15,8 @@
 #include "common/strand.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
+#include "server/shard/pull_gate.h"
+#include "server/shard/push_gate.h"
 #include "server/shard/serving_state.h"
 #include "server/shard/shard_gauges.h"
 #include "server/shard/shard_options.h"
@@ -29,6 +31,8 @@ struct ShardContext {
   InFlight& in_flight;
   ServingState& serving;
   ShardGauges& gauges;
+  PullGate& gate;
+  PushGate& push_gate;
   const uint32_t dim;
   const bool synchronous;
   TieredStore* store = nullptr;  // null: could not be opened, or was released

@@ -23,6 +23,11 @@ class ShardGauges {
     uint64_t tail_bytes = 0;
   };
   void Publish(const ShardCore& core, const Parts& parts);
+  // A push was applied, and nothing else has changed.
+  void PublishLsn(Lsn lsn) {
+    commit_lsn_.store(lsn, kRelaxed);
+    applied_lsn_.store(lsn, std::memory_order_release);
+  }
   void SetBackups(uint64_t backups) { backups_.store(backups, kRelaxed); }
   void AddPulled(uint32_t rows) {
     rows_pulled_.store(rows_pulled_.load(kRelaxed) + rows, kRelaxed);

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/fetch_lines.h"
 #include "server/shard/push_state.h"
 #include "server/shard/replica_budget.h"
 #include "server/shard/request_checks.h"
+#include "server/shard/segment_check.h"
 #include "server/shard/segment_result.h"
 #include "server/shard/shard.h"
 
@@ -20,30 +20,25 @@ Refusal StrandIsFull(const ShardOptions& options) {
 
 }  // namespace
 
-// --- ahead of a request
-
-// With the reference count, which lies before the shard.
-void Shard::FetchHead() const {
-  FetchLines(reinterpret_cast<const char*>(this) - 16, 16);
-  FetchLines(&context_, sizeof(context_));
-}
-
-void Shard::FetchState(const PullSegment& /*segment*/) const {
-  FetchLines(&in_flight_, sizeof(in_flight_) + sizeof(strand_) / 2);
-  core_.FetchForPull();
-  FetchLines(&gauges_, sizeof(gauges_));
-  FetchLines(&serving_, 64);
-  FetchLines(&replay_, sizeof(replay_));
-  FetchLines(&exchange_, 64);
-  FetchLines(&fetch_hint_, sizeof(fetch_hint_) + sizeof(store_));
-  FetchLines(&options_.table.hashed, 1);
-  FetchLines(&options_.range, 64);
-}
-
-// A push goes through almost every part.
-void Shard::FetchState(const PushSegment& /*segment*/) const { FetchLines(this, sizeof(*this)); }
-
 // --- pulls
+
+bool Shard::PullAtOnce(const PullWork& work, PullSegment* segment) {
+  bool answered = false;
+  return strand_.RunIfIdle([&] { answered = ReadAtOnce(work, segment); }) && answered;
+}
+
+bool Shard::ReadAtOnce(const PullWork& work, PullSegment* segment) {
+  if (!gate_.Admits(work, *segment) || !fetch_hint_.MayRead()) return false;
+  const uint32_t outside = FirstIdOutside(segment->ids, segment->count, gate_.first(), gate_.span(),
+                                          fetch_hint_.hashed());
+  if (outside != segment->count) return false;
+  segment->type = work.row_type;
+  uint32_t missing[PullGate::kIdsMax];
+  if (!fetch_hint_.Read(*segment, missing)) return false;
+  segment->result.epoch = gate_.epoch();
+  segment->result.lsn = gate_.lsn();
+  return true;
+}
 
 void Shard::Pull(PullWork* work, PullSegment* segment) {
   bool finished = true;
@@ -133,6 +128,48 @@ void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const abs
 }
 
 // --- pushes
+
+bool Shard::PushAtOnce(const PushWork& work, PushSegment* segment) {
+  bool applied = false;
+  return strand_.RunIfIdle([&] { applied = ApplyAtOnce(work, segment); }) && applied;
+}
+
+bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
+  const uint32_t count = segment->count;
+  if (!push_gate_.Admits(work, *segment) || !fetch_hint_.MayRead()) return false;
+  CorePush push;
+  push.epoch = segment->epoch;
+  push.session = work.session;
+  push.incarnation = work.incarnation;
+  push.seq = segment->seq;
+  push.prev_seq = segment->prev_seq;
+  if (!core_.MayPushAlone(push)) return false;
+  if (FirstIdOutside(segment->ids, count, gate_.first(), gate_.span(), fetch_hint_.hashed()) !=
+          count ||
+      FirstRepeatedId(segment->ids, count) != count ||
+      (!push_gate_.allows_nan() &&
+       FirstNotFinite(segment->gradients, count, context_.dim, work.gradient_type) != count)) {
+    return false;
+  }
+  const uint64_t step = segment->seq >> kStepShift;
+  const UpdateScalars scalars =
+      push_gate_.scalars_fixed()
+          ? push_gate_.ScalarsOf(*segment, step)
+          : ResolvePush(table_, segment->has_learning_rate, segment->learning_rate, step);
+  const Lsn lsn = core_.last_lsn() + 1;
+  const RowUpdates updates{
+      {count, work.gradient_type, segment->gradients, scalars, segment->assign}, segment->ids, lsn};
+  if (!store_->ApplyAtOnce(updates)) return false;
+  core_.PushedAlone(push);
+  store_->SetAppliedLsn(lsn);
+  gate_.SetLsn(lsn);
+  gauges_.PublishLsn(lsn);
+  gauges_.AddPushed(count);
+  segment->result.epoch = segment->epoch;
+  segment->result.lsn = lsn;
+  segment->result.last_seq = segment->seq;
+  return true;
+}
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();

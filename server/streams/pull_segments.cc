@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "proto/segments.h"
 #include "server/shard/bag_check.h"
 #include "server/streams/pull_stream.h"
 #include "server/tiers/api/rows.h"
@@ -14,24 +15,32 @@ namespace hotbed {
 namespace {
 
 // Bytes in front of the rows for a header without errors, a multiple of 64.
-uint64_t HeadRoom(size_t segments) { return (192 + 48 * segments + 63) & ~uint64_t{63}; }
-
-// The shape of the bags that a segment asks for.
-BagShape ShapeOf(const v1::PullSegment& asked) {
-  BagShape shape;
-  shape.pooling = static_cast<RowPooling>(asked.pooling());
-  shape.ids = asked.id_count();
-  shape.bags = asked.bag_count();
-  shape.weighted = asked.weighted();
-  shape.arg_max = asked.want_arg_max();
-  return shape;
-}
+uint64_t HeadRoom(size_t segments) { return (192 + 10 * segments + 63) & ~uint64_t{63}; }
 
 template <typename Value>
 void CopyField(Fragments fragments, const FragmentRange& range, std::vector<Value>* to) {
   const uint64_t count = range.bytes / sizeof(Value);
   if (to->size() < count) to->resize(count);
   FragmentReader(fragments, range).CopyTo(to->data(), range.bytes);
+}
+
+// How many values the segments of a message name for each bulk field.
+struct BulkCounts {
+  uint64_t ids = 0;
+  uint64_t lengths = 0;
+  uint64_t weights = 0;
+};
+
+BulkCounts CountBulk(const v1::PullHeader& header) {
+  BulkCounts counts;
+  for (const v1::PullGroup& group : header.groups()) {
+    const uint32_t segments = static_cast<uint32_t>(group.shards_size());
+    const uint64_t ids = Column(group.id_counts()).Sum(segments);
+    counts.ids += ids;
+    counts.lengths += Column(group.bag_counts()).Sum(segments);
+    counts.weights += group.weighted() ? ids : 0;
+  }
+  return counts;
 }
 
 }  // namespace
@@ -49,7 +58,8 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
     hello_ = header.hello();
     peer_message_bytes_max = hello_.message_bytes_max();
   }
-  asked_ = header.segments_size();
+  const uint64_t asked = CountSegments(header.groups());
+  asked_ = static_cast<uint32_t>(asked);
   want_flags_ = header.want_flags();
   strict = header.strict();
   staleness_ms_max = header.staleness_ms_max();
@@ -60,11 +70,13 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
                                limits.message_bytes_max, ": send smaller batches"));
   }
   if (asked_ == 0) return Refuse(SegmentCode::kInvalidArgument, "the message has no segments");
-  if (asked_ > limits.segments_max) {
-    asked_ = 0;  // the answer need not be as large as the mistake
-    return Refuse(SegmentCode::kInvalidArgument,
-                  absl::StrCat("the message has ", header.segments_size(),
-                               " segments, the limit is ", limits.segments_max));
+  if (asked > limits.segments_max) {
+    return Refuse(
+        SegmentCode::kInvalidArgument,
+        absl::StrCat("the message has ", asked, " segments, the limit is ", limits.segments_max));
+  }
+  if (std::string error = ColumnError(header); !error.empty()) {
+    return Refuse(SegmentCode::kInvalidArgument, std::move(error));
   }
   const auto type = FromProto(header.row_type());
   if (!type.ok())
@@ -76,92 +88,108 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
 
 void PullMessage::TakeSegments(const PullRequestView& view) {
   const v1::PullHeader& header = view.header;
-  uint64_t ids = 0;
-  uint64_t lengths = 0;
-  uint64_t weights = 0;
-  static thread_local std::vector<ShardId> shards;
-  shards.clear();
-  for (const v1::PullSegment& segment : header.segments()) {
-    shards.push_back(ShardId::FromPacked(segment.shard()));
-    ids += segment.id_count();
-    lengths += segment.bag_count();
-    weights += segment.weighted() ? segment.id_count() : 0;
-  }
-  if (ids * 8 != view.ids.bytes) {
+  const BulkCounts counts = CountBulk(header);
+  if (counts.ids * 8 != view.ids.bytes) {
     return Refuse(SegmentCode::kInvalidArgument,
-                  absl::StrCat("the segments name ", ids, " ids of 8 bytes, the field ids has ",
-                               view.ids.bytes, " bytes"));
+                  absl::StrCat("the segments name ", counts.ids,
+                               " ids of 8 bytes, the field ids has ", view.ids.bytes, " bytes"));
   }
   // If one of these fields has the wrong size, the parts of its segments cannot be told apart;
   // segments that do not use the field are unaffected.
-  lengths_fit_ = lengths * 4 == view.lengths.bytes;
-  weights_fit_ = weights * 4 == view.weights.bytes;
-  static thread_local std::vector<std::shared_ptr<Shard>> found;
-  plane_->host->FindAll(shards, &found);
-  SegmentPlace at;
-  for (uint32_t i = 0; i < asked_; ++i) {
-    const v1::PullSegment& asked = header.segments(i);
-    std::string error;
-    if (asked.id_count() == 0) {
-      error = "asks for no ids";
-    } else if (asked.bag_count() > 0 && !lengths_fit_) {
-      error = absl::StrCat("the segments name ", lengths,
-                           " bags, lengths of 4 bytes, the field lengths has ", view.lengths.bytes,
-                           " bytes");
-    } else if (asked.weighted() && !weights_fit_) {
-      error = absl::StrCat("the weighted segments name ", weights,
-                           " ids, weights of 4 bytes, the field weights has ", view.weights.bytes,
-                           " bytes");
-    } else {
-      error = BagsError(asked);
-    }
-    if (error.empty()) {
-      AddSegment(asked, std::move(found[i]), at);
-    } else {
-      SegmentResult refused;
-      refused.code = SegmentCode::kInvalidArgument;
-      refused.detail = absl::StrCat("segment ", i, " for ",
-                                    ShardId::FromPacked(asked.shard()).ToString(), ": ", error);
-      refusals_.emplace_back(i, std::move(refused));
-    }
-    at.id_at += asked.id_count();
-    at.length_at += asked.bag_count();
-    at.weight_at += asked.weighted() ? asked.id_count() : 0;
+  if (counts.lengths * 4 != view.lengths.bytes) {
+    lengths_misfit_ = absl::StrCat("the segments name ", counts.lengths,
+                                   " bags, lengths of 4 bytes, the field lengths has ",
+                                   view.lengths.bytes, " bytes");
   }
-  found.clear();  // refused segments have left theirs
+  if (counts.weights * 4 != view.weights.bytes) {
+    weights_misfit_ = absl::StrCat("the weighted segments name ", counts.weights,
+                                   " ids, weights of 4 bytes, the field weights has ",
+                                   view.weights.bytes, " bytes");
+  }
+  static thread_local std::vector<ShardId> names;
+  static thread_local std::vector<Shard*> found;
+  names.clear();
+  for (const v1::PullGroup& group : header.groups()) {
+    for (const uint32_t index : group.shards()) names.push_back({group.table(), index});
+  }
+  shards = plane_->host->FindAll(names, &found);
+  segments.reserve(asked_);
+  places_.reserve(asked_);
+  SegmentPlace at;
+  Shard* const* next = found.data();
+  for (const v1::PullGroup& group : header.groups()) {
+    TakeGroup(group, next, &at);
+    next += group.shards_size();
+  }
 }
 
-std::string PullMessage::BagsError(const v1::PullSegment& asked) const {
-  if (!v1::Pooling_IsValid(asked.pooling())) {
-    return absl::StrCat("unknown pooling ", static_cast<int>(asked.pooling()),
+void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, SegmentPlace* at) {
+  const Column epochs(group.epochs());
+  const Column id_counts(group.id_counts());
+  const Column lsns_min(group.lsns_min());
+  const Column bag_counts(group.bag_counts());
+  at->weighted = group.weighted();
+  for (int i = 0; i < group.shards_size(); ++i) {
+    PullSegment& segment = segments.emplace_back();
+    segment.shard_id = {group.table(), group.shards(i)};
+    segment.epoch = epochs[i];
+    segment.lsn_min = lsns_min[i];
+    segment.count = id_counts[i];
+    segment.pooling = static_cast<RowPooling>(group.pooling());
+    segment.bags = bag_counts[i];
+    segment.shard = found[i];
+    SegmentPlace& place = places_.emplace_back(*at);
+    at->id_at += segment.count;
+    at->length_at += segment.bags;
+    at->weight_at += at->weighted ? segment.count : 0;
+    if (std::string error = SegmentError(group, segment); !error.empty()) {
+      RefuseLast(std::move(error));
+    } else if (segment.shard != nullptr) {
+      SizeRows(segment, group.want_arg_max(), &place);
+    }
+  }
+}
+
+std::string PullMessage::SegmentError(const v1::PullGroup& group,
+                                      const PullSegment& segment) const {
+  if (segment.count == 0) return "asks for no ids";
+  if (segment.bags > 0 && !lengths_misfit_.empty()) return lengths_misfit_;
+  if (group.weighted() && !weights_misfit_.empty()) return weights_misfit_;
+  if (!v1::Pooling_IsValid(group.pooling())) {
+    return absl::StrCat("unknown pooling ", static_cast<int>(group.pooling()),
                         ": known are 0 (none), 1 (sum) and 2 (max)");
   }
-  return BagShapeError(ShapeOf(asked), row_type);
+  BagShape shape;
+  shape.pooling = segment.pooling;
+  shape.ids = segment.count;
+  shape.bags = segment.bags;
+  shape.weighted = group.weighted();
+  shape.arg_max = group.want_arg_max();
+  return BagShapeError(shape, row_type);
 }
 
-void PullMessage::AddSegment(const v1::PullSegment& asked, std::shared_ptr<Shard> shard,
-                             const SegmentPlace& at) {
-  PullSegment& segment = segments.emplace_back();
-  segment.shard_id = ShardId::FromPacked(asked.shard());
-  segment.epoch = asked.epoch();
-  segment.lsn_min = asked.lsn_min();
-  segment.count = asked.id_count();
-  segment.pooling = static_cast<RowPooling>(asked.pooling());
-  segment.bags = asked.bag_count();
-  segment.shard = std::move(shard);
-  SegmentPlace& place = places_.emplace_back(at);
-  // PlaceRows() points to the weights once they have been copied.
-  place.weighted = asked.weighted();
-  if (segment.shard == nullptr) return;
+// Takes the newest segment back.
+void PullMessage::RefuseLast(std::string error) {
+  const uint32_t number = static_cast<uint32_t>(segments.size() - 1 + refusals_.size());
+  SegmentResult refused;
+  refused.code = SegmentCode::kInvalidArgument;
+  refused.detail =
+      absl::StrCat("segment ", number, " for ", segments.back().shard_id.ToString(), ": ", error);
+  refusals_.emplace_back(number, std::move(refused));
+  segments.pop_back();
+  places_.pop_back();
+}
+
+void PullMessage::SizeRows(const PullSegment& segment, bool want_arg_max, SegmentPlace* place) {
   const uint32_t dim = ShardHost::DimOf(*segment.shard);
   const bool pooled = segment.pooling != RowPooling::kNone;
   const uint64_t rows = pooled ? segment.bags : segment.count;
-  place.row_bytes = rows * RowWireBytes(row_type, dim);
-  if (asked.want_arg_max()) place.arg_bytes = rows * 4 * dim;
+  place->row_bytes = rows * RowWireBytes(row_type, dim);
+  if (want_arg_max) place->arg_bytes = rows * 4 * dim;
   if (pooled) stage_bytes_ += std::min(uint64_t{segment.count} * 4 * dim, kPoolStageBytes);
   rows_ += segment.count;
-  row_bytes_ += place.row_bytes;
-  arg_bytes_ += place.arg_bytes;
+  row_bytes_ += place->row_bytes;
+  arg_bytes_ += place->arg_bytes;
 }
 
 void PullMessage::SizeAnswer(uint64_t peer_message_bytes_max) {
@@ -189,8 +217,8 @@ void PullMessage::SizeAnswer(uint64_t peer_message_bytes_max) {
 
 void PullMessage::CopyBulk(Fragments fragments, const PullRequestView& view) {
   CopyField(fragments, view.ids, &ids_);
-  if (lengths_fit_) CopyField(fragments, view.lengths, &lengths_);
-  if (weights_fit_) CopyField(fragments, view.weights, &weights_);
+  if (lengths_misfit_.empty()) CopyField(fragments, view.lengths, &lengths_);
+  if (weights_misfit_.empty()) CopyField(fragments, view.weights, &weights_);
 }
 
 void PullMessage::PlaceRows() {

@@ -92,22 +92,37 @@ void PullMessage::Work() {
 }
 
 void PullMessage::FillReply(const v1::Hello* hello, v1::ReplyHeader* header) {
-  header->Clear();
-  header->set_request(request_);
-  if (hello != nullptr) *header->mutable_hello() = *hello;
-  if (!refusal_.ok()) return FillRefusal(refusal_, asked_, *plane_, header);
+  ReplyWriter writer(*plane_, request_, asked_, hello, header);
+  if (!refusal_.ok()) return writer.RefuseAll(refusal_);
+  bool whole = refusals_.empty();
   size_t refused = 0;
   size_t served = 0;
-  for (uint32_t place = 0; place < asked_; ++place) {
-    v1::SegmentReply* reply = header->add_segments();
-    if (refused < refusals_.size() && refusals_[refused].first == place) {
-      FillSegment(refusals_[refused++].second, ShardId{}, *plane_, reply);
+  for (uint32_t number = 0; number < asked_; ++number) {
+    if (refused < refusals_.size() && refusals_[refused].first == number) {
+      writer.Add(refusals_[refused++].second, ShardId{}, 0, 0);
       continue;
     }
-    const PullSegment& segment = segments[served];
-    FillSegment(segment.result, segment.shard_id, *plane_, reply);
-    if (segment.result.code == SegmentCode::kOk) {
-      reply->set_row_bytes(places_[served].row_bytes);
+    const PullSegment& segment = segments[served++];
+    writer.Add(segment.result, segment.shard_id, segment.epoch, 0);
+    whole &= segment.result.code == SegmentCode::kOk;
+  }
+  writer.Finish();
+  if (!whole) FillRowBytes(header);
+}
+
+// Says which segments have rows in the answer.
+void PullMessage::FillRowBytes(v1::ReplyHeader* header) const {
+  auto* const row_bytes = header->mutable_row_bytes();
+  row_bytes->Resize(static_cast<int>(asked_), 0);
+  size_t refused = 0;
+  size_t served = 0;
+  for (uint32_t number = 0; number < asked_; ++number) {
+    if (refused < refusals_.size() && refusals_[refused].first == number) {
+      ++refused;
+      continue;
+    }
+    if (segments[served].result.code == SegmentCode::kOk) {
+      row_bytes->Set(static_cast<int>(number), places_[served].row_bytes);
     }
     ++served;
   }
@@ -193,11 +208,13 @@ void PullMessage::Recycle() {
   if (answer_ != nullptr) AnswerPool::Give(std::exchange(answer_, nullptr));
   answer = nullptr;
   segments.clear();
+  shards.reset();
   places_.clear();
   refusals_.clear();
   refusal_ = {};
   has_hello_ = want_flags_ = reserved_ = false;
-  lengths_fit_ = weights_fit_ = true;
+  lengths_misfit_.clear();
+  weights_misfit_.clear();
   deadline_ns = 0;
   asked_ = 0;
   request_ = request_bytes_ = answer_bytes_ = stage_bytes_ = row_bytes_ = arg_bytes_ = rows_ = 0;

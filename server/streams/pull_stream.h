@@ -80,14 +80,16 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   // pull_segments.cc
   void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max);
   void TakeSegments(const PullRequestView& view);
-  void AddSegment(const v1::PullSegment& asked, std::shared_ptr<Shard> shard,
-                  const SegmentPlace& at);
-  std::string BagsError(const v1::PullSegment& asked) const;
+  void TakeGroup(const v1::PullGroup& group, Shard* const* found, SegmentPlace* at);
+  std::string SegmentError(const v1::PullGroup& group, const PullSegment& segment) const;
+  void RefuseLast(std::string error);
+  void SizeRows(const PullSegment& segment, bool want_arg_max, SegmentPlace* place);
   void SizeAnswer(uint64_t peer_message_bytes_max);
   void CopyBulk(Fragments fragments, const PullRequestView& view);
   void PlaceRows();
 
   void FillReply(const v1::Hello* hello, v1::ReplyHeader* header);
+  void FillRowBytes(v1::ReplyHeader* header) const;
   grpc::ByteBuffer EncodeParts(const v1::ReplyHeader& header, uint64_t rows_sent,
                                uint64_t flags_sent, uint64_t args_sent);
 
@@ -116,8 +118,9 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   uint64_t rows_at_ = 0;      // where rows begin in the answer buffer
   uint64_t flags_at_ = 0;     // and flags, behind the rows and the tag of the flags
   uint64_t args_at_ = 0;      // and arg_max, behind the flags and its tag
-  bool lengths_fit_ = true;   // the field has as many values as the segments name
-  bool weights_fit_ = true;
+  // Why the field's values cannot be told apart; empty: they can.
+  std::string lengths_misfit_;
+  std::string weights_misfit_;
   int64_t arrival_ns_ = 0;
 };
 

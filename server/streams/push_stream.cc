@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/table_spec.h"
 #include "proto/convert.h"
+#include "proto/segments.h"
 #include "server/net/object_pool.h"
 #include "server/net/stream_metrics.h"
+#include "server/protocol/core_messages.h"
 
 namespace hotbed {
 namespace {
@@ -14,6 +16,8 @@ namespace {
 constexpr size_t kIdlePushMessagesMax = 64;
 constexpr uint64_t kRecycledPushBytesMax = 2 << 20;  // ids and pointers are a fraction of it
 constexpr uint64_t kRowBytesUnknown = ~uint64_t{0};
+constexpr uint64_t kStepMax = (uint64_t{1} << (64 - kStepShift)) - 1;
+constexpr uint32_t kNumberMax = (1u << kStepShift) - 1;
 
 ObjectPool<PushMessage>& PushMessagePool() {
   static auto* const pool = new ObjectPool<PushMessage>(kIdlePushMessagesMax);
@@ -48,12 +52,12 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
   session = header.session();
   incarnation = header.incarnation();
   if (header.deadline_ms() > 0) deadline_ns = arrival_ns_ + int64_t{1000000} * header.deadline_ms();
-  asked_ = header.segments_size();
-  if (asked_ > limits.segments_max) {
-    asked_ = 0;  // the answer need not be as large as the mistake
-    Refuse(SegmentCode::kInvalidArgument,
-           absl::StrCat("the message has ", header.segments_size(), " segments, the limit is ",
-                        limits.segments_max));
+  const uint64_t asked = CountSegments(header.groups());
+  asked_ = static_cast<uint32_t>(asked);
+  if (asked > limits.segments_max) {
+    Refuse(
+        SegmentCode::kInvalidArgument,
+        absl::StrCat("the message has ", asked, " segments, the limit is ", limits.segments_max));
   } else if (bytes() > limits.message_bytes_max) {
     Refuse(SegmentCode::kInvalidArgument,
            absl::StrCat("the message has ", bytes(), " bytes, the limit is ",
@@ -62,6 +66,8 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
     Refuse(SegmentCode::kInvalidArgument, "the message has no segments");
   } else if (const auto type = GradientTypeFromProto(header.gradient_type()); !type.ok()) {
     Refuse(SegmentCode::kInvalidArgument, std::string(type.status().message()));
+  } else if (std::string error = ColumnError(header); !error.empty()) {
+    Refuse(SegmentCode::kInvalidArgument, std::move(error));
   } else {
     gradient_type = *type;
   }
@@ -72,62 +78,69 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
 // shard's record, else (for one segment only) from the bytes that the others leave. This locates
 // the gradients of each segment, so that a refused segment does not affect the others.
 bool PushMessage::FindDims(const PushRequestView& view) {
-  uint64_t ids = 0;
-  uint64_t known = 0;
-  int unknown = -1;
   static thread_local std::vector<ShardId> names;
   names.clear();
-  for (const v1::PushSegment& asked : view.header.segments()) {
-    names.push_back(ShardId::FromPacked(asked.shard()));
+  for (const v1::PushGroup& group : view.header.groups()) {
+    for (const uint32_t index : group.shards()) names.push_back({group.table(), index});
   }
-  plane_->host->FindAll(names, &shards_);
-  for (uint32_t i = 0; i < asked_; ++i) {
-    const v1::PushSegment& asked = view.header.segments(i);
-    const ShardId id = names[i];
-    ids += asked.id_count();
-    uint32_t dim = asked.dim();
-    if (dim > kDimMax) {
-      Refuse(SegmentCode::kInvalidArgument,
-             absl::StrCat("segment ", i, " for ", id.ToString(), " says dim ", dim,
-                          ", the limit is ", kDimMax));
-      return false;
-    }
-    if (dim == 0) {
-      if (shards_[i] != nullptr) {
-        dim = ShardHost::DimOf(*shards_[i]);
-      } else if (const auto record = plane_->host->RecordOf(id)) {
-        dim = record->range.column_limit - record->range.column_first;
-      }
-    }
-    row_bytes_.push_back(dim == 0 ? kRowBytesUnknown : RowWireBytes(gradient_type, dim));
-    if (dim > 0) {
-      known += row_bytes_.back() * asked.id_count();
-    } else if (unknown < 0 && asked.id_count() > 0) {
-      unknown = i;
-    } else if (asked.id_count() > 0) {
-      Refuse(SegmentCode::kUnknownShard,
-             absl::StrCat("segments ", unknown, " and ", i,
-                          " name shards unknown here and no dim, so the gradients of the others "
-                          "cannot be found: refresh the map or set dim"));
-      return false;
+  shards = plane_->host->FindAll(names, &found_);
+  KnownBytes known;
+  uint32_t number = 0;
+  for (const v1::PushGroup& group : view.header.groups()) {
+    const Column id_counts(group.id_counts());
+    const Column dims(group.dims());
+    for (int i = 0; i < group.shards_size(); ++i, ++number) {
+      if (!FindDim(number, names[number], id_counts[i], dims[i], &known)) return false;
     }
   }
-  if (ids * 8 != view.ids.bytes) {
+  if (known.ids * 8 != view.ids.bytes) {
     Refuse(SegmentCode::kInvalidArgument,
-           absl::StrCat("the segments name ", ids, " ids of 8 bytes, the field ids has ",
+           absl::StrCat("the segments name ", known.ids, " ids of 8 bytes, the field ids has ",
                         view.ids.bytes, " bytes"));
     return false;
   }
-  if (unknown >= 0 && view.gradients.bytes >= known) {
-    const uint64_t count = view.header.segments(unknown).id_count();
-    row_bytes_[unknown] = (view.gradients.bytes - known) / count;
-    known += row_bytes_[unknown] * count;
+  if (known.unknown_ids > 0 && view.gradients.bytes >= known.bytes) {
+    uint64_t& row_bytes = row_bytes_[known.unknown];
+    row_bytes = (view.gradients.bytes - known.bytes) / known.unknown_ids;
+    known.bytes += row_bytes * known.unknown_ids;
   }
-  if (known != view.gradients.bytes) {
+  if (known.bytes != view.gradients.bytes) {
+    Refuse(
+        SegmentCode::kInvalidArgument,
+        absl::StrCat("the rows of ", known.ids, " ids take ", known.bytes, " bytes of ", asked_,
+                     " segments' dims, the field gradients has ", view.gradients.bytes, " bytes"));
+    return false;
+  }
+  return true;
+}
+
+bool PushMessage::FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim,
+                          KnownBytes* known) {
+  known->ids += ids;
+  if (dim > kDimMax) {
     Refuse(SegmentCode::kInvalidArgument,
-           absl::StrCat("the rows of ", ids, " ids take ", known, " bytes of ",
-                        view.header.segments_size(), " segments' dims, the field gradients has ",
-                        view.gradients.bytes, " bytes"));
+           absl::StrCat("segment ", number, " for ", id.ToString(), " says dim ", dim,
+                        ", the limit is ", kDimMax));
+    return false;
+  }
+  if (dim == 0) {
+    if (found_[number] != nullptr) {
+      dim = ShardHost::DimOf(*found_[number]);
+    } else if (const auto record = plane_->host->RecordOf(id)) {
+      dim = record->range.column_limit - record->range.column_first;
+    }
+  }
+  row_bytes_.push_back(dim == 0 ? kRowBytesUnknown : RowWireBytes(gradient_type, dim));
+  if (dim > 0) {
+    known->bytes += row_bytes_.back() * ids;
+  } else if (ids > 0 && known->unknown_ids == 0) {
+    known->unknown = number;
+    known->unknown_ids = ids;
+  } else if (ids > 0) {
+    Refuse(SegmentCode::kUnknownShard,
+           absl::StrCat("segments ", known->unknown, " and ", number,
+                        " name shards unknown here and no dim, so the gradients of the others "
+                        "cannot be found: refresh the map or set dim"));
     return false;
   }
   return true;
@@ -139,88 +152,119 @@ void PushMessage::AddSegments(const PushRequestView& view) {
   if (gradients_.size() < count_all) gradients_.resize(count_all);
   FragmentReader(slices_.fragments, view.ids).CopyTo(ids_.data(), view.ids.bytes);
   FragmentReader reader(slices_.fragments, view.gradients);
+  segments.reserve(asked_);
   uint64_t at = 0;
-  for (uint32_t i = 0; i < asked_; ++i) {
-    const v1::PushSegment& asked = view.header.segments(i);
-    const uint64_t count = asked.id_count();
-    const ShardId id = ShardId::FromPacked(asked.shard());
-    std::shared_ptr<Shard> shard = std::move(shards_[i]);
-    const uint32_t dim = shard == nullptr ? 0 : ShardHost::DimOf(*shard);
-    if (asked.commit() != 0) {
-      AddCommit(view, i, shard);
-      continue;
-    }
-    SegmentResult refused;
-    if (count == 0) {
-      refused.detail = absl::StrCat("segment ", i, " for ", id.ToString(), " pushes no rows");
-    } else if (shard != nullptr && RowWireBytes(gradient_type, dim) != row_bytes_[i]) {
-      refused.detail =
-          absl::StrCat("segment ", i, " pushes rows of ", row_bytes_[i], " bytes, ", id.ToString(),
-                       " has dim ", dim, ", rows of ", RowWireBytes(gradient_type, dim), " bytes");
-    }
-    if (!refused.detail.empty()) {
-      refused.code = SegmentCode::kInvalidArgument;
-      refusals_.emplace_back(i, std::move(refused));
-      if (count > 0) reader.Skip(count * row_bytes_[i]);
-      at += count;
-      continue;
-    }
-    PushSegment& segment = segments.emplace_back();
-    segment.shard = std::move(shard);
-    segment.shard_id = id;
-    segment.epoch = asked.epoch();
-    segment.ids = &ids_[at];
-    segment.count = asked.id_count();
-    segment.gradients = &gradients_[at];
-    segment.seq = asked.seq();
-    segment.prev_seq = asked.prev_seq();
-    segment.open = asked.open();
-    segment.last_part = asked.last_part();
-    segment.has_learning_rate = asked.has_learning_rate();
-    segment.learning_rate = asked.learning_rate();
-    segment.assign = asked.assign();
-    if (segment.shard == nullptr) {
-      reader.Skip(count * row_bytes_[i]);
+  uint32_t first = 0;
+  for (const v1::PushGroup& group : view.header.groups()) {
+    if (group.commit() != 0) {
+      AddCommits(view.header, group, first);
+      const Column id_counts(group.id_counts());  // rows that a commit must not have
+      for (int i = 0; i < group.shards_size(); ++i) {
+        at += id_counts[i];
+        if (id_counts[i] > 0) reader.Skip(id_counts[i] * row_bytes_[first + i]);
+      }
     } else {
-      reader.RowPointers(row_bytes_[i], count, &gradients_[at], &scratch_);
+      AddGroup(group, first, &at, &reader);
     }
-    at += count;
+    first += static_cast<uint32_t>(group.shards_size());
   }
 }
 
-void PushMessage::AddCommit(const PushRequestView& view, uint32_t place,
-                            const std::shared_ptr<Shard>& shard) {
-  const v1::PushSegment& asked = view.header.segments(place);
-  const ShardId id = ShardId::FromPacked(asked.shard());
-  const uint32_t index = asked.commit() - 1;
+void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, uint64_t* at,
+                           FragmentReader* reader) {
+  const Column epochs(group.epochs());
+  const Column id_counts(group.id_counts());
+  const Column numbers(group.numbers());
+  const Column distances(group.distances());
+  const Column opens(group.opens());
+  const Column last_parts(group.last_parts());
+  for (int i = 0; i < group.shards_size(); ++i) {
+    const uint32_t number = first + static_cast<uint32_t>(i);
+    const uint32_t count = id_counts[i];
+    const uint64_t row_bytes = row_bytes_[number];
+    PushSegment& segment = segments.emplace_back();
+    segment.shard = found_[number];
+    segment.shard_id = {group.table(), group.shards(i)};
+    if (std::string error = SegmentError(segment, count, row_bytes, group.step(), numbers[i]);
+        !error.empty()) {
+      RefuseLast(std::move(error));
+      if (count > 0) reader->Skip(count * row_bytes);
+      *at += count;
+      continue;
+    }
+    segment.epoch = epochs[i];
+    segment.ids = &ids_[*at];
+    segment.count = count;
+    segment.gradients = &gradients_[*at];
+    segment.seq = group.step() << kStepShift | numbers[i];
+    segment.prev_seq = distances[i] == 0 ? 0 : segment.seq - distances[i];
+    segment.open = opens[i];
+    segment.last_part = last_parts[i];
+    segment.has_learning_rate = group.has_learning_rate();
+    segment.learning_rate = group.learning_rate();
+    segment.assign = group.assign();
+    if (segment.shard == nullptr) {
+      reader->Skip(count * row_bytes);
+    } else {
+      reader->RowPointers(row_bytes, count, &gradients_[*at], &scratch_);
+    }
+    *at += count;
+  }
+}
+
+std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count,
+                                      uint64_t row_bytes, uint64_t step, uint32_t number) const {
+  if (count == 0) return "pushes no rows";
+  if (step > kStepMax || number > kNumberMax) {
+    return absl::StrCat("has step ", step, " and number ", number, "; the limits are ", kStepMax,
+                        " and ", kNumberMax);
+  }
+  if (segment.shard == nullptr) return "";
+  const uint32_t dim = ShardHost::DimOf(*segment.shard);
+  const uint64_t needed = RowWireBytes(gradient_type, dim);
+  if (needed == row_bytes) return "";
+  return absl::StrCat("pushes rows of ", row_bytes, " bytes, the shard has dim ", dim, ", rows of ",
+                      needed, " bytes");
+}
+
+// Takes the newest segment back.
+void PushMessage::RefuseLast(std::string error) {
+  const uint32_t number = static_cast<uint32_t>(segments.size() - 1 + refusals_.size());
   SegmentResult refused;
-  if (asked.id_count() != 0) {
-    refused.detail =
-        absl::StrCat("segment ", place, " for ", id.ToString(), " is a commit and has ",
-                     asked.id_count(), " rows; allowed is none");
-  } else if (index >= static_cast<uint32_t>(view.header.commits_size()) ||
-             view.header.commits(index).step() == 0) {
-    refused.detail =
-        absl::StrCat("segment ", place, " for ", id.ToString(), " names commit ", index + 1, " of ",
-                     view.header.commits_size(), "; it must be there, and its step above 0");
-  }
-  if (!refused.detail.empty()) {
-    refused.code = SegmentCode::kInvalidArgument;
-    refusals_.emplace_back(place, std::move(refused));
-    return;
-  }
+  refused.code = SegmentCode::kInvalidArgument;
+  refused.detail =
+      absl::StrCat("segment ", number, " for ", segments.back().shard_id.ToString(), " ", error);
+  refusals_.emplace_back(number, std::move(refused));
+  segments.pop_back();
+}
+
+void PushMessage::AddCommits(const v1::PushHeader& header, const v1::PushGroup& group,
+                             uint32_t first) {
+  const uint32_t index = group.commit() - 1;
+  const Column epochs(group.epochs());
+  const Column id_counts(group.id_counts());
+  const uint32_t commits = static_cast<uint32_t>(header.commits_size());
   if (commit_sessions_.empty()) {
-    for (const v1::StepCommit& commit : view.header.commits()) {
+    for (const v1::StepCommit& commit : header.commits()) {
       commit_sessions_.emplace_back(commit.sessions().begin(), commit.sessions().end());
     }
   }
-  PushSegment& segment = segments.emplace_back();
-  segment.shard = shard;
-  segment.shard_id = id;
-  segment.epoch = asked.epoch();
-  segment.ids = commit_sessions_[index].data();
-  segment.count = static_cast<uint32_t>(commit_sessions_[index].size());
-  segment.commit_step = view.header.commits(index).step();
+  for (int i = 0; i < group.shards_size(); ++i) {
+    PushSegment& segment = segments.emplace_back();
+    segment.shard = found_[first + static_cast<uint32_t>(i)];
+    segment.shard_id = {group.table(), group.shards(i)};
+    if (id_counts[i] != 0) {
+      RefuseLast(absl::StrCat("is a commit and has ", id_counts[i], " rows; allowed is none"));
+    } else if (index >= commits || header.commits(index).step() == 0) {
+      RefuseLast(absl::StrCat("names commit ", index + 1, " of ", commits,
+                              "; it must be there, and its step above 0"));
+    } else {
+      segment.epoch = epochs[i];
+      segment.ids = commit_sessions_[index].data();
+      segment.count = static_cast<uint32_t>(commit_sessions_[index].size());
+      segment.commit_step = header.commits(index).step();
+    }
+  }
 }
 
 void PushMessage::Run(PushSink* sink) {
@@ -276,27 +320,26 @@ void PushMessage::Done() { sink_->PushDone(this); }
 
 v1::ReplyHeader& PushMessage::Reply(const v1::Hello* hello) {
   static thread_local v1::ReplyHeader header;
-  header.Clear();
-  header.set_request(request_);
-  if (hello != nullptr) *header.mutable_hello() = *hello;
+  ReplyWriter writer(*plane_, request_, asked_, hello, &header);
   if (!refusal_.ok()) {
-    FillRefusal(refusal_, asked_, *plane_, &header);
+    writer.RefuseAll(refusal_);
     return header;
   }
   size_t refused = 0;
   size_t taken = 0;
   uint64_t rows = 0;
-  for (uint32_t place = 0; place < asked_; ++place) {
-    v1::SegmentReply* reply = header.add_segments();
-    if (refused < refusals_.size() && refusals_[refused].first == place) {
-      FillSegment(refusals_[refused++].second, ShardId{}, *plane_, reply);
+  for (uint32_t number = 0; number < asked_; ++number) {
+    if (refused < refusals_.size() && refusals_[refused].first == number) {
+      writer.Add(refusals_[refused++].second, ShardId{}, 0, 0);
       continue;
     }
     const PushSegment& segment = segments[taken++];
-    FillSegment(segment.result, segment.shard_id, *plane_, reply);
     const bool push = segment.commit_step == 0;
+    writer.Add(segment.result, segment.shard_id, segment.epoch,
+               push ? segment.seq : segment.result.last_seq);
     if (push && segment.result.code == SegmentCode::kOk) rows += segment.count;
   }
+  writer.Finish();
   StreamMetrics::Get().push_rows.Add(rows);
   return header;
 }
@@ -311,7 +354,7 @@ void PushMessage::Recycle() {
   scratch_.Clear();
   segments.clear();
   row_bytes_.clear();
-  shards_.clear();
+  shards.reset();
   commit_sessions_.clear();
   refusals_.clear();
   refusal_ = {};

@@ -63,9 +63,21 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   void Work();
   void Refuse(SegmentCode code, std::string detail);
   bool TakeHeader(const PushRequestView& view);
+  // What is known of the bulk fields while the segments are looked at.
+  struct KnownBytes {
+    uint64_t ids = 0;
+    uint64_t bytes = 0;    // of gradients
+    uint32_t unknown = 0;  // a segment whose dim is not known, and its ids, if any
+    uint64_t unknown_ids = 0;
+  };
   bool FindDims(const PushRequestView& view);
+  bool FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim, KnownBytes* known);
   void AddSegments(const PushRequestView& view);
-  void AddCommit(const PushRequestView& view, uint32_t place, const std::shared_ptr<Shard>& shard);
+  void AddGroup(const v1::PushGroup& group, uint32_t first, uint64_t* at, FragmentReader* reader);
+  std::string SegmentError(const PushSegment& segment, uint32_t count, uint64_t row_bytes,
+                           uint64_t step, uint32_t number) const;
+  void RefuseLast(std::string error);
+  void AddCommits(const v1::PushHeader& header, const v1::PushGroup& group, uint32_t first);
 
   DataPlane* plane_ = nullptr;
   PushSink* sink_ = nullptr;
@@ -73,8 +85,8 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   WireScratch scratch_;        // rows that straddle slices
   std::vector<uint64_t> ids_;  // ids_ and gradients_ are as long as the longest message so far
   std::vector<const uint8_t*> gradients_;
-  std::vector<std::shared_ptr<Shard>> shards_;  // of the request's segments, until they are added
-  std::vector<uint64_t> row_bytes_;             // bytes per gradient row, by segment of the request
+  std::vector<Shard*> found_;        // of the request's segments
+  std::vector<uint64_t> row_bytes_;  // bytes per gradient row, by segment of the request
   std::vector<std::vector<uint64_t>> commit_sessions_;  // of each commit of the header
   SegmentRefusals refusals_;
   Refusal refusal_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "proto/segments.h"
 #include "server/net/stream_metrics.h"
 
 namespace hotbed {
@@ -92,10 +93,20 @@ void FillHello(const DataPlane& plane, v1::Hello* hello) {
   hello->set_bytes_in_flight_max(plane.limits.stream_bytes_in_flight_max);
 }
 
-void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& plane,
-                 v1::SegmentReply* reply) {
+ReplyWriter::ReplyWriter(const DataPlane& plane, uint64_t request, uint32_t segments,
+                         const v1::Hello* hello, v1::ReplyHeader* header)
+    : plane_(plane), header_(header) {
+  header->Clear();
+  header->set_request(request);
+  header->set_segments(segments);
+  if (hello != nullptr) *header->mutable_hello() = *hello;
+  header->mutable_lsns()->Reserve(static_cast<int>(segments));
+}
+
+void ReplyWriter::AddException(const SegmentResult& result, ShardId shard) {
+  v1::SegmentReply* const reply = header_->add_exceptions();
+  reply->set_segment(static_cast<uint32_t>(header_->lsns_size() - 1));
   reply->set_epoch(result.epoch);
-  reply->set_lsn(result.lsn);
   reply->set_last_seq(result.last_seq);
   if (result.code == SegmentCode::kOk) return;
   StreamMetrics::Get().CountRefusal(result.code);
@@ -103,19 +114,16 @@ void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& pl
   reply->set_detail(result.detail);
   reply->set_retry_after_ms(result.retry_after_ms);
   if (result.code != SegmentCode::kWrongEpoch) return;
-  if (const auto record = plane.host->RecordOf(shard)) ToProto(*record, reply->mutable_record());
+  if (const auto record = plane_.host->RecordOf(shard)) ToProto(*record, reply->mutable_record());
 }
 
-void FillRefusal(const Refusal& refusal, uint32_t segments, const DataPlane& plane,
-                 v1::ReplyHeader* reply) {
+void ReplyWriter::Finish() { PackColumn(header_->mutable_lsns()); }
+
+void ReplyWriter::RefuseAll(const Refusal& refusal) {
   StreamMetrics::Get().CountRefusal(refusal.code);
-  reply->set_code(ToWire(refusal.code));
-  reply->set_detail(refusal.detail);
-  for (uint32_t i = 0; i < segments; ++i) {
-    v1::SegmentReply* segment = reply->add_segments();
-    segment->set_code(ToWire(refusal.code));
-    if (HelpsToRetry(refusal.code)) segment->set_retry_after_ms(plane.limits.retry_after_ms);
-  }
+  header_->set_code(ToWire(refusal.code));
+  header_->set_detail(refusal.detail);
+  if (HelpsToRetry(refusal.code)) header_->set_retry_after_ms(plane_.limits.retry_after_ms);
 }
 
 grpc::ByteBuffer EncodeHeaderOnly(const v1::ReplyHeader& header) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/ids.h"
 #include "proto/data.pb.h"
 #include "proto/wire.h"
 #include "server/shard/segment_result.h"
@@ -33,15 +34,31 @@ grpc::Status CheckHello(const v1::Hello* hello, const DataPlane& plane);
 // Fills the server's own hello.
 void FillHello(const DataPlane& plane, v1::Hello* hello);
 
-// Writes `result` of the segment of `shard`; WRONG_EPOCH carries the newest record that the host
-// knows. Counts refusals.
-void FillSegment(const SegmentResult& result, ShardId shard, const DataPlane& plane,
-                 v1::SegmentReply* reply);
+// Writes the header of a reply: Add for each segment in order, then Finish; or RefuseAll.
+class ReplyWriter {
+ public:
+  // `header` is cleared. `hello` may be null.
+  ReplyWriter(const DataPlane& plane, uint64_t request, uint32_t segments, const v1::Hello* hello,
+              v1::ReplyHeader* header);
 
-// Sets code and detail of the whole message, and its code on `segments` segments, with a retry
-// delay where a retry helps.
-void FillRefusal(const Refusal& refusal, uint32_t segments, const DataPlane& plane,
-                 v1::ReplyHeader* reply);
+  // The result of the next segment, which asked for `epoch` of `shard` with the sequence `seq` (0
+  // for a pull). WRONG_EPOCH carries the newest record that the host knows. Counts refusals.
+  void Add(const SegmentResult& result, ShardId shard, Epoch epoch, uint64_t seq) {
+    header_->mutable_lsns()->AddAlreadyReserved(result.lsn);
+    const bool usual =
+        result.code == SegmentCode::kOk && result.epoch == epoch && result.last_seq == seq;
+    if (!usual) AddException(result, shard);
+  }
+  void Finish();
+  // The message as a whole is refused, with a retry delay where a retry helps.
+  void RefuseAll(const Refusal& refusal);
+
+ private:
+  void AddException(const SegmentResult& result, ShardId shard);
+
+  const DataPlane& plane_;
+  v1::ReplyHeader* const header_;
+};
 
 // Encodes a reply that has only a header: of a push, or a refusal.
 grpc::ByteBuffer EncodeHeaderOnly(const v1::ReplyHeader& header);

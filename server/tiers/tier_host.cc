@@ -25,12 +25,6 @@ constexpr int64_t kRoundNsPerShard = 50'000;
 // What was counted before a longer time than this without demand says nothing about now.
 constexpr int64_t kStaleNs = 4 * kRoundNsMax;
 
-// Accesses to rows in memory, and rows that came in: an upper bound of the rows visited.
-uint64_t VisitsOf(const RowCounters& counters) {
-  return counters.hits.load(std::memory_order_relaxed) +
-         counters.inserted.load(std::memory_order_relaxed);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TierHost>> TierHost::Open(const TierOptions& options) {
@@ -173,7 +167,7 @@ bool TierHostImpl::RoundIsOver(int64_t now_ns) const {
   uint64_t rows = 0, visits = 0;
   for (const auto& [shard, visits_before] : shards_) {
     rows += shard->counters()->rows_resident.load(std::memory_order_relaxed);
-    visits += VisitsOf(*shard->counters()) - visits_before;
+    visits += shard->visits() - visits_before;
   }
   return visits >= kVisitsPerRow * rows;
 }
@@ -189,7 +183,7 @@ void TierHostImpl::DivideMemoryNow(int64_t now_ns) {
     const auto [share, is_new] = share_of.try_emplace(table, shares.size());
     if (is_new) shares.push_back({table->taken.load(), table->least.load(), table->most.load()});
     RowCounters* const counters = shard->counters();
-    const uint64_t visits = VisitsOf(*counters);
+    const uint64_t visits = shard->visits();
     const uint64_t rows = counters->rows_resident.load();
     ShardDemand demand;
     demand.table = share->second;

@@ -159,11 +159,11 @@ TEST_F(FailoverTest, AShardThatIsNotActiveIsAskedAgainSoon) {
     reply.set_code(v1::UNAVAILABLE);
     return reply;
   };
-  cluster_.set_push_script([&](int, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
+  cluster_.set_push_script([&](int, const PushAsk&) -> std::optional<v1::SegmentReply> {
     if (active()) return std::nullopt;
     return refusal();
   });
-  cluster_.set_pull_script([&](int, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
+  cluster_.set_pull_script([&](int, const PullAsk&) -> std::optional<v1::SegmentReply> {
     if (active()) return std::nullopt;
     return refusal();
   });

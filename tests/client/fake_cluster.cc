@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "tests/kernels/pool_twin.h"
@@ -322,6 +323,9 @@ bool FakeCluster::RefuseLarge(uint64_t bytes, v1::ReplyHeader* header) {
   if (message_bytes_max_ == 0 || bytes <= message_bytes_max_) return false;
   ++refused_;
   header->clear_segments();
+  header->clear_lsns();
+  header->clear_exceptions();
+  header->clear_row_bytes();
   header->set_code(v1::INVALID_ARGUMENT);
   header->set_detail(absl::StrCat(bytes, " bytes, the limit is ", message_bytes_max_));
   return true;
@@ -370,9 +374,8 @@ void FakeCluster::AwaitNotHanging(int server) {
       +[](ServerScript* script) { return !script->hanging; }, &scripts_[server]));
 }
 
-FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch, bool pull,
+FakeShard* FakeCluster::FindShard(int server, ShardId id, uint64_t epoch, bool pull,
                                   v1::SegmentReply* refusal) {
-  const ShardId id = ShardId::FromPacked(packed);
   const auto table = tables_.find(id.table);
   if (table == tables_.end() || id.index >= table->second.shards.size()) {
     refusal->set_code(v1::UNKNOWN_SHARD);
@@ -392,10 +395,10 @@ FakeShard* FakeCluster::FindShard(int server, uint64_t packed, uint64_t epoch, b
 }
 
 void FakeCluster::ServeBags(const FakeShard& shard, uint32_t dim, const v1::PullHeader& header,
-                            const v1::PullSegment& segment, const SegmentBytes& from,
+                            const PullAsk& segment, const SegmentBytes& from,
                             v1::PullReply* reply) {
   uint32_t next = 0;
-  for (uint32_t b = 0; b < segment.bag_count(); ++b) {
+  for (uint32_t b = 0; b < segment.bag_count; ++b) {
     uint32_t length;
     std::memcpy(&length, from.lengths + 4 * b, 4);
     std::vector<std::vector<float>> rows;
@@ -410,10 +413,9 @@ void FakeCluster::ServeBags(const FakeShard& shard, uint32_t dim, const v1::Pull
       }
       if (header.want_flags()) reply->mutable_flags()->push_back(row == shard.rows.end() ? 0 : 1);
     }
-    const PooledBag bag =
-        PoolByHand(static_cast<RowPooling>(segment.pooling()), dim, rows, weights);
+    const PooledBag bag = PoolByHand(static_cast<RowPooling>(segment.pooling), dim, rows, weights);
     AppendRow(bag.row, header.row_type(), reply->mutable_rows());
-    if (segment.want_arg_max()) {
+    if (segment.want_arg_max) {
       reply->mutable_arg_max()->append(reinterpret_cast<const char*>(bag.arg_max.data()), 4 * dim);
     }
   }
@@ -438,29 +440,34 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
   const char* ids = request.ids().data();
   const char* lengths = request.lengths().data();
   const char* weights = request.weights().data();
-  for (const v1::PullSegment& segment : request.header().segments()) {
-    v1::SegmentReply* answer = reply.mutable_header()->add_segments();
+  for (const PullAsk& segment : AskedOf(request.header())) {
+    v1::SegmentReply answer;
+    Lsn lsn = 0;
+    const size_t before = reply.rows().size();
+    const absl::Cleanup add = [&] {
+      reply.mutable_header()->add_row_bytes(reply.rows().size() - before);
+      AddAnswer(answer, lsn, segment.epoch, 0, reply.mutable_header());
+    };
     const char* const begin = ids;
     const char* const lengths_begin = lengths;
-    const char* const weights_begin = segment.weighted() ? weights : nullptr;
-    ids += 8 * segment.id_count();
-    lengths += 4 * segment.bag_count();
-    if (segment.weighted()) weights += 4 * segment.id_count();
+    const char* const weights_begin = segment.weighted ? weights : nullptr;
+    ids += 8 * segment.id_count;
+    lengths += 4 * segment.bag_count;
+    if (segment.weighted) weights += 4 * segment.id_count;
     if (pull_script_) {
       if (auto scripted = pull_script_(server, segment)) {
-        *answer = *scripted;
+        answer = *scripted;
         continue;
       }
     }
-    FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), /*pull=*/true, answer);
+    FakeShard* shard = FindShard(server, segment.shard, segment.epoch, /*pull=*/true, &answer);
     if (shard == nullptr) continue;
     const uint32_t dim = shard->record.column_limit() - shard->record.column_first();
-    const size_t before = reply.rows().size();
-    if (segment.bag_count() > 0) {
+    if (segment.bag_count > 0) {
       ServeBags(*shard, dim, request.header(), segment, {begin, lengths_begin, weights_begin},
                 &reply);
     }
-    for (uint32_t i = 0; i < segment.id_count() && segment.bag_count() == 0; ++i) {
+    for (uint32_t i = 0; i < segment.id_count && segment.bag_count == 0; ++i) {
       uint64_t id;
       std::memcpy(&id, begin + 8 * i, 8);
       const auto row = shard->rows.find(id);
@@ -470,9 +477,8 @@ v1::PullReply FakeCluster::ServePull(int server, const v1::PullRequest& request)
         reply.mutable_flags()->push_back(row == shard->rows.end() ? 0 : 1);
       }
     }
-    answer->set_row_bytes(reply.rows().size() - before);
-    answer->set_epoch(shard->record.epoch());
-    answer->set_lsn(shard->lsn);
+    answer.set_epoch(shard->record.epoch());
+    lsn = shard->lsn;
   }
   largest_ = std::max<uint64_t>(largest_, reply.ByteSizeLong());
   if (RefuseLarge(reply.ByteSizeLong(), reply.mutable_header())) reply.clear_rows();
@@ -489,31 +495,33 @@ v1::PushReply FakeCluster::ServePush(int server, const v1::PushRequest& request)
   if (RefuseLarge(request.ByteSizeLong(), reply.mutable_header())) return reply;
   const char* gradients = request.gradients().data();
   size_t id_offset = 0;
-  for (const v1::PushSegment& segment : request.header().segments()) {
-    std::vector<uint64_t> ids(segment.id_count());
+  for (const PushAsk& segment : AskedOf(request.header())) {
+    std::vector<uint64_t> ids(segment.id_count);
     std::memcpy(ids.data(), request.ids().data() + id_offset, 8 * ids.size());
     id_offset += 8 * ids.size();
-    *reply.mutable_header()->add_segments() =
-        ServePushSegment(server, request.header(), segment, ids.data(), gradients);
-    gradients += uint64_t{segment.id_count()} * segment.dim() *
+    Lsn lsn = 0;
+    const v1::SegmentReply answer =
+        ServePushSegment(server, request.header(), segment, ids.data(), gradients, &lsn);
+    AddAnswer(answer, lsn, segment.epoch, segment.seq, reply.mutable_header());
+    gradients += uint64_t{segment.id_count} * segment.dim *
                  (request.header().gradient_type() == v1::ROW_FP32 ? 4 : 2);
   }
   return reply;
 }
 
 v1::SegmentReply FakeCluster::ServePushSegment(int server, const v1::PushHeader& header,
-                                               const v1::PushSegment& segment, const uint64_t* ids,
-                                               const char* gradients) {
+                                               const PushAsk& segment, const uint64_t* ids,
+                                               const char* gradients, Lsn* lsn) {
   v1::SegmentReply answer;
   if (push_script_) {
     if (auto scripted = push_script_(server, segment)) return *scripted;
   }
-  FakeShard* shard = FindShard(server, segment.shard(), segment.epoch(), /*pull=*/false, &answer);
+  FakeShard* shard = FindShard(server, segment.shard, segment.epoch, /*pull=*/false, &answer);
   if (shard == nullptr) return answer;
   const auto known = shard->sessions.find(header.session());
   const bool opens =
       known == shard->sessions.end() || header.incarnation() > known->second.incarnation;
-  if (opens && !segment.open()) {
+  if (opens && !segment.open) {
     answer.set_code(v1::UNKNOWN_SESSION);
     return answer;
   }
@@ -524,26 +532,26 @@ v1::SegmentReply FakeCluster::ServePushSegment(int server, const v1::PushHeader&
     return answer;
   }
   session.incarnation = header.incarnation();
-  if (segment.seq() <= session.last_seq) {
+  if (segment.seq <= session.last_seq) {
     ++shard->duplicates;
     return answer;
   }
-  const bool fresh_step = session.last_seq == 0 || segment.seq() >> 20 != session.last_seq >> 20;
-  if (segment.prev_seq() != session.last_seq && !(opens && segment.prev_seq() == 0 && fresh_step)) {
+  const bool fresh_step = session.last_seq == 0 || segment.seq >> 20 != session.last_seq >> 20;
+  if (segment.prev_seq != session.last_seq && !(opens && segment.prev_seq == 0 && fresh_step)) {
     answer.set_code(v1::GAP);
     return answer;
   }
-  session.last_seq = segment.seq();
-  for (uint32_t i = 0; i < segment.id_count(); ++i) {
+  session.last_seq = segment.seq;
+  for (uint32_t i = 0; i < segment.id_count; ++i) {
     std::vector<float>& row = shard->rows[ids[i]];
-    row.resize(segment.dim());
+    row.resize(segment.dim);
     shard->applied_ids.push_back(ids[i]);
-    for (uint32_t d = 0; d < segment.dim(); ++d) {
-      row[d] -= GradientAt(gradients, uint64_t{i} * segment.dim() + d, header.gradient_type());
+    for (uint32_t d = 0; d < segment.dim; ++d) {
+      row[d] -= GradientAt(gradients, uint64_t{i} * segment.dim + d, header.gradient_type());
     }
   }
   ++shard->applied;
-  answer.set_lsn(++shard->lsn);
+  *lsn = ++shard->lsn;
   answer.set_epoch(shard->record.epoch());
   answer.set_last_seq(session.last_seq);
   return answer;

@@ -19,6 +19,7 @@
 #include "common/ids.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/data.grpc.pb.h"
+#include "tests/proto/segment_twin.h"
 
 namespace hotbed {
 
@@ -65,10 +66,8 @@ class FakeCluster {
 
   // --- Scripts, which run with the cluster's mutex held for each segment before it is served. A
   // returned reply is sent instead of serving the segment.
-  using PushScript =
-      std::function<std::optional<v1::SegmentReply>(int server, const v1::PushSegment&)>;
-  using PullScript =
-      std::function<std::optional<v1::SegmentReply>(int server, const v1::PullSegment&)>;
+  using PushScript = std::function<std::optional<v1::SegmentReply>(int server, const PushAsk&)>;
+  using PullScript = std::function<std::optional<v1::SegmentReply>(int server, const PullAsk&)>;
   void set_push_script(PushScript script);
   void set_pull_script(PullScript script);
   // After a push message was applied: true ends the stream without an answer.
@@ -123,20 +122,20 @@ class FakeCluster {
     const char* weights;  // or null
   };
   static void ServeBags(const FakeShard& shard, uint32_t dim, const v1::PullHeader& header,
-                        const v1::PullSegment& segment, const SegmentBytes& from,
-                        v1::PullReply* reply);
+                        const PullAsk& segment, const SegmentBytes& from, v1::PullReply* reply);
   v1::PullReply ServePull(int server, const v1::PullRequest& request);
   v1::PushReply ServePush(int server, const v1::PushRequest& request);
   v1::SegmentReply ServePushSegment(int server, const v1::PushHeader& header,
-                                    const v1::PushSegment& segment, const uint64_t* ids,
-                                    const char* gradients) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                                    const PushAsk& segment, const uint64_t* ids,
+                                    const char* gradients, Lsn* lsn)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // True, with `header` filled in, if `bytes` exceed the limit.
   bool RefuseLarge(uint64_t bytes, v1::ReplyHeader* header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // For the first message of a stream: the status to end the stream with, or OK and our hello.
   grpc::Status Greet(v1::Hello* hello);
   // Null with `refusal` filled in: unknown shard or wrong epoch.
-  FakeShard* FindShard(int server, uint64_t packed, uint64_t epoch, bool pull,
-                       v1::SegmentReply* refusal) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  FakeShard* FindShard(int server, ShardId id, uint64_t epoch, bool pull, v1::SegmentReply* refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::ClusterMap Map() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void AwaitNotHanging(int server) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

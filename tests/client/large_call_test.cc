@@ -16,6 +16,7 @@
 #include "client/net/message_limits.h"
 #include "common/random.h"
 #include "tests/common/test_seed.h"
+#include "tests/proto/segment_twin.h"
 
 namespace hotbed {
 namespace large_call_test {
@@ -125,9 +126,7 @@ class InProcess final : public Transport {
     v1::PullHeader header;
     ASSERT_TRUE(header.ParseFromString(message.header));
     PullReplyView view;
-    for (const v1::PullSegment& segment : header.segments()) {
-      view.header.add_segments()->set_row_bytes(4 * uint64_t{segment.id_count()});
-    }
+    view.header.set_segments(static_cast<uint32_t>(AskedOf(header).size()));
     rows_.clear();
     for (const BytesRef& piece : message.bulk[0].pieces) {
       for (size_t at = 0; at < piece.size; at += 8) {
@@ -142,7 +141,7 @@ class InProcess final : public Transport {
         seen_->bytes_max, message.header.size() + 8 * rows_.size() + kMessageFrameBytes);
     const Fragment fragment(reinterpret_cast<const uint8_t*>(rows_.data()), 4 * rows_.size());
     view.rows = {0, 0, 4 * rows_.size(), true};
-    const ServerReply reply{{&fragment, 1}, &view, 0, message.segments, 0};
+    const ServerReply reply{{&fragment, 1}, &view, 0, message.segments, 0, /*whole=*/true};
     request->Done(absl::OkStatus(), &reply);
   }
 

@@ -151,13 +151,12 @@ TEST_F(PartialPullTest, ABagOfWhichAnIdIsMissingIsMissing) {
 }
 
 TEST_F(PartialPullTest, ADamagedShardIsNotWaitedFor) {
-  cluster_.set_pull_script(
-      [](int server, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
-        if (server == 0) return std::nullopt;
-        v1::SegmentReply damaged;
-        damaged.set_code(v1::CORRUPT);
-        return damaged;
-      });
+  cluster_.set_pull_script([](int server, const PullAsk&) -> std::optional<v1::SegmentReply> {
+    if (server == 0) return std::nullopt;
+    v1::SegmentReply damaged;
+    damaged.set_code(v1::CORRUPT);
+    return damaged;
+  });
   PullFeature feature = Feature();
   ASSERT_TRUE(client_->Lookup({&feature, 1}).Wait().ok());
   EXPECT_EQ(missing_, (std::vector<uint8_t>{0, 1, 0, 1, 0, 1}));

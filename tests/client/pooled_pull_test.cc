@@ -163,15 +163,13 @@ TEST_F(PooledPullTest, WeightedSumsAndMeans) {
 TEST_F(PooledPullTest, WhatIsRefusedIsAskedAgain) {
   Connect();
   std::atomic<int> refusals{0};
-  cluster_.set_pull_script(
-      [&](int, const v1::PullSegment& segment) -> std::optional<v1::SegmentReply> {
-        if (segment.pooling() == v1::POOLING_NONE || refusals.fetch_add(1) % 3 != 0)
-          return std::nullopt;
-        v1::SegmentReply reply;
-        reply.set_code(v1::RESOURCE_EXHAUSTED);
-        reply.set_retry_after_ms(1);
-        return reply;
-      });
+  cluster_.set_pull_script([&](int, const PullAsk& segment) -> std::optional<v1::SegmentReply> {
+    if (segment.pooling == v1::POOLING_NONE || refusals.fetch_add(1) % 3 != 0) return std::nullopt;
+    v1::SegmentReply reply;
+    reply.set_code(v1::RESOURCE_EXHAUSTED);
+    reply.set_retry_after_ms(1);
+    return reply;
+  });
   cluster_.Move({1, 0}, 1);  // the client's map is behind
   for (int round = 0; round < 5; ++round) {
     Bags sum = Ask(user_, {{1, 999, 3, 3}, {}, {501, 251}, {7}});

@@ -235,7 +235,7 @@ TEST_F(PullTest, RetriesOverloadAndEndsOnAFinalCode) {
   Connect();
   const Table* t = Open("t");
   std::atomic<int> refusals{3};
-  cluster_.set_pull_script([&](int, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
+  cluster_.set_pull_script([&](int, const PullAsk&) -> std::optional<v1::SegmentReply> {
     if (refusals-- <= 0) return std::nullopt;
     v1::SegmentReply reply;
     reply.set_code(v1::RESOURCE_EXHAUSTED);
@@ -247,7 +247,7 @@ TEST_F(PullTest, RetriesOverloadAndEndsOnAFinalCode) {
   const PullFeature feature{t, ids, rows.data()};
   EXPECT_TRUE(client_->Pull({&feature, 1}).Wait().ok());
   EXPECT_EQ(client_->Stats().retries, 3);
-  cluster_.set_pull_script([](int, const v1::PullSegment&) {
+  cluster_.set_pull_script([](int, const PullAsk&) {
     v1::SegmentReply reply;
     reply.set_code(v1::CORRUPT);
     reply.set_detail("block 7");

@@ -37,7 +37,7 @@ class PushLedgerTest : public testing::Test {
   }
   bool Finish(PushCall* call, size_t part, const absl::Status& status = absl::OkStatus()) {
     PushLedger::Resolutions resolutions;
-    const bool last = ledger_.Finish(&call->parts[part], status, 1, &resolutions);
+    const bool last = ledger_.Finish(&call->parts[part], status, clock_, &resolutions);
     PushLedger::Resolve(std::move(resolutions));
     return last;
   }
@@ -48,6 +48,7 @@ class PushLedgerTest : public testing::Test {
   }
 
   TableHandle table_{nullptr, TableOptions{}, 4};
+  ManualClock clock_;
   PushLedger ledger_{2, 1000};
   Future<PushResult> future_;
 };

@@ -53,11 +53,10 @@ class PushTest : public testing::Test {
   // Refuses the next `times` segments of any shard with `code`.
   void RefuseNext(v1::Code code, int times) {
     auto left = std::make_shared<int>(times);
-    cluster_.set_push_script(
-        [left, code](int, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
-          if ((*left)-- <= 0) return std::nullopt;
-          return Refusal(code);
-        });
+    cluster_.set_push_script([left, code](int, const PushAsk&) -> std::optional<v1::SegmentReply> {
+      if ((*left)-- <= 0) return std::nullopt;
+      return Refusal(code);
+    });
   }
 
   FakeCluster cluster_{2};
@@ -216,11 +215,10 @@ TEST_F(PushTest, ARepeatedStepThatIsCutAnewIsAppliedOnce) {
       options.message_bytes_max = finer ? 150'000 : 70'000;
       Connect(options);
       std::atomic<int> parts[2] = {0, 0};
-      cluster_.set_push_script(
-          [&](int server, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
-            if (++parts[server] > 2) return Refusal(v1::UNAVAILABLE);
-            return std::nullopt;
-          });
+      cluster_.set_push_script([&](int server, const PushAsk&) -> std::optional<v1::SegmentReply> {
+        if (++parts[server] > 2) return Refusal(v1::UNAVAILABLE);
+        return std::nullopt;
+      });
       const Future<PushResult> cut = Count(Open(name), 1, ids);
       while (parts[0] <= 2 || parts[1] <= 2) absl::SleepFor(absl::Milliseconds(1));
       client_.reset();
@@ -245,11 +243,10 @@ TEST_F(PushTest, ADeadlineWithoutAnAnswerIsIndeterminateAndRetryLearnsTheOutcome
   Connect();
   const Table* table = Open("t");
   std::atomic<bool> away{true};
-  cluster_.set_push_script(
-      [&](int server, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
-        if (server == 0 && away) return Refusal(v1::UNAVAILABLE);
-        return std::nullopt;
-      });
+  cluster_.set_push_script([&](int server, const PushAsk&) -> std::optional<v1::SegmentReply> {
+    if (server == 0 && away) return Refusal(v1::UNAVAILABLE);
+    return std::nullopt;
+  });
   const PushResult result = Count(table, 1, {1, 8}, absl::Milliseconds(400)).Wait();
   ASSERT_EQ(result.outcome, Outcome::kIndeterminate);
   ASSERT_EQ(result.shards.size(), 1);
@@ -318,10 +315,9 @@ TEST_F(PushTest, AFinalRefusalAfterALostAnswerIsIndeterminate) {
     const Table* table = Open(v1::Code_Name(code));
     auto lost = std::make_shared<bool>(false);
     cluster_.set_break_after_push([lost] { return !std::exchange(*lost, true); });
-    cluster_.set_push_script(
-        [lost, code](int, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
-          return *lost ? std::optional(Refusal(code)) : std::nullopt;
-        });
+    cluster_.set_push_script([lost, code](int, const PushAsk&) -> std::optional<v1::SegmentReply> {
+      return *lost ? std::optional(Refusal(code)) : std::nullopt;
+    });
     const PushResult result = Count(table, 1, {1}).Wait();
     EXPECT_EQ(cluster_.Row(t, 1), std::vector<float>{1}) << "it was applied";
     EXPECT_EQ(result.outcome, Outcome::kIndeterminate);
@@ -345,7 +341,7 @@ TEST_F(PushTest, AnAnswerThatLeavesItOpenMakesALaterFinalRefusalIndeterminate) {
   for (v1::Code code : {v1::UNAVAILABLE, v1::WRONG_EPOCH, v1::READ_ONLY, v1::RESOURCE_EXHAUSTED}) {
     SCOPED_TRACE(v1::Code_Name(code));
     auto answers = std::make_shared<int>(0);
-    cluster_.set_push_script([answers, code](int, const v1::PushSegment&) {
+    cluster_.set_push_script([answers, code](int, const PushAsk&) {
       return std::optional(Refusal((*answers)++ == 0 ? code : v1::CORRUPT));
     });
     const bool open = code == v1::UNAVAILABLE || code == v1::WRONG_EPOCH;
@@ -361,8 +357,7 @@ TEST_F(PushTest, WhatNeverLeftTheClientFailsForCertain) {
   cluster_.StopServer(0);
   auto pushed = Count(table, 1, {1});
   while (client_->Stats().retries == 0) ASSERT_FALSE(pushed.WaitFor(absl::Milliseconds(5)));
-  cluster_.set_push_script(
-      [](int, const v1::PushSegment&) { return std::optional(Refusal(v1::CORRUPT)); });
+  cluster_.set_push_script([](int, const PushAsk&) { return std::optional(Refusal(v1::CORRUPT)); });
   cluster_.StartServer(0);
   EXPECT_EQ(pushed.Wait().outcome, Outcome::kFailed) << pushed.Wait().status;
   EXPECT_EQ(pushed.Wait().status.code(), absl::StatusCode::kDataLoss);
@@ -491,8 +486,8 @@ TEST_F(PushTest, PullsNameTheStateThatThePushWasAcknowledgedIn) {
   const Table* table = Open("t");
   ASSERT_EQ(Count(table, 1, {1}).Wait().outcome, Outcome::kApplied);
   std::atomic<uint64_t> lsn_min{0};
-  cluster_.set_pull_script([&](int, const v1::PullSegment& s) -> std::optional<v1::SegmentReply> {
-    lsn_min = s.lsn_min();
+  cluster_.set_pull_script([&](int, const PullAsk& s) -> std::optional<v1::SegmentReply> {
+    lsn_min = s.lsn_min;
     return std::nullopt;
   });
   const std::vector<uint64_t> ids = {1};
@@ -512,12 +507,11 @@ TEST_F(PushTest, RandomTroubleNeverLosesOrDoublesAPush) {
   Connect(options);
   const Table* table = Open("t");
   auto trouble = std::make_shared<Random>(random.Next());
-  cluster_.set_push_script(
-      [trouble](int, const v1::PushSegment&) -> std::optional<v1::SegmentReply> {
-        const v1::Code codes[] = {v1::UNAVAILABLE, v1::READ_ONLY, v1::RESOURCE_EXHAUSTED};
-        if (!trouble->OneIn(15)) return std::nullopt;
-        return Refusal(codes[trouble->Uniform(3)]);
-      });
+  cluster_.set_push_script([trouble](int, const PushAsk&) -> std::optional<v1::SegmentReply> {
+    const v1::Code codes[] = {v1::UNAVAILABLE, v1::READ_ONLY, v1::RESOURCE_EXHAUSTED};
+    if (!trouble->OneIn(15)) return std::nullopt;
+    return Refusal(codes[trouble->Uniform(3)]);
+  });
   cluster_.set_break_after_push([trouble] { return trouble->OneIn(40); });
   std::vector<float> expected(16);
   std::vector<Future<PushResult>> pushed;

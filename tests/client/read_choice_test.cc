@@ -340,14 +340,13 @@ TEST_F(ReadFromTest, EveryServersReplicaOfADataParallelTable) {
 
 TEST_F(ReadFromTest, AReplicaThatIsBehindOrDownIsNoError) {
   Connect(ReadFrom::kAny);
-  cluster_.set_pull_script(
-      [](int server, const v1::PullSegment&) -> std::optional<v1::SegmentReply> {
-        if (server != 1) return std::nullopt;
-        v1::SegmentReply behind;
-        behind.set_code(v1::UNAVAILABLE);
-        behind.set_retry_after_ms(600'000);  // beyond every deadline: the primary is asked at once
-        return behind;
-      });
+  cluster_.set_pull_script([](int server, const PullAsk&) -> std::optional<v1::SegmentReply> {
+    if (server != 1) return std::nullopt;
+    v1::SegmentReply behind;
+    behind.set_code(v1::UNAVAILABLE);
+    behind.set_retry_after_ms(600'000);  // beyond every deadline: the primary is asked at once
+    return behind;
+  });
   Pulls(40);
   EXPECT_GE(Asked()[0], 40u);
   cluster_.set_pull_script(nullptr);
@@ -418,11 +417,10 @@ TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
     ASSERT_EQ(Push(step).outcome, PushResult::Outcome::kApplied);
   }
   uint64_t least = ~0ull;
-  cluster_.set_pull_script(
-      [&](int, const v1::PullSegment& segment) -> std::optional<v1::SegmentReply> {
-        least = std::min<uint64_t>(least, segment.lsn_min());
-        return std::nullopt;
-      });
+  cluster_.set_pull_script([&](int, const PullAsk& segment) -> std::optional<v1::SegmentReply> {
+    least = std::min<uint64_t>(least, segment.lsn_min);
+    return std::nullopt;
+  });
   Pulls(10);
   EXPECT_EQ(least, 3u);
   cluster_.Move({table_, 0}, 2, true);

@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/net/grpc_transport.h"
 #include "proto/data.grpc.pb.h"
+#include "tests/proto/segment_twin.h"
 
 namespace hotbed {
 namespace server_stream_test {
@@ -63,7 +64,9 @@ class ScriptedServer final : public v1::Data::Service {
     while (stream->Read(&request)) {
       v1::PushReply reply;
       reply.mutable_header()->set_request(request.header().request());
-      reply.mutable_header()->add_segments()->set_last_seq(request.header().session());
+      v1::SegmentReply answer;
+      answer.set_last_seq(request.header().session());
+      AddAnswer(answer, 0, 1, 0, reply.mutable_header());
       stream->Write(reply);
     }
     return grpc::Status::OK;
@@ -101,20 +104,29 @@ class ScriptedServer final : public v1::Data::Service {
       return true;
     }
     const char* ids = request.ids().data();
-    for (const v1::PullSegment& segment : request.header().segments()) {
-      if (segment.epoch() == kBreakEpoch) return false;
-      v1::SegmentReply* answer = reply->mutable_header()->add_segments();
-      for (uint32_t i = 0; i < segment.id_count(); ++i, ids += 8) {
-        if (segment.epoch() == kRefusedEpoch) continue;
+    bool refused = false;
+    for (const PullAsk& segment : AskedOf(request.header())) {
+      if (segment.epoch == kBreakEpoch) return false;
+      v1::SegmentReply answer;
+      answer.set_epoch(segment.epoch);
+      for (uint32_t i = 0; i < segment.id_count; ++i, ids += 8) {
+        if (segment.epoch == kRefusedEpoch) continue;
         uint64_t id;
         std::memcpy(&id, ids, 8);
         id *= 3;
         reply->mutable_rows()->append(reinterpret_cast<const char*>(&id), 8);
-        answer->set_row_bytes(answer->row_bytes() + 8);
       }
-      if (segment.epoch() == kRefusedEpoch) answer->set_code(v1::OUT_OF_RANGE);
+      if (segment.epoch == kRefusedEpoch) answer.set_code(v1::OUT_OF_RANGE);
+      refused |= segment.epoch == kRefusedEpoch;
+      AddAnswer(answer, 0, segment.epoch, 0, reply->mutable_header());
+      reply->mutable_header()->add_row_bytes(answer.code() == v1::OK ? 8 * segment.id_count : 0);
     }
-    if (forget_last_segment) reply->mutable_header()->mutable_segments()->RemoveLast();
+    v1::ReplyHeader* const header = reply->mutable_header();
+    if (!refused) header->clear_row_bytes();
+    if (forget_last_segment) {
+      header->set_segments(header->segments() - 1);
+      header->mutable_lsns()->RemoveLast();
+    }
     return true;
   }
 
@@ -142,21 +154,24 @@ class Ask final : public PendingRequest {
   bool sent = true;
   std::atomic<bool> abandoned{false};
   v1::Code whole = v1::OK;
-  std::vector<int> codes;      // of each segment
-  std::vector<uint64_t> rows;  // of all
-  std::vector<uint64_t> seqs;  // of each segment
+  std::vector<int> codes;           // of each segment
+  std::vector<uint64_t> rows;       // of all
+  std::vector<uint64_t> seqs;       // of each segment
+  std::vector<uint64_t> row_bytes;  // of each segment, if it is served
 
  private:
   void Take(const ServerReply& reply) {
     const v1::ReplyHeader& header = reply.view->header;
     whole = header.code();
+    if (!reply.whole) row_bytes.clear();
     FragmentReader reader(reply.fragments, reply.view->rows);
     reader.Skip(reply.row_bytes_before);
     for (uint32_t i = 0; i < reply.segment_count; ++i) {
-      const auto& segment = header.segments(static_cast<int>(reply.segment_first + i));
+      const v1::SegmentReply segment = AnswerOf(header, reply.segment_first + i);
       codes.push_back(segment.code());
       seqs.push_back(segment.last_seq());
-      for (uint64_t bytes = 0; bytes < segment.row_bytes(); bytes += 8) {
+      if (segment.code() != v1::OK || i >= row_bytes.size()) continue;
+      for (uint64_t bytes = 0; bytes < row_bytes[i]; bytes += 8) {
         reader.CopyTo(&rows.emplace_back(), 8);
       }
     }
@@ -183,22 +198,22 @@ class ServerStreamTest : public testing::Test {
     header.set_row_type(v1::ROW_FP32);
     std::vector<uint64_t> all;
     for (const auto& ids : segments) {
-      v1::PullSegment* segment = header.add_segments();
-      segment->set_epoch(1);
-      segment->set_id_count(static_cast<uint32_t>(ids.size()));
+      AddSegment({.epoch = 1, .id_count = static_cast<uint32_t>(ids.size())}, &header);
       all.insert(all.end(), ids.begin(), ids.end());
     }
-    header.mutable_segments()->rbegin()->set_epoch(shape.epoch);
+    header.mutable_groups()->rbegin()->set_epochs(0, shape.epoch);
     const BufferRef buffer = BufferRef::Allocate(8 * all.size());
     std::memcpy(buffer.data(), all.data(), 8 * all.size());
     message.header = header.SerializeAsString();
     message.segments = static_cast<uint32_t>(segments.size());
     message.bulk.push_back({v1::PullRequest::kIdsFieldNumber, {}});
     message.bulk.back().pieces.push_back({buffer, buffer.data(), 8 * all.size()});
+    message.row_bytes = 8 * all.size();
     message.join_key = shape.key;
     message.deadline_ms = shape.deadline_ms;
     message.reply_bytes = shape.reply_bytes;
     auto ask = std::make_shared<Ask>();
+    for (const auto& ids : segments) ask->row_bytes.push_back(8 * ids.size());
     transport_->Send(server_.address, Lane::kPull, std::move(message), ask);
     return ask;
   }
@@ -240,7 +255,7 @@ TEST_F(ServerStreamTest, WhatWaitedTravelsTogetherAndEachGetsItsOwnPart) {
   EXPECT_EQ(c->codes.size(), 3);
   const auto seen = server_.AwaitMessages(3);
   ASSERT_EQ(seen.size(), 3);
-  EXPECT_EQ(seen[2].header().segments_size(), 6);
+  EXPECT_EQ(AskedOf(seen[2].header()).size(), 6u);
   EXPECT_EQ(seen[2].header().deadline_ms(), 90) << "the latest of the three";
   EXPECT_EQ(transport_->Stats().messages, 3);
 }
@@ -299,7 +314,7 @@ TEST_F(ServerStreamTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   server_.Release(3);
   AwaitAll(early);
   for (const auto& message : server_.AwaitMessages(3)) {
-    EXPECT_EQ(message.header().segments_size(), 1);
+    EXPECT_EQ(AskedOf(message.header()).size(), 1u);
   }
   EXPECT_EQ(transport_->MessageBytesMax(), 4096);
   for (uint64_t i = 0; i < 6; ++i) late.push_back(Send({{i}}, shape));
@@ -307,7 +322,7 @@ TEST_F(ServerStreamTest, JoinsByTheServersLimitAndOnlyOnceItIsKnown) {
   AwaitAll(late);
   const auto seen = server_.AwaitMessages(6);
   ASSERT_GE(seen.size(), 6);
-  for (const auto& message : seen) EXPECT_LE(message.header().segments_size(), 2);
+  for (const auto& message : seen) EXPECT_LE(AskedOf(message.header()).size(), 2u);
   for (uint64_t i = 0; i < 6; ++i) EXPECT_THAT(late[i]->rows, ElementsAre(3 * i));
 }
 
@@ -325,7 +340,7 @@ TEST_F(ServerStreamTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   EXPECT_TRUE(absl::IsCancelled(given_up->status));
   const auto seen = server_.AwaitMessages(6);
   ASSERT_EQ(seen.size(), 6);
-  for (const auto& message : seen) EXPECT_EQ(message.header().segments_size(), 1);
+  for (const auto& message : seen) EXPECT_EQ(AskedOf(message.header()).size(), 1u);
 }
 
 TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
@@ -354,7 +369,7 @@ TEST_F(ServerStreamTest, APushKeepsItsSessionWhateverADeadlineSays) {
   // A pull's deadline and a push's session have the same field number.
   v1::PushHeader header;
   header.set_session(0x1234567890);
-  header.add_segments();
+  AddSegment(PushAsk{.epoch = 1}, &header);
   OutgoingMessage message;
   message.header = header.SerializeAsString();
   message.segments = 1;

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "client/client_impl.h"
 #include "proto/convert.h"
+#include "tests/proto/segment_twin.h"
 
 namespace hotbed {
 namespace trainer_member_test {
@@ -118,22 +119,22 @@ class ScriptedTransport : public Transport {
     v1::PushHeader header;
     ASSERT_TRUE(header.ParseFromString(message.header));
     auto view = std::make_shared<PullReplyView>();
-    for (const v1::PushSegment& segment : header.segments()) {
+    for (const PushAsk& segment : AskedOf(header)) {
       v1::SegmentReply reply;
-      reply.set_epoch(segment.epoch());
-      reply.set_lsn(++lsn_);
-      reply.set_last_seq(segment.seq());
-      if (segment.commit() != 0) {
-        const v1::StepCommit& commit = header.commits(segment.commit() - 1);
+      reply.set_epoch(segment.epoch);
+      reply.set_last_seq(segment.seq);
+      if (segment.commit != 0) {
+        const v1::StepCommit& commit = header.commits(segment.commit - 1);
         if (script) reply = script(segment, reply);
-        if (reply.code() == v1::OK) committed.push_back({segment.shard(), commit.step()});
+        if (reply.code() == v1::OK) committed.push_back({segment.shard.packed(), commit.step()});
       }
-      *view->header.add_segments() = reply;
+      AddAnswer(reply, ++lsn_, segment.epoch, segment.seq, &view->header);
     }
     threads_.emplace_back([view, request = std::move(request)] {
       ServerReply reply;
       reply.view = view.get();
-      reply.segment_count = static_cast<uint32_t>(view->header.segments_size());
+      reply.segment_count = view->header.segments();
+      reply.whole = true;
       request->Done(absl::OkStatus(), &reply);
     });
   }
@@ -142,7 +143,7 @@ class ScriptedTransport : public Transport {
   uint64_t MessageBytesMax() const override { return 0; }
   ClientStats Stats() const override { return {}; }
 
-  std::function<v1::SegmentReply(const v1::PushSegment&, v1::SegmentReply)> script;
+  std::function<v1::SegmentReply(const PushAsk&, v1::SegmentReply)> script;
   std::vector<std::pair<uint64_t, uint64_t>> committed;  // shard, step
 
  private:
@@ -245,8 +246,8 @@ TEST_F(TrainerMemberTest, AStepFromItsBeginToItsEnd) {
   control_->answers.push_back(Answer(5, {7, kSession}));
   // A shard moves meanwhile.
   bool moved = false;
-  transport_->script = [&](const v1::PushSegment& segment, v1::SegmentReply reply) {
-    if (ShardId::FromPacked(segment.shard()).index != 1 || segment.epoch() == 2) return reply;
+  transport_->script = [&](const PushAsk& segment, v1::SegmentReply reply) {
+    if (segment.shard.index != 1 || segment.epoch == 2) return reply;
     moved = true;
     reply.set_code(v1::WRONG_EPOCH);
     ToProto(ScriptedControl::Record({1, 1}, 2), reply.mutable_record());

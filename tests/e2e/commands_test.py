@@ -317,7 +317,7 @@ class Commands(unittest.TestCase):
     def test_version(self):
         code, out, _ = local.run("hotbed", "version", "-o", "json")
         self.assertEqual(code, 0)
-        self.assertEqual(json.loads(out)["wire_version"], 1)
+        self.assertEqual(json.loads(out)["wire_version"], 2)
 
     def test_bench_moves_rows(self):
         for kind in ("push", "pull", "mixed", "lookup"):

@@ -34,12 +34,16 @@ v1::PushRequest RandomPush(Random* random) {
   push.mutable_header()->set_request(RandomNumber(random));
   push.mutable_header()->set_gradient_type(static_cast<v1::RowType>(random->Uniform(3)));
   for (uint64_t i = random->Uniform(5); i > 0; --i) {
-    v1::PushSegment* const segment = push.mutable_header()->add_segments();
-    segment->set_shard(random->Next());
-    segment->set_epoch(RandomNumber(random));
-    segment->set_seq(RandomNumber(random));
-    segment->set_learning_rate(0.5f);
-    segment->set_last_part(random->OneIn(2));
+    v1::PushGroup* const group = push.mutable_header()->add_groups();
+    group->set_table(static_cast<uint32_t>(random->Next()));
+    group->set_step(RandomNumber(random));
+    if (random->OneIn(2)) group->set_learning_rate(0.5f);
+    for (uint64_t s = random->Uniform(9); s > 0; --s) {
+      group->add_shards(static_cast<uint32_t>(RandomNumber(random)));
+      group->add_epochs(RandomNumber(random));
+      group->add_distances(RandomNumber(random));
+      group->add_last_parts(random->OneIn(2));
+    }
   }
   push.set_ids(RandomBytes(random, random->Uniform(200)));
   push.set_gradients(RandomBytes(random, random->Uniform(1000)));
@@ -50,7 +54,8 @@ v1::PullReply RandomReply(Random* random) {
   v1::PullReply reply;
   reply.mutable_header()->set_request(RandomNumber(random));
   for (uint64_t i = random->Uniform(5); i > 0; --i) {
-    v1::SegmentReply* const segment = reply.mutable_header()->add_segments();
+    reply.mutable_header()->add_lsns(RandomNumber(random));
+    v1::SegmentReply* const segment = reply.mutable_header()->add_exceptions();
     segment->set_code(static_cast<v1::Code>(random->Uniform(v1::Code_ARRAYSIZE)));
     segment->set_detail("größe");
     segment->mutable_record()->add_members()->set_server(random->Next());
@@ -65,13 +70,16 @@ v1::PullRequest RandomPull(Random* random) {
   v1::PullRequest pull;
   pull.mutable_header()->set_request(RandomNumber(random));
   for (uint64_t i = random->Uniform(5); i > 0; --i) {
-    v1::PullSegment* const segment = pull.mutable_header()->add_segments();
-    segment->set_shard(random->Next());
-    segment->set_id_count(static_cast<uint32_t>(RandomNumber(random)));
-    segment->set_pooling(static_cast<v1::Pooling>(random->Uniform(5)));  // unknown ones too
-    segment->set_bag_count(static_cast<uint32_t>(RandomNumber(random)));
-    segment->set_weighted(random->OneIn(2));
-    segment->set_want_arg_max(random->OneIn(2));
+    v1::PullGroup* const group = pull.mutable_header()->add_groups();
+    group->set_table(static_cast<uint32_t>(random->Next()));
+    for (uint64_t s = random->Uniform(9); s > 0; --s) {
+      group->add_shards(static_cast<uint32_t>(RandomNumber(random)));
+      group->add_id_counts(static_cast<uint32_t>(RandomNumber(random)));
+      group->add_bag_counts(static_cast<uint32_t>(RandomNumber(random)));
+    }
+    group->set_pooling(static_cast<v1::Pooling>(random->Uniform(5)));  // unknown ones too
+    group->set_weighted(random->OneIn(2));
+    group->set_want_arg_max(random->OneIn(2));
   }
   pull.set_ids(RandomBytes(random, random->Uniform(200)));
   pull.set_lengths(RandomBytes(random, random->Uniform(100)));

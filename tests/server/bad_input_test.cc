@@ -128,15 +128,17 @@ TEST_F(BadInputTest, WrongCountsAndEmptyBatches) {
   Greet(&empty);
   v1::PullRequest short_ids = GoodPull();
   short_ids.mutable_ids()->resize(15);
+  v1::PullRequest column = GoodPull();
+  column.mutable_header()->mutable_groups(0)->add_epochs(3);
   v1::PullRequest row_type = GoodPull();
   row_type.mutable_header()->set_row_type(static_cast<v1::RowType>(9));
   v1::PullReply reply;
-  for (const v1::PullRequest& request : {empty, short_ids, row_type}) {
+  for (const v1::PullRequest& request : {empty, short_ids, column, row_type}) {
     ASSERT_TRUE(call->Write(request));
     ASSERT_TRUE(call->Read(&reply));
     EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT);
     EXPECT_FALSE(reply.header().detail().empty());
-    EXPECT_EQ(reply.header().segments_size(), request.header().segments_size());
+    EXPECT_EQ(reply.header().segments(), AskedOf(request.header()).size());
   }
   ASSERT_TRUE(call->Write(GoodPull()));
   ASSERT_TRUE(call->Read(&reply));
@@ -223,9 +225,9 @@ TEST_F(BadInputTest, OversizePushIsRefusedAndTheStreamLives) {
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().request(), 9u);
   EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT) << "final, not to be tried again";
-  ASSERT_EQ(reply.header().segments_size(), 1);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::INVALID_ARGUMENT);
-  EXPECT_EQ(reply.header().segments(0).retry_after_ms(), 0u);
+  ASSERT_EQ(reply.header().segments(), 1u);
+  EXPECT_EQ(reply.header().code(), v1::INVALID_ARGUMENT);
+  EXPECT_EQ(reply.header().retry_after_ms(), 0u);
   EXPECT_NE(reply.header().detail().find("100000"), std::string::npos) << reply.header().detail();
   EXPECT_NE(reply.header().detail().find(std::to_string(big.ByteSizeLong())), std::string::npos)
       << reply.header().detail();

@@ -16,6 +16,7 @@
 #include "proto/data.grpc.pb.h"
 #include "proto/wire.h"
 #include "server/data_server.h"
+#include "tests/proto/segment_twin.h"
 #include "tests/server/fake_shard_host.h"
 
 namespace hotbed {
@@ -53,25 +54,26 @@ void Greet(Request* request) {
   request->mutable_header()->mutable_hello()->set_wire_version(kWireVersion);
 }
 
-inline void AddSegment(ShardId shard, Epoch epoch, const std::vector<uint64_t>& ids,
-                       v1::PullRequest* request) {
-  v1::PullSegment* const segment = request->mutable_header()->add_segments();
-  segment->set_shard(shard.packed());
-  segment->set_epoch(epoch);
-  segment->set_id_count(ids.size());
+inline v1::PullGroup* AddSegment(ShardId shard, Epoch epoch, const std::vector<uint64_t>& ids,
+                                 v1::PullRequest* request) {
   request->mutable_ids()->append(IdBytes(ids));
+  const uint32_t count = static_cast<uint32_t>(ids.size());
+  return AddSegment({.shard = shard, .epoch = epoch, .id_count = count}, request->mutable_header());
 }
 
 // `gradients` is the segment's part of the bulk field.
-inline v1::PushSegment* AddSegment(ShardId shard, Epoch epoch, const std::vector<uint64_t>& ids,
-                                   const std::string& gradients, v1::PushRequest* request) {
-  v1::PushSegment* const segment = request->mutable_header()->add_segments();
-  segment->set_shard(shard.packed());
-  segment->set_epoch(epoch);
-  segment->set_id_count(ids.size());
+inline v1::PushGroup* AddSegment(ShardId shard, Epoch epoch, const std::vector<uint64_t>& ids,
+                                 const std::string& gradients, v1::PushRequest* request,
+                                 uint64_t seq = 0, uint32_t dim = 0) {
   request->mutable_ids()->append(IdBytes(ids));
   request->mutable_gradients()->append(gradients);
-  return segment;
+  PushAsk ask;
+  ask.shard = shard;
+  ask.epoch = epoch;
+  ask.id_count = static_cast<uint32_t>(ids.size());
+  ask.seq = seq;
+  ask.dim = dim;
+  return AddSegment(ask, request->mutable_header());
 }
 
 class DataPlaneTest : public ::testing::Test {

@@ -91,10 +91,12 @@ std::shared_ptr<Shard> FakeShardHost::Find(ShardId shard) const {
   return std::shared_ptr<Shard>(it->second, reinterpret_cast<Shard*>(it->second.get()));
 }
 
-void FakeShardHost::FindAll(absl::Span<const ShardId> ids,
-                            std::vector<std::shared_ptr<Shard>>* shards) const {
+// Shards are never taken out.
+std::shared_ptr<const void> FakeShardHost::FindAll(absl::Span<const ShardId> ids,
+                                                   std::vector<Shard*>* shards) const {
   shards->clear();
-  for (const ShardId id : ids) shards->push_back(Find(id));
+  for (const ShardId id : ids) shards->push_back(Find(id).get());
+  return nullptr;
 }
 
 SegmentResult FakeShardHost::Check(ShardId shard, Epoch epoch, uint32_t count) const {

@@ -60,8 +60,8 @@ class FakeShardHost final : public ShardHost {
   void set_waiting(std::vector<ShardEpoch> waiting);
 
   std::shared_ptr<Shard> Find(ShardId shard) const override;
-  void FindAll(absl::Span<const ShardId> ids,
-               std::vector<std::shared_ptr<Shard>>* shards) const override;
+  std::shared_ptr<const void> FindAll(absl::Span<const ShardId> ids,
+                                      std::vector<Shard*>* shards) const override;
   void Pull(PullWork* work) override;
   void Push(PushWork* work) override;
   std::optional<ShardRecord> RecordOf(ShardId shard) const override;

@@ -12,23 +12,21 @@ using ::testing::HasSubstr;
 
 class PooledPullTest : public DataPlaneTest {
  protected:
-  static v1::PullSegment* AddBags(ShardId shard, Epoch epoch, v1::Pooling pooling,
-                                  const std::vector<std::vector<uint64_t>>& bags,
-                                  v1::PullRequest* request) {
+  static v1::PullGroup* AddBags(ShardId shard, Epoch epoch, v1::Pooling pooling,
+                                const std::vector<std::vector<uint64_t>>& bags,
+                                v1::PullRequest* request) {
     std::vector<uint64_t> ids;
     for (const auto& bag : bags) {
       ids.insert(ids.end(), bag.begin(), bag.end());
       const uint32_t length = static_cast<uint32_t>(bag.size());
       request->mutable_lengths()->append(reinterpret_cast<const char*>(&length), 4);
     }
-    AddSegment(shard, epoch, ids, request);
-    auto* const added =
-        request->mutable_header()->mutable_segments(request->header().segments_size() - 1);
+    v1::PullGroup* const added = AddSegment(shard, epoch, ids, request);
     added->set_pooling(pooling);
-    added->set_bag_count(bags.size());
+    added->set_bag_counts(0, static_cast<uint32_t>(bags.size()));
     return added;
   }
-  static void AddWeights(const std::vector<float>& weights, v1::PullSegment* segment,
+  static void AddWeights(const std::vector<float>& weights, v1::PullGroup* segment,
                          v1::PullRequest* request) {
     segment->set_weighted(true);
     request->mutable_weights()->append(FloatBytes(weights));
@@ -74,11 +72,8 @@ TEST_F(PooledPullTest, SumsMaximaAndRowsInOneMessage) {
   AddWeights(weights, AddBags(kNarrow, 4, v1::POOLING_SUM, {{4, 6}, {8}}, &request), &request);
   AddBags(kWide, 3, v1::POOLING_MAX, {{1, 2}}, &request)->set_want_arg_max(true);
   const v1::PullReply reply = Ask(request);
-  for (const auto& segment : reply.header().segments()) {
-    EXPECT_EQ(segment.code(), v1::OK) << segment.detail();
-  }
-  EXPECT_EQ(reply.header().segments(0).row_bytes(), 64u);
-  EXPECT_EQ(reply.header().segments(2).row_bytes(), 12u);
+  EXPECT_EQ(reply.header().segments(), 5u);
+  EXPECT_EQ(reply.header().exceptions_size(), 0) << reply.header().DebugString();
   EXPECT_EQ(reply.rows(), FloatBytes(Want(RowPooling::kSum, 8, {5, 1}).row) + ExpectedRows({9}, 8) +
                               ExpectedRows({2, 3}, 3) + ExpectedRows({7}, 3) +
                               FloatBytes(Want(RowPooling::kSum, 3, {4, 6}, {0.5f, -2.0f}).row) +
@@ -96,7 +91,7 @@ TEST_F(PooledPullTest, EveryMistakeIsToldOfItsSegmentAlone) {
   AddWeights({1, 1}, AddBags(kWide, 3, v1::POOLING_MAX, {{6, 7}}, &request), &request);
   AddBags(kWide, 3, v1::POOLING_SUM, {{6}}, &request)->set_want_arg_max(true);
   AddSegment(kWide, 3, {4}, &request);
-  request.mutable_header()->mutable_segments(5)->set_pooling(v1::POOLING_SUM);     // no bags
+  request.mutable_header()->mutable_groups(5)->set_pooling(v1::POOLING_SUM);       // no bags
   AddBags(kWide, 3, v1::POOLING_SUM, {{4}, {}, {}}, &request);                     // more than ids
   AddBags(kWide, 2, v1::POOLING_MAX, {{4, 5}}, &request)->set_want_arg_max(true);  // stale
   AddBags(kNowhere, 1, v1::POOLING_SUM, {{4, 5}}, &request);
@@ -115,9 +110,9 @@ TEST_F(PooledPullTest, EveryMistakeIsToldOfItsSegmentAlone) {
       {v1::UNKNOWN_SHARD, ""},
       {v1::OK, ""},
       {v1::OK, ""}};
-  ASSERT_EQ(reply.header().segments_size(), static_cast<int>(want.size()));
+  ASSERT_EQ(reply.header().segments(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
-    const v1::SegmentReply& segment = reply.header().segments(static_cast<int>(i));
+    const v1::SegmentReply segment = AnswerOf(reply.header(), static_cast<uint32_t>(i));
     EXPECT_EQ(segment.code(), want[i].first) << i << ": " << segment.detail();
     EXPECT_THAT(segment.detail(), HasSubstr(want[i].second)) << i;
     if (segment.code() != v1::INVALID_ARGUMENT) continue;
@@ -139,10 +134,10 @@ TEST_F(PooledPullTest, BulkFieldsThatDoNotFitHarmOnlyThoseThatNeedThem) {
     v1::PullRequest damaged = request;
     damaged.set_weights(weights);
     const v1::PullReply reply = Ask(damaged);
-    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
-    EXPECT_EQ(reply.header().segments(1).code(), v1::OK);
-    EXPECT_EQ(reply.header().segments(2).code(), v1::INVALID_ARGUMENT);
-    EXPECT_THAT(reply.header().segments(2).detail(),
+    EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
+    EXPECT_EQ(AnswerOf(reply.header(), 1).code(), v1::OK);
+    EXPECT_EQ(AnswerOf(reply.header(), 2).code(), v1::INVALID_ARGUMENT);
+    EXPECT_THAT(AnswerOf(reply.header(), 2).detail(),
                 AllOf(HasSubstr(kNarrow.ToString()), HasSubstr("2 ids, weights of 4 bytes"),
                       HasSubstr(absl::StrCat("has ", weights.size(), " bytes"))));
     EXPECT_EQ(reply.rows(), ExpectedRows({4}, 8) +
@@ -153,10 +148,10 @@ TEST_F(PooledPullTest, BulkFieldsThatDoNotFitHarmOnlyThoseThatNeedThem) {
     v1::PullRequest damaged = request;
     damaged.set_lengths(lengths);
     const v1::PullReply reply = Ask(damaged);
-    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
-    EXPECT_EQ(reply.header().segments(1).code(), v1::INVALID_ARGUMENT);
-    EXPECT_EQ(reply.header().segments(2).code(), v1::INVALID_ARGUMENT);
-    EXPECT_THAT(reply.header().segments(1).detail(), HasSubstr("3 bags, lengths of 4 bytes"));
+    EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
+    EXPECT_EQ(AnswerOf(reply.header(), 1).code(), v1::INVALID_ARGUMENT);
+    EXPECT_EQ(AnswerOf(reply.header(), 2).code(), v1::INVALID_ARGUMENT);
+    EXPECT_THAT(AnswerOf(reply.header(), 1).detail(), HasSubstr("3 bags, lengths of 4 bytes"));
     EXPECT_EQ(reply.rows(), ExpectedRows({4}, 8));
   }
 }
@@ -167,13 +162,13 @@ TEST_F(PooledPullTest, PooledRowsTravelAsFloatsOnly) {
   AddSegment(kWide, 3, {4}, &request);
   request.mutable_header()->set_row_type(v1::ROW_INT8);
   v1::PullReply reply = Ask(request);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::INVALID_ARGUMENT);
-  EXPECT_THAT(reply.header().segments(0).detail(), HasSubstr("int8"));
-  EXPECT_EQ(reply.header().segments(1).code(), v1::OK);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::INVALID_ARGUMENT);
+  EXPECT_THAT(AnswerOf(reply.header(), 0).detail(), HasSubstr("int8"));
+  EXPECT_EQ(AnswerOf(reply.header(), 1).code(), v1::OK);
   request.mutable_header()->set_row_type(v1::ROW_BF16);
   reply = Ask(request);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
-  EXPECT_EQ(reply.header().segments(0).row_bytes(), 16u);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
+  EXPECT_EQ(reply.rows().size(), 2 * 16u);
 }
 
 // Many ids in few bags: the answer is small, although the rows of the ids would not be.
@@ -185,7 +180,7 @@ TEST_F(PooledPullTest, TheAnswerIsMeasuredInBags) {
   grpc::ClientContext context;
   v1::PullReply reply;
   ASSERT_TRUE(stub_->Lookup(&context, request, &reply).ok());
-  EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
   AddBags(kWide, 3, v1::POOLING_MAX, std::vector<std::vector<uint64_t>>(80, {1}), &request)
       ->set_want_arg_max(true);
   grpc::ClientContext again;

@@ -24,16 +24,17 @@ TEST_F(PushStreamTest, HandsOverEachSegmentAsItWasSent) {
   request.mutable_header()->set_session(11);
   const std::string wide = FloatBytes({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
   const std::string narrow = FloatBytes({0.5, 0.25, 0.125});
-  AddSegment(kWide, 3, {40, 41}, wide, &request)->set_seq(1 << 20);
-  AddSegment(kNarrow, 4, {6}, narrow, &request)->set_seq(2 << 20);
+  AddSegment(kWide, 3, {40, 41}, wide, &request, 1 << 20);
+  AddSegment(kNarrow, 4, {6}, narrow, &request, 2 << 20);
   ASSERT_TRUE(call->Write(request));
   v1::PushReply reply;
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().request(), 5u);
   EXPECT_EQ(reply.header().hello().wire_version(), kWireVersion);
-  ASSERT_EQ(reply.header().segments_size(), 2);
-  EXPECT_EQ(reply.header().segments(0).last_seq(), 1u << 20);
-  EXPECT_EQ(reply.header().segments(1).lsn(), 99u);
+  ASSERT_EQ(reply.header().segments(), 2u);
+  EXPECT_EQ(reply.header().exceptions_size(), 0);
+  ASSERT_EQ(reply.header().lsns_size(), 1);
+  EXPECT_EQ(reply.header().lsns(0), 99u);
   const auto pushes = host_->pushes();
   ASSERT_EQ(pushes.size(), 2u);
   EXPECT_EQ(pushes[0].shard, kWide);
@@ -59,14 +60,14 @@ TEST_F(PushStreamTest, LargePipelinedMessagesKeepTheirOrderAndBytes) {
     sent.push_back(RandomBytes(rows * 12, &random));
     v1::PushRequest request;
     if (m == 0) Greet(&request);
-    AddSegment(kNarrow, 4, ids[m], sent[m], &request)->set_seq(m);
+    AddSegment(kNarrow, 4, ids[m], sent[m], &request, m);
     ASSERT_TRUE(call->Write(request));
   }
   v1::PushReply reply;
   for (uint64_t m = 0; m < kMessages; ++m) {
     ASSERT_TRUE(call->Read(&reply));
-    ASSERT_EQ(reply.header().segments_size(), 1);
-    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+    ASSERT_EQ(reply.header().segments(), 1u);
+    EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
   }
   const auto pushes = host_->pushes();
   ASSERT_EQ(pushes.size(), kMessages);
@@ -85,22 +86,22 @@ TEST_F(PushStreamTest, AWrongDimOrUnknownShardTakesNoNeighbourWithIt) {
   auto call = stub_->Push(&context);
   v1::PushRequest request;
   Greet(&request);
-  AddSegment(kWide, 3, {1}, std::string(20, 'x'), &request)->set_dim(5);
-  AddSegment(kNowhere, 1, {2, 3}, std::string(56, 'y'), &request)->set_dim(7);
-  AddSegment(kNowhere, 2, {4}, std::string(8, 'z'), &request)->set_dim(2);
+  AddSegment(kWide, 3, {1}, std::string(20, 'x'), &request, 0, 5);
+  AddSegment(kNowhere, 1, {2, 3}, std::string(56, 'y'), &request, 0, 7);
+  AddSegment(kNowhere, 2, {4}, std::string(8, 'z'), &request, 0, 2);
   AddSegment(kWide, 3, {}, "", &request);
   const std::string good = FloatBytes({1, 2, 3});
   AddSegment(kNarrow, 4, {5}, good, &request);
   ASSERT_TRUE(call->Write(request));
   v1::PushReply reply;
   ASSERT_TRUE(call->Read(&reply));
-  ASSERT_EQ(reply.header().segments_size(), 5);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::INVALID_ARGUMENT);
-  EXPECT_NE(reply.header().segments(0).detail().find("dim 8"), std::string::npos);
-  EXPECT_EQ(reply.header().segments(1).code(), v1::UNKNOWN_SHARD);
-  EXPECT_EQ(reply.header().segments(2).code(), v1::UNKNOWN_SHARD);
-  EXPECT_EQ(reply.header().segments(3).code(), v1::INVALID_ARGUMENT);
-  EXPECT_EQ(reply.header().segments(4).code(), v1::OK);
+  ASSERT_EQ(reply.header().segments(), 5u);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::INVALID_ARGUMENT);
+  EXPECT_NE(AnswerOf(reply.header(), 0).detail().find("dim 8"), std::string::npos);
+  EXPECT_EQ(AnswerOf(reply.header(), 1).code(), v1::UNKNOWN_SHARD);
+  EXPECT_EQ(AnswerOf(reply.header(), 2).code(), v1::UNKNOWN_SHARD);
+  EXPECT_EQ(AnswerOf(reply.header(), 3).code(), v1::INVALID_ARGUMENT);
+  EXPECT_EQ(AnswerOf(reply.header(), 4).code(), v1::OK);
   const auto pushes = host_->pushes();
   ASSERT_EQ(pushes.size(), 1u);
   EXPECT_EQ(std::string(pushes[0].gradients[0].begin(), pushes[0].gradients[0].end()), good);
@@ -119,11 +120,11 @@ TEST_F(PushStreamTest, WithoutDimsRecordsAndTheRestFindTheNeighbours) {
   ASSERT_TRUE(call->Write(request));
   v1::PushReply reply;
   ASSERT_TRUE(call->Read(&reply));
-  ASSERT_EQ(reply.header().segments_size(), 3);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::WRONG_EPOCH);
-  EXPECT_EQ(reply.header().segments(0).record().epoch(), 9u);
-  EXPECT_EQ(reply.header().segments(1).code(), v1::UNKNOWN_SHARD);
-  EXPECT_EQ(reply.header().segments(2).code(), v1::OK);
+  ASSERT_EQ(reply.header().segments(), 3u);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::WRONG_EPOCH);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).record().epoch(), 9u);
+  EXPECT_EQ(AnswerOf(reply.header(), 1).code(), v1::UNKNOWN_SHARD);
+  EXPECT_EQ(AnswerOf(reply.header(), 2).code(), v1::OK);
 
   AddSegment({9, 9}, 1, {6}, std::string(4, 'n'),
              &request);  // a second one: now neither can be located
@@ -158,7 +159,7 @@ TEST_F(PushStreamTest, GradientsThatDoNotFitAreRefusedAndTheStreamLives) {
   ASSERT_TRUE(call->Write(half));
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().code(), v1::OK);
-  EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
   EXPECT_EQ(host_->pushes().size(), 1u);
 }
 
@@ -184,7 +185,7 @@ TEST_F(PushStreamTest, WaitsForTheServersBudget) {
   v1::PushReply reply;
   for (auto& call : calls) {
     ASSERT_TRUE(call->Read(&reply));
-    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+    EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
   }
 }
 
@@ -213,13 +214,13 @@ TEST_F(PushStreamTest, PushesThatWaitForRoomAreCounted) {
   v1::PushReply reply;
   ASSERT_TRUE(calls[2]->Read(&reply));
   EXPECT_EQ(reply.header().code(), v1::RESOURCE_EXHAUSTED);
-  EXPECT_GT(reply.header().segments(0).retry_after_ms(), 0u);
+  EXPECT_GT(reply.header().retry_after_ms(), 0u);
   EXPECT_NE(reply.header().detail().find("1000 bytes"), std::string::npos)
       << reply.header().detail();
   host_->ReleaseHeld();
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(calls[i]->Read(&reply));
-    EXPECT_EQ(reply.header().segments(0).code(), v1::OK);
+    EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::OK);
   }
   EXPECT_EQ(server_->plane().push_budget.waiting_bytes(), 0u);
 }

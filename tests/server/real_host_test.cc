@@ -17,6 +17,7 @@
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 #include "server/server_status.h"
+#include "tests/proto/segment_twin.h"
 #include "tests/tiers/emulated_device.h"
 
 namespace hotbed {
@@ -99,14 +100,15 @@ class RealHostTest : public ::testing::Test {
     header->mutable_hello()->set_wire_version(kWireVersion);
     header->set_session(21);
     header->set_incarnation(1);
-    v1::PushSegment* const segment = header->add_segments();
-    segment->set_shard(kShard.packed());
-    segment->set_epoch(epoch);
-    segment->set_id_count(ids.size());
-    segment->set_seq(seq);
-    segment->set_prev_seq(prev_seq);
-    segment->set_open(open);
-    segment->set_last_part(true);
+    PushAsk ask;
+    ask.shard = kShard;
+    ask.epoch = epoch;
+    ask.id_count = static_cast<uint32_t>(ids.size());
+    ask.seq = seq;
+    ask.prev_seq = prev_seq;
+    ask.open = open;
+    ask.last_part = true;
+    AddSegment(ask, header);
     request.set_ids(Bytes(ids));
     request.set_gradients(Bytes(gradients));
     v1::PushReply reply;
@@ -118,10 +120,8 @@ class RealHostTest : public ::testing::Test {
   v1::PullReply Pull(Epoch epoch, const std::vector<uint64_t>& ids) {
     grpc::ClientContext context;
     v1::PullRequest request;
-    v1::PullSegment* const segment = request.mutable_header()->add_segments();
-    segment->set_shard(kShard.packed());
-    segment->set_epoch(epoch);
-    segment->set_id_count(ids.size());
+    const uint32_t count = static_cast<uint32_t>(ids.size());
+    AddSegment({.shard = kShard, .epoch = epoch, .id_count = count}, request.mutable_header());
     request.mutable_header()->set_want_flags(true);
     request.set_ids(Bytes(ids));
     v1::PullReply reply;
@@ -139,16 +139,16 @@ class RealHostTest : public ::testing::Test {
 TEST_F(RealHostTest, PooledLookupsAndTheirRefusals) {
   StartServer(1);
   const v1::ReplyHeader pushed = Push(1, 1ull << 20, 0, true, {7, 3}, {1, 2, 3, 4, 5, 6, 7, 8});
-  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  ASSERT_EQ(AnswerOf(pushed, 0).code(), v1::OK) << pushed.DebugString();
   v1::PullRequest request;
   const auto add = [&](v1::Pooling pooling, const std::vector<uint64_t>& ids,
                        const std::vector<uint32_t>& lengths) {
-    v1::PullSegment* const segment = request.mutable_header()->add_segments();
-    segment->set_shard(kShard.packed());
-    segment->set_epoch(1);
-    segment->set_id_count(ids.size());
-    segment->set_pooling(pooling);
-    segment->set_bag_count(lengths.size());
+    v1::PullGroup* const segment = AddSegment({.shard = kShard,
+                                               .epoch = 1,
+                                               .id_count = static_cast<uint32_t>(ids.size()),
+                                               .pooling = pooling,
+                                               .bag_count = static_cast<uint32_t>(lengths.size())},
+                                              request.mutable_header());
     request.mutable_ids()->append(Bytes(ids));
     for (const uint32_t length : lengths) {
       request.mutable_lengths()->append(reinterpret_cast<const char*>(&length), 4);
@@ -164,10 +164,10 @@ TEST_F(RealHostTest, PooledLookupsAndTheirRefusals) {
   grpc::ClientContext context;
   v1::PullReply reply;
   ASSERT_TRUE(stub_->Lookup(&context, request, &reply).ok());
-  ASSERT_EQ(reply.header().segments_size(), 6);
-  const auto detail = [&](int i) { return reply.header().segments(i).detail(); };
-  for (int i : {0, 4, 5}) EXPECT_EQ(reply.header().segments(i).code(), v1::OK) << detail(i);
-  for (int i : {1, 2, 3}) EXPECT_EQ(reply.header().segments(i).code(), v1::INVALID_ARGUMENT) << i;
+  ASSERT_EQ(reply.header().segments(), 6u);
+  const auto detail = [&](int i) { return AnswerOf(reply.header(), i).detail(); };
+  for (int i : {0, 4, 5}) EXPECT_EQ(AnswerOf(reply.header(), i).code(), v1::OK) << detail(i);
+  for (int i : {1, 2, 3}) EXPECT_EQ(AnswerOf(reply.header(), i).code(), v1::INVALID_ARGUMENT) << i;
   EXPECT_NE(detail(1).find("bag 1 has length 0"), std::string::npos) << detail(1);
   EXPECT_NE(detail(2).find("bag 1 of length 1 ends at id 3 of 2"), std::string::npos) << detail(2);
   EXPECT_NE(detail(3).find("bag 1, the last, ends at id 2 of 3"), std::string::npos) << detail(3);
@@ -185,14 +185,14 @@ TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
   const uint64_t step1 = 1ull << 20;
   const uint64_t step2 = 2ull << 20;
   v1::ReplyHeader pushed = Push(1, step1, 0, true, {7, 3}, {1, 2, 3, 4, 5, 6, 7, 8});
-  ASSERT_EQ(pushed.segments_size(), 1);
-  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
-  EXPECT_EQ(pushed.segments(0).last_seq(), step1);
+  ASSERT_EQ(pushed.segments(), 1u);
+  ASSERT_EQ(AnswerOf(pushed, 0).code(), v1::OK) << pushed.DebugString();
+  EXPECT_EQ(pushed.exceptions_size(), 0) << "the last sequence is that of the push";
   pushed = Push(1, step2, step1, false, {7}, {1, 1, 1, 1});
-  ASSERT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  ASSERT_EQ(AnswerOf(pushed, 0).code(), v1::OK) << pushed.DebugString();
   const std::vector<float> rows = {-2, -3, -4, -5, -5, -6, -7, -8, 0, 0, 0, 0};
   v1::PullReply pulled = Pull(1, {7, 3, 4});
-  ASSERT_EQ(pulled.header().segments(0).code(), v1::OK) << pulled.header().DebugString();
+  ASSERT_EQ(AnswerOf(pulled.header(), 0).code(), v1::OK) << pulled.header().DebugString();
   EXPECT_EQ(pulled.rows(), Bytes(rows));
   EXPECT_EQ(pulled.flags(), std::string("\1\1\0", 3));
 
@@ -201,13 +201,13 @@ TEST_F(RealHostTest, PushesAreReadBackAndSurviveARestart) {
   ASSERT_TRUE(host_->Shutdown().ok());
   host_.reset();
   StartServer(2);
-  EXPECT_EQ(Pull(1, {7}).header().segments(0).code(), v1::WRONG_EPOCH);
+  EXPECT_EQ(AnswerOf(Pull(1, {7}).header(), 0).code(), v1::WRONG_EPOCH);
   pulled = Pull(2, {7, 3, 4});
-  ASSERT_EQ(pulled.header().segments(0).code(), v1::OK) << pulled.header().DebugString();
+  ASSERT_EQ(AnswerOf(pulled.header(), 0).code(), v1::OK) << pulled.header().DebugString();
   EXPECT_EQ(pulled.rows(), Bytes(rows));
   // The same push again is acknowledged and not applied.
   pushed = Push(2, step2, step1, false, {7}, {1, 1, 1, 1});
-  EXPECT_EQ(pushed.segments(0).code(), v1::OK) << pushed.DebugString();
+  EXPECT_EQ(AnswerOf(pushed, 0).code(), v1::OK) << pushed.DebugString();
   EXPECT_EQ(Pull(2, {7, 3, 4}).rows(), Bytes(rows));
 }
 
@@ -222,7 +222,7 @@ TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
     ids.push_back(id);
     for (uint32_t c = 0; c < kDim; ++c) gradients.push_back(static_cast<float>(id + c));
   }
-  ASSERT_EQ(Push(1, 1 << 20, 0, true, ids, gradients).segments(0).code(), v1::OK);
+  ASSERT_EQ(AnswerOf(Push(1, 1 << 20, 0, true, ids, gradients), 0).code(), v1::OK);
   std::vector<std::thread> clients;
   for (uint64_t client = 0; client < 4; ++client) {
     clients.emplace_back([this, client] {
@@ -236,7 +236,7 @@ TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
           }
         }
         const v1::PullReply pulled = Pull(1, asked);
-        ASSERT_EQ(pulled.header().segments(0).code(), v1::OK);
+        ASSERT_EQ(AnswerOf(pulled.header(), 0).code(), v1::OK);
         ASSERT_EQ(pulled.rows().size(), 4 * want.size());
         std::vector<float> got(want.size());
         std::memcpy(got.data(), pulled.rows().data(), 4 * got.size());
@@ -255,7 +255,7 @@ TEST_F(RealHostTest, RowsOfADeviceGoStraightIntoWhatIsSent) {
 TEST_F(RealHostTest, EveryMetricHasOneNameAndAHelpText) {
   open_device_ = EmulatedDevice(SmallMessages(256), 16 << 10);
   StartServer(1);
-  ASSERT_EQ(Push(1, 1 << 20, 0, true, {7}, {1, 2, 3, 4}).segments(0).code(), v1::OK);
+  ASSERT_EQ(AnswerOf(Push(1, 1 << 20, 0, true, {7}, {1, 2, 3, 4}), 0).code(), v1::OK);
   std::vector<MetricSample> samples;
   CollectHostMetrics(host_->Status(), &samples);
   std::map<std::pair<std::string, Labels>, double> values;
@@ -274,10 +274,10 @@ TEST_F(RealHostTest, EveryMetricHasOneNameAndAHelpText) {
 
 TEST_F(RealHostTest, BadPushesChangeNothing) {
   StartServer(1);
-  EXPECT_EQ(Push(1, 1 << 20, 0, false, {7}, {1, 2, 3, 4}).segments(0).code(), v1::UNKNOWN_SESSION);
-  EXPECT_EQ(Push(2, 1 << 20, 0, true, {7}, {1, 2, 3, 4}).segments(0).code(), v1::WRONG_EPOCH);
-  EXPECT_EQ(Push(1, 1 << 20, 0, true, {1000}, {1, 2, 3, 4}).segments(0).code(), v1::OUT_OF_RANGE);
-  EXPECT_EQ(Pull(1, {1000}).header().segments(0).code(), v1::OUT_OF_RANGE);
+  EXPECT_EQ(AnswerOf(Push(1, 1 << 20, 0, false, {7}, {1, 2, 3, 4}), 0).code(), v1::UNKNOWN_SESSION);
+  EXPECT_EQ(AnswerOf(Push(2, 1 << 20, 0, true, {7}, {1, 2, 3, 4}), 0).code(), v1::WRONG_EPOCH);
+  EXPECT_EQ(AnswerOf(Push(1, 1 << 20, 0, true, {1000}, {1, 2, 3, 4}), 0).code(), v1::OUT_OF_RANGE);
+  EXPECT_EQ(AnswerOf(Pull(1, {1000}).header(), 0).code(), v1::OUT_OF_RANGE);
   EXPECT_EQ(Pull(1, {7}).flags(), std::string(1, '\0'));
 }
 

@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"
+#include "tests/shard/attach_shard.h"
 
 namespace hotbed {
 
@@ -194,7 +195,7 @@ std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation in
           reinterpret_cast<const uint8_t*>(push->gradients[s].data() + i * columns));
     }
     PushSegment& segment = push->segments.emplace_back();
-    segment.shard = host_->Find(shard);
+    AttachShard(*host_, shard, push.get(), &segment);
     segment.shard_id = shard;
     segment.epoch = record(shard).epoch;
     segment.ids = push->ids[s].data();
@@ -222,7 +223,7 @@ std::unique_ptr<TestPull> TestServer::MakePull(TableId table, const std::vector<
   pull->flags.reserve(cut.size());
   for (auto& [shard, part] : cut) {
     PullSegment& segment = pull->segments.emplace_back();
-    segment.shard = host_->Find(shard);
+    AttachShard(*host_, shard, pull.get(), &segment);
     segment.shard_id = shard;
     segment.epoch = record(shard).epoch;
     segment.count = static_cast<uint32_t>(part.size());

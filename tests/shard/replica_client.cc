@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "server/host/shard_host.h"
+#include "tests/shard/attach_shard.h"
 #include "tests/shard/replica_fixture.h"
 
 namespace hotbed {
@@ -36,7 +37,7 @@ SegmentResult ReplicaClient::TryPush(ShardId shard, uint64_t seq, uint64_t prev_
   segment.prev_seq = prev_seq;
   segment.open = open;
   const bool up = cluster_->WithHost(record.primary.server, [&](ShardHost* host) {
-    segment.shard = host->Find(shard);
+    AttachShard(*host, shard, &push, &segment);
     host->Push(&push);
   });
   SegmentResult down;
@@ -53,7 +54,7 @@ SegmentResult ReplicaClient::CommitStep(ShardId shard, uint64_t step,
   TestPush push;
   push.ids = {sessions};
   PushSegment& segment = push.segments.emplace_back();
-  segment.shard = host->Find(shard);
+  AttachShard(*host, shard, &push, &segment);
   segment.shard_id = shard;
   segment.epoch = record.epoch;
   segment.ids = push.ids[0].data();

@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"
+#include "tests/shard/attach_shard.h"
 
 namespace hotbed {
 namespace {
@@ -308,7 +309,7 @@ ReplicaCluster::Rows ReplicaCluster::Pull(ServerId server, ShardId shard,
   segment.count = static_cast<uint32_t>(ids.size());
   segment.rows = reinterpret_cast<uint8_t*>(out.rows.data());
   const bool up = WithHost(server, [&](ShardHost* host) {
-    segment.shard = host->Find(shard);
+    AttachShard(*host, shard, &pull, &segment);
     host->Pull(&pull);
   });
   if (!up) {

@@ -11,6 +11,7 @@
 
 #include "common/random.h"
 #include "tests/common/test_seed.h"
+#include "tests/shard/attach_shard.h"
 #include "tests/shard/host_fixture.h"
 
 namespace hotbed {
@@ -47,7 +48,7 @@ std::vector<SegmentCode> Commit(TestServer* server, TableId table, uint64_t step
   for (const ShardRecord& record : server->records()) {
     if (record.shard.table != table) continue;
     PushSegment& segment = commit.segments.emplace_back();
-    segment.shard = server->host()->Find(record.shard);
+    AttachShard(*server->host(), record.shard, &commit, &segment);
     segment.shard_id = record.shard;
     segment.epoch = record.epoch;
     segment.commit_step = step;

@@ -42,14 +42,15 @@ TEST(ShardDirectoryTest, FindAllFindsWhatFindFinds) {
     if (i % 3 == 1) entry.shard = {name, reinterpret_cast<Shard*>(name.get())};
   }
   directory.Publish(std::move(map));
-  std::vector<std::shared_ptr<Shard>> shards(7);
+  std::vector<Shard*> shards(7);
   for (const uint32_t count : {0u, 1u, 5u, 8u, 9u, kIds}) {
     std::vector<ShardId> ids;
     for (uint32_t i = 0; i < count; ++i) ids.push_back({1, kIds - 1 - i});
-    directory.FindAll(ids, &shards);
+    const std::shared_ptr<const ShardDirectory::Map> held = directory.FindAll(ids, &shards);
+    ASSERT_NE(held, nullptr);
     ASSERT_EQ(shards.size(), count);
     for (uint32_t i = 0; i < count; ++i) {
-      EXPECT_EQ(shards[i], directory.Find(ids[i])) << i;
+      EXPECT_EQ(shards[i], directory.Find(ids[i]).get()) << i;
       EXPECT_EQ(shards[i] != nullptr, ids[i].index % 3 == 1) << i;
     }
   }

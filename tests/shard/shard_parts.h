@@ -106,10 +106,12 @@ class ShardParts {
         options(MakeOptions()),
         strand(&pool, &clock, options.strand),
         core(options.core),
+        gate(options.range, options.table.hashed),
+        push_gate(/*logged=*/true),
         waiting(
             &options, &core, &in_flight, [](PullWork*, PullSegment*) {}, [](PushState*) {}),
-        serving(&options, &core, &waiting),
-        context{options, core, strand, in_flight, serving, gauges, kDim, false},
+        serving(&options, &core, &waiting, &gate, &push_gate),
+        context{options, core, strand, in_flight, serving, gauges, gate, push_gate, kDim, false},
         store(&strand, ""),
         steps(&context),
         tail(&core, &budget, &clock),
@@ -191,6 +193,8 @@ class ShardParts {
   Strand strand;
   ShardCore core;
   ShardGauges gauges;
+  PullGate gate;
+  PushGate push_gate;
   WaitingRequests waiting;
   ServingState serving;
   ShardContext context;

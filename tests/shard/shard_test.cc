@@ -78,7 +78,7 @@ class ShardTest : public testing::Test {
     push->gradients = {std::vector<float>(kDim, 1.0f)};
     push->rows = {{reinterpret_cast<const uint8_t*>(push->gradients[0].data())}};
     PushSegment& segment = push->segments.emplace_back();
-    segment.shard = shard_;
+    segment.shard = shard_.get();
     segment.shard_id = {1, 0};
     segment.epoch = 1;
     segment.ids = push->ids[0].data();
@@ -140,7 +140,7 @@ TEST_F(ShardTest, APullTellsTheLsnOfItsStart) {
   pull.ids = {{3}};
   pull.rows = {std::vector<uint8_t>(kDim * 4)};
   PullSegment& segment = pull.segments.emplace_back();
-  segment.shard = shard_;
+  segment.shard = shard_.get();
   segment.shard_id = {1, 0};
   segment.epoch = 1;
   segment.ids = pull.ids[0].data();
@@ -245,7 +245,7 @@ TEST_F(ShardTest, AReplacedCommitInTheLogLeavesTheStagedPushesOfTheMeta) {
 
   TestPush commit;
   PushSegment& segment = commit.segments.emplace_back();
-  segment.shard = shard_;
+  segment.shard = shard_.get();
   segment.shard_id = {1, 0};
   segment.epoch = 3;
   segment.commit_step = kStep;

@@ -244,7 +244,10 @@ class ClusterSimulation::Store final : public TieredStore {
         shard_(static_cast<int>(params.shard.index)),
         first_(params.range.first),
         replica_(*server->process->replicas[shard_]),
-        executor_(params.executor) {
+        executor_(params.executor),
+        hint_(params.hint) {
+    table_.store = this;
+    if (hint_ != nullptr) hint_->OpenRows(&table_, &Store::Gather, /*absent_is_initial=*/false);
     replica_.before_write_back = params.before_write_back;
     const SpilledShard& spilled = server->disk.shards[shard_];
     replica_.rows = spilled.rows;
@@ -252,12 +255,14 @@ class ClusterSimulation::Store final : public TieredStore {
     for (const Row& row : spilled.rows) replica_.guard = std::max(replica_.guard, row.lsn);
   }
 
+  ~Store() override {
+    if (hint_ != nullptr) hint_->CloseRows();
+  }
+
   bool Pull(const RowReads& reads, Done done) override {
-    for (uint32_t i = 0; i < reads.count; ++i) {
-      const float row[kColumns] = {static_cast<float>(replica_.rows[reads.ids[i] - first_].sum)};
-      std::memcpy(reads.rows + i * kRowBytes, row, kRowBytes);
-    }
-    if (world_.Chance(0.7)) return true;
+    Read(reads);
+    const bool at_once = !std::exchange(takes_time_, false) && world_.Chance(0.7);
+    if (at_once) return true;
     Later(world_.Delay(2 * kMs), [done = std::move(done)]() mutable { done(absl::OkStatus()); });
     return false;
   }
@@ -324,6 +329,24 @@ class ClusterSimulation::Store final : public TieredStore {
   StoreStats Stats() const override { return {}; }
 
  private:
+  struct Table : RowTable {
+    Store* store = nullptr;
+  };
+
+  // As Pull, for the reads that need no store: those that it has to answer later miss their rows,
+  // and Pull is called next.
+  static void Gather(GatherBatch* gather) {
+    Store* const store = static_cast<const Table*>(gather->table)->store;
+    store->Read(*gather);
+    store->takes_time_ = !store->world_.Chance(0.7);
+    gather->missing_count = store->takes_time_ ? 1 : 0;
+  }
+  void Read(const RowReads& reads) {
+    for (uint32_t i = 0; i < reads.count; ++i) {
+      const float row[kColumns] = {static_cast<float>(replica_.rows[reads.ids[i] - first_].sum)};
+      std::memcpy(reads.rows + i * kRowBytes, row, kRowBytes);
+    }
+  }
   // Ends a call after `delay`, or sooner where the replica is retired.
   void Later(Time delay, absl::AnyInvocable<void()> end) {
     auto call = std::make_shared<StoreCall>();
@@ -386,6 +409,9 @@ class ClusterSimulation::Store final : public TieredStore {
   const uint64_t first_;
   Replica& replica_;
   Executor* const executor_;
+  FetchHint* const hint_;
+  Table table_;
+  bool takes_time_ = false;  // the next Pull
 };
 
 class ClusterSimulation::Tiers final : public TierHost {

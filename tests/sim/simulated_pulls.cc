@@ -83,13 +83,18 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
   call->strict = pull.strict;
   call->row_id = pull.shard * kRows + pull.row;
   PullSegment& segment = call->segments.emplace_back();
-  segment.shard = replica->shard;
+  call->shards = replica->shard;
+  segment.shard = replica->shard.get();
   segment.epoch = pull.epoch;
   segment.lsn_min = pull.lsn_min;
   segment.ids = &call->row_id;
   segment.count = 1;
   segment.rows = reinterpret_cast<uint8_t*>(call->row.data());
-  replica->shard->Pull(call, &segment);
+  if (replica->shard->PullAtOnce(*call, &segment)) {  // as the shard host does
+    FinishSegment(call);
+  } else {
+    replica->shard->Pull(call, &segment);
+  }
   AfterEvent(server, pull.shard);
 }
 

@@ -99,10 +99,9 @@ TEST(FetchHintTest, EndsAtItsLimitAndKnowsNoRowsThatAreFoundByAnIndex) {
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
 }
 
-std::vector<std::pair<uintptr_t, size_t>> PartsOf(const FetchHint& hint, bool for_update) {
+std::vector<std::pair<uintptr_t, size_t>> PartsOf(const FetchHint& hint) {
   std::vector<std::pair<uintptr_t, size_t>> parts;
-  hint.ForEachPart(for_update,
-                   [&](uintptr_t from, size_t bytes) { parts.emplace_back(from, bytes); });
+  hint.ForEachPart([&](uintptr_t from, size_t bytes) { parts.emplace_back(from, bytes); });
   return parts;
 }
 
@@ -112,17 +111,15 @@ TEST(FetchHintTest, NamesThePartsOfTheStateUntilTheyAreReplaced) {
     return reinterpret_cast<uintptr_t>(memory.data()) + offset;
   };
   FetchHint hint;
-  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
-  const FetchHint::Part parts[] = {{memory.data(), 100, /*for_update=*/true},
+  EXPECT_TRUE(PartsOf(hint).empty());
+  const FetchHint::Part parts[] = {{memory.data(), 100},
                                    {memory.data() + 4096, FetchHint::kPartBytesMax}};
   hint.SetState(parts);
-  hint.FetchState(/*for_update=*/true);  // of memory that nobody may read
+  hint.FetchState();  // of memory that nobody may read
   using Parts = std::vector<std::pair<uintptr_t, size_t>>;
-  EXPECT_EQ(PartsOf(hint, /*for_update=*/true),
-            (Parts{{at(0), 100}, {at(4096), FetchHint::kPartBytesMax}}));
-  EXPECT_EQ(PartsOf(hint, /*for_update=*/false), (Parts{{at(4096), FetchHint::kPartBytesMax}}));
+  EXPECT_EQ(PartsOf(hint), (Parts{{at(0), 100}, {at(4096), FetchHint::kPartBytesMax}}));
   hint.SetState({});
-  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
+  EXPECT_TRUE(PartsOf(hint).empty());
 }
 
 // The place that a store tells is where the row is, and is taken back when the store goes.
@@ -135,8 +132,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   spec_.dim = 16;
   options_.hot_bytes = 4 << 20;  // all are resident
   OpenStore();
-  EXPECT_FALSE(PartsOf(hint, /*for_update=*/false).empty());
-  EXPECT_GT(PartsOf(hint, /*for_update=*/true).size(), PartsOf(hint, false).size());
+  EXPECT_FALSE(PartsOf(hint).empty());
   std::vector<uint64_t> ids = {7};
   const std::vector<float> gradient(spec_.dim, 1.0f);
   const uint8_t* const gradients[] = {reinterpret_cast<const uint8_t*>(gradient.data())};
@@ -152,9 +148,29 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   ASSERT_FALSE(places.empty());
   EXPECT_EQ(std::memcmp(reinterpret_cast<const void*>(places[0]), gradient.data(), 4 * spec_.dim),
             0);
+  // The rows are read without the store, and absent ones are left to it unless it knows them all.
+  std::vector<float> row(spec_.dim);
+  uint32_t missing = 0;
+  RowReads reads;
+  reads.ids = ids.data();
+  reads.count = 1;
+  reads.rows = reinterpret_cast<uint8_t*>(row.data());
+  ASSERT_TRUE(hint.MayRead());
+  EXPECT_FALSE(hint.hashed());
+  ASSERT_TRUE(hint.Read(reads, &missing));
+  EXPECT_EQ(row, gradient);
+  EXPECT_EQ(hint.rows_read(), 1u);
+  EXPECT_EQ(store_->Stats().hits, 1u);
+  ids[0] = 8;
+  hint.SetAbsentIsInitial(false);
+  EXPECT_FALSE(hint.Read(reads, &missing));
+  EXPECT_EQ(hint.rows_read(), 1u);
+  hint.SetAbsentIsInitial(true);
+  EXPECT_TRUE(hint.Read(reads, &missing));
   CloseStore();
+  EXPECT_FALSE(hint.MayRead());
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
-  EXPECT_TRUE(PartsOf(hint, /*for_update=*/true).empty());
+  EXPECT_TRUE(PartsOf(hint).empty());
 }
 
 }  // namespace fetch_hint_test

@@ -1,11 +1,11 @@
 // The addresses of a shard's resident rows, and of the state of their store, for threads that do
 // not own the rows and want to bring them into the cache before their turn on the shard's executor
-// comes.
+// comes; and for the executor, how to read rows that are all in host memory without their store.
 //
 // The executor sets it and any thread reads it, without order between its values. Old or mixed
 // values only give an address that is prefetched in vain, since the memory is never dereferenced.
-// Covers rows in host memory whose address follows from their id (direct hot tiers); of other rows
-// it fetches nothing.
+// Rows are covered that are in host memory and whose address follows from their id (direct hot
+// tiers); of other rows it fetches nothing.
 #ifndef HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 #define HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 
@@ -14,11 +14,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/types/span.h"
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "row_math/isa.h"
+#include "server/kernels/row_batches.h"
 #include "server/kernels/row_table.h"
 
 namespace hotbed {
@@ -29,6 +31,41 @@ class FetchHint {
   // use.
   static constexpr uint64_t kBytesMax = 64ull << 10;
   static constexpr uint64_t kLineBytes = 64;
+
+  // --- the executor: reads of resident rows
+
+  using Gather = void (*)(GatherBatch*);
+  // Reads may be answered from `table` by `gather`, as long as no row is missing; until CloseRows.
+  void OpenRows(const RowTable* table, Gather gather, bool absent_is_initial) {
+    table_.store(table, std::memory_order_relaxed);
+    gather_ = gather;
+    absent_is_initial_ = absent_is_initial;
+  }
+  // As GatherBatch::absent_is_initial.
+  void SetAbsentIsInitial(bool initial) { absent_is_initial_ = initial; }
+  void CloseRows() { table_.store(nullptr, std::memory_order_relaxed); }
+  bool MayRead() const { return table_.load(std::memory_order_relaxed) != nullptr; }
+  // The position of an id is Mix64 of it.
+  bool hashed() const { return table_.load(std::memory_order_relaxed)->hashed; }
+  // False: some of the rows have to be read by the store. `missing` has space for the number of
+  // each id.
+  bool Read(const RowReads& reads, uint32_t* missing) {
+    GatherBatch gather{reads, table_.load(std::memory_order_relaxed), absent_is_initial_, missing};
+    gather_(&gather);
+    if (gather.missing_count != 0) return false;
+    rows_read_.store(rows_read_.load(std::memory_order_relaxed) + reads.count,
+                     std::memory_order_relaxed);
+    return true;
+  }
+  // By Read; any thread.
+  uint64_t rows_read() const { return rows_read_.load(std::memory_order_relaxed); }
+  // Prefetches what Read needs beside the rows; any thread.
+  void FetchTable() const {
+    const bool direct = rows_.load(std::memory_order_relaxed) != 0;
+    FetchLines(table_.load(std::memory_order_relaxed), kLineBytes * (direct ? 1 : 2));
+  }
+
+  // --- addresses
 
   // Sets the table from now on; its memory may be freed after the next Set or Clear.
   void Set(const RowTable& table) {
@@ -43,37 +80,34 @@ class FetchHint {
   }
   void Clear() { rows_.store(0, std::memory_order_relaxed); }
 
-  // A part of the store's state.
+  // A part of the store's state, which an update touches.
   struct Part {
     const void* from = nullptr;
-    size_t bytes = 0;         // at most kPartBytesMax
-    bool for_update = false;  // pulls do not look at it
+    size_t bytes = 0;  // at most kPartBytesMax
   };
-  static constexpr size_t kPartsMax = 6;
+  static constexpr size_t kPartsMax = 4;
   static constexpr size_t kPartBytesMax = 1024;
   // Until the next call; the memory may be freed after that.
   void SetState(absl::Span<const Part> parts) {
     HOTBED_CHECK(parts.size() <= kPartsMax);
     for (size_t i = 0; i < kPartsMax; ++i) {
       const Part part = i < parts.size() ? parts[i] : Part();
-      parts_[i].from.store(reinterpret_cast<uintptr_t>(part.from), std::memory_order_relaxed);
+      (*parts_)[i].from.store(reinterpret_cast<uintptr_t>(part.from), std::memory_order_relaxed);
       HOTBED_CHECK(part.bytes <= kPartBytesMax) << part.bytes;
-      parts_[i].bytes.store(static_cast<uint32_t>(part.bytes << 1 | (part.for_update ? 1 : 0)),
-                            std::memory_order_relaxed);
+      (*parts_)[i].bytes.store(static_cast<uint32_t>(part.bytes), std::memory_order_relaxed);
     }
   }
-  void FetchState(bool for_update) const {
-    ForEachPart(for_update, [](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
+  void FetchState() const {
+    ForEachPart([](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
       FetchLines(reinterpret_cast<const void*>(from), bytes);
     });
   }
   // Calls take(address, bytes) for each part that FetchState prefetches.
   template <typename Take>
-  void ForEachPart(bool for_update, Take take) const {
-    for (const KnownPart& part : parts_) {
+  void ForEachPart(Take take) const {
+    for (const KnownPart& part : *parts_) {
       const uint32_t bytes = part.bytes.load(std::memory_order_relaxed);
-      if (bytes == 0 || ((bytes & 1) != 0 && !for_update)) continue;
-      take(part.from.load(std::memory_order_relaxed), size_t{bytes >> 1});
+      if (bytes != 0) take(part.from.load(std::memory_order_relaxed), size_t{bytes});
     }
   }
 
@@ -114,16 +148,22 @@ class FetchHint {
 
   struct KnownPart {
     std::atomic<uintptr_t> from{0};
-    std::atomic<uint32_t> bytes{0};  // shifted by one; bit 0: for updates
+    std::atomic<uint32_t> bytes{0};
   };
 
+  using KnownParts = std::array<KnownPart, kPartsMax>;
+
+  std::atomic<const RowTable*> table_{nullptr};
+  Gather gather_ = nullptr;
+  std::atomic<uint64_t> rows_read_{0};
+  std::atomic<uint32_t> weight_stride_{0};
+  bool absent_is_initial_ = false;
   std::atomic<uint64_t> rows_{0};  // 0: nothing is known
   std::atomic<uintptr_t> weights_{0};
-  std::atomic<uintptr_t> state_{0};
   std::atomic<uint64_t> first_{0};
-  std::atomic<uint32_t> weight_stride_{0};
+  std::atomic<uintptr_t> state_{0};
   std::atomic<uint32_t> state_stride_{0};
-  std::array<KnownPart, kPartsMax> parts_;
+  const std::unique_ptr<KnownParts> parts_ = std::make_unique<KnownParts>();
 };
 
 }  // namespace hotbed

@@ -41,7 +41,7 @@ PoolOps::Op* PoolOps::New(const RowReads& reads) {
   if (op->missing.size() < reads.bags) op->missing.resize(reads.bags);
   op->next = op->bag = op->place = 0;
   op->bag_first = 0;
-  op->gather = GatherBatch{reads, residency_->table(), !state_->may_miss, op->missing.data()};
+  op->gather = GatherBatch{reads, residency_->table(), !state_->may_miss(), op->missing.data()};
   return op;
 }
 

@@ -16,7 +16,7 @@ constexpr size_t kKeptIdsMax = 64 << 10;
 bool PullOps::Start(const RowReads& reads, TieredStore::Done done) {
   static thread_local std::vector<uint32_t> missing;
   if (missing.size() < reads.count) missing.resize(reads.count);
-  GatherBatch gather{reads, residency_->table(), !state_->may_miss, missing.data()};
+  GatherBatch gather{reads, residency_->table(), !state_->may_miss(), missing.data()};
   state_->kernels.gather(&gather);
   const bool answered = AnswerFromMemory(&gather);
   if (!answered) {

@@ -149,7 +149,7 @@ void Residency::Evict(EvictBatch* evict, Lsn stamp) {
   state_->kernels.evict(evict);
   state_->write_back.Commit(evict->dirty_count, stamp);
   rows_dirty_ -= evict->dirty_count;
-  if (evict->count > 0) state_->may_miss = true;
+  if (evict->count > 0) state_->SetMayMiss(true);
   Count(&state_->counters.evictions, evict->count);
 }
 
@@ -298,7 +298,7 @@ void Residency::Put(const ExchangedRows& rows) {
     }
     const uint32_t count = static_cast<uint32_t>(positions.size());
     if (count > 0 && !dirty && !HasRoom(count)) {
-      state_->may_miss = true;
+      state_->SetMayMiss(true);
       break;
     }
     for (uint32_t first = 0; first < count;) {

@@ -64,12 +64,19 @@ struct RowTableState {
         slice_rows(static_cast<uint32_t>(
             std::clamp<uint64_t>(kSliceBytes / spill_shard.record_bytes(), 8, kSliceRowsMax))),
         memory_refused(std::move(wiring.memory_refused)),
-        may_miss(wiring.has_spilled_rows),
         write_back(spill_shard,
                    {spill, io, shard.executor, gate, wiring.write_back_budget, wiring.highest_lsn,
-                    shard.before_write_back, std::move(wiring.progress)}) {}
+                    shard.before_write_back, std::move(wiring.progress)}),
+        may_miss_(wiring.has_spilled_rows) {}
   RowTableState(const RowTableState&) = delete;
 
+  // The spill tier may hold rows that are not resident; otherwise a row that is not resident exists
+  // nowhere.
+  bool may_miss() const { return may_miss_; }
+  void SetMayMiss(bool may_miss) {
+    may_miss_ = may_miss;
+    if (shard.hint != nullptr) shard.hint->SetAbsentIsInitial(!may_miss);
+  }
   uint64_t PositionOf(uint64_t id) const { return shard.table.hashed ? Mix64(id) : id; }
   SpillFetch::Wiring FetchWiring() const { return {spill, io, shard.executor, gate}; }
   // f, to run on the executor unless the shard is gone by then.
@@ -94,9 +101,6 @@ struct RowTableState {
   const std::function<void()> memory_refused;
 
   Lsn applied_lsn = 0;
-  // The spill tier may hold rows that are not resident; otherwise a row that is not resident exists
-  // nowhere.
-  bool may_miss;
   bool replaying = false;
   bool update_active = false;  // between Apply and its end
   bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier
@@ -108,6 +112,9 @@ struct RowTableState {
   absl::flat_hash_map<uint64_t, Lsn> replay_guard;
   RowCounters counters;
   WriteBack write_back;
+
+ private:
+  bool may_miss_;
 };
 
 }  // namespace hotbed

@@ -43,24 +43,21 @@ TieredShard::TieredShard(Params params)
       shed_(&state_, &residency_),
       pass_(&state_, &residency_) {
   if (state_.shard.hint == nullptr) return;
-  const auto whole = [](const auto& part, bool for_update) {
-    return FetchHint::Part{&part, sizeof(part), for_update};
-  };
-  const auto* const first = reinterpret_cast<const char*>(&state_.gate);
+  state_.shard.hint->OpenRows(residency_.table(), state_.kernels.gather, !state_.may_miss());
+  const auto* const first = reinterpret_cast<const char*>(&state_.applied_lsn);
   const auto* const limit = reinterpret_cast<const char*>(&state_.write_back);
   const FetchHint::Part parts[] = {
       {this, FetchHint::kLineBytes},
-      whole(pulls_, /*for_update=*/false),
+      {&above_, FetchHint::kLineBytes},
       {first, static_cast<size_t>(limit - first)},
-      whole(*residency_.table(), /*for_update=*/false),
-      whole(update_, /*for_update=*/true),
-      whole(state_.write_back, /*for_update=*/true),
+      {residency_.table(), sizeof(RowTable)},
   };
   state_.shard.hint->SetState(parts);
 }
 
 TieredShard::~TieredShard() {
   if (state_.shard.hint != nullptr) {
+    state_.shard.hint->CloseRows();
     state_.shard.hint->Clear();
     state_.shard.hint->SetState({});
   }
@@ -80,6 +77,25 @@ bool TieredShard::Pull(const RowReads& reads, Done done) {
 bool TieredShard::Apply(const RowUpdates& updates, Done done) {
   if (!update_.Start(updates, std::move(done))) return false;
   AfterUpdate(nullptr, absl::OkStatus());
+  return true;
+}
+
+// The slots are on the stack, which is in the cache.
+bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
+  constexpr uint32_t kRowsMax = 512;
+  if (updates.count > kRowsMax || above_ != this || state_.update_active || state_.replaying) {
+    return false;
+  }
+  uint32_t slots[kRowsMax];
+  uint32_t missing[kRowsMax];
+  if (residency_.Probe(updates.ids, updates.count, slots, missing) != 0) return false;
+  Count(&state_.counters.hits, updates.count);
+  ApplyBatch apply{updates, residency_.table(), slots};
+  state_.kernels.apply(&apply);
+  state_.applied_lsn = std::max(state_.applied_lsn, updates.lsn);
+  if (apply.dirtied == 0) return true;
+  residency_.AddDirty(apply.dirtied);
+  residency_.Publish();
   return true;
 }
 
@@ -144,7 +160,7 @@ absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
 void TieredShard::WarmedAll() {
   const uint64_t evictions = state_.counters.evictions.load(std::memory_order_relaxed);
   if (state_.replaying && above_ == this && evictions == evictions_before_replay_) {
-    state_.may_miss = false;
+    state_.SetMayMiss(false);
   }
 }
 
@@ -162,6 +178,7 @@ void TieredShard::ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) 
 // --- a faster tier above
 
 void TieredShard::SetAbove(TieredStore* above, std::function<void()> progress) {
+  if (state_.shard.hint != nullptr) state_.shard.hint->CloseRows();
   above_ = above;
   above_progress_ = std::move(progress);
   pools_.set_source(above);
@@ -209,7 +226,7 @@ StoreStats TieredShard::Stats() const {
   stats.rows_dirty = get(counters.rows_dirty);
   stats.hot_bytes = get(counters.hot_bytes);
   stats.overhead_bytes = get(counters.overhead_bytes);
-  stats.hits = get(counters.hits);
+  stats.hits = hits();
   stats.misses = get(counters.misses);
   stats.evictions = get(counters.evictions);
   stats.writebacks = get(counters.writebacks);

@@ -53,6 +53,7 @@ class TieredShard : public TieredStore {
 
   bool Pull(const RowReads& reads, Done done) override;
   bool Apply(const RowUpdates& updates, Done done) override;
+  bool ApplyAtOnce(const RowUpdates& updates) override;
   void BeginReplay() override;
   void EndReplay() override;
   absl::StatusOr<bool> Warm(absl::string_view block) override;
@@ -72,6 +73,10 @@ class TieredShard : public TieredStore {
   }
   HotArena::Account* account() { return &account_; }
   RowCounters* counters() { return &state_.counters; }
+  // Accesses to rows in memory, and rows that came in: an upper bound of the rows visited.
+  uint64_t visits() const {
+    return hits() + state_.counters.inserted.load(std::memory_order_relaxed);
+  }
   // Bytes of a resident row.
   uint64_t row_bytes() const { return row_bytes_; }
   // Bytes of the shard if all its rows were resident: its weight when the device is divided.
@@ -108,6 +113,11 @@ class TieredShard : public TieredStore {
   uint32_t payload_bytes() const { return state_.spill_shard.payload_bytes; }
 
  private:
+  uint64_t hits() const {
+    const FetchHint* const hint = state_.shard.hint;
+    return state_.counters.hits.load(std::memory_order_relaxed) +
+           (hint == nullptr ? 0 : hint->rows_read());
+  }
   void OnWritten();
   void AfterUpdate(Done done, const absl::Status& status);
 

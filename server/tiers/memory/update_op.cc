@@ -57,7 +57,7 @@ bool UpdateOp::NeedsFetch() const {
 // Goes as far as it can; true: all rows are updated. Runs again after a fetch or a write.
 bool UpdateOp::Continue() {
   if (!missing_.empty()) {
-    if (fetch_ == nullptr && state_->may_miss && NeedsFetch()) {
+    if (fetch_ == nullptr && state_->may_miss() && NeedsFetch()) {
       Fetch();
       return false;
     }

@@ -1,0 +1,300 @@
+"""A client of Hotbed that speaks nothing but the messages of proto/: pulls and pushes with exactly-once, over kills of
+servers, fail-overs and moves. docs/wire.md describes the rules that it follows. It favours few lines over speed.
+
+    protoc -I . --python_out=OUT proto/types.proto proto/data.proto proto/control.proto
+    PYTHONPATH=OUT:examples/wire python3 examples/wire/hotbed_wire.py HOST:PORT TABLE
+
+The second command pushes a row of ones to three ids of a table and prints their rows.
+"""
+
+import bisect
+import queue
+import struct
+import sys
+import time
+
+import grpc
+from proto import control_pb2 as control
+from proto import data_pb2 as data
+
+WIRE_VERSION = 2
+NUMBER_BITS = 20  # a sequence is step << 20 | number
+ROWS_PER_NUMBER = 8  # of shards of at most NARROW columns; 1 of wider ones
+NARROW = 126
+FIRST_DELAY_S, LAST_DELAY_S = 0.002, 0.25
+GAPS = (data.GAP, data.UNKNOWN_SESSION)
+RETRIED = (data.RESOURCE_EXHAUSTED, data.READ_ONLY, data.UNAVAILABLE, data.DEADLINE_EXCEEDED, data.WRONG_EPOCH,
+           data.UNKNOWN_SHARD, *GAPS)
+MASK = (1 << 64) - 1
+
+
+class Refused(Exception):
+    """A refusal that no retry can help."""
+
+
+class Lost(Exception):
+    """A stream broke; the server may or may not have acted on the request."""
+
+
+def mix(id_):
+    """The position of an id of a hashed table: a bijection of the 64-bit integers (docs/wire.md has test vectors)."""
+    x = (id_ + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+class Stream:
+    """One stream of pulls or pushes to one server, with one message in flight."""
+
+    def __init__(self, channel, method, request_type, reply_type, hello):
+        self.requests = queue.Queue()
+        self.hello = hello
+        self.number = 0
+        call = channel.stream_stream(f"/hotbed.v1.Data/{method}", request_serializer=request_type.SerializeToString,
+                                     response_deserializer=reply_type.FromString)
+        self.replies = call(iter(self.requests.get, None), wait_for_ready=False)
+
+    def ask(self, message):
+        self.number += 1
+        message.header.request = self.number
+        if self.number == 1:  # the first message of a stream says who speaks
+            message.header.hello.CopyFrom(self.hello)
+        self.requests.put(message)
+        reply = next(self.replies, None)
+        if reply is None:
+            raise Lost("the server ended the stream")
+        assert reply.header.request == self.number
+        return reply
+
+    def close(self):
+        self.requests.put(None)
+        self.replies.cancel()
+
+
+class Table:
+    def __init__(self, spec):
+        self.spec = spec
+        self.records = {}  # by index of the shard
+
+    def learn(self, record):
+        """Takes a record unless a newer one is known."""
+        index = record.shard & 0xFFFFFFFF
+        known = self.records.get(index)
+        if known is None or (record.epoch, record.revision) > (known.epoch, known.revision):
+            self.records[index] = record
+
+    def split(self, ids):
+        """{index of a shard: the ids that it holds}; an id is in one shard of each column slice."""
+        slices, shards = {}, {}
+        for index, record in self.records.items():
+            slices.setdefault(record.column_first, []).append((record.range_limit, index))
+        for ends in map(sorted, slices.values()):
+            for id_ in ids:
+                unit = mix(id_) >> 48 if self.spec.hashed else id_  # a bucket of 65,536, or the id itself
+                at = bisect.bisect_right(ends, (unit, 1 << 32))
+                if at == len(ends):
+                    raise Refused(f"id {id_} is outside of table {self.spec.name} of {self.spec.rows} rows")
+                shards.setdefault(ends[at][1], []).append(id_)
+        return shards
+
+
+class Chain:
+    """What this client knows of its own pushes to one shard."""
+
+    last_seq = 0  # of its last push that the shard has
+    opened = False  # the shard has taken a push of this incarnation
+
+
+class Client:
+    def __init__(self, coordinator, session_name, timeout_s=60):
+        self.timeout_s = timeout_s
+        self.channel = grpc.insecure_channel(coordinator)
+        self.channels, self.streams = {}, {}
+        self.tables, self.servers, self.chains, self.seen = {}, {}, {}, {}
+        self.session = self.call("OpenSession", control.OpenSessionRequest(name=session_name),
+                                 control.OpenSessionReply)
+        self.refresh()
+
+    def call(self, method, request, reply_type):
+        """A call to the coordinator, which may be away for a moment."""
+        rpc = self.channel.unary_unary(f"/hotbed.v1.Coordinator/{method}",
+                                       request_serializer=type(request).SerializeToString,
+                                       response_deserializer=reply_type.FromString)
+        return rpc(request, timeout=self.timeout_s, wait_for_ready=True)
+
+    def refresh(self):
+        """Takes the whole map from the coordinator, which may be older than records of WRONG_EPOCH."""
+        cluster = self.call("GetClusterMap", control.GetClusterMapRequest(), control.ClusterMap)
+        self.servers = {server.server: server.address for server in cluster.servers}
+        known = self.tables
+        self.tables = {spec.id: Table(spec) for spec in cluster.tables}
+        for record in cluster.shards:
+            self.tables[record.shard >> 32].learn(record)
+        for id_, table in known.items():
+            for index, record in table.records.items():
+                if id_ in self.tables and index in self.tables[id_].records:
+                    self.tables[id_].learn(record)
+
+    def table(self, name):
+        return next(table.spec.id for table in self.tables.values() if table.spec.name == name)
+
+    def stream(self, server, push):
+        address = self.servers.get(server)
+        if address is None:
+            raise Lost(f"server {server} is not known")
+        key = (address, push)
+        if key not in self.streams:
+            hello = data.Hello(cluster_id=self.session.cluster_id, wire_version=WIRE_VERSION)
+            if push:
+                hello.session, hello.incarnation = self.session.session, self.session.incarnation
+            if address not in self.channels:
+                options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+                self.channels[address] = grpc.insecure_channel(address, options)
+            kinds = (data.PushRequest, data.PushReply) if push else (data.PullRequest, data.PullReply)
+            self.streams[key] = Stream(self.channels[address], "Push" if push else "Pull", *kinds, hello)
+        return self.streams[key]
+
+    def ask(self, server, message, push):
+        try:
+            return self.stream(server, push).ask(message)
+        except (grpc.RpcError, Lost) as error:
+            stream = self.streams.pop((self.servers.get(server), push), None)
+            if stream is not None:
+                stream.close()
+            raise Lost(str(error)) from error
+
+    def answers(self, reply, shards):
+        """(index of the shard, its exception or None, LSN) for each segment of a reply."""
+        header = reply.header
+        if header.code != data.OK:  # of the message as a whole
+            whole = data.SegmentReply(code=header.code, detail=header.detail, retry_after_ms=header.retry_after_ms)
+            return [(index, whole, 0) for index in shards]
+        exceptions = {exception.segment: exception for exception in header.exceptions}
+        lsns = header.lsns if len(header.lsns) > 1 else [*header.lsns, 0][:1] * len(shards)
+        return [(index, exceptions.get(i), lsns[i]) for i, index in enumerate(shards)]
+
+    def until_done(self, table, shards, attempt):
+        """Calls attempt(server, [shards]) until it has no shard left; it returns those that are refused for now."""
+        limit, delay = time.monotonic() + self.timeout_s, FIRST_DELAY_S
+        while shards:
+            again, last, servers = [], None, {}
+            for index in shards:
+                servers.setdefault(self.tables[table].records[index].primary.server, []).append(index)
+            for server, some in servers.items():
+                try:
+                    again += attempt(server, some)
+                except Lost as error:
+                    again, last = again + some, error
+            shards = again
+            if shards:
+                if time.monotonic() > limit:
+                    raise TimeoutError(f"shards {shards} of table {table} did not answer in time: {last}")
+                time.sleep(delay)
+                delay = min(2 * delay, LAST_DELAY_S)
+                self.refresh()
+
+    def refused(self, table, exception):
+        """Learns from a refusal; raises if a retry cannot help."""
+        if exception.HasField("record"):
+            self.tables[table].learn(exception.record)
+        if exception.code not in RETRIED:
+            raise Refused(f"table {table}: {data.Code.Name(exception.code)}: {exception.detail}")
+
+    def group(self, group, table, shards, counts):
+        """Fills the columns that pulls and pushes share."""
+        group.table = table
+        group.shards.extend(shards)
+        group.epochs.extend(self.tables[table].records[index].epoch for index in shards)
+        group.id_counts.extend(counts)
+        return group
+
+    def pull(self, table, ids):
+        """{id: row} for unique ids, as floats. Rows that were never pushed have their first values."""
+        dim = self.tables[table].spec.dim
+        rows = {id_: [0.0] * dim for id_ in ids}
+        held = self.tables[table].split(ids)
+
+        def attempt(server, shards):
+            request = data.PullRequest()
+            group = self.group(request.header.groups.add(), table, shards, [len(held[index]) for index in shards])
+            # Read your writes: LSNs of one epoch alone can be compared here.
+            lsns = [self.seen.get((table, index), (0, 0)) for index in shards]
+            group.lsns_min.extend(lsn if epoch == group.epochs[i] else 0 for i, (epoch, lsn) in enumerate(lsns))
+            request.ids = b"".join(struct.pack("<Q", id_) for index in shards for id_ in held[index])
+            reply, again, at = self.ask(server, request, push=False), [], 0
+            for index, exception, _ in self.answers(reply, shards):
+                if exception is not None and exception.code != data.OK:
+                    self.refused(table, exception)
+                    again.append(index)
+                    continue
+                record = self.tables[table].records[index]
+                first, columns = record.column_first, record.column_limit - record.column_first
+                for id_ in held[index]:
+                    rows[id_][first:first + columns] = struct.unpack_from(f"<{columns}f", reply.rows, at)
+                    at += 4 * columns
+            return again
+
+        self.until_done(table, list(held), attempt)
+        return rows
+
+    def push(self, table, step, gradients, learning_rate=None):
+        """Applies {id: gradient} once, whatever happens on the way. Steps of a table grow; one push per step."""
+        held = self.tables[table].split(gradients)
+
+        def attempt(server, shards):
+            request = data.PushRequest()
+            header = request.header
+            header.session, header.incarnation = self.session.session, self.session.incarnation
+            group = self.group(header.groups.add(), table, shards, [len(held[index]) for index in shards])
+            group.step = step
+            if learning_rate is not None:
+                group.learning_rate = learning_rate
+            seqs, bulk = [], []
+            for index in shards:
+                record, chain = self.tables[table].records[index], self.chains.setdefault((table, index), Chain())
+                columns = record.column_limit - record.column_first
+                per_number = ROWS_PER_NUMBER if columns <= NARROW else 1
+                number = -(-len(held[index]) // per_number)  # of the last rows: the whole step is one part
+                seqs.append(step << NUMBER_BITS | number)
+                group.numbers.append(number)
+                group.distances.append(seqs[-1] - chain.last_seq if chain.last_seq else 0)
+                group.opens.append(not chain.opened)
+                group.dims.append(columns)
+                for id_ in held[index]:
+                    bulk.append(struct.pack(f"<{columns}f", *gradients[id_][record.column_first:record.column_limit]))
+            group.last_parts.append(True)  # one value, which all segments share
+            request.ids = b"".join(struct.pack("<Q", id_) for index in shards for id_ in held[index])
+            request.gradients = b"".join(bulk)
+            reply, again = self.ask(server, request, push=True), []
+            for i, (index, exception, lsn) in enumerate(self.answers(reply, shards)):
+                chain = self.chains[table, index]
+                if exception is None or exception.code == data.OK:
+                    chain.last_seq = max(seqs[i], exception.last_seq if exception is not None else 0)
+                    chain.opened = True
+                    self.seen[table, index] = (group.epochs[i] if exception is None else exception.epoch, lsn)
+                    continue
+                self.refused(table, exception)
+                if exception.code in GAPS:  # the chain goes on from what the shard has
+                    chain.last_seq, chain.opened = exception.last_seq, exception.code == data.GAP
+                again.append(index)
+            return again
+
+        self.until_done(table, list(held), attempt)
+
+    def close(self):
+        for open_one in [*self.streams.values(), self.channel, *self.channels.values()]:
+            open_one.close()
+
+
+def main():
+    client = Client(sys.argv[1], "hotbed-wire-example")
+    table = client.table(sys.argv[2])
+    client.push(table, int(time.time()), {id_: [1.0] * client.tables[table].spec.dim for id_ in (1, 2, 3)})
+    for id_, row in client.pull(table, [1, 2, 3]).items():
+        print(id_, row)
+    client.close()
+
+
+if __name__ == "__main__":
+    main()
