@@ -20,9 +20,9 @@
 namespace hotbed {
 namespace device {
 
-// The lanes that look for one row: small teams keep many rows in flight.
-constexpr uint32_t kProbeLanes = 8;
-constexpr uint32_t kOfLane = kBucketSlots / kProbeLanes;  // entries; their digests are one load
+// The lanes that change one bucket: small teams keep many buckets in flight.
+constexpr uint32_t kBucketLanes = 8;
+constexpr uint32_t kOfLane = kBucketSlots / kBucketLanes;  // entries; their digests are one load
 static_assert(kOfLane == 8, "loads of eight bytes");
 constexpr uint64_t kLowBits = 0x0101010101010101ull;  // of eight bytes
 constexpr uint32_t kHeldShift = 4;
@@ -56,6 +56,17 @@ HOTBED_ROW_FN uint32_t LowestBit(uint32_t mask) {
 #else
   return static_cast<uint32_t>(__builtin_ctz(mask));
 #endif
+}
+
+// The end of the lanes from `begin` on that have the value `number` like lane `begin`, at most
+// `count`.
+template <typename Team>
+HOTBED_ROW_FN uint32_t EndOfSame(const Team& team,
+                                 const typename Team::template Values<uint32_t>& numbers,
+                                 uint32_t number, uint32_t begin, uint32_t count) {
+  const uint32_t others =
+      team.Ballot(numbers, [&](uint32_t other) { return other != number; }) & ~((1u << begin) - 1);
+  return others == 0 || LowestBit(others) > count ? count : LowestBit(others);
 }
 
 // Byte i of the result is not 0 where byte i of `eight` is `digest`.
@@ -102,20 +113,51 @@ HOTBED_ROW_FN uint32_t DirectSlot(const Table& table, uint64_t position) {
   return slot < table.slots ? static_cast<uint32_t>(slot) : kNoRow;
 }
 
-// The slot of a row, or kNoRow.
-template <typename Team>
-HOTBED_ROW_FN uint32_t FindSlot(const Team& team, const Table& table, uint64_t position) {
+// Bit i of the result is a bit of byte i, whose bits are all the same.
+HOTBED_ROW_FN uint32_t BitOfEachByte(uint64_t bytes) {
+  return static_cast<uint32_t>(((bytes & 0x8040201008040201ull) * kLowBits) >> 56);
+}
+
+// The entries of a bucket with this digest, one bit each. By one lane, with all loads in flight.
+HOTBED_ROW_FN uint64_t EntriesWith(const Bucket& bucket, uint8_t digest) {
+  struct alignas(16) Digests {
+    uint64_t of[2];
+  };
+  constexpr uint32_t kLoads = kBucketSlots / sizeof(Digests);
+  Digests digests[kLoads];
+  HOTBED_UNROLLED
+  for (uint32_t i = 0; i < kLoads; ++i) digests[i] = LoadAligned<Digests>(bucket.digests, i);
+  uint64_t entries = 0;
+  HOTBED_UNROLLED
+  for (uint32_t i = 0; i < 2 * kLoads; ++i) {
+    const uint64_t match = MatchEight(digests[i / 2].of[i % 2], digest);
+    entries |= uint64_t{BitOfEachByte(match)} << 8 * i;
+  }
+  return entries;
+}
+
+HOTBED_ROW_FN uint32_t LowestBit64(uint64_t mask) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<uint32_t>(__ffsll(static_cast<long long>(mask)) - 1);
+#else
+  return static_cast<uint32_t>(__builtin_ctzll(mask));
+#endif
+}
+
+// The slot of a row, or kNoRow; by one lane.
+HOTBED_ROW_FN uint32_t FindSlot(const Table& table, uint64_t position) {
   if (table.direct) {
     const uint32_t slot = DirectSlot(table, position);
     return slot != kNoRow && (*table.BitsAt(slot) & kExists) != 0 ? slot : kNoRow;
   }
-  static_assert(Team::kLanes == kProbeLanes, "eight entries a lane");
   const Home home = HomeOf(table, position);
-  const uint8_t* const digests = table.buckets[home.bucket].digests;
-  const uint32_t entry = MatchingEntry(
-      team, team.Map([&](uint32_t lane) { return LoadAligned<uint64_t>(digests, lane); }),
-      home.digest, table.positions + kBucketSlots * uint64_t{home.bucket}, position);
-  return entry == kNoRow ? kNoRow : kBucketSlots * home.bucket + entry;
+  const uint32_t first = kBucketSlots * home.bucket;
+  uint64_t entries = EntriesWith(table.buckets[home.bucket], home.digest);
+  for (; entries != 0; entries &= entries - 1) {
+    const uint32_t slot = first + LowestBit64(entries);
+    if (table.positions[slot] == position) return slot;
+  }
+  return kNoRow;
 }
 
 // The bits of a row after a visit that may also hold it.
@@ -124,20 +166,20 @@ HOTBED_ROW_FN uint8_t BitsOfVisit(uint8_t bits, bool hold) {
   return static_cast<uint8_t>(bits | visits | (hold ? kHeld : 0));
 }
 
-// Counts a visit of a row that was seen with these bits, and holds it if `hold`. Any team may do so
-// at any time; two concurrent visits may count as one.
+// Counts a visit of a row that was seen with these bits, and holds it if `hold`; by one lane. Any
+// lane may do so at any time; two concurrent visits may count as one.
 template <typename Team>
 HOTBED_ROW_FN void Visit(const Team& team, const Table& table, uint32_t slot, uint8_t bits,
                          bool hold) {
   const uint8_t wanted = BitsOfVisit(bits, hold);
-  if (wanted != bits) team.Once([&]() { team.Or(table.BitsAt(slot), wanted); });
+  if (wanted != bits) team.Or(table.BitsAt(slot), wanted);
 }
 
 // A bucket as the lanes of one team hold it, eight entries each: read once, changed here, and
 // written back when the team is done with it. No other team may touch the bucket meanwhile.
 template <typename Team>
 struct BucketView {
-  static_assert(Team::kLanes == kProbeLanes, "eight entries a lane");
+  static_assert(Team::kLanes == kBucketLanes, "eight entries a lane");
   typename Team::template Values<uint64_t> digests;
   typename Team::template Values<uint64_t> bits;
   uint32_t hand;

@@ -109,6 +109,7 @@ class Device {
   virtual void Run(const PoolWork& work) = 0;
   virtual void Run(const BucketWork& work) = 0;
   virtual void Run(const InsertWork& work) = 0;
+  virtual void Run(const ExchangeWork& work) = 0;
   virtual void Run(const FirstValueWork& work) = 0;
   virtual void Run(const TakeWork& work) = 0;
   virtual void Run(const ReleaseWork& work) = 0;

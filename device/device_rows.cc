@@ -4,6 +4,8 @@
 #include <numeric>
 #include <string>
 
+#include "device/missing.h"
+
 namespace hotbed {
 namespace device {
 namespace {
@@ -44,6 +46,7 @@ void DeviceRows::LayOutRoom(Take take) {
     array(&flight.segments, options_.segments_max);
     array(&flight.ids, ids);
     array(&flight.numbers, ids);
+    array(&flight.missing, MissingWords(options_.ids_max));
     array(&flight.flags, ids);
     array(&flight.rows, options_.row_bytes_max);
   }
@@ -74,6 +77,7 @@ void DeviceRows::LayOutStaging(Take take) {
   for (Flight& flight : flights_) {
     array(&flight.staged_segments, options_.segments_max);
     array(&flight.staged_numbers, ids);
+    array(&flight.staged_missing, MissingWords(options_.ids_max));
   }
   array(&staging_.bag_segments, options_.segments_max);
   array(&staging_.positions, ids);

@@ -159,10 +159,12 @@ class DeviceRows {
     Segment* segments;
     uint64_t* ids;
     uint32_t* numbers;
+    uint32_t* missing;  // bits, as ReadWork has them
     uint8_t* flags;
     uint8_t* rows;
     Segment* staged_segments;
     uint32_t* staged_numbers;
+    uint32_t* staged_missing;
     bool started;
     uint32_t ids_count;
     uint64_t mark;
@@ -239,6 +241,7 @@ class DeviceRows {
                      std::vector<MovedRow>* rows);
   uint32_t StrideOf(uint32_t table) const;
   uint32_t NumberBits() const;
+  uint32_t BucketBits() const;
 
   Device* const device_;
   const RowsOptions options_;

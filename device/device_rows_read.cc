@@ -74,17 +74,19 @@ void DeviceRows::Find(const Batch& batch, const Flight& flight, Finding finding,
   work.ids = flight.ids;
   work.visit = finding != Finding::kLook;
   work.numbers = flight.numbers;
+  work.missing = flight.missing;
   work.rows = rows;
   work.flags = flags;
   device_->Run(work);
   if (rows != nullptr && LeavesRowsOf(batch)) device_->Run(LeftWork{work});
   device_->Order(Queue::kOut, Queue::kWork);
-  device_->CopyOutAside(flight.staged_numbers, flight.numbers, sizeof(uint32_t) * batch.ids_count);
+  device_->CopyOutAside(flight.staged_missing, flight.missing,
+                        sizeof(uint32_t) * MissingWords(batch.ids_count));
 }
 
 void DeviceRows::ListMissing(const Flight& flight, uint32_t count, std::vector<uint32_t>* missing) {
   missing->clear();
-  ForMissing(flight.staged_numbers, count, [missing](uint32_t k) { missing->push_back(k); });
+  ForMissing(flight.staged_missing, count, [missing](uint32_t k) { missing->push_back(k); });
 }
 
 Status DeviceRows::CheckParts(const std::vector<RowsOut>& parts, uint64_t row_bytes) {

@@ -44,6 +44,14 @@ uint32_t DeviceRows::NumberBits() const {
   return bits;
 }
 
+uint32_t DeviceRows::BucketBits() const {
+  constexpr uint32_t kBitsOfSlot = 6;
+  static_assert(kBucketSlots == 1u << kBitsOfSlot,
+                "a bucket's number is that of its rows without their entry");
+  const uint32_t bits = NumberBits();
+  return bits > kBitsOfSlot ? bits - kBitsOfSlot : 1;
+}
+
 // Gradients come in while the rows' numbers are found and sorted.
 void DeviceRows::RunUpdate(const Batch& update, const Flight& flight, const uint8_t* gradients,
                            uint64_t row_bytes) {
@@ -178,9 +186,10 @@ Status DeviceRows::InsertPart(const std::vector<RowToInsert>& rows, uint32_t fir
   batch.victim_rows = room_.victim_rows;
   batch.victim_stride = stride;
   device_->Run(BucketWork{batch});
-  device_->Sort(room_.buckets, room_.counted, count, NumberBits(), room_.sorted, room_.order,
+  device_->Sort(room_.buckets, room_.counted, count, BucketBits(), room_.sorted, room_.order,
                 room_.sort);
   device_->Run(InsertWork{batch});
+  device_->Run(ExchangeWork{batch});
   const uint64_t* const sources = staging_.sources;
   if (std::count(sources, sources + count, kNowhere) > 0) device_->Run(FirstValueWork{batch});
   ReleaseWork release;

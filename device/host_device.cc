@@ -263,6 +263,7 @@ void HostDevice::Run(const LeftWork& work) { RunUnits(work); }
 void HostDevice::Run(const PoolWork& work) { RunUnits(work); }
 void HostDevice::Run(const BucketWork& work) { RunUnits(work); }
 void HostDevice::Run(const InsertWork& work) { RunUnits(work); }
+void HostDevice::Run(const ExchangeWork& work) { RunUnits(work); }
 void HostDevice::Run(const FirstValueWork& work) { RunUnits(work); }
 void HostDevice::Run(const TakeWork& work) { RunUnits(work); }
 void HostDevice::Run(const ReleaseWork& work) { RunUnits(work); }
@@ -273,6 +274,7 @@ void HostDevice::Run(const AnyStepWork& work) { RunUnits(work); }
 void HostDevice::RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) {
   ForStepKind(kind, [&](auto of) {
     constexpr OptimizerKind kKind = decltype(of)::kKind;
+    if (way == StepWay::kBare) return RunUnits(StepWork<kKind, StepWay::kBare>{batch});
     if (way == StepWay::kPlain) return RunUnits(StepWork<kKind, StepWay::kPlain>{batch});
     RunUnits(StepWork<kKind, StepWay::kOptions>{batch});
   });

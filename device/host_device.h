@@ -59,6 +59,7 @@ class HostDevice : public Device {
   void Run(const PoolWork& work) override;
   void Run(const BucketWork& work) override;
   void Run(const InsertWork& work) override;
+  void Run(const ExchangeWork& work) override;
   void Run(const FirstValueWork& work) override;
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;

@@ -4,28 +4,21 @@
 
 #include <cstdint>
 
-#include "device/table.h"
+#include "device/buckets.h"
 
 namespace hotbed {
 namespace device {
 
-// Calls use(k) for each numbers[k] that is kNoRow, in order. Most rows are on the device: whole
-// blocks are skipped with vectors, into which a compiler turns loops of fixed length.
+// Words of bits for `ids` ids.
+constexpr uint32_t MissingWords(uint32_t ids) { return (ids + 31) / 32; }
+
+// Calls use(k) for each id k < ids whose bit ReadWork::missing has, in order.
 template <typename Use>
-void ForMissing(const uint32_t* numbers, uint32_t count, Use use) {
-  constexpr uint32_t kBlock = 64;
-  uint32_t first = 0;
-  for (; count - first >= kBlock; first += kBlock) {
-    uint32_t missing = 0;
-    for (uint32_t k = 0; k < kBlock; ++k) missing += numbers[first + k] == kNoRow;
-    for (uint32_t k = first; missing > 0; ++k) {
-      if (numbers[k] != kNoRow) continue;
-      use(k);
-      --missing;
+void ForMissing(const uint32_t* missing, uint32_t ids, Use use) {
+  for (uint32_t word = 0; word < MissingWords(ids); ++word) {
+    for (uint32_t left = missing[word]; left != 0; left &= left - 1) {
+      use(32 * word + LowestBit(left));
     }
-  }
-  for (uint32_t k = first; k < count; ++k) {
-    if (numbers[k] == kNoRow) use(k);
   }
 }
 

@@ -70,20 +70,16 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const BucketWork& work, const Unit& 
   });
 }
 
-// Inserts bucket by bucket, the rows of each bucket in order: their entries, and the rows that make
-// room, depend on the order of the batch alone.
+// Gives each row a slot, bucket by bucket, the rows of each bucket in order: the slots, and the
+// rows that make room, depend on the order of the batch alone. An ExchangeWork after it moves the
+// bytes: a slot is given once in a batch, so the rows can be moved in any order, all at the same
+// time.
 struct InsertWork {
-  static constexpr uint32_t kLanes = kProbeLanes;
+  static constexpr uint32_t kLanes = kBucketLanes;
   InsertBatch batch;
 
   HOTBED_ROW_FN uint32_t units() const { return (batch.count + kLanes - 1) / kLanes; }
 };
-
-template <typename Team>
-HOTBED_ROW_FN void CopyOut(const Team& team, const Table& table, uint32_t slot, uint8_t* out) {
-  CopyRow(team, out, table.WeightsAt(slot), table.shape.weight_bytes());
-  CopyRow(team, out + table.shape.weight_bytes(), table.StateAt(slot), table.shape.state_bytes());
-}
 
 // The row's entry in its bucket, or kNoRow if it is not there.
 template <typename Team>
@@ -107,28 +103,6 @@ HOTBED_ROW_FN Place PlaceOf(const Team& team, const Table& table, uint64_t posit
   return {slot == kNoRow ? kNoRow : slot % kBucketSlots, false};
 }
 
-// Copies the row that makes room for row k of the batch out of its slot.
-template <typename Team>
-HOTBED_ROW_FN Victim TakeVictim(const Team& team, const InsertBatch& batch, const Table& table,
-                                uint32_t k, uint32_t slot, uint8_t bits) {
-  Victim victim;
-  victim.position = table.PositionAt(slot);
-  victim.table = batch.table_of[k];
-  victim.state = (bits & kDirty) != 0 ? kDirtyVictim : kCleanVictim;
-  CopyOut(team, table, slot, batch.victim_rows + uint64_t{batch.victim_stride} * k);
-  return victim;
-}
-
-template <typename Team>
-HOTBED_ROW_FN void PutRow(const Team& team, const InsertBatch& batch, const Table& table,
-                          uint32_t k, uint32_t slot) {
-  if (batch.sources[k] == kNowhere) return;
-  const uint8_t* const source = batch.staged + batch.sources[k];
-  CopyRow(team, table.WeightsAt(slot), source, table.shape.weight_bytes());
-  CopyRow(team, table.StateAt(slot), source + table.shape.weight_bytes(),
-          table.shape.state_bytes());
-}
-
 template <typename Team>
 HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, const Table& table,
                              uint32_t bucket, uint32_t k, BucketView<Team>* view) {
@@ -147,11 +121,12 @@ HOTBED_ROW_FN void InsertRow(const Team& team, const InsertBatch& batch, const T
     entry = place.entry;
     const uint32_t slot = kBucketSlots * bucket + entry;
     if (place.evicts) {
-      victim = TakeVictim(team, batch, table, k, slot, ByteAt(team, view->bits, entry));
+      victim.position = table.PositionAt(slot);
+      const bool is_dirty = (ByteAt(team, view->bits, entry) & kDirty) != 0;
+      victim.state = is_dirty ? kDirtyVictim : kCleanVictim;
     }
     team.Sync();
     if (entry != kNoRow) {
-      PutRow(team, batch, table, k, slot);
       SetEntry(team, entry, digest,
                static_cast<uint8_t>(kExists | kHeld | (batch.dirty ? kDirty : 0)), view);
       if (!table.direct) team.Once([&]() { table.positions[slot] = position; });
@@ -184,7 +159,6 @@ HOTBED_ROW_FN void FetchUnit(const Team& team, const InsertBatch& batch, uint32_
     const uint32_t k = batch.order[first + lane];
     const Table& table = batch.tables[batch.table_of[k]];
     FetchAhead(&table.buckets[batch.sorted[first + lane] - table.bucket_base]);
-    if (batch.sources[k] != kNowhere) FetchAhead(batch.staged + batch.sources[k]);
     FetchAhead(&batch.positions[k]);
   });
 }
@@ -201,6 +175,139 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const InsertWork& work, const Unit& 
   for (uint32_t mask = team.Ballot(begins, [](bool is) { return is; }); mask != 0;
        mask &= mask - 1) {
     InsertRun(team, batch, first + LowestBit(mask));
+  }
+}
+
+// Moves the bytes of the rows that an InsertWork has placed: the rows that make room go out, then
+// the new ones come in, but for those whose first value a FirstValueWork computes. One unit per 32
+// rows.
+struct ExchangeWork {
+  static constexpr uint32_t kLanes = 32;
+  InsertBatch batch;
+
+  HOTBED_ROW_FN uint32_t units() const { return (batch.count + kLanes - 1) / kLanes; }
+};
+
+// A row of a unit as its lane sees it.
+template <typename Team>
+struct RowsToExchange {
+  typename Team::template Values<uint32_t> slots;    // kNoRow: nothing is to be moved
+  typename Team::template Values<uint64_t> sources;  // of the rows that come in
+  uint32_t evicting;                                 // bit l: the row of lane l drives one out
+  uint32_t first;                                    // row of the batch that lane 0 has
+};
+
+// Weights or state of rows [begin, end) of a unit, all of one table: slot s at `here` + stride * s,
+// and `offset` bytes after the begin of rows outside.
+struct PartToExchange {
+  uint8_t* here;
+  uint32_t stride;
+  uint32_t bytes;
+  uint32_t offset;
+};
+
+// A part whose bytes go in sixteens.
+template <typename Team>
+HOTBED_ROW_FN void ExchangeInSixteens(const Team& team, const InsertBatch& batch,
+                                      const RowsToExchange<Team>& rows, const PartToExchange& part,
+                                      uint32_t begin, uint32_t end) {
+  struct Place {
+    uint64_t source;
+    uint32_t slot;
+    bool evicts, is;
+  };
+  struct Both {
+    Words<4> out, in;
+  };
+  const auto at = [&](uint32_t row) {
+    const uint32_t slot = team.Get(rows.slots, row);
+    const uint64_t source = team.Get(rows.sources, row);
+    const bool is = slot != kNoRow;
+    return Place{is ? source : kNowhere, slot, is && (rows.evicting >> row & 1) != 0, is};
+  };
+  const auto here = [&](const Place& place) {
+    return part.here + uint64_t{part.stride} * place.slot;
+  };
+  const auto load = [&](const Place& place, uint32_t i) {
+    Both both = {};
+    if (place.evicts) both.out = LoadAligned<Words<4>>(here(place), i);
+    if (place.source != kNowhere) {
+      both.in = LoadAligned<Words<4>>(batch.staged + place.source + part.offset, i);
+    }
+    return both;
+  };
+  ForParts<2>(team, begin, end, part.bytes / 16, at, load,
+              [&](const Place& place, uint32_t row, uint32_t i, const Both& both) {
+                uint8_t* const out = batch.victim_rows + part.offset +
+                                     uint64_t{batch.victim_stride} * (rows.first + row);
+                if (place.evicts) StoreOnce(out, i, both.out);
+                if (place.source != kNowhere) StoreAligned(here(place), i, both.in);
+              });
+}
+
+// A part of a few bytes, or of any alignment: each lane moves its own row's, in twos.
+template <typename Team>
+HOTBED_ROW_FN void ExchangeInTwos(const Team& team, const InsertBatch& batch,
+                                  const RowsToExchange<Team>& rows, const PartToExchange& part,
+                                  uint32_t begin, uint32_t end) {
+  team.Strided(Team::kLanes, [&](uint32_t row) {
+    const uint32_t slot = team.Own(rows.slots, row);
+    const uint64_t source = team.Own(rows.sources, row);
+    if (row < begin || row >= end || slot == kNoRow) return;
+    uint8_t* const here = part.here + uint64_t{part.stride} * slot;
+    uint8_t* const out =
+        batch.victim_rows + part.offset + uint64_t{batch.victim_stride} * (rows.first + row);
+    for (uint32_t i = 0; i < part.bytes / 2; ++i) {
+      if ((rows.evicting >> row & 1) != 0) StoreAligned(out, i, LoadAligned<uint16_t>(here, i));
+      if (source == kNowhere) continue;
+      StoreAligned(here, i, LoadAligned<uint16_t>(batch.staged + source + part.offset, i));
+    }
+  });
+}
+
+template <typename Team>
+HOTBED_ROW_FN void ExchangePart(const Team& team, const InsertBatch& batch,
+                                const RowsToExchange<Team>& rows, const PartToExchange& part,
+                                uint32_t begin, uint32_t end) {
+  if (part.bytes == 0) return;
+  const uint32_t odd = team.Ballot(rows.sources, [&](uint64_t source) {
+    return source != kNowhere && (reinterpret_cast<uintptr_t>(batch.staged) + source) % 16 != 0;
+  });
+  if (odd == 0 && (part.bytes | part.offset) % 16 == 0) {
+    return ExchangeInSixteens(team, batch, rows, part, begin, end);
+  }
+  ExchangeInTwos(team, batch, rows, part, begin, end);
+}
+
+template <typename Team>
+HOTBED_ROW_FN void DoUnit(const Team& team, const ExchangeWork& work, const Unit& unit) {
+  const InsertBatch& batch = work.batch;
+  const uint32_t first = Team::kLanes * unit.number;
+  const uint32_t left = batch.count - first;
+  const uint32_t count = left < Team::kLanes ? left : Team::kLanes;
+  const auto k_of = [&](uint32_t lane) { return first + (lane < count ? lane : 0); };
+  const auto tables = team.Map([&](uint32_t lane) { return batch.table_of[k_of(lane)]; });
+  const auto states = team.Map([&](uint32_t lane) { return batch.victims[k_of(lane)].state; });
+  RowsToExchange<Team> rows;
+  rows.first = first;
+  rows.sources = team.Map([&](uint32_t lane) { return batch.sources[k_of(lane)]; });
+  rows.slots = team.Map([&](uint32_t lane) {
+    const uint32_t number = batch.numbers[k_of(lane)];
+    const bool is_moved = number != kNoRow && team.Own(states, lane) != kWasThere;
+    return is_moved ? number - batch.tables[team.Own(tables, lane)].row_base : kNoRow;
+  });
+  rows.evicting = team.Ballot(
+      states, [](uint32_t state) { return state == kCleanVictim || state == kDirtyVictim; });
+  for (uint32_t begin = 0, end = 0; begin < count; begin = end) {
+    const uint32_t number = team.Get(tables, begin);
+    end = EndOfSame(team, tables, number, begin, count);
+    const Table& table = batch.tables[number];
+    const uint32_t weight_bytes = table.shape.weight_bytes();
+    ExchangePart(team, batch, rows, {table.weights, table.shape.weight_stride(), weight_bytes, 0},
+                 begin, end);
+    ExchangePart(team, batch, rows,
+                 {table.state, table.shape.state_stride(), table.shape.state_bytes(), weight_bytes},
+                 begin, end);
   }
 }
 
@@ -236,6 +343,12 @@ struct TakeWork {
 
   HOTBED_ROW_FN uint32_t units() const { return count; }
 };
+
+template <typename Team>
+HOTBED_ROW_FN void CopyOut(const Team& team, const Table& table, uint32_t slot, uint8_t* out) {
+  CopyRow(team, out, table.WeightsAt(slot), table.shape.weight_bytes());
+  CopyRow(team, out + table.shape.weight_bytes(), table.StateAt(slot), table.shape.state_bytes());
+}
 
 template <typename Team>
 HOTBED_ROW_FN void DoUnit(const Team& team, const TakeWork& work, const Unit& unit) {

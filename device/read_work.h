@@ -14,42 +14,77 @@ namespace hotbed {
 namespace device {
 
 // Ids to row numbers, kNoRow for rows that are not there. With `rows`, also writes the rows that
-// are there and go in fours, in the segments' types. One unit per id. A LeftWork after it writes
-// the other rows, where a segment LeavesRows: so most messages need few registers, and many rows
-// are in flight.
+// are there and go in fours, in the segments' types. One unit per 32 ids. A LeftWork after it
+// writes the other rows, where a segment LeavesRows: so most messages need few registers, and many
+// rows are in flight.
 struct ReadWork {
-  static constexpr uint32_t kLanes = kProbeLanes;
+  static constexpr uint32_t kLanes = 32;
   const Table* tables = nullptr;
   Segments segments;
   const uint64_t* ids = nullptr;
   bool hold = false;            // rows that are found stay until they are released
   bool visit = true;            // counts a visit of each row found
   uint32_t* numbers = nullptr;  // out; one per id
+  uint32_t* missing = nullptr;  // out; bit k % 32 of word k / 32: id k is kNoRow; or null
   uint8_t* rows = nullptr;      // out; or null
   uint8_t* flags = nullptr;     // out; one per id: 1 = the row exists; or null
 
-  HOTBED_ROW_FN uint32_t units() const { return segments.ids; }
+  HOTBED_ROW_FN uint32_t units() const { return (segments.ids + kLanes - 1) / kLanes; }
 };
 
+// Sends rows [begin, end) of the unit whose first id is `from`, all of one segment, to the wire.
+template <typename Team>
+HOTBED_ROW_FN void SendRows(const Team& team, const ReadWork& work, uint32_t from,
+                            const Segment& segment,
+                            const typename Team::template Values<uint32_t>& slots, uint32_t begin,
+                            uint32_t end) {
+  const Table& table = work.tables[segment.table];
+  if (!IsSentInFours(table.shape, segment.type)) return;
+  const RowsInMemory rows = {table.weights, table.shape.weight_stride()};
+  SendInFours(team, table.shape, segment.type, rows, slots, begin, end,
+              work.rows + RowOffset(segment, table.shape.dim, from + begin));
+}
+
+// Each lane looks for an id of its own, so that the loads of 32 look-ups are in flight; then all
+// lanes send the rows.
 template <typename Team>
 HOTBED_ROW_FN void DoUnit(const Team& team, const ReadWork& work, const Unit& unit) {
-  const uint32_t k = unit.number;
-  const Segment& segment = work.segments.at[SegmentOf(work.segments, k)];
-  const Table& table = work.tables[segment.table];
-  const uint64_t id = work.ids[k];
-  const uint32_t slot = FindSlot(team, table, PositionOfId(table.shape, id));
-  const bool found = slot != kNoRow;
-  // Loaded by all lanes and before the row, so that no lane waits for it alone.
-  const uint8_t bits = found && work.visit ? *table.BitsAt(slot) : 0;
-  if (work.rows != nullptr && found && IsSentInFours(table.shape, segment.type)) {
-    SendInFours(team, table.shape, table.WeightsAt(slot), segment.type,
-                work.rows + RowOffset(segment, table.shape.dim, k));
-  }
-  team.Once([&]() {
-    work.numbers[k] = found ? table.row_base + slot : kNoRow;
-    if (work.flags != nullptr) work.flags[k] = found;
+  const uint32_t from = Team::kLanes * unit.number;
+  const uint32_t left = work.segments.ids - from;
+  const uint32_t count = left < Team::kLanes ? left : Team::kLanes;
+  const auto segments = team.Map(
+      [&](uint32_t lane) { return SegmentOf(work.segments, from + (lane < count ? lane : 0)); });
+  const auto table_of = [&](uint32_t lane) -> const Table& {
+    return work.tables[work.segments.at[team.Own(segments, lane)].table];
+  };
+  const auto slots = team.Map([&](uint32_t lane) {
+    if (lane >= count) return kNoRow;
+    const Table& table = table_of(lane);
+    return FindSlot(table, PositionOfId(table.shape, work.ids[from + lane]));
   });
-  if (found && work.visit) Visit(team, table, slot, bits, work.hold);
+  // Loaded before the rows, so that nothing waits for them alone.
+  const auto bits = team.Map([&](uint32_t lane) {
+    const uint32_t slot = team.Own(slots, lane);
+    return slot != kNoRow && work.visit ? *table_of(lane).BitsAt(slot) : uint8_t{0};
+  });
+  for (uint32_t begin = 0, end = 0; work.rows != nullptr && begin < count; begin = end) {
+    const uint32_t number = team.Get(segments, begin);
+    end = EndOfSame(team, segments, number, begin, count);
+    SendRows(team, work, from, work.segments.at[number], slots, begin, end);
+  }
+  if (work.missing != nullptr) {
+    const uint32_t absent = team.Ballot(slots, [](uint32_t slot) { return slot == kNoRow; });
+    const uint32_t ids = count == Team::kLanes ? ~0u : (1u << count) - 1;
+    team.Once([&]() { work.missing[unit.number] = absent & ids; });
+  }
+  team.Strided(count, [&](uint32_t lane) {
+    const uint32_t slot = team.Own(slots, lane);
+    const bool found = slot != kNoRow;
+    const Table& table = table_of(lane);
+    work.numbers[from + lane] = found ? table.row_base + slot : kNoRow;
+    if (work.flags != nullptr) work.flags[from + lane] = found;
+    if (found && work.visit) Visit(team, table, slot, team.Own(bits, lane), work.hold);
+  });
 }
 
 // Whether a ReadWork leaves rows of this segment to LeftWork.
@@ -63,7 +98,7 @@ struct LeftWork {
   static constexpr uint32_t kLanes = 16;
   ReadWork read;
 
-  HOTBED_ROW_FN uint32_t units() const { return read.units(); }
+  HOTBED_ROW_FN uint32_t units() const { return read.segments.ids; }
 };
 
 template <typename Team>

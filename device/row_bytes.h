@@ -81,19 +81,88 @@ HOTBED_ROW_FN bool IsSentInFours(const RowShape& shape, RowType type) {
   return IsInFours(shape.dim) && type != RowType::kInt8;
 }
 
-// Writes the weights of a stored row that IsSentInFours to the wire.
-template <typename Team>
-HOTBED_ROW_FN void SendInFours(const Team& team, const RowShape& shape, const uint8_t* weights,
-                               RowType type, uint8_t* out) {
-  const RowType stored = RowTypeOf(shape.weight_type);
-  if (stored == type && shape.weight_bytes() % 16 == 0) {
-    const auto load = [&](uint32_t i) { return LoadAligned<Words<4>>(weights, i); };
-    return team.Batched(shape.weight_bytes() / 16, load,
-                        [&](uint32_t i, const Words<4>& words) { StoreOnce(out, i, words); });
+// Moves rows [begin, end) of a team part by part: calls use(at(row), row, i, load(at(row), i)) for
+// the parts i < parts of each row where at(row).is. Rows of few parts are done several at a time,
+// and a lane has kAhead loads in flight. All lanes call at(), so that it may Get. load() is called
+// for other places and parts too, without a branch in its way, and must take any; `begin` < `end`.
+template <uint32_t kAhead, typename Team, typename At, typename Load, typename Use>
+HOTBED_ROW_FN void ForParts(const Team& team, uint32_t begin, uint32_t end, uint32_t parts, At at,
+                            Load load, Use use) {
+  using Part = decltype(load(at(begin), 0u));
+  uint32_t shift = 0;  // lanes of a row: a power of two, at most all
+  while (1u << shift < Team::kLanes && 1u << shift < parts) ++shift;
+  const uint32_t lanes = 1u << shift, rows = Team::kLanes >> shift;
+  for (uint32_t first = 0; first < parts; first += lanes) {
+    HOTBED_ROLLED
+    for (uint32_t from = begin; from < end; from += kAhead * rows) {
+      const auto row_of = [&](uint32_t lane, uint32_t j) {
+        return from + j * rows + (lane >> shift);
+      };
+      const auto part_of = [&](uint32_t lane) { return first + (lane & (lanes - 1)); };
+      typename Team::template Values<Part> loaded[kAhead];
+      HOTBED_UNROLLED
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        loaded[j] = team.Map([&](uint32_t lane) {
+          const uint32_t row = row_of(lane, j), i = part_of(lane);
+          const auto place = at(row < end ? row : begin);
+          return load(place, i < parts ? i : 0);
+        });
+      }
+      HOTBED_UNROLLED
+      for (uint32_t j = 0; j < kAhead; ++j) {
+        team.Strided(Team::kLanes, [&](uint32_t lane) {
+          const uint32_t row = row_of(lane, j), i = part_of(lane);
+          const auto place = at(row < end ? row : begin);
+          if (row < end && i < parts && place.is) use(place, row, i, team.Own(loaded[j], lane));
+        });
+      }
+    }
   }
-  team.Strided(shape.dim / 4, [&](uint32_t i) {
-    StoreElements(type, out, i, ToFloats(stored, LoadRaw<4>(stored, weights, i)));
-  });
+}
+
+// Rows as a table has them: slot s at `first + stride * s`.
+struct RowsInMemory {
+  const uint8_t* first;
+  uint32_t stride;
+
+  HOTBED_ROW_FN const uint8_t* At(uint32_t slot) const { return first + uint64_t{stride} * slot; }
+};
+
+// Writes the weights of stored rows that are IsSentInFours to the wire: rows [begin, end) of the
+// team's slots, row `begin` at `out`. Rows without a slot are left out.
+template <typename Team>
+HOTBED_ROW_FN void SendInFours(const Team& team, const RowShape& shape, RowType type,
+                               const RowsInMemory& rows,
+                               const typename Team::template Values<uint32_t>& slots,
+                               uint32_t begin, uint32_t end, uint8_t* out) {
+  struct Place {
+    uint32_t slot;
+    bool is;
+  };
+  const RowType stored = RowTypeOf(shape.weight_type);
+  const uint32_t bytes = RowWireBytes(type, shape.dim);
+  const auto out_of = [&](uint32_t row) { return out + uint64_t{bytes} * (row - begin); };
+  const auto at = [&](uint32_t row) {
+    const uint32_t slot = team.Get(slots, row);
+    const bool is = slot != kNoRow;
+    return Place{is ? slot : 0, is};
+  };
+  if (stored == type && shape.weight_bytes() % 16 == 0) {
+    const auto load = [&](const Place& place, uint32_t i) {
+      return LoadAligned<Words<4>>(rows.At(place.slot), i);
+    };
+    return ForParts<4>(team, begin, end, shape.weight_bytes() / 16, at, load,
+                       [&](const Place&, uint32_t row, uint32_t i, const Words<4>& words) {
+                         StoreOnce(out_of(row), i, words);
+                       });
+  }
+  const auto load = [&](const Place& place, uint32_t i) {
+    return LoadRaw<4>(stored, rows.At(place.slot), i);
+  };
+  ForParts<1>(team, begin, end, shape.dim / 4, at, load,
+              [&](const Place&, uint32_t row, uint32_t i, const RawElements<4>& raw) {
+                StoreElements(type, out_of(row), i, ToFloats(stored, raw));
+              });
 }
 
 // Writes the weights of any stored row to the wire.

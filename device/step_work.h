@@ -15,13 +15,15 @@
 namespace hotbed {
 namespace device {
 
-// How a segment's rows are stepped. The first two ways have one work per optimizer kind each.
+// How a segment's rows are stepped. The first three ways have one work per optimizer kind each: the
+// less a work can do, the fewer registers and branches it has, and the more rows are in flight.
 enum class StepWay : uint8_t {
-  kPlain = 0,    // in fours, all fp32 except gradients, no norms and no counters
-  kOptions = 1,  // in fours
-  kAny = 2,      // element by element, any kind; also new weights
+  kBare = 0,     // in fours, all fp32, gradients as they are; no norms and no counters
+  kPlain = 1,    // the same, with gradients of any type, scaled or clipped by value
+  kOptions = 2,  // in fours
+  kAny = 3,      // element by element, any kind; also new weights
 };
-constexpr uint32_t kOwnWays = 2;
+constexpr uint32_t kOwnWays = 3;
 
 HOTBED_ROW_FN StepWay WayOf(const Segment& segment, const RowShape& shape) {
   if (!IsInFours(shape.dim) || segment.assign) return StepWay::kAny;
@@ -30,7 +32,10 @@ HOTBED_ROW_FN StepWay WayOf(const Segment& segment, const RowShape& shape) {
                         o.state_type == StateType::kFp32 && !(o.max_norm > 0.0f) &&
                         !o.row_bias_correction && !o.lazy_decay && !(o.average.rate > 0.0f) &&
                         !CountsUpdates(o.kind) && !(segment.scalars.clip_row_norm > 0.0f);
-  return is_plain ? StepWay::kPlain : StepWay::kOptions;
+  if (!is_plain) return StepWay::kOptions;
+  const bool is_bare = segment.type == RowType::kFp32 && segment.scalars.gradient_scale == 1.0f &&
+                       !(segment.scalars.clip_value > 0.0f);
+  return is_bare ? StepWay::kBare : StepWay::kPlain;
 }
 
 // The set of StepWorks that a message has.
@@ -116,7 +121,12 @@ HOTBED_ROW_FN void StepOf(const Team& team, const RowsToStep& rows, uint32_t slo
   UpdatePlan plan = rows.plan;
   plan.gradient_type = type;
   RowKey key = {0, 0, 0};
-  if (kWay == StepWay::kPlain) {  // as WayOf has it, for the compiler
+  if (kWay == StepWay::kBare) {  // as WayOf has it, for the compiler
+    plan.gradient_type = RowType::kFp32;
+    plan.scalars.gradient_scale = 1.0f;
+    plan.scalars.clip_value = 0.0f;
+  }
+  if (kWay == StepWay::kBare || kWay == StepWay::kPlain) {
     plan.params.kind = kKind;
     plan.weight_type = WeightType::kFp32;
     plan.params.state_type = StateType::kFp32;
@@ -176,7 +186,7 @@ HOTBED_ROW_FN void StepUnit(const Team& team, const Work& work, const Unit& unit
   const uint32_t from =
       is_long ? LongRunIn(batch, unit.number) : Team::kLanes * (unit.number - long_units);
   if (from == kNoRow) return;
-  const RunsOfUnit found = is_long ? RunsOfUnit{1, 0} : RunsIn(team, batch, from);
+  const RunsOfUnit found = is_long ? RunsOfUnit{1, 0, 0} : RunsIn(team, batch, from);
   if (found.runs == 0) return;
   // Each lane looks up an id of its own, so that no row waits for the look-up.
   const auto at = [&](uint32_t lane) { return from + lane < ids ? from + lane : ids - 1; };

@@ -124,6 +124,7 @@ HOTBED_ROW_FN uint32_t ShortUnits(const UpdateBatch& batch, uint32_t lanes) {
 struct RunsOfUnit {
   uint32_t runs;    // a run begins here, of a row on the device
   uint32_t bounds;  // a run begins here, or the ids end
+  uint32_t longer;  // a run of two ids or more begins here, of a row on the device
 };
 template <typename Team>
 HOTBED_ROW_FN RunsOfUnit RunsIn(const Team& team, const UpdateBatch& batch, uint32_t from) {
@@ -134,10 +135,13 @@ HOTBED_ROW_FN RunsOfUnit RunsIn(const Team& team, const UpdateBatch& batch, uint
     const uint32_t at = from + lane;
     return at == 0 || at >= batch.segments.ids || batch.sorted[at - 1] != team.Own(numbers, lane);
   });
+  const auto goes_on = team.Map(
+      [&](uint32_t lane) { return SameRun(batch, from + lane + 1, team.Own(numbers, lane)); });
   RunsOfUnit found;
   found.bounds = team.Ballot(bounds, [](bool is) { return is; });
   found.runs =
       found.bounds & team.Ballot(numbers, [](uint32_t number) { return number != kNoRow; });
+  found.longer = found.runs & team.Ballot(goes_on, [](bool is) { return is; });
   return found;
 }
 
@@ -161,7 +165,7 @@ struct SumWork {
 template <typename Team>
 HOTBED_ROW_FN void SumRun(const Team& team, const UpdateBatch& batch, uint32_t first,
                           uint32_t limit) {
-  if (limit - first < 2) return;
+  if (limit - first < 2) return;  // the last piece of a long run
   const SortedId id = SortedIdAt(batch, first);
   if (id.segment->assign) return;
   const uint32_t dim = id.table->shape.dim;
@@ -185,7 +189,7 @@ HOTBED_ROW_FN void DoUnit(const Team& team, const SumWork& work, const Unit& uni
   }
   const uint32_t from = Team::kLanes * (unit.number - pieces);
   const RunsOfUnit found = RunsIn(team, batch, from);
-  for (uint32_t mask = found.runs; mask != 0; mask &= mask - 1) {
+  for (uint32_t mask = found.longer; mask != 0; mask &= mask - 1) {
     const uint32_t lane = LowestBit(mask);
     const uint32_t end = EndOfRun(team, batch, from, lane, found.bounds);
     // The units of a long run's windows sum it in pieces.

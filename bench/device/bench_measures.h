@@ -36,7 +36,7 @@ std::vector<uint64_t> ZipfIds(uint64_t limit, uint32_t count, uint64_t seed);
 // bench_measures.cc. The roof comes first, because the others need it.
 void MeasureRoof(BenchRun* run);
 void MeasureGather(const BenchRun& run, uint32_t dim);
-void MeasureApply(const BenchRun& run);
+void MeasureApply(const BenchRun& run, OptimizerKind kind, const char* name);
 void MeasureFinds(const BenchRun& run);
 void MeasureInserts(const BenchRun& run);
 void MeasureTableCounts(const BenchRun& run);

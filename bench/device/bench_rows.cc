@@ -10,12 +10,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "device/missing.h"
+
 namespace hotbed {
 namespace device {
 namespace {
 
 constexpr uint32_t kTablesMax = 1024;
-constexpr uint32_t kNumberBits = 31;
 constexpr int kCallsOfSample = 10;
 
 }  // namespace
@@ -77,10 +78,13 @@ BenchTables::BenchTables(Device* device, uint32_t ids_max, uint32_t row_bytes)
   ids_ = memory_.Array<uint64_t>(uint64_t{kIdLists} * ids_max);
   counted_ = memory_.Array<uint32_t>(ids_max);
   numbers_ = memory_.Array<uint32_t>(ids_max);
+  missing_bits_ = memory_.Array<uint32_t>(MissingWords(ids_max));
   sorted_ = memory_.Array<uint32_t>(ids_max);
   order_ = memory_.Array<uint32_t>(ids_max);
   buckets_ = memory_.Array<uint32_t>(ids_max);
   table_of_ = memory_.Array<uint32_t>(ids_max);
+  offsets_ = memory_.Array<uint32_t>(uint64_t{ids_max} + 1);
+  incomplete_ = memory_.Take(ids_max);
   sources_ = memory_.Array<uint64_t>(ids_max);
   row_sources_ = memory_.Array<uint64_t>(ids_max);
   victims_ = memory_.Array<Victim>(ids_max);
@@ -122,6 +126,12 @@ uint32_t BenchTables::Add(const RowShape& shape, bool direct, uint64_t slots) {
   return static_cast<uint32_t>(tables_.size()) - 1;
 }
 
+uint32_t BenchTables::NumberBits() const {
+  uint32_t bits = 7;
+  while ((1ull << bits) - 1 < next_row_) ++bits;
+  return bits;
+}
+
 InsertBatch BenchTables::BatchOf(uint32_t stride, const uint64_t* positions, uint32_t count) const {
   InsertBatch batch;
   batch.tables = on_device_;
@@ -142,8 +152,9 @@ InsertBatch BenchTables::BatchOf(uint32_t stride, const uint64_t* positions, uin
 
 void BenchTables::RunInsert(const InsertBatch& batch) {
   device_->Run(BucketWork{batch});
-  device_->Sort(buckets_, counted_, batch.count, kNumberBits, sorted_, order_, sort_);
+  device_->Sort(buckets_, counted_, batch.count, NumberBits() - 6, sorted_, order_, sort_);
   device_->Run(InsertWork{batch});
+  device_->Run(ExchangeWork{batch});
 }
 
 void BenchTables::Release(const Segments& segments, const uint32_t* numbers) {
@@ -234,6 +245,7 @@ void BenchTables::Read(bool with_rows, bool hold, bool visit) {
   work.hold = hold;
   work.visit = visit;
   work.numbers = numbers_;
+  work.missing = missing_bits_;
   work.rows = with_rows ? rows_ : nullptr;
   device_->Run(work);
 }
@@ -249,8 +261,28 @@ void BenchTables::ReadAt(const uint64_t* ids, uint32_t count) {
   device_->Run(work);
 }
 
+void BenchTables::Pool(uint32_t bag) {
+  const uint32_t bags = segments_.ids / bag;
+  if (bag_ != bag) {
+    std::vector<uint32_t> offsets(uint64_t{bags} + 1);
+    for (uint32_t b = 0; b <= bags; ++b) offsets[b] = b * bag;
+    device_->CopyIn(offsets_, offsets.data(), 4 * offsets.size());
+    MustBe(device_->Wait());
+    bag_ = bag;
+  }
+  PoolWork work;
+  work.tables = on_device_;
+  work.segments = {segment_room_, 1, bags};
+  work.offsets = offsets_;
+  work.ids = ids_now();
+  work.numbers = numbers_;
+  work.rows = rows_;
+  work.incomplete = incomplete_;
+  device_->Run(work);
+}
+
 void BenchTables::SortForUpdate() {
-  device_->Sort(numbers_, counted_, segments_.ids, kNumberBits, sorted_, order_, sort_);
+  device_->Sort(numbers_, counted_, segments_.ids, NumberBits(), sorted_, order_, sort_);
 }
 
 void BenchTables::Step(OptimizerKind kind) {
@@ -263,7 +295,7 @@ void BenchTables::Step(OptimizerKind kind) {
   batch.sum_stride = row_bytes_;
   batch.sums = sums_;
   device_->Run(SumWork{batch});
-  device_->RunSteps(kind, StepWay::kPlain, batch);
+  device_->RunSteps(kind, StepWay::kBare, batch);
 }
 
 }  // namespace device

@@ -97,6 +97,9 @@ class BenchTables {
                 uint32_t lists);
   void NextIds() { next_list_ = (next_list_ + 1) % lists_; }
   void Read(bool with_rows, bool hold = false, bool visit = true);
+  // Sums the rows of the batch in bags of `bag` ids each, whose rows a Read has found; the last ids
+  // that fill no bag are left out. Answers are in the rows of the first bags.
+  void Pool(uint32_t bag);
   void SortForUpdate();
   void Step(OptimizerKind kind);
   // Inserts rows of table 0 by positions, with values, both in device memory; present rows stay.
@@ -112,6 +115,8 @@ class BenchTables {
   void Release(const Segments& segments, const uint32_t* numbers);
   void ReleaseInserted(uint32_t count);
   uint32_t StrideOf(uint32_t table) const;
+  // The bits by which row numbers and buckets are sorted, as DeviceRows has them.
+  uint32_t NumberBits() const;
   const uint64_t* ids_now() const { return ids_ + uint64_t{segments_.ids} * next_list_; }
 
   Device* const device_;
@@ -128,10 +133,14 @@ class BenchTables {
   uint64_t* ids_;
   uint32_t* counted_;
   uint32_t* numbers_;
+  uint32_t* missing_bits_;
   uint32_t* sorted_;
   uint32_t* order_;
   uint32_t* buckets_;
   uint32_t* table_of_;
+  uint32_t* offsets_;  // of bags
+  uint32_t bag_ = 0;   // ids of a bag, as in offsets_
+  uint8_t* incomplete_;
   uint64_t* sources_;
   uint64_t* row_sources_;  // of the rows in rows_
   Victim* victims_;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t kRowsOfPart = 1u << 16;   // at most, that move together
 constexpr uint32_t kRowsOfSlice = 1u << 12;  // in flight while the next rows are gathered
-constexpr uint32_t kAhead = 8;               // rows whose first cache lines are prefetched
+constexpr uint32_t kAhead = 8;               // rows whose cache lines are prefetched
+constexpr uint32_t kSeenAhead = 32;          // marks of rows that are prefetched
 
 }  // namespace
 
@@ -37,6 +38,7 @@ TieredTables::TieredTables(Device* device, const TierSizes& sizes)
     *array = reinterpret_cast<std::remove_reference_t<decltype(*array)>>(memory);
   };
   pin(&host_numbers_, ids_max_);
+  pin(&host_missing_, MissingWords(ids_max_));
   pin(&host_positions_, part_max_);
   pin(&host_table_of_, part_max_);
   pin(&host_sources_, part_max_);
@@ -86,17 +88,20 @@ void TieredTables::SetIds(const std::vector<uint64_t>& ids) {
 
 // After the wait: sets the numbers of the ids whose rows are missing, and the rows to fetch.
 void TieredTables::FindMissing() {
-  device_->CopyOut(host_numbers_, numbers_, 4ull * segments_.ids);
+  device_->CopyOut(host_missing_, missing_bits_, 4ull * MissingWords(segments_.ids));
   MustBe(device_->Wait());
   missing_.clear();
   fetched_.clear();
-  ForMissing(host_numbers_, segments_.ids, [&](uint32_t k) {
-    missing_.push_back(k);
-    const uint64_t row = RowOf(k);
-    if (seen_[row] == batch_) return;
+  ForMissing(host_missing_, segments_.ids, [&](uint32_t k) { missing_.push_back(k); });
+  for (size_t j = 0; j < missing_.size(); ++j) {
+    if (j + kSeenAhead < missing_.size()) {
+      __builtin_prefetch(&seen_[RowOf(missing_[j + kSeenAhead])], 1);
+    }
+    const uint64_t row = RowOf(missing_[j]);
+    if (seen_[row] == batch_) continue;
     seen_[row] = batch_;
     fetched_.push_back(row);
-  });
+  }
   counts_.ids += segments_.ids;
   counts_.missing += missing_.size();
   counts_.brought += fetched_.size();
@@ -143,10 +148,17 @@ void TieredTables::BringUp(size_t first, uint32_t count, bool dirty) {
 // After the wait for the memcpys of BringUp. Returns how many rows changed in host memory.
 uint64_t TieredTables::PutDown(uint32_t count) {
   uint64_t written = 0;
+  const auto row_of = [&](const Victim& victim) {
+    return victim.table * sizes_.rows + Unmix64(victim.position);
+  };
   for (uint32_t j = 0; j < count; ++j) {
     const Victim& victim = host_victims_[j];
+    if (j + kAhead < count && host_victims_[j + kAhead].state == kDirtyVictim) {
+      uint8_t* const next = Below(row_of(host_victims_[j + kAhead]));
+      for (uint32_t at = 0; at < stride_; at += 64) __builtin_prefetch(next + at, 1);
+    }
     if (victim.state != kDirtyVictim) continue;
-    const uint64_t row = victim.table * sizes_.rows + Unmix64(victim.position);
+    const uint64_t row = row_of(victim);
     std::memcpy(Below(row), host_victim_rows_ + uint64_t{stride_} * j, stride_);
     ++written;
   }

@@ -88,6 +88,7 @@ class TieredTables : public BenchTables {
   // Pinned memory of the host.
   std::vector<uint8_t*> pinned_;
   uint32_t* host_numbers_;
+  uint32_t* host_missing_;  // bits
   uint64_t* host_positions_;
   uint32_t* host_table_of_;
   uint64_t* host_sources_;

@@ -2,13 +2,13 @@
 // and the cost of a call with rows in two tiers.
 //
 //   hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] [--order-seed N]
-//                    [-o table|json]
+//                    [--only NAME] [-o table|json]
 //
 // --scale 1 holds 8 GB of rows, or 55 GB for training steps. --device host runs the emulation at a
 // small scale, as a test of the benchmark; with --order-seed its queues run in a random order that
-// keeps only the requested dependencies. Bytes are the reads and writes that every algorithm
-// needs, without ids and index. Exit status 1: answers with two tiers differ from those with one;
-// 77: there is no GPU.
+// keeps only the requested dependencies. --only runs one of kMeasures. Bytes are the reads and
+// writes that every algorithm needs, without ids and index. Exit status 1: answers with two tiers
+// differ from those with one; 77: there is no GPU.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -22,25 +22,66 @@ namespace hotbed {
 namespace device {
 namespace {
 
-int Measure(BenchRun run) {
+struct Measure {
+  const char* name;  // of --only
+  bool (*run)(const BenchRun&);
+};
+
+template <typename F>
+bool Done(F measure) {
+  measure();
+  return true;
+}
+
+const Measure kMeasures[] = {
+    {"gather",
+     [](const BenchRun& run) {
+       return Done([&]() { MeasureGather(run, 64), MeasureGather(run, 128); });
+     }},
+    {"apply",
+     [](const BenchRun& run) {
+       return Done([&]() {
+         MeasureApply(run, OptimizerKind::kRowwiseAdagrad, "row-wise Adagrad");
+         MeasureApply(run, OptimizerKind::kAdam, "Adam");
+       });
+     }},
+    {"find", [](const BenchRun& run) { return Done([&]() { MeasureFinds(run); }); }},
+    {"insert", [](const BenchRun& run) { return Done([&]() { MeasureInserts(run); }); }},
+    {"tables", [](const BenchRun& run) { return Done([&]() { MeasureTableCounts(run); }); }},
+    {"served", MeasureHalfServed},
+    {"half", MeasureHalfOnDevice},
+    {"steps", MeasureTrainingSteps},
+};
+
+std::string MeasureNames() {
+  std::string names;
+  for (const Measure& measure : kMeasures)
+    names += std::string(names.empty() ? "" : ", ") + measure.name;
+  return names;
+}
+
+bool IsMeasure(const std::string& name) {
+  for (const Measure& measure : kMeasures) {
+    if (name == measure.name) return true;
+  }
+  return false;
+}
+
+// `only`: the name of one measure, or empty for all. The roof is measured in any case.
+int RunMeasures(BenchRun run, const std::string& only) {
   MeasureRoof(&run);
-  MeasureGather(run, 64);
-  MeasureGather(run, 128);
-  MeasureApply(run);
-  MeasureFinds(run);
-  MeasureInserts(run);
-  MeasureTableCounts(run);
-  const bool served_agree = MeasureHalfServed(run);
-  const bool reads_agree = MeasureHalfOnDevice(run);
-  const bool steps_agree = MeasureTrainingSteps(run);
+  bool agree = true;
+  for (const Measure& measure : kMeasures) {
+    if (only.empty() || only == measure.name) agree &= measure.run(run);
+  }
   run.report->End();
-  if (served_agree && reads_agree && steps_agree) return 0;
+  if (agree) return 0;
   std::fprintf(stderr, "rows in two tiers and all on the device gave different answers\n");
   return 1;
 }
 
 int Main(int argc, char** argv) {
-  std::string kind = "cuda", output = "table";
+  std::string kind = "cuda", output = "table", only;
   int number = 0;
   HostDeviceOptions emulated;
   emulated.staging_only = true;
@@ -58,6 +99,8 @@ int Main(int argc, char** argv) {
       run.samples = std::atoi(value.c_str());
     } else if (name == "--order-seed") {
       emulated.order_seed = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (name == "--only" && IsMeasure(value)) {
+      only = value;
     } else if (name == "-o") {
       output = value;
     } else {
@@ -68,7 +111,8 @@ int Main(int argc, char** argv) {
   if (!known || run.scale <= 0 || run.samples <= 0) {
     std::fprintf(stderr,
                  "hotbed-gpu-bench [--scale X] [--samples N] [--device cuda|host] [--number N] "
-                 "[--order-seed N] [-o table|json]\n");
+                 "[--order-seed N] [--only NAME] [-o table|json]\nNAME: %s\n",
+                 MeasureNames().c_str());
     return 2;
   }
   std::unique_ptr<Device> device = std::make_unique<HostDevice>(emulated);
@@ -85,7 +129,7 @@ int Main(int argc, char** argv) {
   Report report(output == "json", title);
   run.device = device.get();
   run.report = &report;
-  return Measure(run);
+  return RunMeasures(run, only);
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ bool MeasureHalfServed(const BenchRun& run) {
   result.value = all.message_s / half.message_s;
   result.unit = "of all's rate";
   result.bar = Bar::kAtLeast;
-  result.limit = 0.60;
+  result.limit = 0.70;
   result.timing = half.timing;
   char text[200];
   std::snprintf(text, sizeof(text),
@@ -198,7 +198,7 @@ bool MeasureTrainingSteps(const BenchRun& run) {
   result.value = 1e3 * all.timing.median_s;
   result.unit = "ms";
   result.bar = Bar::kAtMost;
-  result.limit = 1.4;
+  result.limit = 1.2;
   result.timing = all.timing;
   result.detail = std::to_string(sizes.ids * sizes.tables) + " ids, Zipf 1.05, " +
                   std::to_string(sizes.rows) + " rows a table";

@@ -189,6 +189,7 @@ class CudaDevice : public Device {
   void Run(const PoolWork& work) override { Launch("pool", work); }
   void Run(const BucketWork& work) override { Launch("buckets", work); }
   void Run(const InsertWork& work) override { Launch("insert", work); }
+  void Run(const ExchangeWork& work) override { Launch("exchange", work); }
   void Run(const FirstValueWork& work) override { Launch("first values", work); }
   void Run(const TakeWork& work) override { Launch("take", work); }
   void Run(const ReleaseWork& work) override { Launch("release", work); }
@@ -197,6 +198,7 @@ class CudaDevice : public Device {
   void RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& batch) override {
     ForStepKind(kind, [&](auto of) {
       constexpr OptimizerKind kKind = decltype(of)::kKind;
+      if (way == StepWay::kBare) return Launch("steps", StepWork<kKind, StepWay::kBare>{batch});
       if (way == StepWay::kPlain) return Launch("steps", StepWork<kKind, StepWay::kPlain>{batch});
       Launch("steps", StepWork<kKind, StepWay::kOptions>{batch});
     });

@@ -10,8 +10,7 @@
 namespace hotbed {
 namespace device {
 
-// Launches as many blocks as the multiprocessors hold at once, so that none is left over when the
-// others have finished. Launches nothing for 0 units.
+// Launches the kernel of a work over all its units; nothing for 0 units.
 template <typename Work>
 cudaError_t LaunchUnits(const Work& work, uint32_t processors, cudaStream_t stream);
 

@@ -48,7 +48,7 @@ struct ClockTwin {
   }
 };
 
-using Team = HostTeam<kProbeLanes>;
+using Team = HostTeam<kBucketLanes>;
 
 // As InsertWork does with one row.
 Place PutIn(const HeapIndex& index, uint64_t position) {
@@ -114,7 +114,7 @@ void CompareWithMap(uint64_t seed) {
   uint64_t fullest = 0;
   for (uint32_t step = 0; step < 20000; ++step) {
     const uint64_t position = random.OneIn(20) ? ~0ull - random.Below(2) : random.Below(500);
-    const uint32_t slot = FindSlot(team, index.table, position);
+    const uint32_t slot = FindSlot(index.table, position);
     const auto known = twin.find(position);
     ASSERT_EQ(slot, known != twin.end() ? known->second : kNoRow) << "position " << position;
     if (slot != kNoRow) {
@@ -153,7 +153,7 @@ TEST(Buckets, PositionsAreFoundWhateverOthersShareTheirDigest) {
     ASSERT_FALSE(place.evicts);
     index.positions[place.entry] = position;
   }
-  for (uint32_t e = 0; e < kBucketSlots; ++e) EXPECT_EQ(FindSlot(team, index.table, same[e]), e);
+  for (uint32_t e = 0; e < kBucketSlots; ++e) EXPECT_EQ(FindSlot(index.table, same[e]), e);
 }
 
 TEST(Buckets, PositionsOutsideADirectTableAreNotThere) {
@@ -163,10 +163,10 @@ TEST(Buckets, PositionsOutsideADirectTableAreNotThere) {
   index.table.slots = 10;
   index.buckets[0].bits[9] = kExists;
   const Team team;
-  EXPECT_EQ(FindSlot(team, index.table, 1009), 9u);
-  EXPECT_EQ(FindSlot(team, index.table, 1008), kNoRow);
-  EXPECT_EQ(FindSlot(team, index.table, 1010), kNoRow);
-  EXPECT_EQ(FindSlot(team, index.table, 999), kNoRow);
+  EXPECT_EQ(FindSlot(index.table, 1009), 9u);
+  EXPECT_EQ(FindSlot(index.table, 1008), kNoRow);
+  EXPECT_EQ(FindSlot(index.table, 1010), kNoRow);
+  EXPECT_EQ(FindSlot(index.table, 999), kNoRow);
   BucketView<Team> view = OpenBucket(team, index.table, 0);
   EXPECT_EQ(PlaceOf(team, index.table, 999, &view).entry, kNoRow);
   EXPECT_EQ(PlaceOf(team, index.table, 1009, &view).entry, 9u);

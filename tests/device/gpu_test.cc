@@ -1,5 +1,6 @@
 // All cases on a GPU. hotbed-gpu-test [--device cuda|host] [--number N] [--seed S] [--seeds N]
-// [--case NAME]. Exit status 77: there is no GPU here.
+// [--case NAME]. --case lost_device is not one of all: it ends the GPU's use by this process, by an
+// access outside of its memory. Exit status 77: there is no GPU here.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,8 @@
 namespace hotbed {
 namespace device {
 namespace {
+
+constexpr char kLostDevice[] = "lost_device";
 
 struct Arguments {
   std::string device = "cuda";
@@ -42,6 +45,37 @@ bool Read(int argc, char** argv, Arguments* arguments) {
     }
   }
   return arguments->device == "cuda" || arguments->device == "host";
+}
+
+// Reads ids at an address that is nobody's: the work fails, and with it all later calls.
+void LoseDevice(Device* device, Findings* findings) {
+  uint8_t* memory = nullptr;
+  if (!findings->Ok(device->Allocate(1 << 20, &memory)) || !findings->Ok(device->Wait())) return;
+  ReadWork work;
+  work.segments = {reinterpret_cast<const Segment*>(memory), 1, 32};
+  work.tables = reinterpret_cast<const Table*>(memory);
+  work.ids = reinterpret_cast<const uint64_t*>(uintptr_t{1} << 20);
+  work.numbers = reinterpret_cast<uint32_t*>(memory);
+  device->Run(work);
+  const Status failed = device->Wait();
+  findings->Check(failed.code == Code::kFailed,
+                  "an illegal address is no failure: ", failed.message);
+  std::printf("  %s\n", failed.message.c_str());
+  uint8_t byte = 7;
+  device->CopyOut(&byte, memory, 1);
+  findings->Check(device->Wait().message == failed.message, "a later call has another error");
+  findings->Check(byte == 7, "a copy after the failure has written");
+  uint8_t* more = nullptr;
+  findings->Check(device->Allocate(16, &more).code == Code::kFailed, "memory after the failure");
+  device->Free(memory);
+}
+
+int RunLostDevice(Device* device) {
+  Findings findings;
+  LoseDevice(device, &findings);
+  std::printf("lost_device: %s\n%s", findings.count() == 0 ? "passed" : "FAILED",
+              findings.text().c_str());
+  return findings.count() == 0 ? 0 : 1;
 }
 
 int RunCases(const Arguments& arguments, Device* device) {
@@ -84,6 +118,8 @@ int Main(int argc, char** argv) {
       return 77;
     }
   }
+  if (arguments.only == kLostDevice && arguments.device == "cuda")
+    return RunLostDevice(device.get());
   return RunCases(arguments, device.get());
 }
 

@@ -217,6 +217,12 @@ class Cluster:
             env=self.server_env))
         return self.servers[-1]
 
+    def run(self, *command, seconds=COMMAND_SECONDS_MAX):
+        return run_command(self.bin_dir, self.address, *command, seconds=seconds)
+
+    def json(self, *command, seconds=COMMAND_SECONDS_MAX):
+        return json_of_command(self.bin_dir, self.address, *command, seconds=seconds)
+
     def processes(self):
         return [self.coordinator, *self.servers]
 

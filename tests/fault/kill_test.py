@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from cluster import Cluster, Process
+from mover import Mover
 
 VERIFY_SECONDS_MAX = 150
 EXACT, DIFFERENT, BROKEN = 0, 1, 3
@@ -32,6 +33,10 @@ class KillRun:
         env = {"HOTBED_PLANTED_BUG": args.expect_failure} if args.expect_failure else None
         self.cluster = Cluster(args.bin_dir, directory, args.servers, args.server_binary,
                                args.server_flag, env)
+        for server in self.cluster.servers[len(self.cluster.servers) - args.host_servers:]:
+            own = [flag for flag in server.command if not flag.startswith("--device")]
+            server.command = [*own, "--device=host"]
+        self.mover = Mover(self.cluster, seed, args.move_pause) if args.move_pause > 0 else None
         self.checker = os.path.join(args.bin_dir, "hotbed-kill-checker")
         self.workload = [f"--coordinator={self.cluster.address}", f"--clients={args.clients}",
                          f"--rows={args.rows}", f"--dim={args.dim}", f"--seed={seed}"]
@@ -49,7 +54,11 @@ class KillRun:
             subprocess.run([self.checker, "create", *self.workload], check=True, timeout=90)
             for worker in self.workers:
                 worker.start(wait_for_serving=False)
+            if self.mover is not None:
+                self.mover.start()
             found = self.kill_at_random(time.monotonic() + self.args.seconds)
+            if self.mover is not None:
+                self.mover.stop()
             self.count_kills()
             for worker in self.workers:
                 worker.kill()
@@ -102,6 +111,8 @@ class KillRun:
         self.summary = (f"seed {self.seed}: {sum(p.kills for p in self.cluster.servers)} servers, "
                         f"{self.cluster.coordinator.kills} coordinators and "
                         f"{sum(w.kills for w in self.workers)} clients killed")
+        if self.mover is not None:
+            self.summary += f", {self.mover.done} of {self.mover.asked} moves seen done; refused: {dict(self.mover.refused)}"
 
 
 def one_round(args, seed):
@@ -125,6 +136,10 @@ def main():
     parser.add_argument("--server-binary", default="hotbed-server")
     parser.add_argument("--server-flag", action="append", default=[], help="passed on to every server")
     parser.add_argument("--servers", type=int, default=3)
+    parser.add_argument("--host-servers", type=int, default=0,
+                        help="this many of the servers have their rows in host memory, whatever --server-flag says")
+    parser.add_argument("--move-pause", type=float, default=0,
+                        help="moves shards meanwhile, about this many seconds apart; 0: no moves")
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--rows", type=int, default=20000)
     parser.add_argument("--dim", type=int, default=64)

@@ -97,6 +97,7 @@ void PtxDevice::Run(const LeftWork& work) { Launch(work, work.units(), ArraysOf(
 void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids, ArraysOf(work)); }
 void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
+void PtxDevice::Run(const ExchangeWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const FirstValueWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count, ArraysOf(work)); }
 void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count, ArraysOf(work)); }
@@ -108,7 +109,9 @@ void PtxDevice::RunSteps(OptimizerKind kind, StepWay way, const UpdateBatch& bat
   const uint64_t ids = batch.segments.ids;
   ForStepKind(kind, [&](auto of) {
     constexpr OptimizerKind kKind = decltype(of)::kKind;
-    if (way == StepWay::kPlain) {
+    if (way == StepWay::kBare) {
+      Launch(StepWork<kKind, StepWay::kBare>{batch}, ids, ArraysOf(batch));
+    } else if (way == StepWay::kPlain) {
       Launch(StepWork<kKind, StepWay::kPlain>{batch}, ids, ArraysOf(batch));
     } else {
       Launch(StepWork<kKind, StepWay::kOptions>{batch}, ids, ArraysOf(batch));

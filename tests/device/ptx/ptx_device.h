@@ -29,6 +29,7 @@ class PtxDevice : public HostDevice {
   void Run(const PoolWork& work) override;
   void Run(const BucketWork& work) override;
   void Run(const InsertWork& work) override;
+  void Run(const ExchangeWork& work) override;
   void Run(const FirstValueWork& work) override;
   void Run(const TakeWork& work) override;
   void Run(const ReleaseWork& work) override;

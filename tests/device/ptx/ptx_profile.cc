@@ -19,8 +19,8 @@ constexpr uint64_t kNoLine = ~0ull;
 // An H100 or H200 SXM has these.
 constexpr double kProcessors = 132;
 constexpr double kHertz = 1.7e9;
-constexpr double kIssued = 4;  // warp instructions a cycle and processor
-constexpr double kBytesPerSecond = 4.0e12;
+constexpr double kIssued = 4;                // warp instructions a cycle and processor
+constexpr double kBytesPerSecond = 4.24e12;  // of a device-to-device copy
 constexpr uint32_t kRegisters = 65536;
 constexpr uint32_t kWarpsMax = 64;
 constexpr uint32_t kRegistersUnknown = 64;
@@ -115,7 +115,7 @@ std::string PtxProfile::ReportOf(const std::string& name, const KernelCounts& co
       "%s: %llu rows in %llu launches\n"
       "  a row: %.1f warp instructions of %.1f lanes, %.2f global loads, %.2f global stores, %.1f "
       "sectors, %.1f of them past the L1 cache, %.0f cycles of a warp\n"
-      "  an H100, %u registers, %u warps a multiprocessor: %.3g rows/s, bound by %s (latency %.3g, "
+      "  an H200, %u registers, %u warps a multiprocessor: %.3g rows/s, bound by %s (latency %.3g, "
       "issue %.3g, bandwidth %.3g)\n",
       name.c_str(), static_cast<unsigned long long>(counts.rows),
       static_cast<unsigned long long>(counts.launches), issued,

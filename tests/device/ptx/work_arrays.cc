@@ -51,6 +51,7 @@ PtxMemory ArraysOf(const ReadWork& work) {
   AddSegments(work.tables, work.segments, work.rows, &arrays);
   AddArray(work.ids, ids, &arrays);
   AddArray(work.numbers, ids, &arrays);
+  AddArray(work.missing, work.units(), &arrays);
   AddArray(work.flags, ids, &arrays);
   return arrays;
 }
@@ -83,11 +84,17 @@ PtxMemory ArraysOf(const BucketWork& work) {
 PtxMemory ArraysOf(const InsertWork& work) {
   const InsertBatch& batch = work.batch;
   PtxMemory arrays = ArraysOf(BucketWork{batch});
-  AddArray(batch.sources, batch.count, &arrays);
   AddArray(batch.sorted, batch.count, &arrays);
   AddArray(batch.order, batch.count, &arrays);
   AddArray(batch.numbers, batch.count, &arrays);
   AddArray(batch.victims, batch.count, &arrays);
+  return arrays;
+}
+
+PtxMemory ArraysOf(const ExchangeWork& work) {
+  const InsertBatch& batch = work.batch;
+  PtxMemory arrays = ArraysOf(InsertWork{batch});
+  AddArray(batch.sources, batch.count, &arrays);
   for (uint32_t k = 0; k < batch.count; ++k) {
     const uint64_t bytes = batch.tables[batch.table_of[k]].shape.stored_bytes();
     if (batch.sources[k] != kNowhere) AddArray(batch.staged + batch.sources[k], bytes, &arrays);
@@ -96,7 +103,7 @@ PtxMemory ArraysOf(const InsertWork& work) {
   return arrays;
 }
 
-PtxMemory ArraysOf(const FirstValueWork& work) { return ArraysOf(InsertWork{work.batch}); }
+PtxMemory ArraysOf(const FirstValueWork& work) { return ArraysOf(ExchangeWork{work.batch}); }
 
 PtxMemory ArraysOf(const TakeWork& work) {
   PtxMemory arrays;

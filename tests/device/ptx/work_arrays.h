@@ -17,6 +17,7 @@ PtxMemory ArraysOf(const LeftWork& work);
 PtxMemory ArraysOf(const PoolWork& work);
 PtxMemory ArraysOf(const BucketWork& work);
 PtxMemory ArraysOf(const InsertWork& work);
+PtxMemory ArraysOf(const ExchangeWork& work);
 PtxMemory ArraysOf(const FirstValueWork& work);
 PtxMemory ArraysOf(const TakeWork& work);
 PtxMemory ArraysOf(const ReleaseWork& work);
