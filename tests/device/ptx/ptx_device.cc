@@ -97,7 +97,7 @@ void PtxDevice::Run(const LeftWork& work) { Launch(work, work.units(), ArraysOf(
 void PtxDevice::Run(const PoolWork& work) { Launch(work, work.segments.ids, ArraysOf(work)); }
 void PtxDevice::Run(const BucketWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const InsertWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
-void PtxDevice::Run(const ExchangeWork& work) { Launch(work, work.units(), ArraysOf(work)); }
+void PtxDevice::Run(const ExchangeWork& work) { Launch(work, work.batch.count, ArraysOf(work)); }
 void PtxDevice::Run(const FirstValueWork& work) { Launch(work, work.units(), ArraysOf(work)); }
 void PtxDevice::Run(const TakeWork& work) { Launch(work, work.count, ArraysOf(work)); }
 void PtxDevice::Run(const ReleaseWork& work) { Launch(work, work.count, ArraysOf(work)); }
