@@ -39,7 +39,8 @@ class WireClient(unittest.TestCase):
         cls.up.json("rebalance", "off")
         for name, *options in (("bounded", "--rows", 5000, "--shards", 24, "--column-slices", 2),
                                ("hashed", "--rows", 5000, "--hashed", "--shards", 24),
-                               ("kept", "--rows", 5000, "--shards", 12, "--durability", "replicated=2")):
+                               ("kept", "--rows", 5000, "--shards", 12, "--durability", "replicated=2"),
+                               ("scratch", "--rows", 5000, "--shards", 12, "--durability", "checkpoint")):
             cls.up.json("table", "create", name, "--dim", 4, "--optimizer", "sgd", "--lr", 1, "--init", "zero",
                         *options)
         local.eventually("all shards are active", cls.active)
@@ -62,12 +63,13 @@ class WireClient(unittest.TestCase):
             position = self.wire.mix(2**64 - 1 if id_ == "2^64 - 1" else int(id_))
             self.assertEqual((position, position >> 48), (int(mixed, 16), int(bucket)))
 
-    def trouble(self, stop):
-        """Moves shards about and kills servers, until `stop` is set."""
+    def trouble(self, stop, table=None):
+        """Moves shards about and kills servers, until `stop` is set. With `table`: moves its shards alone."""
         draw = random.Random(SEED)
         while not stop.is_set():
-            if draw.random() < 0.7:
-                shard = draw.choice(self.up.json("shard", "list"))["shard"]
+            if table is not None or draw.random() < 0.7:
+                listed = self.up.json("shard", "list", *(() if table is None else ("--table", table)))
+                shard = draw.choice(listed)["shard"]
                 self.up.cli("shard", "move", shard, "--to", f"s{draw.randrange(3)}")  # refused if it is there
                 self.moves += 1
             else:
@@ -86,17 +88,23 @@ class WireClient(unittest.TestCase):
         return found
 
     def test_sums_are_exact_over_kills_and_moves(self):
+        self.push_under_trouble(("bounded", "hashed", "kept"), lambda: self.kills > 0 and self.moves >= 3)
+
+    def test_sums_of_class_checkpoint_are_exact_over_moves(self):
+        self.push_under_trouble(("scratch",), lambda: self.moves >= 3, only="scratch")
+
+    def push_under_trouble(self, names, enough, only=None):
         self.kills = self.moves = 0
         draw = random.Random(SEED + 1)
-        client = self.wire.Client(self.up.coordinator, "wire-test")
-        tables = {name: client.table(name) for name in ("bounded", "hashed", "kept")}
+        client = self.wire.Client(self.up.coordinator, f"wire-test-{names[0]}")
+        tables = {name: client.table(name) for name in names}
         sums = {name: {} for name in tables}
         stop = threading.Event()
-        trouble = threading.Thread(target=self.trouble, args=(stop,))
+        trouble = threading.Thread(target=self.trouble, args=(stop, only))
         trouble.start()
         try:
             step = 0
-            while step < STEPS or self.kills == 0 or self.moves < 3:
+            while step < STEPS or not enough():
                 step += 1
                 for name, table in tables.items():
                     ids = draw.sample(range(5000), 40)
