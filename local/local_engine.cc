@@ -125,6 +125,7 @@ absl::Status LocalEngine::StartHost(const std::string& path, const LocalOptions&
     host.log_bytes_max = kMemoryLogBytes;
     host.log_segment_bytes = kMemoryLogSegmentBytes;
     host.log_sync_interval_ms = std::max<int64_t>(host.log_sync_interval_ms, 1000);
+    host.checkpoint_interval_ms = 0;  // nothing survives the process
   }
   HOTBED_ASSIGN_OR_RETURN(host_, ShardHost::Open(host, clock_));
   plane_ = std::make_unique<DataPlane>(LimitsOf(options.host_bytes), host_.get(), clock_);

@@ -60,8 +60,9 @@ def local(directory: Union[str, os.PathLike[str], None] = None, *, memory: Union
     """The engine in this process, without a server and without a port.
 
     Args:
-        directory: where tables, log and spilled rows are kept; None: in memory, gone with the client. A directory belongs
-            to one process at a time; clients of it in one process share the engine.
+        directory: where tables, log and spilled rows are kept; None: in memory, gone with the client, and tables are of
+            durability "checkpoint" unless told otherwise, since a log would survive nothing. A directory belongs to one
+            process at a time; clients of it in one process share the engine.
         memory: bytes of the engine, as 4294967296 or "4GiB", at least 64 MiB; None: half of the machine's.
         spill_max: bytes of rows on disk; None: no limit.
         log_sync_interval_ms: 0: every acknowledged push survives a power loss.
@@ -72,8 +73,11 @@ def local(directory: Union[str, os.PathLike[str], None] = None, *, memory: Union
         AlreadyExists: another process uses the directory. DataLoss, FailedPrecondition: it is damaged, or holds
         something else.
     """
-    return Client(_hotbed.connect_local(os.fspath(directory) if directory is not None else '', _bytes(memory, 'memory'),
+    made = Client(_hotbed.connect_local(os.fspath(directory) if directory is not None else '', _bytes(memory, 'memory'),
                                         _bytes(spill_max, 'spill_max'), log_sync_interval_ms, checkpoint_interval_ms, options))
+    if directory is None:
+        made._durability = 'checkpoint'
+    return made
 
 
 class Client:
@@ -84,6 +88,7 @@ class Client:
         self._tables: dict[str, Table] = {}
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()  # what must let go of the client when it closes
         self._closed = False
+        self._durability: Optional[str] = None  # of tables that name none
         _open.add(self)
 
     def close(self) -> None:
@@ -124,6 +129,7 @@ class Client:
             InvalidArgument names an option, its value and what is allowed. AlreadyExists: the name is taken, unless
             `if_not_exists` and the table is the same.
         """
+        durability = durability or self._durability
         given = {k: v for k, v in locals().items() if k not in ('self', 'name', 'optimizer', 'if_not_exists')}
         options = {k.replace('_', '-'): v for k, v in given.items() if v is not None and v is not False}
         options.update((optimizer or optim.RowWiseAdagrad()).options())
