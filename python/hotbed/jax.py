@@ -1,10 +1,16 @@
 """A lookup for JAX, by host callbacks.
 
-    rows = hotbed.jax.lookup(table, ids, steps)        # under jit, with ids of any shape
-    loss, grads = jax.value_and_grad(loss_fn)(...)     # the gradient of rows is pushed as the next step
+    steps, params = hotbed.jax.Steps(), {"dense": w, "rows": hotbed.jax.anchor()}
 
-The callback of backward pushes the gradient and waits for it, so the next lookup reads what it wrote. Only one lookup per
-table and step may be differentiated; concatenate ids to look up several together.
+    def loss(params, ids):                             # works under jit, with ids of any shape
+        rows = hotbed.jax.lookup(table, ids, params["rows"], steps)
+        return (rows * params["dense"]).sum()
+
+    jax.grad(loss)(params, ids)                        # pushes the gradient of the rows; that of the anchor is 0
+
+JAX computes gradients of what it is asked for only; the anchor stands for the rows there. The callback of backward pushes
+and waits, so the next lookup reads what it wrote. One lookup per table and step may be differentiated; concatenate ids to
+look up several together.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from jax.experimental import io_callback
 
 from hotbed.client import Table
 
-__all__ = ['Steps', 'lookup']
+__all__ = ['Steps', 'anchor', 'lookup']
 
 
 class Steps:
@@ -32,14 +38,19 @@ class Steps:
         return next(self._numbers)
 
 
-def lookup(table: Table, ids: Any, steps: Optional[Steps] = None) -> Any:
-    """Rows of `ids` (integers of shape S): float32 of shape S + (dim,). Differentiated, it pushes.
+def anchor() -> Any:
+    """What is differentiated in place of the rows: a float32 that is 0 and stays 0."""
+    return jnp.zeros((), jnp.float32)
 
-    `steps`: numbers the pushes; None: the rows are constants.
+
+def lookup(table: Table, ids: Any, anchor: Optional[Any] = None, steps: Optional[Steps] = None) -> Any:
+    """Rows of `ids` (integers of shape S): float32 of shape S + (dim,).
+
+    Where `anchor` is differentiated, the gradient of the rows is pushed as the next of `steps`. None: constants.
     """
     ids = jnp.asarray(ids)
-    # JAX asks for the gradient of floats only; this one carries that of the rows to the callback.
-    anchor = jnp.zeros((), jnp.float32)
+    if anchor is None or steps is None:
+        return _pull(table, ids)
     return _lookup(table, steps, anchor, ids)
 
 
@@ -48,7 +59,7 @@ def _pull(table: Table, ids: Any) -> Any:
     return io_callback(lambda i: np.asarray(table.pull(np.asarray(i))), shape, ids, ordered=True)
 
 
-def _lookup(table: Table, steps: Optional[Steps], anchor: Any, ids: Any) -> Any:
+def _lookup(table: Table, steps: Steps, anchor: Any, ids: Any) -> Any:
     @jax.custom_vjp
     def rows(anchor: Any, ids: Any) -> Any:
         return _pull(table, ids)
@@ -57,11 +68,10 @@ def _lookup(table: Table, steps: Optional[Steps], anchor: Any, ids: Any) -> Any:
         return _pull(table, ids), ids
 
     def backward(ids: Any, gradient: Any) -> tuple[Any, Any]:
-        if steps is not None:
-            def push(i: Any, g: Any) -> None:
-                table.push(np.asarray(i), np.asarray(g), step=steps.next())
+        def push(i: Any, g: Any) -> None:
+            table.push(np.asarray(i), np.asarray(g), step=steps.next())
 
-            io_callback(push, None, ids, gradient, ordered=True)
+        io_callback(push, None, ids, gradient, ordered=True)
         return jnp.zeros((), jnp.float32), np.zeros(ids.shape, jax.dtypes.float0)
 
     rows.defvjp(forward, backward)
