@@ -1,5 +1,7 @@
 """The blocks of docs/python.md and python/README.md run as they stand, and so do the examples in a short form."""
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -43,6 +45,17 @@ class Examples(unittest.TestCase):
         done = run(os.path.join(ROOT, 'examples', 'python', name), *arguments)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+    def test_the_notebook(self):
+        """All cells, but those whose `needs` is not installed."""
+        with open(os.path.join(ROOT, 'examples', 'python', 'tour.ipynb'), encoding='utf-8') as file:
+            cells = [cell for cell in json.load(file)['cells'] if cell['cell_type'] == 'code']
+        there = [c for c in cells if importlib.util.find_spec(c['metadata'].get('needs', 'json')) is not None]
+        self.assertGreaterEqual(len(there), 3)
+        done = subprocess.run([sys.executable, '-B', '-c', '\n'.join(''.join(c['source']) for c in there)],
+                              capture_output=True, text=True, timeout=200, check=False, env={**os.environ, 'MPLBACKEND': 'Agg'})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('loss ', done.stdout)
 
     def test_dlrm_learns(self):
         out = self.example('dlrm.py', '--steps', '40', '--samples', '512', '--rows', '2000', '--memory', '256MiB')
