@@ -115,6 +115,7 @@ class LookAheadImpl final : public LookAhead {
   std::deque<OwnPush> pushes_;
   uint64_t pushed_ = 0;    // the number of the last push
   uint64_t taken_in_ = 0;  // the step that had begun at the last Take
+  uint64_t taken_ = 0;     // batches taken in it
   uint64_t bytes_ = 0;     // of batches_, of the rows whose pull has begun
   LookAheadStats stats_;
 };
@@ -212,12 +213,13 @@ void LookAheadImpl::Notice() {
 
 void LookAheadImpl::BeginPulls() {
   const TrainerSteps steps = Steps();
-  uint64_t step = steps.begun == 0 ? 0 : steps.begun + (taken_in_ == steps.begun ? 1 : 0);
+  uint64_t before = taken_in_ == steps.begun ? taken_ : 0;  // batches of the step that has begun
   bool full = false;
   for (AnnouncedBatch& batch : batches_) {
+    const uint64_t step = steps.begun == 0 ? 0 : steps.begun + before / options_.batches_per_step;
     BeginPull(steps, step, /*take=*/false, &batch, &full);
     if (full) return;
-    if (step != 0) ++step;
+    ++before;
   }
 }
 
@@ -349,6 +351,7 @@ absl::Status LookAheadImpl::Take(absl::Span<const absl::Span<float>> rows) {
   }
   ForgetPushes();
   const TrainerSteps steps = Steps();
+  taken_ = taken_in_ == steps.begun ? taken_ + 1 : 1;
   taken_in_ = steps.begun;
   absl::Status status = DropOld(steps, &batch);
   uint64_t late = 0;
@@ -378,6 +381,10 @@ absl::StatusOr<std::unique_ptr<LookAhead>> LookAhead::Create(Client* client,
   if (options.batches_max < 1 || options.batches_max > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("LookAheadOptions::batches_max is ",
                                                    options.batches_max, "; allowed: 1..1024"));
+  }
+  if (options.batches_per_step < 1 || options.batches_per_step > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat("LookAheadOptions::batches_per_step is ",
+                                                   options.batches_per_step, "; allowed: 1..1024"));
   }
   return std::make_unique<LookAheadImpl>(client, options);
 }

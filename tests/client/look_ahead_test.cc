@@ -278,10 +278,35 @@ TEST_F(LookAheadTest, RowsOfASynchronousTableArePulledOnceTheStepBeforeIsCommitt
     PushOfOther(other.get(), step, {3});
     ASSERT_TRUE(client_->EndStep(step).ok());
     // Those of the next step.
-    if (step == 1) ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+    if (step == 1) {
+      ASSERT_TRUE(Announce(ahead.get(), {3, 4}).ok());
+    }
     ASSERT_TRUE(Push(ahead.get(), step + 1, {}).Wait().status.ok());
     EXPECT_EQ(client_->Stats().ids_asked, asked + 2 + (step == 1 ? 2 : 0));
   }
+  EXPECT_EQ(ahead->Stats().rows_late, 0);
+}
+
+// Gradients of two batches are accumulated and pushed once per step.
+TEST_F(LookAheadTest, BatchesOfOneStepArePulledTogether) {
+  Connect(v1::CONSISTENCY_SYNC);
+  const auto other = Open("other");
+  const auto ahead = Create({.batches_per_step = 2});
+  ASSERT_EQ(*client_->JoinTrainers(), 1);
+  ASSERT_TRUE(client_->BeginStep(1).ok());
+  for (const uint64_t id : {3, 4, 5}) {
+    ASSERT_TRUE(Announce(ahead.get(), {id}).ok());
+  }
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(0));
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(0));
+  EXPECT_EQ(client_->Stats().ids_asked, 2) << "the third batch is of step 2";
+  PushOfOther(other.get(), 1, {5});
+  ASSERT_TRUE(client_->EndStep(1).ok());
+  ASSERT_TRUE(client_->BeginStep(2).ok());
+  ASSERT_TRUE(Announce(ahead.get(), {5}).ok());
+  EXPECT_EQ(client_->Stats().ids_asked, 4);
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(-1));
+  EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(-1));
   EXPECT_EQ(ahead->Stats().rows_late, 0);
 }
 
@@ -397,6 +422,9 @@ TEST_F(LookAheadTest, LimitsAndMistakesAreNamed) {
   EXPECT_THAT(refused(LookAhead::Create(client_.get(), {.batches_max = 0}).status(),
                       absl::StatusCode::kInvalidArgument),
               HasSubstr("batches_max is 0"));
+  EXPECT_THAT(refused(LookAhead::Create(client_.get(), {.batches_per_step = 2000}).status(),
+                      absl::StatusCode::kInvalidArgument),
+              HasSubstr("batches_per_step is 2000"));
   const auto ahead = Create({.batches_max = 2});
   EXPECT_THAT(refused(ahead->Take({}), absl::StatusCode::kFailedPrecondition),
               HasSubstr("no batch is announced"));

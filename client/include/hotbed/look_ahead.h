@@ -23,11 +23,11 @@
 //
 // Rows of bounded and synchronous tables may not be older than their step allows (docs/tables.md,
 // Consistency of training), and Take hands out none that are: call it after BeginStep. The batches
-// announced are taken to be those of the next steps, one each. Rows of bounded tables are pulled
-// early for the steps that the staleness already allows, the others as soon as a call of this
-// object finds that all trainers have ended enough steps. Rows of synchronous tables are pulled by
-// the first call after EndStep of the step before. What is then used in a later step than expected
-// is pulled again in Take, like everything before the first BeginStep.
+// announced are taken to be those of the next steps, `batches_per_step` each. Rows of bounded
+// tables are pulled early for the steps that the staleness already allows, the others as soon as a
+// call of this object finds that all trainers have ended enough steps. Rows of synchronous tables
+// are pulled by the first call after EndStep of the step before. What is then used in a later step
+// than expected is pulled again in Take, like everything before the first BeginStep.
 //
 // Embeddings (hotbed/embedding.h) pool announced batches: EmbeddingOptions::look_ahead.
 //
@@ -51,6 +51,7 @@ struct LookAheadOptions {
   uint32_t batches_max = 8;           // announced and not taken; 1 to 1024
   uint64_t bytes_max = 256ull << 20;  // of rows pulled early, each row of a batch once
   uint32_t own_pushes_behind = 0;     // pushes that Take need not wait for
+  uint32_t batches_per_step = 1;      // whose gradients are accumulated; 1 to 1024
   PullOptions pull;                   // of every pull
 };
 
