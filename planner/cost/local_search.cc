@@ -25,8 +25,14 @@ struct Change {
 
 class SlowestServer {
  public:
-  SlowestServer(PlacementState& state, SearchBudget& budget)
-      : state_(state), problem_(state.problem()), budget_(budget) {
+  // With `locked`, only swaps of two moves in a row are looked for, of other units.
+  SlowestServer(PlacementState& state, SearchBudget& budget,
+                const std::vector<bool>* locked = nullptr, uint64_t bytes_max = UINT64_MAX)
+      : state_(state),
+        problem_(state.problem()),
+        budget_(budget),
+        locked_(locked),
+        bytes_max_(bytes_max) {
     slowest_ = std::get<2>(*state.BySpeed().rbegin());
     before_ = state.Ticks(slowest_);
     for (const auto& [ticks, used, server] : state.BySpeed()) {
@@ -43,6 +49,13 @@ class SlowestServer {
     if (best_.unit != kNobody) return best_;
     for (const uint32_t target : targets_) TrySwaps(target);
     return best_;
+  }
+
+  SlowestSwap BestSwap() {
+    for (const uint32_t target : targets_) TrySwaps(target);
+    if (best_.unit == kNobody) return {};
+    return {best_.unit, best_.other, best_.server, state_.MayPlace(best_.other, slowest_),
+            best_.slower};
   }
 
   void Execute(const Change& change) {
@@ -62,10 +75,24 @@ class SlowestServer {
   Sized BySize(uint32_t server) const {
     Sized units;
     for (const uint32_t u : state_.UnitsOn(server)) {
-      if (!problem_.units[u].fixed) units.emplace_back(-problem_.units[u].ticks, u);
+      if (MayMove(u)) units.emplace_back(-problem_.units[u].ticks, u);
     }
     std::sort(units.begin(), units.end());
     return units;
+  }
+
+  bool MayMove(uint32_t unit) const {
+    return !problem_.units[unit].fixed && (locked_ == nullptr || !(*locked_)[unit]);
+  }
+
+  // Whether the first of the two moves has room while the second has not begun. Host groups, which
+  // move as one, are left out.
+  bool MayFollow(uint32_t unit, uint32_t other, uint32_t target) const {
+    const Unit& u = problem_.units[unit];
+    const Unit& v = problem_.units[other];
+    if (u.host_group != kNobody || v.host_group != kNobody) return false;
+    if (u.bytes > bytes_max_ || v.bytes > bytes_max_ - u.bytes) return false;
+    return state_.MayPlace(other, slowest_) || state_.MayPlace(unit, target);
   }
 
   // A pinned unit has its own servers, none of which may be among the fastest.
@@ -114,7 +141,7 @@ class SlowestServer {
     // Where memory is short, swap hot rows for colder ones of as many bytes.
     Sized by_bytes;
     for (const uint32_t u : state_.UnitsOn(target)) {
-      if (!problem_.units[u].fixed) by_bytes.emplace_back(problem_.units[u].bytes, u);
+      if (MayMove(u)) by_bytes.emplace_back(problem_.units[u].bytes, u);
     }
     std::sort(by_bytes.begin(), by_bytes.end());
     TrySwapsNear(target, by_bytes,
@@ -139,6 +166,7 @@ class SlowestServer {
     if (u.host_group != kNobody && u.host_group == v.host_group) return;
     if (!state_.MayPlace(unit, target, v.bytes) || !state_.MayPlace(other, slowest_, u.bytes))
       return;
+    if (locked_ != nullptr && !MayFollow(unit, other, target)) return;
     if (state_.ZoneConflicts(unit, target) > state_.ZoneConflicts(unit, slowest_)) return;
     if (state_.ZoneConflicts(other, slowest_) > state_.ZoneConflicts(other, target)) return;
     budget_.evaluations += 2;
@@ -154,6 +182,8 @@ class SlowestServer {
   PlacementState& state_;
   const Problem& problem_;
   SearchBudget& budget_;
+  const std::vector<bool>* const locked_;  // or null
+  const uint64_t bytes_max_;
   uint32_t slowest_ = 0;
   int64_t before_ = 0;
   std::vector<uint32_t> targets_;
@@ -170,6 +200,11 @@ void ImproveSlowest(PlacementState& state, int64_t target, SearchBudget& budget)
     if (change.unit == kNobody) return;
     slowest.Execute(change);
   }
+}
+
+SlowestSwap FindSwap(PlacementState& state, const std::vector<bool>& locked, uint64_t bytes_max,
+                     SearchBudget& budget) {
+  return SlowestServer(state, budget, &locked, bytes_max).BestSwap();
 }
 
 PlacementScore ScoreOf(const PlacementState& state) {

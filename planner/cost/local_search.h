@@ -23,6 +23,20 @@ struct SearchBudget {
 // exists, or when the budget is spent.
 void ImproveSlowest(PlacementState& state, int64_t target, SearchBudget& budget);
 
+// Two units that change places by two moves, one after the other.
+struct SlowestSwap {
+  uint32_t unit = kNobody;   // leaves the slowest server; kNobody: no swap helps
+  uint32_t other = kNobody;  // comes from `server`
+  uint32_t server = kNobody;
+  bool other_first = false;  // the order in which each has room while it is at both ends
+  int64_t slower = 0;        // ticks of the slower of both servers afterwards
+};
+
+// The swap that leaves the slower of its two servers the fastest, and moves the fewest bytes then:
+// of units that are not `locked`, and of `bytes_max` together.
+SlowestSwap FindSwap(PlacementState& state, const std::vector<bool>& locked, uint64_t bytes_max,
+                     SearchBudget& budget);
+
 // A placement's worth, less is better: zone conflicts, then the slowest server's ticks.
 struct PlacementScore {
   uint64_t conflicts = 0;

@@ -16,7 +16,8 @@ namespace hotbed {
 namespace {
 
 constexpr int kDialSteps = 8;
-constexpr uint32_t kTargets = 4;  // fastest servers tried for a voluntary move
+constexpr uint32_t kTargets = 4;    // fastest servers tried for a voluntary move
+constexpr int64_t kSwapWorth = 20;  // a swap relieves at least this part of the slowest's time
 
 class Rebalancing {
  public:
@@ -244,7 +245,7 @@ class Rebalancing {
     for (int i = 1; i <= steps; ++i) {
       aim_ = before - (before - Times(kAimedAt)) / steps * i;
       while (!budget_.Spent() && state_.SlowestTicks() > aim_) {
-        if (!RelieveSlowest()) break;
+        if (!RelieveSlowest() && !SwapSlowest()) break;
       }
     }
     const double wanted = static_cast<double>(before) * kWorthMoving;
@@ -289,6 +290,27 @@ class Rebalancing {
       any = TryRelief(best->unit, slowest) || any;
     }
     return any;
+  }
+
+  // Where no single unit can leave the slowest server, it may change places with a lighter one.
+  bool SwapSlowest() {
+    const uint64_t left = input_.options.move_bytes_max.value_or(UINT64_MAX) - moved_bytes_;
+    const SlowestSwap swap = FindSwap(state_, locked_, left, budget_);
+    if (swap.unit == kNobody) return false;
+    const uint32_t slowest = state_.ServerOf(swap.unit);
+    const int64_t before = state_.Ticks(slowest);
+    if (before - swap.slower < before / kSwapWorth) return false;
+    const std::string reason =
+        absl::StrFormat("a swap that relieves %s, the slowest: %.4g to %.4g ms",
+                        ServerName(slowest), problem_.Ms(before), problem_.Ms(swap.slower));
+    std::pair<uint32_t, uint32_t> moves[] = {{swap.unit, swap.server}, {swap.other, slowest}};
+    if (swap.other_first) std::swap(moves[0], moves[1]);
+    for (const auto& [unit, target] : moves) {
+      undo_.emplace_back(unit, state_.ServerOf(unit));
+      reasons_[unit] = reason;
+      MoveUnit(unit, target);
+    }
+    return true;
   }
 
   double BytesToMove(uint32_t u) const {

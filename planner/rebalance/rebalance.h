@@ -12,7 +12,8 @@
 //    or the table wants more. Each goes where the greedy would put it; if there is no room, a
 //    smaller unit moves first.
 // 2. May move, in the order of time relieved per byte: units off the slowest server to the fastest
-//    ones. This begins only if the slowest server's time exceeds the lower bound times kGoodEnough.
+//    ones; where none can, two units change places, if one of them has room at both ends first.
+//    This begins only if the slowest server's time exceeds the lower bound times kGoodEnough.
 //    It continues until kAimedAt of the bound, until move_bytes_max is reached, or until nothing
 //    helps. It is left out unless it brings the slowest server below kWorthMoving of its time.
 //
