@@ -54,7 +54,7 @@ class LocalEngine {
   // A request to the coordinator. DeadlineExceeded: no answer within `timeout`; the change may have
   // been made.
   template <typename Answer>
-  absl::StatusOr<Answer> Call(Request request, absl::Duration timeout) {
+  absl::StatusOr<Answer> Call(Request&& request, absl::Duration timeout) {
     const auto waiting = std::make_shared<Waiting>();
     coordinator_->Submit(std::move(request), [waiting](absl::StatusOr<Reply> reply) {
       absl::MutexLock lock(&waiting->mu);

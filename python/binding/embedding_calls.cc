@@ -274,7 +274,7 @@ PyObject* SumGradients(PyObject*, PyObject* parts) {
   PyObject* const capsule = PyCapsule_New(made.get(), kSum, [](PyObject* destroyed) {
     delete static_cast<Gradients*>(PyCapsule_GetPointer(destroyed, kSum));
   });
-  if (capsule != nullptr) made.release();
+  if (capsule != nullptr) static_cast<void>(made.release());
   return capsule;
 }
 

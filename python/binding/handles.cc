@@ -46,7 +46,7 @@ void* PointerOf(PyObject* capsule, const char* name) {
 template <typename T>
 PyObject* NewCapsule(std::unique_ptr<T> value, const char* name, PyCapsule_Destructor destroy) {
   PyObject* const capsule = PyCapsule_New(value.get(), name, destroy);
-  if (capsule != nullptr) value.release();
+  if (capsule != nullptr) static_cast<void>(value.release());
   return capsule;
 }
 
@@ -155,7 +155,7 @@ PyObject* NewPending(std::unique_ptr<Pending> pending) {
     std::unique_ptr<Pending> pending(
         static_cast<Pending*>(PyCapsule_GetPointer(capsule, kPending)));
     if (!IsOfThisProcess(*pending->connection)) {
-      pending.release();
+      static_cast<void>(pending.release());
     } else if (!pending->ready() && pending->connection->client != nullptr) {
       Connection* const connection = pending->connection.get();
       connection->dropped.push_back(std::move(pending));

@@ -1,7 +1,9 @@
 // The module _hotbed.
 #include "python/binding/python_api.h"
 // After Python's header, which insists on being the first.
+#include "absl/synchronization/mutex.h"
 #include "common/log.h"
+#include "proto/own_pollers.h"
 #include "proto/protobuf_log.h"
 #include "python/binding/arrays.h"
 #include "python/binding/calls.h"
@@ -29,6 +31,9 @@ PyObject* MakeModule() {
       PyModule_AddStringConstant(module.get(), "version", HOTBED_VERSION) != 0) {
     return nullptr;
   }
+  // The copy of Abseil is our own. Debian builds it with the detector on: a graph search per lock.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  StartGrpcWithOwnPollers();
   WatchForks();
   SetLogLevelMin(LogLevel::kWarning);
   LimitProtobufLog();
