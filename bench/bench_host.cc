@@ -70,6 +70,7 @@ void BenchHost::Fill(const TableSpec& table, uint32_t shards, float value) {
   const uint64_t rows = table.rows / shards;
   for (uint32_t s = 0; s < shards; ++s) {
     uint64_t seq = 0;
+    const std::shared_ptr<Shard> shard = host_->Find({table.id, s});
     for (uint64_t at = 0; at < rows; at += kBatch) {
       std::vector<uint64_t> ids(std::min(kBatch, rows - at));
       std::iota(ids.begin(), ids.end(), s * rows + at);
@@ -78,7 +79,7 @@ void BenchHost::Fill(const TableSpec& table, uint32_t shards, float value) {
       BenchPush push;
       PushSegment& segment = push.segments.emplace_back();
       segment.shard_id = {table.id, s};
-      segment.shard = host_->Find(segment.shard_id);
+      segment.shard = shard.get();
       segment.epoch = 1;
       segment.ids = ids.data();
       segment.count = static_cast<uint32_t>(ids.size());

@@ -123,6 +123,7 @@ class Host {
     table.optimizer.kind = OptimizerKind::kRowwiseAdagrad;
     table.durability = durability;
     host_.Serve({table}, 1);
+    shard_ = host_.get()->Find({1, 0});
     Random random(2);
     for (std::vector<uint64_t>& ids : batches_) {
       for (uint32_t i = 0; i < kBatch; ++i) {  // one per stretch of rows: unique
@@ -142,7 +143,7 @@ class Host {
     auto& work = *under_way_.emplace_back(std::make_unique<bench::BenchPush>());
     PushSegment& segment = work.segments.emplace_back();
     segment.shard_id = {1, 0};
-    segment.shard = host_.get()->Find(segment.shard_id);
+    segment.shard = shard_.get();
     segment.epoch = 1;
     segment.ids = batches_[step_ % kBatches].data();
     segment.count = kBatch;
@@ -155,6 +156,7 @@ class Host {
 
  private:
   bench::BenchHost host_;
+  std::shared_ptr<Shard> shard_;
   std::vector<uint64_t> batches_[kBatches];
   const std::vector<float> gradient_ = std::vector<float>(kDim, 0.001f);
   const std::vector<const uint8_t*> gradients_ =
