@@ -2,9 +2,7 @@
 servers, fail-overs and moves. docs/wire.md describes the rules that it follows. It favours few lines over speed.
 
     protoc -I . --python_out=OUT proto/types.proto proto/data.proto proto/control.proto
-    PYTHONPATH=OUT:examples/wire python3 examples/wire/hotbed_wire.py HOST:PORT TABLE
-
-The second command pushes a row of ones to three ids of a table and prints their rows.
+    PYTHONPATH=OUT python3 examples/wire/hotbed_wire.py HOST:PORT TABLE    # pushes ones to three rows, prints them
 """
 
 import bisect
@@ -21,8 +19,7 @@ WIRE_VERSION = 2
 NUMBER_BITS = 20  # a sequence is step << 20 | number
 ROWS_PER_NUMBER = 8  # of shards of at most NARROW columns; 1 of wider ones
 NARROW = 126
-FIRST_DELAY_S, LAST_DELAY_S = 0.002, 0.25
-GAPS = (data.GAP, data.UNKNOWN_SESSION)
+FIRST_DELAY_S, LAST_DELAY_S, GAPS = 0.002, 0.25, (data.GAP, data.UNKNOWN_SESSION)
 RETRIED = (data.RESOURCE_EXHAUSTED, data.READ_ONLY, data.UNAVAILABLE, data.DEADLINE_EXCEEDED, data.WRONG_EPOCH,
            data.UNKNOWN_SHARD, *GAPS)
 MASK = (1 << 64) - 1
@@ -33,7 +30,7 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """A stream broke; the server may or may not have acted on the request."""
+    """A stream broke, and the server may or may not have acted on the request; or the map has a hole for a moment."""
 
 
 def mix(id_):
@@ -48,9 +45,7 @@ class Stream:
     """One stream of pulls or pushes to one server, with one message in flight."""
 
     def __init__(self, channel, method, request_type, reply_type, hello):
-        self.requests = queue.Queue()
-        self.hello = hello
-        self.number = 0
+        self.requests, self.hello, self.number = queue.Queue(), hello, 0
         call = channel.stream_stream(f"/hotbed.v1.Data/{method}", request_serializer=request_type.SerializeToString,
                                      response_deserializer=reply_type.FromString)
         self.replies = call(iter(self.requests.get, None), wait_for_ready=False)
@@ -84,24 +79,26 @@ class Table:
         if known is None or (record.epoch, record.revision) > (known.epoch, known.revision):
             self.records[index] = record
 
-    def split(self, ids):
-        """{index of a shard: the ids that it holds}; an id is in one shard of each column slice."""
+    def split(self, ids, columns=None):
+        """{index of a shard: the ids that it holds}, of the slice that begins at `columns`; None: of every slice."""
         slices, shards = {}, {}
         for index, record in self.records.items():
-            slices.setdefault(record.column_first, []).append((record.range_limit, index))
+            if columns in (None, record.column_first):
+                slices.setdefault(record.column_first, []).append((record.range_limit, index))
         for ends in map(sorted, slices.values()):
             for id_ in ids:
                 unit = mix(id_) >> 48 if self.spec.hashed else id_  # a bucket of 65,536, or the id itself
                 at = bisect.bisect_right(ends, (unit, 1 << 32))
                 if at == len(ends):
                     raise Refused(f"id {id_} is outside of table {self.spec.name} of {self.spec.rows} rows")
+                if unit < self.records[ends[at][1]].range_first:
+                    raise Lost(f"the map has no shard for id {id_} of table {self.spec.name}")
                 shards.setdefault(ends[at][1], []).append(id_)
         return shards
 
 
 class Chain:
     """What this client knows of its own pushes to one shard."""
-
     last_seq = 0  # of its last push that the shard has
     opened = False  # the shard has taken a push of this incarnation
 
@@ -110,8 +107,7 @@ class Client:
     def __init__(self, coordinator, session_name, timeout_s=60):
         self.timeout_s = timeout_s
         self.channel = grpc.insecure_channel(coordinator)
-        self.channels, self.streams = {}, {}
-        self.tables, self.servers, self.chains, self.seen = {}, {}, {}, {}
+        self.channels, self.streams, self.tables, self.servers, self.chains, self.seen = {}, {}, {}, {}, {}, {}
         self.session = self.call("OpenSession", control.OpenSessionRequest(name=session_name),
                                  control.OpenSessionReply)
         self.refresh()
@@ -140,10 +136,9 @@ class Client:
         return next(table.spec.id for table in self.tables.values() if table.spec.name == name)
 
     def stream(self, server, push):
-        address = self.servers.get(server)
-        if address is None:
+        if server not in self.servers:
             raise Lost(f"server {server} is not known")
-        key = (address, push)
+        address, key = self.servers[server], (self.servers[server], push)
         if key not in self.streams:
             hello = data.Hello(cluster_id=self.session.cluster_id, wire_version=WIRE_VERSION)
             if push:
@@ -174,22 +169,31 @@ class Client:
         lsns = header.lsns if len(header.lsns) > 1 else [*header.lsns, 0][:1] * len(shards)
         return [(index, exceptions.get(i), lsns[i]) for i, index in enumerate(shards)]
 
-    def until_done(self, table, shards, attempt):
-        """Calls attempt(server, [shards]) until it has no shard left; it returns those that are refused for now."""
-        limit, delay = time.monotonic() + self.timeout_s, FIRST_DELAY_S
-        while shards:
-            again, last, servers = [], None, {}
-            for index in shards:
-                servers.setdefault(self.tables[table].records[index].primary.server, []).append(index)
-            for server, some in servers.items():
+    def until_done(self, table, ids, attempt):
+        """Calls attempt(server, shards, {shard: its ids}) until it returns no shard as refused for now. The ids of
+        refused ones are split again, because shards may have been cut."""
+        limit, delay, left, last = time.monotonic() + self.timeout_s, FIRST_DELAY_S, [(None, ids)], None
+        while left:
+            if time.monotonic() > limit:
+                raise TimeoutError(f"table {table}: not all shards have answered in time: {last}")
+            now, left = left, []
+            for columns, some in now:
+                servers = {}
                 try:
-                    again += attempt(server, some)
+                    held = self.tables[table].split(some, columns)
                 except Lost as error:
-                    again, last = again + some, error
-            shards = again
-            if shards:
-                if time.monotonic() > limit:
-                    raise TimeoutError(f"shards {shards} of table {table} did not answer in time: {last}")
+                    left, last = left + [(columns, some)], error
+                    continue
+                for index in held:
+                    servers.setdefault(self.tables[table].records[index].primary.server, []).append(index)
+                for server, shards in servers.items():
+                    firsts = {index: self.tables[table].records[index].column_first for index in shards}
+                    try:
+                        shards = attempt(server, shards, held)
+                    except Lost as error:
+                        last = error
+                    left += [(firsts[index], held[index]) for index in shards]
+            if left:
                 time.sleep(delay)
                 delay = min(2 * delay, LAST_DELAY_S)
                 self.refresh()
@@ -213,9 +217,8 @@ class Client:
         """{id: row} for unique ids, as floats. Rows that were never pushed have their first values."""
         dim = self.tables[table].spec.dim
         rows = {id_: [0.0] * dim for id_ in ids}
-        held = self.tables[table].split(ids)
 
-        def attempt(server, shards):
+        def attempt(server, shards, held):
             request = data.PullRequest()
             group = self.group(request.header.groups.add(), table, shards, [len(held[index]) for index in shards])
             # Read your writes: LSNs of one epoch alone can be compared here.
@@ -235,14 +238,13 @@ class Client:
                     at += 4 * columns
             return again
 
-        self.until_done(table, list(held), attempt)
+        self.until_done(table, ids, attempt)
         return rows
 
     def push(self, table, step, gradients, learning_rate=None):
         """Applies {id: gradient} once, whatever happens on the way. Steps of a table grow; one push per step."""
-        held = self.tables[table].split(gradients)
 
-        def attempt(server, shards):
+        def attempt(server, shards, held):
             request = data.PushRequest()
             header = request.header
             header.session, header.incarnation = self.session.session, self.session.incarnation
@@ -280,7 +282,7 @@ class Client:
                 again.append(index)
             return again
 
-        self.until_done(table, list(held), attempt)
+        self.until_done(table, gradients, attempt)
 
     def close(self):
         for open_one in [*self.streams.values(), self.channel, *self.channels.values()]:
@@ -291,9 +293,7 @@ def main():
     client = Client(sys.argv[1], "hotbed-wire-example")
     table = client.table(sys.argv[2])
     client.push(table, int(time.time()), {id_: [1.0] * client.tables[table].spec.dim for id_ in (1, 2, 3)})
-    for id_, row in client.pull(table, [1, 2, 3]).items():
-        print(id_, row)
-    client.close()
+    print(client.pull(table, [1, 2, 3]))
 
 
 if __name__ == "__main__":
