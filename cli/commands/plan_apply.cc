@@ -237,6 +237,31 @@ absl::Status CheckOptions(const ApplyOptions& options, const std::string& output
 // A plan, or why there is none.
 using Planned = absl::StatusOr<PlanResult<PlannerOutput>>;
 
+// Refuses a problem whose table has another size than the cluster's. Of a hashed table, rows are a
+// guess.
+absl::Status CheckSizes(const PlannerInput& input, const ClusterView& view) {
+  for (const InputTable& table : input.tables) {
+    for (const ClusterTable& placed : view.tables) {
+      const TableSpec& spec = placed.spec;
+      if (spec.name != table.name) continue;
+      if (spec.dim == table.dim && spec.hashed == table.hashed &&
+          (spec.hashed || spec.rows == table.rows)) {
+        continue;
+      }
+      const auto text = [](bool hashed, uint64_t rows, uint32_t dim) {
+        return hashed ? absl::StrCat("hashed x ", dim, " columns")
+                      : absl::StrCat(rows, " rows x ", dim, " columns");
+      };
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", table.name, "\" is ", text(table.hashed, table.rows, table.dim),
+                       " in --input and ", text(spec.hashed, spec.rows, spec.dim),
+                       " in the cluster; give it the size that it has ('hotbed table describe ",
+                       table.name, "'), nothing was changed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The plan for the problem in --input. By cost it moves as little as it can from the placement in
 // force; the other strategies know no placement in force.
 Planned PlanOfInput(const ApplyOptions& options, const ClusterView& view) {
@@ -244,6 +269,7 @@ Planned PlanOfInput(const ApplyOptions& options, const ClusterView& view) {
   PlanResult<PlannerInput> read = ReadPlannerInput(text);
   if (!read.ok()) return PlanResult<PlannerOutput>(read.error());
   PlannerInput input = std::move(read.value());
+  HOTBED_RETURN_IF_ERROR(CheckSizes(input, view));
   if (!options.move_bytes_max.empty()) {
     HOTBED_ASSIGN_OR_RETURN(input.options.move_bytes_max, ParseBytes(options.move_bytes_max));
   }

@@ -457,6 +457,11 @@ TEST_F(MoveCommandsTest, PlanApplyTakesAPlanOrAProblem) {
   ASSERT_EQ(basic.code, 0) << basic.err << basic.out;
   ASSERT_EQ(fake_.moved.moves_size(), 4);
   for (const auto& move : fake_.moved.moves()) EXPECT_EQ(move.servers(0), kS2);
+  fake_.map.mutable_tables(0)->set_dim(8);
+  const Answer resized = RunAt({"plan", "apply", "--input", path});
+  EXPECT_EQ(resized.code, 1);
+  EXPECT_THAT(resized.err, HasSubstr("table \"user\" is 100 rows x 4 columns in --input and 100 "
+                                     "rows x 8 columns in the cluster"));
   problem("nonsense");
   EXPECT_EQ(RunAt({"plan", "apply", "--input", path}).code, 1);
 }
