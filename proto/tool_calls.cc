@@ -20,7 +20,8 @@ namespace reflection = grpc::reflection::v1alpha;
 using google::protobuf::DescriptorPool;
 using google::protobuf::FileDescriptor;
 
-constexpr int kNotFound = 5;  // gRPC's code
+constexpr int kNotFound = 5;  // gRPC's codes
+constexpr int kUnimplemented = 12;
 constexpr size_t kNameShownMax = 200;
 
 absl::Status DoesNotParse(absl::string_view what, const std::string& message) {
@@ -53,7 +54,11 @@ void AnswerFile(const FileDescriptor* file, const std::string& name,
 }  // namespace
 
 ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> ready)
-    : services_(std::move(services)), ready_(std::move(ready)) {}
+    : services_(std::move(services)), ready_(std::move(ready)) {
+  services_.push_back(health::HealthCheckRequest::descriptor()->file()->service(0)->full_name());
+  services_.push_back(
+      reflection::ServerReflectionRequest::descriptor()->file()->service(0)->full_name());
+}
 
 absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
                                                    const grpc::ByteBuffer& message) const {
@@ -101,11 +106,7 @@ absl::StatusOr<std::string> ToolCalls::Reflect(const std::string& message) const
   const DescriptorPool* const pool = DescriptorPool::generated_pool();
   switch (request.message_request_case()) {
     case reflection::ServerReflectionRequest::kListServices: {
-      std::vector<std::string> names = services_;
-      names.push_back(health::HealthCheckRequest::descriptor()->file()->service(0)->full_name());
-      names.push_back(
-          reflection::ServerReflectionRequest::descriptor()->file()->service(0)->full_name());
-      for (const std::string& name : names) {
+      for (const std::string& name : services_) {
         response.mutable_list_services_response()->add_service()->set_name(name);
       }
       break;
@@ -119,7 +120,10 @@ absl::StatusOr<std::string> ToolCalls::Reflect(const std::string& message) const
                  request.file_containing_symbol(), &response);
       break;
     case reflection::ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
-      return absl::InvalidArgumentError("a ServerReflectionRequest asks for nothing known here");
+      // Extensions, of which there are none, and requests of later versions.
+      response.mutable_error_response()->set_error_code(kUnimplemented);
+      response.mutable_error_response()->set_error_message(
+          "a ServerReflectionRequest asks for nothing known here");
   }
   return response.SerializeAsString();
 }

@@ -44,7 +44,7 @@ class ToolCalls {
   absl::StatusOr<std::string> Check(const std::string& message) const;
   absl::StatusOr<std::string> Reflect(const std::string& message) const;
 
-  const std::vector<std::string> services_;
+  std::vector<std::string> services_;  // with those of tools; as listed
   const std::function<bool()> ready_;
 };
 

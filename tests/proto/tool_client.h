@@ -48,6 +48,11 @@ class ToolClient {
     for (const auto& service : response.list_services_response().service()) {
       names.push_back(service.name());
     }
+    // Tools ask for extensions too, by fields that this port does not know.
+    request.clear_message_request();
+    if (!stream->Write(request) || !stream->Read(&response) || !response.has_error_response()) {
+      return {"an unknown request ends the stream"};
+    }
     request.set_file_containing_symbol(symbol);
     if (!stream->Write(request) || !stream->Read(&response)) return {"no second answer"};
     if (response.has_error_response()) names.push_back(response.error_response().error_message());

@@ -48,6 +48,7 @@ TEST_F(DataServerTest, AnswersGeneralTools) {
   ToolClient tool(server_->address());
   EXPECT_EQ(tool.Health(""), "SERVING");
   EXPECT_EQ(tool.Health("hotbed.v1.Data"), "SERVING");
+  EXPECT_EQ(tool.Health("grpc.health.v1.Health"), "SERVING");
   ready = false;
   EXPECT_EQ(tool.Health(""), "NOT_SERVING");
   EXPECT_EQ(tool.Health("hotbed.v1.Data"), "NOT_SERVING");
