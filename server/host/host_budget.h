@@ -18,7 +18,7 @@ namespace hotbed {
 //   transfers      1/32, 4 to 256 MiB    messages of other servers, until applied or written
 //   sessions       1/64, 1 to 128 MiB    the last push of each session to each shard
 //   process        1/6, up to 48 MiB     code, threads, gRPC
-//   hot tier       the rest: 38/64 of 1 GiB
+//   hot tier       the rest: 38/64 of 1 GiB; of it, each shard takes kShardBytes besides its rows
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;

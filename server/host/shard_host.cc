@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
+#include "common/shard_memory.h"
 #include "common/status_macros.h"
 #include "common/thread_pool.h"
 #include "server/host/assignments.h"
@@ -248,6 +249,7 @@ absl::Status ShardHostImpl::OpenTiers() {
   options.must_exist = data_->was_made();
   const HostBudget budget = CarveHostBytes(options_.host_bytes);
   options.hot_bytes = options_.hot_bytes;
+  options.shard_bytes = kShardBytes;
   options.block_cache_bytes = budget.block_cache_bytes;
   options.memtable_bytes = budget.memtable_bytes;
   options.spill_bytes_max = options_.spill_bytes_max;

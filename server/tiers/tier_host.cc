@@ -22,7 +22,7 @@ constexpr int64_t kRoundNsMin = 60 * kMillisecondNs;
 constexpr int64_t kRoundNsMax = 4 * kSecondNs;
 // A round takes a microsecond or two for each shard.
 constexpr int64_t kRoundNsPerShard = 50'000;
-// What was counted before a longer time than this without demand says nothing about now.
+// Counts from before a longer time than this without demand say nothing about the present.
 constexpr int64_t kStaleNs = 4 * kRoundNsMax;
 
 }  // namespace
@@ -109,6 +109,7 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   {
     absl::MutexLock lock(&mu_);
     shards_.push_back({shard.get(), 0});
+    arena_.Reserve(static_cast<int64_t>(options_.shard_bytes));
     DivideDevice();
   }
   if (device_ == nullptr) return shard;
@@ -120,6 +121,7 @@ void TierHostImpl::Forget(TieredShard* shard) {
   shards_.erase(std::remove_if(shards_.begin(), shards_.end(),
                                [shard](const auto& entry) { return entry.shard == shard; }),
                 shards_.end());
+  arena_.Reserve(-static_cast<int64_t>(options_.shard_bytes));
   DivideDevice();
 }
 
@@ -220,6 +222,12 @@ void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
                options_.hot_bytes);
   numbers->Add("hot_bytes", "hotbed_server_hot_bytes", "Memory of the hot tier.",
                arena_.taken() + write_back_.bytes.load(std::memory_order_relaxed));
+  {
+    absl::MutexLock lock(&mu_);
+    numbers->Add("shard_bytes", "hotbed_server_shard_bytes",
+                 "Memory of the shards besides their rows, taken from the hot tier.",
+                 options_.shard_bytes * shards_.size());
+  }
   numbers->Add("block_cache_bytes", "", "", kv.block_cache_bytes);
   numbers->Add("memtable_bytes", "", "", kv.memtable_bytes);
   numbers->Add("spill_bytes", "hotbed_server_spill_bytes", "Disk taken by spilled rows.",

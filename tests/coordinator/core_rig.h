@@ -137,6 +137,7 @@ class CoreRig {
     request.set_name(name);
     request.set_address(absl::StrCat(name, ":1"));
     request.set_cluster_id(cluster);
+    request.set_host_bytes(host_bytes);
     request.set_feature_level(kFeatureLevel);
     for (const uint64_t packed : core->state().ShardsOfServer(id)) {
       if (auto held = HeldBy(id, packed)) *request.add_held() = *held;
@@ -208,6 +209,7 @@ class CoreRig {
   std::function<void(const Transaction& txn, const TxnResult& result)> after_commit;
   std::function<Outcome()> outcome;
   ClusterLimits limits;
+  uint64_t host_bytes = 0;  // of servers that register
   int64_t refill_wait_ms = 10000;
   bool asks_person = false;       // Start takes it over
   std::map<ServerId, Lsn> disks;  // where the logs of a server end that has lost some; 0: lost all

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/shard_memory.h"
 #include "common/table_spec.h"
 #include "tests/coordinator/core_story.h"
 
@@ -358,6 +359,18 @@ TEST_F(TableStory, LimitsAreTold) {
   ASSERT_TRUE(rig_.OpenSession("a").ok());
   EXPECT_STATUS(rig_.OpenSession("b"), kResourceExhausted, "limit is 1");
   EXPECT_TRUE(rig_.OpenSession("a").ok());
+}
+
+TEST_F(TableStory, AServerHoldsNoMoreShardsThanAQuarterOfItsMemoryTakes) {
+  rig_.host_bytes = 9 * 4 * kShardBytes;
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Create(CoreRig::Table("t")).ok());  // 8 shards
+  v1::CreateTableRequest two = CoreRig::Table("u");
+  two.set_shards(2);
+  EXPECT_STATUS(rig_.Create(two), kResourceExhausted,
+                "server s1 would hold 10 shards, allowed are 9");
+  EXPECT_TRUE(rig_.Create(CoreRig::Table("v", 10)).ok()) << "a single shard";
+  EXPECT_EQ(Map().tables_size(), 2);
 }
 
 TEST_F(TableStory, ADrainingServerGetsNoNewShards) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/random.h"
+#include "common/shard_memory.h"
 #include "row_math/types.h"
 #include "server/host/catalog_file.h"
 #include "server/protocol/session_table.h"
@@ -54,7 +55,6 @@ uint64_t HeapBytes() {
 }
 
 TEST_F(ShardHostTest, AnIdleShardTakesLittleMemory) {
-  constexpr uint64_t kIdleShardBytesMax = 14 << 10;
   const auto opened = [&](uint32_t shards, bool hashed) {
     TempDir dir;
     ShardHostOptions options = Options();
@@ -69,7 +69,7 @@ TEST_F(ShardHostTest, AnIdleShardTakesLittleMemory) {
   for (const bool hashed : {false, true}) {
     opened(64, hashed);  // what is allocated once
     const uint64_t few = opened(64, hashed), many = opened(64 + 512, hashed);
-    EXPECT_LE(many, few + 512 * kIdleShardBytesMax) << (many - few) / 512 << " bytes each";
+    EXPECT_LE(many, few + 512 * kShardBytes) << (many - few) / 512 << " bytes each";
   }
 }
 

@@ -161,6 +161,28 @@ TEST_F(ShardBudgetTest, OpeningATableTakesNothingFromTheOthers) {
   }
 }
 
+// What shards take besides their rows comes from the same budget, but leaves rows half of it.
+TEST_F(ShardBudgetTest, RowsHaveLessRoomTheMoreShardsThereAre) {
+  host_ = nullptr;
+  options_.shard_bytes = 128 << 10;
+  OpenHost();
+  Shard rows = OpenHashed(7, 3000);
+  const auto fill = [&](uint32_t idle_shards) {
+    std::vector<Shard> idle;
+    for (uint32_t i = 0; i < idle_shards; ++i) idle.push_back(OpenHashed(10 + i, 1));
+    Seconds(2, [&] { UpdateAll(rows); });
+    EXPECT_EQ(NumberOf(*host_, "shard_bytes"), options_.shard_bytes * (1 + idle_shards));
+    const uint64_t resident = Resident(rows) * RowCost();
+    for (Shard& shard : idle) shard.store = nullptr;
+    RunAll();
+    return resident;
+  };
+  const uint64_t alone = fill(0);
+  EXPECT_NEAR(static_cast<double>(alone - fill(4)), 4.0 * (128 << 10), 128 << 10);
+  EXPECT_NEAR(static_cast<double>(fill(100)), static_cast<double>(alone) / 2, 128 << 10);
+  EXPECT_GT(fill(0), alone * 9 / 10) << "closed shards give it back";
+}
+
 TEST_F(ShardBudgetTest, RowsThatWereNeverPushedCostNothing) {
   const uint64_t before = NumberOf(*host_, "hot_bytes");
   Shard range = Open(7, false, 0, {0, 1900, 0, 256}, 1900);

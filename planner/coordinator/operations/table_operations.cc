@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/shard_memory.h"
 #include "common/status_macros.h"
 #include "common/table_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -202,6 +203,32 @@ class CreateTables {
                          shards, " in the cluster, the limit is ", context_.limits.shards_max));
       }
       shards += plans[i].shards.size();
+    }
+    return CheckMemoryOfShards(state, plans);
+  }
+
+  // Besides their rows, shards take memory that their servers must have.
+  absl::Status CheckMemoryOfShards(const ClusterState& state,
+                                   const std::vector<Plan>& plans) const {
+    absl::flat_hash_map<ServerId, uint64_t> held;
+    for (const auto& [id, record] : state.shards()) {
+      for (const Member& member : record.members) ++held[member.server];
+      for (const Member& learner : record.learners) ++held[learner.server];
+    }
+    for (size_t i = 0; i < new_.size(); ++i) {
+      for (const PlannedShard& shard : plans[i].shards) {
+        for (const Assignment& a : shard.assignments) {
+          const v1::ServerInfo& server = state.servers().at(a.server);
+          const uint64_t host_bytes = server.load().host_bytes_limit();
+          const uint64_t held_max = ShardsMax(host_bytes);
+          if (++held[a.server] <= held_max || host_bytes == 0) continue;
+          return absl::ResourceExhaustedError(absl::StrCat(
+              "table \"", new_[i].spec.name, "\": server ", server.name(), " would hold ",
+              held[a.server], " shards, allowed are ", held_max, ": each takes ", kShardBytes >> 10,
+              " KiB besides its rows, and all of them at most a quarter of --host-bytes=",
+              host_bytes, "; ask for fewer shards, add servers, or give them more memory"));
+        }
+      }
     }
     return absl::OkStatus();
   }

@@ -36,6 +36,7 @@ struct TierOptions {
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
   std::string spill_dir;
   uint64_t hot_bytes = 512ull << 20;  // budget of all shards' hot tiers
+  uint64_t shard_bytes = 0;           // of hot_bytes, for each open shard besides its rows
   uint64_t block_cache_bytes = 64ull << 20;
   uint64_t memtable_bytes = 64ull << 20;
   uint64_t spill_bytes_max = 0;  // 0: no limit; beyond it write-back fails with ResourceExhausted

@@ -23,6 +23,14 @@ uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / un
 
 // --- HotArena
 
+void HotArena::Reserve(int64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  reserved_ += bytes;
+  const uint64_t most = whole_ / 2;
+  budget_.store(whole_ - std::min(static_cast<uint64_t>(reserved_), most),
+                std::memory_order_relaxed);
+}
+
 bool HotArena::Take(Account* account, uint64_t bytes) {
   const uint64_t of_table = account->table->taken.load(std::memory_order_relaxed);
   const uint64_t most = account->table->most.load(std::memory_order_relaxed);

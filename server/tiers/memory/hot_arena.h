@@ -34,7 +34,11 @@ class HotArena {
     uint64_t credit = 0;  // guarded by the arena
   };
 
-  explicit HotArena(uint64_t budget) : budget_(budget) {}
+  explicit HotArena(uint64_t budget) : whole_(budget), budget_(budget) {}
+
+  // Takes `bytes` out of the budget for something other than rows, or gives them back (negative).
+  // Rows keep half of the budget in any case.
+  void Reserve(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   // False, with nothing taken, if the budget, the credits of others or the table's most forbid it.
   bool Take(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
@@ -44,23 +48,25 @@ class HotArena {
   // Replaces the account's credit.
   void SetCredit(Account* account, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
-  uint64_t budget() const { return budget_; }
+  uint64_t budget() const { return budget_.load(std::memory_order_relaxed); }
   // The smallest payment: a page, or less where the budget has few pages.
   uint64_t small_block_bytes() const {
-    return std::clamp<uint64_t>(std::bit_floor(budget_ >> 12), 8, 4096);
+    return std::clamp<uint64_t>(std::bit_floor(whole_ >> 12), 8, 4096);
   }
-  // May exceed the budget by what was taken anyway.
+  // May exceed the budget by what was taken anyway, or before something was reserved.
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
   uint64_t unused() const {
-    const uint64_t taken = this->taken();
-    return taken < budget_ ? budget_ - taken : 0;
+    const uint64_t taken = this->taken(), budget = this->budget();
+    return taken < budget ? budget - taken : 0;
   }
 
  private:
   void Add(Account* account, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const uint64_t budget_;
+  const uint64_t whole_;
   absl::Mutex mu_;
+  int64_t reserved_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<uint64_t> budget_;    // written under mu_
   std::atomic<uint64_t> taken_{0};  // written under mu_
   uint64_t credits_ ABSL_GUARDED_BY(mu_) = 0;
 };
