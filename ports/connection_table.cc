@@ -107,6 +107,8 @@ ConnectionTable::ConnectionTable(std::string port, const ConnectionLimits& limit
   }
 }
 
+ConnectionTable::~ConnectionTable() = default;
+
 size_t ConnectionTable::size() const {
   absl::MutexLock lock(&mu_);
   return connections_.size();

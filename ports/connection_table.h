@@ -73,6 +73,7 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
  public:
   // `port` is the metrics' label: "data". `clock` outlives all connections.
   ConnectionTable(std::string port, const ConnectionLimits& limits, const Clock* clock);
+  ~ConnectionTable();
 
   // Before the connection is given to gRPC. False: there is no room, even after an idle one was
   // ended; the caller closes the descriptor. `exempt`: our own probe.

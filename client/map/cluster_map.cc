@@ -116,10 +116,12 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
   }
   for (const auto& [table, spec] : specs) records.try_emplace(table);
   if (!update.delta) {
-    const auto gone = [&](TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      return !specs.contains(table) && !IsAhead(table, /*dropped=*/false, revision);
-    };
-    absl::erase_if(next->tables_, [&](const auto& entry) { return gone(entry.first); });
+    for (auto it = next->tables_.begin(); it != next->tables_.end();) {
+      const auto table = it++;
+      const bool stays =
+          specs.contains(table->first) || IsAhead(table->first, /*dropped=*/false, revision);
+      if (!stays) next->tables_.erase(table);
+    }
     next->servers_.clear();
   }
   for (const auto& [table, list] : records) {

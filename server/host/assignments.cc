@@ -1,5 +1,7 @@
 #include "server/host/assignments.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "common/log.h"
@@ -95,7 +97,7 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
   const Member self = wiring_.data->self();
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
-  std::vector<const ShardRecord*> added;
+  std::vector<std::pair<const ShardRecord*, const TableSpec*>> added;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
     if (IsOpen(*map, record.shard) || !record.Holds(self)) continue;
@@ -103,26 +105,25 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
       missing_.insert(record.shard);
       continue;
     }
-    if (!tables_.contains(record.shard.table)) {
+    const auto table = tables_.find(record.shard.table);
+    if (table == tables_.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           record.shard.ToString(), " is assigned here, and its table is not described"));
     }
-    added.push_back(&record);
+    added.emplace_back(&record, &table->second);
   }
   if (added.empty()) return absl::OkStatus();
   // The log may hold records of an earlier replica that was deleted.
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* changed) {
-    for (const ShardRecord* record : added) {
-      const TableSpec& table = tables_.at(record->shard.table);
-      changed->tables[table.id] = table;
+    for (const auto& [record, table] : added) {
+      changed->tables[table->id] = *table;
       changed->shards[record->shard] = record->range;
       changed->log_from[record->shard] = end;
     }
   }));
-  for (const ShardRecord* record : added) {
-    auto shard = wiring_.factory->Make(tables_.at(record->shard.table), record->shard,
-                                       record->range, /*installed=*/false);
+  for (const auto& [record, table] : added) {
+    auto shard = wiring_.factory->Make(*table, record->shard, record->range, /*installed=*/false);
     shard->FinishReplay();
     (*map)[record->shard].shard = std::move(shard);
   }
