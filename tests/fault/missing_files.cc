@@ -149,7 +149,8 @@ class Life {
     uint64_t number = 0;
     if (absl::SimpleAtoi(absl::StripSuffix(name, ".sst"), &number) &&
         (absl::StrContains(text, absl::StrCat("umber: ", number)) ||
-         absl::StrContains(text, absl::StrCat("table file ", number, " ")))) {
+         absl::StrContains(text, absl::StrCat("table file ", number, " ")) ||
+         absl::StrContains(text, absl::StrCat("table file ", number, ".")))) {
       return true;
     }
     return absl::StrContains(text, "/" + name) || absl::StrContains(text, " " + name);
