@@ -380,7 +380,7 @@ std::string ConfigSchema::Help() const {
     add(absl::StrCat("--", entry->name, "=<", entry->placeholder, ">"),
         absl::StrCat(entry->help, " Default: ", entry->print(), "."));
   }
-  add("--config=<file>", "YAML file with values; flags and environment go before it.");
+  add("--config=<file>", "YAML file with values; flags and environment take precedence over it.");
   add("--print-config", "Print every value and where it came from, as YAML, and stop.");
   add("--help", "Print this and stop.");
   add("--version", "Print the version and stop.");

@@ -95,7 +95,7 @@ std::optional<PlanError> BeyondTables(const PlannerInput& input) {
 
 }  // namespace
 
-// What fits nowhere is told before what no table can be.
+// A table that fits nowhere is reported before one whose shape no table can have.
 PlanResult<PlannerOutput> ComputePlan(const PlannerInput& input) {
   PlanResult<PlannerOutput> plan = PlanAsAsked(input);
   if (!plan.ok()) return plan;

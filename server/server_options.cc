@@ -29,8 +29,8 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
-                  "Where files of the data directory are missing or damaged: gives up all of its "
-                  "data in favour of the replicas on other servers, instead of refusing to start.");
+                  "If files of the data directory are missing or damaged, gives up all of its data "
+                  "in favour of the replicas on other servers, instead of refusing to start.");
   schema->AddHostPort(
       "listen", &o->listen,
       "Where the data port listens; port 0 takes any free one. It has no TLS: keep it on "
@@ -126,11 +126,11 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                  "new one is closed. 0: the limit of open files less 768, at most 8192.",
                  {.min = 0, .max = 100'000});
   schema->AddInt("connections-per-peer-max", &o->connections_per_peer_max,
-                 "The same from one address. 0: half of connections-max.",
+                 "The same limit for one address. 0: half of connections-max.",
                  {.min = 0, .max = 100'000});
   schema->AddMillis("message-timeout-ms", &o->message_timeout_ms,
-                    "A connection of which a message is not complete so long after its first byte "
-                    "is closed.",
+                    "A connection is closed if a message on it is not complete this long after its "
+                    "first byte.",
                     {.min = 1000});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
@@ -231,8 +231,8 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
   const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
   if (above < room) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(which, " take ", FormatBytes(above), " more than their shares of --host-bytes (",
-                   FormatBytes(options.host.host_bytes), "), and rows have only ",
+      absl::StrCat("above their shares of --host-bytes (", FormatBytes(options.host.host_bytes),
+                   "), by ", FormatBytes(above), " in all: ", which, "; rows have only ",
                    FormatBytes(room), " of it; give less, or raise --host-bytes"));
 }
 
@@ -275,7 +275,7 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
       options.host.replica_tail_bytes != 0
           ? options.host.replica_tail_bytes
           : CarveHostBytes(options.host.host_bytes).replica_tail_bytes;
-  // What gRPC holds of its own in the usual course: pushes, and what is on its way in.
+  // gRPC's own memory in normal operation: pushes, and messages that are still arriving.
   data.grpc_bytes_max =
       2 * (data.limits.push_bytes_in_flight_max + data.limits.push_bytes_waiting_max +
            data.port.limits.unfinished_bytes_max) +

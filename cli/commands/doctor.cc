@@ -213,7 +213,7 @@ Check CheckMoves(const v1::ClusterMap& map, const v1::ListMovesReply& list) {
             absl::StrCat(ShardName(map, move.goal().shard()), " does not go on for ",
                          ShortSeconds(static_cast<double>(age_ms) * 1e-3), ": ", move.waits_for())};
   }
-  return {"moves", Verdict::kOk, absl::StrCat(list.moves_total(), " under way or waiting")};
+  return {"moves", Verdict::kOk, absl::StrCat(list.moves_total(), " in progress or waiting")};
 }
 
 Check CheckRebalancing(const v1::ListMovesReply& list) {
@@ -274,7 +274,7 @@ std::string VersionOf(const v1::ServerInfo& server, absl::Duration timeout) {
   return "unknown";
 }
 
-// What /readyz of each server says.
+// Asks /readyz of each server.
 Check CheckReady(const v1::ClusterMap& map, absl::Duration timeout) {
   std::string unready;
   std::string unasked;

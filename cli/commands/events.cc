@@ -91,7 +91,7 @@ void AddEventsCommand(CLI::App* root, CommandContext* context) {
   app->add_flag("--follow", flags->follow,
                 "Also print new events until Ctrl-C; with JSON, one per line");
   app->add_option("--after", flags->after, "Only events with higher numbers");
-  app->add_option("--limit", flags->limit, "The last so many")
+  app->add_option("--limit", flags->limit, "Print this many of the last events")
       ->check(CLI::Range(1, static_cast<int>(kKeptMax)))
       ->capture_default_str();
   context->Runs(app, [context, flags] { return Show(*flags, *context); });

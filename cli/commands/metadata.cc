@@ -171,8 +171,8 @@ void AddMetadataCommands(CLI::App* metadata, CommandContext* context) {
                  "From what servers hold and remember: the only source there is")
       ->required();
   rebuild->add_flag("--without-missing", flags->without_missing,
-                    "Go on although servers are missing: tables of which shards are missing are "
-                    "left out, and replicas of the missing servers are kept there, unused");
+                    "Continue although servers are missing: tables with missing shards are left "
+                    "out, and the replicas of missing servers are kept there, unused");
   rebuild->add_flag("--dry-run", flags->dry_run, "Print what would be adopted; do nothing");
   rebuild->add_flag("--no-wait", flags->no_wait, "Do not wait until all shards are served again");
   context->Runs(rebuild, [context, flags] { return Rebuild(*context, *flags); });

@@ -62,9 +62,9 @@ void AddSalvageCommand(CLI::App* root, CommandContext* context) {
   const auto flags = std::make_shared<SalvageFlags>();
   CLI::App* const command = root->add_subcommand(
       "salvage",
-      "What can be read of the data directory of a server that does not start. Changes nothing "
-      "there. Rows are as of their last write back; records of the log above their LSN are counted "
-      "and not applied");
+      "Show what can be read of the data directory of a server that does not start, and change "
+      "nothing there. Rows are as of their last write back; records of the log above their LSN are "
+      "counted and not applied");
   command->add_option("dir", flags->dir, "The server's --data-dir")->required();
   command->add_option("--out", flags->out,
                       "A new folder for the rows: one file per shard, one JSON object per line");

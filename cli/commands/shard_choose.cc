@@ -81,7 +81,8 @@ absl::Status Choose(const CommandContext& context, const ShardChooseFlags& flags
 void AddShardChooseCommand(CLI::App* shard, CommandContext* context) {
   auto flags = std::make_shared<ShardChooseFlags>();
   CLI::App* app = shard->add_subcommand(
-      "choose", "Decide with which replica a shard goes on that has lost all its members");
+      "choose",
+      "Choose the replica with which a shard continues after it has lost all its members");
   app->add_option("TABLE", flags->table, "Name of the table")->required();
   app->add_option("SHARD", flags->shards, "INDEX, FIRST-LAST or all; 'hotbed doctor' names them")
       ->required();

@@ -30,7 +30,7 @@ std::string CopiedText(const v1::ShardMove& move) {
 
 std::string ToText(const v1::ListMovesReply& list, const v1::ClusterMap& map, bool all) {
   std::string out = absl::StrCat(list.moves_total(), list.moves_total() == 1 ? " move" : " moves",
-                                 " under way or waiting");
+                                 " in progress or waiting");
   if (list.moves_total() > 0) {
     absl::StrAppend(&out, ", ", FormatBytes(list.bytes_left()), " left");
   }

@@ -136,9 +136,9 @@ std::string DoingsText(const Doings& doings) {
   const v1::ListMovesReply& moves = doings.moves;
   std::string out = "\nmoves: ";
   if (moves.moves_total() == 0) {
-    absl::StrAppend(&out, "none under way");
+    absl::StrAppend(&out, "none in progress");
   } else {
-    absl::StrAppend(&out, moves.moves_total(), " under way or waiting, ",
+    absl::StrAppend(&out, moves.moves_total(), " in progress or waiting, ",
                     FormatBytes(moves.bytes_left()), " left at ", FormatBytes(moves.bytes_per_s()),
                     "/s ('hotbed shard moves')");
   }

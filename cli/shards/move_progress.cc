@@ -56,7 +56,7 @@ std::string MoveNote(const MoveWork& work, const MoveProgress& progress) {
                         FormatBytes(progress.bytes_per_s), "/s, ");
   } else if (progress.copying_total > 0) {  // the total was unknown before
     note = absl::StrCat(FormatBytes(progress.copying_done), " of ",
-                        FormatBytes(progress.copying_total), " under way, ",
+                        FormatBytes(progress.copying_total), " in progress, ",
                         FormatBytes(progress.bytes_per_s), "/s, ");
   }
   absl::StrAppend(&note, progress.moves_done, " of ", work.moves,

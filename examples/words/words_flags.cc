@@ -62,7 +62,7 @@ void AddModelFlags(ConfigSchema* schema, WordsFlags* flags) {
   schema->AddInt("batch-centres", &flags->batch_centres, "Centre words a push.",
                  {.min = 1, .max = 65536});
   schema->AddInt("in-flight", &flags->in_flight,
-                 "Batches of a trainer under way at once; with 1 and one trainer the cluster's "
+                 "Batches of a trainer in progress at once; with 1 and one trainer the cluster's "
                  "training is that of the local arrays, number by number.",
                  {.min = 1, .max = 8});
   schema->AddDouble("learning-rate", &flags->learning_rate,

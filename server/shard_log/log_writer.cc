@@ -30,8 +30,8 @@ absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::Open(const ShardLogOptions& 
       !files->Exists(options.dir)) {
     return absl::DataLossError(
         absl::StrCat(options.dir,
-                     " does not exist, and this server has written a log there: it is missing; is "
-                     "its disk mounted?"));
+                     " does not exist, and this server has written a log there: it is missing; "
+                     "check that its disk is mounted"));
   }
   HOTBED_RETURN_IF_ERROR(files->MakeDir(options.dir));
   HOTBED_ASSIGN_OR_RETURN(RecoveredLog recovered, RecoverLog(options, files));

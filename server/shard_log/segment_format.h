@@ -77,7 +77,7 @@ inline uint64_t RecordBytes(const RecordHeader& h) {
   return (kRecordHeaderBytes + 8ull * h.id_count + GradientBytes(h) + 7) & ~7ull;
 }
 
-// What a log states in each record that it writes.
+// The state of the log, which it writes into each record.
 struct RecordOrigin {
   uint64_t synced_bytes = 0;  // of the newest segment; a multiple of 8 below 32 GiB
   uint64_t run = 0;           // ShardLogOptions::run

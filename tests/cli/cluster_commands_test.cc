@@ -128,7 +128,7 @@ TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {
   EXPECT_THAT(text.out, ContainsRegex("s0 +draining .* rack-0 +0 +0 "));
   EXPECT_THAT(text.out, ContainsRegex("s2 +live .* rack-2 +0 +4 "));
   EXPECT_THAT(text.out, ContainsRegex("replicated=2 +4 of 4; 1 short of replicas"));
-  EXPECT_THAT(text.out, HasSubstr("moves: 3 under way or waiting, 5 MiB left"));
+  EXPECT_THAT(text.out, HasSubstr("moves: 3 in progress or waiting, 5 MiB left"));
   EXPECT_THAT(text.out, HasSubstr("rebalancing: on"));
   EXPECT_THAT(text.out, HasSubstr("event 7"));
   EXPECT_THAT(text.out, Not(HasSubstr("event 2")));

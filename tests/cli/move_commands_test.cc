@@ -283,28 +283,28 @@ TEST_F(MoveCommandsTest, MovesAreListedWithWhatTheyWaitFor) {
   v1::ListMovesReply list = UnderWay(2);
   list.mutable_moves(1)->set_step("waiting");
   list.mutable_moves(1)->set_bytes_total(0);
-  list.mutable_moves(1)->set_waits_for("two transfers to s2 are under way");
+  list.mutable_moves(1)->set_waits_for("two transfers to s2 are in progress");
   list.set_paused(true);
   list.mutable_limits()->set_bytes_per_s(1 << 20);
   fake_.lists = {list};
   const Answer text = RunAt({"shard", "moves"});
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out,
-              HasSubstr("2 moves under way or waiting, 120 B left at 30 B/s, ETA 4.00 s"));
+              HasSubstr("2 moves in progress or waiting, 120 B left at 30 B/s, ETA 4.00 s"));
   EXPECT_THAT(text.out, HasSubstr("PAUSED"));
   EXPECT_THAT(text.out, HasSubstr("at most 1 MiB/s"));
   EXPECT_THAT(text.out, HasSubstr("s0 -> s2"));
   EXPECT_THAT(text.out, HasSubstr("40 B of 100 B"));
-  EXPECT_THAT(text.out, HasSubstr("two transfers to s2 are under way"));
+  EXPECT_THAT(text.out, HasSubstr("two transfers to s2 are in progress"));
   const nlohmann::json json = RunAt({"shard", "moves", "5", "-o", "json"}).json();
   EXPECT_EQ(json["moves_total"], 2);
   EXPECT_EQ(json["moves"][0]["request"], 5);
-  EXPECT_EQ(json["moves"][1]["waits_for"], "two transfers to s2 are under way");
+  EXPECT_EQ(json["moves"][1]["waits_for"], "two transfers to s2 are in progress");
   EXPECT_EQ(json["limits"]["bytes_per_s"], 1 << 20);
   fake_.lists = {UnderWay(1), UnderWay(1), v1::ListMovesReply()};
   const Answer watched = RunAt({"shard", "moves", "--watch"});
   EXPECT_EQ(watched.code, 0) << watched.err;
-  EXPECT_THAT(watched.out, HasSubstr("0 moves under way"));
+  EXPECT_THAT(watched.out, HasSubstr("0 moves in progress"));
 }
 
 TEST_F(MoveCommandsTest, PauseResumeAbortAndTheDial) {

@@ -33,14 +33,14 @@ TEST(MoveProgress, CountsWhatIsNotListedAsDone) {
   v1::ListMovesReply list;
   AddMove(&list, 2, 60, 100);
   AddMove(&list, 3, 0, 0)
-      ->set_waits_for("2 transfers to s3 are under way");  // not begun: counts its share
+      ->set_waits_for("2 transfers to s3 are in progress");  // not begun: counts its share
   list.set_bytes_per_s(50);
   const MoveProgress progress = ProgressOf(work, list, Names());
   EXPECT_EQ(progress.moves_done, 2u);
   EXPECT_EQ(progress.bytes_done, 260u);
-  EXPECT_EQ(progress.waits_for, "orders/3: 2 transfers to s3 are under way");
+  EXPECT_EQ(progress.waits_for, "orders/3: 2 transfers to s3 are in progress");
   EXPECT_EQ(MoveNote(work, progress),
-            "260 B of 400 B, 50 B/s, 2 of 4 moves; orders/3: 2 transfers to s3 are under way");
+            "260 B of 400 B, 50 B/s, 2 of 4 moves; orders/3: 2 transfers to s3 are in progress");
 }
 
 TEST(MoveProgress, NeverLeavesItsBounds) {
@@ -73,7 +73,7 @@ TEST(MoveProgress, WithoutAnEstimateItTellsWhatIsUnderWay) {
   AddMove(&list, 1, 0, 20);
   list.set_bytes_per_s(7);
   EXPECT_EQ(MoveNote(work, ProgressOf(work, list, Names())),
-            "10 B of 50 B under way, 7 B/s, 3 of 5 moves");
+            "10 B of 50 B in progress, 7 B/s, 3 of 5 moves");
 }
 
 TEST(MoveProgress, SaysPausedAndNothingOfBytesWhereNoneAreCopied) {

@@ -122,7 +122,7 @@ TEST_F(MoveStory, OnlyTwoTransfersLeaveAServerAtOnce) {
   EXPECT_EQ(learners, 2);
   const v1::ListMovesReply moves = rig_.core->Moves({});
   EXPECT_EQ(moves.moves_total(), 8u);
-  EXPECT_THAT(moves.moves(7).waits_for(), "2 transfers from s1 are under way");
+  EXPECT_THAT(moves.moves(7).waits_for(), "2 transfers from s1 are in progress");
   for (auto& [name, s] : fleet_.all()) s.joins = true;
   fleet_.Run(4000);
   for (const v1::ShardRecord& r : Records()) EXPECT_NE(r.primary().server(), 1u);

@@ -117,11 +117,11 @@ TEST_F(ReplicaBackoffStory, WhatIsUnderWayIsNotGivenUpForTheRoomThatItFills) {
   fleet_.Run(500);
   ASSERT_TRUE(Move(0, "", "s2").ok());
   fleet_.Run(500);
-  ASSERT_THAT(Lines()[0], HasSubstr("+s2")) << "under way";
+  ASSERT_THAT(Lines()[0], HasSubstr("+s2")) << "in progress";
   // As its rows come, less is free and less is needed.
   fleet_.at("s2").load.set_free_bytes(100);
   fleet_.Run(1000);
-  EXPECT_THAT(Lines()[0], HasSubstr("+s2")) << "what is under way is not given up for it";
+  EXPECT_THAT(Lines()[0], HasSubstr("+s2")) << "what is in progress is not given up for it";
   EXPECT_THAT(Events("give_up"), ElementsAre());
 }
 

@@ -83,7 +83,7 @@ TEST_F(TrainerStory, WhoJoinsBeginsAboveTheLastCommit) {
   Open("b");
   const CallerToken first = End("a", 3, /*delivered=*/false);
   const CallerToken join = Join("b");
-  EXPECT_FALSE(Answer(join).has_value()) << "a commit is under way";
+  EXPECT_FALSE(Answer(join).has_value()) << "a commit is in progress";
   rig_.StepStore();
   EXPECT_EQ(Sessions(*Answer(first)), Sessions({"a"}));
   ASSERT_TRUE(Answer(join).has_value());

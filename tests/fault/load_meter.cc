@@ -326,7 +326,7 @@ class Meter {
         return absl::OkStatus();
       }
     }
-    return absl::DeadlineExceededError("calls are still under way after the end");
+    return absl::DeadlineExceededError("calls are still in progress after the end");
   }
 
   const Options o_;

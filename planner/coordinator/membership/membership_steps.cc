@@ -300,11 +300,11 @@ std::string Membership::Gate(const ShardRecord& record, const Member& learner,
   const ServerId from = record.primary.server;
   if (full(batch.transfers_from, from)) {
     return absl::StrCat(transfers_max, " transfers from ", state.ServerName(from),
-                        " are under way");
+                        " are in progress");
   }
   if (full(batch.transfers_to, learner.server)) {
     return absl::StrCat(transfers_max, " transfers to ", state.ServerName(learner.server),
-                        " are under way");
+                        " are in progress");
   }
   if (returns) return "";  // the server has the rows already
   auto others = batch.bytes_to.find(learner.server);

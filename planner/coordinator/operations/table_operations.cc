@@ -226,7 +226,7 @@ class CreateTables {
               "table \"", new_[i].spec.name, "\": server ", server.name(), " would hold ",
               held[a.server], " shards, allowed are ", held_max, ": each takes ", kShardBytes >> 10,
               " KiB besides its rows, and all of them at most a quarter of --host-bytes=",
-              host_bytes, "; ask for fewer shards, add servers, or give them more memory"));
+              host_bytes, "; ask for fewer (--shards), add servers, or give them more memory"));
         }
       }
     }

@@ -207,36 +207,37 @@ int Main(int argc, char** argv) {
              "A backup of the metadata to begin with, if the data directory holds none. Tables and "
              "servers are then added by 'hotbed metadata rebuild --from-servers'.");
   schema.AddMillis("lease-ttl-ms", &options.lease_ttl_ms,
-                   "A server without a heartbeat for so long is down.",
+                   "A server that sends no heartbeat for this long counts as down.",
                    {.min = 100, .max = 600000});
   schema.AddMillis("heartbeat-interval-ms", &options.heartbeat_interval_ms,
                    "How often servers send a heartbeat; at most half the lease.",
                    {.min = 10, .max = 60000});
   schema.AddMillis("trainer-lease-ms", &options.trainer_lease_ms,
-                   "A trainer of a group that is not heard of for so long is given up; the others "
-                   "go on without it.",
+                   "A trainer of a group that is silent for this long is given up; the others "
+                   "continue without it.",
                    {.min = 100, .max = 600000});
   schema.AddMillis("refill-wait-ms", &options.refill_wait_ms,
-                   "A server that is lost may come back so long before another one is given the "
-                   "replicas that it had; and a shard that has lost all its members waits so long "
-                   "for the others when the first of them is back.",
+                   "How long a lost server may take to come back before its replicas are made on "
+                   "other servers; and how long a shard that has lost all its members waits for "
+                   "the others once the first of them is back.",
                    {.min = 0, .max = 3600000});
   schema.AddChoice("without-members", &options.without_members, {"continue", "ask"},
                    "What a shard that has lost all its members does when not all of them are back "
                    "within --refill-wait-ms: continue with the one whose log ends last, or stay "
                    "stopped until they are back or a person chooses (hotbed shard choose).");
   schema.AddInt("transfers-per-server", &options.transfers_per_server,
-                "Shards copied from a server, and to a server, at once.", {.min = 1, .max = 64});
+                "Snapshot transfers from a server, and to a server, at once.",
+                {.min = 1, .max = 64});
   schema.AddInt("connections-max", &options.connections_max,
                 "Connections open to the port; beyond it one that is idle makes room, or the new "
                 "one is closed. 0: the limit of open files less 768, at most 8192.",
                 {.min = 0, .max = 100'000});
   schema.AddInt("connections-per-peer-max", &options.connections_per_peer_max,
-                "The same from one address. 0: half of connections-max.",
+                "The same limit for one address. 0: half of connections-max.",
                 {.min = 0, .max = 100'000});
   schema.AddMillis("message-timeout-ms", &options.message_timeout_ms,
-                   "A connection of which a message is not complete so long after its first byte "
-                   "is closed.",
+                   "A connection is closed if a message on it is not complete this long after its "
+                   "first byte.",
                    {.min = 1000});
   schema.AddChoice("log-format", &options.log_format, {"text", "json"}, "Form of the log lines.");
   int exit_code = 0;

@@ -219,7 +219,7 @@ StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& ad
       {"shards", absl::StrCat(ActiveShards(status), " active of ", map.shards_size())},
       {"sessions", absl::StrCat(status.sessions)},
       {"watches", absl::StrCat(watches)},
-      {"moves and refills", absl::StrCat(status.moves.moves_total(), " under way or waiting, ",
+      {"moves and refills", absl::StrCat(status.moves.moves_total(), " in progress or waiting, ",
                                          FormatBytes(status.moves.bytes_per_s()), "/s, ",
                                          FormatBytes(status.moves.bytes_left()), " left",
                                          status.moves.paused() ? ", paused" : "")},
@@ -280,7 +280,7 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   count("move", status.done.moves);
   count("refill", status.done.refills);
   count("given_up", status.done.given_up);
-  add("hotbed_coordinator_moves", "Moves and refills under way or waiting.", {},
+  add("hotbed_coordinator_moves", "Moves and refills in progress or waiting.", {},
       status.moves.moves_total());
   add("hotbed_coordinator_shards_in_doubt",
       "Shards that have lost all members, or of which a passed over replica may hold more.", {},

@@ -1,9 +1,10 @@
 // A backup of the metadata store: every record, in one file.
 //
-// What servers hold is newer than any backup, and where shards lie is known to them. So a restore
-// takes what servers do not know (names of sessions, groups of trainers, settings of moves, names
-// of dropped tables, events), and leaves tables, servers and shards to a rebuild from the servers
-// (operations/rebuild_operations.cc). An old backup is therefore as safe as a new one.
+// Servers hold newer data than any backup, and know where shards lie. So a restore takes from the
+// backup only the facts that servers do not know (names of sessions, groups of trainers, settings
+// of moves, names of dropped tables, events), and leaves tables, servers and shards to a rebuild
+// from the servers (operations/rebuild_operations.cc). An old backup is therefore as safe as a new
+// one.
 //
 // Format, little-endian: "HOTBDMET", u32 version, u64 count, count x (u32 length and bytes of key,
 // the same of value), u32 CRC-32C of all before.

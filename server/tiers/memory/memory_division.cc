@@ -81,7 +81,7 @@ class Division {
   }
   uint64_t AboveMost(size_t i) const { return PartAbove(i, TableOf(i).most); }
 
-  // What a shard gets in any case.
+  // The bytes that each shard gets in any case.
   std::vector<uint64_t> Claims() const {
     std::vector<uint64_t> claims;
     for (const ShardDemand& shard : shards_) {
@@ -95,7 +95,7 @@ class Division {
     }
     return claims;
   }
-  // What may leave for something hotter, of the bytes that `of` counts.
+  // The part of the bytes that `of` counts which may make room for hotter rows.
   template <typename Of>
   std::vector<uint64_t> MayLeave(Of of) const {
     std::vector<uint64_t> bytes;
@@ -128,7 +128,7 @@ class Division {
     }
     return gains;
   }
-  // What claims may force out beside the cold rows.
+  // The bytes that claims may force out in addition to the cold rows.
   std::vector<uint64_t> Movable(const std::vector<uint64_t>& cold) const {
     std::vector<uint64_t> movable;
     for (size_t i = 0; i < shards_.size(); ++i) {
@@ -157,7 +157,7 @@ class Division {
     return net;
   }
 
-  // What is too little to move rows for is left to the shards that can give most.
+  // Amounts that are too small to move rows for are given by the shards that can give most.
   void LetFewGive(const std::vector<uint64_t>& cold_max, std::vector<ShardTransfer>* shards) const {
     const auto noise = [&](size_t i) {
       return std::min(shards_[i].taken / kNoiseShare, kNoiseBytesMax);

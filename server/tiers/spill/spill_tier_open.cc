@@ -33,9 +33,10 @@ absl::StatusOr<std::unique_ptr<SpillTier>> SpillTier::Open(const std::string& di
                                                            const KvOptions& options, Marks* marks,
                                                            uint64_t run) {
   if (options.must_exist && !FileSystem::Real()->Exists(dir)) {
-    return absl::DataLossError(absl::StrCat(dir,
-                                            " does not exist, and this server has kept rows "
-                                            "there: it is missing; is its disk mounted?"));
+    return absl::DataLossError(
+        absl::StrCat(dir,
+                     " does not exist, and this server has kept rows "
+                     "there: it is missing; check that its disk is mounted"));
   }
   std::error_code error;
   std::filesystem::create_directories(dir, error);
