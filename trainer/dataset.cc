@@ -134,7 +134,10 @@ absl::Status Dataset::FindChunks() {
     HOTBED_ASSIGN_OR_RETURN(offset, EndOfLine(fd_, offset, size));
     ++line;
   }
-  bad_in_chunk_.resize(chunks_.size());
+  {
+    absl::MutexLock lock(&mu_);
+    bad_in_chunk_.resize(chunks_.size());
+  }
   lines_ = line - 1 - (delimiter_ == ',' ? 1 : 0);
   if (lines_ == 0)
     return absl::InvalidArgumentError(absl::StrCat(options_.path, " has a header but no line"));
