@@ -172,7 +172,13 @@ TEST_F(LocalEngineTest, ClientsOfOneDirectoryShareTheEngine) {
   ASSERT_TRUE(Push(second.get(), *same, 1, {5}, std::vector<float>(kDim, 3.0f)).Wait().status.ok());
   EXPECT_EQ(Pull(first.get(), *table, {5}), std::vector<float>(kDim, -5.0f));
   ASSERT_TRUE(first->DropTable("items").ok());
-  EXPECT_TRUE(absl::IsNotFound(second->OpenTable("items").status()));
+  // The other client hears of it a moment later.
+  absl::Status found;
+  for (int i = 0; i < 2000 && found.ok(); ++i) {
+    found = second->OpenTable("items").status();
+    if (found.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(absl::IsNotFound(found)) << found;
   // The name is free again, and the new table knows nothing of the old one.
   const auto again = second->CreateTable(Items());
   ASSERT_TRUE(again.ok()) << again.status();
