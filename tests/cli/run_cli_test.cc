@@ -18,7 +18,7 @@ TEST(RunCli, VersionSaysProgramAndWire) {
   const Answer text = Ask({"version"});
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out, HasSubstr("hotbed 0."));
-  EXPECT_EQ(Ask({"version", "-o", "json"}).json()["wire_version"], 1);
+  EXPECT_EQ(Ask({"version", "-o", "json"}).json()["wire_version"], 2);
 }
 
 TEST(RunCli, HelpDocumentsExitCodes) {

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -26,21 +27,30 @@ def json_of_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX)
     return json.loads(out)
 
 
-ports_given = set()
+names_of_ports = []  # held as long as this process lives
+
+
+def first_port_of_connections():
+    """Ports from here on are given to connections by the system: one that is free now may be taken a moment later."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        return int(file.read().split()[0])
 
 
 def free_ports(count):
-    """Ports that were free a moment ago, all different, and given to nobody else of this run."""
-    sockets = []
-    while len(sockets) < count:
-        s = socket.socket()
-        s.bind(("127.0.0.1", 0))
-        if s.getsockname()[1] not in ports_given:
-            sockets.append(s)
-            ports_given.add(s.getsockname()[1])
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
+    """Ports that are free, and stay so until they are listened on: all different, and given to no other run of these tests."""
+    ports = []
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(10240, first_port_of_connections())
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0hotbed-test-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            name.close()
+            continue
+        names_of_ports.append(name)
+        ports.append(port)
     return ports
 
 

@@ -45,8 +45,8 @@ def field(number, value):
 
 def lookup(table, shard, epoch, first, count):
     """A PullRequest for `count` rows of one shard, as fp32."""
-    segment = varint(1 << 3 | 1) + struct.pack("<Q", table << 32 | shard) + field(2, epoch) + field(3, count)
-    return field(1, field(4, segment)) + field(2, struct.pack(f"<{count}Q", *range(first, first + count)))
+    group = field(1, table) + field(2, shard) + field(3, epoch) + field(4, count)
+    return field(1, field(4, group)) + field(2, struct.pack(f"<{count}Q", *range(first, first + count)))
 
 
 def fixed(number, value):
@@ -58,16 +58,14 @@ def member(server, incarnation):
 
 
 def hello(cluster):
-    return field(1, field(1, cluster.encode()) + field(2, 1) + field(3, 2))
+    return field(1, field(1, cluster.encode()) + field(2, 2) + field(3, 2))
 
 
 def push(table, shard, epoch, row, dim, session, incarnation, step=1, commit=0):
     """A PushRequest for one row, all of its gradient ones; with `commit`, for the end of that step instead."""
-    of_shard = fixed(1, table << 32 | shard) + field(2, epoch)
-    segment = of_shard + field(3, 1) + field(4, step << 20 | 1) + field(6, 1)
-    if commit:
-        segment = of_shard + field(20, 1)
-    header = hello("") + field(4, segment) + fixed(6, session) + field(7, incarnation)
+    group = field(1, table) + field(2, shard) + field(3, epoch)
+    group += field(13, 1) if commit else field(4, 1) + field(5, step) + field(6, 1) + field(8, 1)
+    header = hello("") + field(4, group) + fixed(6, session) + field(7, incarnation)
     if commit:
         return field(1, header + field(20, field(1, commit) + field(2, struct.pack("<Q", session))))
     return field(1, header) + field(2, struct.pack("<Q", row)) + field(3, struct.pack("<f", 1.0) * dim)

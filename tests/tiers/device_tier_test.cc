@@ -17,6 +17,8 @@ namespace hotbed {
 namespace device_tier_test {
 
 constexpr float kOne[kDim] = {1, 1, 1};
+// Until the fixture's rows are there: those of a table come in two parts, of five works each.
+constexpr uint64_t kWorksOfRows = 10 * kTables;
 
 // A job and what it must find. Rows with even numbers are there.
 struct Asked {
@@ -183,7 +185,7 @@ TEST_F(DeviceTierTest, AShardMayGoWhileItsMessageIsUnderWay) {
 
 TEST_F(DeviceTierTest, BagsOfSeveralTablesAreOneMessage) {
   device::HostDeviceOptions options;
-  options.works_before_fault = 8 * kTables + 2;  // what one pooled message takes
+  options.works_before_fault = kWorksOfRows + 2;  // what one pooled message takes
   Open(options);
   const std::vector<uint64_t> ids = {0, 2};
   const uint32_t length = 2;
@@ -261,7 +263,7 @@ TEST_F(DeviceTierTest, AShardThatHasGoneIsToldNothing) {
 
 TEST_F(DeviceTierTest, ADeviceThatFailedTellsEveryJobAndRunsNone) {
   device::HostDeviceOptions faults;
-  faults.works_before_fault = 8 * kTables;  // a table's rows come in two parts, four each
+  faults.works_before_fault = kWorksOfRows;
   Open(faults);
   ASSERT_FALSE(tier_->failed());
   uint64_t id = 2;
