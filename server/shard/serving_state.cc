@@ -24,8 +24,8 @@ void ServingState::Refuse(const absl::Status& error) {
   ShutGates();
   stalled_ = false;
   refused_promise_.store(core_->promised(), std::memory_order_relaxed);
-  refused_.store(true, std::memory_order_relaxed);
   SetReason(absl::StrCat(options_->Name(), " is not served: ", error.message()));
+  refused_.store(true, std::memory_order_release);  // other threads read the reason after it
   core_->Abandon(SegmentCode::kUnavailable);
   waiting_->RunPulls();
   waiting_->RunPushes();

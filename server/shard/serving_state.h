@@ -73,7 +73,7 @@ class ServingState {
   bool MayBeReplaced(Epoch epoch) const;
 
   // --- any thread
-  bool refused() const { return refused_.load(std::memory_order_relaxed); }
+  bool refused() const { return refused_.load(std::memory_order_acquire); }
   // Why requests are refused or an update waits; empty: neither.
   std::string reason() const;
   // Whether the coordinator has to take this refused replica, `self`, out of `record`: where it is
