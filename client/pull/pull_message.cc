@@ -22,7 +22,7 @@ void AppendElements(const BufferRef& from, uint64_t size, uint64_t first, uint64
   bulk->Append(from, from.data() + size * first, size * count);
 }
 
-// What the segments of a group have in common: the table, or the pooled feature.
+// The segments of a group share the table, or the pooled feature.
 const void* GroupOf(const PullScratch& scratch, uint32_t part) {
   const PooledPart* const pooled = scratch.Pooled(part);
   if (pooled == nullptr) return &scratch.TableOf(part);

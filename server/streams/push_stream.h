@@ -63,7 +63,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   void Work();
   void Refuse(SegmentCode code, std::string detail);
   bool TakeHeader(const PushRequestView& view);
-  // What is known of the bulk fields while the segments are looked at.
+  // The state of the bulk fields while the segments are looked at.
   struct KnownBytes {
     uint64_t ids = 0;
     uint64_t bytes = 0;    // of gradients
