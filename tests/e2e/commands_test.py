@@ -190,7 +190,8 @@ class Commands(unittest.TestCase):
         local.eventually("all shards active",
                          lambda: all(s["active"] for s in self.up.json("shard", "list", "--table", "cover")))
         placed = next(t for t in self.up.json("plan", "show")["tables"] if t["name"] == "cover")["shards"]
-        self.assertEqual({s["server"] for s in placed}, {"s0", "s1", "s2"})
+        # Measured load of the other tables may keep a server out of a new table.
+        self.assertLessEqual({s["server"] for s in placed}, {"s0", "s1", "s2"})
         self.assertEqual(sorted((s["server"], tuple(s["rows"])) for s in placed),
                          sorted((s["primary"], tuple(s["range"])) for s in shards))
         code, text, _ = self.up.cli("plan", "show")
