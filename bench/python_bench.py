@@ -1,8 +1,15 @@
 #!/usr/bin/env python3
-"""The Python package beside the C++ client: pulls and pushes of 2,048 ids x 64 on one server of this machine.
+"""The Python package beside the C++ client and beside torch, on this machine.
 
-python_bench.py [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and HOTBED_BIN=build/bin (./dev build).
-Runs of `hotbed bench` and of Python take turns; the ratio is that of the medians. Then the time of an import.
+python_bench.py [--only client|dlrm|import] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
+HOTBED_BIN=build/bin (./dev build).
+
+client: pulls and pushes of 2,048 ids x 64 on one server, in turns with `hotbed bench`.
+dlrm: examples/python/dlrm.py with 26 tables of 400,000 rows x 16 and Adagrad: torch.nn.EmbeddingBag(sparse=True), the
+engine in the process, and one server, the last two also with --prefetch 2; and the embeddings alone, forward and backward.
+import: the time of `import hotbed` beyond numpy's.
+
+Runs take turns; a ratio is that of the medians.
 """
 
 import argparse
@@ -48,11 +55,7 @@ def python(table, kind, seconds, random, step):
     return calls * BATCH / (time.perf_counter() - begin), step
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
-    parser.add_argument('--seconds', type=float, default=2)
-    parser.add_argument('--rounds', type=int, default=5)
-    arguments = parser.parse_args()
+def client_part(arguments):
     random = np.random.default_rng(1)
     step = 0
     with tempfile.TemporaryDirectory() as directory:
@@ -70,10 +73,91 @@ def main():
                     print(f'{kind}: Python {statistics.median(own):,.0f} rows/s, C++ {statistics.median(cpp):,.0f}, ratio {ratio:.2f}')
         finally:
             up.stop()
+
+
+EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'examples', 'python', 'dlrm.py')
+MODEL = ('--rows', '400000', '--optimizer', 'adagrad')
+
+
+def trained(*extra):
+    """Examples per second of the example's whole step."""
+    out = subprocess.run([sys.executable, EXAMPLE, *MODEL, *extra], check=True, capture_output=True, text=True).stdout
+    return float(out.rsplit(' examples/s', 1)[0].rsplit(' ', 1)[1].replace(',', ''))
+
+
+def embeddings_alone(kind, seconds):
+    """Examples per second of the example's embeddings, forward and backward, without a dense part."""
+    sys.path.insert(0, os.path.dirname(EXAMPLE))
+    import dlrm
+    import torch
+    client = None if kind == 'torch' else hotbed.local(memory='3GiB')
+    if client is None:
+        model = dlrm.TorchEmbeddings(400_000, 16)
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
+    else:
+        model = dlrm.HotbedEmbeddings(client, 400_000, 16, hotbed.optim.Adagrad(lr=0.05))
+    batches = [sparse for _, sparse, _ in dlrm.synthetic(16, BATCH, 400_000, 1)]
+    gradient = torch.randn(BATCH, 26 * 16) * 1e-3
+    calls = 0
+    for call in range(10**9):
+        if call == len(batches):
+            begin = time.perf_counter()
+        if call > len(batches) and time.perf_counter() - begin > seconds:
+            break
+        model(batches[call % len(batches)]).backward(gradient)
+        if client is None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        calls += call >= len(batches)
+    rate = calls * BATCH / (time.perf_counter() - begin)
+    if client is not None:
+        del model
+        client.close()
+    return rate
+
+
+def dlrm_part(arguments):
+    early = ('--prefetch', '2')
+    rates = {}
+    with tempfile.TemporaryDirectory() as directory:
+        up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '3GiB')
+        try:
+            for turn in range(arguments.rounds):
+                served = ('--target', f'hotbed://{up.coordinator}', '--session', f'turn{turn}')
+                for name, rate in (
+                        ('torch', lambda: trained('--embeddings', 'torch')), ('local', lambda: trained('--memory', '3GiB')),
+                        ('local, prefetch', lambda: trained('--memory', '3GiB', *early)),
+                        ('one server', lambda: trained(*served)), ('one server, prefetch', lambda: trained(*served, *early)),
+                        ('embeddings alone: torch', lambda: embeddings_alone('torch', arguments.seconds)),
+                        ('embeddings alone: local', lambda: embeddings_alone('local', arguments.seconds))):
+                    rates.setdefault(name, []).append(rate())
+        finally:
+            up.stop()
+    middle = {name: statistics.median(r) for name, r in rates.items()}
+    for name, rate in middle.items():
+        roof = middle['embeddings alone: torch' if name.startswith('embeddings') else 'torch']
+        print(f'dlrm, {name}: {rate:,.0f} examples/s, {rate / roof:.2f} of torch')
+
+
+def import_part(_):
     program = 'import time, numpy; b = time.perf_counter(); import hotbed; print(time.perf_counter() - b)'
     times = [float(subprocess.run([sys.executable, '-c', program], check=True, capture_output=True, text=True).stdout)
              for _ in range(9)]
     print(f'import beyond numpy: {1e3 * statistics.median(times):.0f} ms')
+
+
+PARTS = {'client': client_part, 'dlrm': dlrm_part, 'import': import_part}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
+    parser.add_argument('--only', choices=tuple(PARTS), help='one part; all by default')
+    parser.add_argument('--seconds', type=float, default=2)
+    parser.add_argument('--rounds', type=int, default=5)
+    arguments = parser.parse_args()
+    for name, part in PARTS.items():
+        if arguments.only in (None, name):
+            part(arguments)
 
 
 if __name__ == '__main__':

@@ -5,12 +5,14 @@
     dlrm.py --data clicks.csv                     # 13 numbers and 26 categories per line, as `hotbed datagen criteo` writes
     dlrm.py --target hotbed://127.0.0.1:7400      # a cluster
     torchrun --nproc-per-node 2 dlrm.py --target hotbed://...   # two trainers, the dense part by DistributedDataParallel
+    dlrm.py --prefetch 2                          # the rows of the next two batches are pulled while this one computes
     dlrm.py --embeddings torch                    # the same model over torch.nn.EmbeddingBag, for comparison
 
 Prints the loss as it goes, and examples/s at the end.
 """
 
 import argparse
+import contextlib
 import csv
 import os
 import time
@@ -124,6 +126,17 @@ def build(arguments):
     return model, [torch.optim.Adagrad([p for p in model.parameters()], lr=arguments.lr)], client
 
 
+@contextlib.contextmanager
+def ahead(batches, model, arguments):
+    """The batches, with their rows pulled early where that is asked for."""
+    if not arguments.prefetch:
+        yield batches
+        return
+    with ht.prefetch(batches, model, lambda batch: HotbedEmbeddings.features(batch[1]), depth=arguments.prefetch,
+                     behind=arguments.behind) as early:
+        yield early
+
+
 def train(model, optimizers, batches, quiet=False):
     """(losses, seconds without the first step)"""
     losses, begin = [], 0.0
@@ -156,6 +169,8 @@ def main():
     parser.add_argument('--directory', help='of the engine in this process; default: memory')
     parser.add_argument('--memory', default='1GiB')
     parser.add_argument('--session', default='dlrm')
+    parser.add_argument('--prefetch', type=int, default=0, help='batches whose rows are pulled early; 0: none')
+    parser.add_argument('--behind', type=int, default=0, help="own pushes that such rows may miss")
     parser.add_argument('--seed', type=int, default=1)
     arguments = parser.parse_args()
     rank = int(os.environ.get('RANK', 0))
@@ -168,7 +183,10 @@ def main():
         batches = (b for _, b in zip(range(arguments.steps), of_file(arguments.data, arguments.samples, arguments.rows)))
     else:
         batches = synthetic(arguments.steps, arguments.samples, arguments.rows, arguments.seed + rank)
-    losses, seconds = train(model, optimizers, batches, quiet=rank > 0)
+    if client is None and arguments.prefetch:
+        parser.error('--prefetch pulls rows of Hotbed; it takes --embeddings hotbed')
+    with ahead(batches, model, arguments) as early:
+        losses, seconds = train(model, optimizers, early, quiet=rank > 0)
     if client is not None:
         ht.training(client).wait()
         client.close()
