@@ -17,6 +17,8 @@
 namespace hotbed {
 namespace {
 
+constexpr int kTriesMax = 10;  // each fails only if another request has altered the table
+
 struct TableAlterFlags {
   std::string name;
   GivenOptions given;
@@ -70,17 +72,31 @@ absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSp
   return change;
 }
 
+// What is not given stays as it was in the table that was read. The coordinator refuses the change
+// if that table has changed since; then it is read again.
+absl::StatusOr<v1::AlterTableReply> Ask(const TableAlterFlags& flags, CoordinatorStub* coordinator,
+                                        TableChange* change) {
+  v1::AlterTableRequest request;
+  request.set_name(flags.name);
+  request.set_dry_run(flags.dry_run);
+  for (int tries = 1;; ++tries) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
+    HOTBED_ASSIGN_OR_RETURN(const TableSpec existing, FindTable(map, flags.name));
+    HOTBED_ASSIGN_OR_RETURN(*change, ToChange(flags, existing));
+    *request.mutable_change() = ToProto(*change);
+    for (const v1::TableSpec& table : map.tables()) {
+      if (table.id() == existing.id) *request.mutable_read() = table;
+    }
+    absl::StatusOr<v1::AlterTableReply> reply = coordinator->AlterTable(request);
+    if (!absl::IsAborted(reply.status()) || tries == kTriesMax) return reply;
+  }
+}
+
 absl::Status Alter(const CommandContext& context, const TableAlterFlags& flags) {
   HOTBED_RETURN_IF_ERROR(RefuseFixed(flags));
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  HOTBED_ASSIGN_OR_RETURN(const TableSpec existing, FindTable(map, flags.name));
-  HOTBED_ASSIGN_OR_RETURN(const TableChange change, ToChange(flags, existing));
-  v1::AlterTableRequest request;
-  request.set_name(flags.name);
-  *request.mutable_change() = ToProto(change);
-  request.set_dry_run(flags.dry_run);
-  HOTBED_ASSIGN_OR_RETURN(const v1::AlterTableReply reply, coordinator.AlterTable(request));
+  TableChange change;
+  HOTBED_ASSIGN_OR_RETURN(const v1::AlterTableReply reply, Ask(flags, &coordinator, &change));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(reply.spec()));
   nlohmann::ordered_json json = TableJson(spec);
   json["altered"] = reply.altered();

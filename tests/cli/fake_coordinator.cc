@@ -84,6 +84,9 @@ grpc::Status FakeCoordinator::DropTable(grpc::ServerContext*, const v1::DropTabl
 grpc::Status FakeCoordinator::AlterTable(grpc::ServerContext*, const v1::AlterTableRequest* request,
                                          v1::AlterTableReply* reply) {
   altered = *request;
+  if (on_alter) {
+    if (const grpc::Status status = on_alter(*request); !status.ok()) return status;
+  }
   *reply->mutable_spec() = map.tables(0);
   *reply->mutable_spec()->add_changes() = request->change();
   reply->set_altered(!request->dry_run());

@@ -26,6 +26,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
   v1::DropTableRequest dropped;
   int drops = 0;
   v1::AlterTableRequest altered;
+  std::function<grpc::Status(const v1::AlterTableRequest&)> on_alter;  // null: OK
   v1::MoveShardsRequest moved;
   v1::DrainServerRequest drained;
   v1::ControlMovesRequest controlled;

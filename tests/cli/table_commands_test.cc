@@ -103,6 +103,26 @@ TEST_F(TableCommandsTest, TableAlterSendsTheChange) {
   EXPECT_EQ(dry.json()["changes"][0]["learning_rate"], 0.5);
 }
 
+// Another command alters the table between the two calls of this one.
+TEST_F(TableCommandsTest, TableAlterReadsAgainWhatAnotherCommandHasChanged) {
+  int asked = 0;
+  fake_.on_alter = [&](const v1::AlterTableRequest& request) -> grpc::Status {
+    EXPECT_EQ(request.read().changes_size(), asked);
+    if (++asked > 1) return grpc::Status::OK;
+    v1::TableChange* const change = fake_.map.mutable_tables(0)->add_changes();
+    change->set_at_step(50);
+    change->mutable_schedule()->set_kind(v1::SCHEDULE_STEP);
+    change->mutable_schedule()->set_step_size(7);
+    change->mutable_schedule()->set_gamma(0.5f);
+    return {grpc::StatusCode::ABORTED, "changed"};
+  };
+  const Answer answer = RunAt({"table", "alter", "user", "--gamma", "0.25", "--at-step", "60"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(fake_.altered.change().schedule().step_size(), 7u);
+  EXPECT_EQ(fake_.altered.change().schedule().gamma(), 0.25f);
+}
+
 TEST_F(TableCommandsTest, SharesOfMemoryNeedNoStep) {
   const Answer answer = RunAt({"table", "alter", "user", "--memory-share-max", "0.5"});
   EXPECT_EQ(answer.code, 0) << answer.err;

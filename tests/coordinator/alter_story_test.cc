@@ -64,6 +64,20 @@ TEST_F(AlterStory, AChangeIsStoredAndTold) {
   EXPECT_EQ(Map().shards_size(), 1);
 }
 
+// Two commands that read the same table: the second must not put back what the first has changed.
+TEST_F(AlterStory, AChangeOfATableThatHasChangedSinceIsRefused) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());
+  v1::AlterTableRequest first = Rate("t", 100, 0.5f), second = Rate("t", 100, 0.25f);
+  *first.mutable_read() = *second.mutable_read() = Map().tables(0);
+  ASSERT_TRUE(rig_.Call<v1::AlterTableReply>(first).ok());
+  EXPECT_STATUS(rig_.Call<v1::AlterTableReply>(second), kAborted, "was altered");
+  EXPECT_EQ(Map().tables(0).changes(0).learning_rate(), 0.5f);
+  *second.mutable_read() = Map().tables(0);
+  ASSERT_TRUE(rig_.Call<v1::AlterTableReply>(second).ok());
+  EXPECT_EQ(Map().tables(0).changes(0).learning_rate(), 0.25f);
+}
+
 TEST_F(AlterStory, ChangesFollowOneAnother) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("t", 10)).ok());

@@ -19,6 +19,11 @@ Operation MakeOperation(v1::AlterTableRequest request, const OperationContext&) 
     if (existing == nullptr) {
       return absl::NotFoundError(absl::StrCat("table \"", request.name(), "\" does not exist"));
     }
+    if (request.has_read() && request.read().SerializeAsString() != existing->SerializeAsString()) {
+      return absl::AbortedError(absl::StrCat("table \"", request.name(),
+                                             "\" was altered by another request meanwhile; read it "
+                                             "again"));
+    }
     HOTBED_ASSIGN_OR_RETURN(TableSpec spec, FromProto(*existing));
     HOTBED_ASSIGN_OR_RETURN(const TableChange change, FromProto(request.change()));
     HOTBED_RETURN_IF_ERROR(AddTableChange(change, &spec));
