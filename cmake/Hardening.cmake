@@ -1,6 +1,8 @@
 # What makes a memory error end the program instead of obeying an attacker: canaries in frames with arrays, checked calls of
-# libc, addresses that vary, tables of addresses that are read-only before main, and marked targets of indirect jumps where
-# the processor has them. tests/tidy/hardening_test.py reads the programs for it. Sanitizer builds have checks of their own.
+# libc, addresses that vary, tables of addresses that are read-only before main, and marked targets of indirect jumps in our
+# objects. The linker keeps that mark only if all that is linked has it, and Debian 12's C library, gRPC and RocksDB do not: the
+# processor checks nothing until they do. tests/tidy/hardening_test.py reads the programs for it. Sanitizer builds have checks of
+# their own.
 if(HOTBED_SANITIZE STREQUAL "")
   include(CheckCXXCompilerFlag)
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fstack-protector-strong>)

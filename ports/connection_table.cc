@@ -71,7 +71,6 @@ struct ConnectionTable::Connection {
   int descriptor = -1;
   PeerName peer;
   int64_t accepted_ns = 0;
-  bool small_burst = false;  // its address had flooded the port
   Http2Meter meter;  // used by the thread that reads; gRPC reads a connection on one at a time
   std::atomic<uint64_t> counted{0};  // what of the meter's bytes is in unfinished_bytes_
   std::atomic<int64_t> received_ns{0};
@@ -101,7 +100,7 @@ ConnectionTable::ConnectionTable(std::string port, const ConnectionLimits& limit
       clock_(clock),
       accepted_("hotbed_port_accepted_total", "Connections accepted.", {{"port", port}}) {
   for (int i = 0; i < kEndReasons; ++i) {
-    ended_[i] = std::make_unique<Counter>(
+    ended_[i] = std::make_unique<RareCounter>(
         "hotbed_port_ended_total", "Connections refused or ended by this process, by reason.",
         Labels{{"port", port}, {"reason", EndReasonName(static_cast<EndReason>(i))}});
   }
@@ -126,11 +125,12 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   const auto found = of_address_.find(name.address);
   if (found != of_address_.end() && found->second.flooded_ns != 0 &&
       now_ns - found->second.flooded_ns <= kFloodedNs) {
-    http2.control_frames_burst *= kFloodedBurstShare;
+    http2.control_frames_burst = std::min(
+        http2.control_frames_burst,
+        std::max(http2.control_frames_burst * found->second.burst_share, kFloodedBurstMin));
   }
   auto connection = std::make_unique<Connection>(shared_from_this(), http2);
   connection->descriptor = descriptor;
-  connection->small_burst = http2.control_frames_burst < limits_.http2.control_frames_burst;
   connection->peer = std::move(name);
   connection->accepted_ns = now_ns;
   connection->received_ns.store(now_ns, std::memory_order_relaxed);
@@ -158,8 +158,10 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
 void ConnectionTable::EndLocked(Connection* connection, EndReason reason) {
   if (connection->ended.exchange(true)) return;
   ended_[static_cast<int>(reason)]->Add(1);
-  if (reason == EndReason::kControlFrames && !connection->small_burst) {
-    of_address_[connection->peer.address].flooded_ns = clock_->NowNs();
+  if (reason == EndReason::kControlFrames) {
+    Share& share = of_address_[connection->peer.address];
+    if (share.flooded_ns == 0) share.flooded_ns = clock_->NowNs();
+    share.burst_share *= kFloodedBurstShare;
   }
   CountGone(*connection);
   unfinished_bytes_.fetch_sub(connection->counted.exchange(0), std::memory_order_relaxed);
@@ -206,7 +208,10 @@ void ConnectionTable::Tick() {
   absl::MutexLock lock(&mu_);
   absl::erase_if(of_address_, [now_ns](auto& entry) {
     Share& share = entry.second;
-    if (share.flooded_ns != 0 && now_ns - share.flooded_ns > kFloodedNs) share.flooded_ns = 0;
+    if (share.flooded_ns != 0 && now_ns - share.flooded_ns > kFloodedNs) {
+      share.flooded_ns = 0;
+      share.burst_share = 1;
+    }
     return share.open == 0 && share.flooded_ns == 0;
   });
   for (const auto& [descriptor, connection] : connections_) {

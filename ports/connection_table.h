@@ -23,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/metrics.h"
+#include "common/rare_counter.h"
 #include "ports/http2_meter.h"
 
 namespace hotbed {
@@ -42,9 +43,11 @@ struct ConnectionLimits {
 };
 
 // Who was ended for control frames comes back and sends the next burst. For this long, new
-// connections of its address get a burst that is so many times smaller.
+// connections of its address get a burst that is so many times smaller after each such end, down to
+// what a client needs that means well.
 inline constexpr int64_t kFloodedNs = 10'000'000'000;
 inline constexpr double kFloodedBurstShare = 0.1;
+inline constexpr double kFloodedBurstMin = 20;
 
 // Why a connection was not taken, or was ended by us. Labels of metrics.
 enum class EndReason {
@@ -98,7 +101,8 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   struct Share {
     uint32_t open = 0;               // those that were not ended
     int64_t none_idle_until_ns = 0;  // when it is worth looking again
-    int64_t flooded_ns = 0;          // the last end for control frames; 0: long ago
+    int64_t flooded_ns = 0;          // the first end for control frames lately; 0: long ago
+    double burst_share = 1;          // of new connections, while it is not long ago
   };
 
   void EndLocked(Connection* connection, EndReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -112,7 +116,7 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   const ConnectionLimits limits_;
   const Clock* const clock_;
   Counter accepted_;
-  std::array<std::unique_ptr<Counter>, kEndReasons> ended_;
+  std::array<std::unique_ptr<RareCounter>, kEndReasons> ended_;
   std::atomic<uint64_t> unfinished_bytes_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<int, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);

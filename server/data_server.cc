@@ -55,6 +55,11 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
   add(kInFlight, kInFlightHelp, {{"budget", "pull"}}, plane.pull_budget.in_flight());
   add(kInFlight, kInFlightHelp, {{"budget", "lookup"}}, plane.lookup_budget.in_flight());
   add(kInFlight, kInFlightHelp, {{"budget", "push"}}, plane.push_budget.in_flight());
+  constexpr char kLimit[] = "hotbed_server_in_flight_limit_bytes";
+  constexpr char kLimitHelp[] = "The size of that budget.";
+  add(kLimit, kLimitHelp, {{"budget", "pull"}}, plane.pull_budget.bytes_max());
+  add(kLimit, kLimitHelp, {{"budget", "lookup"}}, plane.lookup_budget.bytes_max());
+  add(kLimit, kLimitHelp, {{"budget", "push"}}, plane.push_budget.bytes_max());
   add("hotbed_server_push_waiting_bytes", "Bytes of pushes that wait for room in their budget.", {},
       plane.push_budget.waiting_bytes());
   add("hotbed_server_answer_pool_bytes", "Memory held for answers, in use or not.", {},

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -22,6 +24,7 @@
 #include "common/clock.h"
 #include "common/dial.h"
 #include "common/host_port.h"
+#include "common/rare_counter.h"
 #include "config/units.h"
 #include "terminal/table_printer.h"
 
@@ -81,18 +84,79 @@ Check CheckDataPorts(const v1::ClusterMap& map, absl::Duration timeout) {
                        " is a server to be reached at another address? Start it with --advertise")};
 }
 
-// A page of the server's admin port. FailedPrecondition: it is out of reach, as its address shows.
-absl::StatusOr<HttpReply> AdminPage(const v1::ServerInfo& server, const std::string& path,
+// A live server, or the coordinator.
+struct ProcessPorts {
+  std::string name;
+  std::string address;
+  std::string admin_address;
+  bool is_server = true;
+};
+
+std::vector<ProcessPorts> LiveProcesses(const v1::ClusterMap& map, const std::string& coordinator) {
+  std::vector<ProcessPorts> processes;
+  for (const v1::ServerInfo& server : map.servers()) {
+    if (!server.live()) continue;
+    processes.push_back({server.name(), server.address(), server.admin_address()});
+  }
+  std::string admin = map.coordinator_admin_address();
+  const absl::StatusOr<HostPort> listens = SplitHostPort(admin, 1);
+  const absl::StatusOr<HostPort> asked = SplitHostPort(coordinator, 1);
+  if (!listens.ok()) return processes;  // it is older and tells nothing
+  if (asked.ok() && IsWildcardHost(listens->host)) admin = JoinHostPort(asked->host, listens->port);
+  processes.push_back({"coordinator", coordinator, admin, false});
+  return processes;
+}
+
+// A page of its admin port. FailedPrecondition: it is out of reach, as its address shows.
+absl::StatusOr<HttpReply> AdminPage(const ProcessPorts& process, const std::string& path,
                                     absl::Duration timeout) {
-  const absl::StatusOr<HostPort> admin = SplitHostPort(server.admin_address(), 1);
-  const absl::StatusOr<HostPort> data = SplitHostPort(server.address(), 1);
+  const absl::StatusOr<HostPort> admin = SplitHostPort(process.admin_address, 1);
+  const absl::StatusOr<HostPort> data = SplitHostPort(process.address, 1);
   // Another process of this machine might answer in its place.
   if (admin.ok() && data.ok() && IsLoopbackHost(admin->host) && !IsLoopbackHost(data->host)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "its admin port at ", server.admin_address(),
+        "its admin port at ", process.admin_address,
         " is for its own machine; start it with --admin-listen=0.0.0.0:", admin->port));
   }
-  return HttpGet(server.admin_address(), path, timeout);
+  return HttpGet(process.admin_address, path, timeout);
+}
+
+// What a process says of itself.
+struct Report {
+  ProcessPorts process;
+  absl::StatusOr<HttpReply> ready;
+  absl::StatusOr<nlohmann::json> metrics;  // an array
+
+  template <typename See>  // see(labels, value)
+  void ForEach(absl::string_view name, See see) const {
+    if (!metrics.ok()) return;
+    for (const nlohmann::json& metric : *metrics) {
+      if (metric.value("name", "") == name) see(metric["labels"], metric.value("value", 0.0));
+    }
+  }
+  double Sum(absl::string_view name) const {
+    double sum = 0;
+    ForEach(name, [&](const nlohmann::json&, double value) { sum += value; });
+    return sum;
+  }
+};
+
+std::vector<Report> AskAll(const std::vector<ProcessPorts>& processes, absl::Duration timeout) {
+  std::vector<Report> reports;
+  for (const ProcessPorts& process : processes) {
+    Report report{process, AdminPage(process, "/readyz", timeout), nlohmann::json::array()};
+    const absl::StatusOr<HttpReply> page = AdminPage(process, "/api/metrics", timeout);
+    if (page.ok()) {
+      report.metrics = nlohmann::json::parse(page->body, nullptr, false);
+      if (!report.metrics->is_array()) {
+        report.metrics = absl::DataLossError("unreadable /api/metrics");
+      }
+    } else {
+      report.metrics = page.status();
+    }
+    reports.push_back(std::move(report));
+  }
+  return reports;
 }
 
 // Servers with data of this cluster, or of one whose metadata were lost, that are not let in yet.
@@ -240,19 +304,11 @@ Check CheckRoom(const v1::ClusterMap& map) {
 }
 
 // Counted over the servers that answer.
-Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
+Check CheckHashes(const std::vector<Report>& reports) {
   std::string wrong;
-  for (const v1::ServerInfo& server : map.servers()) {
-    if (!server.live()) continue;
-    const absl::StatusOr<HttpReply> reply = AdminPage(server, "/api/metrics", timeout);
-    if (!reply.ok()) continue;
-    const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
-    if (!metrics.is_array()) continue;
-    for (const auto& metric : metrics) {
-      if (metric.value("name", "") != "hotbed_server_replicas_diverged_total") continue;
-      const double value = metric.value("value", 0.0);
-      if (value > 0) absl::StrAppend(&wrong, " ", server.name(), ": ", value, ";");
-    }
+  for (const Report& report : reports) {
+    const double value = report.Sum("hotbed_server_replicas_diverged_total");
+    if (value > 0) absl::StrAppend(&wrong, " ", report.process.name, ": ", value, ";");
   }
   if (wrong.empty())
     return {"equal replicas", Verdict::kOk, "no replica differed from its primary"};
@@ -261,35 +317,132 @@ Check CheckHashes(const v1::ClusterMap& map, absl::Duration timeout) {
                        " see its log, and keep both servers' data directories")};
 }
 
-// The version of a process, from its hotbed_build_info.
-std::string VersionOf(const v1::ServerInfo& server, absl::Duration timeout) {
-  const absl::StatusOr<HttpReply> reply = AdminPage(server, "/api/metrics", timeout);
-  if (!reply.ok()) return std::string(reply.status().message());
-  const nlohmann::json metrics = nlohmann::json::parse(reply->body, nullptr, false);
-  if (!metrics.is_array()) return "unreadable /api/metrics";
-  for (const auto& metric : metrics) {
-    if (metric.value("name", "") == "hotbed_build_info")
-      return metric["labels"].value("version", "");
+// Also where other shards of the server are served, so that it is ready.
+Check CheckDamage(const std::vector<Report>& reports) {
+  std::string refused;
+  for (const Report& report : reports) {
+    const double value = report.Sum("hotbed_server_shards_refused");
+    if (value > 0) absl::StrAppend(&refused, " ", report.process.name, ": ", value, ";");
   }
-  return "unknown";
+  if (refused.empty()) return {"damage", Verdict::kOk, "no shard is refused"};
+  return {"damage", Verdict::kFailed,
+          absl::StrCat("shards that are refused because their data is damaged or missing:", refused,
+                       " /statusz of the server names the files")};
 }
 
-// Asks /readyz of each server.
-Check CheckReady(const v1::ClusterMap& map, absl::Duration timeout) {
+// Beyond its budget a process may have the code and heap of its libraries.
+constexpr double kMemoryFactorMax = 1.15;
+constexpr double kMemoryBesideBytes = 128 << 20;
+constexpr double kCoordinatorMemoryBytesMax = 1 << 30;
+
+Check CheckMemory(const std::vector<Report>& reports) {
+  std::string large;
+  for (const Report& report : reports) {
+    const double resident = report.Sum("process_resident_memory_bytes");
+    const double budget = report.Sum("hotbed_server_host_limit_bytes");
+    const double most = report.process.is_server ? kMemoryFactorMax * budget + kMemoryBesideBytes
+                                                 : kCoordinatorMemoryBytesMax;
+    if ((report.process.is_server && budget == 0) || resident <= most) continue;
+    absl::StrAppend(&large, " ", report.process.name, " has ",
+                    FormatBytes(static_cast<uint64_t>(resident)), ", expected at most ",
+                    FormatBytes(static_cast<uint64_t>(most)), ";");
+  }
+  if (large.empty()) return {"memory", Verdict::kOk, "every process keeps its budget"};
+  return {"memory", Verdict::kWarning, large.substr(1, large.size() - 2)};
+}
+
+// Above this part of a budget, requests soon wait for room in it.
+constexpr double kBudgetPart = 0.5;
+
+Check CheckInFlight(const std::vector<Report>& reports) {
+  std::string full;
+  for (const Report& report : reports) {
+    report.ForEach("hotbed_server_in_flight_bytes", [&](const nlohmann::json& labels, double used) {
+      double limit = 0;
+      report.ForEach("hotbed_server_in_flight_limit_bytes",
+                     [&](const nlohmann::json& of, double value) {
+                       if (of == labels) limit = value;
+                     });
+      if (limit == 0 || used < kBudgetPart * limit) return;
+      absl::StrAppend(&full, " ", report.process.name, ": ", labels.value("budget", ""), " ",
+                      FormatBytes(static_cast<uint64_t>(used)), " of ",
+                      FormatBytes(static_cast<uint64_t>(limit)), ";");
+    });
+  }
+  if (full.empty()) return {"in flight", Verdict::kOk, "every budget of messages has room"};
+  return {"in flight", Verdict::kWarning,
+          absl::StrCat("much is being sent, or clients do not read their answers:",
+                       full.substr(0, full.size() - 1))};
+}
+
+// How long ago something may have been to be worth a warning.
+constexpr int64_t kRecentSeconds = 600;
+
+// Connections that were refused or ended, and requests that were refused as those of nobody.
+Check CheckPeers(const std::vector<Report>& reports) {
+  const double now_s = static_cast<double>(Clock::Real()->WallUs()) * 1e-6;
+  std::string bad;
+  for (const Report& report : reports) {
+    for (const auto& [name, label, words] :
+         {std::tuple("hotbed_port_ended", "reason", "connections ended or refused for "),
+          std::tuple("hotbed_server_numbers_not_given", "number",
+                     "requests with a number that nobody has given out: ")}) {
+      report.ForEach(
+          absl::StrCat(name, kLastTimeSuffix), [&](const nlohmann::json& labels, double last_s) {
+            if (now_s - last_s > kRecentSeconds) return;
+            absl::StrAppend(&bad, " ", report.process.name, ": ", words, labels.value(label, ""),
+                            ", the last ", ShortSeconds(std::max(0.0, now_s - last_s)), " ago;");
+          });
+    }
+  }
+  if (bad.empty()) return {"peers", Verdict::kOk, "no peer had to be stopped lately"};
+  return {"peers", Verdict::kWarning, bad.substr(1, bad.size() - 2)};
+}
+
+// Processes that were not let in, and data that was given up.
+Check CheckDirectories(const v1::ListEventsReply& events) {
+  const int64_t now_ms = Clock::Real()->WallUs() / 1000;
+  int count = 0;
+  std::string last;
+  for (const v1::ClusterEvent& event : events.events()) {
+    if (event.kind() != "server_refused" && event.kind() != "data_given_up") continue;
+    if (now_ms - event.unix_ms() > kRecentSeconds * 1000) continue;
+    ++count;
+    last = EventLine(event);
+  }
+  if (count == 0) return {"directories", Verdict::kOk, "none was refused or given up lately"};
+  return {"directories", Verdict::kWarning,
+          absl::StrCat(count, " refused or given up lately, the last: ", last)};
+}
+
+// The version of a process, from its hotbed_build_info.
+std::string VersionOf(const Report& report) {
+  if (!report.metrics.ok()) return std::string(report.metrics.status().message());
+  std::string version = "unknown";
+  report.ForEach("hotbed_build_info", [&](const nlohmann::json& labels, double) {
+    version = labels.value("version", "");
+  });
+  return version;
+}
+
+// What /readyz of each process says.
+Check CheckReady(const std::vector<Report>& reports) {
   std::string unready;
   std::string unasked;
   int ready = 0;
-  for (const v1::ServerInfo& server : map.servers()) {
-    if (!server.live()) continue;
-    const absl::StatusOr<HttpReply> reply = AdminPage(server, "/readyz", timeout);
+  for (const Report& report : reports) {
+    const absl::StatusOr<HttpReply>& reply = report.ready;
     if (reply.ok() && reply->code == 200) {
-      ++ready;
+      ready += report.process.is_server ? 1 : 0;
       continue;
     }
     const std::string said = reply.ok() ? reply->body : std::string(reply.status().message());
-    absl::StrAppend(
-        absl::IsFailedPrecondition(reply.status()) ? &unasked : &unready, " ", server.name(), ": ",
-        absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(said), {{"\n", ", "}}), ";");
+    // The coordinator has answered at its other port; its admin port may be for others.
+    const bool warns =
+        absl::IsFailedPrecondition(reply.status()) || (!reply.ok() && !report.process.is_server);
+    absl::StrAppend(warns ? &unasked : &unready, " ", report.process.name, ": ",
+                    absl::StrReplaceAll(absl::StripTrailingAsciiWhitespace(said), {{"\n", ", "}}),
+                    ";");
   }
   const std::string others = unready + unasked;
   if (others.empty()) return {"ready", Verdict::kOk, absl::StrCat(ready, " servers are ready")};
@@ -297,15 +450,16 @@ Check CheckReady(const v1::ClusterMap& map, absl::Duration timeout) {
           others.substr(1, others.size() - 2)};
 }
 
-Check CheckVersions(const v1::ClusterMap& map, absl::Duration timeout) {
+Check CheckVersions(const std::vector<Report>& reports) {
   std::string others;
-  for (const v1::ServerInfo& server : map.servers()) {
-    if (!server.live()) continue;
-    const std::string version = VersionOf(server, timeout);
-    if (version != HOTBED_VERSION) absl::StrAppend(&others, " ", server.name(), ": ", version, ";");
+  for (const Report& report : reports) {
+    const std::string version = VersionOf(report);
+    if (version != HOTBED_VERSION) {
+      absl::StrAppend(&others, " ", report.process.name, ": ", version, ";");
+    }
   }
   if (others.empty())
-    return {"versions", Verdict::kOk, absl::StrCat("all servers run ", HOTBED_VERSION)};
+    return {"versions", Verdict::kOk, absl::StrCat("all processes run ", HOTBED_VERSION)};
   return {"versions", Verdict::kWarning, absl::StrCat("this is ", HOTBED_VERSION, ";", others)};
 }
 
@@ -334,31 +488,46 @@ Check CheckHugePages() {
   return {"huge pages", Verdict::kOk, modes};
 }
 
+void ExamineCluster(const v1::ClusterMap& map, const CommandContext& context,
+                    CoordinatorStub* coordinator, std::vector<Check>* checks) {
+  const absl::Duration timeout = context.timeout_duration();
+  checks->push_back({"coordinator", Verdict::kOk,
+                     absl::StrCat(context.coordinator, ", cluster ", map.cluster_id())});
+  checks->push_back(CheckServers(map));
+  checks->push_back(CheckStrangers(coordinator));
+  checks->push_back(CheckShards(map));
+  checks->push_back(CheckDataPorts(map, timeout));
+  const std::vector<Report> reports = AskAll(LiveProcesses(map, context.coordinator), timeout);
+  checks->push_back(CheckReady(reports));
+  checks->push_back(CheckVersions(reports));
+  checks->push_back(CheckDamage(reports));
+  checks->push_back(CheckReplicas(map));
+  checks->push_back(CheckDomains(map));
+  checks->push_back(CheckHashes(reports));
+  checks->push_back(CheckRoom(map));
+  checks->push_back(CheckMemory(reports));
+  checks->push_back(CheckInFlight(reports));
+  checks->push_back(CheckPeers(reports));
+  const absl::StatusOr<v1::ListMovesReply> moves = coordinator->ListMoves({});
+  if (moves.ok()) {
+    checks->push_back(CheckDoubts(map, *moves));
+    checks->push_back(CheckMoves(map, *moves));
+    checks->push_back(CheckRebalancing(*moves));
+  } else {
+    checks->push_back({"moves", Verdict::kFailed, std::string(moves.status().message())});
+  }
+  v1::ListEventsRequest all;
+  all.set_limit(4096);
+  const absl::StatusOr<v1::ListEventsReply> events = coordinator->ListEvents(all);
+  if (events.ok()) checks->push_back(CheckDirectories(*events));
+}
+
 absl::Status Examine(const CommandContext& context, const std::string& data_dir) {
   std::vector<Check> checks;
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   const absl::StatusOr<v1::ClusterMap> map = coordinator.GetClusterMap();
   if (map.ok()) {
-    checks.push_back({"coordinator", Verdict::kOk,
-                      absl::StrCat(context.coordinator, ", cluster ", map->cluster_id())});
-    checks.push_back(CheckServers(*map));
-    checks.push_back(CheckStrangers(&coordinator));
-    checks.push_back(CheckShards(*map));
-    checks.push_back(CheckDataPorts(*map, context.timeout_duration()));
-    checks.push_back(CheckReady(*map, context.timeout_duration()));
-    checks.push_back(CheckVersions(*map, context.timeout_duration()));
-    checks.push_back(CheckReplicas(*map));
-    checks.push_back(CheckDomains(*map));
-    checks.push_back(CheckHashes(*map, context.timeout_duration()));
-    checks.push_back(CheckRoom(*map));
-    const absl::StatusOr<v1::ListMovesReply> moves = coordinator.ListMoves({});
-    if (moves.ok()) {
-      checks.push_back(CheckDoubts(*map, *moves));
-      checks.push_back(CheckMoves(*map, *moves));
-      checks.push_back(CheckRebalancing(*moves));
-    } else {
-      checks.push_back({"moves", Verdict::kFailed, std::string(moves.status().message())});
-    }
+    ExamineCluster(*map, context, &coordinator, &checks);
   } else {
     checks.push_back({"coordinator", Verdict::kFailed, std::string(map.status().message())});
   }

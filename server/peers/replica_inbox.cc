@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/shard/not_given.h"
 
 namespace hotbed {
 namespace {
@@ -59,6 +60,7 @@ void ReplicaInbox::SetPeers(const std::vector<Member>& peers) {
 
 absl::StatusOr<uint64_t> ReplicaInbox::Open(const Member& from) {
   const auto unknown = [&](Incarnation given) {
+    NotGiven::Get().server.Add(1);
     return absl::UnavailableError(absl::StrCat(
         "the coordinator's map names no server ", from.server, " incarnation ", from.incarnation,
         " here yet (the highest is ", given, "); try again when it has registered"));

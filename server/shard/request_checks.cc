@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/bag_check.h"
+#include "server/shard/not_given.h"
 #include "server/shard/segment_check.h"
 
 namespace hotbed {
@@ -134,10 +135,12 @@ std::string ExplainNotGiven(const ShardContext& shard, const PushWork& work,
                             const PushSegment& segment) {
   const ShardCore& core = shard.core;
   if (segment.commit_step != 0 && !core.StepGiven(segment.commit_step)) {
+    NotGiven::Get().step.Add(1);
     return absl::StrCat(shard.Name(), ": the coordinator has committed no step ",
                         segment.commit_step, " of this table, as far as this server has heard");
   }
   if (segment.commit_step == 0 && !core.SessionGiven(work.session, work.incarnation)) {
+    NotGiven::Get().session.Add(1);
     return absl::StrCat(shard.Name(), ": the coordinator has opened no session ", work.session,
                         " incarnation ", work.incarnation,
                         ", as far as this server has heard; open it (Coordinator.OpenSession)");

@@ -8,6 +8,8 @@
 #include "absl/time/clock.h"
 #include "admin/admin_server.h"
 #include "common/host_port.h"
+#include "common/metrics.h"
+#include "common/rare_counter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cli/cli_fixture.h"
@@ -75,6 +77,60 @@ class ReadyPort {
  private:
   std::unique_ptr<AdminServer> admin_;
 };
+
+// Numbers of this process stand for those of a server and of the coordinator.
+TEST_F(ClusterCommandsTest, DoctorReadsTheNumbersOfEveryProcess) {
+  fake_.map.mutable_servers(2)->set_live(false);
+  v1::ServerInfo* const server = fake_.map.mutable_servers(0);
+  const ReadyPort port("127.0.0.1:0");
+  ASSERT_TRUE(port.ok());
+  server->set_admin_address("127.0.0.1:" + port.port());
+  for (const char* check : {"damage", "memory", "in flight", "peers", "directories"}) {
+    EXPECT_EQ(Doctor(check).first, "ok") << check;
+  }
+  const std::string resident(256 << 20, 'x');  // far above what the server says it may have
+  const MetricSource numbers([](std::vector<MetricSample>* samples) {
+    AddSample("hotbed_server_shards_refused", "", {}, 2, samples);
+    AddSample("hotbed_server_host_limit_bytes", "", {}, 1 << 20, samples);
+    for (const char* budget : {"pull", "push"}) {
+      AddSample("hotbed_server_in_flight_bytes", "", {{"budget", budget}}, 600, samples);
+    }
+    AddSample("hotbed_server_in_flight_limit_bytes", "", {{"budget", "pull"}}, 1000, samples);
+    AddSample("hotbed_server_in_flight_limit_bytes", "", {{"budget", "push"}}, 2000, samples);
+  });
+  RareCounter rare("hotbed_port_ended_total", "", {{"reason", "message_bytes"}});
+  EXPECT_EQ(Doctor("peers").first, "ok");
+  rare.Add(1);
+  // In the map of a coordinator that listens wide there is no host.
+  fake_.map.set_coordinator_admin_address("0.0.0.0:" + port.port());
+  EXPECT_EQ(Doctor("damage").first, "FAILED");
+  EXPECT_THAT(Doctor("damage").second, HasSubstr("s0: 2;"));
+  EXPECT_EQ(Doctor("memory").first, "warning");
+  EXPECT_THAT(Doctor("memory").second, ContainsRegex("^s0 has .* MiB, expected at most 129.1 MiB$"));
+  EXPECT_EQ(Doctor("in flight").first, "warning");
+  EXPECT_THAT(Doctor("in flight").second, HasSubstr("s0: pull 600 B of 1000 B"));
+  EXPECT_THAT(Doctor("in flight").second, Not(HasSubstr("push")));
+  EXPECT_EQ(Doctor("peers").first, "warning");
+  EXPECT_THAT(Doctor("peers").second, HasSubstr("s0: connections ended or refused for message_b"));
+  EXPECT_THAT(Doctor("peers").second, HasSubstr("coordinator: connections ended"));
+  EXPECT_EQ(resident[resident.size() / 2], 'x');
+}
+
+TEST_F(ClusterCommandsTest, DoctorTellsOfDirectoriesThatWereRefused) {
+  v1::ClusterEvent* event = fake_.events.add_events();
+  event->set_number(1);
+  event->set_kind("server_refused");
+  event->set_unix_ms(absl::ToUnixMillis(absl::Now() - absl::Hours(1)));
+  event->set_text("long ago");
+  EXPECT_EQ(Doctor("directories").first, "ok");
+  event = fake_.events.add_events();
+  event->set_number(2);
+  event->set_kind("server_refused");
+  event->set_unix_ms(absl::ToUnixMillis(absl::Now()));
+  event->set_text("a copy of s0");
+  EXPECT_EQ(Doctor("directories").first, "warning");
+  EXPECT_THAT(Doctor("directories").second, HasSubstr("a copy of s0"));
+}
 
 TEST_F(ClusterCommandsTest, DoctorAsksNamesAndIpv6Addresses) {
   fake_.map.mutable_servers(2)->set_live(false);

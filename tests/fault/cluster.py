@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 
 START_SECONDS_MAX = 30
 COMMAND_SECONDS_MAX = 60
@@ -25,6 +26,13 @@ def json_of_command(bin_dir, coordinator, *command, seconds=COMMAND_SECONDS_MAX)
     if status != 0:
         raise RuntimeError(f"hotbed {' '.join(map(str, command))} ended with {status}: {err.strip()}")
     return json.loads(out)
+
+
+def server_of(admin):
+    """(number, incarnation) of the server with that admin address."""
+    with urllib.request.urlopen(f"http://{admin}/api/status", timeout=10) as reply:
+        status = json.load(reply)
+    return int(status["server"]), int(status["incarnation"])
 
 
 names_of_ports = []  # held as long as this process lives

@@ -18,7 +18,7 @@ import sys
 
 from cases import Wrong, main
 from checker import EXACT, Checker
-from cluster import Cluster, Process, free_ports, json_of_command
+from cluster import Cluster, Process, free_ports, json_of_command, run_command
 from damage_test import HEAL_SECONDS_MAX, wait_for_replicas
 
 
@@ -114,6 +114,9 @@ class CopyRun(Run):
         told = self.events("server_refused")
         if len(told) < 3 or not all(self.original in text for text in told) or self.address not in told[0]:
             raise Wrong(f"the events do not tell of it: {told}")
+        _, out, _ = run_command(self.args.bin_dir, self.cluster.address, "doctor", f"--data-dir={self.directory}")
+        if "directories" not in out or "3 refused or given up lately" not in out:
+            raise Wrong(f"doctor does not tell of it: {out}")
         said = self.end()
         if lost := self.checker.progress()["indeterminate"]:
             raise Wrong(f"{lost} pushes ended as indeterminate, though the original has answered all of them since")

@@ -71,28 +71,40 @@ def push(table, shard, epoch, row, dim, session, incarnation, step=1, commit=0):
     return field(1, header) + field(2, struct.pack("<Q", row)) + field(3, struct.pack("<f", 1.0) * dim)
 
 
-def forgeries(cluster, table, shard, epoch, row, dim):
-    """(whether it is for the coordinator, path, message): each has a number that nobody has given out."""
+FORGED_STEPS = (1, 2**43, 2**44 - 1, FORGED)
+
+
+def forgeries_of_shard(table, shard, epoch, row, dim):
+    """(path, message) for the primary of a shard: each has a number that nobody has given out."""
     out = []
-    for session, incarnation in [(known, FORGED) for known in range(1, 9)] + [(FORGED, 1), (2**40, 2**40)]:
-        out.append((False, PUSH, push(table, shard, epoch, row, dim, session, incarnation)))
-        out.append((False, PUSH, push(table, shard, epoch, row, dim, session, incarnation, step=2**43)))
+    for session, incarnation in [(known, FORGED) for known in range(1, 17)] + [(FORGED, 1), (2**40, 2**40)]:
+        out.append((PUSH, push(table, shard, epoch, row, dim, session, incarnation)))
+        out.append((PUSH, push(table, shard, epoch, row, dim, session, incarnation, step=2**43)))
     for of_epoch in (epoch - 1, epoch + 1, FORGED):
-        out.append((False, PUSH, push(table, shard, of_epoch, row, dim, 1, 1)))
-        out.append((False, LOOKUP, lookup(table, shard, of_epoch, row, 1)))
-    for step in (1, 2**43, FORGED):
-        out.append((False, PUSH, push(table, shard, epoch, row, dim, 1, 1, commit=step)))
-    for server, incarnation in [(1, FORGED), (2, 1), (FORGED, FORGED)]:
-        item = field(1, 1) + fixed(2, table << 32 | shard) + field(3, FORGED) + field(4, member(1, 1)) + field(7, FORGED)
-        transfer = field(1, hello(cluster) + field(2, member(server, incarnation)) + field(3, item) + field(4, member(1, 1)))
-        out.append((False, "/hotbed.v1.Replica/Transfer", transfer))
-        of_server = fixed(1, server) + field(2, incarnation)
+        out.append((PUSH, push(table, shard, of_epoch, row, dim, 1, 1)))
+        out.append((LOOKUP, lookup(table, shard, of_epoch, row, 1)))
+    for step in FORGED_STEPS:
+        out.append((PUSH, push(table, shard, epoch, row, dim, 1, 1, commit=step)))
+    return out
+
+
+def forgeries_of_peer(cluster, table, shard, server, to):
+    """(path, message) in the name of `server`, for the process `to` (server, incarnation)."""
+    item = field(1, 1) + fixed(2, table << 32 | shard) + field(3, FORGED) + field(4, member(*to)) + field(7, FORGED)
+    begin = hello(cluster) + field(2, member(server, FORGED)) + field(3, item) + field(4, member(*to))
+    return [("/hotbed.v1.Replica/Transfer", field(1, begin))]
+
+
+def forgeries_of_coordinator(table, shard, servers):
+    out = []
+    for server in servers:
+        of_server = fixed(1, server) + field(2, FORGED)
         epochs = field(3, fixed(1, table << 32 | shard) + field(2, FORGED))
-        out.append((True, "/hotbed.v1.Coordinator/Attend", of_server + field(9, 1)))
-        out.append((True, "/hotbed.v1.Coordinator/ActivateShards", of_server + epochs))
+        out.append(("/hotbed.v1.Coordinator/Attend", of_server + field(9, 1)))
+        out.append(("/hotbed.v1.Coordinator/ActivateShards", of_server + epochs))
     for session in (1, FORGED):
         trainer = field(1, 1) + field(2, b"group") + field(3, b"name") + fixed(4, session) + field(5, FORGED)
-        out.append((True, "/hotbed.v1.Coordinator/Train", trainer + field(6, 2**43) + field(12, 2**43)))
+        out.append(("/hotbed.v1.Coordinator/Train", trainer + field(6, 2**43) + field(12, 2**43)))
     return out
 
 

@@ -135,6 +135,7 @@ class LostMembers:
         refused = False
         self.emptier.begin()
         time.sleep(1)
+        self.expect_doctor(f"{self.emptier.name} (")  # down
         self.whole.start()
         try:
             self.emptier.wait_until_serving()

@@ -215,12 +215,14 @@ bool ClusterSimulation::HoldsAll(ServerId server, int shard) const {
     return replica->shard->core().log_end().lsn >= all;
   }
   const SpilledShard& spilled = s.disk.shards[shard];
-  if (!spilled.held || spilled.installing) return false;
+  // A start goes back to the last checkpoint, or to nothing (Boot).
+  const bool logged = watched.setting.durability != Durability::kCheckpoint;
+  if (!spilled.held || spilled.installing || !(logged || spilled.kept)) return false;
   Lsn guard = 0;
   for (const Row& row : spilled.rows) guard = std::max(guard, row.lsn);
   const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
   Lsn end = meta.ok() ? meta->applied_lsn : 0;
-  if (watched.setting.durability != Durability::kCheckpoint) {
+  if (logged) {
     for (const LogRecord* const record : LastWord(s.disk, shard)) {
       if (record->header.lsn == end + 1) ++end;
     }

@@ -204,10 +204,17 @@ absl::Status Coordinator::Unready() const {
                    core_.trouble().ok() ? "it is starting" : core_.trouble().ToString()));
 }
 
+void Coordinator::SetAdminAddress(std::string address) {
+  absl::MutexLock lock(&mu_);
+  admin_address_ = std::move(address);
+}
+
 absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known, bool rates) const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
-  return core_.Map(revision_known, rates);
+  v1::ClusterMap map = core_.Map(revision_known, rates);
+  map.set_coordinator_admin_address(admin_address_);
+  return map;
 }
 
 absl::StatusOr<std::optional<v1::ClusterMap>> Coordinator::MapToFollow(

@@ -65,6 +65,8 @@ class Coordinator {
 
   // `on_reply` is called exactly once, from any thread, also from within Submit; it must not block.
   void Submit(Request request, OnReply on_reply) ABSL_LOCKS_EXCLUDED(mu_);
+  // The address is told with maps.
+  void SetAdminAddress(std::string address) ABSL_LOCKS_EXCLUDED(mu_);
   // Unavailable until it serves.
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known, bool rates = false) const
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -119,6 +121,7 @@ class Coordinator {
 
   mutable absl::Mutex mu_;
   Core core_ ABSL_GUARDED_BY(mu_);
+  std::string admin_address_ ABSL_GUARDED_BY(mu_);
   std::optional<StoreWork> work_ ABSL_GUARDED_BY(mu_);
   CallerToken next_caller_ ABSL_GUARDED_BY(mu_) = 1;
   absl::flat_hash_map<CallerToken, OnReply> callers_ ABSL_GUARDED_BY(mu_);

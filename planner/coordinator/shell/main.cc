@@ -166,6 +166,7 @@ absl::Status Serve(const Options& options) {
   };
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<AdminServer> admin,
                           AdminServer::Start(std::move(admin_options)));
+  coordinator.SetAdminAddress(admin->address());
 
   std::cout << "hotbed-coordinator serving: " << service->address() << " admin " << admin->address()
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
