@@ -88,9 +88,9 @@ std::atomic<void*> of_descriptor[kDescriptorsMax];
 
 const char* EndReasonName(EndReason reason) {
   static constexpr const char* kNames[kEndReasons] = {
-      "process_limit",  "peer_limit",       "descriptors",   "made_room",
-      "not_http2",      "no_greeting",      "message_bytes", "header_bytes",
-      "control_frames", "unfinished_bytes", "message_time",  "unread_answers"};
+      "process_limit",    "peer_limit",   "peer_rate",     "descriptors",  "made_room",
+      "not_http2",        "no_greeting",  "message_bytes", "header_bytes", "control_frames",
+      "unfinished_bytes", "message_time", "unread_answers"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -113,6 +113,15 @@ size_t ConnectionTable::size() const {
   return connections_.size();
 }
 
+bool ConnectionTable::TakeBegin(Share* share, int64_t now_ns) const {
+  const double passed_s = static_cast<double>(now_ns - share->begun_ns) * 1e-9;
+  share->begun = std::max(0.0, share->begun - passed_s * limits_.begins_per_second);
+  share->begun_ns = now_ns;
+  if (share->begun + 1 > limits_.begins_burst) return false;
+  share->begun += 1;
+  return true;
+}
+
 bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   if (descriptor >= kDescriptorsMax) {
     CountRefused(EndReason::kDescriptors);
@@ -122,12 +131,18 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   PeerName name = NameOf(peer);
   Http2Limits http2 = limits_.http2;
   absl::MutexLock lock(&mu_);
-  const auto found = of_address_.find(name.address);
-  if (found != of_address_.end() && found->second.flooded_ns != 0 &&
-      now_ns - found->second.flooded_ns <= kFloodedNs) {
-    http2.control_frames_burst = std::min(
-        http2.control_frames_burst,
-        std::max(http2.control_frames_burst * found->second.burst_share, kFloodedBurstMin));
+  Share& share = of_address_[name.address];
+  if (!exempt && !TakeBegin(&share, now_ns)) {
+    CountRefused(EndReason::kPeerRate);
+    HOTBED_LOG_EVERY_S(Warning, 10)
+        << "connection of " << name.address << " refused: it begins more than "
+        << limits_.begins_per_second << " per second";
+    return false;
+  }
+  if (share.flooded_ns != 0 && now_ns - share.flooded_ns <= kFloodedNs) {
+    http2.control_frames_burst =
+        std::min(http2.control_frames_burst,
+                 std::max(http2.control_frames_burst * share.burst_share, kFloodedBurstMin));
   }
   auto connection = std::make_unique<Connection>(shared_from_this(), http2);
   connection->descriptor = descriptor;
@@ -135,9 +150,9 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
   connection->accepted_ns = now_ns;
   connection->received_ns.store(now_ns, std::memory_order_relaxed);
   const std::string& address = connection->peer.address;
-  const uint32_t of_address = found == of_address_.end() ? 0 : found->second.open;
+  const uint32_t of_address = share.open;
   const bool peer_full = of_address >= limits_.connections_per_peer_max;
-  if (!exempt && ((peer_full && !MakeRoom(address, &found->second, now_ns)) ||
+  if (!exempt && ((peer_full && !MakeRoom(address, &share, now_ns)) ||
                   (all_.open >= limits_.connections_max && !MakeRoom("", &all_, now_ns)))) {
     CountRefused(peer_full ? EndReason::kPeerLimit : EndReason::kProcessLimit);
     HOTBED_LOG_EVERY_S(Warning, 10)
@@ -148,7 +163,7 @@ bool ConnectionTable::Add(int descriptor, const sockaddr* peer, bool exempt) {
     return false;
   }
   accepted_.Add(1);
-  ++of_address_[address].open;
+  ++share.open;
   ++all_.open;
   of_descriptor[descriptor].store(connection.get(), std::memory_order_release);
   connections_[descriptor] = std::move(connection);
@@ -173,8 +188,7 @@ void ConnectionTable::EndLocked(Connection* connection, EndReason reason) {
 
 void ConnectionTable::CountGone(const Connection& connection) {
   --all_.open;
-  const auto found = of_address_.find(connection.peer.address);
-  if (--found->second.open == 0 && found->second.flooded_ns == 0) of_address_.erase(found);
+  --of_address_.find(connection.peer.address)->second.open;  // Tick() erases it
 }
 
 bool ConnectionTable::MakeRoom(const std::string& address, Share* share, int64_t now_ns) {
@@ -206,13 +220,15 @@ void ConnectionTable::End(const std::string& grpc_peer, EndReason reason) {
 void ConnectionTable::Tick() {
   const int64_t now_ns = clock_->NowNs();
   absl::MutexLock lock(&mu_);
-  absl::erase_if(of_address_, [now_ns](auto& entry) {
+  absl::erase_if(of_address_, [this, now_ns](auto& entry) {
     Share& share = entry.second;
     if (share.flooded_ns != 0 && now_ns - share.flooded_ns > kFloodedNs) {
       share.flooded_ns = 0;
       share.burst_share = 1;
     }
-    return share.open == 0 && share.flooded_ns == 0;
+    const double since_s = static_cast<double>(now_ns - share.begun_ns) * 1e-9;
+    return share.open == 0 && share.flooded_ns == 0 &&
+           since_s * limits_.begins_per_second >= share.begun;
   });
   for (const auto& [descriptor, connection] : connections_) {
     const int64_t since_ns = connection->unfinished_since_ns.load(std::memory_order_relaxed);

@@ -31,7 +31,10 @@ namespace hotbed {
 struct ConnectionLimits {
   uint32_t connections_max = 4096;
   uint32_t connections_per_peer_max = 2048;  // from one address
-  Http2Limits http2;                         // of one connection
+  // That one address may begin: a connection costs us ten times what a refusal does.
+  double begins_per_second = 200;  // on average
+  double begins_burst = 1000;      // at once
+  Http2Limits http2;               // of one connection
   // Bytes of messages that are not complete, all connections together. Beyond it the connection
   // whose message began first is closed.
   uint64_t unfinished_bytes_max = 64ull << 20;
@@ -53,6 +56,7 @@ inline constexpr double kFloodedBurstMin = 20;
 enum class EndReason {
   kProcessLimit,  // refused
   kPeerLimit,     // refused
+  kPeerRate,      // refused: its address begins too many
   kDescriptors,   // refused: none was left
   kMadeRoom,
   kNotHttp2,
@@ -103,8 +107,12 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
     int64_t none_idle_until_ns = 0;  // when it is worth looking again
     int64_t flooded_ns = 0;          // the first end for control frames lately; 0: long ago
     double burst_share = 1;          // of new connections, while it is not long ago
+    double begun = 0;      // connections, less what the rate allows since; below the burst
+    int64_t begun_ns = 0;  // when `begun` was right
   };
 
+  // Takes a connection of the address out of its rate. False: it has begun too many.
+  bool TakeBegin(Share* share, int64_t now_ns) const;
   void EndLocked(Connection* connection, EndReason reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountGone(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the connection, of `address` unless empty, that has sent nothing for longest.

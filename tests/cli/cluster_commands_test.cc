@@ -106,7 +106,8 @@ TEST_F(ClusterCommandsTest, DoctorReadsTheNumbersOfEveryProcess) {
   EXPECT_EQ(Doctor("damage").first, "FAILED");
   EXPECT_THAT(Doctor("damage").second, HasSubstr("s0: 2;"));
   EXPECT_EQ(Doctor("memory").first, "warning");
-  EXPECT_THAT(Doctor("memory").second, ContainsRegex("^s0 has .* MiB, expected at most 129.1 MiB$"));
+  EXPECT_THAT(Doctor("memory").second,
+              ContainsRegex("^s0 has .* MiB, expected at most 129.1 MiB$"));
   EXPECT_EQ(Doctor("in flight").first, "warning");
   EXPECT_THAT(Doctor("in flight").second, HasSubstr("s0: pull 600 B of 1000 B"));
   EXPECT_THAT(Doctor("in flight").second, Not(HasSubstr("push")));

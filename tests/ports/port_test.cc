@@ -208,6 +208,24 @@ TEST_F(PortTest, WhoComesBackAfterAFloodMaySendLessAtOnce) {
   EXPECT_EQ(pings(2), 399);
 }
 
+TEST_F(PortTest, AnAddressBeginsSoManyConnectionsPerSecond) {
+  ConnectionLimits limits;
+  limits.begins_burst = 3;
+  limits.begins_per_second = 1;
+  Open(limits);
+  for (size_t count = 1; count <= 3; ++count) {
+    Connect(/*host=*/2);
+    Taken(count);
+  }
+  EXPECT_TRUE(Ends(Connect(/*host=*/2)));
+  Connect(/*host=*/3);
+  Taken(4);
+  clock_.Advance(kSecond);
+  Connect(/*host=*/2);
+  Taken(5);
+  EXPECT_TRUE(Ends(Connect(/*host=*/2)));
+}
+
 TEST_F(PortTest, WhatIsNotCompleteInTimeIsEnded) {
   Open(ConnectionLimits());
   const int silent = Connect(2);
