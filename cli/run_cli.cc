@@ -45,6 +45,11 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardChooseCommand(shard, context);
   AddShardControlCommands(shard, context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
+  CLI::App* checkpoint =
+      AddGroup(root, "checkpoint", "Save tables into files, and begin tables with saved rows");
+  AddCheckpointSaveCommand(checkpoint, context);
+  AddCheckpointRestoreCommand(checkpoint, context);
+  AddCheckpointFileCommands(checkpoint, context);
   AddMetadataCommands(
       AddGroup(root, "metadata", "Back up the coordinator's metadata; rebuild lost ones"), context);
   AddEventsCommand(root, context);

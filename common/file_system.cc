@@ -229,7 +229,7 @@ class PosixFileSystem : public FileSystem {
   }
 
   absl::Status Delete(const std::string& path) override {
-    return unlink(path.c_str()) == 0 ? absl::OkStatus() : Failed("delete", path);
+    return remove(path.c_str()) == 0 ? absl::OkStatus() : Failed("delete", path);
   }
 
   absl::Status MakeDir(const std::string& path) override {

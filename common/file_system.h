@@ -64,7 +64,7 @@ class FileSystem {
   // Names, sorted.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& dir) = 0;
   virtual absl::StatusOr<uint64_t> FileSize(const std::string& path) = 0;
-  virtual absl::Status Delete(const std::string& path) = 0;
+  virtual absl::Status Delete(const std::string& path) = 0;   // a file or an empty directory
   virtual absl::Status MakeDir(const std::string& path) = 0;  // with parents; OK if it exists
   virtual absl::Status SyncDir(const std::string& path) = 0;
   virtual bool Exists(const std::string& path) = 0;

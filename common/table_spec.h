@@ -64,6 +64,16 @@ constexpr uint32_t kTableChangesMax = 256;
 constexpr uint32_t kReplicasMax = 3;
 constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // seq = step << 20 | part
 
+// The checkpoint whose rows a table begins with (docs/checkpoints.md). Each member of a shard reads
+// them from there before the shard serves for the first time, and never again.
+struct RestoredFrom {
+  std::string checkpoint;  // absolute path of its folder, which every server reaches; empty: none
+  std::string table;       // the name in the checkpoint
+  bool sessions = false;   // the sessions of the checkpoint go on, or else begin anew
+
+  friend bool operator==(const RestoredFrom& a, const RestoredFrom& b) = default;
+};
+
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
   std::string name;
@@ -96,6 +106,7 @@ struct TableSpec {
   // asks, once it has used it, and what it never exceeds.
   float memory_share_min = 0.0f;
   float memory_share_max = 1.0f;
+  RestoredFrom restored_from;
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }

@@ -12,6 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kNameBytesMax = 200;
+constexpr size_t kPathBytesMax = 4096;
 constexpr uint64_t kRowsMax = uint64_t{1} << 62;
 constexpr char kNotNegative[] = "finite and >= 0";
 
@@ -71,6 +72,17 @@ void CheckName(const std::string& name, Rules* rules) {
                  absl::StrCat("1..", kNameBytesMax,
                               " letters, digits, '_', '-', '.', '/'; the first a letter, digit or "
                               "'_'"));
+}
+
+void CheckRestoredFrom(const RestoredFrom& from, Rules* rules) {
+  if (from == RestoredFrom()) return;
+  const std::string& path = from.checkpoint;
+  rules->Require(!path.empty() && path[0] == '/' && path.size() <= kPathBytesMax,
+                 "restored_from.checkpoint", absl::StrCat("\"", path, "\""),
+                 absl::StrCat("an absolute path of at most ", kPathBytesMax, " bytes"));
+  rules->Require(!from.table.empty() && from.table.size() <= kNameBytesMax, "restored_from.table",
+                 absl::StrCat("of ", from.table.size(), " bytes"),
+                 absl::StrCat("1..", kNameBytesMax));
 }
 
 void CheckWords(const TableSpec& spec, Rules* rules) {
@@ -312,6 +324,7 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   CheckIds(spec, &rules);
   CheckTraining(spec, &rules);
   CheckMemoryShare("", {spec.memory_share_min, spec.memory_share_max}, &rules);
+  CheckRestoredFrom(spec.restored_from, &rules);
   rules.Require(spec.changes.size() <= kTableChangesMax, "changes", spec.changes.size(),
                 absl::StrCat("at most ", kTableChangesMax));
   HOTBED_RETURN_IF_ERROR(rules.status());

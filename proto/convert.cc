@@ -254,6 +254,11 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   message.set_nan_policy(static_cast<v1::NanPolicy>(spec.nan_policy));
   message.set_memory_share_min(spec.memory_share_min);
   message.set_memory_share_max(spec.memory_share_max);
+  if (const RestoredFrom& from = spec.restored_from; !from.checkpoint.empty()) {
+    message.mutable_restored_from()->set_checkpoint(from.checkpoint);
+    message.mutable_restored_from()->set_table(from.table);
+    message.mutable_restored_from()->set_sessions(from.sessions);
+  }
   TrainingToProto(spec, &message);
   return message;
 }
@@ -283,6 +288,10 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
                                      v1::NanPolicy_MAX, &spec.nan_policy));
   spec.memory_share_min = message.memory_share_min();
   if (message.memory_share_max() != 0) spec.memory_share_max = message.memory_share_max();
+  if (message.has_restored_from()) {
+    spec.restored_from = {message.restored_from().checkpoint(), message.restored_from().table(),
+                          message.restored_from().sessions()};
+  }
   HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));
   return spec;
 }

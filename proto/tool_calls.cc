@@ -53,8 +53,9 @@ void AnswerFile(const FileDescriptor* file, const std::string& name,
 
 }  // namespace
 
-ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> ready)
-    : services_(std::move(services)), ready_(std::move(ready)) {
+ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
+                     std::map<std::string, Call> calls)
+    : services_(std::move(services)), ready_(std::move(ready)), calls_(std::move(calls)) {
   services_.push_back(health::HealthCheckRequest::descriptor()->file()->service(0)->full_name());
   services_.push_back(
       reflection::ServerReflectionRequest::descriptor()->file()->service(0)->full_name());
@@ -62,7 +63,8 @@ ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> re
 
 absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
                                                    const grpc::ByteBuffer& message) const {
-  if (method != kCheck && !IsStream(method)) {
+  const auto call = calls_.find(std::string(method));
+  if (method != kCheck && !IsStream(method) && call == calls_.end()) {
     return absl::UnimplementedError(absl::StrCat(
         "method \"", absl::CEscape(method.substr(0, kNameShownMax)), "\" is not known here"));
   }
@@ -76,8 +78,9 @@ absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
   for (const grpc::Slice& slice : slices) {
     bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
-  HOTBED_ASSIGN_OR_RETURN(const std::string answer,
-                          method == kCheck ? Check(bytes) : Reflect(bytes));
+  HOTBED_ASSIGN_OR_RETURN(const std::string answer, call != calls_.end() ? call->second(bytes)
+                                                    : method == kCheck   ? Check(bytes)
+                                                                         : Reflect(bytes));
   const grpc::Slice slice(answer);
   return grpc::ByteBuffer(&slice, 1);
 }

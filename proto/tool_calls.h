@@ -1,14 +1,16 @@
 // The calls that general gRPC tools make to a port: health checks (grpc.health.v1) and server
-// reflection (v1 and v1alpha, which differ in name only). The messages alone; the streams are in
-// server/net/tool_stream.h and in the coordinator's shell.
+// reflection (v1 and v1alpha, which differ in name only); and rare unary calls of the process's
+// own. The messages alone; the streams are in server/net/tool_stream.h and in the coordinator's
+// shell.
 //
-// Immutable; thread-safe if `ready` is.
+// Immutable; thread-safe if `ready` and the calls are.
 #ifndef HOTBED_PROTO_TOOL_CALLS_H_
 #define HOTBED_PROTO_TOOL_CALLS_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,12 @@ class ToolCalls {
   static constexpr char kReflectAlpha[] =
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
+  // From message to answer; does not block.
+  using Call = std::function<absl::StatusOr<std::string>(const std::string& message)>;
   // `services`: full names of those on the port, compiled into this process. `ready`: as /readyz.
-  ToolCalls(std::vector<std::string> services, std::function<bool()> ready);
+  // `calls`: further ones, by method.
+  ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
+            std::map<std::string, Call> calls = {});
 
   // The method takes any number of messages and answers each; else it takes one.
   static bool IsStream(absl::string_view method) {
@@ -46,6 +52,7 @@ class ToolCalls {
 
   std::vector<std::string> services_;  // with those of tools; as listed
   const std::function<bool()> ready_;
+  const std::map<std::string, Call> calls_;
 };
 
 }  // namespace hotbed

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -43,6 +45,14 @@ constexpr int64_t kStopStepNs = 1'000'000;
 // a message is refused with a reply. The port closes the connection on which one is announced.
 int ReceiveBytesMax(uint64_t message_bytes_max) {
   return static_cast<int>(std::min<uint64_t>(8 * message_bytes_max, 1u << 30));
+}
+
+std::vector<std::string> ServicesOf(const DataServerOptions& options) {
+  std::set<std::string> services = {"hotbed.v1.Data", "hotbed.v1.Replica"};
+  for (const auto& [method, call] : options.calls) {  // "/package.Service/Method"
+    services.insert(method.substr(1, method.rfind('/') - 1));
+  }
+  return {services.begin(), services.end()};
 }
 
 void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
@@ -89,8 +99,8 @@ struct DataServer::Impl {
       : plane(options.limits, host, clock),
         peers(options.peer_limits, options.limits.write_timeout_ms, host),
         tools(
-            {"hotbed.v1.Data", "hotbed.v1.Replica"},
-            options.ready ? options.ready : [] { return true; }),
+            ServicesOf(options), options.ready ? options.ready : [] { return true; },
+            options.calls),
         gauges(
             [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
     for (ByteBudget* budget : Budgets()) {

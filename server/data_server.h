@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "ports/port.h"
+#include "proto/tool_calls.h"
 #include "server/host/shard_host.h"
 #include "server/peers/peer_limits.h"
 #include "server/peers/peer_plane.h"
@@ -29,6 +31,8 @@ struct DataServerOptions {
   uint64_t grpc_bytes_max = 1ull << 30;  // memory of gRPC's own
   // The truth of /readyz, for health checks on the port; empty: always ready.
   std::function<bool()> ready;
+  // Unary calls beside the streams, by method.
+  std::map<std::string, ToolCalls::Call> calls;
 };
 
 class DataServer {

@@ -30,6 +30,9 @@
 #include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/device_choice.h"
+#include "server/export/checkpoint_calls.h"
+#include "server/export/checkpoint_source.h"
+#include "server/export/save_jobs.h"
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
 #include "server/machine_memory.h"
@@ -48,7 +51,9 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
+  CheckpointSource checkpoints{FileSystem::Real()};
   std::unique_ptr<ShardHost> host;
+  std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -118,9 +123,12 @@ absl::Status StartParts(Process* process) {
     return OpenChosenDevice(options.device, options.device_bytes,
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
+  host_options.restores = &process->checkpoints;
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
+  process->saves =
+      std::make_unique<SaveJobs>(process->host.get(), FileSystem::Real(), process->clock);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -130,6 +138,7 @@ absl::Status StartParts(Process* process) {
   data_options.ready = [process] {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
+  data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -178,6 +187,7 @@ void EndAfter(int64_t ms) {
 absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
+  if (process->saves != nullptr) process->saves->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }
 

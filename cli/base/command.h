@@ -67,6 +67,10 @@ void AddShardChooseCommand(CLI::App* shard, CommandContext* context);
 void AddShardControlCommands(CLI::App* shard, CommandContext* context);
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status
 void AddMetadataCommands(CLI::App* metadata, CommandContext* context);    // backup, rebuild
+void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
+void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
+// list, show, verify, prune: of files alone, without a cluster.
+void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);

@@ -6,6 +6,7 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "server/host/shard_restorer.h"
 
 namespace hotbed {
 namespace {
@@ -93,7 +94,7 @@ absl::Status Assignments::LearnTables(const std::vector<TableSpec>& tables, cons
 // Opens the shards that are assigned to this process for the first time, in whatever role, without
 // rows; not those of an earlier process, whose replica is missing then. After an error none of them
 // is open: the same assignment may come again. A shard whose rows are still being deleted or
-// received is opened when that is over.
+// received is opened when that is over, and so is one that begins with the rows of a checkpoint.
 absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map* map) {
   const Member self = wiring_.data->self();
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
@@ -120,12 +121,19 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
       changed->tables[table->id] = *table;
       changed->shards[record->shard] = record->range;
       changed->log_from[record->shard] = end;
+      if (ShardRestorer::Wants(*table, *record, self)) changed->installing.insert(record->shard);
     }
   }));
   for (const auto& [record, table] : added) {
     auto shard = wiring_.factory->Make(*table, record->shard, record->range, /*installed=*/false);
     shard->FinishReplay();
-    (*map)[record->shard].shard = std::move(shard);
+    if (ShardRestorer::Wants(*table, *record, self)) {
+      installing_.insert(record->shard);
+      shard->Close();
+      wiring_.restore(*table, std::move(shard));
+    } else {
+      (*map)[record->shard].shard = std::move(shard);
+    }
   }
   return absl::OkStatus();
 }

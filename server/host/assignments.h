@@ -11,6 +11,7 @@
 #define HOTBED_SERVER_HOST_ASSIGNMENTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -46,6 +47,8 @@ class Assignments {
     ShardLog* log = nullptr;
     const Clock* clock = nullptr;
     int64_t keep_left_ns = 0;  // how long a shard that left is kept where it may return
+    // Fills a new shard, which is closed, with the rows of a checkpoint (shard_restorer.h).
+    std::function<void(const TableSpec&, std::shared_ptr<Shard>)> restore;
   };
   // Knows the tables of the catalog.
   explicit Assignments(const Wiring& wiring);

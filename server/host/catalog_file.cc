@@ -12,7 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kVersion = 6;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -103,6 +103,9 @@ void VisitTable(Io* io, Table& table) {
   VisitSchedule(io, table.schedule);
   io->Number(table.memory_share_min);
   io->Number(table.memory_share_max);
+  io->Text(table.restored_from.checkpoint);
+  io->Text(table.restored_from.table);
+  io->Bool(table.restored_from.sessions);
   io->Count(table.changes);
   for (auto& change : table.changes) VisitChange(io, change);
 }

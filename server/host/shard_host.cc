@@ -27,8 +27,10 @@
 #include "server/host/host_reports.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/recovery.h"
+#include "server/host/shard_copy.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
+#include "server/host/shard_restorer.h"
 #include "server/host/shard_ticker.h"
 #include "server/host/shard_write_back.h"
 #include "server/host/snapshot_installer.h"
@@ -153,6 +155,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::string UndecidedText() const override { return reports_->UndecidedText(); }
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
+  absl::StatusOr<CopiedShard> Copy(ShardId shard, RowSink* sink) override;
+  RestoreProgress Restores(TableId table) const override { return restorer_->Progress(table); }
   std::vector<ShardId> Held() const override;
   void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override {
@@ -209,6 +213,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<SnapshotSender> sender_;
   std::unique_ptr<SnapshotInstaller> installer_;
   std::unique_ptr<SnapshotReceiver> receiver_;
+  std::unique_ptr<ShardRestorer> restorer_;
   std::unique_ptr<Upkeep> upkeep_;
   PullLatency pull_latency_;
   absl::Mutex shutdown_mu_;
@@ -310,7 +315,10 @@ void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
                           .tiers = tiers_.get(),
                           .log = log_.get(),
                           .clock = clock_,
-                          .keep_left_ns = options_.keep_left_ms * kMillisecondNs});
+                          .keep_left_ns = options_.keep_left_ms * kMillisecondNs,
+                          .restore = [this](const TableSpec& table, std::shared_ptr<Shard> shard) {
+                            restorer_->Start(table, std::move(shard));
+                          }});
   checkpoints_ = std::make_unique<TableCheckpoints>(
       TableCheckpoints::Wiring{.directory = &directory_,
                                .write_back = write_back_.get(),
@@ -357,6 +365,13 @@ void ShardHostImpl::MakeTransfers() {
       .clock = clock_,
       .send = [this](ReplicaMessage message) { Send(std::move(message)); }});
   receiver_ = std::make_unique<SnapshotReceiver>(installer_.get(), clock_);
+  restorer_ =
+      std::make_unique<ShardRestorer>(ShardRestorer::Wiring{.data = data_.get(),
+                                                            .directory = &directory_,
+                                                            .assignments = assignments_.get(),
+                                                            .installer = installer_.get(),
+                                                            .checkpoints = checkpoints_.get(),
+                                                            .source = options_.restores});
 }
 
 std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
@@ -472,6 +487,12 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
   return absl::OkStatus();
 }
 
+absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, RowSink* sink) {
+  const std::shared_ptr<Shard> shard = Find(id);
+  if (shard != nullptr) return CopyShard(shard, checkpoints_.get(), sink);
+  return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
+}
+
 std::vector<ShardId> ShardHostImpl::Held() const {
   const std::shared_ptr<const Catalog> catalog = data_->catalog();  // it may be replaced meanwhile
   std::vector<ShardId> held;
@@ -582,6 +603,7 @@ void ShardHostImpl::StopThreads() {
   if (upkeep_ != nullptr) upkeep_->Stop();
   if (sender_ != nullptr) sender_->Stop();
   if (receiver_ != nullptr) receiver_->Stop();
+  if (restorer_ != nullptr) restorer_->Stop();
   if (ticker_ != nullptr) ticker_->Stop();
   network_.store(nullptr, std::memory_order_release);
 }
@@ -629,6 +651,7 @@ ShardHostImpl::~ShardHostImpl() {
   for (const auto& shard : shards) shard->ReleaseStore();
   if (assignments_ != nullptr) assignments_->ReleaseDropping();
   receiver_.reset();
+  restorer_.reset();
   installer_.reset();  // its row writers end before the tiers
   // Each may still run what the one before it left on a strand; a strand commits to the log when
   // its queue is empty.

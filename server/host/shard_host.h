@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,6 +24,7 @@
 #include "common/shard_record.h"
 #include "common/status_numbers.h"
 #include "common/table_spec.h"
+#include "server/host/row_files.h"
 #include "server/shard/given_out.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/requests.h"
@@ -67,6 +69,8 @@ struct ShardHostOptions {
   uint64_t snapshot_file_bytes_min = 0;  // see TierOptions; 0: its default
   // See TierOptions; null: no device.
   std::function<absl::StatusOr<std::unique_ptr<DeviceTier>>()> open_device;
+  // Reads checkpoints for tables that begin with the rows of one; outlives the host. Null: none.
+  RowSource* restores = nullptr;
   FileSystem* files = nullptr;  // for log, promises, catalog and identity; null: the real one
 };
 
@@ -174,6 +178,18 @@ class ShardHost : public ReplicaSink {
     uint32_t pull_p99_ms_max = 0;  // above it transfers slow down; 0: they never do
   };
   virtual void SetTransferLimits(const TransferLimits& limits) = 0;
+
+  // --- checkpoints
+  // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h). Blocks.
+  virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, RowSink* /*sink*/) {
+    return absl::UnimplementedError("this host copies no shards");
+  }
+  struct RestoreProgress {
+    std::vector<std::pair<ShardId, absl::Status>> shards;  // not ready, with the last try's error
+    uint64_t bytes_read = 0;                               // since the process started
+  };
+  virtual RestoreProgress Restores(TableId /*table*/) const { return {}; }
+
   // Replicas here that are damaged, have diverged from their primary, or cannot take its records.
   // Each is listed until the coordinator has taken this server out of the shard's record, so that a
   // new replica can be made. An only member is listed too: if its epoch was never active, the

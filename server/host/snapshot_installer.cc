@@ -27,26 +27,24 @@ absl::Status SnapshotInstaller::Begin(ShardId id, const Member& from, Epoch epoc
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard,
                           wiring_.assignments->BeginInstall(id, from, epoch, lsn));
   shard->Close();
-  absl::StatusOr<Arriving> arriving = Empty(shard);
-  if (!arriving.ok()) {
+  auto rows = EmptyShard(shard);
+  if (!rows.ok()) {
     // Its rows may still be in use.
     wiring_.assignments->GiveUpInstall(std::move(shard));
     return absl::UnavailableError(
-        absl::StrCat("it cannot be emptied yet: ", arriving.status().message()));
+        absl::StrCat("it cannot be emptied yet: ", rows.status().message()));
   }
   if (shard->logged()) wiring_.log->ForgetShard(id);
-  arriving_[id] = *std::move(arriving);
+  arriving_[id] = {std::move(shard), *std::move(rows)};
   return absl::OkStatus();
 }
 
-absl::StatusOr<SnapshotInstaller::Arriving> SnapshotInstaller::Empty(
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> SnapshotInstaller::EmptyShard(
     const std::shared_ptr<Shard>& shard) {
   HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}, wiring_.clock));
   shard->ReleaseStore();
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->spilled()));
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<ShardRowWriter> rows,
-                          wiring_.tiers->WriteShard(shard->spilled()));
-  return Arriving{shard, std::move(rows)};
+  return wiring_.tiers->WriteShard(shard->spilled());
 }
 
 absl::Status SnapshotInstaller::Write(ShardId id, absl::string_view block) {
@@ -59,11 +57,16 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   if (it == arriving_.end()) return NoTransfer();
   if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
   HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
+  HOTBED_RETURN_IF_ERROR(OpenFilled(id, it->second.shard->range()));
+  arriving_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotInstaller::OpenFilled(ShardId id, const ShardRange& range) {
   // The rows are durable already; the marks must know of them before the catalog does.
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, wiring_.log->End());
-  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, it->second.shard->range(), log_from));
-  arriving_.erase(it);
+  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, range, log_from));
   return wiring_.promises->KeepAll();
 }
 

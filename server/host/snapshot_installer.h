@@ -1,7 +1,8 @@
 // Puts the rows of a snapshot transfer in the place of a shard: the shard goes out of service, its
 // rows are replaced, and it opens as it does after a crash (snapshot_receiver.h).
 //
-// Every call comes from the receiver's thread, one at a time.
+// The calls of SnapshotReceiver::Site come from the receiver's thread, one at a time. The two below
+// serve the restore of a checkpoint too (shard_restorer.h), and are thread-safe.
 #ifndef HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
 #define HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
 
@@ -47,13 +48,17 @@ class SnapshotInstaller : public SnapshotReceiver::Site {
   void Abandon(ShardId id) override;
   void Reply(ReplicaMessage message) override { wiring_.send(std::move(message)); }
 
+  // The rows of the shard, which is closed, go; new ones may be written.
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> EmptyShard(const std::shared_ptr<Shard>& shard);
+  // The rows are finished: the shard opens and learns its record.
+  absl::Status OpenFilled(ShardId id, const ShardRange& range);
+
  private:
   // A shard whose rows are being written.
   struct Arriving {
     std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
-  absl::StatusOr<Arriving> Empty(const std::shared_ptr<Shard>& shard);
   absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from);
 
   const Wiring wiring_;

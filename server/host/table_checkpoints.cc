@@ -41,6 +41,7 @@ void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
   tried_ns_ = now_ns;
   const ShardList shards = SplitByClass(wiring_.directory->Shards()).checkpointed;
   const bool changed = std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
+    absl::MutexLock lock(&kept_mu_);
     const auto kept = kept_lsn_.find(shard->id());
     return kept == kept_lsn_.end() || kept->second != shard->applied_lsn();
   });
@@ -55,25 +56,41 @@ void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
 absl::Status TableCheckpoints::Keep(const ShardList& shards) {
   HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
   HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(shards));
-  const absl::Status kept = KeepPaused(shards);
-  for (const auto& shard : shards) shard->Pause(false);
-  return kept;
+  return WhilePaused(shards, [&] { return Freeze(shards); });
 }
 
-absl::Status TableCheckpoints::KeepPaused(const ShardList& shards) {
-  const int64_t end_ns = wiring_.clock->NowNs() + kPauseNsMax;
+namespace {
+
+absl::Status AwaitPause(const ShardList& shards, const Clock& clock) {
+  const int64_t end_ns = clock.NowNs() + kPauseNsMax;
   for (const auto& shard : shards) {
     while (!shard->Pause(true)) {
-      if (wiring_.clock->NowNs() >= end_ns) {
+      if (clock.NowNs() >= end_ns) {
         return absl::DeadlineExceededError(
             absl::StrCat(shard->id().ToString(), " still has pushes on their way"));
       }
-      wiring_.clock->SleepNs(kPauseStepNs);
+      clock.SleepNs(kPauseStepNs);
     }
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TableCheckpoints::WhilePaused(const ShardList& shards,
+                                           absl::FunctionRef<absl::Status()> work) {
+  absl::MutexLock lock(&mu_);
+  absl::Status done = AwaitPause(shards, *wiring_.clock);
+  if (done.ok()) done = work();
+  for (const auto& shard : shards) shard->Pause(false);
+  return done;
+}
+
+absl::Status TableCheckpoints::Freeze(const ShardList& shards) {
   HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(shards));
   HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Freeze());
+  absl::MutexLock lock(&kept_mu_);
   for (const auto& shard : shards) kept_lsn_[shard->id()] = shard->applied_lsn();
   total_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();

@@ -1,16 +1,19 @@
 // Checkpoints of the tables of durability class checkpoint, which have no log: after a crash their
 // rows go back to the last one.
 //
-// KeepWhereDue and KeepLast block on the disk. They are for one thread at a time: the upkeep's,
-// then that of the shutdown.
+// Thread-safe, but KeepWhereDue and KeepLast are for one thread at a time: the upkeep's, then that
+// of the shutdown. The calls block on the disk.
 #ifndef HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
 #define HOTBED_SERVER_HOST_TABLE_CHECKPOINTS_H_
 
 #include <atomic>
 #include <cstdint>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status_numbers.h"
@@ -42,6 +45,14 @@ class TableCheckpoints {
   void KeepWhereDue(int64_t now_ns);
   // At the end: the shards are closed and take no more pushes.
   absl::Status KeepLast(const ShardList& shards);
+  // Now, whether or not it is due.
+  absl::Status KeepNow() ABSL_LOCKS_EXCLUDED(mu_) {
+    return Keep(SplitByClass(wiring_.directory->Shards()).checkpointed);
+  }
+  // Runs `work` while the rows of the shards, of any class, stand still: their pushes are refused
+  // (UNAVAILABLE) for that moment. One caller at a time.
+  absl::Status WhilePaused(const ShardList& shards, absl::FunctionRef<absl::Status()> work)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("checkpoints", "hotbed_server_checkpoints_total",
                  "Checkpoints made of the tables of class checkpoint.",
@@ -49,13 +60,15 @@ class TableCheckpoints {
   }
 
  private:
-  absl::Status Keep(const ShardList& shards);
-  absl::Status KeepPaused(const ShardList& shards);
+  absl::Status Keep(const ShardList& shards) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Freeze(const ShardList& shards) ABSL_LOCKS_EXCLUDED(kept_mu_);
 
   const Wiring wiring_;
   std::atomic<uint64_t> total_{0};
   int64_t tried_ns_ = 0;
-  absl::flat_hash_map<ShardId, Lsn> kept_lsn_;  // in the last checkpoint
+  absl::Mutex mu_;  // one pause at a time: a shard that is resumed must not stand still elsewhere
+  absl::Mutex kept_mu_;
+  absl::flat_hash_map<ShardId, Lsn> kept_lsn_ ABSL_GUARDED_BY(kept_mu_);  // in the last checkpoint
 };
 
 }  // namespace hotbed

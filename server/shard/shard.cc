@@ -239,6 +239,15 @@ bool Shard::HoldFor(const Member& to, Lsn lsn) {
   return held;
 }
 
+bool Shard::EndCopy(Epoch epoch) {
+  bool still_here = false;
+  context_.RunAndWait([&] {
+    snapshots_.EndCopy();
+    still_here = !serving_.closed() && core_.primary() && core_.epoch() == epoch;
+  });
+  return still_here;
+}
+
 bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   bool may = false;
   context_.RunAndWait([&] {

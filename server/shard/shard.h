@@ -169,6 +169,15 @@ class alignas(64) Shard {
   // Whether a snapshot of `lsn` that `from` sends in `epoch` may replace the rows that are here.
   bool MayInstall(const Member& from, Epoch epoch, Lsn lsn);
 
+  // --- copies into files; block
+  // See SnapshotSource.
+  absl::StatusOr<CopyPass> BeginCopy(bool further, Lsn above, uint64_t at_once_bytes_max) {
+    return snapshots_.BeginCopy(further, above, at_once_bytes_max);
+  }
+  absl::StatusOr<Snapshot> StillCopy() { return snapshots_.Still(); }
+  // True: the shard was here as its primary, in the same epoch, until now.
+  bool EndCopy(Epoch epoch);
+
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
   // Refuses pushes with UNAVAILABLE from now on, or accepts them again. True: every push that was

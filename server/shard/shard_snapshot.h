@@ -22,6 +22,11 @@ struct Snapshot {
   std::unique_ptr<ShardRowReader> rows;  // must not outlive the shard
 };
 
+// A pass of a copy of the shard (snapshot_source.h).
+struct CopyPass : Snapshot {
+  bool at_once = false;  // rows and base are of one moment: the copy is complete with this pass
+};
+
 }  // namespace hotbed
 
 #endif  // HOTBED_SERVER_SHARD_SHARD_SNAPSHOT_H_

@@ -1,6 +1,9 @@
 #include "server/shard/snapshot_source.h"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -43,19 +46,105 @@ absl::StatusOr<Snapshot> SnapshotSource::BeginFromMemory(const Member& to, bool 
   if (!begun) return snapshot;
   snapshot.base = *std::move(base);
   pass.read = [this](absl::Span<const uint64_t> positions, LiveRows* rows) {
-    absl::Status may;
-    shard_.RunAndWait([&] {
-      may = shard_.serving.error();
-      if (shard_.serving.closed() || shard_.store == nullptr) {
-        may = absl::AbortedError(absl::StrCat(shard_.Name(), " has left this server"));
-      }
-      if (may.ok()) shard_.store->ReadPass(positions, rows);
-    });
-    return may;
+    return ReadPass(positions, rows);
   };
   const ShardOptions& options = shard_.options;
   HOTBED_ASSIGN_OR_RETURN(snapshot.rows,
                           options.tiers->ReadLive(options.Spilled(), std::move(pass)));
+  return snapshot;
+}
+
+absl::Status SnapshotSource::ReadPass(absl::Span<const uint64_t> positions, LiveRows* rows) {
+  absl::Status may;
+  shard_.RunAndWait([&] {
+    may = shard_.serving.error();
+    if (shard_.serving.closed() || shard_.store == nullptr) {
+      may = absl::AbortedError(absl::StrCat(shard_.Name(), " has left this server"));
+    }
+    if (may.ok()) shard_.store->ReadPass(positions, rows);
+  });
+  return may;
+}
+
+// --- copies
+
+namespace {
+
+// The rows of a pass that were read in one task, for the windows of a reader.
+struct RowsRead {
+  std::vector<uint64_t> positions;  // ascending
+  LiveRows rows;
+
+  void Answer(absl::Span<const uint64_t> window, uint64_t record_bytes, LiveRows* out) const {
+    const auto first =
+        std::lower_bound(positions.begin(), positions.end(), window.empty() ? 0 : window.front());
+    const size_t at = static_cast<size_t>(first - positions.begin());
+    out->all = rows.all;
+    out->found.assign(rows.found.begin() + at, rows.found.begin() + at + window.size());
+    out->records.assign(rows.records.begin() + at * record_bytes,
+                        rows.records.begin() + (at + window.size()) * record_bytes);
+  }
+};
+
+void SortAndUnique(std::vector<uint64_t>* positions) {
+  std::sort(positions->begin(), positions->end());
+  positions->erase(std::unique(positions->begin(), positions->end()), positions->end());
+}
+
+}  // namespace
+
+absl::StatusOr<CopyPass> SnapshotSource::BeginCopy(bool further, Lsn above,
+                                                   uint64_t at_once_bytes_max) {
+  const ShardOptions& options = shard_.options;
+  const uint64_t record_bytes = options.Spilled().record_bytes();
+  CopyPass copy;
+  LivePass pass;
+  pass.above = above;
+  auto read = std::make_shared<RowsRead>();
+  absl::StatusOr<SnapshotBase> base = SnapshotBase();
+  absl::Status opened;
+  bool begun = false;
+  shard_.RunAndWait([&] {
+    base = TakeBase(nullptr, /*holds=*/false);
+    if (!base.ok()) return;
+    const bool free = further ? from_memory_to_ == kFile : !from_memory_to_.has_value();
+    begun = free && shard_.store->BeginPass(further, &pass.positions);
+    if (!begun) return;
+    from_memory_to_ = kFile;
+    copy.at_once = pass.positions.size() * record_bytes <= at_once_bytes_max;
+    if (!copy.at_once) return;
+    SortAndUnique(&pass.positions);
+    read->positions = pass.positions;
+    shard_.store->ReadPass(read->positions, &read->rows);
+    pass.at_once = true;
+    pass.read = [read, record_bytes](absl::Span<const uint64_t> window, LiveRows* rows) {
+      read->Answer(window, record_bytes, rows);
+      return absl::OkStatus();
+    };
+    auto rows = options.tiers->ReadLive(options.Spilled(), std::move(pass));
+    opened = rows.status();
+    if (rows.ok()) copy.rows = *std::move(rows);
+  });
+  HOTBED_RETURN_IF_ERROR(base.status());
+  HOTBED_RETURN_IF_ERROR(opened);
+  copy.base = *std::move(base);
+  if (!begun || copy.at_once) return copy;
+  pass.read = [this](absl::Span<const uint64_t> positions, LiveRows* rows) {
+    return ReadPass(positions, rows);
+  };
+  HOTBED_ASSIGN_OR_RETURN(copy.rows, options.tiers->ReadLive(options.Spilled(), std::move(pass)));
+  return copy;
+}
+
+void SnapshotSource::EndCopy() {
+  if (from_memory_to_ == kFile) from_memory_to_.reset();
+}
+
+absl::StatusOr<Snapshot> SnapshotSource::Still() {
+  Snapshot snapshot;
+  HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(nullptr, false));
+  const ShardOptions& options = shard_.options;
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), 0));
   return snapshot;
 }
 

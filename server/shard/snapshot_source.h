@@ -7,6 +7,9 @@
 // transfer at a time may, since the rows carry one mark of change between its passes; the others
 // write back and read the spill tier.
 //
+// A copy leaves for a file instead of a replica. It has no entries behind it, so its last pass is
+// of one moment: few rows have changed by then, and they are read in one task of the strand.
+//
 // Thread-safe; the calls block and are never made on the shard's strand, except End.
 #ifndef HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
 #define HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
@@ -42,9 +45,22 @@ class SnapshotSource {
   // How the transfer to `to` ended. On the strand.
   void End(const Member& to, Lsn lsn, bool installed);
 
+  // A pass of a copy: the first one, or a `further` one with the rows that have changed since the
+  // base `above`. It is of one moment if its rows in memory take at most `at_once_bytes_max`. Rows
+  // are null where memory cannot be read now: see Still.
+  absl::StatusOr<CopyPass> BeginCopy(bool further, Lsn above, uint64_t at_once_bytes_max);
+  // The copy has ended. On the strand.
+  void EndCopy();
+  // All rows as they are now: writes them back. Of one moment while the shard is paused.
+  absl::StatusOr<Snapshot> Still();
+
  private:
+  static constexpr Member kFile = {};  // in place of a replica: a copy has none
+
   // Rows that memory has; a snapshot without rows where it cannot be read.
   absl::StatusOr<Snapshot> BeginFromMemory(const Member& to, bool holds, Lsn above);
+  // Reads rows of a pass on the strand.
+  absl::Status ReadPass(absl::Span<const uint64_t> positions, LiveRows* rows);
   absl::StatusOr<SnapshotBase> WriteBackFor(const Member* to, bool holds);
   // On the strand.
   absl::StatusOr<SnapshotBase> TakeBase(const Member* to, bool holds);

@@ -308,7 +308,11 @@ absl::StatusOr<uint64_t> FaultFileSystem::FileSize(const std::string& path) {
 absl::Status FaultFileSystem::Delete(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const auto found = files_.find(path);
-  if (found == files_.end()) return Missing("delete", path);
+  if (found == files_.end()) {
+    const auto inside = files_.lower_bound(path + "/");
+    const bool empty = inside == files_.end() || !absl::StartsWith(inside->first, path + "/");
+    return empty && dirs_.erase(path) > 0 ? absl::OkStatus() : Missing("delete", path);
+  }
   if (free_bytes_ != UINT64_MAX) free_bytes_ += found->second->bytes.size();
   files_.erase(found);
   return absl::OkStatus();

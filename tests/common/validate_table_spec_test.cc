@@ -108,7 +108,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max,
-                                changes] = spec;
+                                restored_from, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
@@ -138,6 +138,8 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   add("optimizer.", FieldsOf(optimizer));
   add("initializer.", FieldsOf(initializer));
   add("schedule.", FieldsOf(schedule));
+  [[maybe_unused]] const auto& [checkpoint, table, sessions] = restored_from;
+  add("restored_from.", {"checkpoint", "table", "sessions"});
   add("changes[0].", FieldsOf(TableChange()));
   return names;
 }
@@ -150,6 +152,7 @@ const std::set<std::string>& Unlimited() {
       "seed",            // all of 64 bits
       "data_parallel",   // both
       "has_padding_id",  // both; the id itself has a range
+      "restored_from.sessions",  // both
       "optimizer.counter_from_step",
       "optimizer.average_from_step",
       "schedule.warmup_steps",
@@ -338,6 +341,14 @@ std::vector<Case> MemoryCases() {
       {"memory_share_min", "-0.1", "[0, 1]", [](TableSpec* s) { s->memory_share_min = -0.1f; }},
       {"memory_share_min", "nan", "[0, 1]", [](TableSpec* s) { s->memory_share_min = kNan; }},
       {"memory_share_max", "0", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 0; }},
+      {"restored_from.checkpoint", "\"saved/one\"", "an absolute path",
+       [](TableSpec* s) {
+         s->restored_from = {"saved/one", "user"};
+       }},
+      {"restored_from.table", "of 0 bytes", "1..200",
+       [](TableSpec* s) {
+         s->restored_from = {"/saved/one", ""};
+       }},
       {"memory_share_max", "1.5", "(0, 1]", [](TableSpec* s) { s->memory_share_max = 1.5f; }},
       {"memory_share_min", "0.5", "at most memory_share_max = 0.25",
        [](TableSpec* s) {

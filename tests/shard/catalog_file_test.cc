@@ -77,7 +77,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max,
-                                changes] = TableSpec();
+                                restored_from, changes] = TableSpec();
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
@@ -85,6 +85,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 stochastic_rounding, state_type, counter, average] = optimizer;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
+  [[maybe_unused]] const auto& [checkpoint, restored_table, sessions] = restored_from;
   [[maybe_unused]] const auto& [rate, every, average_from_step] = average;
   Catalog empty, one;
   one.tables[1].id = 1;
@@ -95,7 +96,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
-                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + 4);
+                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4);
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -64,6 +65,9 @@ struct LivePass {
   // Runs TieredStore::ReadPass on the shard's executor, for some of `positions`, ascending. Must
   // not be called on that executor.
   std::function<absl::Status(absl::Span<const uint64_t>, LiveRows*)> read;
+  // `read` answers from rows that were read before, and the rows of the spill tier are to be those
+  // of the call of ReadLive, too: the pass is of one moment.
+  bool at_once = false;
 };
 
 // The rows of a shard as the spill tier holds them at one moment, read in blocks by a thread that
@@ -91,6 +95,14 @@ class ShardRowWriter {
   // Writes the shard's meta and makes everything durable.
   virtual absl::Status Finish(absl::string_view meta) = 0;
 };
+
+// The rows of a ShardRowReader's block as values: visit(position, weights and state). DataLoss: the
+// block is damaged.
+absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
+                       absl::FunctionRef<void(uint64_t position, const uint8_t* payload)> visit);
+// A block for a ShardRowWriter: the positions ascend, and `payloads` has payload_bytes for each.
+std::string MakeRowBlock(const SpillShard& shard, absl::Span<const uint64_t> positions,
+                         const uint8_t* payloads, Lsn lsn);
 
 }  // namespace hotbed
 

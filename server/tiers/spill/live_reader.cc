@@ -30,6 +30,7 @@ LiveReader::LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<K
     : shard_(shard),
       pass_(InOrder(std::move(pass))),
       store_(std::move(store)),
+      snapshot_(pass_.at_once ? store_->TakeSnapshot() : nullptr),
       bytes_total_(std::max(store_->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard)),
                             pass_.positions.size() * shard.record_bytes())),
       window_rows_(kWindowRowsMax),
@@ -124,7 +125,9 @@ absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, u
     }
     return !*full;
   };
-  const absl::Status scanned = store_->Scan(View(SpillRowKey(shard_, cursor_)), limit, visit);
+  const SpillKey from = SpillRowKey(shard_, cursor_);
+  const absl::Status scanned = snapshot_ == nullptr ? store_->Scan(View(from), limit, visit)
+                                                    : snapshot_->Scan(View(from), limit, visit);
   if (!damage.ok()) return damage;
   if (scanned.ok()) return absl::OkStatus();
   return absl::Status(scanned.code(),

@@ -4,7 +4,8 @@
 // Reads window after window of positions: first the rows that memory holds, in one task of the
 // shard's executor, then the spill tier. So a row that leaves memory meanwhile has been read, or is
 // in the spill tier by then. A row that enters memory meanwhile is read with its older value and
-// the LSN of that value. Thread-compatible; prevents SpillTier::Renew while it lives.
+// the LSN of that value. For a pass of one moment (LivePass::at_once) the spill tier is read as it
+// was when the reader was made. Thread-compatible; prevents SpillTier::Renew while it lives.
 #ifndef HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 #define HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 
@@ -48,6 +49,7 @@ class LiveReader : public ShardRowReader {
   const SpillShard shard_;
   LivePass pass_;
   const std::shared_ptr<KvStore> store_;
+  const std::unique_ptr<KvSnapshot> snapshot_;  // null: the store as it is
   const uint64_t bytes_total_;
   Window window_;        // reused: allocating would delay a task of the shard
   size_t window_rows_;   // at most; shrinks where most rows are in the spill tier

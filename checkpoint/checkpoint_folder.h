@@ -1,0 +1,58 @@
+// Directories of checkpoints: each checkpoint is a folder of its own. A folder without a manifest
+// is of a save that still runs, or of one that did not end (an orphan). Pure functions over the
+// file system; they block.
+#ifndef HOTBED_CHECKPOINT_CHECKPOINT_FOLDER_H_
+#define HOTBED_CHECKPOINT_CHECKPOINT_FOLDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "proto/checkpoint.pb.h"
+
+namespace hotbed {
+
+// Exists from the begin of a save until its manifest is there: such a folder is of a checkpoint.
+inline constexpr char kSavingFile[] = "saving";
+
+struct CheckpointFolder {
+  std::string name;  // of the folder
+  std::string path;
+  v1::CheckpointManifest manifest;  // if whole
+  bool whole = false;
+  std::string trouble;  // why it is not whole
+  int64_t begun_unix_ms = 0;
+  uint64_t bytes = 0;  // of its files
+};
+
+// The checkpoints in `directory`, and the orphans, by time. NotFound: there is no such directory.
+absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string& directory,
+                                                              FileSystem* files);
+// The whole checkpoint that `path` means: a checkpoint's own folder, or the newest in a directory.
+absl::StatusOr<std::string> FindCheckpoint(const std::string& path, FileSystem* files);
+
+// Makes the folder of a checkpoint in `directory`, which is made if need be.
+absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
+                                                 const std::string& name, int64_t now_unix_ms,
+                                                 FileSystem* files);
+// The manifest first: what is left after a kill is an orphan.
+absl::Status DeleteCheckpoint(const std::string& folder, FileSystem* files);
+
+struct Verified {
+  uint64_t tables = 0;
+  uint64_t shards = 0;
+  uint64_t rows = 0;
+  uint64_t bytes = 0;
+};
+// Reads every byte of a checkpoint and compares the checksums, sizes, counts and orders. An error
+// names the file and the place. `progress` gets the bytes read so far, and those in all.
+absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, FileSystem* files,
+                                          const std::function<void(uint64_t, uint64_t)>& progress);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CHECKPOINT_CHECKPOINT_FOLDER_H_

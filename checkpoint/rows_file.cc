@@ -1,0 +1,257 @@
+#include "checkpoint/rows_file.h"
+
+#include <sys/uio.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/byte_order.h"
+#include "common/byte_reader.h"
+#include "common/crc32c.h"
+#include "common/status_macros.h"
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::string_view kMagic = "HOTBDROW";
+constexpr absl::string_view kEnd = "HOTBDEND";
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kHashed = 1;
+constexpr uint64_t kHeaderBytes = 32;
+constexpr uint64_t kBlockHeadBytes = 16;
+constexpr uint64_t kEntryBytes = 48;
+constexpr uint64_t kTrailerBytes = 24;
+constexpr uint64_t kIdBytes = 8;
+constexpr uint64_t kBlockBytesMax = 256ull << 20;  // far above any that is written
+
+std::string HeaderBytes(const RowsFileHeader& header) {
+  std::string out(kMagic);
+  AppendLittle<uint32_t>(kVersion, &out);
+  AppendLittle<uint32_t>(header.hashed ? kHashed : 0, &out);
+  AppendLittle<uint32_t>(header.weight_bytes, &out);
+  AppendLittle<uint32_t>(header.payload_bytes, &out);
+  AppendLittle<uint32_t>(0, &out);
+  AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
+  return out;
+}
+
+std::string IndexBytes(const std::vector<RowsFileEntry>& index) {
+  std::string out;
+  out.reserve(index.size() * kEntryBytes);
+  for (const RowsFileEntry& entry : index) {
+    AppendLittle<uint64_t>(entry.offset, &out);
+    AppendLittle<uint32_t>(entry.bytes, &out);
+    AppendLittle<uint32_t>(entry.crc, &out);
+    AppendLittle<uint32_t>(static_cast<uint32_t>(entry.kind), &out);
+    AppendLittle<uint32_t>(entry.pass, &out);
+    AppendLittle<uint32_t>(entry.count, &out);
+    AppendLittle<uint32_t>(0, &out);
+    AppendLittle<uint64_t>(entry.first_position, &out);
+    AppendLittle<uint64_t>(entry.last_position, &out);
+  }
+  return out;
+}
+
+template <typename T>
+absl::string_view AsBytes(absl::Span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+}  // namespace
+
+// --- writing
+
+absl::StatusOr<std::unique_ptr<RowsFileWriter>> RowsFileWriter::Create(const std::string& path,
+                                                                       const RowsFileHeader& header,
+                                                                       FileSystem* files) {
+  if (files->Exists(path)) return absl::AlreadyExistsError(absl::StrCat(path, " exists already"));
+  HOTBED_ASSIGN_OR_RETURN(auto file, files->OpenAppend(path));
+  std::unique_ptr<RowsFileWriter> writer(new RowsFileWriter(header, std::move(file)));
+  HOTBED_RETURN_IF_ERROR(writer->Append({HeaderBytes(header)}));
+  return writer;
+}
+
+absl::Status RowsFileWriter::Append(std::vector<absl::string_view> pieces) {
+  std::vector<iovec> parts;
+  for (const absl::string_view piece : pieces) {
+    if (!piece.empty()) parts.push_back({const_cast<char*>(piece.data()), piece.size()});
+    bytes_ += piece.size();
+  }
+  return file_->Append(parts);
+}
+
+absl::Status RowsFileWriter::AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces) {
+  std::string head(4, '\0');
+  AppendLittle<uint32_t>(static_cast<uint32_t>(entry.kind), &head);
+  AppendLittle<uint32_t>(entry.count, &head);
+  AppendLittle<uint32_t>(0, &head);
+  entry.crc = Crc32c(head.data() + 4, head.size() - 4);
+  uint64_t bytes = head.size();
+  for (const absl::string_view piece : pieces) {
+    entry.crc = Crc32c(piece.data(), piece.size(), entry.crc);
+    bytes += piece.size();
+  }
+  StoreLittle<uint32_t>(head.data(), entry.crc);
+  entry.offset = bytes_;
+  entry.bytes = static_cast<uint32_t>(bytes);
+  entry.pass = pass_;
+  index_.push_back(entry);
+  pieces.insert(pieces.begin(), head);
+  return Append(std::move(pieces));
+}
+
+absl::Status RowsFileWriter::AddRows(absl::Span<const uint64_t> ids,
+                                     absl::Span<const uint8_t> payloads) {
+  if (ids.empty()) return absl::OkStatus();
+  RowsFileEntry entry;
+  entry.count = static_cast<uint32_t>(ids.size());
+  entry.first_position = header_.hashed ? Mix64(ids.front()) : ids.front();
+  entry.last_position = header_.hashed ? Mix64(ids.back()) : ids.back();
+  rows_ += ids.size();
+  return AddBlock(entry, {AsBytes(ids), AsBytes(payloads)});
+}
+
+absl::Status RowsFileWriter::AddSessions(absl::string_view bytes) {
+  RowsFileEntry entry;
+  entry.kind = RowsFileBlock::kSessions;
+  entry.count = static_cast<uint32_t>(bytes.size());
+  return AddBlock(entry, {bytes});
+}
+
+absl::Status RowsFileWriter::Finish() {
+  const std::string index = IndexBytes(index_);
+  index_crc_ = Crc32c(index.data(), index.size());
+  std::string trailer;
+  AppendLittle<uint64_t>(bytes_, &trailer);
+  AppendLittle<uint32_t>(static_cast<uint32_t>(index.size()), &trailer);
+  AppendLittle<uint32_t>(index_crc_, &trailer);
+  trailer.append(std::string(kEnd));
+  HOTBED_RETURN_IF_ERROR(Append({index, trailer}));
+  HOTBED_RETURN_IF_ERROR(file_->Sync());
+  return file_->Close();
+}
+
+// --- reading
+
+absl::StatusOr<std::unique_ptr<RowsFileReader>> RowsFileReader::Open(const std::string& path,
+                                                                     uint64_t bytes,
+                                                                     uint32_t index_crc,
+                                                                     FileSystem* files) {
+  std::unique_ptr<RowsFileReader> reader(new RowsFileReader(path, files));
+  HOTBED_RETURN_IF_ERROR(reader->ReadHeader());
+  HOTBED_RETURN_IF_ERROR(reader->ReadIndex(bytes, index_crc));
+  return reader;
+}
+
+absl::Status RowsFileReader::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat(path_, ": ", what));
+}
+
+absl::Status RowsFileReader::ReadBytes(uint64_t offset, uint64_t bytes, std::string* out) {
+  out->resize(bytes);
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t got, files_->ReadAt(path_, offset, bytes, out->data()));
+  if (got == bytes) return absl::OkStatus();
+  return Damaged(absl::StrCat("it ends at byte ", offset + got, ", wanted were ", bytes, " from ",
+                              offset, " on"));
+}
+
+absl::Status RowsFileReader::ReadHeader() {
+  std::string bytes;
+  HOTBED_RETURN_IF_ERROR(ReadBytes(0, kHeaderBytes, &bytes));
+  if (bytes.substr(0, kMagic.size()) != kMagic) return Damaged("it does not begin with HOTBDROW");
+  ByteReader in(absl::string_view(bytes).substr(kMagic.size()));
+  const uint32_t version = in.Take<uint32_t>();
+  const uint32_t flags = in.Take<uint32_t>();
+  header_.hashed = (flags & kHashed) != 0;
+  header_.weight_bytes = in.Take<uint32_t>();
+  header_.payload_bytes = in.Take<uint32_t>();
+  in.Take<uint32_t>();
+  if (in.Take<uint32_t>() != Crc32c(bytes.data(), kHeaderBytes - 4)) {
+    return Damaged("the checksum of its header does not match");
+  }
+  if (version == kVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path_, ": version ", version, ", this program reads ", kVersion));
+}
+
+absl::Status RowsFileReader::ReadIndex(uint64_t bytes, uint32_t index_crc) {
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t size, files_->FileSize(path_));
+  if (size != bytes || size < kHeaderBytes + kTrailerBytes) {
+    return Damaged(absl::StrCat("it has ", size, " bytes, the manifest says ", bytes));
+  }
+  std::string trailer;
+  HOTBED_RETURN_IF_ERROR(ReadBytes(size - kTrailerBytes, kTrailerBytes, &trailer));
+  ByteReader end(trailer);
+  const uint64_t offset = end.Take<uint64_t>();
+  const uint32_t index_bytes = end.Take<uint32_t>();
+  const uint32_t crc = end.Take<uint32_t>();
+  if (trailer.substr(16) != kEnd || index_bytes % kEntryBytes != 0 || offset > size ||
+      offset + index_bytes + kTrailerBytes != size) {
+    return Damaged("it does not end with an index");
+  }
+  std::string index;
+  HOTBED_RETURN_IF_ERROR(ReadBytes(offset, index_bytes, &index));
+  if (crc != index_crc || Crc32c(index.data(), index.size()) != crc) {
+    return Damaged("the checksum of its index does not match the manifest");
+  }
+  ByteReader in(index);
+  while (in.left() > 0) {
+    RowsFileEntry& entry = index_.emplace_back();
+    entry.offset = in.Take<uint64_t>();
+    entry.bytes = in.Take<uint32_t>();
+    entry.crc = in.Take<uint32_t>();
+    entry.kind = static_cast<RowsFileBlock>(in.Take<uint32_t>());
+    entry.pass = in.Take<uint32_t>();
+    entry.count = in.Take<uint32_t>();
+    in.Take<uint32_t>();
+    entry.first_position = in.Take<uint64_t>();
+    entry.last_position = in.Take<uint64_t>();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowsFileReader::ReadBlock(const RowsFileEntry& entry) {
+  if (entry.bytes < kBlockHeadBytes || entry.bytes > kBlockBytesMax) {
+    return Damaged(
+        absl::StrCat("the block at byte ", entry.offset, " has ", entry.bytes, " bytes"));
+  }
+  HOTBED_RETURN_IF_ERROR(ReadBytes(entry.offset, entry.bytes, &block_));
+  const uint32_t crc = Crc32c(block_.data() + 4, block_.size() - 4);
+  if (crc != entry.crc || LoadLittle<uint32_t>(block_.data()) != crc) {
+    return Damaged(
+        absl::StrCat("the checksum of the block at byte ", entry.offset, " does not match"));
+  }
+  const bool same = LoadLittle<uint32_t>(block_.data() + 4) == static_cast<uint32_t>(entry.kind) &&
+                    LoadLittle<uint32_t>(block_.data() + 8) == entry.count;
+  if (same) return absl::OkStatus();
+  return Damaged(absl::StrCat("the block at byte ", entry.offset, " is not that of the index"));
+}
+
+absl::Status RowsFileReader::ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
+                                      std::vector<uint8_t>* payloads) {
+  HOTBED_RETURN_IF_ERROR(ReadBlock(entry));
+  const uint64_t rows = entry.count;
+  if (block_.size() != kBlockHeadBytes + rows * (kIdBytes + header_.payload_bytes)) {
+    return Damaged(
+        absl::StrCat("the block at byte ", entry.offset, " does not fit its ", rows, " rows"));
+  }
+  ids->resize(rows);
+  payloads->resize(rows * header_.payload_bytes);
+  std::memcpy(ids->data(), block_.data() + kBlockHeadBytes, rows * kIdBytes);
+  std::memcpy(payloads->data(), block_.data() + kBlockHeadBytes + rows * kIdBytes,
+              payloads->size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RowsFileReader::ReadSessions() {
+  for (const RowsFileEntry& entry : index_) {
+    if (entry.kind != RowsFileBlock::kSessions) continue;
+    HOTBED_RETURN_IF_ERROR(ReadBlock(entry));
+    return block_.substr(kBlockHeadBytes);
+  }
+  return std::string();
+}
+
+}  // namespace hotbed

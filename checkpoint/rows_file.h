@@ -1,0 +1,116 @@
+// The file of one shard's rows in a checkpoint (docs/checkpoints.md has the format for readers in
+// other languages).
+//
+// Little-endian:
+//   header   "HOTBDROW", u32 version (1), u32 flags (1: hashed), u32 weight bytes per row,
+//            u32 payload bytes per row (weights and state), u32 0, u32 CRC-32C of what is before
+//   blocks   u32 CRC-32C of the rest of the block, u32 kind, u32 count, u32 0, then
+//              kind 1, rows: u64 id each, then the payload of each
+//              kind 2, sessions: count bytes
+//   index    48 bytes per block: u64 offset, u32 bytes, u32 CRC-32C as in the block, u32 kind,
+//            u32 pass, u32 count, u32 0, u64 first position, u64 last position
+//   trailer  u64 offset of the index, u32 bytes of it, u32 CRC-32C of it, "HOTBDEND"
+//
+// The positions of a pass ascend; a row of a later pass replaces that of an earlier one. The index
+// makes the file readable by range. Thread-compatible; calls block.
+#ifndef HOTBED_CHECKPOINT_ROWS_FILE_H_
+#define HOTBED_CHECKPOINT_ROWS_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/file_system.h"
+
+namespace hotbed {
+
+struct RowsFileHeader {
+  bool hashed = false;
+  uint32_t weight_bytes = 0;
+  uint32_t payload_bytes = 0;
+  friend bool operator==(const RowsFileHeader&, const RowsFileHeader&) = default;
+};
+
+enum class RowsFileBlock : uint32_t { kRows = 1, kSessions = 2 };
+
+struct RowsFileEntry {
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  uint32_t crc = 0;
+  RowsFileBlock kind = RowsFileBlock::kRows;
+  uint32_t pass = 0;
+  uint32_t count = 0;
+  uint64_t first_position = 0;
+  uint64_t last_position = 0;
+};
+
+class RowsFileWriter {
+ public:
+  // Makes a new file. AlreadyExists: there is one of that name.
+  static absl::StatusOr<std::unique_ptr<RowsFileWriter>> Create(const std::string& path,
+                                                                const RowsFileHeader& header,
+                                                                FileSystem* files);
+  void BeginPass() { ++pass_; }
+  // One block. The ids are in the order of their positions, behind those of this pass so far.
+  absl::Status AddRows(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads);
+  absl::Status AddSessions(absl::string_view bytes);
+  // Writes the index and syncs the file.
+  absl::Status Finish();
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t rows() const { return rows_; }
+  uint32_t index_crc() const { return index_crc_; }  // after Finish
+
+ private:
+  RowsFileWriter(const RowsFileHeader& header, std::unique_ptr<WritableFile> file)
+      : header_(header), file_(std::move(file)) {}
+  absl::Status Append(std::vector<absl::string_view> pieces);
+  absl::Status AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces);
+
+  const RowsFileHeader header_;
+  const std::unique_ptr<WritableFile> file_;
+  std::vector<RowsFileEntry> index_;
+  uint32_t pass_ = 0;
+  uint64_t bytes_ = 0;
+  uint64_t rows_ = 0;
+  uint32_t index_crc_ = 0;
+};
+
+class RowsFileReader {
+ public:
+  // DataLoss: damaged, cut off, or not the file of `bytes` and `index_crc`. FailedPrecondition:
+  // another version. NotFound: there is none. The messages name the file.
+  static absl::StatusOr<std::unique_ptr<RowsFileReader>> Open(const std::string& path,
+                                                              uint64_t bytes, uint32_t index_crc,
+                                                              FileSystem* files);
+  const RowsFileHeader& header() const { return header_; }
+  const std::vector<RowsFileEntry>& index() const { return index_; }
+  // DataLoss: the block is damaged.
+  absl::Status ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
+                        std::vector<uint8_t>* payloads);
+  absl::StatusOr<std::string> ReadSessions();  // empty: the file has none
+
+ private:
+  RowsFileReader(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
+  absl::Status ReadIndex(uint64_t bytes, uint32_t index_crc);
+  absl::Status ReadHeader();
+  // The block without its head.
+  absl::Status ReadBlock(const RowsFileEntry& entry);
+  absl::Status ReadBytes(uint64_t offset, uint64_t bytes, std::string* out);
+  absl::Status Damaged(absl::string_view what) const;
+
+  const std::string path_;
+  FileSystem* const files_;
+  RowsFileHeader header_;
+  std::vector<RowsFileEntry> index_;
+  std::string block_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CHECKPOINT_ROWS_FILE_H_

@@ -1,0 +1,206 @@
+// hotbed checkpoint list, show, verify, prune: they look at files and need no cluster.
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/manifest.h"
+#include "cli/base/command.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "nlohmann/json.hpp"
+#include "terminal/progress.h"
+#include "terminal/table_printer.h"
+
+namespace hotbed {
+namespace {
+
+std::string TimeText(int64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
+}
+
+std::vector<std::string> TableNames(const v1::CheckpointManifest& manifest) {
+  std::vector<std::string> names;
+  for (const v1::CheckpointTable& table : manifest.tables()) names.push_back(table.spec().name());
+  return names;
+}
+
+absl::Status List(const CommandContext& context, const std::string& directory) {
+  HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(directory, FileSystem::Real()));
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  TablePrinter table({"name", "begun (UTC)", "bytes", "tables"});
+  for (const CheckpointFolder& folder : found) {
+    const std::vector<std::string> names = TableNames(folder.manifest);
+    json.push_back({{"name", folder.name},
+                    {"whole", folder.whole},
+                    {"begun_unix_ms", folder.begun_unix_ms},
+                    {"bytes", folder.bytes},
+                    {"tables", names},
+                    {"trouble", folder.trouble}});
+    table.AddRow(
+        {folder.name, TimeText(folder.begun_unix_ms), FormatBytes(folder.bytes),
+         folder.whole ? absl::StrJoin(names, ", ") : absl::StrCat("not whole: ", folder.trouble)});
+  }
+  return context.Answer(
+      json, found.empty() ? absl::StrCat("no checkpoints in ", directory, "\n") : table.ToText());
+}
+
+nlohmann::ordered_json ShardJson(const v1::CheckpointShard& shard) {
+  return {{"index", shard.index()},
+          {"range", {shard.range_first(), shard.range_limit()}},
+          {"columns", {shard.column_first(), shard.column_limit()}},
+          {"epoch", shard.epoch()},
+          {"lsn", shard.lsn()},
+          {"rows", shard.rows()},
+          {"bytes", shard.bytes()},
+          {"passes", shard.passes()},
+          {"sessions", shard.sessions()},
+          {"last_step", shard.last_step()},
+          {"committed_step", shard.committed_step()},
+          {"staged_pushes", shard.staged_pushes()},
+          {"file", shard.file()}};
+}
+
+// Where the shards of a synchronous table were saved between the same two steps.
+std::string StepText(const v1::CheckpointTable& table) {
+  uint64_t least = ~uint64_t{0}, most = 0, last = 0, staged = 0;
+  for (const v1::CheckpointShard& shard : table.shards()) {
+    least = std::min(least, shard.committed_step());
+    most = std::max(most, shard.committed_step());
+    last = std::max(last, shard.last_step());
+    staged += shard.staged_pushes();
+  }
+  std::string text = absl::StrCat("pushes up to step ", last);
+  if (most == 0) return text;
+  absl::StrAppend(&text, ", committed step ", least);
+  if (least != most) absl::StrAppend(&text, " to ", most, ": its shards are of different steps");
+  if (staged > 0) absl::StrAppend(&text, "; without ", staged, " pushes that were staged");
+  return text;
+}
+
+absl::Status Show(const CommandContext& context, const std::string& path) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(path, FileSystem::Real()));
+  HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(folder, FileSystem::Real()));
+  nlohmann::ordered_json tables = nlohmann::ordered_json::array();
+  std::string text = absl::StrCat(folder, ", of cluster ", manifest.cluster_id(), ", ",
+                                  TimeText(manifest.begun_unix_ms()), " to ",
+                                  TimeText(manifest.ended_unix_ms()), " UTC\n");
+  for (const v1::CheckpointTable& table : manifest.tables()) {
+    nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+    for (const v1::CheckpointShard& shard : table.shards()) shards.push_back(ShardJson(shard));
+    tables.push_back({{"name", table.spec().name()},
+                      {"dim", table.spec().dim()},
+                      {"rows", RowsOf(table)},
+                      {"bytes", BytesOf(table)},
+                      {"shards", shards}});
+    absl::StrAppend(&text, "  ", table.spec().name(), ": ", WithCommas(RowsOf(table)), " rows of ",
+                    table.spec().dim(), ", ", FormatBytes(BytesOf(table)), ", ",
+                    table.shards_size(), " shards, ", StepText(table), "\n");
+  }
+  return context.Answer({{"checkpoint", folder},
+                         {"cluster_id", manifest.cluster_id()},
+                         {"begun_unix_ms", manifest.begun_unix_ms()},
+                         {"ended_unix_ms", manifest.ended_unix_ms()},
+                         {"tables", tables}},
+                        text);
+}
+
+absl::Status Verify(const CommandContext& context, const std::string& path) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(path, FileSystem::Real()));
+  std::unique_ptr<Progress> bar;
+  const auto progress = [&](uint64_t done, uint64_t total) {
+    if (context.json()) return;
+    if (bar == nullptr) {
+      bar = std::make_unique<Progress>(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
+                                       "verifying", total);
+    }
+    bar->Update(done);
+  };
+  HOTBED_ASSIGN_OR_RETURN(const Verified verified,
+                          VerifyCheckpoint(folder, FileSystem::Real(), progress));
+  if (bar != nullptr) bar->Finish();
+  return context.Answer(
+      {{"checkpoint", folder},
+       {"tables", verified.tables},
+       {"shards", verified.shards},
+       {"rows", verified.rows},
+       {"bytes", verified.bytes}},
+      absl::StrCat(folder, " is whole: ", verified.tables, " tables, ", WithCommas(verified.rows),
+                   " rows, ", FormatBytes(verified.bytes), "\n"));
+}
+
+struct PruneFlags {
+  std::string directory;
+  uint32_t keep = 0;  // 0: all
+  uint32_t orphan_minutes = 60;
+  bool dry_run = false;
+};
+
+absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
+  HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(flags.directory, FileSystem::Real()));
+  size_t whole = std::count_if(found.begin(), found.end(),
+                               [](const CheckpointFolder& folder) { return folder.whole; });
+  const int64_t orphan_since_ms = absl::ToUnixMillis(absl::Now()) - flags.orphan_minutes * 60'000;
+  std::vector<std::string> deleted;
+  uint64_t bytes = 0;
+  for (const CheckpointFolder& folder : found) {                      // the oldest first
+    const bool damaged = !folder.whole && folder.begun_unix_ms == 0;  // a person looks at that
+    const bool orphan = !folder.whole && !damaged && folder.begun_unix_ms < orphan_since_ms;
+    const bool old = folder.whole && flags.keep != 0 && whole > flags.keep;
+    if (folder.whole && old) --whole;
+    if (!orphan && !old) continue;
+    if (!flags.dry_run) {
+      HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder.path, FileSystem::Real()));
+    }
+    deleted.push_back(folder.name);
+    bytes += folder.bytes;
+  }
+  return context.Answer(
+      {{"deleted", deleted}, {"bytes", bytes}, {"kept", whole}, {"dry_run", flags.dry_run}},
+      absl::StrCat(flags.dry_run ? "would delete " : "deleted ", deleted.size(), " (",
+                   FormatBytes(bytes), ")", deleted.empty() ? "" : ": ",
+                   absl::StrJoin(deleted, ", "), "; ", whole, " whole checkpoints stay\n"));
+}
+
+using Work = absl::Status (*)(const CommandContext&, const std::string&);
+
+void AddOne(CLI::App* checkpoint, CommandContext* context, const char* name, const char* help,
+            const char* path_help, Work work) {
+  auto path = std::make_shared<std::string>();
+  CLI::App* app = checkpoint->add_subcommand(name, help);
+  app->add_option("DIR", *path, path_help)->required();
+  context->Runs(app, [context, path, work] { return work(*context, *path); });
+}
+
+}  // namespace
+
+void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
+  constexpr char kOne[] = "A checkpoint's folder, or a directory: the newest whole one in it";
+  AddOne(checkpoint, context, "list", "List the checkpoints in a directory, and orphans",
+         "Directory of checkpoints", List);
+  AddOne(checkpoint, context, "show", "Show what a checkpoint holds, shard by shard with -o json",
+         kOne, Show);
+  AddOne(checkpoint, context, "verify", "Read all of a checkpoint and compare the checksums", kOne,
+         Verify);
+  auto flags = std::make_shared<PruneFlags>();
+  CLI::App* prune = checkpoint->add_subcommand(
+      "prune", "Delete old checkpoints, and what saves left that did not end");
+  prune->add_option("DIR", flags->directory, "Directory of checkpoints")->required();
+  prune->add_option("--keep", flags->keep, "Whole checkpoints that stay, the newest; 0: all")
+      ->capture_default_str();
+  prune
+      ->add_option("--orphan-minutes", flags->orphan_minutes,
+                   "A save that began before this and has not ended is taken for broken off")
+      ->capture_default_str();
+  prune->add_flag("--dry-run", flags->dry_run, "Say what would be deleted");
+  context->Runs(prune, [context, flags] { return Prune(*context, *flags); });
+}
+
+}  // namespace hotbed

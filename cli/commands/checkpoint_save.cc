@@ -1,0 +1,90 @@
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "cli/base/command.h"
+#include "cli/base/interrupt.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "hotbed/checkpoint.h"
+#include "nlohmann/json.hpp"
+#include "terminal/progress.h"
+#include "terminal/table_printer.h"
+
+namespace hotbed {
+namespace {
+
+struct CheckpointSaveFlags {
+  std::string directory;
+  std::string name;
+  std::string tables;
+  std::string rate;
+};
+
+absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flags) {
+  SaveOptions options;
+  options.directory = std::filesystem::absolute(flags.directory).lexically_normal().string();
+  options.name = flags.name;
+  options.tables = absl::StrSplit(flags.tables, ',', absl::SkipEmpty());
+  if (!flags.rate.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
+  }
+  const InterruptScope interrupt;
+  options.stop = [&interrupt] { return interrupt.interrupted(); };
+  std::unique_ptr<Progress> bar;
+  options.progress = [&](const CheckpointProgress& now) {
+    if (context.json()) return;
+    constexpr uint64_t kParts = 10'000;  // the bytes in all are an estimate that changes
+    if (bar == nullptr) {
+      bar = std::make_unique<Progress>(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
+                                       "saving", kParts);
+    }
+    const double part = static_cast<double>(now.bytes_done) / std::max<uint64_t>(now.bytes, 1);
+    bar->Update(static_cast<uint64_t>(part * kParts),
+                absl::StrCat(now.shards_done, " of ", now.shards, " shards, ",
+                             FormatBytes(now.bytes_done)));
+  };
+  const int64_t begun_ns = Clock::Real()->NowNs();
+  HOTBED_ASSIGN_OR_RETURN(const SavedCheckpoint saved,
+                          SaveCheckpoint(absl::StrCat("hotbed://", context.coordinator), options));
+  const double seconds = static_cast<double>(Clock::Real()->NowNs() - begun_ns) * 1e-9;
+  if (bar != nullptr) bar->Finish();
+  nlohmann::ordered_json tables = nlohmann::ordered_json::array();
+  std::string text;
+  uint64_t bytes = 0;
+  for (const CheckpointTableSize& table : saved.tables) {
+    tables.push_back({{"name", table.name},
+                      {"shards", table.shards},
+                      {"rows", table.rows},
+                      {"bytes", table.bytes}});
+    absl::StrAppend(&text, "  ", table.name, ": ", WithCommas(table.rows), " rows, ",
+                    FormatBytes(table.bytes), ", ", table.shards, " shards\n");
+    bytes += table.bytes;
+  }
+  return context.Answer(
+      {{"checkpoint", saved.path}, {"tables", tables}, {"bytes", bytes}, {"seconds", seconds}},
+      absl::StrCat("saved ", saved.path, " in ", ShortSeconds(seconds), "\n", text));
+}
+
+}  // namespace
+
+void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
+  auto flags = std::make_shared<CheckpointSaveFlags>();
+  CLI::App* app = checkpoint->add_subcommand(
+      "save", "Save tables while training goes on; each shard as of one LSN, with its sessions");
+  app->add_option("DIR", flags->directory,
+                  "Directory of checkpoints, which every server reaches under the same path")
+      ->required();
+  app->add_option("--tables", flags->tables, "Names, separated by commas; all if not given");
+  app->add_option("--name", flags->name, "Name of the checkpoint; by the time if not given");
+  app->add_option("--rate", flags->rate,
+                  "Bytes per second that each server writes at most, as 100MiB");
+  context->Runs(app, [context, flags] { return Save(*context, *flags); });
+}
+
+}  // namespace hotbed

@@ -1,0 +1,115 @@
+#include "client/checkpoint/checkpoint_cluster.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "proto/grpc_tuning.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kReplyBytesMax = 256 << 20;  // a map of many thousand shards
+constexpr auto kTimeout = std::chrono::seconds(10);
+// A new table is answered once it is placed.
+constexpr auto kCreateTimeout = std::chrono::seconds(60);
+
+std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kReplyBytesMax);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  SetKeepalive(kClientKeepalive, &args);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+}
+
+template <typename Stub, typename Request, typename Reply>
+absl::Status Call(const std::string& who, Stub* stub,
+                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                  const Request& request, Reply* reply, std::chrono::seconds timeout = kTimeout) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
+  const grpc::Status status = (stub->*method)(&context, request, reply);
+  if (status.ok()) return absl::OkStatus();
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  const bool unreached =
+      code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded;
+  return absl::Status(
+      code, unreached ? absl::StrCat(who, ": ", status.error_message()) : status.error_message());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
+    const std::string& target) {
+  absl::string_view address = target;
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("target \"", target,
+                     "\" is not of the form hotbed://HOST:PORT; checkpoints are of a cluster"));
+  }
+  std::unique_ptr<CheckpointCluster> cluster(new CheckpointCluster);
+  cluster->coordinator_ = absl::StrCat("coordinator at ", address);
+  cluster->stub_ = v1::Coordinator::NewStub(Channel(std::string(address)));
+  return cluster;
+}
+
+v1::Checkpoints::Stub* CheckpointCluster::ServerAt(const std::string& address) {
+  auto& stub = servers_[address];
+  if (stub == nullptr) stub = v1::Checkpoints::NewStub(Channel(address));
+  return stub.get();
+}
+
+absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap() {
+  v1::ClusterMap map;
+  HOTBED_RETURN_IF_ERROR(Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::GetClusterMap,
+                              v1::GetClusterMapRequest(), &map));
+  return map;
+}
+
+absl::StatusOr<v1::CreateTablesReply> CheckpointCluster::CreateTables(
+    const v1::CreateTablesRequest& request) {
+  v1::CreateTablesReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::CreateTables,
+                              request, &reply, kCreateTimeout));
+  return reply;
+}
+
+absl::Status CheckpointCluster::DropTable(const std::string& name) {
+  v1::DropTableRequest request;
+  request.set_name(name);
+  v1::DropTableReply reply;
+  return Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::DropTable, request, &reply);
+}
+
+absl::Status CheckpointCluster::BeginSave(const std::string& address,
+                                          const v1::BeginSaveRequest& request) {
+  v1::BeginSaveReply reply;
+  return Call(absl::StrCat("server at ", address), ServerAt(address),
+              &v1::Checkpoints::Stub::BeginSave, request, &reply);
+}
+
+absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
+    const std::string& address, const v1::WatchSaveRequest& request) {
+  v1::WatchSaveReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
+                              &v1::Checkpoints::Stub::WatchSave, request, &reply));
+  return reply;
+}
+
+absl::StatusOr<v1::WatchRestoreReply> CheckpointCluster::WatchRestore(
+    const std::string& address, const v1::WatchRestoreRequest& request) {
+  v1::WatchRestoreReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
+                              &v1::Checkpoints::Stub::WatchRestore, request, &reply));
+  return reply;
+}
+
+}  // namespace hotbed

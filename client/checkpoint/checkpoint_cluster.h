@@ -1,0 +1,43 @@
+// The calls of a cluster that saving and restoring need, over gRPC: unary, blocking, each with a
+// deadline. Thread-compatible.
+#ifndef HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
+#define HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.grpc.pb.h"
+#include "proto/control.grpc.pb.h"
+
+namespace hotbed {
+
+class CheckpointCluster {
+ public:
+  // `target` is hotbed://HOST:PORT of the coordinator.
+  static absl::StatusOr<std::unique_ptr<CheckpointCluster>> Connect(const std::string& target);
+
+  absl::StatusOr<v1::ClusterMap> GetMap();
+  absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
+  absl::Status DropTable(const std::string& name);
+  // Calls of the server at `address`.
+  absl::Status BeginSave(const std::string& address, const v1::BeginSaveRequest& request);
+  absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
+                                               const v1::WatchSaveRequest& request);
+  absl::StatusOr<v1::WatchRestoreReply> WatchRestore(const std::string& address,
+                                                     const v1::WatchRestoreRequest& request);
+
+ private:
+  CheckpointCluster() = default;
+  v1::Checkpoints::Stub* ServerAt(const std::string& address);
+
+  std::string coordinator_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::map<std::string, std::unique_ptr<v1::Checkpoints::Stub>> servers_;  // by address
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_

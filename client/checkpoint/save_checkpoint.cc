@@ -1,0 +1,366 @@
+// SaveCheckpoint: gives each shard to its primary, watches the servers, gives shards that failed or
+// moved to their next primary, and writes the manifest when all are there.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/manifest.h"
+#include "client/checkpoint/checkpoint_cluster.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+#include "hotbed/checkpoint.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kShardsPerCall = 256;  // a call's message stays below 64 KiB
+constexpr int64_t kSaveWatchNs = 100 * kMillisecondNs;
+constexpr int64_t kRetryNs = kSecondNs / 2;
+
+// Another server, or the same one later, may well save the shard.
+bool MayPass(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kFailedPrecondition ||
+         code == absl::StatusCode::kAborted || code == absl::StatusCode::kDeadlineExceeded ||
+         code == absl::StatusCode::kNotFound || code == absl::StatusCode::kCancelled;
+}
+
+class Saver {
+ public:
+  Saver(const SaveOptions& options, CheckpointCluster* cluster, FileSystem* files,
+        const Clock* clock)
+      : options_(options), cluster_(*cluster), files_(*files), clock_(*clock) {}
+
+  absl::StatusOr<SavedCheckpoint> Save() {
+    HOTBED_RETURN_IF_ERROR(CheckOptions());
+    const absl::Time now = absl::Now();
+    number_ = static_cast<uint64_t>(absl::ToUnixNanos(now));
+    manifest_.set_format(kCheckpointFormat);
+    manifest_.set_name(!options_.name.empty()
+                           ? options_.name
+                           : absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
+    manifest_.set_begun_unix_ms(absl::ToUnixMillis(now));
+    HOTBED_RETURN_IF_ERROR(ChooseTables());
+    HOTBED_ASSIGN_OR_RETURN(folder_, MakeCheckpointFolder(options_.directory, manifest_.name(),
+                                                          manifest_.begun_unix_ms(), &files_));
+    const absl::Status done = SaveShards();
+    EndJobs();
+    const absl::Status whole = done.ok() ? MakeWhole() : done;
+    if (whole.ok()) return Result();
+    return absl::Status(whole.code(), absl::StrCat(whole.message(), ". ", TakeBack()));
+  }
+
+ private:
+  struct Wanted {
+    v1::ShardRecord record;  // the newest
+    int attempts = 0;
+    bool in_job = false;
+    int64_t not_before_ns = 0;
+    int64_t failing_since_ns = 0;  // 0: it is not
+    std::string error;
+  };
+  struct Job {
+    std::string address;
+    uint64_t number = 0;
+    std::vector<uint64_t> shards;  // packed
+    v1::WatchSaveReply last;
+  };
+
+  absl::Status CheckOptions() const {
+    if (options_.directory.empty() || options_.directory[0] != '/') {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the directory \"", options_.directory,
+          "\" is not an absolute path; it must be one that every server reaches under this path"));
+    }
+    if (absl::StrContains(options_.name, '/') || absl::StartsWith(options_.name, ".")) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the name \"", options_.name, "\" is a folder's: no '/', and no '.' at its begin"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ChooseTables() {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
+    manifest_.set_cluster_id(map.cluster_id());
+    std::vector<std::string> missing = options_.tables;
+    for (const v1::TableSpec& spec : map.tables()) {
+      const bool asked = options_.tables.empty() ||
+                         std::count(options_.tables.begin(), options_.tables.end(), spec.name());
+      std::erase(missing, spec.name());
+      if (!asked) continue;
+      table_of_[spec.id()] = manifest_.tables_size();
+      v1::CheckpointTable& table = *manifest_.add_tables();
+      *table.mutable_spec() = spec;
+      table.mutable_spec()->clear_restored_from();
+    }
+    if (!missing.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat("the cluster has no table ", absl::StrJoin(missing, ", ")));
+    }
+    for (const v1::ShardRecord& record : map.shards()) {
+      if (table_of_.contains(TableOf(record.shard()))) wanted_[record.shard()].record = record;
+    }
+    shards_ = wanted_.size();
+    return absl::OkStatus();
+  }
+
+  static uint32_t TableOf(uint64_t shard) { return ShardId::FromPacked(shard).table; }
+
+  absl::Status SaveShards() {
+    int64_t map_ns = clock_.NowNs();
+    HOTBED_RETURN_IF_ERROR(RefreshMap());
+    while (!wanted_.empty()) {
+      const int64_t now_ns = clock_.NowNs();
+      if (retry_ && now_ns - map_ns >= kRetryNs) {
+        map_ns = now_ns;
+        retry_ = false;
+        HOTBED_RETURN_IF_ERROR(RefreshMap());
+      }
+      BeginJobs(now_ns);
+      HOTBED_RETURN_IF_ERROR(WatchJobs());
+      HOTBED_RETURN_IF_ERROR(CheckPatience());
+      TellProgress();
+      if (options_.stop && options_.stop()) return absl::CancelledError("the save was broken off");
+      if (!wanted_.empty()) clock_.SleepNs(kSaveWatchNs);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RefreshMap() {
+    const absl::StatusOr<v1::ClusterMap> map = cluster_.GetMap();
+    if (!map.ok()) {  // servers go on without the coordinator; so does the save
+      retry_ = true;
+      return MayPass(map.status().code()) ? absl::OkStatus() : map.status();
+    }
+    for (const v1::ServerInfo& server : map->servers()) {
+      addresses_[server.server()] = server.address();
+    }
+    std::vector<uint64_t> left;
+    for (const auto& [packed, wanted] : wanted_) left.push_back(packed);
+    for (const v1::ShardRecord& record : map->shards()) {
+      const auto it = wanted_.find(record.shard());
+      if (it == wanted_.end()) continue;
+      it->second.record = record;
+      std::erase(left, record.shard());
+    }
+    if (left.empty()) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat(ShardId::FromPacked(left[0]).ToString(),
+                                           " is gone: its table was dropped or cut anew"));
+  }
+
+  void BeginJobs(int64_t now_ns) {
+    std::map<uint64_t, std::vector<uint64_t>> of_server;
+    for (const auto& [packed, wanted] : wanted_) {
+      if (wanted.in_job || now_ns < wanted.not_before_ns) continue;
+      of_server[wanted.record.primary().server()].push_back(packed);
+    }
+    for (const auto& [server, shards] : of_server) {
+      for (size_t first = 0; first < shards.size(); first += kShardsPerCall) {
+        const size_t limit = std::min(shards.size(), first + kShardsPerCall);
+        BeginJob(addresses_[server], {shards.begin() + first, shards.begin() + limit});
+      }
+    }
+  }
+
+  void BeginJob(const std::string& address, std::vector<uint64_t> shards) {
+    v1::BeginSaveRequest request;
+    request.set_save(++number_);
+    request.set_directory(folder_);
+    request.set_bytes_per_s(options_.bytes_per_s);
+    for (const uint64_t packed : shards) {
+      const ShardId id = ShardId::FromPacked(packed);
+      v1::ShardToSave& shard = *request.add_shards();
+      shard.set_shard(packed);
+      // A server that was given up may still write to its file.
+      shard.set_file(
+          absl::StrCat(id.table, "-", id.index, "-", ++wanted_[packed].attempts, ".rows"));
+      wanted_[packed].in_job = true;
+    }
+    Job job = {address, request.save(), std::move(shards), {}};
+    const absl::Status begun = cluster_.BeginSave(address, request);
+    if (!begun.ok()) return GiveUp(job, begun);
+    jobs_.push_back(std::move(job));
+  }
+
+  absl::Status WatchJobs() {
+    for (auto job = jobs_.begin(); job != jobs_.end();) {
+      v1::WatchSaveRequest request;
+      request.set_save(job->number);
+      auto reply = cluster_.WatchSave(job->address, request);
+      if (!reply.ok()) {
+        GiveUp(*job, reply.status());
+        job = jobs_.erase(job);
+        continue;
+      }
+      job->last = *std::move(reply);
+      for (const v1::SavedShard& saved : job->last.shards()) {
+        if (std::erase(job->shards, saved.shard()) == 0) continue;  // told before
+        HOTBED_RETURN_IF_ERROR(Take(saved));
+      }
+      if (!job->last.ended()) {
+        ++job;
+        continue;
+      }
+      bytes_of_ended_ += job->last.bytes_written();
+      End(*job);
+      job = jobs_.erase(job);
+    }
+    return absl::OkStatus();
+  }
+
+  // All shards of the job that are not saved yet.
+  void GiveUp(const Job& job, const absl::Status& error) {
+    for (const uint64_t packed : job.shards) Retry(packed, std::string(error.message()));
+  }
+
+  void Retry(uint64_t packed, std::string error) {
+    Wanted& wanted = wanted_[packed];
+    const int64_t now_ns = clock_.NowNs();
+    wanted.in_job = false;
+    wanted.not_before_ns = now_ns + kRetryNs;
+    wanted.error = std::move(error);
+    if (wanted.failing_since_ns == 0) wanted.failing_since_ns = now_ns;
+    retry_ = true;
+  }
+
+  absl::Status Take(const v1::SavedShard& saved) {
+    const auto it = wanted_.find(saved.shard());
+    if (it == wanted_.end()) return absl::OkStatus();
+    const auto code = static_cast<absl::StatusCode>(saved.code());
+    // A server that has not heard of its successor lacks what that one has acknowledged since.
+    const bool overtaken = saved.saved().epoch() < it->second.record.epoch();
+    if (code == absl::StatusCode::kOk && overtaken) {
+      Retry(saved.shard(), "its primary was replaced");
+      return absl::OkStatus();
+    }
+    if (code == absl::StatusCode::kOk) {
+      const int table = table_of_[TableOf(saved.shard())];
+      *manifest_.mutable_tables(table)->add_shards() = saved.saved();
+      wanted_.erase(it);
+      return absl::OkStatus();
+    }
+    if (!MayPass(code)) return absl::Status(code, saved.error());
+    Retry(saved.shard(), saved.error());
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckPatience() const {
+    const int64_t patience_ns = absl::ToInt64Nanoseconds(options_.patience);
+    for (const auto& [packed, wanted] : wanted_) {
+      if (wanted.in_job || wanted.failing_since_ns == 0) continue;
+      if (clock_.NowNs() - wanted.failing_since_ns < patience_ns) continue;
+      return absl::UnavailableError(
+          absl::StrCat(ShardId::FromPacked(packed).ToString(), " was not saved within ",
+                       absl::FormatDuration(options_.patience), ": ", wanted.error));
+    }
+    return absl::OkStatus();
+  }
+
+  void TellProgress() const {
+    if (!options_.progress) return;
+    CheckpointProgress progress;
+    progress.shards = shards_;
+    progress.shards_done = shards_ - wanted_.size();
+    progress.bytes_done = progress.bytes = bytes_of_ended_;
+    size_t in_jobs = progress.shards_done;
+    for (const Job& job : jobs_) {
+      progress.bytes_done += job.last.bytes_written();
+      progress.bytes += std::max(job.last.bytes_total(), job.last.bytes_written());
+      in_jobs += job.shards.size();
+    }
+    if (in_jobs > 0) progress.bytes = progress.bytes * shards_ / std::min(in_jobs, shards_);
+    options_.progress(progress);
+  }
+
+  void End(const Job& job) {
+    v1::WatchSaveRequest request;
+    request.set_save(job.number);
+    request.set_end(true);
+    (void)cluster_.WatchSave(job.address, request);
+  }
+  void EndJobs() {
+    for (const Job& job : jobs_) End(job);
+    jobs_.clear();
+  }
+
+  // What is not named by the manifest is of tries that failed.
+  absl::Status MakeWhole() {
+    manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
+    std::vector<std::string> named = {kSavingFile};
+    for (v1::CheckpointTable& table : *manifest_.mutable_tables()) {
+      std::sort(table.mutable_shards()->pointer_begin(), table.mutable_shards()->pointer_end(),
+                [](const v1::CheckpointShard* a, const v1::CheckpointShard* b) {
+                  return std::pair(a->column_first(), a->range_first()) <
+                         std::pair(b->column_first(), b->range_first());
+                });
+      for (const v1::CheckpointShard& shard : table.shards()) named.push_back(shard.file());
+    }
+    if (const auto parsed = ParseManifest(ManifestText(manifest_)); !parsed.ok()) {
+      return absl::AbortedError(absl::StrCat("the shards changed during the save (",
+                                             parsed.status().message(), "); save again"));
+    }
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> there, files_.List(folder_));
+    for (const std::string& name : there) {
+      const bool wanted = std::count(named.begin(), named.end(), name) > 0;
+      if (!wanted) HOTBED_RETURN_IF_ERROR(files_.Delete(absl::StrCat(folder_, "/", name)));
+    }
+    HOTBED_RETURN_IF_ERROR(WriteManifest(folder_, manifest_, &files_));
+    return files_.Delete(absl::StrCat(folder_, "/", kSavingFile));
+  }
+
+  std::string TakeBack() {
+    constexpr int kTries = 20;  // servers that were told to end still write their last block
+    absl::Status deleted;
+    for (int i = 0; i < kTries; ++i) {
+      deleted = DeleteCheckpoint(folder_, &files_);
+      if (deleted.ok()) return "Nothing is left of this save";
+      clock_.SleepNs(kSaveWatchNs);
+    }
+    return absl::StrCat("'hotbed checkpoint prune ", options_.directory,
+                        "' deletes what is left of this save");
+  }
+
+  SavedCheckpoint Result() const {
+    SavedCheckpoint result;
+    result.path = folder_;
+    for (const v1::CheckpointTable& table : manifest_.tables()) {
+      result.tables.push_back({table.spec().name(), static_cast<uint64_t>(table.shards_size()),
+                               RowsOf(table), BytesOf(table)});
+    }
+    return result;
+  }
+
+  const SaveOptions& options_;
+  CheckpointCluster& cluster_;
+  FileSystem& files_;
+  const Clock& clock_;
+  v1::CheckpointManifest manifest_;
+  std::string folder_;
+  std::map<uint32_t, int> table_of_;   // table id -> index in the manifest
+  std::map<uint64_t, Wanted> wanted_;  // by packed shard; those that are not saved
+  std::map<uint64_t, std::string> addresses_;
+  std::vector<Job> jobs_;
+  uint64_t number_ = 0;
+  size_t shards_ = 0;
+  uint64_t bytes_of_ended_ = 0;
+  bool retry_ = false;  // the map is to be asked for again
+};
+
+}  // namespace
+
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
+                                               const SaveOptions& options) {
+  HOTBED_ASSIGN_OR_RETURN(const auto cluster, CheckpointCluster::Connect(target));
+  return Saver(options, cluster.get(), FileSystem::Real(), Clock::Real()).Save();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,103 @@
+// Checkpoints: tables as they were at one moment per shard, in files that any cluster can begin
+// tables with (docs/checkpoints.md). These are the calls behind 'hotbed checkpoint'.
+//
+//   auto saved = hotbed::SaveCheckpoint("hotbed://127.0.0.1:7400", {.directory = "/shared/ctr"});
+//   auto restored = hotbed::RestoreCheckpoint("hotbed://10.0.0.7:7400",
+//                                             {.checkpoint = saved->path});
+//
+// Servers write and read the files themselves; the caller, which has to reach the directory too,
+// only writes the manifest. The calls block. Thread-safe.
+#ifndef HOTBED_CHECKPOINT_H_
+#define HOTBED_CHECKPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "hotbed/table_options.h"
+
+namespace hotbed {
+
+struct CheckpointProgress {
+  uint64_t shards_done = 0;
+  uint64_t shards = 0;
+  uint64_t bytes_done = 0;
+  uint64_t bytes = 0;  // an estimate
+};
+using OnCheckpointProgress = std::function<void(const CheckpointProgress&)>;
+
+struct SaveOptions {
+  std::string directory;            // absolute path, which every server reaches
+  std::string name;                 // of the checkpoint, a folder in it; empty: by the time
+  std::vector<std::string> tables;  // empty: all
+  uint64_t bytes_per_s = 0;         // of each server; 0: no limit
+  // How long a shard may stay without a server that saves it (fail-over, restart).
+  absl::Duration patience = absl::Minutes(1);
+  OnCheckpointProgress progress;
+  std::function<bool()> stop;  // asked ten times per second: true breaks the save off
+};
+
+struct CheckpointTableSize {
+  std::string name;
+  uint64_t shards = 0;
+  uint64_t rows = 0;  // a row that changed while it was saved may count twice
+  uint64_t bytes = 0;
+};
+
+struct SavedCheckpoint {
+  std::string path;  // of its folder
+  std::vector<CheckpointTableSize> tables;
+};
+
+// After an error there is no checkpoint: what was written is deleted, or an orphan that
+// 'hotbed checkpoint prune' finds.
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
+                                               const SaveOptions& options);
+
+// Whether pushes that the checkpoint contains are known as applied, if their session sends them
+// again. Only the cluster that saved them knows its sessions.
+enum class RestoredSessions : uint8_t {
+  kContinueIfKnown = 0,  // in the cluster that saved them, kContinue; else kAnew
+  kContinue = 1,
+  kAnew = 2,
+};
+
+struct RestoreOptions {
+  struct TableName {
+    std::string name;  // in the checkpoint
+    std::string as;    // of the new table; empty: the same
+  };
+  std::string checkpoint;         // of its folder, or a directory, of which the newest is taken
+  std::vector<TableName> tables;  // empty: all
+  // What differs from the saved tables.
+  std::optional<Durability> durability;
+  uint32_t replicas = 0;  // with kReplicated; 0: as saved, or 2
+  std::optional<WeightType> weight_type;
+  uint32_t shards = 0;  // of each table, at least; 0: the saved ones
+  RestoredSessions sessions = RestoredSessions::kContinueIfKnown;
+  bool dry_run = false;  // checks and places the tables, and creates nothing
+  // How long the restore may make no progress.
+  absl::Duration patience = absl::Minutes(1);
+  OnCheckpointProgress progress;
+};
+
+struct RestoredCheckpoint {
+  std::string path;
+  bool sessions_continue = false;
+  std::vector<CheckpointTableSize> tables;  // by their new names
+  double first_shard_seconds = 0;           // until the first shard served
+};
+
+// Creates the tables and returns when all their shards serve. A shard serves as soon as it has its
+// own rows. After an error the new tables are dropped again. If the caller dies, the restore goes
+// on without it.
+absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
+                                                     const RestoreOptions& options);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CHECKPOINT_H_

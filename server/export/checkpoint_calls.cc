@@ -1,0 +1,54 @@
+#include "server/export/checkpoint_calls.h"
+
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "proto/checkpoint.pb.h"
+
+namespace hotbed {
+namespace {
+
+template <typename Request, typename Reply>
+ToolCalls::Call Parsed(std::function<absl::StatusOr<Reply>(const Request&)> answer) {
+  return [answer = std::move(answer)](const std::string& message) -> absl::StatusOr<std::string> {
+    Request request;
+    if (!request.ParseFromString(message)) {
+      return absl::InvalidArgumentError(absl::StrCat("a ", Request::descriptor()->name(), " of ",
+                                                     message.size(), " bytes does not parse"));
+    }
+    HOTBED_ASSIGN_OR_RETURN(const Reply reply, answer(request));
+    return reply.SerializeAsString();
+  };
+}
+
+}  // namespace
+
+std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host) {
+  std::map<std::string, ToolCalls::Call> calls;
+  calls["/hotbed.v1.Checkpoints/BeginSave"] = Parsed<v1::BeginSaveRequest, v1::BeginSaveReply>(
+      [saves](const v1::BeginSaveRequest& request) -> absl::StatusOr<v1::BeginSaveReply> {
+        HOTBED_RETURN_IF_ERROR(saves->Begin(request));
+        return v1::BeginSaveReply();
+      });
+  calls["/hotbed.v1.Checkpoints/WatchSave"] = Parsed<v1::WatchSaveRequest, v1::WatchSaveReply>(
+      [saves](const v1::WatchSaveRequest& request) { return saves->Watch(request); });
+  calls["/hotbed.v1.Checkpoints/WatchRestore"] =
+      Parsed<v1::WatchRestoreRequest, v1::WatchRestoreReply>(
+          [host](const v1::WatchRestoreRequest& request) -> absl::StatusOr<v1::WatchRestoreReply> {
+            const ShardHost::RestoreProgress progress = host->Restores(request.table());
+            v1::WatchRestoreReply reply;
+            reply.set_bytes_read(progress.bytes_read);
+            for (const auto& [shard, error] : progress.shards) {
+              v1::RestoringShard& one = *reply.add_shards();
+              one.set_shard(shard.packed());
+              one.set_error(std::string(error.message()));
+              one.set_code(static_cast<uint32_t>(error.code()));
+            }
+            return reply;
+          });
+  return calls;
+}
+
+}  // namespace hotbed

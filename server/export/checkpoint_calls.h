@@ -1,0 +1,19 @@
+// The calls of proto/checkpoint.proto on the data port. Thread-safe; they do not block.
+#ifndef HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
+#define HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
+
+#include <map>
+#include <string>
+
+#include "proto/tool_calls.h"
+#include "server/export/save_jobs.h"
+#include "server/host/shard_host.h"
+
+namespace hotbed {
+
+// By method. Both outlive the calls.
+std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_

@@ -1,0 +1,206 @@
+#include "server/export/checkpoint_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/restore_rules.h"
+#include "checkpoint/rows_file.h"
+#include "common/status_macros.h"
+#include "proto/convert.h"
+#include "row_math/half.h"
+#include "row_math/position.h"
+#include "server/protocol/session_table.h"
+
+namespace hotbed {
+namespace {
+
+float LoadWeight(const uint8_t* from, WeightType type) {
+  float wide;
+  uint16_t half;
+  switch (type) {
+    case WeightType::kFp32:
+      std::memcpy(&wide, from, sizeof(wide));
+      return wide;
+    case WeightType::kFp16:
+      std::memcpy(&half, from, sizeof(half));
+      return Fp16ToFloat(half);
+    case WeightType::kBf16:
+      std::memcpy(&half, from, sizeof(half));
+      return Bf16ToFloat(half);
+  }
+  return 0.0f;
+}
+
+void StoreWeight(float weight, WeightType type, uint8_t* to) {
+  if (type == WeightType::kFp32) {
+    std::memcpy(to, &weight, sizeof(weight));
+    return;
+  }
+  const uint16_t half = type == WeightType::kFp16 ? FloatToFp16(weight) : FloatToBf16(weight);
+  std::memcpy(to, &half, sizeof(half));
+}
+
+// The sessions of several shards as those of one, if they agree.
+class JoinedSessions {
+ public:
+  absl::Status Add(const std::string& bytes) {
+    SessionTable table;
+    if (!bytes.empty()) {
+      ByteReader in(bytes);
+      HOTBED_ASSIGN_OR_RETURN(table, SessionTable::TakeFrom(&in));
+    }
+    if (!any_) {
+      any_ = true;
+      joined_ = std::move(table);
+      return absl::OkStatus();
+    }
+    if (joined_ == table) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "its sessions cannot go on: the shard takes its rows from several shards of the "
+        "checkpoint, which were saved between two pushes of a session. Restore with as many shards "
+        "as were saved, or begin the sessions anew with --sessions=anew");
+  }
+  std::string bytes() const {
+    std::string out;
+    if (joined_.size() > 0) joined_.AppendTo(&out);
+    return out;
+  }
+
+ private:
+  bool any_ = false;
+  SessionTable joined_;
+};
+
+class FileRows : public RowSource::Rows {
+ public:
+  FileRows(const TableSpec& saved, const TableSpec& wanted, const ShardRange& range)
+      : hashed_(wanted.hashed),
+        saved_type_(saved.weight_type),
+        wanted_type_(wanted.weight_type),
+        columns_(range.column_limit - range.column_first),
+        state_bytes_(StateBytes(wanted.optimizer, columns_)),
+        first_(range.first_position(hashed_)),
+        last_(range.last_position(hashed_)) {}
+
+  absl::Status Add(const std::string& folder, const v1::CheckpointShard& shard, bool sessions,
+                   FileSystem* files) {
+    HOTBED_ASSIGN_OR_RETURN(
+        auto file, RowsFileReader::Open(absl::StrCat(folder, "/", shard.file()), shard.bytes(),
+                                        shard.index_crc(), files));
+    const uint32_t weights = BytesPerWeight(saved_type_) * columns_;
+    if (!(file->header() == RowsFileHeader{hashed_, weights, weights + state_bytes_})) {
+      return absl::DataLossError(
+          absl::StrCat(folder, "/", shard.file(), ": its rows are not those of the table"));
+    }
+    for (const RowsFileEntry& entry : file->index()) {
+      if (Overlaps(entry)) bytes_total_ += entry.bytes;
+    }
+    if (sessions) {
+      HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->ReadSessions());
+      HOTBED_RETURN_IF_ERROR(sessions_.Add(bytes));
+      forgotten_ = std::max(forgotten_, shard.forgotten());
+    }
+    files_.push_back(std::move(file));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> Next(std::vector<uint64_t>* positions,
+                            std::vector<uint8_t>* payloads) override {
+    while (file_ < files_.size()) {
+      RowsFileReader& file = *files_[file_];
+      if (block_ == file.index().size()) {
+        ++file_;
+        block_ = 0;
+        continue;
+      }
+      const RowsFileEntry& entry = file.index()[block_++];
+      if (!Overlaps(entry)) continue;
+      HOTBED_RETURN_IF_ERROR(file.ReadRows(entry, &ids_, &saved_));
+      Convert(positions, payloads);
+      return true;
+    }
+    return false;
+  }
+  uint64_t bytes_total() const override { return bytes_total_; }
+  std::string sessions() const override { return sessions_.bytes(); }
+  Incarnation forgotten() const override { return forgotten_; }
+
+ private:
+  bool Overlaps(const RowsFileEntry& entry) const {
+    return entry.kind == RowsFileBlock::kRows && entry.first_position <= last_ &&
+           entry.last_position >= first_;
+  }
+
+  // The rows of the block that lie in the range, in the weight type that is wanted.
+  void Convert(std::vector<uint64_t>* positions, std::vector<uint8_t>* payloads) {
+    const uint32_t saved_weights = BytesPerWeight(saved_type_) * columns_;
+    const uint32_t saved_bytes = saved_weights + state_bytes_;
+    const uint32_t weight_bytes = BytesPerWeight(wanted_type_);
+    const uint32_t row_bytes = weight_bytes * columns_ + state_bytes_;
+    positions->clear();
+    payloads->resize(ids_.size() * row_bytes);
+    for (size_t row = 0; row < ids_.size(); ++row) {
+      const uint64_t position = hashed_ ? Mix64(ids_[row]) : ids_[row];
+      if (position < first_ || position > last_) continue;
+      const uint8_t* const from = saved_.data() + row * saved_bytes;
+      uint8_t* const to = payloads->data() + positions->size() * row_bytes;
+      positions->push_back(position);
+      if (saved_type_ == wanted_type_) {
+        std::memcpy(to, from, row_bytes);
+        continue;
+      }
+      for (uint32_t column = 0; column < columns_; ++column) {
+        StoreWeight(LoadWeight(from + column * BytesPerWeight(saved_type_), saved_type_),
+                    wanted_type_, to + column * weight_bytes);
+      }
+      std::memcpy(to + weight_bytes * columns_, from + saved_weights, state_bytes_);
+    }
+    payloads->resize(positions->size() * row_bytes);
+  }
+
+  const bool hashed_;
+  const WeightType saved_type_;
+  const WeightType wanted_type_;
+  const uint32_t columns_;
+  const uint32_t state_bytes_;
+  const uint64_t first_;  // positions, both inclusive
+  const uint64_t last_;
+  std::vector<std::unique_ptr<RowsFileReader>> files_;
+  JoinedSessions sessions_;
+  Incarnation forgotten_ = 0;
+  uint64_t bytes_total_ = 0;
+  size_t file_ = 0;
+  size_t block_ = 0;
+  std::vector<uint64_t> ids_;
+  std::vector<uint8_t> saved_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const TableSpec& table,
+                                                                        const ShardRange& range) {
+  const RestoredFrom& from = table.restored_from;
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
+                          ReadManifest(from.checkpoint, files_));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, from.table));
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
+  HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
+  auto rows = std::make_unique<FileRows>(saved, table, range);
+  for (const v1::CheckpointShard& shard : found->shards()) {
+    const bool same_columns =
+        shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
+    if (!same_columns || shard.range_first() >= range.limit || shard.range_limit() <= range.first) {
+      continue;
+    }
+    HOTBED_RETURN_IF_ERROR(rows->Add(from.checkpoint, shard, from.sessions, files_));
+  }
+  return rows;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,79 @@
+// Writes shards, whose primaries are here, into the folder of a checkpoint, as a client asks
+// (proto/checkpoint.proto).
+//
+// kCopiesMax shards are copied at a time, the others wait in order. A save that nobody has watched
+// for kUnwatchedNsMax ends: its client is gone, and no manifest will name the files. Thread-safe;
+// calls do not block on the disk.
+#ifndef HOTBED_SERVER_EXPORT_SAVE_JOBS_H_
+#define HOTBED_SERVER_EXPORT_SAVE_JOBS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/file_system.h"
+#include "proto/checkpoint.pb.h"
+#include "server/host/shard_host.h"
+
+namespace hotbed {
+
+constexpr int kCopiesMax = 2;
+constexpr size_t kSavesMax = 64;
+constexpr int64_t kUnwatchedNsMax = 60 * kSecondNs;
+
+class SaveJobs {
+ public:
+  // All outlive it.
+  SaveJobs(ShardHost* host, FileSystem* files, const Clock* clock);
+  ~SaveJobs() { Stop(); }
+
+  // InvalidArgument; ResourceExhausted: too many saves. A save that is there already is left alone.
+  absl::Status Begin(const v1::BeginSaveRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<v1::WatchSaveReply> Watch(const v1::WatchSaveRequest& request)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Job {
+    explicit Job(const v1::BeginSaveRequest& asked) : request(asked) {}
+    const v1::BeginSaveRequest request;
+    std::atomic<bool> broken_off{false};
+    std::atomic<uint64_t> bytes_written{0};
+    std::atomic<uint64_t> bytes_begun{0};  // an estimate for the shards that have begun
+    // Under mu_.
+    int begun = 0;  // shards
+    std::vector<v1::SavedShard> done;
+    int64_t watched_ns = 0;
+    int64_t free_ns = 0;  // when the rate allows the next bytes
+  };
+  class FileSink;
+
+  void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  // Null: every shard of every save has begun.
+  std::shared_ptr<Job> FirstWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::SavedShard Save(Job* job, const v1::ShardToSave& wanted) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<v1::CheckpointShard> Write(Job* job, const v1::ShardToSave& wanted)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status AwaitRate(Job* job, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void DropUnwatched(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  ShardHost* const host_;
+  FileSystem* const files_;
+  const Clock* const clock_;
+  absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<uint64_t, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // by number
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_EXPORT_SAVE_JOBS_H_

@@ -1,0 +1,105 @@
+#include "server/host/shard_copy.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "row_math/position.h"
+#include "server/protocol/session_table.h"
+#include "server/tiers/api/rows.h"
+
+namespace hotbed {
+namespace {
+
+absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, RowSink* sink) {
+  HOTBED_RETURN_IF_ERROR(sink->BeginPass(rows->bytes_total()));
+  std::vector<uint64_t> ids;
+  std::vector<uint8_t> payloads;
+  for (;;) {
+    HOTBED_ASSIGN_OR_RETURN(const std::string block, rows->Next(kCopyBlockBytes));
+    if (block.empty()) return absl::OkStatus();
+    ids.clear();
+    payloads.clear();
+    payloads.reserve(block.size());
+    HOTBED_RETURN_IF_ERROR(
+        VisitRows(spilled, block, [&](uint64_t position, const uint8_t* payload) {
+          ids.push_back(spilled.hashed ? Unmix64(position) : position);
+          payloads.insert(payloads.end(), payload, payload + spilled.payload_bytes);
+        }));
+    HOTBED_RETURN_IF_ERROR(sink->Take(ids, payloads));
+  }
+}
+
+absl::StatusOr<CopiedShard> Described(const SnapshotBase& base, uint32_t passes) {
+  HOTBED_ASSIGN_OR_RETURN(const ShardMeta meta, ShardMeta::Parse(base.meta));
+  CopiedShard copied;
+  copied.epoch = base.epoch;
+  copied.lsn = base.lsn;
+  copied.passes = passes;
+  meta.sessions.AppendTo(&copied.sessions);
+  copied.session_count = meta.sessions.size();
+  copied.forgotten = meta.forgotten;
+  meta.sessions.ForEach([&copied](SessionId, const Session& session) {
+    copied.last_step = std::max(copied.last_step, session.last_seq >> 20);
+  });
+  copied.committed_step = meta.committed_step;
+  copied.staged_pushes = meta.staged.size();
+  return copied;
+}
+
+// The base of the pass that completed the copy; without a meta if none did.
+absl::StatusOr<SnapshotBase> CopyInPasses(Shard* shard, RowSink* sink, uint32_t* passes) {
+  SnapshotBase base;
+  while (*passes < kCopyPassesMax) {
+    HOTBED_ASSIGN_OR_RETURN(CopyPass pass,
+                            shard->BeginCopy(*passes > 0, base.lsn, kCopyAtOnceBytes));
+    if (pass.rows == nullptr) return SnapshotBase();
+    if (*passes > 0 && pass.base.epoch != base.epoch) {
+      return absl::AbortedError(absl::StrCat(shard->id().ToString(), " changed its epoch"));
+    }
+    base = std::move(pass.base);
+    HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), pass.rows.get(), sink));
+    ++*passes;
+    if (pass.at_once) return base;
+  }
+  return SnapshotBase();
+}
+
+// Most rows are written back while pushes continue.
+absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
+                                       TableCheckpoints* checkpoints, RowSink* sink,
+                                       uint32_t* passes) {
+  HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
+  absl::StatusOr<Snapshot> still = absl::InternalError("it was not paused");
+  HOTBED_RETURN_IF_ERROR(checkpoints->WhilePaused({shard}, [&] {
+    still = shard->StillCopy();
+    return still.status();
+  }));
+  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still->rows.get(), sink));
+  ++*passes;
+  return std::move(still->base);
+}
+
+}  // namespace
+
+absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
+                                      TableCheckpoints* checkpoints, RowSink* sink) {
+  const Epoch epoch = shard->epoch();
+  uint32_t passes = 0;
+  absl::StatusOr<SnapshotBase> base = absl::FailedPreconditionError(
+      absl::StrCat(shard->id().ToString(), ": its primary is another server"));
+  if (shard->primary() && shard->active()) base = CopyInPasses(shard.get(), sink, &passes);
+  if (base.ok() && base->epoch == 0) base = CopyStill(shard, checkpoints, sink, &passes);
+  // A shard that has left this server may have lost rows while they were read.
+  const bool still_here = shard->EndCopy(epoch);
+  HOTBED_RETURN_IF_ERROR(base.status());
+  if (!still_here || base->epoch != epoch) {
+    return absl::AbortedError(
+        absl::StrCat(shard->id().ToString(), " left this server while it was copied"));
+  }
+  return Described(*base, passes);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,37 @@
+// Copies the rows of a shard, whose primary is here, as they are at one LSN, while pushes go on.
+//
+// The rows come in passes from the one reader that snapshot transfers use (SnapshotSource): all
+// rows, then those that have changed meanwhile, until so few have changed that one task of the
+// shard's strand reads them. Where memory cannot be read that way (rows on a device, a shard of
+// very many rows, a transfer of the same shard), or pushes are faster than the sink, all rows are
+// written back, pushes to the shard are refused for the moment that the rest takes, and the rows
+// come from a snapshot of the spill tier.
+//
+// Memory: about kCopyBlockBytes, and kCopyAtOnceBytes in the last pass.
+#ifndef HOTBED_SERVER_HOST_SHARD_COPY_H_
+#define HOTBED_SERVER_HOST_SHARD_COPY_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/host/row_files.h"
+#include "server/host/table_checkpoints.h"
+#include "server/shard/shard.h"
+
+namespace hotbed {
+
+constexpr uint64_t kCopyBlockBytes = 1ull << 20;
+// Reading them delays the shard's requests by about a millisecond.
+constexpr uint64_t kCopyAtOnceBytes = 2ull << 20;
+constexpr int kCopyPassesMax = 8;
+
+// Blocks. `checkpoints` pauses shards. FailedPrecondition: the primary is another server by now;
+// Aborted: it became so meanwhile, and the sink's rows are of no use.
+absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
+                                      TableCheckpoints* checkpoints, RowSink* sink);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_SHARD_COPY_H_

@@ -1,0 +1,270 @@
+"""Checkpoints of a cluster of three servers: saved while pushes run, read by another program, restored anywhere."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import hotbed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
+import local  # noqa: E402  (tests/e2e)
+import read_checkpoint  # noqa: E402
+
+DIM = 6
+ROWS = 3000
+
+
+def step_of(step, hashed):
+    """The ids and gradients of a step: a function of the step alone."""
+    random = np.random.default_rng(step)
+    ids = random.choice(ROWS, 400, replace=False).astype(np.uint64)
+    if hashed:
+        ids = ids * np.uint64(0x9e3779b97f4a7c15)
+    return ids, random.standard_normal((400, DIM)).astype(np.float32)
+
+
+def all_ids(hashed):
+    ids = np.arange(ROWS, dtype=np.uint64)
+    return ids * np.uint64(0x9e3779b97f4a7c15) if hashed else ids
+
+
+class Checkpoints(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix='hotbed-checkpoint-')
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.up = local.Up(os.path.join(cls.directory.name, 'data'), '--servers', 3, '--port', 0, '--host-bytes', '64MiB')
+        cls.addClassCleanup(cls.up.stop)
+        cls.target = f'hotbed://{cls.up.coordinator}'
+
+    def setUp(self):
+        self.saved = os.path.join(self.directory.name, self.id().rsplit('.', 1)[1])
+
+    def create(self, client, name, hashed=False, optimizer=None, **options):
+        return client.create_table(name, dim=DIM, rows=None if hashed else ROWS, hashed=hashed, init='normal:0,1',
+                                   optimizer=optimizer or hotbed.optim.Adam(lr=0.01), **options)
+
+    def train(self, table, first, last, hashed=False):
+        for step in range(first, last + 1):
+            table.push(*step_of(step, hashed), step=step)
+
+    def test_training_goes_on_to_the_bit(self):
+        for hashed, sessions in ((False, 'continue'), (True, 'anew')):
+            with hotbed.connect(self.target, session=f'goes-on-{hashed}') as client:
+                name = f'whole-{int(hashed)}'
+                table = self.create(client, name, hashed)
+                self.train(table, 1, 20, hashed)
+                saved = self.up.json('checkpoint', 'save', self.saved, '--tables', name, '--name', name)
+                self.train(table, 21, 40, hashed)
+                want = table.pull(all_ids(hashed))
+                restored = self.up.json('checkpoint', 'restore', saved['checkpoint'], '--table', name, '--as', name + '-b',
+                                        '--sessions', sessions)
+                self.assertEqual(restored['sessions'], sessions)
+            with hotbed.connect(self.target, session=f'goes-on-{hashed}') as client:
+                again = client.table(name + '-b')
+                self.assertFalse(np.array_equal(again.pull(all_ids(hashed)), want))
+                # Steps that the checkpoint contains are known, if sessions continue.
+                self.train(again, 15 if sessions == 'continue' else 21, 40, hashed)
+                np.testing.assert_array_equal(again.pull(all_ids(hashed)), want)
+
+    def test_another_program_reads_it(self):
+        for hashed in (False, True):
+            with hotbed.connect(self.target, session=f'reads-{hashed}') as client:
+                name = f'read-{int(hashed)}'
+                table = self.create(client, name, hashed)
+                self.train(table, 1, 5, hashed)
+                path = self.up.json('checkpoint', 'save', self.saved, '--tables', name, '--name', name)['checkpoint']
+                rows = read_checkpoint.read(path)[name]
+                pushed = np.unique(np.concatenate([step_of(step, hashed)[0] for step in range(1, 6)]))
+                self.assertEqual(sorted(rows), pushed.tolist())
+                weights = np.stack([np.frombuffer(rows[i][0], np.float32) for i in pushed.tolist()])
+                np.testing.assert_array_equal(weights, table.pull(pushed))
+                self.assertTrue(all(len(state) == 2 * 4 * DIM for _, state in rows.values()))
+                code, out, err = local.run('hotbed', 'checkpoint', 'verify', path)
+                self.assertEqual(code, 0, err)
+                shown = self.up.json('checkpoint', 'show', path)
+                self.assertEqual(shown['tables'][0]['rows'], len(pushed))
+                self.assertEqual({s['last_step'] for s in shown['tables'][0]['shards'] if s['rows']} - {5}, set())
+
+    def test_each_shard_is_of_one_moment_while_pushes_run(self):
+        """Every push adds 1 to all rows of the table, so that the rows of one shard are equal at any LSN."""
+        rows, dim = 40000, 32  # 5 MiB: several passes
+        with hotbed.connect(self.target, session='moment') as client:
+            table = client.create_table('moment', dim=dim, rows=rows, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+            ids, ones = np.arange(rows, dtype=np.uint64), np.full((rows, dim), -1, np.float32)
+            table.push(ids, ones, step=1)
+            stop = threading.Event()
+
+            def train():
+                step = 1
+                while not stop.is_set():
+                    step += 1
+                    table.push(ids, ones, step=step)
+
+            trainer = threading.Thread(target=train)
+            trainer.start()
+            try:
+                path = self.up.json('checkpoint', 'save', self.saved, '--tables', 'moment')['checkpoint']
+            finally:
+                stop.set()
+                trainer.join()
+            for shard in read_checkpoint.read_manifest(path)['tables'][0]['shards']:
+                found = read_checkpoint.read_rows(os.path.join(path, shard['file']), shard['index_crc'])
+                self.assertEqual(len(found), int(shard['range_limit']) - int(shard['range_first']))
+                values = {weights for weights, _ in found.values()}
+                self.assertEqual(len(values), 1)
+                value = np.frombuffer(values.pop(), np.float32)
+                self.assertEqual(set(value), {float(shard['lsn'])})  # one push per LSN
+            client.drop_table('moment')
+
+    def test_other_shards_types_and_durability(self):
+        with hotbed.connect(self.target, session='others') as client:
+            table = self.create(client, 'others', optimizer=hotbed.optim.RowWiseAdagrad(lr=0.1))
+            self.train(table, 1, 10)
+            want = table.pull(all_ids(False))
+            self.up.json('checkpoint', 'save', self.saved, '--tables', 'others')
+            for name, options in (('cut', ('--shards', 13, '--sessions', 'anew')),
+                                  ('copies', ('--durability', 'replicated', '--replicas', 2)),
+                                  ('scratch', ('--durability', 'checkpoint')),
+                                  ('half', ('--weight-type', 'fp16'))):
+                self.up.json('checkpoint', 'restore', self.saved, '--table', 'others', '--as', name, *options)
+                got = client.table(name).pull(all_ids(False))
+                exact = want if name != 'half' else want.astype(np.float16).astype(np.float32)
+                np.testing.assert_array_equal(got[touched(10)], exact[touched(10)])
+            described = self.up.json('table', 'describe', 'cut')
+            self.assertGreaterEqual(len(described['shards']), 13)
+
+    def test_what_is_wrong_is_refused_and_leaves_nothing(self):
+        with hotbed.connect(self.target, session='wrong') as client:
+            table = self.create(client, 'wrong')
+            self.train(table, 1, 3)
+            path = self.up.json('checkpoint', 'save', self.saved, '--tables', 'wrong')['checkpoint']
+            code, _, err = self.up.cli('checkpoint', 'restore', path)
+            self.assertEqual(code, 1)
+            self.assertIn('"wrong" exists already', err)
+            code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--tables', 'nobody')
+            self.assertEqual(code, 1)
+            self.assertIn('no table nobody', err)
+            self.assertEqual(len(os.listdir(self.saved)), 1)
+            name = max((n for n in os.listdir(path) if n.endswith('.rows')),
+                       key=lambda n: os.path.getsize(os.path.join(path, n)))
+            victim = os.path.join(path, name)
+            with open(victim, 'r+b') as file:
+                file.seek(100)
+                byte = file.read(1)
+                file.seek(100)
+                file.write(bytes([byte[0] ^ 1]))
+            for command in (('verify', path), ('restore', path, '--table', 'wrong', '--as', 'never')):
+                code, _, err = self.up.cli('checkpoint', *command)
+                self.assertEqual(code, 1)
+                self.assertIn(name, err)
+                self.assertIn('checksum', err)
+            self.assertNotIn('never', [t['name'] for t in self.up.json('table', 'list')])
+            os.truncate(os.path.join(path, 'manifest.json'), 500)
+            code, _, err = self.up.cli('checkpoint', 'restore', path, '--table', 'wrong', '--as', 'never')
+            self.assertEqual(code, 1)
+            self.assertIn('manifest.json', err)
+
+    def test_a_killed_server_is_waited_for(self):
+        rows, dim = 40000, 32
+        ids = np.arange(rows, dtype=np.uint64)
+        values = np.random.default_rng(5).standard_normal((rows, dim)).astype(np.float32)
+        with hotbed.connect(self.target, session='killed') as client:
+            table = client.create_table('killed', dim=dim, rows=rows, optimizer=hotbed.optim.SGD(lr=1.0))
+            table.push(ids, values, step=1)
+            want = table.pull(ids)
+            saved = self.while_killing('s1', 0.6, 'checkpoint', 'save', self.saved, '--tables', 'killed', '--rate', '1MiB')
+            code, _, err = local.run('hotbed', 'checkpoint', 'verify', saved['checkpoint'])
+            self.assertEqual(code, 0, err)
+            for victim, seconds in (('s2', 0.02), ('s0', 0.2)):
+                self.while_killing(victim, seconds, 'checkpoint', 'restore', saved['checkpoint'], '--table', 'killed', '--as',
+                                   f'killed-{victim}', '--sessions', 'anew')
+                np.testing.assert_array_equal(client.table(f'killed-{victim}').pull(ids), want)
+
+    def while_killing(self, victim, seconds, *command):
+        """The command's answer; `victim` is killed meanwhile, and started again by `hotbed up`."""
+        with subprocess.Popen([local.program('hotbed'), *command, '-o', 'json', '--coordinator', self.up.coordinator],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=local.clean_environment()) as run:
+            time.sleep(seconds)
+            os.kill(self.pids()[victim], signal.SIGKILL)
+            out, err = run.communicate(timeout=90)
+        self.assertEqual(run.returncode, 0, err)
+        return json.loads(out)
+
+    def pids(self):
+        """Of the servers as they run now: `hotbed up` told those that it started first."""
+        found = {}
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open(f'/proc/{pid}/stat', encoding='ascii') as stat, open(f'/proc/{pid}/cmdline', encoding='utf-8') as line:
+                    parent, words = stat.read().rsplit(')', 1)[1].split()[1], line.read().split('\0')
+            except OSError:
+                continue
+            names = [word.split('=', 1)[1] for word in words if word.startswith('--name=')]
+            if int(parent) == self.up.process.pid and names:
+                found[names[0]] = int(pid)
+        return found
+
+    def test_a_full_disk_ends_a_save_and_delays_a_restore(self):
+        with hotbed.connect(self.target, session='full') as client:
+            table = client.create_table('full', dim=64, rows=20000, optimizer=hotbed.optim.SGD(lr=1.0))
+            ids = np.arange(20000, dtype=np.uint64)
+            table.push(ids, np.ones((20000, 64), np.float32), step=1)
+            want = table.pull(ids)
+            self.limit_files(64 << 10)
+            code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--tables', 'full')
+            self.limit_files(resource.RLIM_INFINITY)
+            self.assertEqual(code, 1)
+            self.assertIn('Nothing is left of this save', err)
+            self.assertEqual(os.listdir(self.saved), [])
+            self.up.json('checkpoint', 'save', self.saved, '--tables', 'full')
+            self.limit_files(64 << 10)
+            freed = threading.Timer(3, self.limit_files, (resource.RLIM_INFINITY,))
+            freed.start()
+            self.up.json('checkpoint', 'restore', self.saved, '--table', 'full', '--as', 'full-b', '--sessions', 'anew')
+            freed.join()
+            np.testing.assert_array_equal(client.table('full-b').pull(ids), want)
+
+    def limit_files(self, limit):
+        """Files that grow beyond `limit` meet the error of a full disk, on every server."""
+        for name, pid in self.pids().items():
+            if name.startswith('s'):  # not the coordinator
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+    def test_old_ones_and_orphans_are_pruned(self):
+        with hotbed.connect(self.target, session='prune') as client:
+            self.train(self.create(client, 'prune'), 1, 2)
+            for name in ('one', 'two', 'three'):
+                self.up.json('checkpoint', 'save', self.saved, '--tables', 'prune', '--name', name)
+            code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--tables', 'prune', '--name', 'two')
+            self.assertEqual(code, 1)
+            self.assertIn('exists already', err)
+            shutil.copytree(os.path.join(self.saved, 'one'), os.path.join(self.saved, 'orphan'))
+            os.remove(os.path.join(self.saved, 'orphan', 'manifest.json'))
+            with open(os.path.join(self.saved, 'orphan', 'saving'), 'w', encoding='ascii') as file:
+                file.write('1000')
+            listed = self.up.json('checkpoint', 'list', self.saved)
+            self.assertEqual([(c['name'], c['whole']) for c in listed],
+                             [('orphan', False), ('one', True), ('two', True), ('three', True)])
+            pruned = self.up.json('checkpoint', 'prune', self.saved, '--keep', 2)
+            self.assertEqual(pruned['deleted'], ['orphan', 'one'])
+            self.assertEqual(sorted(os.listdir(self.saved)), ['three', 'two'])
+
+
+def touched(steps):
+    return np.unique(np.concatenate([step_of(step, False)[0] for step in range(1, steps + 1)]))
+
+
+if __name__ == '__main__':
+    unittest.main()

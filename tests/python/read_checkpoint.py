@@ -1,0 +1,72 @@
+"""Reads a checkpoint without Hotbed, by docs/checkpoints.md alone: {table: {id: (weights, state)}}, columns joined."""
+
+import json
+import os
+import struct
+
+import numpy as np
+
+TABLE = [0] * 256
+for byte in range(256):
+    crc = byte
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    TABLE[byte] = crc
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = TABLE[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def check(data, crc, what):
+    if crc32c(data) != crc:
+        raise ValueError(f"{what}: the checksum does not match")
+
+
+def read_manifest(folder):
+    with open(os.path.join(folder, "manifest.json"), "rb") as file:
+        first, body = file.read().split(b"\n", 1)
+    check(body, int(json.loads(first)["crc32c"], 16), "manifest.json")
+    manifest = json.loads(body)
+    if manifest["format"] != 1:
+        raise ValueError(f"format {manifest['format']}, this reads 1")
+    return manifest
+
+
+def read_rows(path, index_crc):
+    """{id: (weights, state)} of one file, as bytes."""
+    with open(path, "rb") as file:
+        data = file.read()
+    magic, version, _, weight_bytes, payload_bytes, _, crc = struct.unpack_from("<8s6I", data)
+    check(data[:28], crc, path)
+    if (magic, version) != (b"HOTBDROW", 1):
+        raise ValueError(f"{path}: {magic} {version}")
+    offset, size, crc, end = struct.unpack_from("<QII8s", data, len(data) - 24)
+    if end != b"HOTBDEND" or crc != index_crc:
+        raise ValueError(f"{path}: not the file of the manifest")
+    check(data[offset:offset + size], crc, path)
+    rows = {}
+    for at, length, crc, kind, _, count, _, _, _ in struct.iter_unpack("<QIIIIIIQQ", data[offset:offset + size]):
+        check(data[at + 4:at + length], crc, path)
+        if kind != 1:  # sessions
+            continue
+        ids = np.frombuffer(data, "<u8", count, at + 16).tolist()
+        start = at + 16 + 8 * count
+        for i, row in enumerate(ids):  # in order of passes: a later row replaces an earlier one
+            payload = data[start + i * payload_bytes:start + (i + 1) * payload_bytes]
+            rows[row] = (payload[:weight_bytes], payload[weight_bytes:])
+    return rows
+
+
+def read(folder):
+    tables = {}
+    for table in read_manifest(folder)["tables"]:
+        rows = tables.setdefault(table["spec"]["name"], {})
+        for shard in table["shards"]:  # all of the first column slice, then all of the second
+            for row, (weights, state) in read_rows(os.path.join(folder, shard["file"]), shard["index_crc"]).items():
+                before = rows.get(row, (b"", b""))
+                rows[row] = (before[0] + weights, before[1] + state)
+    return tables
