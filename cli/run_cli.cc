@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -21,7 +23,9 @@ constexpr char kFooter[] =
     "\nExit codes: 0 done, 1 the command did not succeed (the reason is on stderr), 2 the command "
     "line is wrong and\n"
     "nothing was done.\n"
-    "Environment: HOTBED_COORDINATOR stands for --coordinator.\n";
+    "Environment: HOTBED_COORDINATOR stands for --coordinator; HOTBED_TLS_CA, HOTBED_TLS_CERT, "
+    "HOTBED_TLS_KEY and\n"
+    "HOTBED_TOKEN_FILE for the flags of these names.\n";
 
 CLI::App* AddGroup(CLI::App* root, const char* name, const char* help) {
   return root->add_subcommand(name, help);
@@ -64,6 +68,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
                           context);
   AddDoctorCommand(root, context);
   AddSalvageCommand(root, context);
+  AddCertCommands(AddGroup(root, "cert", "Make and show certificates and tokens"), context);
   AddDemoCommand(root, context);
   AddVersionCommand(root, context);
 }
@@ -166,6 +171,35 @@ int ParseAndChoose(CLI::App* root, CommandContext* context, std::vector<std::str
   return kExitOk;
 }
 
+constexpr char kCertificateName[] = "HOTBED_TLS_CERT";
+constexpr char kKeyName[] = "HOTBED_TLS_KEY";
+constexpr char kAuthorityName[] = "HOTBED_TLS_CA";
+constexpr char kTokenName[] = "HOTBED_TOKEN_FILE";
+
+void AddIdentityOptions(CLI::App* root, ClientIdentity* identity) {
+  root->add_option("--tls-ca", identity->files.authority,
+                   "TLS: certificates in PEM that sign those of the cluster's servers")
+      ->envname(kAuthorityName);
+  root->add_option("--tls-cert", identity->files.certificate, "This caller's certificate in PEM")
+      ->envname(kCertificateName);
+  root->add_option("--tls-key", identity->files.key, "Its private key in PEM")->envname(kKeyName);
+  root->add_option("--token-file", identity->token_file,
+                   "File with a bearer token, in place of a certificate")
+      ->envname(kTokenName);
+}
+
+// From there every part that connects has it, and the processes that a command starts.
+void PutIntoEnvironment(const ClientIdentity& identity) {
+  const std::pair<const char*, const std::string&> values[] = {
+      {kCertificateName, identity.files.certificate},
+      {kKeyName, identity.files.key},
+      {kAuthorityName, identity.files.authority},
+      {kTokenName, identity.token_file}};
+  for (const auto& [name, value] : values) {
+    if (!value.empty()) setenv(name, value.c_str(), 1);
+  }
+}
+
 }  // namespace
 
 absl::Duration CommandContext::timeout_duration() const {
@@ -209,12 +243,17 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
         return *ms > 0 ? std::string() : absl::StrCat("--timeout ", text, " must be above 0");
       })
       ->capture_default_str();
+  AddIdentityOptions(&root, &context.identity);
   AddCommands(&root, &context);
   const int parsed = ParseAndChoose(&root, &context, WithoutNegativeIds(args));
   if (parsed != kExitOk || !context.run) return parsed;
   // The client library's form of the address is accepted too.
   context.coordinator = std::string(absl::StripPrefix(context.coordinator, "hotbed://"));
-  const absl::Status status = context.run();
+  absl::Status status = CheckIdentity(context.identity);
+  if (status.ok()) {
+    PutIntoEnvironment(context.identity);
+    status = context.run();
+  }
   out->flush();
   if (status.ok()) return context.exit_code;
   PrintError(context, absl::StatusCodeToString(status.code()), std::string(status.message()));

@@ -11,6 +11,7 @@
 #include "client/net/grpc_transport.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "security/identity.h"
 
 namespace hotbed {
 namespace {
@@ -28,6 +29,15 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectInProcess(const std::string& dire
                    "\": this program has no local engine; link hotbed::client_local"));
 }
 
+ClientIdentity IdentityOf(const ClientOptions& options) {
+  ClientIdentity identity = {.files = {.certificate = options.tls_certificate,
+                                       .key = options.tls_key,
+                                       .authority = options.tls_authority},
+                             .token_file = options.token_file};
+  const bool given = identity.files.any() || !identity.token_file.empty();
+  return given ? identity : IdentityOfEnvironment();
+}
+
 }  // namespace
 
 void SetLocalConnector(LocalConnector connector) { local_connector.store(connector); }
@@ -42,10 +52,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
         "target \"", target,
         "\" is not of the form hotbed://HOST:PORT with a port of 1 to 65535, nor local:DIR"));
   }
+  const ClientIdentity identity = IdentityOf(options);
+  HOTBED_RETURN_IF_ERROR(CheckIdentity(identity));
   std::random_device entropy;
   const uint64_t seed = uint64_t{entropy()} << 32 | entropy();
-  auto client = std::make_unique<ClientImpl>(options, NewGrpcControlPlane(std::string(address)),
-                                             NewGrpcTransport(options), Clock::Real(), seed);
+  auto client =
+      std::make_unique<ClientImpl>(options, NewGrpcControlPlane(std::string(address), identity),
+                                   NewGrpcTransport(options, identity), Clock::Real(), seed);
   HOTBED_RETURN_IF_ERROR(client->Start());
   return client;
 }

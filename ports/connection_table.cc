@@ -88,9 +88,9 @@ std::atomic<void*> of_descriptor[kDescriptorsMax];
 
 const char* EndReasonName(EndReason reason) {
   static constexpr const char* kNames[kEndReasons] = {
-      "process_limit",    "peer_limit",   "peer_rate",     "descriptors",  "made_room",
-      "not_http2",        "no_greeting",  "message_bytes", "header_bytes", "control_frames",
-      "unfinished_bytes", "message_time", "unread_answers"};
+      "process_limit",    "peer_limit",   "peer_rate",      "descriptors",   "made_room",
+      "not_http2",        "no_greeting",  "message_bytes",  "header_bytes",  "control_frames",
+      "unfinished_bytes", "message_time", "unread_answers", "access_changed"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -217,6 +217,11 @@ void ConnectionTable::End(const std::string& grpc_peer, EndReason reason) {
   }
 }
 
+void ConnectionTable::EndAll(EndReason reason) {
+  absl::MutexLock lock(&mu_);
+  for (const auto& [descriptor, connection] : connections_) EndLocked(connection.get(), reason);
+}
+
 void ConnectionTable::Tick() {
   const int64_t now_ns = clock_->NowNs();
   absl::MutexLock lock(&mu_);
@@ -276,6 +281,10 @@ bool ConnectionTable::Take(Connection* connection, const iovec* pieces, size_t c
   if (connection->ended.load(std::memory_order_relaxed)) return false;
   const int64_t now_ns = clock_->NowNs();
   connection->received_ns.store(now_ns, std::memory_order_relaxed);
+  if (limits_.encrypted) {  // gRPC itself ends who does not finish the handshake
+    connection->greeted.store(true, std::memory_order_relaxed);
+    return true;
+  }
   Http2Meter& meter = connection->meter;
   auto verdict = Http2Meter::Verdict::kGoOn;
   for (size_t i = 0; i < count && bytes > 0 && verdict == Http2Meter::Verdict::kGoOn; ++i) {

@@ -29,6 +29,10 @@
 namespace hotbed {
 
 struct ConnectionLimits {
+  // TLS: what arrives cannot be looked into, so the limits of `http2`, of messages that are not
+  // complete, and of their time do not hold. gRPC's own quota does, and only callers with a
+  // certificate or token get as far as a message.
+  bool encrypted = false;
   uint32_t connections_max = 4096;
   uint32_t connections_per_peer_max = 2048;  // from one address
   // That one address may begin: a connection costs us ten times what a refusal does.
@@ -67,8 +71,9 @@ enum class EndReason {
   kUnfinishedMessages,
   kMessageTimeout,
   kUnreadAnswers,
+  kAccessChanged,
 };
-inline constexpr int kEndReasons = static_cast<int>(EndReason::kUnreadAnswers) + 1;
+inline constexpr int kEndReasons = static_cast<int>(EndReason::kAccessChanged) + 1;
 const char* EndReasonName(EndReason reason);
 
 struct PeerName {
@@ -89,6 +94,7 @@ class ConnectionTable : public std::enable_shared_from_this<ConnectionTable> {
   void CountRefused(EndReason reason) { ended_[static_cast<int>(reason)]->Add(1); }
   // Ends the connection of a gRPC peer ("ipv4:10.0.0.1:4711"), if it is still open.
   void End(const std::string& grpc_peer, EndReason reason);
+  void EndAll(EndReason reason);
   // Ends connections whose time is over. Every second or so.
   void Tick();
 

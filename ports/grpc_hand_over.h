@@ -35,11 +35,11 @@ inline void GuardServer(const GrpcGuards& guards, grpc::ServerBuilder* builder) 
 }
 
 // For Port::Serve, once the server of `builder` has started.
-inline std::function<void(int descriptor)> HandOverTo(grpc::ServerBuilder* builder) {
+inline std::function<void(int descriptor)> HandOverTo(
+    grpc::ServerBuilder* builder, const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
       builder->experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          grpc::InsecureServerCredentials());
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   return [acceptor = std::move(acceptor)](int descriptor) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = descriptor;

@@ -33,6 +33,8 @@ constexpr int kProbeMsMax = 2000;
 constexpr int64_t kSilentMsMax = 10'000;
 constexpr int64_t kDescriptorsOfFiles = 768;
 constexpr int64_t kConnectionsMaxDefault = 8192;
+// A TLS record that is no handshake: TLS answers it with an alert, or by closing.
+constexpr char kNoTlsHello[] = "\x16\x03\x01\x00\x04\xff\x00\x00\x00";
 
 int PortOf(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
@@ -208,6 +210,7 @@ void Port::Accept() {
   std::vector<pollfd> wanted = {{wake_, POLLIN, 0}};
   for (const int listening : listening_) wanted.push_back({listening, POLLIN, 0});
   int64_t ticked_ns = clock_->NowNs();
+  uint64_t access_version = 0;
   for (;;) {
     poll(wanted.data(), wanted.size(), kTickMs);
     if (wanted[0].revents != 0) return;
@@ -218,6 +221,10 @@ void Port::Accept() {
     if (now_ns - ticked_ns < kTickMs * kNsPerMs) continue;
     ticked_ns = now_ns;
     connections_->Tick();
+    if (!options_.access_version) continue;
+    const uint64_t version = options_.access_version();
+    if (std::exchange(access_version, version) < version)
+      connections_->EndAll(EndReason::kAccessChanged);
   }
 }
 
@@ -297,6 +304,9 @@ std::string Port::ProbeOnce() {
   }
   const int probe = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (probe < 0) return std::strerror(errno);
+  const bool encrypted = options_.limits.encrypted;
+  const char* const hello = encrypted ? kNoTlsHello : kHttp2Hello;
+  const size_t hello_bytes = encrypted ? sizeof(kNoTlsHello) - 1 : kHttp2HelloBytes;
   // Bound first, so that Accept() knows the connection when it comes.
   socklen_t from_size = size;
   std::string silence;
@@ -308,10 +318,9 @@ std::string Port::ProbeOnce() {
     char byte = 0;
     if (connect(probe, reinterpret_cast<sockaddr*>(&to), size) != 0 && errno != EINPROGRESS) {
       silence = std::strerror(errno);
-    } else if (!Await(probe, POLLOUT, wake_) ||
-               send(probe, kHttp2Hello, kHttp2HelloBytes, MSG_NOSIGNAL) < 0) {
+    } else if (!Await(probe, POLLOUT, wake_) || send(probe, hello, hello_bytes, MSG_NOSIGNAL) < 0) {
       silence = "no connection within 2 s";
-    } else if (!Await(probe, POLLIN, wake_) || recv(probe, &byte, 1, 0) <= 0) {
+    } else if (!Await(probe, POLLIN, wake_) || (recv(probe, &byte, 1, 0) <= 0 && !encrypted)) {
       silence = "connected, and no answer within 2 s";
     }
   }

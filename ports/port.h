@@ -6,8 +6,8 @@
 // its client learns it now and tries again later, while a connection that waits in the kernel's
 // queue would fail its client by a timeout, together with all that wait behind it.
 //
-// Every two seconds the port connects to itself, sends what a client sends first, and waits for an
-// answer. Thread-safe.
+// Every two seconds the port connects to itself, sends what a client sends first (with TLS: what TLS
+// refuses), and waits for an answer. Thread-safe.
 #ifndef HOTBED_PORTS_PORT_H_
 #define HOTBED_PORTS_PORT_H_
 
@@ -33,6 +33,9 @@ struct PortOptions {
   std::string listen = "127.0.0.1:0";  // HOST:PORT; port 0: any free one
   ConnectionLimits limits;
   bool probes = true;  // itself
+  // Asked once per second; empty: never. When it grows, all connections are ended, so that their
+  // clients come again and are judged by the rules of now.
+  std::function<uint64_t()> access_version;
 };
 
 // Raises the soft limit of open files to the hard limit, and returns it.

@@ -24,6 +24,7 @@
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
 #include "proto/tool_calls.h"
+#include "security/server_credentials.h"
 #include "server/net/tool_stream.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
@@ -184,6 +185,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
                                                               ShardHost* host, const Clock* clock) {
   PortOptions port_options = options.port;
   port_options.limits.http2.message_bytes_max = ReceiveBytesMax(options.limits.message_bytes_max);
+  port_options.limits.encrypted = options.security.files.any();
+  port_options.access_version = options.security.access_version();
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<Port> port, Port::Open(port_options, clock));
   auto data_server = std::unique_ptr<DataServer>(new DataServer);
   data_server->impl_ = std::make_unique<Impl>(options, host, clock);
@@ -195,7 +198,8 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   grpc::ServerBuilder builder;
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
   GuardServer({.quota_bytes = options.grpc_bytes_max}, &builder);
-  std::function<void(int)> hand_over = HandOverTo(&builder);
+  std::function<void(int)> hand_over =
+      HandOverTo(&builder, ServerCredentialsOf(options.security, port_options.name));
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "ports/port.h"
 #include "proto/tool_calls.h"
+#include "security/server_security.h"
 #include "server/host/shard_host.h"
 #include "server/peers/peer_limits.h"
 #include "server/peers/peer_plane.h"
@@ -28,6 +29,7 @@ struct DataServerOptions {
   DataPlaneLimits limits;
   PeerLimits peer_limits;
   PeerStreamOptions peer_streams;
+  ServerSecurity security;
   uint64_t grpc_bytes_max = 1ull << 30;  // memory of gRPC's own
   // The truth of /readyz, for health checks on the port; empty: always ready.
   std::function<bool()> ready;

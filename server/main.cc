@@ -27,6 +27,7 @@
 #include "config/units.h"
 #include "ports/port.h"
 #include "proto/protobuf_log.h"
+#include "security/server_security.h"
 #include "server/cluster/coordinator_link.h"
 #include "server/data_server.h"
 #include "server/device_choice.h"
@@ -112,12 +113,10 @@ ServerSnapshot SnapshotOf(const Process& process) {
 
 absl::Status StartParts(Process* process) {
   const ServerOptions& options = process->options;
-  for (const std::string& listen : {options.listen, options.admin_listen}) {
-    if (ListensWide(listen)) {
-      HOTBED_LOG(Warning) << "listening on " << listen
-                          << " without TLS: whoever reaches this port can read and write all rows";
-    }
-  }
+  absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
+  if (!security.ok()) return security.status();
+  WarnIfPlain(*security, options.listen);
+  WarnIfAdminWide(options.admin_listen);
   ShardHostOptions host_options = HostOptionsOf(options);
   host_options.open_device = [&options] {
     return OpenChosenDevice(options.device, options.device_bytes,
@@ -135,6 +134,8 @@ absl::Status StartParts(Process* process) {
 
   DataServerOptions data_options = DataOptionsOf(options);
   data_options.peer_streams.jitter_seed = std::random_device()();
+  data_options.security = *security;
+  data_options.peer_streams.identity = security->identity();
   data_options.ready = [process] {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
@@ -156,6 +157,7 @@ absl::Status StartParts(Process* process) {
 
   CoordinatorLinkOptions link_options;
   link_options.coordinator = options.coordinator;
+  link_options.identity = security->identity();
   link_options.name = options.name;
   link_options.address = options.advertise.empty() ? process->data->address() : options.advertise;
   link_options.admin_address =

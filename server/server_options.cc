@@ -31,11 +31,8 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
                   "If files of the data directory are missing or damaged, gives up all of its data "
                   "in favour of the replicas on other servers, instead of refusing to start.");
-  schema->AddHostPort(
-      "listen", &o->listen,
-      "Where the data port listens; port 0 takes any free one. It has no TLS: keep it on "
-      "loopback or a trusted network.",
-      0);
+  schema->AddHostPort("listen", &o->listen,
+                      "Where the data port listens; port 0 takes any free one.", 0);
   schema->AddHostPort("advertise", &o->advertise,
                       "The data port as clients and other servers reach it; empty: as it listens. "
                       "Where it listens on all addresses (0.0.0.0, [::]): the address from which "
@@ -192,6 +189,7 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
   AddPlaces(&schema, options);
   AddMemory(&schema, options);
   AddLimits(&schema, options);
+  AddSecurityFlags(&schema, &options->security);
   if (!schema.Load(argc, argv, exit_code)) return false;
   options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
   const absl::Status checked = CheckServerOptions(*options);
@@ -283,11 +281,6 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.write_timeout_ms = options.write_timeout_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
-}
-
-bool ListensWide(const std::string& listen) {
-  const absl::StatusOr<HostPort> place = SplitHostPort(listen, 0);
-  return place.ok() && !IsLoopbackHost(place->host);
 }
 
 }  // namespace hotbed

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "security/server_security.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
 
@@ -40,6 +41,7 @@ struct ServerOptions {
   int64_t message_timeout_ms = 60'000;
   int64_t pull_ids_max = 1 << 20;
   int64_t drain_ms_max = 30'000;
+  SecurityFlags security;
 };
 
 // Reads all sources and checks the values. False: exit with *exit_code; the error was printed.
@@ -53,9 +55,6 @@ DataServerOptions DataOptionsOf(const ServerOptions& options);
 // The part of drain_ms_max that a stop waits for others to take over; the rest is for requests in
 // flight and for writing back.
 inline int64_t HandOverMs(const ServerOptions& options) { return options.drain_ms_max / 2; }
-
-// Whether a host:port is reachable from other machines.
-bool ListensWide(const std::string& listen);
 
 }  // namespace hotbed
 

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
+#include "security/identity.h"
 
 namespace CLI {
 class App;
@@ -29,6 +30,7 @@ struct CommandContext {
   std::string coordinator = "127.0.0.1:7400";
   std::string output = "table";  // table | json
   std::string timeout = "10s";   // for one request to the cluster
+  ClientIdentity identity;       // towards the cluster; also in the environment
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
 
@@ -48,6 +50,8 @@ struct CommandContext {
 // Each command takes its own flags and the global ones.
 void AddVersionCommand(CLI::App* root, CommandContext* context);
 void AddStatusCommand(CLI::App* root, CommandContext* context);
+void AddCertCommands(CLI::App* cert,
+                     CommandContext* context);  // create-ca, create, show, hash-token
 void AddSalvageCommand(CLI::App* root, CommandContext* context);
 void AddUpCommand(CLI::App* root, CommandContext* context);
 void AddDemoCommand(CLI::App* root, CommandContext* context);

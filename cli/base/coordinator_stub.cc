@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/control.grpc.pb.h"
+#include "security/channel_credentials.h"
 
 namespace hotbed {
 
@@ -31,9 +32,13 @@ struct CoordinatorStub::Grpc {
       return absl::Status(code, status.error_message());
     }
     return absl::Status(
-        code, absl::StrCat("coordinator at ", address, ": ", status.error_message(),
-                           ". Is it running? Start a cluster with 'hotbed up', or name another "
-                           "coordinator with --coordinator"));
+        code,
+        absl::StrCat("coordinator at ", address, ": ", status.error_message(),
+                     ". Is it running? Start a cluster with 'hotbed up', or name another "
+                     "coordinator with --coordinator",
+                     IdentityOfEnvironment().files.any()
+                         ? ""
+                         : "; if the cluster has TLS, give --tls-ca, --tls-cert and --tls-key"));
   }
 };
 
@@ -43,8 +48,8 @@ CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A map of many shards is large, and it comes from our own coordinator.
   args.SetMaxReceiveMessageSize(-1);
-  grpc_->channel =
-      grpc::CreateCustomChannel(grpc_->address, grpc::InsecureChannelCredentials(), args);
+  grpc_->channel = grpc::CreateCustomChannel(grpc_->address,
+                                             ChannelCredentialsOf(IdentityOfEnvironment()), args);
   grpc_->stub = v1::Coordinator::NewStub(grpc_->channel);
 }
 

@@ -177,6 +177,7 @@ LocalCluster::Process LocalCluster::Describe(size_t server) const {
       absl::StrCat("--listen=", process.address),
       absl::StrCat("--admin-listen=", process.admin_address),
       absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
+  process.argv.insert(process.argv.end(), options_.flags.begin(), options_.flags.end());
   if (coordinator) return process;
   const std::string domain =
       options_.failure_domains == 0

@@ -40,6 +40,7 @@ struct LocalClusterOptions {
   // a domain of its own, named after it, so that replicas of a shard are on different servers.
   int failure_domains = 0;
   int64_t log_sync_interval_ms = 1000;
+  std::vector<std::string> flags;         // of every process, such as --tls-cert=FILE
   std::vector<std::string> server_flags;  // in addition, such as --log-bytes-max=16MiB
   // The directory of hotbed-coordinator and hotbed-server; empty: that of this program.
   std::string program_dir;

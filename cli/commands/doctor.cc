@@ -26,12 +26,14 @@
 #include "common/host_port.h"
 #include "common/rare_counter.h"
 #include "config/units.h"
+#include "security/certificate.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kDiskFreeMin = 1ull << 30;
+constexpr int64_t kCertificateDaysMin = 30;
 
 enum class Verdict { kOk, kWarning, kFailed };
 constexpr const char* kVerdictWords[] = {"ok", "warning", "FAILED"};
@@ -488,6 +490,21 @@ Check CheckHugePages() {
   return {"huge pages", Verdict::kOk, modes};
 }
 
+// Of the one who asks.
+Check CheckCertificate(const ClientIdentity& identity) {
+  if (identity.files.certificate.empty()) {
+    return {"certificate", Verdict::kOk,
+            identity.files.any() ? "none: a token says who calls" : "none: the cluster has no TLS"};
+  }
+  const auto read = ReadCertificates(identity.files.certificate);
+  if (!read.ok()) return {"certificate", Verdict::kFailed, std::string(read.status().message())};
+  const Certificate& own = read->front();
+  const int64_t days = (own.not_after_s - absl::ToUnixSeconds(absl::Now())) / kDayS;
+  return {"certificate", days < kCertificateDaysMin ? Verdict::kWarning : Verdict::kOk,
+          absl::StrCat("of \"", own.name, "\", expires in ", days, " days",
+                       days < kCertificateDaysMin ? "; make a new one (hotbed cert create)" : "")};
+}
+
 void ExamineCluster(const v1::ClusterMap& map, const CommandContext& context,
                     CoordinatorStub* coordinator, std::vector<Check>* checks) {
   const absl::Duration timeout = context.timeout_duration();
@@ -532,6 +549,7 @@ absl::Status Examine(const CommandContext& context, const std::string& data_dir)
     checks.push_back({"coordinator", Verdict::kFailed, std::string(map.status().message())});
   }
   checks.push_back(CheckDisk(data_dir));
+  checks.push_back(CheckCertificate(context.identity));
   checks.push_back(CheckHugePages());
   int failed = 0;
   TablePrinter table({"check", "verdict", "found"});

@@ -10,22 +10,76 @@
 #include "cli/cluster/add_server_request.h"
 #include "cli/cluster/http_get.h"
 #include "cli/cluster/local_cluster.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "security/certificate.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {
 
 constexpr absl::Duration kReadyMax = absl::Seconds(60);
+constexpr int64_t kCertificateDays = 3650;
 
 struct UpFlags {
   LocalClusterOptions cluster;
   std::string host_bytes = "256MiB";
   std::string log_sync_interval = "1000";
   bool add_server = false;
+  bool tls = false;
+  std::string access_rules;
 };
+
+// DIR/tls holds an authority and one certificate per role; a restart finds them there.
+absl::Status MakeCertificates(const std::string& tls_dir) {
+  const int64_t now_s = absl::ToUnixSeconds(absl::Now());
+  HOTBED_RETURN_IF_ERROR(CreateAuthority(tls_dir, "hotbed-up", kCertificateDays, now_s));
+  for (const AccessRole role : kAccessRoles) {
+    HOTBED_RETURN_IF_ERROR(CreateCertificate(tls_dir,
+                                             {.name = AccessRoleName(role),
+                                              .role = role,
+                                              .hosts = {"localhost", "127.0.0.1"},
+                                              .days = kCertificateDays},
+                                             /*replace=*/false, now_s));
+  }
+  return absl::OkStatus();
+}
+
+std::string TlsDirOf(const LocalClusterOptions& cluster) {
+  return absl::StrCat(cluster.data_dir, "/tls");
+}
+
+absl::Status PrepareTls(UpFlags* flags) {
+  FileSystem* const files = FileSystem::Real();
+  const std::string dir = TlsDirOf(flags->cluster);
+  const bool made = files->Exists(absl::StrCat(dir, "/server.crt"));
+  if (!made && !flags->tls) {
+    // The environment may name the caller's own files, for another cluster.
+    flags->cluster.flags = {"--tls-cert=", "--tls-key=", "--tls-ca="};
+    return absl::OkStatus();
+  }
+  if (!made) {
+    HOTBED_RETURN_IF_ERROR(files->MakeDir(flags->cluster.data_dir));
+    HOTBED_RETURN_IF_ERROR(MakeCertificates(dir));
+  }
+  flags->tls = true;
+  flags->cluster.flags = {"--secure=on", absl::StrCat("--tls-cert=", dir, "/server.crt"),
+                          absl::StrCat("--tls-key=", dir, "/server.key"),
+                          absl::StrCat("--tls-ca=", dir, "/ca.crt")};
+  if (flags->access_rules.empty()) return absl::OkStatus();
+  const std::string rules = std::filesystem::absolute(flags->access_rules).string();
+  flags->cluster.flags.push_back(absl::StrCat("--access-rules=", rules));
+  return absl::OkStatus();
+}
+
+// How to call a cluster with TLS.
+std::string TlsHint(const std::string& dir) {
+  return absl::StrCat("TLS is on. As operator (or reader, trainer): export HOTBED_TLS_CA=", dir,
+                      "/ca.crt HOTBED_TLS_CERT=", dir, "/operator.crt HOTBED_TLS_KEY=", dir,
+                      "/operator.key\n");
+}
 
 std::string PortsJson(const LocalCluster& cluster) {
   nlohmann::ordered_json json = {{"coordinator", cluster.coordinator_address()},
@@ -100,12 +154,14 @@ absl::Status Up(const CommandContext& context, UpFlags flags) {
   const InterruptScope interrupt;
   flags.cluster.cancelled = [&interrupt] { return interrupt.interrupted(); };
   if (flags.add_server) return AddServer(context, flags, interrupt);
+  HOTBED_RETURN_IF_ERROR(PrepareTls(&flags));
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<LocalCluster> cluster,
                           LocalCluster::Start(flags.cluster, Clock::Real()));
   ForgetServerRequests(flags.cluster.data_dir);
   HOTBED_RETURN_IF_ERROR(cluster->WaitReady(kReadyMax));
-  *context.out << (context.json() ? PortsJson(*cluster) : Greeting(*cluster, absl::Now() - start))
-               << std::flush;
+  *context.out << (context.json() ? PortsJson(*cluster) : Greeting(*cluster, absl::Now() - start));
+  if (flags.tls && !context.json()) *context.out << TlsHint(TlsDirOf(flags.cluster));
+  *context.out << std::flush;
   while (!interrupt.interrupted()) {
     cluster->Tick();
     const absl::Status answered = AnswerServerRequest(flags.cluster.data_dir, cluster.get());
@@ -135,6 +191,13 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
                   "Number of failure domains for the servers; 0: each server is its own")
       ->check(CLI::Range(0, kLocalServersMax))
       ->capture_default_str();
+  app->add_flag(
+      "--tls", flags->tls,
+      "TLS between all parts, with certificates made in the data directory (DIR/tls), one "
+      "per role; later starts have it by themselves");
+  app->add_option("--access-rules", flags->access_rules,
+                  "With --tls: YAML file of roles, their methods, and tokens (docs/security.md)")
+      ->check(CLI::ExistingFile);
   app->add_option("--data-dir", cluster.data_dir,
                   "Directory of the cluster; a restart continues from it")
       ->required();

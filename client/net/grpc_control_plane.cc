@@ -14,6 +14,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
@@ -23,7 +24,7 @@ constexpr int kMapBytesMax = 256 << 20;
 
 class GrpcControlPlane final : public ControlPlane {
  public:
-  explicit GrpcControlPlane(const std::string& address) : address_(address) {
+  GrpcControlPlane(const std::string& address, const ClientIdentity& identity) : address_(address) {
     grpc::ChannelArguments args;
     args.SetMaxReceiveMessageSize(kMapBytesMax);
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
@@ -32,7 +33,7 @@ class GrpcControlPlane final : public ControlPlane {
     args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     SetKeepalive(kClientKeepalive, &args);
     stub_ = v1::Coordinator::NewStub(
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
+        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity), args));
   }
 
   absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
@@ -134,8 +135,9 @@ class GrpcControlPlane final : public ControlPlane {
 
 }  // namespace
 
-std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address) {
-  return std::make_unique<GrpcControlPlane>(address);
+std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address,
+                                                  const ClientIdentity& identity) {
+  return std::make_unique<GrpcControlPlane>(address, identity);
 }
 
 }  // namespace hotbed

@@ -6,11 +6,13 @@
 #include <string>
 
 #include "client/map/control_plane.h"
+#include "security/identity.h"
 
 namespace hotbed {
 
 // `address` is host:port. Does not connect yet.
-std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address);
+std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address,
+                                                  const ClientIdentity& identity);
 
 }  // namespace hotbed
 

@@ -14,6 +14,7 @@
 #include "client/net/message_limits.h"
 #include "client/net/server_stream.h"
 #include "proto/grpc_tuning.h"
+#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
@@ -57,8 +58,10 @@ class UnaryCall final : public CompletionEvent {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(const ClientOptions& options)
-      : options_(options), driver_(std::make_shared<CompletionPoller>(options.threads)) {}
+  GrpcTransport(const ClientOptions& options, const ClientIdentity& identity)
+      : options_(options),
+        identity_(identity),
+        driver_(std::make_shared<CompletionPoller>(options.threads)) {}
 
   ~GrpcTransport() override {
     {
@@ -138,6 +141,7 @@ class GrpcTransport final : public Transport {
   }
 
   const ClientOptions options_;
+  const ClientIdentity identity_;
   GrpcCounters counters_;
   LiveCount live_;
   const std::shared_ptr<CompletionPoller> driver_;  // shared with the futures
@@ -174,7 +178,7 @@ GrpcTransport::Endpoint* GrpcTransport::EndpointOf(const std::string& address, L
     grpc::ChannelArguments args = DataPlaneChannelArguments(AnswerBytesMax());
     SetKeepalive(kClientKeepalive, &args);
     endpoint.stub = std::make_unique<grpc::GenericStub>(
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args));
+        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), args));
   }
   return &endpoint;
 }
@@ -231,8 +235,9 @@ void UnaryCall::Run(bool ok) {
 
 }  // namespace
 
-std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options) {
-  return std::make_unique<GrpcTransport>(options);
+std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options,
+                                            const ClientIdentity& identity) {
+  return std::make_unique<GrpcTransport>(options, identity);
 }
 
 }  // namespace hotbed

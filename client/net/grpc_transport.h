@@ -8,10 +8,12 @@
 
 #include "client/net/transport.h"
 #include "hotbed/client.h"
+#include "security/identity.h"
 
 namespace hotbed {
 
-std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options);
+std::unique_ptr<Transport> NewGrpcTransport(const ClientOptions& options,
+                                            const ClientIdentity& identity);
 
 }  // namespace hotbed
 

@@ -34,6 +34,11 @@ bool IsOverload(v1::Code code) {
   return code == v1::RESOURCE_EXHAUSTED || code == v1::READ_ONLY || code == v1::DEADLINE_EXCEEDED;
 }
 
+bool IsNever(const absl::Status& transport) {
+  return absl::IsFailedPrecondition(transport) || absl::IsPermissionDenied(transport) ||
+         absl::IsUnauthenticated(transport);
+}
+
 v1::SegmentReply RefusalOf(const v1::ReplyHeader& header) {
   v1::SegmentReply refusal;
   refusal.set_code(header.code());

@@ -29,6 +29,10 @@ Verdict VerdictOf(v1::Code code, bool push);
 // True where the server refused because it has too much to do, so that resends must come slowly.
 bool IsOverload(v1::Code code);
 
+// True for the end of a stream or call by which a server refuses for good, before it takes anything
+// from it: another cluster, another wire version, or a caller that may not.
+bool IsNever(const absl::Status& transport);
+
 // The answer to each segment of a message that was refused as a whole.
 v1::SegmentReply RefusalOf(const v1::ReplyHeader& header);
 

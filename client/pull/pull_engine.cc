@@ -383,8 +383,7 @@ bool PullEngine::AskedPrimary(const PullCall& call, uint32_t part, const Sent& s
 
 void PullEngine::OnLost(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                         const absl::Status& transport) {
-  // FailedPrecondition is the server's "never": another cluster, another wire version.
-  if (absl::IsFailedPrecondition(transport)) return call->Close(transport);
+  if (IsNever(transport)) return call->Close(transport);
   call->NoteError(transport);
   use_.follower->RequestRefresh();
   std::vector<uint32_t> now;

@@ -274,9 +274,7 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
   Resolutions resolutions;
   {
     absl::MutexLock lock(&mu_);
-    // The server's "never" (another cluster, another wire version) comes before it takes anything
-    // from the stream.
-    const bool never = absl::IsFailedPrecondition(transport);
+    const bool never = IsNever(transport);
     v1::SegmentReply alike;  // for every segment, where all have the same answer
     const v1::ReplyHeader* header = transport.ok() ? &reply->view->header : nullptr;
     const bool short_answer = header != nullptr && header->code() == v1::OK &&

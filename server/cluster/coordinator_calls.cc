@@ -5,13 +5,15 @@
 #include <chrono>
 
 #include "proto/grpc_tuning.h"
+#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
 
-std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coordinator) {
+std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coordinator,
+                                                          const ClientIdentity& identity) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
@@ -22,13 +24,14 @@ std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coo
   SetKeepalive(kAttendKeepalive, &args);
   args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
   return v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));
+      grpc::CreateCustomChannel(coordinator, ChannelCredentialsOf(identity), args));
 }
 
 }  // namespace
 
-CoordinatorCalls::CoordinatorCalls(const std::string& coordinator, const Timeouts& timeouts)
-    : timeouts_(timeouts), stub_(ConnectCoordinator(coordinator)) {}
+CoordinatorCalls::CoordinatorCalls(const std::string& coordinator, const ClientIdentity& identity,
+                                   const Timeouts& timeouts)
+    : timeouts_(timeouts), stub_(ConnectCoordinator(coordinator, identity)) {}
 
 void CoordinatorCalls::Stop() {
   absl::MutexLock lock(&mu_);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/control.grpc.pb.h"
+#include "security/identity.h"
 
 namespace hotbed {
 
@@ -28,7 +29,8 @@ class CoordinatorCalls {
     int64_t ms_max = 120'000;
   };
 
-  CoordinatorCalls(const std::string& coordinator, const Timeouts& timeouts);
+  CoordinatorCalls(const std::string& coordinator, const ClientIdentity& identity,
+                   const Timeouts& timeouts);
 
   v1::Coordinator::Stub* stub() const { return stub_.get(); }
 

@@ -38,7 +38,7 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host
     : options_(std::move(options)),
       host_(host),
       clock_(clock),
-      calls_(options_.coordinator, options_.timeouts),
+      calls_(options_.coordinator, options_.identity, options_.timeouts),
       applier_(host, options_.network),
       report_(host, clock),
       random_(options_.jitter_seed) {

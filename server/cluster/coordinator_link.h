@@ -32,6 +32,7 @@ namespace hotbed {
 
 struct CoordinatorLinkOptions {
   std::string coordinator;     // host:port
+  ClientIdentity identity;     // towards it
   std::string name;            // of this server, unique in the cluster
   std::string address;         // data port, as others reach it
   std::string admin_address;   // empty: none

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "security/identity.h"
+
 namespace hotbed {
 
 // Bounds of the stream to one other server.
@@ -13,6 +15,7 @@ struct PeerStreamOptions {
   int64_t backoff_min_ms = 10;             // before the first retry; doubles with each further one
   int64_t backoff_max_ms = 1000;
   uint64_t jitter_seed = 0;
+  ClientIdentity identity;  // towards other servers
 };
 
 // Bounds of received messages until they are applied or written.

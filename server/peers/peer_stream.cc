@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "proto/grpc_tuning.h"
 #include "proto/wire.h"
+#include "security/channel_credentials.h"
 #include "server/peers/replica_metrics.h"
 #include "server/peers/transfer_wire.h"
 
@@ -26,8 +27,8 @@ uint64_t WireBytes(const ReplicaMessage& message) { return kItemBytes + BodyByte
 // One stream with a connection of its own: gRPC waits at least 100 ms before it retries a failed
 // connection.
 struct PeerStream::Call {
-  explicit Call(const std::string& address)
-      : stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  Call(const std::string& address, const ClientIdentity& identity)
+      : stub(grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity),
                                        PeerChannelArguments())) {}
   grpc::GenericStub stub;
   grpc::ClientContext context;
@@ -138,7 +139,7 @@ void PeerStream::Close() {
 
 void PeerStream::OpenStream() {
   state_ = State::kOpening;
-  call_ = std::make_unique<Call>(ends_.address);
+  call_ = std::make_unique<Call>(ends_.address, options_.identity);
   call_->stream = call_->stub.PrepareCall(&call_->context, kMethod, queue_);
   call_->stream->StartCall(Arm(&start_tag_));
 }

@@ -233,7 +233,7 @@ class ServerStreamTest : public testing::Test {
   }
 
   ScriptedServer server_;
-  std::unique_ptr<Transport> transport_ = NewGrpcTransport({});
+  std::unique_ptr<Transport> transport_ = NewGrpcTransport({}, {});
   std::shared_ptr<Ask> held_;
 };
 

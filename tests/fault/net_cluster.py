@@ -94,7 +94,8 @@ class NetCluster:
         self.coordinator = Process(
             "coordinator",
             [os.path.join(bin_dir, "hotbed-coordinator"), f"--listen={self.address}",
-             f"--admin-listen={self.coordinator_admin}", f"--data-dir={directory}/coordinator", *coordinator_flags],
+             f"--admin-listen={self.coordinator_admin}", f"--data-dir={directory}/coordinator",
+             "--secure=off-beyond-loopback", *coordinator_flags],
             f"{directory}/coordinator.log", host=host)
         self.servers = []
         for _ in range(servers):

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "admin/admin_server.h"
@@ -31,6 +30,7 @@
 #include "planner/coordinator/store/data_dir.h"
 #include "ports/port.h"
 #include "proto/protobuf_log.h"
+#include "security/server_security.h"
 
 namespace hotbed {
 namespace {
@@ -54,6 +54,7 @@ struct Options {
   std::string log_format = "text";
   std::string restore;
   BackupFolderOptions backups;
+  SecurityFlags security;
 };
 
 volatile sig_atomic_t stop_signal = 0;
@@ -73,15 +74,6 @@ std::string RandomHex(int bytes) {
   std::string out;
   for (int i = 0; i < bytes; ++i) absl::StrAppendFormat(&out, "%02x", device() & 0xff);
   return out;
-}
-
-void WarnIfWide(const std::string& flag, const std::string& address) {
-  if (absl::StartsWith(address, "127.") || absl::StartsWith(address, "localhost:") ||
-      absl::StartsWith(address, "[::1]:")) {
-    return;
-  }
-  HOTBED_LOG(Warning) << "--" << flag << "=" << address
-                      << " is reachable from other machines, without TLS or authentication";
 }
 
 absl::Status Check(const Options& options) {
@@ -119,8 +111,10 @@ absl::StatusOr<std::string> BackupOf(Coordinator& coordinator) {
 
 absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
-  WarnIfWide("listen", options.listen);
-  WarnIfWide("admin-listen", options.admin_listen);
+  HOTBED_ASSIGN_OR_RETURN(ServerSecurity security,
+                          OpenServerSecurity(options.security, options.listen));
+  WarnIfPlain(security, options.listen);
+  WarnIfAdminWide(options.admin_listen);
   HOTBED_ASSIGN_OR_RETURN(DataDir dir, OpenDataDir(options.data_dir, FileSystem::Real()));
   if (!options.restore.empty()) {
     HOTBED_RETURN_IF_ERROR(Restore(options.restore, dir.store.get()));
@@ -141,6 +135,7 @@ absl::Status Serve(const Options& options) {
   service_options.port.limits = ConnectionLimitsOf(
       options.connections_max, options.connections_per_peer_max, RaiseDescriptorLimit());
   service_options.port.limits.message_timeout_ms = options.message_timeout_ms;
+  service_options.security = std::move(security);
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
                           CoordinatorService::Start(service_options, &coordinator, Clock::Real()));
 
@@ -241,6 +236,7 @@ int Main(int argc, char** argv) {
                    "first byte.",
                    {.min = 1000});
   schema.AddChoice("log-format", &options.log_format, {"text", "json"}, "Form of the log lines.");
+  AddSecurityFlags(&schema, &options.security);
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;
   SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);

@@ -20,6 +20,7 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "security/server_credentials.h"
 
 namespace hotbed {
 namespace {
@@ -170,11 +171,11 @@ CoordinatorService::~CoordinatorService() { Shutdown(); }
 absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Start(
     const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock) {
   std::unique_ptr<CoordinatorService> service(new CoordinatorService(options, coordinator, clock));
-  HOTBED_RETURN_IF_ERROR(service->Listen(options.port));
+  HOTBED_RETURN_IF_ERROR(service->Listen(options));
   return service;
 }
 
-absl::Status CoordinatorService::Listen(const PortOptions& options) {
+absl::Status CoordinatorService::Listen(const CoordinatorServiceOptions& options) {
   coordinator_->SetNewsListener([this](bool plan_changed) {
     attends_.streams().PumpAll();  // servers first: clients follow them
     if (plan_changed) watches_.streams().PumpAll();
@@ -184,12 +185,15 @@ absl::Status CoordinatorService::Listen(const PortOptions& options) {
     watches_.streams().DropStalled();
   });
   HOTBED_RETURN_IF_ERROR(coordinator_->Start());
-  PortOptions port = options;
+  PortOptions port = options.port;
+  port.limits.encrypted = options.security.files.any();
+  port.access_version = options.security.access_version();
   port.limits.http2.message_bytes_max = 2 * uint64_t{kRequestBytesMax};
   HOTBED_ASSIGN_OR_RETURN(port_, Port::Open(port, clock_));
   grpc::ServerBuilder builder;
   GuardServer({.quota_bytes = kGrpcBytesMax, .streams_max = kStreamsPerConnectionMax}, &builder);
-  std::function<void(int)> hand_over = HandOverTo(&builder);
+  std::function<void(int)> hand_over =
+      HandOverTo(&builder, ServerCredentialsOf(options.security, port.name));
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   builder.SetMaxSendMessageSize(-1);
   AllowKeepalives(&builder);

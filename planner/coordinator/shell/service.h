@@ -13,12 +13,14 @@
 #include "planner/coordinator/shell/tool_service.h"
 #include "planner/coordinator/shell/watch_hub.h"
 #include "ports/port.h"
+#include "security/server_security.h"
 
 namespace hotbed {
 
 struct CoordinatorServiceOptions {
   PortOptions port = {.name = "control", .listen = "127.0.0.1:7400"};
   StreamLimits watches = WatchHub::kLimits;
+  ServerSecurity security;
 };
 
 class CoordinatorService {
@@ -42,7 +44,7 @@ class CoordinatorService {
 
   CoordinatorService(const CoordinatorServiceOptions& options, Coordinator* coordinator,
                      const Clock* clock);
-  absl::Status Listen(const PortOptions& options);
+  absl::Status Listen(const CoordinatorServiceOptions& options);
 
   Coordinator* const coordinator_;
   WatchHub watches_;

@@ -1,0 +1,99 @@
+#include "security/server_security.h"
+
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/host_port.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+
+std::function<uint64_t()> ServerSecurity::access_version() const {
+  if (rules == nullptr) return nullptr;
+  return [rules = rules] {
+    static_cast<void>(rules->Get(Clock::Real()->NowNs()));
+    return rules->version();
+  };
+}
+
+void AddSecurityFlags(ConfigSchema* schema, SecurityFlags* flags) {
+  schema->AddChoice("secure", &flags->secure, {"auto", "on", "off", "off-beyond-loopback"},
+                    "TLS on every connection: auto has it if files are given; on requires them; "
+                    "off is plaintext on loopback; off-beyond-loopback is plaintext anywhere, and "
+                    "whoever reaches the port can read and write all rows.");
+  schema->Add("tls-cert", &flags->files.certificate, "FILE",
+              "This process's certificate in PEM, with role server, and those that lead to the "
+              "authority. It and the next two are read again when they change.");
+  schema->Add("tls-key", &flags->files.key, "FILE", "The certificate's private key in PEM.");
+  schema->Add("tls-ca", &flags->files.authority, "FILE",
+              "Certificates in PEM of the authority that signs those of all other parts.");
+  schema->Add("access-rules", &flags->access_rules, "FILE",
+              "YAML file of roles, their methods, and tokens; read again when it changes. Empty: "
+              "the defaults of docs/security.md, and no token.");
+}
+
+bool ListensWide(const std::string& listen) {
+  const absl::StatusOr<HostPort> place = SplitHostPort(listen, 0);
+  return place.ok() && !IsLoopbackHost(place->host);
+}
+
+absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
+                                                  const std::string& listen) {
+  const bool off = absl::StartsWith(flags.secure, "off");
+  if (off && flags.files.any()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--secure=", flags.secure, " and the files of TLS exclude each other"));
+  }
+  if (flags.files.any()) {
+    if (flags.files.certificate.empty()) {
+      return absl::InvalidArgumentError("--tls-cert is missing: who listens needs a certificate");
+    }
+    HOTBED_RETURN_IF_ERROR(CheckIdentity({.files = flags.files}));
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<Certificate> own,
+                            ReadCertificates(flags.files.certificate));
+    if (!absl::c_linear_search(own[0].roles, AccessRole::kServer)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tls-cert=", flags.files.certificate, ": the certificate of \"", own[0].name,
+          "\" has not the role server, so nobody would talk to this process; make one "
+          "with 'hotbed cert create --role server'"));
+    }
+    ServerSecurity security = {.files = flags.files};
+    HOTBED_ASSIGN_OR_RETURN(security.rules, WatchedRules::Open(flags.access_rules));
+    return security;
+  }
+  if (flags.secure == "on") {
+    return absl::InvalidArgumentError(
+        "--secure=on needs --tls-cert, --tls-key and --tls-ca ('hotbed cert create' makes them)");
+  }
+  if (!flags.access_rules.empty()) {
+    return absl::InvalidArgumentError(
+        "--access-rules needs TLS: without it nobody can be told apart (--tls-cert, --tls-key, "
+        "--tls-ca)");
+  }
+  if (ListensWide(listen) && flags.secure != "off-beyond-loopback") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen=", listen,
+        " is reached from other machines, and there is no TLS: whoever reaches the port could read "
+        "and write all rows. Give --tls-cert, --tls-key and --tls-ca ('hotbed cert create' makes "
+        "them), or insist on plaintext with --secure=off-beyond-loopback"));
+  }
+  return ServerSecurity{};
+}
+
+void WarnIfPlain(const ServerSecurity& security, const std::string& listen) {
+  if (security.files.any() || !ListensWide(listen)) return;
+  HOTBED_LOG(Warning) << "listening on " << listen
+                      << " without TLS: whoever reaches this port can read and write all rows";
+}
+
+void WarnIfAdminWide(const std::string& admin_listen) {
+  if (!ListensWide(admin_listen)) return;
+  HOTBED_LOG(Warning) << "the admin port listens on " << admin_listen
+                      << ", without TLS: whoever reaches it can read metrics and status";
+}
+
+}  // namespace hotbed

@@ -1,0 +1,148 @@
+#include "security/access.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace {
+
+AccessRules Parsed(const std::string& yaml) {
+  auto rules = AccessRules::Parse("rules.yaml", yaml);
+  EXPECT_TRUE(rules.ok()) << rules.status();
+  return rules.ok() ? *rules : AccessRules();
+}
+
+bool May(const AccessRules& rules, AccessRole role, absl::string_view method) {
+  return rules.Check({.name = "x", .roles = {role}}, method).ok();
+}
+
+TEST(AccessRulesTest, DefaultsGiveEachRoleItsWork) {
+  const AccessRules rules;
+  for (const char* method : {"Lookup", "Pull", "GetClusterMap", "WatchClusterMap"}) {
+    EXPECT_TRUE(May(rules, AccessRole::kReader, method)) << method;
+    EXPECT_TRUE(May(rules, AccessRole::kTrainer, method)) << method;
+    EXPECT_TRUE(May(rules, AccessRole::kOperator, method)) << method;
+  }
+  for (const char* method : {"Push", "CreateTable", "OpenSession", "Train"}) {
+    EXPECT_FALSE(May(rules, AccessRole::kReader, method)) << method;
+    EXPECT_TRUE(May(rules, AccessRole::kTrainer, method)) << method;
+  }
+  for (const char* method : {"DropTable", "MoveShards", "DrainServer", "RebuildMetadata"}) {
+    EXPECT_FALSE(May(rules, AccessRole::kTrainer, method)) << method;
+    EXPECT_TRUE(May(rules, AccessRole::kOperator, method)) << method;
+    EXPECT_FALSE(May(rules, AccessRole::kServer, method)) << method;
+  }
+  for (const char* method : {"Transfer", "RegisterServer", "Attend", "ActivateShards"}) {
+    EXPECT_FALSE(May(rules, AccessRole::kOperator, method)) << method;
+    EXPECT_TRUE(May(rules, AccessRole::kServer, method)) << method;
+  }
+  EXPECT_FALSE(rules.Check({.name = "nobody"}, "Lookup").ok());
+}
+
+TEST(AccessRulesTest, ARuleReplacesTheDefaultOfItsRoleAndIsNamedByItsRefusal) {
+  const AccessRules rules = Parsed("rules:\n  - role: reader\n    methods: [Lookup]\n");
+  EXPECT_TRUE(May(rules, AccessRole::kReader, "Lookup"));
+  const absl::Status refused = rules.Check({.name = "web", .roles = {AccessRole::kReader}}, "Pull");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(refused.message(),
+            "\"web\" may not call Pull: role reader by rules.yaml line 2 does not include it");
+  EXPECT_TRUE(May(rules, AccessRole::kTrainer, "Pull"));
+}
+
+TEST(AccessRulesTest, AllDoesNotIncludeTheCallsBetweenServers) {
+  const AccessRules rules = Parsed("rules:\n  - role: trainer\n    methods: ['*']\n");
+  EXPECT_TRUE(May(rules, AccessRole::kTrainer, "DropTable"));
+  EXPECT_FALSE(May(rules, AccessRole::kTrainer, "Transfer"));
+}
+
+TEST(AccessRulesTest, TokensAreKnownByTheirHash) {
+  // The hash of "abc" is the example of FIPS 180-4.
+  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const AccessRules rules = Parsed(absl::StrCat(
+      "tokens:\n  - {name: dashboard, role: reader, sha256: ", Sha256Hex("secret"), "}\n"));
+  const auto caller = rules.CallerOfToken("secret");
+  ASSERT_TRUE(caller.has_value());
+  EXPECT_EQ(caller->name, "dashboard");
+  EXPECT_TRUE(rules.Check(*caller, "Lookup").ok());
+  EXPECT_FALSE(rules.Check(*caller, "Push").ok());
+  EXPECT_FALSE(rules.CallerOfToken("secrets").has_value());
+  EXPECT_FALSE(rules.CallerOfToken("").has_value());
+}
+
+TEST(AccessRulesTest, AnythingUnexpectedIsRefusedWithItsLine) {
+  const std::string hash = Sha256Hex("x");
+  const struct {
+    std::string yaml, line, text;
+  } cases[] = {
+      {"rule: []\n", "line 1", "unknown key rule"},
+      {"rules: reader\n", "line 1", "must be a list"},
+      {"rules:\n  - role: king\n    methods: []\n", "line 2", "allowed: reader"},
+      {"rules:\n  - role: reader\n    methods: [Steal]\n", "line 3", "unknown method Steal"},
+      {"rules:\n  - role: reader\n", "line 2", "role, methods"},
+      {"rules:\n  - {role: reader, methods: []}\n  - {role: reader, methods: []}\n", "line 3",
+       "a second rule"},
+      {"tokens:\n  - {name: a, role: reader, sha256: abc}\n", "line 2", "64 hexadecimal"},
+      {absl::StrCat("tokens:\n  - {name: a, role: reader, sha256: ", hash,
+                    "}\n  - {name: b, role: trainer, sha256: ", hash, "}\n"),
+       "line 3", "a second token"},
+      {absl::StrCat("tokens:\n  - {name: a, role: reader, sha256: ", hash, ", colour: red}\n"),
+       "line 2", "unknown key colour"},
+      {"rules: [\n", "line", ""},
+  };
+  for (const auto& c : cases) {
+    const auto rules = AccessRules::Parse("f.yaml", c.yaml);
+    ASSERT_FALSE(rules.ok()) << c.yaml;
+    const std::string text(rules.status().message());
+    EXPECT_NE(text.find(absl::StrCat("f.yaml ", c.line)), std::string::npos) << text;
+    EXPECT_NE(text.find(c.text), std::string::npos) << text;
+  }
+}
+
+class WatchedRulesTest : public testing::Test {
+ protected:
+  void Write(const std::string& text) {
+    const std::string beside = path_ + ".new";
+    std::ofstream(beside) << text;
+    ASSERT_EQ(rename(beside.c_str(), path_.c_str()), 0);
+  }
+  bool ReaderMay(const std::string& method) {
+    return May(*rules_->Get(now_ns_ += 2'000'000'000), AccessRole::kReader, method);
+  }
+
+  const std::string path_ = absl::StrCat(testing::TempDir(), "/rules_", getpid(), ".yaml");
+  std::unique_ptr<WatchedRules> rules_;
+  int64_t now_ns_ = 1;
+};
+
+TEST_F(WatchedRulesTest, AChangeHoldsWithinASecondAndABrokenOneDoesNot) {
+  Write("rules: [{role: reader, methods: [Lookup]}]\n");
+  auto opened = WatchedRules::Open(path_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  rules_ = *std::move(opened);
+  EXPECT_FALSE(ReaderMay("Pull"));
+  Write("rules: [{role: reader, methods: [Lookup, Pull]}]\n");
+  EXPECT_TRUE(ReaderMay("Pull"));
+  EXPECT_EQ(rules_->version(), 1);
+  Write("rules: [{role: reader, methods: [Lookup, Pul]}]\n");
+  EXPECT_TRUE(ReaderMay("Pull"));
+  EXPECT_EQ(rules_->version(), 1);
+  unlink(path_.c_str());
+  EXPECT_TRUE(ReaderMay("Pull"));
+  Write("rules: [{role: reader, methods: []}]\n");
+  EXPECT_FALSE(ReaderMay("Lookup"));
+}
+
+TEST_F(WatchedRulesTest, AMissingOrBrokenFileIsRefusedAtTheStart) {
+  EXPECT_FALSE(WatchedRules::Open(path_ + "-none").ok());
+  Write("rules: 5\n");
+  EXPECT_FALSE(WatchedRules::Open(path_).ok());
+  EXPECT_TRUE(WatchedRules::Open("").ok());
+}
+
+}  // namespace
+}  // namespace hotbed
