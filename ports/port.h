@@ -6,8 +6,8 @@
 // its client learns it now and tries again later, while a connection that waits in the kernel's
 // queue would fail its client by a timeout, together with all that wait behind it.
 //
-// Every two seconds the port connects to itself, sends what a client sends first (with TLS: what TLS
-// refuses), and waits for an answer. Thread-safe.
+// Every two seconds the port connects to itself, sends what a client sends first (with TLS: bytes
+// that TLS refuses), and waits for an answer. Thread-safe.
 #ifndef HOTBED_PORTS_PORT_H_
 #define HOTBED_PORTS_PORT_H_
 

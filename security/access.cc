@@ -52,9 +52,10 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods = new Methods{
-      "AlterTable", "BackupMetadata", "ChooseReplica",   "ControlMoves",        "DrainServer",
-      "DropTable",  "MoveShards",     "RebuildMetadata", "ServerReflectionInfo"};
+  static const Methods* const methods =
+      new Methods{"AlterTable",     "BeginSave",     "WatchRestore",    "WatchSave",
+                  "BackupMetadata", "ChooseReplica", "ControlMoves",    "DrainServer",
+                  "DropTable",      "MoveShards",    "RebuildMetadata", "ServerReflectionInfo"};
   return *methods;
 }
 
@@ -64,12 +65,12 @@ bool AmongServers(absl::string_view method) {
   return only->contains(method);
 }
 
-bool IsMethod(absl::string_view name) {
-  return name == kAll || TrainerMethods().contains(name) || OperatorMethods().contains(name) ||
-         ServerMethods().contains(name);
-}
-
 }  // namespace
+
+bool AccessRules::Knows(absl::string_view method) {
+  return method == kAll || TrainerMethods().contains(method) ||
+         OperatorMethods().contains(method) || ServerMethods().contains(method);
+}
 
 AccessRules::AccessRules() {
   methods_[static_cast<size_t>(AccessRole::kReader)] = ReaderMethods();
@@ -165,7 +166,7 @@ class RulesReader {
     std::set<std::string, std::less<>> methods;
     for (const YAML::Node& one : fields[1]) {
       const std::string method = Text(one, "a method");
-      Require(one, IsMethod(method),
+      Require(one, AccessRules::Knows(method),
               absl::StrCat("unknown method ", method, "; docs/security.md lists them"));
       methods.insert(method);
     }

@@ -40,7 +40,10 @@ class AccessRules {
   // methods, and two tokens of one name or hash, are refused.
   static absl::StatusOr<AccessRules> Parse(const std::string& path, const std::string& yaml);
 
-  // OK, or PermissionDenied with the caller, the method and the rule that refuses. `method`: "Pull".
+  // Whether rules may name it: a method of the protocol, or "*".
+  static bool Knows(absl::string_view method);
+
+  // OK, or PermissionDenied with the caller, the method and the rule that refuses; such as "Pull".
   absl::Status Check(const Caller& caller, absl::string_view method) const;
   // Nothing: no token has this hash.
   std::optional<Caller> CallerOfToken(absl::string_view token) const;

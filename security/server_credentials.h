@@ -1,5 +1,5 @@
-// TLS of the side that is called, for gRPC, and the decision who may call what. Files are read again
-// within a second of a change. Included by files that hold gRPC types only.
+// TLS of the side that is called, for gRPC, and the decision who may call what. Files are read
+// again within a second of a change. Included by files that hold gRPC types only.
 #ifndef HOTBED_SECURITY_SERVER_CREDENTIALS_H_
 #define HOTBED_SECURITY_SERVER_CREDENTIALS_H_
 

@@ -43,7 +43,7 @@ std::string RolesText(const Certificate& certificate) {
   return absl::StrJoin(roles, ", ");
 }
 
-absl::Status Show(const CommandContext& context, const std::string& path) {
+absl::Status ShowCertificates(const CommandContext& context, const std::string& path) {
   HOTBED_ASSIGN_OR_RETURN(const std::vector<Certificate> certificates, ReadCertificates(path));
   TablePrinter table({"name", "roles", "hosts", "signed by", "valid until", "days left"});
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
@@ -145,7 +145,7 @@ void AddCertCommands(CLI::App* cert, CommandContext* context) {
   CLI::App* const command =
       cert->add_subcommand("show", "Say whose the certificates of a file are, and until when");
   command->add_option("file", show->file, "A file in PEM")->required();
-  context->Runs(command, [context, show] { return Show(*context, show->file); });
+  context->Runs(command, [context, show] { return ShowCertificates(*context, show->file); });
   const auto token = std::make_shared<CertFlags>();
   CLI::App* const hash = cert->add_subcommand(
       "hash-token", "Print a token's hash, as the file of --access-rules names it");

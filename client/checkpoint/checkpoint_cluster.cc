@@ -10,6 +10,7 @@
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "proto/grpc_tuning.h"
+#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
@@ -27,7 +28,7 @@ std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   SetKeepalive(kClientKeepalive, &args);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(IdentityOfEnvironment()), args);
 }
 
 template <typename Stub, typename Request, typename Reply>

@@ -58,7 +58,8 @@ class Server(Process):
         super().__init__(
             f"s{number}",
             [os.path.join(cluster.bin_dir, cluster.server_binary), f"--name=s{number}", f"--coordinator={coordinator}",
-             f"--listen={host.address}:{DATA_PORT}", f"--admin-listen={self.admin}", f"--data-dir={data_dir}", *flags],
+             f"--listen={host.address}:{DATA_PORT}", f"--admin-listen={self.admin}", f"--data-dir={data_dir}",
+             "--secure=off-beyond-loopback", *flags],
             f"{cluster.directory}/s{number}.log", env=env, host=host)
 
     def limit(self):

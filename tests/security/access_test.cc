@@ -5,8 +5,15 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/control.pb.h"
+#include "proto/data.pb.h"
+#include "proto/health.pb.h"
+#include "proto/reflection.pb.h"
+#include "proto/replica.pb.h"
 
 namespace hotbed {
 namespace {
@@ -42,6 +49,35 @@ TEST(AccessRulesTest, DefaultsGiveEachRoleItsWork) {
     EXPECT_TRUE(May(rules, AccessRole::kServer, method)) << method;
   }
   EXPECT_FALSE(rules.Check({.name = "nobody"}, "Lookup").ok());
+}
+
+TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
+  // Each use keeps a file's descriptor in the program.
+  for (const google::protobuf::Message* used :
+       std::initializer_list<const google::protobuf::Message*>{
+           &v1::ClusterMap::default_instance(), &v1::PullHeader::default_instance(),
+           &v1::TransferHeader::default_instance(), &v1::BeginSaveRequest::default_instance(),
+           &grpc::health::v1::HealthCheckRequest::default_instance(),
+           &grpc::reflection::v1alpha::ServerReflectionRequest::default_instance()}) {
+    ASSERT_NE(used->GetDescriptor(), nullptr);
+  }
+  int methods = 0;
+  for (const char* file :
+       {"proto/control.proto", "proto/data.proto", "proto/replica.proto", "proto/health.proto",
+        "proto/reflection.proto", "proto/checkpoint.proto"}) {
+    const auto* const found =
+        google::protobuf::DescriptorPool::generated_pool()->FindFileByName(file);
+    ASSERT_NE(found, nullptr) << file;
+    for (int s = 0; s < found->service_count(); ++s) {
+      for (int m = 0; m < found->service(s)->method_count(); ++m, ++methods) {
+        const std::string& name = found->service(s)->method(m)->name();
+        EXPECT_TRUE(AccessRules::Knows(name))
+            << name << ": who may call it? Add it to a role in security/access.cc";
+      }
+    }
+  }
+  EXPECT_GT(methods, 25);
+  EXPECT_FALSE(AccessRules::Knows("Steal"));
 }
 
 TEST(AccessRulesTest, ARuleReplacesTheDefaultOfItsRoleAndIsNamedByItsRefusal) {

@@ -55,9 +55,9 @@ struct ClientOptions {
   // Empty: a unique name.
   std::string session_name;
   absl::Duration deadline = absl::Seconds(60);  // of calls that name none; above zero
-  // TLS and who calls (docs/security.md), as files in PEM; they are read again when they change. All
-  // empty: HOTBED_TLS_CERT, HOTBED_TLS_KEY, HOTBED_TLS_CA and HOTBED_TOKEN_FILE, and plaintext where
-  // these are not set either.
+  // TLS and who calls (docs/security.md), as files in PEM; they are read again when they change.
+  // All empty: HOTBED_TLS_CERT, HOTBED_TLS_KEY, HOTBED_TLS_CA and HOTBED_TOKEN_FILE, and plaintext
+  // where these are not set either.
   std::string tls_certificate;
   std::string tls_key;
   std::string tls_authority;  // signs the certificates of servers and coordinator
