@@ -75,7 +75,12 @@ inline constexpr Keepalive kClientKeepalive = {1000, 2000};
 // From servers to the coordinator: well within a lease.
 inline constexpr Keepalive kAttendKeepalive = {1000, 1000};
 
+// A peer that is known by name may come back at another address, as a pod does. gRPC would not ask
+// for the name again within 30 s.
+inline constexpr int kNameAgainMs = 250;
+
 inline void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* args) {
+  args->SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameAgainMs);
   args->SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.ping_ms);
   args->SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.silent_ms);
   args->SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // also on streams that only receive
