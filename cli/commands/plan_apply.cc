@@ -155,6 +155,36 @@ uint64_t Overlap(const PlannedMove& planned, const v1::ShardRecord& record) {
                 record.column_limit());
 }
 
+// The members of a shard, the primary first, and how many planned moves have changed them.
+struct MovedShard {
+  std::vector<uint64_t> members;
+  std::vector<std::pair<uint64_t, uint64_t>> moves;  // from, to
+};
+
+bool Has(const std::vector<uint64_t>& servers, uint64_t server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+MovedShard Unmoved(const v1::ShardRecord& record) {
+  MovedShard shard{{record.primary().server()}, {}};
+  for (const v1::Member& member : record.members()) {
+    if (!Has(shard.members, member.server())) shard.members.push_back(member.server());
+  }
+  return shard;
+}
+
+// One move of the shard, or all of its members where several replicas move.
+void AddMove(uint64_t shard, const MovedShard& moved, v1::MoveShardsRequest* request) {
+  v1::MoveShardsRequest::Move& move = *request->add_moves();
+  move.set_shard(shard);
+  if (moved.moves.size() == 1) {
+    move.set_from(moved.moves[0].first);
+    move.set_to(moved.moves[0].second);
+  } else {
+    move.mutable_servers()->Add(moved.members.begin(), moved.members.end());
+  }
+}
+
 // The shards whose whole range is planned to go from one server to another. The planner may cut a
 // table finer than it is; a shard stays whole if only a part of it is planned to leave.
 absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::ClusterMap& map) {
@@ -166,6 +196,8 @@ absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::
   std::map<std::string, std::vector<v1::ShardRecord>> shards;
   using Key = std::tuple<uint64_t, uint64_t, uint64_t>;  // shard, from, to
   std::map<Key, uint64_t> planned_cells;
+  std::map<uint64_t, MovedShard> moved;
+  std::vector<uint64_t> order;  // of the shards that move
   v1::MoveShardsRequest request;
   request.set_reason("plan apply");
   for (const PlannedMove& planned : replan.after.moves) {
@@ -174,19 +206,21 @@ absl::StatusOr<v1::MoveShardsRequest> ToRequest(const Replan& replan, const v1::
     const uint64_t from = servers[planned.from], to = servers[planned.to];
     for (const v1::ShardRecord& record : shards[planned.table]) {
       const uint64_t cells = Overlap(planned, record);
-      if (cells == 0 || !HoldsReplica(record, from) || HoldsReplica(record, to)) continue;
+      if (cells == 0) continue;
+      MovedShard& shard = moved.try_emplace(record.shard(), Unmoved(record)).first->second;
+      if (!Has(shard.members, from) || Has(shard.members, to)) continue;
       uint64_t& so_far = planned_cells[{record.shard(), from, to}];
       so_far += cells;
       if (so_far < (record.range_limit() - record.range_first()) *
                        (record.column_limit() - record.column_first())) {
         continue;
       }
-      v1::MoveShardsRequest::Move& move = *request.add_moves();
-      move.set_shard(record.shard());
-      move.set_from(from);
-      move.set_to(to);
+      std::replace(shard.members.begin(), shard.members.end(), from, to);
+      if (shard.moves.empty()) order.push_back(record.shard());
+      shard.moves.push_back({from, to});
     }
   }
+  for (const uint64_t shard : order) AddMove(shard, moved[shard], &request);
   return request;
 }
 

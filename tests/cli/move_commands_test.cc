@@ -5,6 +5,8 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "common/file_system.h"
@@ -405,6 +407,52 @@ TEST_F(MoveCommandsTest, PlanApplyMovesWhatThePlannerSays) {
   const Answer drained = RunAt({"plan", "apply", "--drain", "s0"});
   EXPECT_EQ(drained.code, 1);
   EXPECT_THAT(drained.err, HasSubstr("hotbed shard drain s0"));
+}
+
+TEST_F(MoveCommandsTest, PlanApplyMovesSeveralReplicasOfAShardTogether) {
+  // Both replicas of every shard are on s0 and s2; s3 and s4 are empty.
+  for (const uint64_t id : {13, 14}) {
+    v1::ServerInfo* const server = fake_.map.add_servers();
+    server->set_server(id);
+    server->set_name("s" + std::to_string(id - 10));
+    server->set_live(true);
+  }
+  for (v1::ServerInfo& server : *fake_.map.mutable_servers()) {
+    server.set_failure_domain("node of " + server.name());
+    server.mutable_load()->set_host_bytes_limit(1 << 30);
+  }
+  fake_.map.mutable_tables(0)->set_rows(1'000'000);
+  fake_.map.mutable_tables(0)->set_durability(v1::DURABILITY_REPLICATED);
+  fake_.map.mutable_tables(0)->set_replicas(2);
+  // As the planner cuts it.
+  constexpr uint64_t kShards = 8, kRows = 125'000;
+  fake_.map.clear_shards();
+  for (uint64_t i = 0; i < kShards; ++i) {
+    v1::ShardRecord* const shard = fake_.map.add_shards();
+    shard->set_shard(kUser | i);
+    shard->set_range_first(i * kRows);
+    shard->set_range_limit(i * kRows + kRows);
+    shard->set_column_limit(4);
+    shard->set_epoch(3);
+    shard->set_active(true);
+    shard->mutable_primary()->set_server(i % 2 == 0 ? kS0 : kS2);
+    for (const uint64_t id : {kS0, kS2}) shard->add_members()->set_server(id);
+  }
+  WillMove({0});
+  const Answer applied = RunAt({"plan", "apply", "--no-wait", "-o", "json"});
+  ASSERT_EQ(applied.code, 0) << applied.err;
+  std::set<uint64_t> seen;
+  int both = 0;
+  for (const auto& move : fake_.moved.moves()) {
+    EXPECT_TRUE(seen.insert(move.shard()).second) << move.shard() << " stands twice";
+    if (move.servers().empty()) continue;
+    ++both;
+    const std::set<uint64_t> members(move.servers().begin(), move.servers().end());
+    EXPECT_EQ(members.size(), 2u);
+    EXPECT_NE(members, (std::set<uint64_t>{kS0, kS2})) << "as before";
+    EXPECT_EQ(move.from() + move.to(), 0u);
+  }
+  EXPECT_GT(both, 0);
 }
 
 // A plan of a file, and one for a problem, reach the shards of the table; what cuts a shard is
