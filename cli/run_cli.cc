@@ -47,6 +47,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardMovesCommand(shard, context);
   AddShardDrainCommand(shard, context);
   AddShardChooseCommand(shard, context);
+  AddShardSplitCommand(shard, context);
   AddShardControlCommands(shard, context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
   CLI::App* checkpoint =

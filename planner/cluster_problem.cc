@@ -34,6 +34,21 @@ static_assert(static_cast<int>(PlannerWeight::kFp32) == static_cast<int>(WeightT
 
 }  // namespace
 
+uint32_t ClusterTable::PlaceOf(ShardId shard) const {
+  const auto is = [&](uint32_t place) { return IdOf(place) == shard; };
+  uint32_t place = shard.index;
+  if (place < shards.size() && is(place)) return place;
+  for (place = 0; place + 1 < shards.size() && !is(place);) ++place;
+  return place;
+}
+
+void SortByPosition(std::vector<ClusterShard>* shards) {
+  std::sort(shards->begin(), shards->end(), [](const ClusterShard& a, const ClusterShard& b) {
+    return std::tie(a.range.column_first, a.range.first) <
+           std::tie(b.range.column_first, b.range.first);
+  });
+}
+
 InputTable PlannerTable(const TableSpec& spec) {
   InputTable table;
   table.name = spec.name;
@@ -119,7 +134,7 @@ void TakeMeasuredBytes(ClusterView* view) {
   }
   for (ClusterTable& table : view->tables) {
     for (uint32_t i = 0; i < table.shards.size(); ++i) {
-      const auto it = most.find(ShardId{table.spec.id, i}.packed());
+      const auto it = most.find(table.IdOf(i).packed());
       if (it != most.end()) table.shards[i].bytes = it->second;
     }
   }

@@ -55,13 +55,26 @@ struct ClusterShard {
   uint64_t bytes = 0;
   double rows_pulled = 0;
   double rows_pushed = 0;
+  // The shard's index in its table; kByPlace: its place in ClusterTable::shards.
+  static constexpr uint32_t kByPlace = ~0u;
+  uint32_t index = kByPlace;
 };
 
-// `shards` are in the order of their indices; empty for a table that is to be placed.
+// `shards` are in the order of columns, then rows; empty for a table that is to be placed. A table
+// begins with its shards in the order of their indexes, and keeps it until one of them is cut.
 struct ClusterTable {
   TableSpec spec;
   std::vector<ClusterShard> shards;
+
+  ShardId IdOf(uint32_t place) const {
+    const uint32_t index = shards[place].index;
+    return {spec.id, index == ClusterShard::kByPlace ? place : index};
+  }
+  // The place of a shard that is in the table.
+  uint32_t PlaceOf(ShardId shard) const;
 };
+
+void SortByPosition(std::vector<ClusterShard>* shards);
 
 struct ClusterView {
   std::vector<ClusterServer> servers;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -129,6 +130,31 @@ class PlannedTable {
                      " replicas of it, and the table has ", std::max(1u, spec_.replicas)));
   }
 
+  // Where the shard has to be cut so that each part lies on one server; ascending.
+  absl::StatusOr<std::vector<uint64_t>> CutsOf(uint32_t index, const ShardRange& shard) const {
+    std::set<uint64_t> edges;
+    for (const PlacedRange& range : placed_.ranges) {
+      if (Common(range, shard) == 0) continue;
+      if (range.row_first > shard.first) edges.insert(range.row_first);
+      if (range.row_limit < shard.limit) edges.insert(range.row_limit);
+    }
+    std::vector<uint64_t> cuts;
+    if (edges.empty() || spec_.column_slices > 1) return cuts;
+    ShardRange part = shard;
+    std::vector<ServerId> before;
+    for (const uint64_t edge : edges) {
+      part.limit = edge;
+      HOTBED_ASSIGN_OR_RETURN(std::vector<ServerId> holders, HoldersOf(index, part));
+      if (part.first > shard.first && holders != before) cuts.push_back(part.first);
+      before = std::move(holders);
+      part.first = edge;
+    }
+    part.limit = shard.limit;
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<ServerId> holders, HoldersOf(index, part));
+    if (holders != before) cuts.push_back(part.first);
+    return cuts;
+  }
+
  private:
   static absl::uint128 Common(const PlacedRange& range, const ShardRange& shard) {
     const uint64_t first = std::max(range.row_first, shard.first);
@@ -209,21 +235,25 @@ ClusterView After(ClusterView view, const std::vector<WantedShard>& goals) {
   std::map<TableId, ClusterTable*> tables;
   for (ClusterTable& table : view.tables) tables.emplace(table.spec.id, &table);
   for (const WantedShard& goal : goals) {
-    ClusterShard& shard = tables.at(goal.shard.table)->shards[goal.shard.index];
+    ClusterTable& table = *tables.at(goal.shard.table);
+    ClusterShard& shard = table.shards[table.PlaceOf(goal.shard)];
     shard.primary = goal.servers.front();
     shard.backups.assign(goal.servers.begin() + 1, goal.servers.end());
   }
   return view;
 }
 
-absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
-                                                      const PlannerOutput& plan,
-                                                      const std::string& reason) {
+namespace {
+
+// Calls `visit` for each table of the plan, in its order, until it returns an error.
+absl::Status VisitPlanned(
+    const ClusterView& view, const PlannerOutput& plan,
+    absl::FunctionRef<absl::Status(const Servers&, const ClusterTable&, const PlannedTable&)>
+        visit) {
   const Servers servers(view);
   absl::flat_hash_map<std::string, const ClusterTable*> tables;
   for (const ClusterTable& table : view.tables) tables.emplace(table.spec.name, &table);
   std::set<std::string> seen;
-  std::vector<WantedShard> wanted;
   for (const PlacedTable& placed : plan.tables) {
     const auto found = tables.find(placed.name);
     if (found == tables.end()) {
@@ -241,14 +271,81 @@ absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
     HOTBED_RETURN_IF_ERROR(planned.Check());
     if (planned.has_read_replicas() && !table.spec.data_parallel)
       return ReadReplicasOf(placed.name);
-    for (uint32_t i = 0; i < table.shards.size(); ++i) {
-      const ClusterShard& shard = table.shards[i];
-      HOTBED_ASSIGN_OR_RETURN(std::vector<ServerId> holders, planned.HoldersOf(i, shard.range));
-      holders = WithBackups(servers, shard, std::move(holders));
-      if (!Same(shard, holders)) wanted.push_back({{table.spec.id, i}, holders, reason});
-    }
+    HOTBED_RETURN_IF_ERROR(visit(servers, table, planned));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<WantedShard>> WantedByPlan(const ClusterView& view,
+                                                      const PlannerOutput& plan,
+                                                      const std::string& reason) {
+  std::vector<WantedShard> wanted;
+  HOTBED_RETURN_IF_ERROR(VisitPlanned(view, plan,
+                                      [&](const Servers& servers, const ClusterTable& table,
+                                          const PlannedTable& planned) -> absl::Status {
+                                        for (uint32_t i = 0; i < table.shards.size(); ++i) {
+                                          const ClusterShard& shard = table.shards[i];
+                                          HOTBED_ASSIGN_OR_RETURN(
+                                              std::vector<ServerId> holders,
+                                              planned.HoldersOf(table.IdOf(i).index, shard.range));
+                                          holders = WithBackups(servers, shard, std::move(holders));
+                                          if (!Same(shard, holders))
+                                            wanted.push_back({table.IdOf(i), holders, reason});
+                                        }
+                                        return absl::OkStatus();
+                                      }));
   return wanted;
+}
+
+absl::StatusOr<std::vector<WantedCut>> CutsByPlan(const ClusterView& view,
+                                                  const PlannerOutput& plan) {
+  std::vector<WantedCut> wanted;
+  HOTBED_RETURN_IF_ERROR(VisitPlanned(
+      view, plan,
+      [&](const Servers&, const ClusterTable& table, const PlannedTable& planned) -> absl::Status {
+        for (uint32_t i = 0; i < table.shards.size(); ++i) {
+          HOTBED_ASSIGN_OR_RETURN(std::vector<uint64_t> at,
+                                  planned.CutsOf(table.IdOf(i).index, table.shards[i].range));
+          std::reverse(at.begin(), at.end());
+          if (!at.empty()) wanted.push_back({table.IdOf(i), std::move(at)});
+        }
+        return absl::OkStatus();
+      }));
+  return wanted;
+}
+
+ClusterView AfterCuts(ClusterView view, const std::vector<WantedCut>& cuts) {
+  for (ClusterTable& table : view.tables) {
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < table.shards.size(); ++i) {
+      table.shards[i].index = table.IdOf(i).index;
+      next = std::max(next, table.shards[i].index + 1);
+    }
+    for (const WantedCut& cut : cuts) {
+      if (cut.shard.table != table.spec.id) continue;
+      const uint32_t place = table.PlaceOf(cut.shard);
+      for (const uint64_t at : cut.at) {
+        ClusterShard& lower = table.shards[place];
+        ClusterShard upper = lower;
+        upper.index = next++;
+        upper.range.first = at;
+        const double share = static_cast<double>(upper.range.limit - at) /
+                             static_cast<double>(upper.range.limit - lower.range.first);
+        upper.bytes = static_cast<uint64_t>(static_cast<double>(lower.bytes) * share);
+        upper.rows_pulled *= share;
+        upper.rows_pushed *= share;
+        lower.range.limit = at;
+        lower.bytes -= upper.bytes;
+        lower.rows_pulled -= upper.rows_pulled;
+        lower.rows_pushed -= upper.rows_pushed;
+        table.shards.push_back(std::move(upper));
+      }
+    }
+    SortByPosition(&table.shards);
+  }
+  return view;
 }
 
 std::vector<PlannedMove> MovesOf(const ClusterView& view, const std::vector<WantedShard>& goals) {
@@ -258,7 +355,7 @@ std::vector<PlannedMove> MovesOf(const ClusterView& view, const std::vector<Want
   std::vector<PlannedMove> moves;
   for (const WantedShard& goal : goals) {
     const ClusterTable& table = *tables.at(goal.shard.table);
-    const ClusterShard& shard = table.shards[goal.shard.index];
+    const ClusterShard& shard = table.shards[table.PlaceOf(goal.shard)];
     const InputTable input = PlannerTable(table.spec);
     const ShardRange& range = shard.range;
     std::vector<ServerId> leaving;

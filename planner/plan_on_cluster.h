@@ -2,8 +2,9 @@
 // and the shards of a table that is created for it. Pure; safe from any thread.
 //
 // Tables and servers are known by their names (those of ClusterProblem: a server's name, or name#id
-// where two have the same). A shard is immutable and is placed as a whole, so a plan fits the
-// shards of a table if each lies on one server; a plan that cuts a shard is refused. Where a plan
+// where two have the same). A shard is placed as a whole, so a plan fits the shards of a table if
+// each lies on one server. Shards of which a plan has parts on different servers are to be cut
+// first, at rows; a plan that divides a shard by columns is refused. Where a plan
 // has no backups, they are the cluster's to choose: those of a live shard stay, except that one
 // gives its place to the former primary if it is on the new primary's server or in its failure
 // domain. Replicas to read from are those of a data_parallel table, which has one on every server.
@@ -36,6 +37,21 @@ std::vector<ServerId> HoldersOf(const ClusterShard& shard);
 
 // The view as it will be once the goals are reached.
 ClusterView After(ClusterView view, const std::vector<WantedShard>& goals);
+
+// A shard that is to be cut, at each of these rows or buckets, the highest first: it keeps its
+// number and the lowest part.
+struct WantedCut {
+  ShardId shard;
+  std::vector<uint64_t> at;
+};
+
+// The cuts that the shards of the plan's tables need before it fits them (WantedByPlan), by table
+// and place. The errors of WantedByPlan.
+absl::StatusOr<std::vector<WantedCut>> CutsByPlan(const ClusterView& view,
+                                                  const PlannerOutput& plan);
+
+// The view as it will be once the cuts are made; the new shards have the next numbers of the table.
+ClusterView AfterCuts(ClusterView view, const std::vector<WantedCut>& cuts);
 
 // The shards whose primary or members are not those of `plan`, by the plan's tables and by index.
 // Tables that the plan lacks stay as they are.

@@ -27,7 +27,7 @@ using Methods = std::set<std::string, std::less<>>;
 // primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",   "Check", "GetClusterMap",
+      new Methods{"ActivateShards", "Attend",   "Check", "CommitCut",      "GetClusterMap",
                   "RegisterServer", "Transfer", "Watch", "WatchClusterMap"};
   return *methods;
 }
@@ -53,15 +53,16 @@ const Methods& TrainerMethods() {
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
   static const Methods* const methods =
-      new Methods{"AlterTable",     "BeginSave",     "WatchRestore",    "WatchSave",
-                  "BackupMetadata", "ChooseReplica", "ControlMoves",    "DrainServer",
-                  "DropTable",      "MoveShards",    "RebuildMetadata", "ServerReflectionInfo"};
+      new Methods{"AlterTable",          "BeginSave",     "WatchRestore", "WatchSave",
+                  "BackupMetadata",      "ChooseReplica", "ControlMoves", "CutShard",
+                  "DrainServer",         "DropTable",     "MoveShards",   "RebuildMetadata",
+                  "ServerReflectionInfo"};
   return *methods;
 }
 
 bool AmongServers(absl::string_view method) {
   static const Methods* const only =
-      new Methods{"ActivateShards", "Attend", "RegisterServer", "Transfer"};
+      new Methods{"ActivateShards", "Attend", "CommitCut", "RegisterServer", "Transfer"};
   return only->contains(method);
 }
 

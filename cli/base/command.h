@@ -67,6 +67,7 @@ void AddShardMoveCommand(CLI::App* shard, CommandContext* context);
 void AddShardMovesCommand(CLI::App* shard, CommandContext* context);
 void AddShardDrainCommand(CLI::App* shard, CommandContext* context);
 void AddShardChooseCommand(CLI::App* shard, CommandContext* context);
+void AddShardSplitCommand(CLI::App* shard, CommandContext* context);
 // pause, resume, abort, limit.
 void AddShardControlCommands(CLI::App* shard, CommandContext* context);
 void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status

@@ -27,6 +27,7 @@ class CoordinatorStub {
   absl::StatusOr<v1::AlterTableReply> AlterTable(const v1::AlterTableRequest& request);
   absl::StatusOr<v1::MoveShardsReply> MoveShards(const v1::MoveShardsRequest& request);
   absl::StatusOr<v1::ChooseReplicaReply> ChooseReplica(const v1::ChooseReplicaRequest& request);
+  absl::StatusOr<v1::CutShardReply> CutShard(const v1::CutShardRequest& request);
   absl::StatusOr<v1::DrainServerReply> DrainServer(const v1::DrainServerRequest& request);
   absl::StatusOr<v1::ListMovesReply> ListMoves(const v1::ListMovesRequest& request);
   absl::StatusOr<v1::ControlMovesReply> ControlMoves(const v1::ControlMovesRequest& request);

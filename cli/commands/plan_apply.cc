@@ -15,6 +15,7 @@
 #include "cli/commands/move_flags.h"
 #include "cli/shards/live_view.h"
 #include "cli/shards/plan_file.h"
+#include "cli/shards/shard_cuts.h"
 #include "cli/shards/shard_selection.h"
 #include "cli/tables/find_table.h"
 #include "common/status_macros.h"
@@ -49,7 +50,11 @@ struct Replan {
   PlannerInput problem;
   PlannerOutput before;
   PlannerOutput after;
-  std::optional<v1::MoveShardsRequest> request;  // of a given plan
+  // Of a given plan. The requested moves are those of the shards as they are after the cuts, and so
+  // is `view`.
+  std::optional<PlannerOutput> given;
+  std::vector<WantedCut> cuts;
+  std::optional<v1::MoveShardsRequest> request;
 };
 
 uint64_t MovedBytes(const PlannerOutput& plan) {
@@ -83,7 +88,8 @@ absl::Status Drain(const std::vector<std::string>& names, PlannerInput* problem)
 }
 
 bool NothingToDo(const Replan& replan) {
-  return replan.request ? replan.request->moves().empty() : replan.after.moves.empty();
+  if (!replan.request) return replan.after.moves.empty();
+  return replan.request->moves().empty() && replan.cuts.empty();
 }
 
 std::string ServersText(const Replan& replan, size_t rows_max) {
@@ -104,6 +110,22 @@ std::string ServersText(const Replan& replan, size_t rows_max) {
   return table.ToText();
 }
 
+std::string TableOf(const Replan& replan, const WantedCut& cut) {
+  for (const ClusterTable& table : replan.view.tables) {
+    if (table.spec.id == cut.shard.table) return table.spec.name;
+  }
+  return cut.shard.ToString();
+}
+
+std::string CutsText(const Replan& replan) {
+  std::string text;
+  for (const WantedCut& cut : replan.cuts) {
+    absl::StrAppend(&text, text.empty() ? "\nSplit first:\n" : "", "  ", TableOf(replan, cut), "/",
+                    cut.shard.index, " at ", absl::StrJoin(cut.at, ", "), "\n");
+  }
+  return text;
+}
+
 void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream& out) {
   const std::vector<PlannedMove>& moves = replan.after.moves;
   out << (replan.request ? "A plan by strategy " + replan.after.strategy + " for plan revision "
@@ -113,7 +135,9 @@ void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream
       << ServersText(replan, rows_max)
       << "\nSlowest server: " << MsText(replan.before.cost.max_server_ms) << " ms a step before, "
       << MsText(replan.after.cost.max_server_ms) << " after\n";
+  out << CutsText(replan);
   if (replan.request && replan.request->moves().empty()) {
+    if (!replan.cuts.empty()) return;
     out << "No moves: the placement is as the plan has it\n";
     return;
   }
@@ -130,6 +154,10 @@ void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream
 
 PlanJson ToJson(const Replan& replan, bool dry_run) {
   PlanJson plan = PlanToJson(replan.after);
+  PlanJson cuts = PlanJson::array();
+  for (const WantedCut& cut : replan.cuts) {
+    cuts.push_back({{"table", TableOf(replan, cut)}, {"shard", cut.shard.index}, {"at", cut.at}});
+  }
   PlanJson unreachable = PlanJson::array();
   for (const InputServer& server : replan.problem.topology.servers) {
     if (server.unreachable) unreachable.push_back(server.name);
@@ -141,6 +169,7 @@ PlanJson ToJson(const Replan& replan, bool dry_run) {
       {"max_server_ms",
        {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
       {"move_bytes", MovedBytes(replan.after)},
+      {"cuts", cuts},
       {"moves", plan["moves"]},
       {"plan", plan}};
 }
@@ -331,6 +360,9 @@ Planned PlanAgain(const ApplyOptions& options, Replan* replan) {
 
 // The shards of the cluster as `plan` has them, and what that changes.
 absl::Status TakePlan(const PlannerOutput& plan, Replan* replan) {
+  replan->given = plan;
+  HOTBED_ASSIGN_OR_RETURN(replan->cuts, CutsByPlan(replan->view, plan));
+  replan->view = AfterCuts(std::move(replan->view), replan->cuts);
   HOTBED_ASSIGN_OR_RETURN(const std::vector<WantedShard> wanted,
                           WantedByPlan(replan->view, plan, "plan apply"));
   v1::MoveShardsRequest& request = replan->request.emplace();
@@ -344,6 +376,41 @@ absl::Status TakePlan(const PlannerOutput& plan, Replan* replan) {
   replan->after.strategy = plan.strategy.empty() ? "unknown" : plan.strategy;
   replan->after.moves = MovesOf(replan->view, wanted);
   return absl::OkStatus();
+}
+
+// Asks the coordinator, which knows whether the shards may be cut and the servers may take them.
+// Those that come of cuts are not there to be asked for yet.
+absl::Status AskDryly(const Replan& replan, const v1::ClusterMap& map,
+                      CoordinatorStub* coordinator) {
+  for (const WantedCut& cut : replan.cuts) {
+    v1::CutShardRequest request;
+    request.set_shard(cut.shard.packed());
+    request.set_at(cut.at.front());
+    request.set_dry_run(true);
+    HOTBED_RETURN_IF_ERROR(coordinator->CutShard(request).status());
+  }
+  std::set<uint64_t> known;
+  for (const v1::ShardRecord& record : map.shards()) known.insert(record.shard());
+  v1::MoveShardsRequest request;
+  request.set_reason(replan.request->reason());
+  request.set_dry_run(true);
+  for (const v1::MoveShardsRequest::Move& move : replan.request->moves()) {
+    if (known.contains(move.shard())) *request.add_moves() = move;
+  }
+  return request.moves().empty() ? absl::OkStatus() : coordinator->MoveShards(request).status();
+}
+
+// Cuts the shards of which the given plan has parts on different servers. Then it is read again
+// what the plan changes, of the shards as they are by now.
+absl::Status CutFirst(Replan* replan, v1::ClusterMap* map, absl::Duration patience,
+                      CoordinatorStub* coordinator) {
+  HOTBED_RETURN_IF_ERROR(CarryOutCuts(replan->cuts, "plan apply", patience, coordinator));
+  HOTBED_ASSIGN_OR_RETURN(*map, coordinator->GetClusterMap(/*rates=*/true));
+  HOTBED_ASSIGN_OR_RETURN(replan->view, ViewOfMap(*map));
+  const PlannerOutput given = *std::move(replan->given);
+  HOTBED_RETURN_IF_ERROR(TakePlan(given, replan));
+  if (replan->cuts.empty()) return absl::OkStatus();
+  return absl::AbortedError("shards were cut otherwise meanwhile: apply the plan again");
 }
 
 void Report(const ApplyOptions& options, const Replan& replan, const std::string& output,
@@ -363,7 +430,7 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
   HOTBED_RETURN_IF_ERROR(CheckOptions(options, output));
   if (output == "json") context->output = "json";
   CoordinatorStub coordinator(context->coordinator, context->timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap(/*rates=*/true));
+  HOTBED_ASSIGN_OR_RETURN(v1::ClusterMap map, coordinator.GetClusterMap(/*rates=*/true));
   Replan replan;
   replan.revision = map.plan_revision();
   replan.workload = LiveWorkloadText(map);
@@ -388,12 +455,18 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
   }
   replan.before = LivePlanOf(replan.problem);
   const bool dry_run = options.move.dry_run;
-  if (dry_run && replan.request && !NothingToDo(replan)) {
-    replan.request->set_dry_run(true);  // the coordinator knows whether the servers may take them
-    HOTBED_RETURN_IF_ERROR(coordinator.MoveShards(*replan.request).status());
+  if (dry_run && replan.request) {
+    HOTBED_RETURN_IF_ERROR(AskDryly(replan, map, &coordinator));
   }
   Report(options, replan, output, *context);
   if (dry_run || NothingToDo(replan)) return absl::OkStatus();
+  if (!replan.cuts.empty()) {
+    HOTBED_RETURN_IF_ERROR(CutFirst(&replan, &map, context->timeout_duration(), &coordinator));
+    if (replan.request->moves().empty()) {
+      if (output == "json") *context->out << PrettyJson(ToJson(replan, dry_run));
+      return absl::OkStatus();
+    }
+  }
   return Execute(options, replan, map, &coordinator, context);
 }
 

@@ -46,6 +46,7 @@ absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
     for (const v1::ShardRecord& record : ShardsOf(map, table.spec.id)) {
       HOTBED_ASSIGN_OR_RETURN(const ShardRecord shard, FromProto(record));
       table.shards.push_back({shard.range, shard.primary.server, {}});
+      table.shards.back().index = shard.shard.index;
       for (const Member& member : shard.members) {
         if (member == shard.primary) continue;
         table.shards.back().backups.push_back(member.server);
@@ -55,6 +56,7 @@ absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
       table.shards.back().rows_pulled = rate->second->rows_pulled();
       table.shards.back().rows_pushed = rate->second->rows_pushed();
     }
+    SortByPosition(&table.shards);
     if (!table.shards.empty()) view.tables.push_back(std::move(table));
   }
   TakeMeasuredBytes(&view);

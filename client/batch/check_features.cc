@@ -56,6 +56,7 @@ absl::Status CheckFeatures(absl::Span<const FeatureIds> features, const ClusterM
       return absl::NotFoundError(
           absl::StrCat(FeatureName(f, *feature.table), ": the table was dropped"));
     }
+    feature.table->LearnCuts(route->cut_from);
     uint64_t& ids = ids_of_table[feature.table];
     ids += feature.ids.size();
     if (ids > kIdsPerCallMax) {

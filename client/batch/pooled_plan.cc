@@ -97,11 +97,12 @@ void PooledPlan::CutParts(uint32_t index, const TableRoute& route, RowType wire_
                           uint64_t part_bytes_max, uint64_t weight_at, uint64_t id_first) {
   const PooledFeature& feature = features_[index];
   const uint64_t id_bytes = BytesPerId(feature);
-  for (uint32_t shard = 0; shard < route.shards.size(); ++shard) {
+  for (uint32_t place = 0; place < route.order.size(); ++place) {
+    const uint32_t shard = route.order[place];
     const ShardRange& of_shard = route.shards[shard].range;
     const uint32_t columns = of_shard.column_limit - of_shard.column_first;
     const uint64_t bag_bytes = BytesPerBag(feature, columns, wire_type);
-    const uint32_t range = shard % route.ranges();
+    const uint32_t range = place % route.ranges();
     uint64_t bytes = 0;
     for (uint32_t p = range_begin_[range]; p < range_begin_[range + 1]; ++p) {
       const uint32_t partial = feature.begin + p;

@@ -10,23 +10,28 @@
 namespace hotbed {
 namespace {
 
-// The number of shards per column slice, if the shards, by index, tile the table slice by slice
-// without a hole and every slice is cut at the same positions; otherwise 0.
-uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& shards) {
+bool SameRange(const ShardRange& a, const ShardRange& b) {
+  return a.first == b.first && a.limit == b.limit && a.column_first == b.column_first &&
+         a.column_limit == b.column_limit;
+}
+
+// The number of shards per column slice, if the shards, in this order, tile the table slice by
+// slice without a hole and every slice is cut at the same positions; otherwise 0.
+uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRange>& shards) {
   const uint64_t space = spec.hashed ? uint64_t{kBuckets} : spec.rows;
   uint64_t ranges = 0;
   uint64_t next = 0;
   for (; ranges < shards.size() && next < space; ++ranges) {
-    const ShardRange& range = shards[ranges].range;
+    const ShardRange& range = shards[ranges];
     if (range.first != next || range.limit <= next) return 0;
     next = range.limit;
   }
   if (next != space || ranges == 0 || ranges * spec.column_slices != shards.size()) return 0;
   uint32_t column = 0;
   for (uint64_t i = 0; i < shards.size(); ++i) {
-    const ShardRange& range = shards[i].range;
-    const ShardRange& first_of_slice = shards[i / ranges * ranges].range;
-    const ShardRange& in_first_slice = shards[i % ranges].range;
+    const ShardRange& range = shards[i];
+    const ShardRange& first_of_slice = shards[i / ranges * ranges];
+    const ShardRange& in_first_slice = shards[i % ranges];
     if (range.column_first != column || range.column_limit <= column ||
         range.column_limit != first_of_slice.column_limit || range.first != in_first_slice.first ||
         range.limit != in_first_slice.limit) {
@@ -35,6 +40,39 @@ uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRecord>& s
     if ((i + 1) % ranges == 0) column = range.column_limit;
   }
   return column == spec.dim ? static_cast<uint32_t>(ranges) : 0;
+}
+
+// Orders the shards and makes the locator. False: they do not tile the table.
+bool LayOut(TableRoute* route) {
+  const std::vector<ShardRecord>& shards = route->shards;
+  route->order.resize(shards.size());
+  for (uint32_t i = 0; i < shards.size(); ++i) route->order[i] = i;
+  std::sort(route->order.begin(), route->order.end(), [&shards](uint32_t a, uint32_t b) {
+    return std::pair(shards[a].range.column_first, shards[a].range.first) <
+           std::pair(shards[b].range.column_first, shards[b].range.first);
+  });
+  std::vector<ShardRange> ranges;
+  for (const uint32_t index : route->order) ranges.push_back(shards[index].range);
+  const uint32_t in_slice = RangesThatTile(route->spec, ranges);
+  if (in_slice == 0) return false;
+  ranges.resize(in_slice);
+  route->locator = ShardLocator(route->spec.hashed, ranges);
+  for (uint32_t i = static_cast<uint32_t>(route->cut_from.size()); i < shards.size(); ++i) {
+    route->cut_from.push_back({.shard = i});
+  }
+  return true;
+}
+
+// The shard of the route that contained the range.
+uint32_t HolderOf(const TableRoute& route, const ShardRange& range) {
+  for (uint32_t i = 0; i < route.shards.size(); ++i) {
+    const ShardRange& whole = route.shards[i].range;
+    if (whole.column_first == range.column_first && whole.first <= range.first &&
+        range.limit <= whole.limit) {
+      return i;
+    }
+  }
+  return 0;
 }
 
 }  // namespace
@@ -137,16 +175,53 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
   });
 }
 
+// Takes over the records if they show other cuts of the table, and all of them together; `route` is
+// a copy of `before`.
+bool ClusterMapHolder::TakeCuts(const TableRoute& before,
+                                const std::vector<const ShardRecord*>& records, TableRoute* route) {
+  bool cut = false;
+  for (const ShardRecord* record : records) {
+    const uint32_t index = record->shard.index;
+    const size_t shards = before.shards.size();
+    const bool is_new = index >= shards && index < shards + records.size();
+    cut |= is_new || (index < shards && record->IsNewerThan(before.shards[index]) &&
+                      !SameRange(record->range, before.shards[index].range));
+    if (is_new && index >= route->shards.size()) {
+      route->shards.resize(index + 1);
+      route->targets.resize(index + 1);
+    }
+  }
+  if (!cut) return false;
+  for (const ShardRecord* record : records) {
+    if (record->shard.index >= route->shards.size()) continue;
+    if (record->IsNewerThan(route->shards[record->shard.index])) route->SetShard(*record);
+  }
+  if (!LayOut(route)) {
+    const TableSpec spec = route->spec;
+    *route = before;
+    route->spec = spec;
+    return false;
+  }
+  for (size_t i = before.shards.size(); i < route->shards.size(); ++i) {
+    const uint32_t whole = HolderOf(before, route->shards[i].range);
+    route->cut_from[i] = {whole, before.shards[whole].epoch};
+  }
+  return true;
+}
+
 void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
                                   const std::vector<const ShardRecord*>& records) {
   const auto known = next->tables_.find(table);
   if (known != next->tables_.end()) {
     auto route = std::make_shared<TableRoute>(*known->second);
     if (spec != nullptr) route->spec = *spec;  // only its `changes` can differ
+    if (TakeCuts(*known->second, records, route.get())) ++next->cuts_;
     for (const ShardRecord* record : records) {
       if (record->shard.index >= route->shards.size()) continue;
       const ShardRecord& old = route->shards[record->shard.index];
-      if (record->IsNewerThan(old)) route->SetShard(*record);
+      if (record->IsNewerThan(old) && SameRange(record->range, old.range)) {
+        route->SetShard(*record);
+      }
     }
     known->second = std::move(route);
     return;
@@ -161,11 +236,7 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     if (record->shard.index >= records.size()) return;
     route->SetShard(*record);
   }
-  const uint32_t in_slice = RangesThatTile(route->spec, route->shards);
-  if (in_slice == 0) return;
-  std::vector<ShardRange> ranges;
-  for (uint32_t i = 0; i < in_slice; ++i) ranges.push_back(route->shards[i].range);
-  route->locator = ShardLocator(route->spec.hashed, ranges);
+  if (!LayOut(route.get())) return;
   next->tables_[table] = std::move(route);
 }
 
@@ -180,7 +251,8 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
     }
     const auto mine = changed.find(record.shard.table);
     const TableRoute& now = mine == changed.end() ? *known->second : *mine->second;
-    if (!record.IsNewerThan(now.shards[record.shard.index])) continue;
+    const ShardRecord& old = now.shards[record.shard.index];
+    if (!record.IsNewerThan(old) || !SameRange(record.range, old.range)) continue;
     std::shared_ptr<TableRoute>& route = changed[record.shard.table];
     if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
     route->SetShard(record);

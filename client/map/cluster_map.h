@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "client/map/cut_from.h"
 #include "client/map/shard_locator.h"
 #include "common/shard_record.h"
 #include "common/table_spec.h"
@@ -51,17 +52,20 @@ struct TableRoute {
   };
 
   TableSpec spec;
-  std::vector<ShardRecord> shards;  // by index; complete, tiling the table slice by slice
+  std::vector<ShardRecord> shards;  // by index; complete, tiling the table
   std::vector<Target> targets;      // of `shards`
-  ShardLocator locator;  // from a position to the index of its shard in the first column slice
+  // Indexes of the shards, slice by slice, each slice in order of position. A table begins with its
+  // shards in this order; a shard that was cut from another one has a later index.
+  std::vector<uint32_t> order;
+  ShardLocator locator;           // from a position to its range, the same in every column slice
+  std::vector<CutFrom> cut_from;  // by index
 
   void SetShard(const ShardRecord& record);
 
   uint32_t ranges() const { return locator.shard_count(); }  // shards of one column slice
   uint32_t slices() const { return static_cast<uint32_t>(shards.size()) / ranges(); }
-  // The shard of column slice `slice` that has the positions of shard `in_first` of the first
-  // slice.
-  uint32_t ShardOf(uint32_t slice, uint32_t in_first) const { return slice * ranges() + in_first; }
+  // The shard of column slice `slice` that has the positions of range `range`.
+  uint32_t ShardOf(uint32_t slice, uint32_t range) const { return order[slice * ranges() + range]; }
 };
 
 class ClusterMap {
@@ -79,6 +83,9 @@ class ClusterMap {
   // The smallest limit of any server, which suits every server that a shard may move to; 0: no
   // server has named one.
   uint64_t message_bytes_max() const { return message_bytes_max_; }
+  // Grows when a shard of any table is cut: what was planned with another number must be planned
+  // again.
+  uint64_t cuts() const { return cuts_; }
   const std::string& cluster_id() const { return cluster_id_; }
   std::vector<TableSpec> Specs() const;  // by id
 
@@ -89,6 +96,7 @@ class ClusterMap {
   std::string cluster_id_;
   uint64_t plan_revision_ = 0;
   uint64_t message_bytes_max_ = 0;
+  uint64_t cuts_ = 0;
   absl::flat_hash_map<TableId, std::shared_ptr<const TableRoute>> tables_;
   absl::flat_hash_map<ServerId, ServerAddress> servers_;
 };
@@ -127,7 +135,8 @@ class ClusterMapHolder {
   // Merges. Ignores records older than the known ones, maps older than the current one, and the
   // content of an older map about a table that was created or dropped after it.
   void Apply(const MapUpdate& update);
-  // Applies a record that came with WRONG_EPOCH. False if it is not news.
+  // Applies a record that came with WRONG_EPOCH. False if it is not news, or if the shard was cut:
+  // the coordinator tells of all its parts together.
   bool ApplyRecord(const ShardRecord& record) { return ApplyRecords({&record, 1}) > 0; }
   // Applies the records of one answer at once, because each change copies its tables. Returns how
   // many records were news.
@@ -146,6 +155,8 @@ class ClusterMapHolder {
   bool IsAhead(TableId table, bool dropped, uint64_t revision) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteAhead(const MapUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool TakeCuts(const TableRoute& before, const std::vector<const ShardRecord*>& records,
+                       TableRoute* route);
   static void MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
                          const std::vector<const ShardRecord*>& records);
 

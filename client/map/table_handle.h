@@ -4,6 +4,7 @@
 #define HOTBED_CLIENT_MAP_TABLE_HANDLE_H_
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "client/map/cut_from.h"
 #include "common/ids.h"
 #include "hotbed/client.h"
 
@@ -21,13 +24,30 @@ namespace hotbed {
 class TableHandle final : public Table {
  public:
   TableHandle(const void* owner, TableOptions options, uint32_t shard_count)
-      : owner_(owner),
-        options_(std::move(options)),
-        shard_count_(shard_count),
-        acknowledged_(new Acknowledged[shard_count]) {}
+      : owner_(owner), options_(std::move(options)), shard_count_(shard_count) {}
+  ~TableHandle() override {
+    for (auto& chunk : acknowledged_) delete[] chunk.load();
+  }
 
   const TableOptions& options() const override { return options_; }
-  uint32_t shard_count() const override { return shard_count_; }
+  uint32_t shard_count() const override { return shard_count_.load(std::memory_order_relaxed); }
+  // The table has as many shards as `cut_from` (TableRoute) by now: those that are new to this
+  // client begin where the shards were that they were cut from. What was seen of these in later
+  // epochs says nothing about them: both parts give out LSNs since.
+  void LearnCuts(absl::Span<const CutFrom> cut_from) const {
+    const uint32_t known = shard_count();
+    for (uint32_t shard = known; shard < cut_from.size(); ++shard) {
+      Seen of_whole;
+      {
+        const Acknowledged& whole = AcknowledgedOf(cut_from[shard].shard);
+        absl::MutexLock lock(&whole.mu);
+        of_whole = whole.seen.epoch <= cut_from[shard].epoch ? whole.seen : whole.before;
+      }
+      const bool before_cut = of_whole.epoch != 0 && of_whole.epoch <= cut_from[shard].epoch;
+      if (before_cut) NoteAcknowledged(shard, of_whole.epoch, of_whole.lsn);
+    }
+    if (cut_from.size() > known) shard_count_.store(static_cast<uint32_t>(cut_from.size()));
+  }
   TableId id() const { return options_.id; }
   const void* owner() const { return owner_; }  // the client that opened the table
   // "table NAME shard INDEX", for messages.
@@ -43,8 +63,10 @@ class TableHandle final : public Table {
   // its epoch only. With several replicas, LSNs continue over epochs, and a replica that is not the
   // primary may be behind.
   void NoteAcknowledged(uint32_t shard, Epoch epoch, Lsn lsn) const {
-    Acknowledged& seen = acknowledged_[shard];
-    absl::MutexLock lock(&seen.mu);
+    Acknowledged& of_shard = AcknowledgedOf(shard);
+    absl::MutexLock lock(&of_shard.mu);
+    Seen& seen = of_shard.seen;
+    if (epoch > seen.epoch) of_shard.before = seen;
     if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
       seen.lsn = LsnsContinue() ? std::max(seen.lsn, lsn) : lsn;
       seen.epoch = epoch;
@@ -52,8 +74,9 @@ class TableHandle final : public Table {
   }
   // The LSN that a pull of `shard` in `epoch` needs; 0: any.
   Lsn LsnMin(uint32_t shard, Epoch epoch) const {
-    const Acknowledged& seen = acknowledged_[shard];
-    absl::MutexLock lock(&seen.mu);
+    const Acknowledged& of_shard = AcknowledgedOf(shard);
+    absl::MutexLock lock(&of_shard.mu);
+    const Seen& seen = of_shard.seen;
     if (seen.epoch == epoch) return seen.lsn;
     return LsnsContinue() && seen.epoch < epoch ? seen.lsn : 0;
   }
@@ -64,16 +87,32 @@ class TableHandle final : public Table {
     return replicated && options_.durability != Durability::kCheckpoint;
   }
 
+  struct Seen {
+    Epoch epoch = 0;
+    Lsn lsn = 0;
+  };
   struct Acknowledged {
     mutable absl::Mutex mu;
-    Epoch epoch ABSL_GUARDED_BY(mu) = 0;
-    Lsn lsn ABSL_GUARDED_BY(mu) = 0;
+    Seen seen ABSL_GUARDED_BY(mu);
+    Seen before ABSL_GUARDED_BY(mu);  // in the epoch seen before that one
   };
 
   const void* const owner_;
   const TableOptions options_;
-  const uint32_t shard_count_;
-  const std::unique_ptr<Acknowledged[]> acknowledged_;
+  static constexpr uint32_t kChunk = 256;  // of shards; memory for them comes at the first use
+
+  Acknowledged& AcknowledgedOf(uint32_t shard) const {
+    std::atomic<Acknowledged*>& chunk = acknowledged_[shard / kChunk % acknowledged_.size()];
+    Acknowledged* seen = chunk.load(std::memory_order_acquire);
+    if (seen == nullptr) {
+      auto made = std::make_unique<Acknowledged[]>(kChunk);
+      if (chunk.compare_exchange_strong(seen, made.get())) seen = made.release();
+    }
+    return seen[shard % kChunk];
+  }
+
+  mutable std::atomic<uint32_t> shard_count_;
+  mutable std::array<std::atomic<Acknowledged*>, 256> acknowledged_{};
 };
 
 }  // namespace hotbed

@@ -30,6 +30,11 @@ bool PullCall::Leave() {
   return true;
 }
 
+void PullCall::Supersede() {
+  if ((gate_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return;
+  superseded_ = true;
+}
+
 void PullCall::Close(absl::Status status) {
   if ((gate_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return;
   result_ = std::move(status);

@@ -121,6 +121,10 @@ class PullCall {
   [[nodiscard]] bool Leave();
   // From inside the gate: lets no other thread in and sets the result. The first call decides.
   void Close(absl::Status status);
+  // Close, because a shard was cut since the call was planned: another call takes its place.
+  void Supersede();
+  // Once Leave() has returned true.
+  bool superseded() const { return superseded_; }
   bool closed() const { return (gate_.load(std::memory_order_acquire) & kClosed) != 0; }
 
   void NoteError(const absl::Status& error) {
@@ -147,7 +151,11 @@ class PullCall {
   bool partial = false;
   uint32_t staleness_ms_max = 0;
   ReadFrom read_from = ReadFrom::kDefault;
-  uint64_t turn = 0;   // ReadChoice::NextTurn
+  uint64_t turn = 0;  // ReadChoice::NextTurn
+  uint64_t cuts = 0;  // ClusterMap::cuts of the plan
+  // What was asked for, in case that it has to be planned again.
+  std::vector<PullFeature> features;
+  PullOptions options;
   BufferRef ids;       // of all parts
   BufferRef lengths;   // of all partial bags
   BufferRef weights;   // of all weighted partial bags
@@ -159,7 +167,8 @@ class PullCall {
   static constexpr uint64_t kClosed = 1ull << 63;
   std::atomic<uint64_t> gate_{0};  // the number of threads inside, and kClosed
   std::atomic<bool> resolved_{false};
-  absl::Status result_;  // written by the thread that set kClosed, before it leaves
+  bool superseded_ = false;  // written as result_
+  absl::Status result_;      // written by the thread that set kClosed, before it leaves
   mutable absl::Mutex mu_;
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
 };

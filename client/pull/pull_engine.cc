@@ -86,7 +86,7 @@ PullEngine::PullEngine(const EngineParts& parts, ReadChoice* reads)
       reads_(reads),
       calls_(static_cast<size_t>(parts.options->pulls_in_flight_max),
              parts.options->pull_bytes_in_flight_max, parts.clock, parts.transport, parts.timer,
-             &parts.counters->rows_missing) {}
+             &parts.counters->rows_missing, [this](PullCall* call) { PlanAgain(call); }) {}
 
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
                                        const PullOptions& options, Lane lane, int64_t deadline_ns) {
@@ -120,13 +120,33 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
                     : options.read_from == ReadFrom::kDefault ? use_.options->read_from
                                                               : options.read_from;
   call->turn = reads_->NextTurn();
+  call->features.assign(features.begin(), features.end());
+  call->options = options;
   PlanInput input{use_.map->Get(), use_.owner, 0};
+  call->cuts = input.map->cuts();
   input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
   PullPlanCounts counts;
   HOTBED_RETURN_IF_ERROR(PlanPull(features, input, call.get(), &counts));
   use_.counters->ids_asked += counts.ids;
   use_.counters->ids_zeroed += counts.zeroed;
   return call;
+}
+
+// Nothing of the old call can write to the caller's buffers any more.
+void PullEngine::PlanAgain(PullCall* superseded) {
+  PullOptions options = superseded->options;
+  options.wire_type = &superseded->wire_type;
+  absl::StatusOr<CallPtr> prepared =
+      Prepare(superseded->features, options, superseded->lane, superseded->deadline_ns);
+  if (!prepared.ok()) return superseded->promise.Set(prepared.status());
+  const CallPtr call = *std::move(prepared);
+  call->promise = std::move(superseded->promise);
+  if (absl::Status admitted = calls_.Admit(call, /*waits=*/false); !admitted.ok()) {
+    return call->promise.Set(calls_.EndNotAdmitted(call.get(), std::move(admitted)));
+  }
+  if (!call->Enter()) return;
+  SendParts(call, call->scratch->part_order, /*attempt=*/1);
+  calls_.Leave(call);
 }
 
 bool PullEngine::MayAskAny(const PullCall& call, const TableHandle& table) {
@@ -167,6 +187,7 @@ absl::StatusOr<PullEngine::ByServer> PullEngine::SortByServer(const PullCall& ca
 
 void PullEngine::SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt) {
   const ClusterMapPtr map = use_.map->Get();
+  if (map->cuts() != call->cuts) return call->Supersede();
   const absl::StatusOr<ByServer> order = SortByServer(*call, *map, parts, attempt);
   if (!order.ok()) return call->Close(order.status());
   SendSorted(call, *order, map, attempt);
@@ -277,6 +298,7 @@ void PullEngine::Watch() {
 int PullEngine::AskOthers(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                           bool bounded) {
   const ClusterMapPtr map = use_.map->Get();
+  if (map->cuts() != call->cuts) return 0;
   ByServer order;
   for (const uint32_t p : parts) {
     if (!MayAskAny(*call, call->scratch->TableOf(p)) || call->scratch->PartIsTaken(p)) continue;

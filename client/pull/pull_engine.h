@@ -56,6 +56,8 @@ class PullEngine {
 
   absl::StatusOr<CallPtr> Prepare(absl::Span<const PullFeature> features,
                                   const PullOptions& options, Lane lane, int64_t deadline_ns);
+  // Starts a call in place of one that was superseded, for the same Future.
+  void PlanAgain(PullCall* superseded);
 
   // The caller is inside the call's gate in all of these.
   void SendParts(const CallPtr& call, absl::Span<const uint32_t> parts, int attempt);

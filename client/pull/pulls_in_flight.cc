@@ -13,11 +13,11 @@ bool PullsInFlight::HasRoom(const PullCall& call) const {
   return calls_.size() < pulls_max_ && bytes_ + call.bytes <= bytes_max_;
 }
 
-absl::Status PullsInFlight::Admit(const CallPtr& call) {
+absl::Status PullsInFlight::Admit(const CallPtr& call, bool waits) {
   {
     absl::MutexLock lock(&mu_);
     const auto room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasRoom(*call); };
-    if (!room() &&
+    if (waits && !room() &&
         !transport_->AwaitAnswers(clock_, &mu_, absl::Condition(&room), call->deadline_ns)) {
       return absl::DeadlineExceededError(absl::StrCat(
           "a pull was not sent: ", calls_.size(), " pulls of ", bytes_,
@@ -39,7 +39,7 @@ absl::Status PullsInFlight::EndNotAdmitted(PullCall* call, absl::Status why) {
 
 void PullsInFlight::Leave(const CallPtr& call) {
   if (!call->Leave()) return;
-  if (call->partial) *rows_missing_ += EndPartial(call.get());
+  if (call->partial && !call->superseded()) *rows_missing_ += EndPartial(call.get());
   scratches_.GiveBack(std::move(call->scratch));
   {
     absl::MutexLock lock(&mu_);
@@ -48,6 +48,7 @@ void PullsInFlight::Leave(const CallPtr& call) {
     bytes_ -= call->bytes;
   }
   timer_->RemoveWatcher();
+  if (call->superseded()) return plan_again_(call.get());
   call->promise.Set(call->result());
 }
 

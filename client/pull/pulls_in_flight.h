@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,19 +28,23 @@ class PullsInFlight {
 
   // At most `pulls_max` calls of together `bytes_max` bytes (PullCall::bytes); a call that is
   // larger goes alone. `timer` ticks while calls are in flight. Rows that partial calls end without
-  // are added to `rows_missing`. All pointers outlive this.
+  // are added to `rows_missing`. A call that was superseded is
+  // given to `plan_again` instead of being resolved. All pointers outlive this.
   PullsInFlight(size_t pulls_max, uint64_t bytes_max, const Clock* clock, Transport* transport,
-                Timer* timer, std::atomic<uint64_t>* rows_missing)
+                Timer* timer, std::atomic<uint64_t>* rows_missing,
+                std::function<void(PullCall*)> plan_again)
       : pulls_max_(pulls_max),
         bytes_max_(bytes_max),
         clock_(clock),
         transport_(transport),
         timer_(timer),
-        rows_missing_(rows_missing) {}
+        rows_missing_(rows_missing),
+        plan_again_(std::move(plan_again)) {}
 
   // Blocks until the limits admit the call. DeadlineExceeded at the call's deadline, Cancelled
   // after Shutdown: the call is then not in flight.
-  absl::Status Admit(const CallPtr& call);
+  // A call that takes the place of one that was in flight need not wait.
+  absl::Status Admit(const CallPtr& call, bool waits = true);
   // What to answer a call that Admit refused: a partial one whose deadline has passed ends without
   // any row.
   absl::Status EndNotAdmitted(PullCall* call, absl::Status why);
@@ -64,6 +69,7 @@ class PullsInFlight {
   Transport* const transport_;
   Timer* const timer_;
   std::atomic<uint64_t>* const rows_missing_;
+  const std::function<void(PullCall*)> plan_again_;
 
   FreeList<PullScratch> scratches_{kScratchesKept};
   absl::Mutex mu_;

@@ -5,11 +5,13 @@
 #define HOTBED_CLIENT_PUSH_PUSH_CALL_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "client/map/table_handle.h"
 #include "client/net/buffer_pool.h"
@@ -41,6 +43,8 @@ struct PushPart : ChainedPart {
   // applied.
   void DropThrough(uint64_t seq);
   std::string Where() const { return table->WhereOf(shard); }
+  // The part of shard `of_shard` with the `wanted` rows alone, all under its last number.
+  PushPart OfRows(uint32_t of_shard, absl::FunctionRef<bool(uint64_t id)> wanted) const;
   // The result of the part when it is refused for good with `status`: kUnknown where an earlier
   // send of it may have been applied, which the refusal does not rule out.
   absl::Status EndOf(const absl::Status& status) const;
@@ -56,7 +60,9 @@ struct PushCall {
   uint64_t bytes = 0;
   PushWindow::Entry entry;
 
-  std::vector<PushPart> parts;  // never moved once chained
+  std::vector<PushPart> parts;     // never moved once chained
+  std::deque<PushPart> cut_parts;  // of parts whose shard was cut meanwhile; never moved
+  uint64_t cuts = 0;               // ClusterMap::cuts of the plan
   size_t parts_left = 0;
   std::vector<PushResult::Shard> refused;
   absl::Status last_error;  // of parts that will be sent again

@@ -1,6 +1,7 @@
 #include "client/push/push_chain.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "common/check.h"
 
@@ -71,6 +72,28 @@ void PushChain::OnUnknownSession(ChainedPart* part) {
   stalled_ = true;
   opened_ = false;
   known_seq_ = 0;
+}
+
+std::deque<ChainedPart*> PushChain::TakeParts() {
+  HOTBED_CHECK(in_flight_ == 0) << in_flight_ << " parts are still in flight";
+  stalled_ = false;
+  sent_ = 0;
+  tail_seq_ = known_seq_;
+  std::deque<ChainedPart*> parts(parts_.begin(), parts_.end());
+  parts_.clear();
+  return parts;
+}
+
+void PushChain::Inherit(const PushChain& from, std::deque<ChainedPart*> parts) {
+  HOTBED_CHECK(in_flight_ == 0 && sent_ == 0) << in_flight_ << " parts are in flight already";
+  known_seq_ = from.known_seq_;
+  tail_seq_ = from.known_seq_;
+  opened_ = from.opened_;
+  attempts_ = from.attempts_;
+  const std::vector<ChainedPart*> own(parts_.begin(), parts_.end());
+  parts_.clear();
+  for (ChainedPart* part : parts) Append(part);
+  for (ChainedPart* part : own) Append(part);
 }
 
 void PushChain::Restart() {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 
 #include "absl/container/inlined_vector.h"
 
@@ -63,6 +64,13 @@ class PushChain {
   bool ReadyToRestart() const { return stalled_ && in_flight_ == 0; }
   void Restart();
 
+  // --- The shard was cut, and nothing is in flight.
+  // All parts, which leave the chain; it goes on where the shard is known to be.
+  std::deque<ChainedPart*> TakeParts();
+  // Goes on where `from` is, whose shard this one was cut from, with `parts` before its own.
+  void Inherit(const PushChain& from, std::deque<ChainedPart*> parts);
+
+  size_t in_flight() const { return in_flight_; }
   // The last sequence number of the session that the shard is known to have.
   uint64_t known_seq() const { return known_seq_; }
   bool empty() const { return parts_.empty(); }

@@ -58,9 +58,13 @@ Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
 
 Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature> features,
                                      const PushOptions& options, int64_t deadline_ns) {
-  auto call = std::make_unique<PushCall>();
-  call->deadline_ns = deadline_ns;
-  absl::Status prepared = Prepare(step, features, options, call.get());
+  std::unique_ptr<PushCall> call;
+  const auto prepare = [&] {
+    call = std::make_unique<PushCall>();
+    call->deadline_ns = deadline_ns;
+    return Prepare(step, features, options, call.get());
+  };
+  absl::Status prepared = prepare();
   if (!prepared.ok()) return Refuse(step, std::move(prepared));
   if (call->parts.empty()) return Future<PushResult>::Ready(call->Result());
   const absl::StatusOr<SessionIdentity> identity = session_->Open(deadline_ns);
@@ -76,9 +80,15 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
                         "push of step ", step, " was not sent: ", ledger_.window().ToString())));
     }
     if (shut_down_) return Refuse(step, absl::CancelledError("the client is closing"));
+    ClusterMapPtr map = use_.map->Get();
+    for (; call->cuts != map->cuts(); map = use_.map->Get()) {  // a shard was cut meanwhile
+      prepared = prepare();
+      if (!prepared.ok()) return Refuse(step, std::move(prepared));
+    }
+    Flush(LearnCuts(*map), &resolutions);
     absl::Status steps = ledger_.CheckSteps(*call);
     if (!steps.ok()) return Refuse(step, std::move(steps));
-    const std::vector<ShardChain*> touched = Chain(call.get());
+    const std::vector<ShardChain*> touched = Chain(*map, call.get());
     future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
     Flush(touched, &resolutions);
   }
@@ -98,6 +108,7 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   call->options = options;
   PlanInput input{use_.map->Get(), use_.owner, 0};
   input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
+  call->cuts = input.map->cuts();
   uint64_t zeroed = 0;
   HOTBED_RETURN_IF_ERROR(
       PreparePush(features, options, input, use_.options->trainers, call, &zeroed));
@@ -127,24 +138,14 @@ bool PushEngine::WaitForRoom(const PushCall& call) {
          use_.transport->AwaitAnswers(use_.clock, &mu_, absl::Condition(&room), call.deadline_ns);
 }
 
-std::vector<ShardChain*> PushEngine::Chain(PushCall* call) {
+std::vector<ShardChain*> PushEngine::Chain(const ClusterMap& map, PushCall* call) {
   std::vector<ShardChain*> touched;
   // Parts of one shard lie side by side and in order.
   touched.reserve(call->parts.size());
   ShardChain* chain = nullptr;
-  std::deque<ShardChain>* of_table = nullptr;
-  TableId table = 0;
   for (PushPart& part : call->parts) {
-    const ShardId shard = part.shard_id();
-    if (of_table == nullptr || table != shard.table) {
-      table = shard.table;
-      of_table = &chains_[table];
-    }
-    if (chain == nullptr || !(chain->shard == shard)) {
-      while (of_table->size() <= shard.index) {
-        of_table->emplace_back().shard = {table, static_cast<uint32_t>(of_table->size() - 1)};
-      }
-      chain = &(*of_table)[shard.index];
+    if (chain == nullptr || !(chain->shard == part.shard_id())) {
+      chain = ChainOf(map, part.shard_id());
       touched.push_back(chain);
     }
     chain->chain.Append(&part);
@@ -155,6 +156,11 @@ std::vector<ShardChain*> PushEngine::Chain(PushCall* call) {
 void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolutions) {
   if (shut_down_) return;
   const ClusterMapPtr map = use_.map->Get();
+  std::vector<ShardChain*> free_again = LearnCuts(*map);
+  if (!free_again.empty()) {
+    free_again.insert(free_again.end(), chains.begin(), chains.end());
+    return Flush(free_again, resolutions);
+  }
   std::vector<SentPart> message;
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
@@ -164,6 +170,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
   const uint64_t bytes_max = use_.SegmentBytesMaxOf(*map);
   uint64_t bytes = 0;
   for (ShardChain* chain : chains) {
+    if (chain->divides || chain->waits_for != nullptr) continue;
     const TableRoute::Target* const target = targets.Of(chain->shard.table, chain->shard.index);
     if (target != nullptr && target->primary != found) {
       found = target->primary;
@@ -216,6 +223,12 @@ void PushEngine::Settle(absl::Span<ShardChain* const> chains, Resolutions* resol
   std::vector<ShardChain*> now;
   std::vector<ShardChain*> later;
   for (ShardChain* chain : chains) {
+    if (chain->divides) {
+      const ClusterMapPtr map = use_.map->Get();
+      for (ShardChain* const free_again : LearnCuts(*map)) now.push_back(free_again);
+      DivideIfDrained(chain, *map, &now);
+      continue;
+    }
     if (chain->restart_scheduled || !chain->chain.ReadyToRestart()) continue;
     if (chain->restart_now) {
       chain->restart_now = false;
@@ -303,7 +316,7 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
         } else {
           OnException(sent, alike, 0, &resolutions);
         }
-        if (sent.chain->chain.ReadyToRestart()) answered.push_back(sent.chain);
+        if (sent.chain->drained()) answered.push_back(sent.chain);
       }
     }
     Settle(answered, &resolutions);
@@ -330,7 +343,7 @@ void PushEngine::TakeAnswers(absl::Span<const SentPart> parts, const ServerReply
       if (LeavesItOpen(exception->code())) sent.part->maybe_applied = true;
       OnException(sent, *exception, segments.lsn(), resolutions);
     }
-    if (sent.chain->chain.ReadyToRestart()) answered->push_back(sent.chain);
+    if (sent.chain->drained()) answered->push_back(sent.chain);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
 #include "client/net/engine_parts.h"
 #include "client/push/push_call.h"
@@ -33,6 +34,14 @@ struct ShardChain {
   bool restart_now = false;  // the map knows the new primary
   uint32_t retry_after_ms = 0;
   bool busy = false;  // its server is overloaded; otherwise the obstacle passes by itself
+  ShardRange range;   // that its parts were planned for
+  // The shard was cut: nothing is sent until all in flight is answered, and then it is divided.
+  bool divides = false;
+  // The chain from whose shard this one was cut and which divides; nothing is sent before that.
+  const ShardChain* waits_for = nullptr;
+
+  // Nothing is in flight, and it is to restart or to be divided.
+  bool drained() const { return chain.ReadyToRestart() || (divides && chain.in_flight() == 0); }
 };
 
 class PushEngine {
@@ -64,7 +73,21 @@ class PushEngine {
                        const PushOptions& options, PushCall* call);
   bool WaitForRoom(const PushCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Appends the call's parts to their chains, which it returns.
-  std::vector<ShardChain*> Chain(PushCall* call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<ShardChain*> Chain(const ClusterMap& map, PushCall* call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // push_cut.cc: shards that were cut.
+  //
+  // Finds the chains whose shards the map shows cut, and divides those with nothing in flight.
+  // Returns the chains that may send again.
+  std::vector<ShardChain*> LearnCuts(const ClusterMap& map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ShardChain* ChainOf(const ClusterMap& map, ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives the parts of a chain to the chains of the shards that have their rows by now; the chains
+  // that may send again are added.
+  void DivideIfDrained(ShardChain* chain, const ClusterMap& map,
+                       std::vector<ShardChain*>* free_again) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void DividePart(PushPart* part, absl::Span<ShardChain* const> chains,
+                         std::vector<std::deque<ChainedPart*>>* divided);
 
   // Sends what the chains allow, in messages of one server and at most SegmentBytesMax.
   void Flush(absl::Span<ShardChain* const> chains, Resolutions* resolutions)
@@ -103,6 +126,7 @@ class PushEngine {
   // By table, then by the index of the shard. They stay where they are.
   absl::flat_hash_map<TableId, std::deque<ShardChain>> chains_ ABSL_GUARDED_BY(mu_);
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // of the session, once a push has opened it
+  uint64_t cuts_ ABSL_GUARDED_BY(mu_) = 0;         // ClusterMap::cuts that the chains follow
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client/net/message_limits.h"
 #include "common/status_macros.h"
@@ -185,10 +186,17 @@ absl::Status CommitDelivery::TakeAnswer(const ShardAnswer& of_shard, Open* open,
 absl::Status CommitDelivery::Deliver(const v1::GroupCommit& commit, const SessionIdentity& identity,
                                      int64_t deadline_ns) {
   Open open = ShardsOf(commit, deadline_ns);
+  absl::flat_hash_set<ShardId> asked;
+  for (const auto& [shard, status] : open) asked.insert(shard);
   absl::Mutex never_mu;
   for (int attempt = 1; !open.empty(); ++attempt) {
     uint32_t retry_after_ms = 0;
     HOTBED_RETURN_IF_ERROR(RunRound(commit, identity, deadline_ns, &open, &retry_after_ms));
+    // A shard that was cut meanwhile has parts that must apply the step too; a part of one that had
+    // applied it answers that it has.
+    for (auto& [shard, status] : ShardsOf(commit, deadline_ns)) {
+      if (asked.insert(shard).second) open[shard] = std::move(status);
+    }
     if (open.empty()) break;
     const int64_t now_ns = use_.clock->NowNs();
     if (now_ns >= deadline_ns) {

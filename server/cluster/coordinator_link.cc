@@ -43,6 +43,15 @@ CoordinatorLink::CoordinatorLink(CoordinatorLinkOptions options, ShardHost* host
       report_(host, clock),
       random_(options_.jitter_seed) {
   host_->SetActivationListener([this] { RequestActivation(); });
+  cuts_ = std::make_unique<CutLink>(
+      host_, &applier_, [this](v1::CommitCutRequest* request, v1::CommitCutReply* reply) {
+        {
+          absl::MutexLock lock(&mu_);
+          request->set_server(status_.server);
+          request->set_incarnation(status_.incarnation);
+        }
+        return Call("committing a cut", &v1::Coordinator::Stub::CommitCut, *request, reply);
+      });
   thread_ = std::thread([this] { Run(); });
   activations_ = std::thread([this] { RunActivations(); });
 }
@@ -136,6 +145,7 @@ void CoordinatorLink::Stop() {
   calls_.Stop();
   thread_.join();
   activations_.join();
+  cuts_->Stop();
   host_->SetActivationListener(nullptr);
   EndStream();
   if (!status().registered) return;
@@ -366,7 +376,9 @@ absl::Status CoordinatorLink::TakeReply(const v1::HeartbeatReply& reply) {
     }
     host_->LearnGivenOut(reply.given().session(), steps);
   }
-  return applier_.Apply(reply.map());
+  HOTBED_RETURN_IF_ERROR(applier_.Apply(reply.map()));
+  cuts_->Learn(reply.cuts());
+  return absl::OkStatus();
 }
 
 // Strict pulls rest on this. The lease runs from before the heartbeat left, by a clock that also

@@ -24,6 +24,7 @@
 #include "server/cluster/assignment_applier.h"
 #include "server/cluster/attend_stream.h"
 #include "server/cluster/coordinator_calls.h"
+#include "server/cluster/cut_link.h"
 #include "server/cluster/heartbeat_report.h"
 #include "server/host/shard_host.h"
 #include "server/shard/replica_message.h"
@@ -134,6 +135,7 @@ class CoordinatorLink {
   const Clock* const clock_;
   CoordinatorCalls calls_;
   AssignmentApplier applier_;
+  std::unique_ptr<CutLink> cuts_;
 
   // Used by the first thread only.
   HeartbeatReport report_;

@@ -31,9 +31,11 @@ absl::Status Assignments::Apply(const std::vector<TableSpec>& tables,
     Map map = wiring_.directory->Current();
     DropTables(tables_dropped, &map);
     const absl::Status learnt = LearnTables(tables, map);
-    const absl::Status added = AddShards(records, &map);
-    LearnRecords(records, /*all=*/added.ok(), std::move(map));
-    applied = added.ok() ? learnt : added;  // after an error the coordinator's link comes again
+    std::vector<ShardRecord> known = records;
+    const absl::Status cut = CutWider(&known, &map);
+    const absl::Status added = AddShards(known, &map);
+    LearnRecords(known, /*all=*/added.ok(), std::move(map));
+    applied = !cut.ok() ? cut : added.ok() ? learnt : added;  // the coordinator's link comes again
   }
   HOTBED_RETURN_IF_ERROR(wiring_.promises->KeepAll());
   return applied;
@@ -102,7 +104,8 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
     if (IsOpen(*map, record.shard) || !record.Holds(self)) continue;
-    if (catalog->shards.contains(record.shard)) {
+    if (catalog->shards.contains(record.shard) ||
+        catalog->HoldsUnderAnother(record.shard, record.range)) {
       missing_.insert(record.shard);
       continue;
     }
@@ -200,13 +203,18 @@ absl::StatusOr<std::shared_ptr<Shard>> Assignments::BeginInstall(ShardId id, con
     return absl::FailedPreconditionError("the shard is not open here");
   }
   std::shared_ptr<Shard> shard = it->second.shard;
+  if (wiring_.data->catalog()->IsCutFrom(id)) {
+    return absl::FailedPreconditionError("a shard that was cut from it is not durable yet");
+  }
   if (!shard->MayInstall(from, epoch, lsn)) {
     return absl::FailedPreconditionError(
         absl::StrCat("what is here (epoch ", shard->epoch(), ", LSN ", shard->applied_lsn(),
                      ") must not be replaced by LSN ", lsn, " of epoch ", epoch));
   }
-  HOTBED_RETURN_IF_ERROR(
-      wiring_.data->ChangeCatalog([id](Catalog* catalog) { catalog->installing.insert(id); }));
+  HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([id](Catalog* catalog) {
+    catalog->installing.insert(id);
+    catalog->cuts.erase(id);
+  }));
   installing_.insert(id);
   it->second.shard = nullptr;
   wiring_.directory->Publish(std::move(map));
@@ -239,6 +247,10 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
                                         const LogPosition& log_from) {
   absl::MutexLock lock(&mu_);
   HOTBED_RETURN_IF_ERROR(CheckInstalling(id));
+  const ShardRange& wanted = wiring_.directory->Current().at(id).record.range;
+  if (wanted.first != shard->range().first || wanted.limit != shard->range().limit) {
+    return absl::FailedPreconditionError("the shard was cut while its rows were on their way");
+  }
   shard->LearnChanges(tables_.at(id.table).changes);  // the shards of the map learnt them meanwhile
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->installing.erase(id);

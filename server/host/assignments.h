@@ -76,6 +76,12 @@ class Assignments {
   absl::Status FinishInstall(ShardId id, const std::shared_ptr<Shard>& shard,
                              const LogPosition& log_from) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // --- shards that were cut
+  // The shards that still depend on what their parent has on the disk, and are open.
+  ShardList Inheriting() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What `shard` inherited is durable under its own name.
+  void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
+
   // --- a damaged spill tier (TierRenewal)
   // Takes everything out of service and marks it as incomplete; nothing (nullopt) while something
   // still depends on rows here. The shards taken out.
@@ -98,6 +104,21 @@ class Assignments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // assignments_cuts.cc: shards that were cut in two.
+  //
+  // Replicas here that are wider than their records are cut before anything else is learnt, in the
+  // map and in the catalog. Records that cannot be learnt yet are taken out of the list.
+  absl::Status CutWider(std::vector<ShardRecord>* records, Map* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The shards besides `record` into which the replica of `held` is to be cut, as far as their
+  // records name this server.
+  std::vector<ShardRecord> PartsOf(const ShardRecord& record, const ShardRange& held,
+                                   const std::vector<ShardRecord>& records, const Map& map) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts, Map* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings the replica to a stand, writes its rows back and lets go of them.
+  absl::Status CloseForCut(const std::shared_ptr<Shard>& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -123,6 +144,9 @@ class Assignments {
   // Assigned here while the rows of an earlier replica were being deleted, or new ones received:
   // opened when that is over.
   std::set<ShardId> missing_ ABSL_GUARDED_BY(mu_);
+  // Being cut, closed and written back: what their parts go on with. Only after an error, until the
+  // same records come again.
+  std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -42,8 +42,9 @@ void Assignments::FinishDrops() {
   {
     absl::MutexLock lock(&mu_);
     if (dropping_.empty()) return AddMissing();
+    const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
     for (const auto& shard : dropping_) {
-      if (shard->idle()) idle.push_back(shard);
+      if (shard->idle() && !catalog->IsCutFrom(shard->id())) idle.push_back(shard);
     }
     if (idle.empty()) return;
     if (const absl::Status marked = MarkDropped(idle); !marked.ok()) {
@@ -120,7 +121,8 @@ void Assignments::AddMissing() {
   for (auto it = missing_.begin(); it != missing_.end();) {
     const auto entry = map.find(*it);
     const bool gone = entry == map.end() || entry->second.shard != nullptr;
-    if (gone || !catalog->shards.contains(*it)) {
+    if (gone || !(catalog->shards.contains(*it) ||
+                  catalog->HoldsUnderAnother(*it, entry->second.record.range))) {
       if (!gone) records.push_back(entry->second.record);
       missing_.erase(it++);
     } else {

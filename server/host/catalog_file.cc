@@ -12,7 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -181,6 +181,13 @@ std::string Catalog::Serialize() const {
     writer.Number(shard.packed());
     VisitShard(&writer, range, incomplete, position);
   }
+  writer.Number(static_cast<uint32_t>(cuts.size()));
+  for (const auto& [shard, cut] : cuts) {
+    writer.Number(shard.packed());
+    writer.Number(cut.parent.packed());
+    writer.Number(cut.from.segment);
+    writer.Number(cut.from.offset);
+  }
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -216,6 +223,16 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
     if (incomplete) catalog.installing.insert(shard);
     if (from != LogPosition()) catalog.log_from[shard] = from;
   }
+  for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+    const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
+    Cut& cut = catalog.cuts[shard];
+    cut.parent = ShardId::FromPacked(in.Take<uint64_t>());
+    cut.from = {in.Take<uint64_t>(), in.Take<uint64_t>()};
+    if (!catalog.shards.contains(shard) || !catalog.shards.contains(cut.parent)) {
+      return absl::DataLossError(absl::StrCat("CATALOG: ", shard.ToString(), " was cut from ",
+                                              cut.parent.ToString(), ", and one is not here"));
+    }
+  }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;
 }
@@ -232,6 +249,29 @@ void Catalog::Forget(ShardId shard) {
   shards.erase(shard);
   log_from.erase(shard);
   installing.erase(shard);
+  cuts.erase(shard);
+}
+
+LogPosition Catalog::LogFrom(ShardId shard) const {
+  const auto from = log_from.find(shard);
+  return from == log_from.end() ? LogPosition() : from->second;
+}
+
+bool Catalog::IsCutFrom(ShardId shard) const {
+  return std::any_of(cuts.begin(), cuts.end(),
+                     [shard](const auto& cut) { return cut.second.parent == shard; });
+}
+
+bool Catalog::HoldsUnderAnother(ShardId shard, const ShardRange& range) const {
+  for (auto it = shards.lower_bound(ShardId{shard.table, 0});
+       it != shards.end() && it->first.table == shard.table; ++it) {
+    const ShardRange& held = it->second;
+    const bool overlap = held.first < range.limit && range.first < held.limit &&
+                         held.column_first < range.column_limit &&
+                         range.column_first < held.column_limit;
+    if (overlap && it->first != shard) return true;
+  }
+  return false;
 }
 
 }  // namespace hotbed

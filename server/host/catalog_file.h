@@ -30,6 +30,20 @@ struct Catalog {
   // Log records of a shard before this position belong to an earlier replica, which was deleted.
   // A shard without an entry never had one.
   std::map<ShardId, LogPosition> log_from;
+  LogPosition LogFrom(ShardId shard) const;
+  // Shards that were cut from another one here, until what they inherited is durable under their
+  // own names: before their position in `log_from` their records are those of `parent`, from `from`
+  // on.
+  struct Cut {
+    ShardId parent;
+    LogPosition from;
+  };
+  std::map<ShardId, Cut> cuts;
+  // Whether another shard here still inherits from it.
+  bool IsCutFrom(ShardId shard) const;
+  // Whether rows of the range lie here under another shard of the table: one that the shard was cut
+  // from, and that was not cut here yet.
+  bool HoldsUnderAnother(ShardId shard, const ShardRange& range) const;
 
   std::string Serialize() const;
   // DataLoss: damaged. FailedPrecondition: another version, both named.

@@ -56,12 +56,15 @@ std::vector<ShardHost::LostReplica> HostReports::LostReplicas() const {
 std::vector<ShardHost::HeldReplica> HostReports::HeldReplicas(bool asked_for) const {
   const Member self = data_->self();
   std::vector<ShardHost::HeldReplica> held;
+  const std::shared_ptr<const Catalog> catalog = data_->catalog();
   const auto map = directory_->Hold();
   for (const auto& [id, entry] : *map) {
     if (asked_for ? !entry.record.AsksFor(self) : entry.shard == nullptr) continue;
     ShardHost::HeldReplica one;
     one.shard = id;
     one.nothing = entry.shard == nullptr;
+    // Its rows are here, in a replica that has to be cut first.
+    if (one.nothing && catalog->HoldsUnderAnother(id, entry.record.range)) continue;
     if (!one.nothing) {
       const Shard::ReplicaEnd end = entry.shard->End();
       one.end = end.log;

@@ -63,6 +63,7 @@ class ReplayFlight {
 absl::Status Recovery::Run() {
   HOTBED_RETURN_IF_ERROR(RestoreCheckpoints());
   HOTBED_RETURN_IF_ERROR(WipeIncomplete());
+  HOTBED_RETURN_IF_ERROR(InheritMetas());
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   ShardDirectory::Map map;
   for (const auto& [id, range] : catalog->shards) {
@@ -119,27 +120,60 @@ absl::Status Recovery::WipeIncomplete() {
   });
 }
 
+// A shard is numbered above the one that it was cut from, so the parents come first.
+absl::Status Recovery::InheritMetas() {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  for (const auto& [id, cut] : catalog->cuts) {
+    const TableSpec& table = catalog->tables.at(id.table);
+    HOTBED_RETURN_IF_ERROR(
+        wiring_.tiers->InheritMeta(SpillShard(table, catalog->shards.at(cut.parent), cut.parent),
+                                   SpillShard(table, catalog->shards.at(id), id)));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// The shards of which a record is part: the one that it names, and those that were cut from it
+// later (Catalog::cuts) and from these.
+void AddOwners(const Catalog& catalog, const RecordView& record, ShardId id,
+               const LogPosition& begin, std::vector<ShardId>* owners) {
+  if (!(record.at < begin)) owners->push_back(id);
+  for (const auto& [child, cut] : catalog.cuts) {
+    if (cut.parent != id || !(record.at < catalog.LogFrom(child))) continue;
+    const bool inherited = record.header.shard != id;
+    AddOwners(catalog, record, child, inherited ? begin : cut.from, owners);
+  }
+}
+
+}  // namespace
+
 absl::Status Recovery::ReplayLog(const ShardDirectory::Map& map) {
   ReplayFlight flight;
   const auto retry = [&] { RetryReplay(map); };
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::set<ShardId> unknown;
+  std::vector<ShardId> owners;
   const absl::Status status = wiring_.log->Replay([&](const RecordView& record) {
     const auto it = map.find(record.header.shard);
     if (it == map.end() || !it->second.shard->logged()) {
       unknown.insert(record.header.shard);
       return absl::OkStatus();
     }
-    const auto from = catalog->log_from.find(record.header.shard);
-    if (from != catalog->log_from.end() && record.at < from->second) return absl::OkStatus();
     const uint64_t bytes =
         64 + record.header.id_count *
                  (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
-    flight.Take(bytes, retry);
-    it->second.shard->Replay(record, [&flight, bytes] { flight.Give(bytes); });
+    owners.clear();
+    AddOwners(*catalog, record, record.header.shard, catalog->LogFrom(record.header.shard),
+              &owners);
+    for (const ShardId owner : owners) {
+      flight.Take(bytes, retry);
+      map.at(owner).shard->Replay(record, [&flight, bytes] { flight.Give(bytes); });
+    }
     return absl::OkStatus();
   });
   flight.AwaitEmpty(retry);
+  for (const auto& [child, cut] : catalog->cuts) wiring_.log->Inherit(cut.parent, child);
   for (const ShardId shard : unknown) wiring_.log->ForgetShard(shard);
   return status;
 }
@@ -164,9 +198,16 @@ void Recovery::RefuseDamaged(const ShardDirectory::Map& map) {
     for (auto& [id, entry] : map) {
       const bool named =
           std::find(damage.shards.begin(), damage.shards.end(), id) != damage.shards.end();
+      const auto cut = catalog->cuts.find(id);
+      const bool inherited =
+          cut != catalog->cuts.end() && std::find(damage.shards.begin(), damage.shards.end(),
+                                                  cut->second.parent) != damage.shards.end();
       const auto from = catalog->log_from.find(id);
-      const bool later = from != catalog->log_from.end() && from->second > damage.end;
-      if (!entry.shard->logged() || later || !(named || damage.all_shards)) continue;
+      const bool later = !inherited && cut == catalog->cuts.end() &&
+                         from != catalog->log_from.end() && from->second > damage.end;
+      if (!entry.shard->logged() || later || !(named || inherited || damage.all_shards)) {
+        continue;
+      }
       concerned = true;
       entry.shard->Refuse(
           absl::DataLossError(absl::StrCat("its log is damaged: ", damage.message)));

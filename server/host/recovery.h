@@ -30,6 +30,9 @@ class Recovery {
  private:
   absl::Status RestoreCheckpoints();
   absl::Status WipeIncomplete();
+  // Shards that were cut from another one: what they inherited, where it is not on the disk under
+  // their own names yet.
+  absl::Status InheritMetas();
   absl::Status ReplayLog(const ShardDirectory::Map& map);
   void RetryReplay(const ShardDirectory::Map& map);
   void RefuseDamaged(const ShardDirectory::Map& map);

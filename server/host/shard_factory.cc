@@ -5,7 +5,8 @@
 namespace hotbed {
 
 std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
-                                          const ShardRange& range, bool installed) const {
+                                          const ShardRange& range, bool installed,
+                                          std::optional<ShardOptions::Continued> continued) const {
   Shard::Options options;
   options.table = table;
   options.id = id;
@@ -22,6 +23,7 @@ std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
   options.outlet = wiring_.outlet;
   options.replica_budget = wiring_.replica_budget;
   options.installed = installed;
+  options.continued = continued;
   options.staged_bytes = staged_bytes_;
   options.staged_bytes_max = wiring_.options->staged_bytes_max;
   options.session_bytes = session_bytes_;

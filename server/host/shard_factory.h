@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "common/clock.h"
@@ -39,9 +40,10 @@ class ShardFactory {
   explicit ShardFactory(const Wiring& wiring) : wiring_(wiring) {}
 
   // The shard's rows must be here, or none at all. `installed`: they came with a snapshot transfer
-  // just now. Blocks on the tiers.
+  // just now. `continued`: see ShardOptions. Blocks on the tiers.
   std::shared_ptr<Shard> Make(const TableSpec& table, ShardId id, const ShardRange& range,
-                              bool installed) const;
+                              bool installed,
+                              std::optional<ShardOptions::Continued> continued = {}) const;
 
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("staged_bytes", "hotbed_server_staged_bytes",

@@ -28,6 +28,7 @@
 #include "server/host/promise_keeper.h"
 #include "server/host/recovery.h"
 #include "server/host/shard_copy.h"
+#include "server/host/shard_cuts.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
 #include "server/host/shard_restorer.h"
@@ -157,6 +158,8 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   absl::StatusOr<CopiedShard> Copy(ShardId shard, RowSink* sink) override;
   RestoreProgress Restores(TableId table) const override { return restorer_->Progress(table); }
+  absl::StatusOr<Epoch> PrepareCut(ShardId shard) override { return cuts_->Prepare(shard); }
+  void GiveUpCut(ShardId shard) override { cuts_->GiveUp(shard); }
   std::vector<ShardId> Held() const override;
   void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override {
@@ -207,6 +210,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<ShardFactory> factory_;
   std::unique_ptr<Assignments> assignments_;
   std::unique_ptr<TableCheckpoints> checkpoints_;
+  std::unique_ptr<ShardCuts> cuts_;
   std::unique_ptr<TierRenewal> renewal_;
   std::atomic<ReplicaNetwork*> network_{nullptr};
   TransferRate rate_;
@@ -325,6 +329,11 @@ void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
                                .tiers = tiers_.get(),
                                .clock = clock_,
                                .interval_ns = options_.checkpoint_interval_ms * kMillisecondNs});
+  cuts_ = std::make_unique<ShardCuts>(ShardCuts::Wiring{.directory = &directory_,
+                                                        .assignments = assignments_.get(),
+                                                        .write_back = write_back_.get(),
+                                                        .checkpoints = checkpoints_.get(),
+                                                        .clock = clock_});
   renewal_ = std::make_unique<TierRenewal>(TierRenewal::Wiring{.data = data_.get(),
                                                                .directory = &directory_,
                                                                .assignments = assignments_.get(),
@@ -389,6 +398,7 @@ std::vector<Upkeep::Chore> ShardHostImpl::Chores() {
       {kSecondNs, [this, turn = size_t{0}](int64_t) mutable { SizeSomeShards(turn++); }},
       {0, [this](int64_t now_ns) { CheckTroubles(now_ns); }},
       {0, [this](int64_t) { assignments_->FinishDrops(); }},
+      {kSecondNs, [this](int64_t) { cuts_->FinishCuts(); }},
       {0, [this](int64_t now_ns) { write_back_->WriteBackDue(now_ns); }},
       {0, [this](int64_t now_ns) { checkpoints_->KeepWhereDue(now_ns); }},
   };
@@ -568,6 +578,7 @@ HostStatus ShardHostImpl::Status() const {
   log_->AddNumbers(&numbers);
   factory_->AddNumbers(&numbers);
   checkpoints_->AddNumbers(&numbers);
+  cuts_->AddNumbers(&numbers);
   replica_budget_.AddNumbers(&numbers);
   sender_->AddNumbers(&numbers);
   receiver_->AddNumbers(&numbers);

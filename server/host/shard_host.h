@@ -227,6 +227,14 @@ class ShardHost : public ReplicaSink {
   virtual Recollection Recollect() const { return {}; }
   // All servers of the cluster as the coordinator names them; kept for Recollect.
   virtual void LearnServers(const std::map<ServerId, std::string>& /*servers*/) {}
+  // --- cuts of shards (server/cluster/cut_link.h)
+  // Prepares the cut of a shard: brings its dirty rows to the spill tier while it is used. On the
+  // server of its primary, where other replicas follow it, pushes are refused from then on, and all
+  // of them hold everything that was taken. The epoch to commit the cut in; 0: the primary is
+  // elsewhere, and nothing else is to be done here. After an error, call it again. Blocks.
+  virtual absl::StatusOr<Epoch> PrepareCut(ShardId /*shard*/) { return 0; }
+  // The coordinator has refused the cut for good.
+  virtual void GiveUpCut(ShardId /*shard*/) {}
   // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
   // The highest numbers that the coordinator has given out; higher ones are taken from nobody.

@@ -84,6 +84,8 @@ class ShardCore {
   // a primary's log has the same entries there cannot be told, so before this replica follows one
   // it is sent all rows.
   void LostTail() { lost_tail_ = true; }
+  // The state is that of a replica of this process that had proven itself (a cut of its shard).
+  void AssumeProven() { unproven_ = false; }
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }
@@ -100,6 +102,10 @@ class ShardCore {
   void Commit(const CoreCommit& commit);
   // This member's log holds everything up to `lsn`, of the hand-over `ticket`.
   void Appended(Lsn lsn, uint64_t ticket);
+  // The coordinator has recorded that the shard was cut in epoch(). Its primary was the one member,
+  // or it had stopped taking pushes while every member held all entries: what this member agrees
+  // with is committed.
+  void CommitForCut();
   // `lsn` and everything behind it is not in the log. `answer` is kReadOnly when it never will be,
   // kUnavailable when a restart may yet find it.
   void AppendFailed(Lsn lsn, uint64_t ticket, SegmentCode answer = SegmentCode::kReadOnly);

@@ -156,6 +156,16 @@ void ShardCore::FollowCommit() {
   UpdateRetained();
 }
 
+void ShardCore::CommitForCut() {
+  if (primary_) {
+    // Joiners are no members of the next epoch, and may have left already.
+    if (leads_ && record_.members.size() == 1) CommitUpTo(tail_.held());
+    return;
+  }
+  if (unproven_ || following_.doubted || !IsMember(following_.epoch)) return;
+  CommitUpTo(std::min(following_.verified, tail_.held()));
+}
+
 void ShardCore::AnswerHeld(Lsn prev_lsn) {
   CoreSend& send = ready_.sends.emplace_back();
   send.kind = CoreSend::Kind::kAppendReply;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "server/shard/record_mapping.h"
+#include "server/shard/segment_check.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
@@ -15,6 +16,22 @@ namespace {
 constexpr uint64_t kWarmBlockBytes = 1ull << 20;  // read and brought in at a time
 
 }  // namespace
+
+// A record of the time before the shard was cut has rows of the other part too.
+void LogReplay::KeepRowsInRange(Item* item) const {
+  const ShardRange& range = shard_.options.range;
+  const bool hashed = shard_.options.table.hashed;
+  const auto count = static_cast<uint32_t>(item->ids.size());
+  uint32_t kept = FirstIdOutside(item->ids.data(), count, range, hashed);
+  for (uint32_t i = kept; i < count; ++i) {
+    if (FirstIdOutside(&item->ids[i], 1, range, hashed) == 0) continue;
+    item->ids[kept] = item->ids[i];
+    item->rows[kept++] = item->rows[i];
+  }
+  item->ids.resize(kept);
+  item->rows.resize(kept);
+  item->header.id_count = kept;
+}
 
 void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
   auto item = std::make_unique<Item>();
@@ -30,6 +47,7 @@ void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
     for (uint32_t i = 0; i < count; ++i) {
       item->rows.push_back(item->gradients.get() + i * row_bytes);
     }
+    KeepRowsInRange(item.get());
   } else if (record.header.kind == RecordKind::kStepCommit) {
     item->ids.assign(record.ids, record.ids + record.header.id_count);
   }
@@ -80,7 +98,8 @@ bool LogReplay::Next() {
   // must not touch what the meta restored.
   item.commits = *applies && commits;
   if (item.commits) return Apply(item);
-  if (!*applies || header.kind != RecordKind::kPush || header.id_count == 0) return true;
+  if (!*applies || header.kind != RecordKind::kPush) return true;
+  if (header.id_count == 0 && !header.staged) return true;
   if (header.dim != shard_.dim) {
     shard_.serving.Refuse(
         absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ", header.dim,

@@ -81,6 +81,7 @@ class LogReplay {
     absl::AnyInvocable<void()> done;
   };
 
+  void KeepRowsInRange(Item* item) const;
   void Run();
   void EndItem();
   bool Next();                   // false: finishes later

@@ -251,7 +251,8 @@ Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_f
   }
   if (!shard.serving.serves()) return shard.serving.RefusalNow();
   if (shard.serving.paused()) {
-    return Refuse(SegmentCode::kUnavailable, shard, ": its rows are being kept as a checkpoint");
+    return Refuse(SegmentCode::kUnavailable, shard,
+                  ": its rows stand still for a checkpoint or a cut");
   }
   if (options.log_full != nullptr && options.log_full->load(std::memory_order_relaxed)) {
     return Refuse(SegmentCode::kResourceExhausted, shard,

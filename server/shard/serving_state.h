@@ -26,6 +26,9 @@
 
 namespace hotbed {
 
+// The shard takes pushes again once nothing needs it to stand still.
+enum class PauseFor : uint8_t { kCheckpoint, kCut };
+
 class ServingState {
  public:
   // All outlive it.
@@ -43,9 +46,10 @@ class ServingState {
     closed_ = true;
     ShutGates();
   }
-  bool paused() const { return paused_; }
-  void SetPaused(bool paused) {
-    paused_ = paused;
+  bool paused() const { return paused_ != 0; }
+  void SetPaused(PauseFor what, bool paused) {
+    const auto bit = static_cast<uint8_t>(1u << static_cast<int>(what));
+    paused_ = static_cast<uint8_t>(paused ? paused_ | bit : paused_ & ~bit);
     if (paused) push_gate_->Shut();
   }
   // Not OK: refused.
@@ -95,7 +99,7 @@ class ServingState {
   PushGate* const push_gate_;
   absl::Status error_;
   bool closed_ = false;
-  bool paused_ = false;
+  uint8_t paused_ = 0;  // a bit for each PauseFor
   bool stalled_ = false;
   std::atomic<bool> refused_{false};
   std::atomic<Epoch> refused_promise_{0};  // the promised epoch at that time

@@ -62,12 +62,14 @@ Shard::Shard(Options options, Epoch promised)
   absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(store_->meta());
   absl::Status restored = meta.status();
   if (meta.ok()) {
-    gauges_.SetDurable(meta->applied_lsn);
+    gauges_.SetDurable(options_.continued.has_value() ? options_.continued->durable_lsn
+                                                      : meta->applied_lsn);
     restored = steps_.Restore(*meta);
   }
   if (!restored.ok()) serving_.Refuse(restored);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
   core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta(), options_.installed);
+  if (options_.continued.has_value() && options_.continued->proven) core_.AssumeProven();
   store_->SetAppliedLsn(core_.applied_lsn());
   if (!PlantedBug("row_lsn_guard_off")) store_->BeginReplay();
   pipeline_.Publish();
@@ -184,15 +186,33 @@ void Shard::Tick() {
   });
 }
 
-bool Shard::Pause(bool paused) {
+bool Shard::Pause(bool paused, PauseFor what) {
   bool settled = false;
   context_.RunAndWait([&] {
-    serving_.SetPaused(paused);
+    serving_.SetPaused(what, paused);
     if (store_ != nullptr) pipeline_.Publish();
     settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying() &&
               replay_.rows_ahead_of_log_lsn() == 0;
   });
   return settled;
+}
+
+bool Shard::SettleForCut() {
+  bool settled = false;
+  context_.RunAndWait([&] {
+    serving_.SetPaused(PauseFor::kCut, true);
+    core_.CommitForCut();
+    pipeline_.Drain();
+    settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying();
+  });
+  return settled;
+}
+
+ShardOptions::Continued Shard::ContinuedState() {
+  ShardOptions::Continued state;
+  context_.RunAndWait([&] { state.proven = !core_.unproven(); });
+  state.durable_lsn = durable_lsn();
+  return state;
 }
 
 void Shard::SetDurable(Lsn lsn) {

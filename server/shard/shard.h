@@ -183,7 +183,12 @@ class alignas(64) Shard {
   // Refuses pushes with UNAVAILABLE from now on, or accepts them again. True: every push that was
   // accepted has been applied and no row is ahead of the log, so the rows stand at applied_lsn().
   // Blocks.
-  bool Pause(bool paused);
+  bool Pause(bool paused, PauseFor what = PauseFor::kCheckpoint);
+  // The shard was cut, and its record says so: refuses pushes from now on. True: every entry here
+  // has been applied, and the state may be handed on to the parts. Blocks.
+  bool SettleForCut();
+  // The parts of a cut go on with this (ShardOptions::continued). Blocks.
+  ShardOptions::Continued ContinuedState();
   // Writes back all rows that are dirty now, and the state; the LSN that this covers. Blocks until
   // the spill tier has them in memory.
   absl::StatusOr<Lsn> WriteBack() { return snapshots_.WriteBack(); }
@@ -202,6 +207,7 @@ class alignas(64) Shard {
   ShardId id() const { return options_.id; }
   const TableSpec& table() const { return options_.table; }  // without its changes
   const ShardRange& range() const { return options_.range; }
+  bool installed() const { return options_.installed; }
   SpillShard spilled() const { return options_.Spilled(); }
   uint32_t dim() const { return context_.dim; }
   bool logged() const { return context_.logged(); }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -55,6 +56,12 @@ struct ShardOptions {
   ReplicaOutlet* outlet = nullptr;
   ReplicaBudget* replica_budget = nullptr;  // set with `outlet`
   bool installed = false;                   // the rows came with a snapshot, just now
+  // Set: this replica goes on from one that was open until now, as its shard was cut.
+  struct Continued {
+    bool proven = false;  // its log was known to agree with its primary's
+    Lsn durable_lsn = 0;  // the rows and the meta are on the disk up to here
+  };
+  std::optional<Continued> continued;
 
   SpillShard Spilled() const { return SpillShard(table, range, id); }
   // For messages: "table NAME, shard N".

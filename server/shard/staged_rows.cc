@@ -108,7 +108,8 @@ std::string StagedRows::Serialize(Lsn lsn) const {
   return record;
 }
 
-absl::Status StagedRows::Restore(absl::string_view record) {
+absl::Status StagedRows::Restore(absl::string_view record,
+                                 absl::FunctionRef<bool(uint64_t id)> wanted) {
   std::optional<DecodedHeader> decoded;
   if (record.size() >= kRecordHeaderBytes) decoded = DecodeRecordHeader(record.data());
   if (!decoded.has_value() || decoded->length != record.size() ||
@@ -116,7 +117,7 @@ absl::Status StagedRows::Restore(absl::string_view record) {
     return absl::DataLossError(
         absl::StrCat("a staged push of ", record.size(), " bytes in the shard's meta is damaged"));
   }
-  const RecordHeader& header = decoded->header;
+  RecordHeader header = decoded->header;
   std::vector<uint64_t> ids(header.id_count);
   const char* at = record.data() + kRecordHeaderBytes;
   std::memcpy(ids.data(), at, 8 * ids.size());
@@ -125,6 +126,13 @@ absl::Status StagedRows::Restore(absl::string_view record) {
   for (uint32_t i = 0; i < header.id_count; ++i) {
     rows[i] = reinterpret_cast<const uint8_t*>(at + 8 * ids.size()) + i * row_bytes;
   }
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < header.id_count; ++i) {
+    if (!wanted(ids[i])) continue;
+    ids[kept] = ids[i];
+    rows[kept++] = rows[i];
+  }
+  header.id_count = kept;
   Add(header, ids.data(), rows.data());
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -58,9 +59,10 @@ class StagedRows {
   void Clear();
 
   // For the shard's stored meta: a push as a record of the log (segment_format.h), and back.
-  // DataLoss: the bytes are no such record.
+  // DataLoss: the bytes are no such record. Rows that are not `wanted` are left out: the push was
+  // staged before the shard was cut.
   std::string Serialize(Lsn lsn) const;
-  absl::Status Restore(absl::string_view record);
+  absl::Status Restore(absl::string_view record, absl::FunctionRef<bool(uint64_t id)> wanted);
 
   uint64_t bytes() const { return bytes_.bytes(); }
   size_t size() const { return pushes_.size(); }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/shard/segment_check.h"
 
 namespace hotbed {
 
@@ -64,7 +65,10 @@ void StepCommits::Save(ShardMeta* meta) const {
 
 absl::Status StepCommits::Restore(const ShardMeta& meta) {
   for (const StagedPush& push : meta.staged) {
-    absl::Status restored = staged_.Restore(push.payload);
+    absl::Status restored = staged_.Restore(push.payload, [this](uint64_t id) {
+      const ShardOptions& options = shard_.options;
+      return FirstIdOutside(&id, 1, options.range, options.table.hashed) == 1;
+    });
     if (!restored.ok()) return restored;
     if (!staged_.contains(push.lsn)) {
       return absl::DataLossError(

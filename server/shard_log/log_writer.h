@@ -47,6 +47,10 @@ class LogWriter final : public ShardLog {
   void SetLeastNeeded(ShardId shard, Lsn lsn) override ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
   void SetAside(ShardId shard, bool aside) override ABSL_LOCKS_EXCLUDED(mu_);
   void ForgetShard(ShardId shard) override ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
+  void Inherit(ShardId parent, ShardId child) override ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    chain_.Inherit(parent, child);
+  }
   Usage GetUsage() const override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);
 

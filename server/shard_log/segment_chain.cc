@@ -24,6 +24,15 @@ void SegmentChain::Forget(ShardId shard) {
   for (Segment& segment : segments_) segment.lsn_max.erase(shard);
 }
 
+void SegmentChain::Inherit(ShardId parent, ShardId child) {
+  for (Segment& segment : segments_) {
+    const auto found = segment.lsn_max.find(parent);
+    if (found != segment.lsn_max.end()) segment.Add(child, Lsn{found->second});
+  }
+  const auto least = least_needed_.find(parent);
+  if (least != least_needed_.end()) SetLeastNeeded(child, Lsn{least->second});
+}
+
 bool SegmentChain::Needs(ShardId shard, Lsn lsn_max) const {
   const auto found = least_needed_.find(shard);
   return found == least_needed_.end() || lsn_max >= found->second;

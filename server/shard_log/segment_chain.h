@@ -53,6 +53,8 @@ class SegmentChain {
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);
   void Forget(ShardId shard);
+  // Records of `parent` so far are records of `child` too.
+  void Inherit(ShardId parent, ShardId child);
   // While set aside, `shard` keeps the records it needs; BytesAside counts segments that only such
   // shards need.
   void SetAside(ShardId shard, bool aside) {

@@ -169,6 +169,9 @@ class ShardLog {
   // shards need count as Usage::bytes_aside. ForgetShard ends it too.
   virtual void SetAside(ShardId shard, bool aside) = 0;
   virtual void ForgetShard(ShardId shard) = 0;
+  // `child` was cut from `parent`: the records of `parent` that are here count as records of both
+  // from now on, until SetLeastNeeded of each.
+  virtual void Inherit(ShardId parent, ShardId child) = 0;
 
   struct Usage {
     uint64_t bytes = 0;

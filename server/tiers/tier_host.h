@@ -34,6 +34,9 @@ class TierHostImpl : public TierHost {
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
   void SetMemoryShare(TableId table, float least, float most) override;
   absl::Status DeleteShard(const SpillShard& shard) override { return spill_->Delete(shard); }
+  absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child) override {
+    return spill_->InheritMeta(parent, child);
+  }
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
                                                             Lsn above) override {
     return spill_->Read(shard, above);

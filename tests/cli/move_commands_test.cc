@@ -455,8 +455,8 @@ TEST_F(MoveCommandsTest, PlanApplyMovesSeveralReplicasOfAShardTogether) {
   EXPECT_GT(both, 0);
 }
 
-// A plan of a file, and one for a problem, reach the shards of the table; what cuts a shard is
-// refused by name and asks for nothing.
+// A plan of a file, and one for a problem, reach the shards of the table; what divides a shard by
+// columns is refused by name and asks for nothing.
 TEST_F(MoveCommandsTest, PlanApplyTakesAPlanOrAProblem) {
   const std::string path = testing::TempDir() + "/move_commands_test_plan.json";
   const auto write = [&](const std::string& shards) {
@@ -483,11 +483,12 @@ TEST_F(MoveCommandsTest, PlanApplyTakesAPlanOrAProblem) {
   EXPECT_EQ(fake_.moved.moves(1).servers(0), kS2);
 
   fake_.moved.Clear();
-  write(R"({"server": "s2", "rows": [0, 40], "columns": [0, 4]},
+  write(R"({"server": "s2", "rows": [0, 40], "columns": [0, 2]},
+           {"server": "s0", "rows": [0, 40], "columns": [2, 4]},
            {"server": "s0", "rows": [40, 100], "columns": [0, 4]})");
   const Answer cut = RunAt({"plan", "apply", path});
   EXPECT_EQ(cut.code, 1);
-  EXPECT_THAT(cut.err, HasSubstr("table \"user\", shard 1 (rows [25, 50)"));
+  EXPECT_THAT(cut.err, HasSubstr("table \"user\", shard 1 (rows [25, 40)"));
   EXPECT_EQ(RunAt({"plan", "apply", path, "--move-bytes-max", "1GiB"}).code, 1);
   EXPECT_EQ(RunAt({"plan", "apply", path, "--input", path}).code, 2);
   EXPECT_EQ(fake_.moved.moves_size(), 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "client/map/table_handle.h"
 #include "client/net/retry.h"
 #include "client/net/timer.h"
 
@@ -220,6 +221,74 @@ TEST(ClusterMapTest, SlicesThatDoNotTileTheTableAreNoTable) {
     u->shards[3].range.first = 40;
   }));
   EXPECT_FALSE(known([](MapUpdate* u) { u->shards.resize(4); }));
+}
+
+// Shard 0 of WholeMap cut at row 20; the new one is shard 2.
+MapUpdate CutMap() {
+  MapUpdate update = WholeMap(2, 2, 1);
+  update.delta = true;
+  update.shards.resize(1);
+  update.shards.push_back(update.shards[0]);
+  update.shards[0].range.limit = 20;
+  update.shards[1].range.first = 20;
+  update.shards[1].shard.index = 2;
+  return update;
+}
+
+TEST(ClusterMapTest, ACutIsTakenWithBothParts) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 1, 1));
+  const uint64_t cuts = holder.Get()->cuts();
+  EXPECT_FALSE(holder.ApplyRecord(CutMap().shards[0])) << "it came with WRONG_EPOCH";
+  MapUpdate half = CutMap();
+  half.shards.resize(1);
+  holder.Apply(half);
+  EXPECT_EQ(holder.Get()->cuts(), cuts);
+  EXPECT_EQ(holder.Get()->Shard({3, 0})->epoch, 1);
+  holder.Apply(CutMap());
+  EXPECT_EQ(holder.Get()->cuts(), cuts + 1);
+  const TableRoute* route = holder.Get()->Table(3);
+  EXPECT_EQ(route->ranges(), 3);
+  std::vector<uint32_t> shards;
+  for (const uint64_t row : {0, 19, 20, 49, 50}) {
+    shards.push_back(route->ShardOf(0, route->locator.Find(row)));
+  }
+  EXPECT_EQ(shards, (std::vector<uint32_t>{0, 0, 2, 2, 1}));
+  EXPECT_EQ(route->cut_from, (std::vector<CutFrom>{{0, 0}, {1, 0}, {0, 1}}));
+  holder.Apply(CutMap());
+  EXPECT_EQ(holder.Get()->cuts(), cuts + 1) << "no news";
+  EXPECT_TRUE(holder.ApplyRecord([] {
+    ShardRecord later = CutMap().shards[1];
+    later.epoch = 3;
+    return later;
+  }()));
+}
+
+// A part gives out LSNs of its own: what was seen of the other since the cut is not asked of it.
+TEST(TableHandleTest, APartNeedsWhatWasSeenOfTheWhole) {
+  TableOptions options;
+  options.replicas = 2;
+  options.durability = Durability::kReplicated;
+  const TableHandle table(nullptr, options, 1);
+  table.NoteAcknowledged(0, 4, 70);
+  table.NoteAcknowledged(0, 5, 90);
+  table.LearnCuts(std::vector<CutFrom>{{0, 0}, {0, 4}});
+  EXPECT_EQ(table.shard_count(), 2u);
+  EXPECT_EQ(table.LsnMin(0, 5), 90u);
+  EXPECT_EQ(table.LsnMin(1, 5), 70u) << "5 was its first epoch";
+  table.LearnCuts(std::vector<CutFrom>{{0, 0}, {0, 4}, {0, 5}});
+  EXPECT_EQ(table.LsnMin(2, 6), 90u);
+}
+
+TEST(ClusterMapTest, ATableThatWasCutBeforeIsKnownAtOnce) {
+  ClusterMapHolder holder;
+  MapUpdate update = CutMap();
+  update.delta = false;
+  update.shards.push_back(WholeMap(1, 1, 1).shards[1]);
+  holder.Apply(update);
+  const TableRoute* route = holder.Get()->Table(3);
+  ASSERT_NE(route, nullptr);
+  EXPECT_EQ(route->order, (std::vector<uint32_t>{0, 2, 1}));
 }
 
 TEST(ClusterMapTest, AMapThatSomebodyHoldsDoesNotChange) {

@@ -78,6 +78,35 @@ TEST(PushChainTest, StallsUntilDrainedThenGoesBackToTheOldest) {
   EXPECT_TRUE(chain.empty());
 }
 
+TEST(PushChainTest, APartOfAShardThatWasCutGoesOnWhereTheWholeWas) {
+  PushChain whole;
+  ChainedPart a, b, c;
+  a.seq = SequenceOf(1, 1);
+  b.seq = SequenceOf(2, 1);
+  c.seq = SequenceOf(3, 1);
+  for (ChainedPart* part : {&a, &b}) {
+    whole.Append(part);
+    whole.Send();
+  }
+  whole.OnApplied(&a, a.seq);
+  whole.OnRetry(&b);
+  ASSERT_EQ(whole.in_flight(), 0);
+  PushChain part;
+  part.Append(&c);  // pushed since, and held back
+  EXPECT_EQ(whole.TakeParts(), (std::deque<ChainedPart*>{&b}));
+  ChainedPart of_b;
+  of_b.seq = b.seq;
+  part.Inherit(whole, {&of_b});
+  EXPECT_EQ(whole.NextToSend(), nullptr);
+  EXPECT_FALSE(whole.stalled());
+  ASSERT_EQ(part.NextToSend(), &of_b);
+  const PushChain::Stamp stamp = part.Send();
+  EXPECT_EQ(stamp.prev_seq, a.seq);
+  EXPECT_FALSE(stamp.open);
+  EXPECT_EQ(part.NextToSend(), &c);
+  EXPECT_EQ(part.known_seq(), a.seq);
+}
+
 TEST(PushChainTest, ARefusalThatWasNotLoggedIsSteppedOver) {
   PushChain chain;
   ChainedPart a, b;

@@ -84,6 +84,22 @@ TEST_F(MemberReportsTest, OnlyThePrimaryOfTheEpochSaysWhoJoined) {
   EXPECT_FALSE(reports_.Joined(Record(), {3, 1}));
 }
 
+// A server that was away while a shard was cut knows the whole alone.
+TEST_F(MemberReportsTest, AProcessThatRegistersMayHoldAShardUnderAnotherName) {
+  const ShardId other_table{2, 0};
+  google::protobuf::RepeatedPtrField<v1::HeldReplica> held;
+  held.Add()->set_shard(ShardId{1, 7}.packed());
+  reports_.OnRegister(state_, {2, 2}, held);
+  EXPECT_EQ(reports_.Held(kReported.packed(), {2, 2}), std::nullopt) << "it may be a part of 1/7";
+  EXPECT_TRUE(reports_.Held(other_table.packed(), {2, 2})->nothing);
+  v1::HeartbeatRequest request = From(2);
+  request.set_incarnation(2);
+  request.add_held()->set_shard(kReported.packed());
+  request.mutable_held(0)->set_nothing(true);
+  reports_.OnHeartbeat(state_, request);
+  EXPECT_TRUE(reports_.Held(kReported.packed(), {2, 2})->nothing) << "it knows the records now";
+}
+
 TEST_F(MemberReportsTest, AProcessKnowsBestAboutItself) {
   EXPECT_EQ(ReportSilent(1, 2, 5).leaving.size(), 1u);
   EXPECT_EQ(reports_.WhyLeaving(Record(), {2, 1}), MemberOut::kSilent);
@@ -108,7 +124,7 @@ TEST_F(MemberReportsTest, WhatAProcessHoldsCountsUntilItTakesPart) {
   held->mutable_end()->set_lsn(12);
   reports_.OnRegister(state_, fresh, request.held());
   EXPECT_EQ(reports_.Held(kReported.packed(), fresh)->end, (LogEnd{3, 12}));
-  EXPECT_TRUE(reports_.Held(ShardId{1, 9}.packed(), fresh)->nothing) << "it has said all it holds";
+  EXPECT_TRUE(reports_.Held(ShardId{2, 9}.packed(), fresh)->nothing) << "it has said all it holds";
   EXPECT_FALSE(reports_.Held(kReported.packed(), {4, 3}).has_value()) << "another process";
   // As a learner it gets entries, so what it said is over; so is a report that comes late.
   record_.passed_over.clear();

@@ -188,13 +188,18 @@ class Moves(unittest.TestCase):
             self.assertEqual([p for p, _, _ in self.primaries("by_rows")], ["s2", "s0", "s1"])
             self.assertEqual([p for p, _, _ in self.primaries("by_columns")], ["s2", "s0"])
 
-            # Where the plan cuts a shard, nothing is changed, and the refusal names it.
-            code, _, err = self.up.cli("plan", "apply", "--input", write("fair.json", self.plan(
-                "fair", [dict(tables[0], rows=3000), tables[1]])))
-            self.assertEqual(code, 1)
-            self.assertIn('table "by_rows", shard 1', err)
-            self.assertIn("a shard is placed as a whole", err)
+            # Where the plan has parts of a shard on different servers, it is split first.
+            ranges = [("s2", 0, 500), ("s0", 500, 2500), ("s1", 2500, 3000)]
+            finer = write("finer.json", {"strategy": "basic", "tables": [{"name": "by_rows", "shards": [
+                {"server": server, "rows": [first, limit], "columns": [0, 8]} for server, first, limit in ranges]}]})
+            dry = self.up.json("plan", "apply", finer, "--dry-run")
+            self.assertEqual([(c["shard"], c["at"]) for c in dry["cuts"]], [(0, [500]), (2, [2500])])
             self.assertEqual([p for p, _, _ in self.primaries("by_rows")], ["s2", "s0", "s1"])
+            self.assertTrue(self.up.json("plan", "apply", finer)["done"])
+            held = sorted((r[0], p) for p, r, _ in self.primaries("by_rows"))
+            self.assertEqual(held, [(0, "s2"), (500, "s0"), (1000, "s0"), (2000, "s0"), (2500, "s1")])
+            again = self.up.json("plan", "apply", finer)
+            self.assertEqual((again["cuts"], again["moves"]), ([], []))
 
     def test_rebalancing_is_switched(self):
         self.assertTrue(self.up.json("rebalance", "on")["rebalance"]["on"])

@@ -1,5 +1,5 @@
-"""The Python client of examples/wire, which knows only proto/ and docs/wire.md, under kills of servers and moves of
-shards: every push is applied once, so every sum is exact. Needs protoc, python3-grpcio and python3-protobuf."""
+"""The Python client of examples/wire, which knows only proto/ and docs/wire.md, under kills of servers, moves
+and splits of shards: every push is applied once, so every sum is exact. Needs protoc, python3-grpcio and python3-protobuf."""
 
 import os
 import random
@@ -13,6 +13,7 @@ import unittest
 import local
 
 STEPS = 60
+SPLITS_MAX = 6  # of one test
 SEED = int(os.environ.get("WIRE_SEED", "1"))
 
 
@@ -64,12 +65,15 @@ class WireClient(unittest.TestCase):
             self.assertEqual((position, position >> 48), (int(mixed, 16), int(bucket)))
 
     def trouble(self, stop, table=None):
-        """Moves shards about and kills servers, until `stop` is set. With `table`: moves its shards alone."""
+        """Moves and splits shards and kills servers, until `stop` is set. With `table`: no kills, and its shards alone."""
         draw = random.Random(SEED)
         while not stop.is_set():
             if table is not None or draw.random() < 0.7:
                 listed = self.up.json("shard", "list", *(() if table is None else ("--table", table)))
                 shard = draw.choice(listed)["shard"]
+                if self.splits < SPLITS_MAX and draw.random() < 0.5:  # refused with column slices
+                    self.splits += self.up.cli("shard", "split", shard)[0] == 0
+                    continue
                 self.up.cli("shard", "move", shard, "--to", f"s{draw.randrange(3)}")  # refused if it is there
                 self.moves += 1
             else:
@@ -87,14 +91,15 @@ class WireClient(unittest.TestCase):
             found[re.search(r"\bs[0-2]\b", command).group(0)] = int(pid)
         return found
 
-    def test_sums_are_exact_over_kills_and_moves(self):
-        self.push_under_trouble(("bounded", "hashed", "kept"), lambda: self.kills > 0 and self.moves >= 3)
+    def test_sums_are_exact_over_kills_moves_and_splits(self):
+        self.push_under_trouble(("bounded", "hashed", "kept"),
+                                lambda: self.kills > 0 and self.moves >= 3 and self.splits >= 3)
 
-    def test_sums_of_class_checkpoint_are_exact_over_moves(self):
-        self.push_under_trouble(("scratch",), lambda: self.moves >= 3, only="scratch")
+    def test_sums_of_class_checkpoint_are_exact_over_moves_and_splits(self):
+        self.push_under_trouble(("scratch",), lambda: self.moves >= 3 and self.splits >= 3, only="scratch")
 
     def push_under_trouble(self, names, enough, only=None):
-        self.kills = self.moves = 0
+        self.kills = self.moves = self.splits = 0
         draw = random.Random(SEED + 1)
         client = self.wire.Client(self.up.coordinator, f"wire-test-{names[0]}")
         tables = {name: client.table(name) for name in names}

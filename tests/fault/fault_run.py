@@ -44,7 +44,8 @@ class FaultRun:
         self.rig = nemesis.Rig(self.network, self.cluster, self.checker, self.random, nemeses, args.pause_max,
                                self.chronicle)
         self.promise_watch = promises.PromiseWatch()
-        self.mover = Mover(self.cluster, seed, args.move_pause, drain_share=args.drain_share) if args.move_pause else None
+        self.mover = Mover(self.cluster, seed, args.move_pause, drain_share=args.drain_share,
+                           splits_max=args.splits_max) if args.move_pause else None
         self.summary = {"seed": seed, "difference": None}
 
     def run(self, each=lambda run: None):
@@ -211,6 +212,7 @@ def add_arguments(parser):
     parser.add_argument("--proxied", type=int, default=0,
                         help="of so many servers: TCP proxies between them and everybody")
     parser.add_argument("--move-pause", type=float, default=0, help="mean seconds from a move to the next; 0: none")
+    parser.add_argument("--splits-max", type=int, default=0, help="shards that are split between moves, at most")
     parser.add_argument("--drain-share", type=float, default=0.0, help="of the requests to move, those that drain a server")
     parser.add_argument("--verify-replicas", action="store_true",
                         help="after the comparison, kill each server in turn and compare what the others hold")

@@ -1,14 +1,17 @@
-"""Moves shards back and forth during a run, through the command line program, and counts the outcomes."""
+"""Moves shards back and forth and splits some during a run, through the command line program, and counts the outcomes."""
 
 import collections
 import random
 import threading
 
 
+SPLIT_SHARE = 0.3
+
+
 class Mover:
     """One thread. A move that is refused (a server that is down, a shard that moves already) is counted and passed over."""
 
-    def __init__(self, cluster, seed, pause, shards_max=4, drain_share=0.0):
+    def __init__(self, cluster, seed, pause, shards_max=4, drain_share=0.0, splits_max=0):
         self.cluster = cluster
         self.random = random.Random(seed)
         self.pause = pause  # seconds from a request to the next
@@ -18,6 +21,8 @@ class Mover:
         self.done = 0  # of those: the shard's primary was seen to be where it was to go
         self.wanted = {}  # shard -> the server that it was last asked to go to
         self.drains = 0
+        self.splits_max = splits_max
+        self.splits = 0  # asked for
         self.events = collections.Counter()  # of the coordinator, by kind
         self.event_seen = 0
         self.refused = collections.Counter()  # by the first words of the error
@@ -37,6 +42,8 @@ class Mover:
                 self._tally()
                 if self.random.random() < self.drain_share:
                     self._drain()
+                elif self.splits < self.splits_max and self.random.random() < SPLIT_SHARE:
+                    self._split()
                 else:
                     self._move()
             except Exception as error:  # the cluster is being broken on purpose
@@ -66,7 +73,7 @@ class Mover:
             self._tally()
         except Exception as error:
             self._refuse(str(error))
-        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "events": dict(self.events),
+        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "splits_asked": self.splits, "events": dict(self.events),
                 "refused": dict(self.refused.most_common(8))}
 
     def _move(self):
@@ -80,6 +87,14 @@ class Mover:
         if status == 0:
             self.asked += len(names)
             self.wanted.update(dict.fromkeys(names, to))
+        else:
+            self._refuse(err)
+
+    def _split(self):
+        name = self.random.choice(self._shards())["shard"]
+        status, _, err = self.cluster.run("shard", "split", name, "--no-wait", "--timeout=5s", seconds=20)
+        if status == 0:
+            self.splits += 1
         else:
             self._refuse(err)
 

@@ -132,6 +132,34 @@ TEST(WantedByPlan, ACutShardIsRefusedByName) {
                  kFailedPrecondition, HasSubstr("shard 0"));
 }
 
+TEST(CutsByPlan, CutsWhereThePartsOfAShardMeet) {
+  const ClusterView view = Live({"a", "b"}, {{11}, {11}});
+  const PlannerOutput plan =
+      PlanOf("t", {{"a", 0, 30}, {"a", 30, 60}, {"b", 60, 80}, {"a", 80, 100}, {"b", 100, 200}});
+  const auto cuts = CutsByPlan(view, plan);
+  ASSERT_TRUE(cuts.ok()) << cuts.status();
+  ASSERT_THAT(*cuts, SizeIs(1)) << "shard 1 is on one server";
+  EXPECT_EQ((*cuts)[0].shard.index, 0u);
+  EXPECT_THAT((*cuts)[0].at, ElementsAre(80, 60)) << "not at 30: a has both sides";
+  const ClusterView after = AfterCuts(view, *cuts);
+  std::vector<std::string> shards;
+  for (const ClusterShard& shard : after.tables[0].shards) {
+    shards.push_back(absl::StrCat(shard.index, ": ", shard.range.first, "-", shard.range.limit));
+  }
+  EXPECT_THAT(shards, ElementsAre("0: 0-60", "3: 60-80", "2: 80-100", "1: 100-200"));
+  EXPECT_THAT(*CutsByPlan(after, plan), IsEmpty());
+  const auto wanted = WantedByPlan(after, plan, "");
+  ASSERT_TRUE(wanted.ok()) << wanted.status();
+  EXPECT_THAT(Lines(*wanted), ElementsAre("3: 12", "1: 12"));
+}
+
+TEST(CutsByPlan, NoCutAtRowsDividesColumns) {
+  const ClusterView view = Live({"a", "b"}, {{11}, {11}});
+  EXPECT_REFUSED(
+      CutsByPlan(view, PlanOf("t", {{"a", 0, 50, 0, 8}, {"b", 0, 50, 8, 16}, {"a", 50, 200}})),
+      kFailedPrecondition, HasSubstr("shard 0"));
+}
+
 TEST(WantedByPlan, APlanOfAnotherTableOrClusterIsRefusedByName) {
   const ClusterView view = Live({"a", "b"}, {{11}, {11}});
   EXPECT_REFUSED(WantedByPlan(view, PlanOf("u", {{"a", 0, 200}}), ""), kNotFound,

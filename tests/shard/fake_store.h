@@ -78,6 +78,9 @@ class FakeTiers final : public TierHost {
     return opened;
   }
   absl::Status DeleteShard(const SpillShard&) override { return absl::OkStatus(); }
+  absl::Status InheritMeta(const SpillShard&, const SpillShard&) override {
+    return absl::OkStatus();  // every shard that opens gets `meta`
+  }
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard&, Lsn) override {
     return absl::UnavailableError("a fake has no rows");
   }

@@ -117,6 +117,29 @@ void TestServer::Activate() {
   HOTBED_CHECK(assigned.ok()) << assigned;
 }
 
+ShardId TestServer::Cut(ShardId shard, uint64_t at, bool tell) {
+  ShardRecord upper = record(shard);
+  upper.epoch = ++epoch_;
+  upper.revision = ++revision_;
+  upper.active = false;
+  upper.base = upper.members;
+  ShardRecord lower = upper;
+  lower.range.limit = at;
+  upper.range.first = at;
+  for (const ShardRecord& r : records_) {
+    if (r.shard.table != shard.table) continue;
+    upper.shard.index = std::max(upper.shard.index, r.shard.index + 1);
+  }
+  record(shard) = lower;
+  records_.push_back(upper);
+  if (tell) {
+    const absl::Status told = host_->ApplyAssignment({}, {lower, upper}, {});
+    HOTBED_CHECK(told.ok()) << told;
+    Activate();
+  }
+  return upper.shard;
+}
+
 void TestServer::Alter(TableId table, const TableChange& change, bool tell) {
   TableSpec& spec = current_.at(table);
   const absl::Status changed = AddTableChange(change, &spec);
@@ -268,7 +291,8 @@ std::vector<float> TestServer::Pull(TableId table, const std::vector<uint64_t>& 
       for (const size_t at : where.at(pull->ids[s][i])) {
         std::memcpy(rows.data() + at * dim + range.column_first,
                     pull->rows[s].data() + i * columns * sizeof(float), columns * sizeof(float));
-        filled[at] |= 1u << (segment.shard_id.index / shards_);
+        const uint32_t slices = tables_.at(table).column_slices;
+        filled[at] |= 1u << (slices == 1 ? 0 : segment.shard_id.index / shards_);
       }
     }
   }
@@ -291,6 +315,13 @@ void TestClient::Push(TableId table, uint64_t step, const std::vector<uint64_t>&
     }
   }
   Send(last_);
+}
+
+void TestClient::LearnCut(ShardId shard, ShardId part) {
+  const auto known = chains_.find(shard.packed());
+  if (known != chains_.end()) chains_[part.packed()] = known->second;
+  const auto sent = last_.chain.find(shard.packed());
+  if (sent != last_.chain.end()) last_.chain[part.packed()] = sent->second;
 }
 
 void TestClient::ResendLast() { Send(last_); }

@@ -77,6 +77,9 @@ class TestServer {
   void ContinueFrom(const TestServer& other);
   void Assign();  // the next epoch, activated
   void Activate();
+  // The coordinator cuts the shard at `at`; the new shard's id. Told or not: the next assignment
+  // tells it.
+  ShardId Cut(ShardId shard, uint64_t at, bool tell = true);
   // The table changes and the host is told. Told or not, later assignments tell it.
   void Alter(TableId table, const TableChange& change, bool tell = true);
   void Kill() { host_.reset(); }  // as kill -9 leaves the directory
@@ -128,6 +131,8 @@ class TestClient {
             const std::vector<float>& gradients, uint64_t part = 1);
   // The same push as the last one again, as a client does that never got the answer.
   void ResendLast();
+  // `part` was cut from `shard`: its chain goes on there, too.
+  void LearnCut(ShardId shard, ShardId part);
   void Restart() {
     incarnation_ += 1;
     chains_.clear();

@@ -58,6 +58,7 @@ class FakeLog final : public ShardLog {
   void SetLeastNeeded(ShardId, Lsn) override {}
   void SetAside(ShardId, bool) override {}
   void ForgetShard(ShardId) override {}
+  void Inherit(ShardId, ShardId) override {}
   Usage GetUsage() const override {
     Usage usage;
     usage.read_only = read_only;

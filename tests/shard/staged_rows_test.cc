@@ -118,7 +118,7 @@ TEST(StagedRowsTest, SurvivesSerialisation) {
   Add(&staged, header, {~0ull, 4}, {1, 2, 3, 4, 5, 6});
   const std::string bytes = staged.Serialize(3);
   StagedRows again(nullptr);
-  ASSERT_TRUE(again.Restore(bytes).ok());
+  ASSERT_TRUE(again.Restore(bytes, [](uint64_t) { return true; }).ok());
   EXPECT_EQ(again.header(3).scalars.learning_rate, 0.25f);
   EXPECT_EQ(again.header(3).scalars.step, 8u);
   EXPECT_EQ(again.Sum({3}, kDim).ids, (std::vector<uint64_t>{~0ull, 4}));
@@ -126,9 +126,11 @@ TEST(StagedRowsTest, SurvivesSerialisation) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     std::string damaged = bytes;
     damaged[i] ^= 0x40;
-    EXPECT_FALSE(StagedRows(nullptr).Restore(damaged).ok()) << "byte " << i;
+    EXPECT_FALSE(StagedRows(nullptr).Restore(damaged, [](uint64_t) { return true; }).ok())
+        << "byte " << i;
   }
-  EXPECT_FALSE(StagedRows(nullptr).Restore(bytes.substr(0, 64)).ok());
+  EXPECT_FALSE(
+      StagedRows(nullptr).Restore(bytes.substr(0, 64), [](uint64_t) { return true; }).ok());
 }
 
 }  // namespace staged_rows_test

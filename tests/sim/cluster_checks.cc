@@ -11,14 +11,14 @@ namespace hotbed::sim {
 
 // At every revision of the store the shards tile the table, epochs never fall, and the members of
 // an epoch stay.
-void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before,
-                                    const ShardRecord& after) {
+void ClusterSimulation::CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after,
+                                    bool cut) {
   const auto fail = [&](const char* what) {
     Violation(absl::StrCat("shard ", shard, ": ", what, ": ", RecordText(before), " became ",
                            RecordText(after)));
   };
   if (!(after.shard == before.shard) || after.range.first != before.range.first ||
-      after.range.limit != before.range.limit || after.range.column_first != 0 ||
+      (after.range.limit != before.range.limit && !cut) || after.range.column_first != 0 ||
       after.range.column_limit != before.range.column_limit) {
     fail("the shards do not tile the table any more");
   }
@@ -48,6 +48,9 @@ void ClusterSimulation::CheckAcknowledged(int shard, const Member& by, Epoch epo
       Violation(absl::StrCat("shard ", shard, ": LSN ", lsn, " acknowledged in epoch ", epoch,
                              ", and epoch ", activation.epoch, " began behind ", activation.tail));
     }
+  }
+  for (const int child : watched.children) {
+    if (epoch < shards_[child].born) CheckAcknowledged(child, by, epoch, lsn);
   }
 }
 
@@ -133,16 +136,21 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
   watched.served_epoch = core.epoch();
   const ShardMeta meta = core.AppliedMeta();
-  for (const auto& [epoch, acknowledged] : watched.acknowledged_seq) {
-    if (epoch >= core.epoch()) break;
-    for (int client = 0; client < kClients; ++client) {
-      const Session* found = meta.sessions.Find(SessionOf(client));
-      if (acknowledged[client] > (found == nullptr ? 0 : found->last_seq)) {
-        Violation(absl::StrCat("shard ", shard, ": session ", SessionOf(client),
-                               ": last_seq fell below ", acknowledged[client], " in epoch ",
-                               core.epoch()));
+  Epoch below = core.epoch();
+  for (int of = shard; of >= 0; of = shards_[of].parent) {
+    for (const auto& [epoch, acknowledged] : shards_[of].acknowledged_seq) {
+      if (epoch >= below) break;
+      if (epoch < watched.lost_below) continue;
+      for (int client = 0; client < kClients; ++client) {
+        const Session* found = meta.sessions.Find(SessionOf(client));
+        if (acknowledged[client] > (found == nullptr ? 0 : found->last_seq)) {
+          Violation(absl::StrCat("shard ", shard, ": session ", SessionOf(client),
+                                 ": last_seq fell below ", acknowledged[client], " in epoch ",
+                                 core.epoch()));
+        }
       }
     }
+    below = std::min(below, shards_[of].born);
   }
 }
 
@@ -184,7 +192,7 @@ void ClusterSimulation::CheckApplied(int server, int shard, const Replica& repli
   if (there.entry.epoch != entry.epoch || there.entry.hash != entry.hash) {
     return fail("which is another entry");
   }
-  if (!exact) return;
+  if (!exact || lsn <= watched.cut_lsn) return;
   if (there.state == 0) there.state = state;
   if (there.state != state) fail("and its rows are others");
 }
@@ -204,9 +212,11 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
 }
 
 // Whether the server's disk, with what its process has in memory, has all that was committed.
-bool ClusterSimulation::HoldsAll(ServerId server, int shard) const {
+bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   const Server& s = servers_[server - 1];
-  const Watched& watched = shards_[shard];
+  const Watched& watched = shards_[of];
+  int shard = of;  // or the one that it was cut from, elsewhere
+  while (!s.disk.shards[shard].held && shards_[shard].parent >= 0) shard = shards_[shard].parent;
   Lsn all = watched.committed.size();
   for (const auto& [epoch, lsn] : watched.acknowledged_lsn) all = std::max(all, lsn);
   if (s.process != nullptr) {
@@ -264,12 +274,11 @@ void ClusterSimulation::CheckGivenUp(const Server& server, int shard) {
                          RecordText(*records_[shard])));
 }
 
-bool ClusterSimulation::IsCommitted(const PushInfo& push) const {
-  const Watched& watched = shards_[push.shard];
-  const auto commit = watched.commits.find(push.step);
-  return commit != watched.commits.end() &&
-         std::find(commit->second.begin(), commit->second.end(), SessionOf(push.client)) !=
-             commit->second.end();
+bool ClusterSimulation::IsCommitted(int shard, const PushInfo& push) const {
+  const Watched& group = Family(shard);
+  const auto commit = group.commits.find(push.step);
+  return commit != group.commits.end() && std::find(commit->second.begin(), commit->second.end(),
+                                                    SessionOf(push.client)) != commit->second.end();
 }
 
 // --- at the end
@@ -284,7 +293,7 @@ std::string ClusterSimulation::CheckStuck() const {
                           wanted);
     }
     const Watched& watched = shards_[shard];
-    if (watched.commit_open || watched.steps_left > 0) {
+    if (!watched.commit_open.empty() || watched.steps_left > 0) {
       return absl::StrCat("stuck: shard ", shard, ": step ", watched.group_step,
                           " is not committed");
     }
@@ -321,12 +330,13 @@ std::string ClusterSimulation::FinalCheck() {
 // Nothing lost, exactly once: each row holds each push at most once, whole pushes, and all that was
 // acknowledged.
 std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
-  if (shards_[shard].torn) return "";               // pushes may be in some of their rows
-  std::vector<uint8_t> applied(pushes_.size(), 0);  // a bit a row
+  if (shards_[shard].torn) return "";  // pushes may be in some of their rows
+  const RowSet mine = RowsOf(shard);
+  std::vector<RowSet> applied(pushes_.size(), 0);
   for (int row = 0; row < kRows; ++row) {
     for (uint32_t node = replica.rows[row].node; node != 0; node = nodes_[node].before) {
       const PushId push = nodes_[node].push;
-      const auto bit = static_cast<uint8_t>(1u << row);
+      const auto bit = static_cast<RowSet>(1u << row);
       if ((applied[push] & bit) != 0) return absl::StrCat("push ", push, " was applied twice");
       applied[push] |= bit;
     }
@@ -336,17 +346,19 @@ std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
     const auto text = [&](const char* what) {
       return absl::StrCat("shard ", shard, ": push ", push, " of client ", info.client, " ", what);
     };
-    if (info.shard != shard) {
+    const auto rows = static_cast<RowSet>(info.rows & mine);
+    if (info.family != shards_[shard].family || rows == 0) {
       if (applied[push] != 0) return text("is in the rows of another shard");
       continue;
     }
-    if (applied[push] != 0 && applied[push] != info.rows) return text("is applied in part");
+    if (applied[push] != 0 && applied[push] != rows) return text("is applied in part");
     if (applied[push] != 0 && info.nan) return text("has NaN and was applied");
-    if (applied[push] != 0 && info.staged && !IsCommitted(info)) {
+    if (applied[push] != 0 && info.staged && !IsCommitted(shard, info)) {
       return text("was applied, and no commit names it");
     }
-    const bool must = info.acknowledged && !info.may_be_lost && (!info.staged || IsCommitted(info));
-    if (must && applied[push] == 0) return text("was acknowledged and is lost");
+    const bool must = !info.staged || IsCommitted(shard, info);
+    const RowSet kept = rows & info.acknowledged & ~info.may_be_lost;
+    if (must && (kept & ~applied[push]) != 0) return text("was acknowledged and is lost");
   }
   return "";
 }

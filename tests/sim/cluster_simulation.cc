@@ -34,7 +34,7 @@ std::string ClusterStats::Text() const {
       " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
       writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
       " replicas spoilt, ", cut_off, " members cut off, ", disks_lost, " disks lost, ", passed_over,
-      " replicas passed over");
+      " replicas passed over, ", cuts, " shards cut and ", cuts_refused, " cuts refused");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
@@ -108,6 +108,7 @@ void ClusterSimulation::Setup() {
     leases_[i + 1] = {1, 3 * kSecond};
   }
   for (int shard = 0; shard < shards; ++shard) {
+    shards_[shard].family = shard;
     ShardSetting& setting = shards_[shard].setting;
     const double dice = random_.Double();
     setting.durability = dice < 0.1    ? Durability::kCheckpoint
@@ -139,6 +140,7 @@ void ClusterSimulation::Setup() {
   for (int i = 0; i < kClients; ++i) {
     clients_[i].index = i;
     for (int shard = 0; shard < shards; ++shard) {
+      clients_[i].pipes[shard].rows = kAllRows;
       clients_[i].pipes[shard].left = Trains(i, shard)            ? clients_[i].pipes[shard].left
                                       : weather_.reader && i == 0 ? 0
                                                                   : weather_.pushes;
@@ -156,7 +158,7 @@ bool ClusterSimulation::AllDone() const {
     }
   }
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    if (shards_[shard].steps_left > 0 || shards_[shard].commit_open) return false;
+    if (shards_[shard].steps_left > 0 || !shards_[shard].commit_open.empty()) return false;
     if (!records_[shard]->active || shards_[shard].wish_open) return false;
     const Replica* const primary = PrimaryRows(static_cast<int>(shard));
     if (primary == nullptr) return false;  // it is on its way up

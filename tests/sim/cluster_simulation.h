@@ -54,6 +54,8 @@ struct ClusterStats {
   uint64_t disks_lost = 0;      // disks that lost records which were synced, or more
   uint64_t passed_over = 0;     // replicas that may hold more than the one that was taken
   uint64_t cut_off = 0;         // members that left though they live, and their replicas are whole
+  uint64_t cuts = 0;            // shards cut in two
+  uint64_t cuts_refused = 0;
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -119,7 +121,7 @@ class ClusterSimulation {
   ViewPtr View();
   void Changed() { view_ = nullptr; }
   bool AsWished(int shard) const;
-  void Put(int shard, ShardRecord record);
+  void Put(int shard, ShardRecord record, bool cut = false);
   void ExpireLeases();
   Task ForCoordinator(int coordinator, Task task);
   // Runs `exec` at the store, then `done` at the coordinator; each of the ways may be slow or fail.
@@ -166,7 +168,8 @@ class ClusterSimulation {
   struct PushCall;
   ShardOptions OptionsOf(const Server& server, int shard) const;
   void MakeOutlet(Server* server);
-  Replica* OpenReplica(Server* server, int shard, bool installed);
+  Replica* OpenReplica(Server* server, int shard, bool installed,
+                       std::optional<ShardOptions::Continued> continued = std::nullopt);
   void FinishOpening(const Server& server, Replica* replica);
   void FreshReplica(Server* server, int shard);
   void LoadShard(Server* server, int shard);
@@ -221,6 +224,31 @@ class ClusterSimulation {
   void LearnKnown(Server* server, int shard);
   void TraceMessage(int server, const ReplicaMessage& message);
 
+  // --- simulated_cuts.cc: shards that are cut in two
+  RowSet RowsOf(int shard, const ShardRange& range) const;
+  RowSet RowsOf(int shard) const { return RowsOf(shard, records_[shard]->range); }
+  Watched& Family(int shard) { return shards_[shards_[shard].family]; }
+  const Watched& Family(int shard) const { return shards_[shards_[shard].family]; }
+  void AskForCuts();
+  void PrepareCut(int server, int shard, uint64_t at, int attempts);
+  void AskCommit(int server, int shard);
+  void CutArrives(int coordinator, int server, const CutAsk& ask);
+  bool CommitCut(const CutAsk& ask);
+  void AddShard(const CutAsk& ask, const ShardRecord& upper);
+  void CheckTiling();
+  void OnCutAnswer(int server, const CutAsk& ask, bool cut);
+  bool HoldsUnderAnother(const Server& server, int shard) const;
+  static bool IsCutFrom(const Disk& disk, int shard);
+  bool CutFirst(Server* server, const RecordPtr& record);
+  void LearnAgain(int server);
+  bool CutReplica(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts);
+  void DivideDisk(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts,
+                  const SpilledShard& before);
+  void FinishCut(Server* server, int shard);
+  static void Flushed(Disk* disk);
+  void FollowCuts(int client, int shard, const ShardRecord& record);
+  void KeepOwnPushes(Pipe* pipe) const;
+
   // --- simulated_clients.cc
   static SessionId SessionOf(int client) { return 100 + static_cast<SessionId>(client); }
   bool Trains(int client, int shard) const;
@@ -242,10 +270,11 @@ class ClusterSimulation {
   struct PullCall;
   void StartPull(int client, int shard);
   void PullArrives(int server, uint64_t id);
-  void OnPulled(uint64_t id, uint32_t value, Lsn lsn);
+  void OnPulled(uint64_t id, uint32_t value, Lsn lsn, Epoch epoch);
+  static void NoteLsn(Lsn lsn, Epoch epoch, Pipe* pipe);
 
   // --- cluster_checks.cc
-  void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after);
+  void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after, bool cut);
   void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
   void CheckActivated(int shard, Epoch epoch, Lsn tail);
   void CheckCore(const Server& server, int shard);
@@ -256,14 +285,14 @@ class ClusterSimulation {
   void CheckDeleted(const Server& server, const ShardRecord& reason);
   void CheckTakenBack(int shard, const ShardRecord& before, const Member& primary);
   void CheckGivenUp(const Server& server, int shard);
-  bool HoldsAll(ServerId server, int shard) const;
+  bool HoldsAll(ServerId server, int of) const;
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
   // The replica in the process that the record names as primary; null: that process is down, or has
   // not opened it yet.
   const Replica* PrimaryRows(int shard) const;
-  bool IsCommitted(const PushInfo& push) const;
+  bool IsCommitted(int shard, const PushInfo& push) const;
 
   struct HeapItem {
     Time time;

@@ -39,8 +39,8 @@ using RecordPtr = std::shared_ptr<const ShardRecord>;
 inline constexpr int kServersMax = 5;
 inline constexpr int kCoordinators = 2;
 inline constexpr int kClients = 3;
-inline constexpr int kShardsMax = 4;
-inline constexpr int kRows = 6;               // of each shard
+inline constexpr int kShardsMax = 8;          // with those that were cut from others
+inline constexpr int kRows = 6;               // of each shard that the table begins with
 inline constexpr Time kAwaited = 1500 * kMs;  // servers that are gone, by coordinators
 // A push's gradient is its PushId in one column, and 0 in the others. Pushes that one step commit
 // sums have columns of their own, so that the sum tells them apart: a column per trainer and part.
@@ -53,6 +53,10 @@ inline constexpr int kStoreNode = 15;
 inline int ServerNode(int server) { return server; }
 inline int CoordinatorNode(int coordinator) { return 8 + coordinator; }
 inline int ClientNode(int client) { return 11 + client; }
+
+// A set of rows of one family (the shards that were one when the table was created): a bit a row.
+using RowSet = uint8_t;
+inline constexpr RowSet kAllRows = (1u << kRows) - 1;
 
 struct ShardSetting {
   Durability durability = Durability::kLog;
@@ -79,13 +83,13 @@ struct PushInfo {
   uint64_t seq = 0;
   uint64_t step = 0;
   int client = 0;
-  int shard = 0;
-  uint8_t rows = 0;  // a bit a row
+  int family = 0;
+  RowSet rows = 0;
   uint8_t weight = 0;
   bool nan = false;
   bool staged = false;
-  bool acknowledged = false;
-  bool may_be_lost = false;  // its class promises no more
+  RowSet acknowledged = 0;
+  RowSet may_be_lost = 0;  // their class promises no more
 };
 
 // A request for a push or a commit.
@@ -98,6 +102,7 @@ struct Request {
   uint64_t prev_seq = 0;
   bool open = false;
   PushId push = 0;
+  RowSet rows = 0;           // of the push that the shard has, as far as the client knows
   uint64_t commit_step = 0;  // not 0: a commit
 };
 
@@ -116,13 +121,23 @@ struct LogRecord {
 
 // One shard on one disk.
 struct SpilledShard {
+  // It was cut from another shard here and is not durable under its own name: of the records before
+  // its `log_from`, those of the parent from `from` on are its own.
+  struct Inherited {
+    int parent;
+    size_t from;
+  };
+
   Rows rows{};
+  ShardRange range;
   std::string meta;
   bool held = false;
   bool installing = false;
   bool kept = false;    // class checkpoint: a checkpoint was kept since its rows came here
   size_t log_from = 0;  // earlier records in the log are of an earlier replica
   Lsn installed = 0;    // rows that a snapshot brought are stamped up to here
+  std::optional<Inherited> cut;
+  std::shared_ptr<const SpilledShard> unflushed;  // what a kill goes back to; null: this
 };
 
 struct Disk {
@@ -188,6 +203,14 @@ struct Replica {
   std::unique_ptr<TransferIn> incoming;
 };
 
+// A cut that a primary asks for.
+struct CutAsk {
+  int shard;
+  uint64_t at;
+  Member asks;
+  Epoch epoch;
+};
+
 struct QueuedAppend {
   int shard;
   LogAppend* append;
@@ -206,6 +229,9 @@ struct Process {  // one life of a server
   std::unique_ptr<TierHost> tiers;
   std::unique_ptr<ReplicaOutlet> outlet;
   std::array<RecordPtr, kShardsMax> known;
+  std::array<RecordPtr, kShardsMax> unlearnt;  // of shards that have to be cut here first
+  bool learns_again = false;
+  std::array<std::optional<CutAsk>, kShardsMax> asks;  // prepared, without an answer
   std::deque<QueuedAppend> appending;
   bool append_scheduled = false;
   bool log_read_only = false;
@@ -313,9 +339,12 @@ struct Pipe {
   bool open_next = true;
   bool waits_for_open = false;  // only the first pending push is sent until it is answered
   std::deque<Pending> pending;
+  RowSet rows = 0;       // of its shard, as far as the client knows; none: it knows no such shard
+  bool divided = false;  // it does not know which of its pushes came before the cut
   RecordPtr record;
   int left = 0;  // pushes to come; of a trainer: in this step
   Lsn lsn_min = 0;
+  Lsn lsn_known = 0;                           // of epochs up to that of `record`
   std::array<uint32_t, kRows> seen{};          // by pulls
   std::array<uint32_t, kRows> acknowledged{};  // of this life
 };
@@ -355,14 +384,20 @@ struct Activation {
 // The knowledge of an observer outside of the simulation about one shard.
 struct Watched {
   ShardSetting setting;
+  int family = 0;   // the shard of the table's beginning whose rows it has some of
+  int parent = -1;  // that it was cut from
+  Epoch born = 0;   // its first epoch
+  RowSet born_rows = kAllRows;
+  std::vector<int> children;
+  Lsn cut_lsn = 0;                   // entries up to here were of a larger shard too
   std::vector<Committed> committed;  // [lsn - 1]
   Lsn commit = 0;                    // the highest of an active primary
   std::vector<Activation> activations;
   std::map<Epoch, Member> acknowledgers;
   std::map<Epoch, Lsn> acknowledged_lsn;                             // the highest
   std::map<Epoch, std::array<uint64_t, kClients>> acknowledged_seq;  // the highest
-  std::array<uint32_t, kRows> acknowledged_sum{};                    // visible to strict pulls
-  std::array<uint32_t, kRows> started_sum{};
+  std::array<uint32_t, kRows> acknowledged_sum{};  // of a family: visible to strict pulls
+  std::array<uint32_t, kRows> started_sum{};       // of a family
   Epoch served_epoch = 0;
   std::vector<RecordPtr> past;  // for clients that know no better
   Epoch lost_below = 0;         // entries acknowledged in lower epochs may be gone
@@ -370,10 +405,10 @@ struct Watched {
   bool torn = false;            // by a replica whose rows were ahead of its log
   std::set<ServerId> kept;      // hold all that the shard lost, and nobody has given them up
   bool wish_open = false;
-  // A synchronous table's group.
+  // The group of a synchronous table, by family.
   uint64_t group_step = 0;
   int steps_left = 0;
-  bool commit_open = false;
+  std::set<int> commit_open;                           // shards that have not answered
   std::map<uint64_t, std::vector<SessionId>> commits;  // decided, by step
 };
 

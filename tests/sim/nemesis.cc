@@ -38,6 +38,7 @@ void ClusterSimulation::Nemesis() {
     At(static_cast<Time>(random_.Uniform(heal_time_)), [this] { RestartClient(Pick(kClients)); });
   }
   At(Delay(300 * kMs), [this] { ChangeWishes(); });
+  if (weather_.cuts_every > 0) At(Delay(weather_.cuts_every), [this] { AskForCuts(); });
   At(heal_time_, [this] { Heal(); });
 }
 

@@ -27,6 +27,12 @@ enum class SimMutant {
   kReplacedByHigherOnly,  // recovery lets only records of a higher epoch replace others
   kDeletedWhileInactive,  // a replica is deleted before an epoch without it was active
   kDeletedByOldRecord,    // or by a record of an epoch not above the promised one
+  // Shards that are cut.
+  kCutWithoutStandstill,  // while the primary goes on taking pushes
+  kCutForgetsSessions,    // the new shard does not inherit them
+  kCutLosesRow,           // the one at the cut
+  kCutOfOnePart,          // a server that knows one part alone cuts its replica
+  kCutReplaysOn,          // recovery gives the new shard records of after the cut
 };
 
 extern SimMutant g_sim_mutant;  // set between simulations

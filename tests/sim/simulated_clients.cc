@@ -21,6 +21,7 @@ bool ClusterSimulation::Trains(int client, int shard) const {
 void ClusterSimulation::TickClient(int client) {
   At(Delay(40 * kMs), [this, client] { TickClient(client); });
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if (clients_[client].pipes[shard].rows == 0) continue;
     if (Chance(weather_.watch) || clients_[client].pipes[shard].record == nullptr) {  // the watch
       const RecordPtr record = records_[shard];
       Datagram(kStoreNode, ClientNode(client), [=, this] { LearnMap(client, shard, record); });
@@ -33,7 +34,7 @@ void ClusterSimulation::TickClient(int client) {
 
 void ClusterSimulation::TickPipe(int client, int shard) {
   Pipe& pipe = clients_[client].pipes[shard];
-  const Watched& watched = shards_[shard];
+  const Watched& watched = Family(shard);
   const double eagerness = healed() || Trains(client, shard) ? 0.8 : weather_.eagerness;
   if (pipe.left > 0 && pipe.pending.size() < kPipeline && !pipe.waits_for_open &&
       Chance(eagerness)) {
@@ -59,8 +60,11 @@ PushId ClusterSimulation::NewPush(int client, int shard, uint64_t seq) {
   PushInfo push;
   push.seq = seq;
   push.client = client;
-  push.shard = shard;
-  push.rows = static_cast<uint8_t>(1 + random_.Uniform((1u << kRows) - 1));
+  push.family = shards_[shard].family;
+  do {
+    push.rows = 1 + random_.Uniform(kAllRows);
+    push.rows &= clients_[client].pipes[shard].rows;
+  } while (push.rows == 0);
   push.weight = static_cast<uint8_t>(1 + random_.Uniform(9));
   push.staged = Trains(client, shard);
   push.step = seq >> kStepShift;
@@ -68,19 +72,21 @@ PushId ClusterSimulation::NewPush(int client, int shard, uint64_t seq) {
   pushes_.push_back(push);
   for (int row = 0; row < kRows; ++row) {
     const bool adds = (push.rows >> row & 1) != 0 && !push.nan;
-    if (adds) shards_[shard].started_sum[row] += push.weight;
+    if (adds) Family(shard).started_sum[row] += push.weight;
   }
   return static_cast<PushId>(pushes_.size() - 1);
 }
 
 void ClusterSimulation::LearnMap(int client, int shard, const RecordPtr& record) {
   RecordPtr& known = clients_[client].pipes[shard].record;
+  if (clients_[client].pipes[shard].rows == 0) return;  // it comes with the shard it was cut from
   if (record != nullptr && (known == nullptr || record->revision > known->revision)) {
     if (known != nullptr && record->epoch < known->epoch) {
       Violation(absl::StrCat("client ", client, " saw shard ", shard, " fall from epoch ",
                              known->epoch, " to ", record->epoch));
     }
     known = record;
+    FollowCuts(client, shard, *record);
   }
 }
 
@@ -98,6 +104,8 @@ void ClusterSimulation::Send(int client, int shard, const Pending& pending) {
   request.prev_seq = pending.prev_seq;
   request.open = pending.open;
   request.push = pending.push;
+  request.rows = pushes_[pending.push].rows & c.pipes[shard].rows;
+  if (request.rows == 0) return;
   Datagram(ClientNode(client), ServerNode(server), [this, server, request] {
     if (servers_[server].process == nullptr) return;
     ForLife(server, [this, server, request] { Receive(server, request); })();
@@ -109,19 +117,21 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
   Watched& watched = shards_[shard];
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
+  const RowSet rows = info.rows & pipe.rows;
   ++stats_.acknowledged;
   answered_time_ = time_;
   if (reply.epoch < watched.lost_below) {  // by a server that was gone when it came
-    info.may_be_lost = true;
+    info.may_be_lost |= rows;
     return;
   }
   uint64_t& acknowledged = watched.acknowledged_seq[reply.epoch][client];
   acknowledged = std::max(acknowledged, seq);
-  pipe.lsn_min = std::max(pipe.lsn_min, reply.lsn);
-  if (std::exchange(info.acknowledged, true) || info.staged) return;
-  for (int row = 0; row < kRows; ++row) {
-    if ((info.rows >> row & 1) == 0) continue;
-    watched.acknowledged_sum[row] += info.weight;
+  NoteLsn(reply.lsn, reply.epoch, &pipe);
+  const RowSet news = rows & ~info.acknowledged;
+  info.acknowledged |= rows;
+  for (int row = 0; row < kRows && !info.staged; ++row) {
+    if ((news >> row & 1) == 0) continue;
+    Family(shard).acknowledged_sum[row] += info.weight;
     pipe.acknowledged[row] += info.weight;
   }
 }
@@ -153,19 +163,19 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
                                 const RecordPtr& record) {
   const int shard = request.shard;
   if (request.commit_step != 0) {
-    Watched& watched = shards_[shard];
-    if (reply.code != SegmentCode::kOk || request.commit_step != watched.group_step) return;
-    if (!std::exchange(watched.commit_open, false)) return;
+    Watched& group = Family(shard);
+    if (reply.code != SegmentCode::kOk || request.commit_step != group.group_step) return;
+    if (group.commit_open.erase(shard) == 0 || !group.commit_open.empty()) return;
     ++stats_.commits;
     // Pushes that were staged and acknowledged can be read now.
     for (const PushInfo& push : pushes_) {
-      if (push.shard != shard || push.step != request.commit_step) continue;
-      if (!push.staged || !push.acknowledged || !IsCommitted(push)) continue;
+      if (push.family != shards_[shard].family || push.step != request.commit_step) continue;
+      if (!push.staged || !IsCommitted(shard, push)) continue;
       for (int row = 0; row < kRows; ++row) {
-        if ((push.rows >> row & 1) != 0) watched.acknowledged_sum[row] += push.weight;
+        if ((push.acknowledged >> row & 1) != 0) group.acknowledged_sum[row] += push.weight;
       }
     }
-    return NextStep(shard);
+    return NextStep(shards_[shard].family);
   }
   if (clients_[request.client].incarnation != request.incarnation) {
     if (reply.code == SegmentCode::kFenced) ++stats_.fenced;
@@ -185,7 +195,8 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
                          pipe.pending.front().push == request.push;
       if (opens && reply.last_seq < request.seq) pipe.pending.front().prev_seq = reply.last_seq;
       // The shard lost acknowledged pushes, as its class allows: continue after them.
-      if (shards_[shard].lossy && !pipe.pending.empty() && reply.last_seq < request.seq &&
+      const bool lost = shards_[shard].lossy || pipe.divided;
+      if (lost && !pipe.pending.empty() && reply.last_seq < request.seq &&
           pipe.pending.front().push == request.push) {
         pipe.pending.front().prev_seq = reply.last_seq;
       }
@@ -219,6 +230,7 @@ void ClusterSimulation::RestartClient(int client) {
         // It knows where the shard is now, and nothing of its successor.
         Client now = std::exchange(clients_[zombie.index], zombie);
         clients_[zombie.index].pipes[shard].record = records_[shard];
+        clients_[zombie.index].pipes[shard].rows = RowsOf(shard);
         Send(zombie.index, shard, push);
         clients_[zombie.index] = std::move(now);
       });
@@ -227,8 +239,9 @@ void ClusterSimulation::RestartClient(int client) {
   c.incarnation += 1;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     Pipe& pipe = c.pipes[shard];
+    if (pipe.rows == 0) continue;
     pipe.record = nullptr;
-    pipe.lsn_min = 0;
+    pipe.lsn_min = pipe.lsn_known = 0;
     pipe.seen.fill(0);
     pipe.acknowledged.fill(0);
     pipe.open_next = pipe.pending.empty();
@@ -253,24 +266,32 @@ void ClusterSimulation::NextStep(int shard) {
   --watched.steps_left;
   watched.group_step += 1 + random_.Uniform(2);
   for (Client& client : clients_) {
-    if (!Trains(client.index, shard)) continue;
-    client.pipes[shard].left = static_cast<int>(random_.Uniform(kPartsMax + 1));
+    for (size_t of = shard; of < shards_.size(); ++of) {
+      const bool has_rows = shards_[of].family == shard && client.pipes[of].rows != 0;
+      if (!has_rows || !Trains(client.index, shard)) continue;
+      client.pipes[of].left = static_cast<int>(random_.Uniform(kPartsMax + 1));
+    }
   }
 }
 
 void ClusterSimulation::TickGroup(int shard) {
   At(Delay(40 * kMs), [this, shard] { TickGroup(shard); });
   Watched& watched = shards_[shard];
-  if (watched.commit_open) {
-    if (Chance(0.4)) SendCommit(shard, watched.group_step);
+  if (!watched.commit_open.empty()) {
+    if (!Chance(0.4)) return;
+    for (const int of : watched.commit_open) SendCommit(of, watched.group_step);
     return;
   }
   if (watched.commits.contains(watched.group_step)) return;  // the last one
   bool ended = true;
   bool all_but_last = true;
   for (const Client& client : clients_) {
-    const Pipe& pipe = client.pipes[shard];
-    const bool has_ended = !Trains(client.index, shard) || (pipe.left == 0 && pipe.pending.empty());
+    bool has_ended = true;
+    for (size_t of = shard; of < shards_.size(); ++of) {
+      const Pipe& pipe = client.pipes[of];
+      if (shards_[of].family != shard || !Trains(client.index, shard)) continue;
+      has_ended = has_ended && pipe.left == 0 && pipe.pending.empty();
+    }
     ended = ended && has_ended;
     if (client.index + 1 < kClients) all_but_last = all_but_last && has_ended;
   }
@@ -286,11 +307,17 @@ void ClusterSimulation::DecideCommit(int shard, bool without_last) {
   }
   if (without_last) {
     sessions.erase(sessions.begin());
-    clients_.back().pipes[shard].left = 0;
+    for (size_t of = shard; of < shards_.size(); ++of) {
+      if (shards_[of].family == shard) clients_.back().pipes[of].left = 0;
+    }
     ++stats_.given_up;
   }
-  watched.commit_open = true;
-  for (int copies = 0; copies < 2; ++copies) SendCommit(shard, watched.group_step);
+  for (size_t of = shard; of < shards_.size(); ++of) {
+    if (shards_[of].family == shard) watched.commit_open.insert(static_cast<int>(of));
+  }
+  for (int copies = 0; copies < 2; ++copies) {
+    for (const int of : watched.commit_open) SendCommit(of, watched.group_step);
+  }
   // One that arrives late, after others.
   if (stormy() && Chance(0.3)) {
     At(Delay(400 * kMs), [this, shard, step = watched.group_step] { SendCommit(shard, step); });

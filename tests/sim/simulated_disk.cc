@@ -116,6 +116,7 @@ class ClusterSimulation::Log final : public ShardLog {
   void SetLeastNeeded(ShardId, Lsn) override {}
   void SetAside(ShardId, bool) override {}
   void ForgetShard(ShardId) override {}
+  void Inherit(ShardId, ShardId) override {}
   Usage GetUsage() const override {
     Usage usage;
     usage.read_only = world_.servers_[server_].process->log_read_only;
@@ -210,9 +211,21 @@ void ClusterSimulation::BeginLog(Server* server, int shard) {
 // next primary, and then replaces entries of the epoch between.
 std::vector<const LogRecord*> ClusterSimulation::LastWord(const Disk& disk, int shard) {
   std::vector<const LogRecord*> records;
-  for (size_t i = disk.shards[shard].log_from; i < disk.log.size(); ++i) {
+  const SpilledShard& spilled = disk.shards[shard];
+  const auto is_own = [&](size_t i) {
+    if (i >= spilled.log_from && disk.log[i].shard == shard) return true;
+    const bool before = i < spilled.log_from || Planted(SimMutant::kCutReplaysOn);
+    for (const SpilledShard* child = &spilled; before && child->cut.has_value();) {
+      if (disk.log[i].shard == child->cut->parent) {
+        return i >= child->cut->from && (i < child->log_from || Planted(SimMutant::kCutReplaysOn));
+      }
+      child = &disk.shards[child->cut->parent];
+    }
+    return false;
+  };
+  for (size_t i = 0; i < disk.log.size(); ++i) {
     const LogRecord& record = disk.log[i];
-    if (record.shard != shard) continue;
+    if (!is_own(i)) continue;
     const RecordHeader& header = record.header;
     const bool above = Planted(SimMutant::kReplacedByHigherOnly) && !records.empty() &&
                        header.lsn <= records.back()->header.lsn &&
@@ -242,7 +255,7 @@ class ClusterSimulation::Store final : public TieredStore {
       : world_(*world),
         server_(*server),
         shard_(static_cast<int>(params.shard.index)),
-        first_(params.range.first),
+        first_(static_cast<uint64_t>(world->shards_[shard_].family) * kRows),
         replica_(*server->process->replicas[shard_]),
         executor_(params.executor),
         hint_(params.hint) {
@@ -293,6 +306,7 @@ class ClusterSimulation::Store final : public TieredStore {
   void WriteBackAll(Lsn applied, std::string meta, Done done) override {
     for (int row = 0; row < kRows; ++row) world_.WriteBackRow(&server_, shard_, row, applied);
     if (replica_.before_write_back != nullptr) replica_.before_write_back(applied).IgnoreError();
+    Flushed(&server_.disk);
     server_.disk.shards[shard_].meta = std::move(meta);
     done(absl::OkStatus());
   }
@@ -397,7 +411,7 @@ class ClusterSimulation::Store final : public TieredStore {
       return world_.Violation(absl::StrCat("shard ", shard_, ": no such push: ", push));
     }
     const PushInfo& info = world_.pushes_[push];
-    if (info.staged && !world_.IsCommitted(info)) {
+    if (info.staged && !world_.IsCommitted(shard_, info)) {
       world_.Violation("a staged push was applied before its commit");
     }
     world_.AddToRow(row, push);
@@ -432,6 +446,9 @@ class ClusterSimulation::Tiers final : public TierHost {
   // The shard host's part, which the simulation has in simulated_transfers.cc.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard&) override {
     return absl::UnimplementedError("rows come by OnSnapshot");
+  }
+  absl::Status InheritMeta(const SpillShard&, const SpillShard&) override {
+    return absl::UnimplementedError("shards are cut by DivideDisk");
   }
   absl::Status DeleteShard(const SpillShard&) override {
     return absl::UnimplementedError("rows go with their SpilledShard");
@@ -468,6 +485,7 @@ void ClusterSimulation::WriteBackRow(Server* server, int shard, int row, Lsn app
   Row& stored = server->disk.shards[shard].rows[row];
   if (stored.chain == replica.rows[row].chain) return;
   if (replica.before_write_back != nullptr) replica.before_write_back(applied).IgnoreError();
+  Flushed(&server->disk);
   stored = replica.rows[row];
   stored.lsn = applied;
 }

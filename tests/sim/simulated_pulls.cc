@@ -17,7 +17,9 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.client = client;
   pull.incarnation = c.incarnation;
   pull.shard = shard;
-  pull.row = Pick(kRows);
+  do {
+    pull.row = Pick(kRows);
+  } while ((pipe.rows >> pull.row & 1) == 0);
   pull.strict = Chance(weather_.strict);
   RecordPtr record = pipe.record;
   if (pull.strict && stormy() && Chance(weather_.stale_maps)) {  // a map of long ago
@@ -26,7 +28,9 @@ void ClusterSimulation::StartPull(int client, int shard) {
   pull.epoch = record->epoch;
   pull.lsn_min = pipe.lsn_min;
   pull.at_least = std::max(pipe.seen[pull.row], pipe.acknowledged[pull.row]);
-  if (pull.strict) pull.at_least = std::max(pull.at_least, watched.acknowledged_sum[pull.row]);
+  if (pull.strict) {
+    pull.at_least = std::max(pull.at_least, Family(shard).acknowledged_sum[pull.row]);
+  }
   std::vector<Member> from = {record->primary};
   if (!pull.strict) {
     from = record->members;
@@ -61,9 +65,10 @@ struct ClusterSimulation::PullCall final : public PullWork {
                                  pull.row, strict ? " strict" : "", ": ", row[0], " at LSN ",
                                  result.lsn, " epoch ", result.epoch));
       }
-      world.Datagram(ServerNode(server), ClientNode(pull.client),
-                     [world = &world, id = id, value = static_cast<uint32_t>(row[0]),
-                      lsn = result.lsn] { world->OnPulled(id, value, lsn); });
+      world.Datagram(
+          ServerNode(server), ClientNode(pull.client),
+          [world = &world, id = id, value = static_cast<uint32_t>(row[0]), lsn = result.lsn,
+           epoch = result.epoch] { world->OnPulled(id, value, lsn, epoch); });
     }
     delete this;
   }
@@ -81,7 +86,7 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
   if (replica == nullptr) return;
   auto* const call = new PullCall(this, server, id);
   call->strict = pull.strict;
-  call->row_id = pull.shard * kRows + pull.row;
+  call->row_id = shards_[pull.shard].family * kRows + pull.row;
   PullSegment& segment = call->segments.emplace_back();
   call->shards = replica->shard;
   segment.shard = replica->shard.get();
@@ -98,14 +103,14 @@ void ClusterSimulation::PullArrives(int server, uint64_t id) {
   AfterEvent(server, pull.shard);
 }
 
-void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn) {
+void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn, Epoch epoch) {
   Pull& pull = pulls_[id];
   Client& c = clients_[pull.client];
   if (std::exchange(pull.done, true) || c.incarnation != pull.incarnation) return;
   ++stats_.pulls;
   if (pull.strict) ++stats_.strict_pulls;
-  const Watched& watched = shards_[pull.shard];
-  if (watched.lossy) return;  // acknowledged pushes may be gone
+  const Watched& watched = Family(pull.shard);
+  if (shards_[pull.shard].lossy) return;  // acknowledged pushes may be gone
   Pipe& pipe = c.pipes[pull.shard];
   if (value < pull.at_least || value > watched.started_sum[pull.row]) {
     return Violation(absl::StrCat(pull.strict ? "strict" : "bounded", " pull of row ", pull.row,
@@ -114,7 +119,7 @@ void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn) {
                                   watched.started_sum[pull.row]));
   }
   pipe.seen[pull.row] = std::max(pipe.seen[pull.row], value);
-  pipe.lsn_min = std::max(pipe.lsn_min, lsn);
+  NoteLsn(lsn, epoch, &pipe);
 }
 
 }  // namespace hotbed::sim

@@ -91,6 +91,8 @@ void ClusterSimulation::EndProcess(Server* server) {
       shards_[shard].kept.erase(static_cast<ServerId>(server->index) + 1);
     }
     Retire(server, shard);
+    SpilledShard& spilled = server->disk.shards[shard];
+    if (const auto before = spilled.unflushed; before != nullptr) spilled = *before;
   }
   if (p.budget.tail_bytes != 0 || *p.staged_bytes != 0) {
     Violation(absl::StrCat("s", server->index + 1, " ends, and ", p.budget.tail_bytes.load(),
@@ -105,6 +107,7 @@ std::optional<HeldReplica> ClusterSimulation::HeldHere(const Server& server, int
   const RecordPtr& known = server.process->known[shard];
   if (known != nullptr && !known->AsksFor(Self(server))) return std::nullopt;
   const Replica* const replica = Open(server, shard);
+  if (replica == nullptr && HoldsUnderAnother(server, shard)) return std::nullopt;
   if (replica == nullptr) return HeldReplica{.nothing = true};
   const Shard::ReplicaEnd end = replica->shard->End();
   return HeldReplica{.damaged = replica->shard->refused(),
@@ -175,6 +178,7 @@ void ClusterSimulation::TickServer(int server) {
     if (replica->shard->wants_activation()) AskActivation(s, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
     if (Chance(0.05) || replica->shard->wants_write_back()) WriteBackAll(&s, shard);
+    if (s.disk.shards[shard].cut.has_value() && Chance(0.05)) FinishCut(&s, shard);
   }
 }
 
@@ -182,11 +186,13 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   Server& s = servers_[server];
   Process& p = *s.process;
   const int shard = static_cast<int>(record->shard.index);
+  if (!CutFirst(&s, record)) return;
   RecordPtr& known = p.known[shard];
   if (known == nullptr || record->revision > known->revision) known = record;
   if (DeletesReplica(s, *record)) return DeleteReplica(&s, *record);
   // The newest counts: an old record must not make a replica that nobody deletes again.
-  if (p.replicas[shard] == nullptr && record->Holds(Self(s)) && known == record) {
+  if (p.replicas[shard] == nullptr && record->Holds(Self(s)) && known == record &&
+      !HoldsUnderAnother(s, shard)) {
     FreshReplica(&s, shard);
   }
   Replica* const replica = Open(s, shard);
@@ -201,7 +207,7 @@ bool ClusterSimulation::DeletesReplica(const Server& server, const ShardRecord& 
   const int shard = static_cast<int>(record.shard.index);
   const auto id = static_cast<ServerId>(server.index) + 1;
   if (server.process->replicas[shard] == nullptr) return false;
-  if (record.Names(id)) return false;
+  if (record.Names(id) || IsCutFrom(server.disk, shard)) return false;
   if (stormy() && time_ % 3 != 0) return false;  // later: a replica that stays may be of use again
   if (!record.active && !Planted(SimMutant::kDeletedWhileInactive)) return false;
   return record.epoch > server.disk.promised[shard] || Planted(SimMutant::kDeletedByOldRecord);

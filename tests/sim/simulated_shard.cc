@@ -63,18 +63,17 @@ void ClusterSimulation::AfterEvent(int server, int shard) {
 // As ShardFactory.
 ShardOptions ClusterSimulation::OptionsOf(const Server& server, int shard) const {
   const ShardSetting& setting = shards_[shard].setting;
-  const ShardRecord& record = *records_[shard];
   Process& p = *server.process;
   ShardOptions options;
-  options.table.id = record.shard.table;
+  options.id = records_[shard]->shard;
+  options.table.id = options.id.table;
   options.table.name = "simulated";
-  options.table.rows = shards_.size() * kRows;
+  options.table.rows = kShardsMax * kRows;
   options.table.dim = kColumns;
   options.table.durability = setting.durability;
   options.table.replicas = setting.replicas;
   if (setting.synchronous) options.table.consistency = Consistency::kSync;
-  options.id = record.shard;
-  options.range = record.range;
+  options.range = server.disk.shards[shard].range;
   options.tiers = p.tiers.get();
   options.log = setting.durability == Durability::kCheckpoint ? nullptr : p.log.get();
   options.clock = p.clock.get();
@@ -86,12 +85,14 @@ ShardOptions ClusterSimulation::OptionsOf(const Server& server, int shard) const
   return options;
 }
 
-Replica* ClusterSimulation::OpenReplica(Server* server, int shard, bool installed) {
+Replica* ClusterSimulation::OpenReplica(Server* server, int shard, bool installed,
+                                        std::optional<ShardOptions::Continued> continued) {
   Process& p = *server->process;
   p.replicas[shard] = std::make_unique<Replica>();
   Replica& replica = *p.replicas[shard];
   ShardOptions options = OptionsOf(*server, shard);
   options.installed = installed;
+  options.continued = continued;
   replica.shard = std::make_shared<Shard>(std::move(options), server->disk.promised[shard]);
   return &replica;
 }
@@ -110,6 +111,7 @@ void ClusterSimulation::FinishOpening(const Server& server, Replica* replica) {
 void ClusterSimulation::FreshReplica(Server* server, int shard) {
   server->disk.shards[shard] = SpilledShard();
   server->disk.shards[shard].held = true;
+  server->disk.shards[shard].range = server->process->known[shard]->range;
   BeginLog(server, shard);
   FinishOpening(*server, OpenReplica(server, shard, /*installed=*/false));
 }
@@ -258,7 +260,7 @@ void ClusterSimulation::Receive(int server, const Request& request) {
   segment.epoch = request.epoch;
   if (request.commit_step != 0) {
     segment.commit_step = request.commit_step;
-    call->ids = shards_[request.shard].commits.at(request.commit_step);
+    call->ids = Family(request.shard).commits.at(request.commit_step);
   } else {
     const PushInfo& push = pushes_[request.push];
     call->session = SessionOf(request.client);
@@ -273,9 +275,9 @@ void ClusterSimulation::Receive(int server, const Request& request) {
     call->gradient[column] =
         push.nan ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(request.push);
     for (uint64_t row = 0; row < kRows; ++row) {
-      if ((push.rows >> row & 1) == 0) continue;
+      if ((request.rows >> row & 1) == 0) continue;
       call->gradients[call->ids.size()] = reinterpret_cast<const uint8_t*>(call->gradient.data());
-      call->ids.push_back(request.shard * kRows + row);
+      call->ids.push_back(push.family * kRows + row);
     }
     segment.gradients = call->gradients.data();
   }

@@ -314,7 +314,7 @@ bool ClusterSimulation::BeginTransferIn(Server* server, const Letter& letter) {
        (before->epoch == message.epoch && before->transfer >= message.transfer))) {
     return false;
   }
-  if (message.epoch < server->disk.promised[shard]) return false;
+  if (message.epoch < server->disk.promised[shard] || IsCutFrom(server->disk, shard)) return false;
   if (replica.shard != nullptr) CheckGivenUp(*server, shard);
   Retire(server, shard);
   Replica& fresh = *(server->process->replicas[shard] = std::make_unique<Replica>());
@@ -323,6 +323,7 @@ bool ClusterSimulation::BeginTransferIn(Server* server, const Letter& letter) {
   SpilledShard& spilled = server->disk.shards[shard];
   spilled = SpilledShard();
   spilled.held = true;
+  spilled.range = server->process->known[shard]->range;
   spilled.installing = true;
   return true;
 }
@@ -332,6 +333,10 @@ void ClusterSimulation::EndTransferIn(Server* server, const Letter& letter) {
   const int shard = static_cast<int>(letter.message.shard.index);
   const absl::Span<const uint8_t> meta = letter.message.body.bytes;
   SpilledShard& spilled = server->disk.shards[shard];
+  const ShardRange& wanted = server->process->known[shard]->range;
+  if (RowsOf(shard, spilled.range) != RowsOf(shard, wanted)) {  // it was cut meanwhile
+    return AbandonTransferIn(server, shard);
+  }
   spilled.meta.assign(reinterpret_cast<const char*>(meta.data()), meta.size());
   spilled.installing = false;
   for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);

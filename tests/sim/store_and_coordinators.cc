@@ -46,9 +46,9 @@ bool ClusterSimulation::AsWished(int shard) const {
          });
 }
 
-void ClusterSimulation::Put(int shard, ShardRecord record) {
+void ClusterSimulation::Put(int shard, ShardRecord record, bool cut) {
   record.revision = ++revision_;
-  if (records_[shard] != nullptr) CheckRecord(shard, *records_[shard], record);
+  if (records_[shard] != nullptr) CheckRecord(shard, *records_[shard], record, cut);
   if (records_[shard] == nullptr || record.epoch != records_[shard]->epoch) ++stats_.epochs;
   if (trace_ != nullptr) Trace(absl::StrCat("RECORD ", shard, ": ", RecordText(record)));
   records_[shard] = std::make_shared<const ShardRecord>(std::move(record));
@@ -236,7 +236,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
     if (view->live[id] != c.seen[id].incarnation) c.seen[id] = {view->live[id], time_};
   }
   // The replica of a process that takes part changes: what it said before says nothing now.
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+  for (size_t shard = 0; shard < view->records.size(); ++shard) {
     const ShardRecord& record = *view->records[shard];
     for (const std::vector<Member>* some : {&record.members, &record.learners}) {
       for (const Member& process : *some) {
@@ -246,7 +246,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
     }
   }
   std::vector<Write> writes;
-  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+  for (int shard = 0; shard < static_cast<int>(view->records.size()); ++shard) {
     ShardDecision decision = Decide(coordinator, shard, *view);
     if (decision.step == ShardStep::kNone && decision.next.epoch == view->records[shard]->epoch) {
       continue;
@@ -379,10 +379,15 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   watched.activations.clear();
   watched.acknowledged_lsn.clear();
   watched.acknowledged_seq.clear();
-  watched.acknowledged_sum.fill(0);
-  for (PushInfo& push : pushes_) push.may_be_lost = push.may_be_lost || push.shard == shard;
+  const RowSet rows = RowsOf(shard);
+  for (int row = 0; row < kRows; ++row) {
+    if ((rows >> row & 1) != 0) Family(shard).acknowledged_sum[row] = 0;
+  }
+  for (PushInfo& push : pushes_) {
+    if (push.family == watched.family) push.may_be_lost |= rows;
+  }
   for (Client& client : clients_) {
-    client.pipes[shard].lsn_min = 0;
+    client.pipes[shard].lsn_min = client.pipes[shard].lsn_known = 0;
     client.pipes[shard].seen.fill(0);
     client.pipes[shard].acknowledged.fill(0);
   }

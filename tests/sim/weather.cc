@@ -177,6 +177,22 @@ Weather Stops() {
   return weather;
 }
 
+// Shards that are cut in two, while servers die, stop and do not hear of it.
+Weather Cuts() {
+  Weather weather;
+  weather.name = "cuts";
+  weather.faults = {F::kKill,          F::kKill,  F::kKill,
+                    F::kKill,          F::kPause, F::kCut,
+                    F::kStop,          F::kDrain, F::kStopCoordinator,
+                    F::kCutCoordinator};
+  weather.faults_more = 4;
+  weather.pushes = 60;
+  weather.eagerness = 0.4;
+  weather.pull_rate = 0.4;
+  weather.cuts_every = 700 * kMs;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -191,7 +207,7 @@ Weather Mixed() {
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
       Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(), Ends(),
-      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops()};
+      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops(), Cuts()};
   return *weathers;
 }
 

@@ -32,6 +32,7 @@ ClusterServer ServerOf(const v1::ServerInfo& info, bool live, const v1::ServerLo
 ClusterShard ShardOf(const ShardRecord& record) {
   ClusterShard shard;
   shard.range = record.range;
+  shard.index = record.shard.index;
   shard.primary = record.primary.server;
   for (const Member& m : record.members) {
     if (m.server != shard.primary) shard.backups.push_back(m.server);
@@ -68,6 +69,7 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
     if (!spec.ok()) continue;  // written by a later version: the table stays where it is
     ClusterTable table{*std::move(spec), {}};
     for (const ShardRecord* r : state.ShardsOfTable(id)) table.shards.push_back(ShardOf(*r));
+    SortByPosition(&table.shards);
     if (!table.shards.empty()) view.tables.push_back(std::move(table));
   }
   TakeMeasuredBytes(&view);

@@ -82,8 +82,7 @@ MeasuredLoads LoadsBetween(const LoadSample& since, const LoadSample& until,
       const ClusterTable& table = view.tables[t];
       for (uint32_t i = 0; i < table.shards.size(); ++i) {
         const auto server = growth.find(table.shards[i].primary);
-        visit(t, i, ShardId{table.spec.id, i}.packed(),
-              server == growth.end() ? nullptr : &server->second);
+        visit(t, i, table.IdOf(i).packed(), server == growth.end() ? nullptr : &server->second);
       }
     }
   };
@@ -145,7 +144,7 @@ LoadBoard::LoadBoard(const ClusterView& view, const MeasuredLoads& loads, double
       pushed_[t].push_back(idle_ ? 0 : loads.pushed[t][i]);
       members_[t].push_back(pushed_[t][i] + size);
       Add(t, i, HoldersOf(shard), 1);
-      const auto pulls = loads.backup_pulls.find(ShardId{table.spec.id, i}.packed());
+      const auto pulls = loads.backup_pulls.find(table.IdOf(i).packed());
       if (idle_ || pulls == loads.backup_pulls.end()) continue;
       for (const auto& [server, rows] : pulls->second) loads_[server] += rows;
     }

@@ -120,7 +120,7 @@ RebalanceWave WaveOf(const ClusterView& view, const std::vector<PlannedMove>& mo
       WantedShard& goal = wanted[{t, i}];
       if (goal.servers.empty()) goal.servers = HoldersOf(table.shards[i]);
       if (!Replace(index, *from, to->id, &goal.servers)) continue;
-      goal.shard = {table.spec.id, i};
+      goal.shard = table.IdOf(i);
       goal.reason = reason;
       wave.bytes += BytesOf(table.spec, table.shards[i]);
       ++wave.moves;
@@ -164,7 +164,7 @@ std::vector<WantedShard> SwitchPrimaries(const ClusterView& view, double aim, ui
     const std::vector<ServerId> before = holders;
     std::iter_swap(holders.begin(), best);
     board->Change(t, i, before, holders);
-    goals.push_back({{view.tables[t].spec.id, i}, holders, reason});
+    goals.push_back({view.tables[t].IdOf(i), holders, reason});
   }
   return goals;
 }

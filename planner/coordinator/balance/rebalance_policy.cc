@@ -43,8 +43,8 @@ void Carry(const ClusterView& view, const std::vector<WantedShard>& goals, LoadB
   for (uint32_t t = 0; t < view.tables.size(); ++t) tables.emplace(view.tables[t].spec.id, t);
   for (const WantedShard& goal : goals) {
     const uint32_t t = tables.at(goal.shard.table);
-    board->Change(t, goal.shard.index, HoldersOf(view.tables[t].shards[goal.shard.index]),
-                  goal.servers);
+    const uint32_t place = view.tables[t].PlaceOf(goal.shard);
+    board->Change(t, place, HoldersOf(view.tables[t].shards[place]), goal.servers);
   }
 }
 

@@ -80,8 +80,10 @@ void Core::Tick(int64_t now_ns) {
   if (!serving()) return;
   leases_.Tick(now_ns_);
   membership_.Tick(now_ns_, state_);
+  cuts_.Tick(now_ns_, state_);
   OnEndedLeases();
   Rebalance();
+  SplitLargeShards();
   Advance();
 }
 

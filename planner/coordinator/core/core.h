@@ -56,6 +56,8 @@ struct CoreOptions {
   int64_t heartbeat_interval_ms = 500;
   int64_t refill_wait_ms = 10000;  // time for a lost server to come back before it is replaced
   size_t pending_max = 8192;       // waiting requests; further ones fail with ResourceExhausted
+  // A shard of a hashed table above so many bytes is cut in two; 0: none is.
+  uint64_t split_above_bytes = 512ull << 20;
   MembershipOptions membership;
   RebalanceOptions rebalance;
   ClusterLimits limits;
@@ -67,7 +69,8 @@ using Request =
                  v1::AlterTableRequest, v1::OpenSessionRequest, v1::RegisterServerRequest,
                  v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
-                 v1::ChooseReplicaRequest, v1::RebuildMetadataRequest>;
+                 v1::ChooseReplicaRequest, v1::RebuildMetadataRequest, v1::CutShardRequest,
+                 v1::CommitCutRequest>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -112,6 +115,7 @@ struct NewsKnown {
   uint64_t plan_revision = 0;
   uint64_t limits = 0;  // of snapshot transfers
   uint64_t given = 0;   // GivenOutVersion
+  uint64_t cuts = 0;    // AskedCuts::version
 
   friend bool operator==(const NewsKnown&, const NewsKnown&) = default;
 };
@@ -196,7 +200,8 @@ class Core {
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
   OperationContext Context() {
-    return {options_.limits, &leases_, &membership_, &rebalance_, &strangers_, now_ns_, unix_ms_};
+    return {options_.limits, &leases_, &membership_, &rebalance_,
+            &strangers_,     &cuts_,   now_ns_,      unix_ms_};
   }
 
   // Ends the process when the fields contradict each other.
@@ -205,6 +210,8 @@ class Core {
   ClusterView View() const;
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
+  // Asks now and then for cuts of shards that have grown too large.
+  void SplitLargeShards();
   v1::RebalanceStatus RebalancingNow() const;
 
   const CoreOptions options_;
@@ -228,8 +235,10 @@ class Core {
   Leases leases_;
   Membership membership_;
   Strangers strangers_;
+  AskedCuts cuts_;
   RebalancePolicy rebalance_;
   int64_t rebalance_again_ns_ = 0;  // not before
+  int64_t split_again_ns_ = 0;      // the same
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;

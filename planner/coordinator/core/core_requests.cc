@@ -1,4 +1,5 @@
 // The core's requests, maps and rebalancing; core.cc has the running of operations.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -35,7 +36,9 @@ void Core::OnRequest(RequestEvent event) {
   if (auto* registering = std::get_if<v1::RegisterServerRequest>(&event.request)) {
     leases_.OnRegistering(now_ns_, state_, *registering);
   }
-  Lane& lane = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ? urgent_ : normal_;
+  const bool urgent = std::holds_alternative<v1::ActivateShardsRequest>(event.request) ||
+                      std::holds_alternative<v1::CommitCutRequest>(event.request);
+  Lane& lane = urgent ? urgent_ : normal_;
   Pending pending;
   pending.caller = event.caller;
   pending.made = std::visit(
@@ -72,6 +75,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
                reply.mutable_map());
     *reply.mutable_transfer_limits() = membership_.transfers().LimitsOf(state_);
     *reply.mutable_given() = BuildGivenOut(state_, request.server());
+    cuts_.AddFor(state_, request.server(), &reply);
   }
   ready_.replies.push_back({caller, Reply(std::move(reply))});
   Advance();
@@ -88,15 +92,18 @@ std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarn
   const bool nothing = map.delta() && map.tables().empty() && map.shards().empty() &&
                        map.servers().empty() && map.tables_dropped().empty();
   const NewsKnown now = NewsNow();
-  if (nothing && known.limits == now.limits && known.given == now.given) return std::nullopt;
+  if (nothing && known.limits == now.limits && known.given == now.given && known.cuts == now.cuts) {
+    return std::nullopt;
+  }
   *reply.mutable_transfer_limits() = membership_.transfers().LimitsOf(state_);
   *reply.mutable_given() = BuildGivenOut(state_, server);
+  cuts_.AddFor(state_, server, &reply);
   return reply;
 }
 
 NewsKnown Core::NewsNow() const {
-  return {state_.plan_revision(), membership_.transfers().limits_version(),
-          GivenOutVersion(state_)};
+  return {state_.plan_revision(), membership_.transfers().limits_version(), GivenOutVersion(state_),
+          cuts_.version()};
 }
 
 void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
@@ -143,7 +150,7 @@ v1::ClusterMap Core::Map(uint64_t revision_known, bool rates) const {
   for (const ClusterTable& table : weighed->tables) {
     for (uint32_t i = 0; i < table.shards.size(); ++i) {
       v1::ShardRate& rate = *map.add_rates();
-      rate.set_shard(ShardId{table.spec.id, i}.packed());
+      rate.set_shard(table.IdOf(i).packed());
       rate.set_rows_pulled(table.shards[i].rows_pulled);
       rate.set_rows_pushed(table.shards[i].rows_pushed);
     }
@@ -178,6 +185,24 @@ void Core::Rebalance() {
   Pending pending;
   pending.made = MakeRebalance(*std::move(wave), Context());
   normal_.queue.push_back(std::move(pending));
+}
+
+// A few at a time. Servers report the sizes of the parts some seconds after a cut.
+void Core::SplitLargeShards() {
+  constexpr int64_t kEveryNs = 20'000'000'000;
+  constexpr size_t kAtOnce = 4;
+  if (options_.split_above_bytes == 0 || state_.move_control().limits().paused() ||
+      now_ns_ < split_again_ns_ || !cuts_.empty()) {
+    return;
+  }
+  split_again_ns_ = now_ns_ + kEveryNs;
+  auto large = LargeShards(state_, leases_, options_.split_above_bytes);
+  large.resize(std::min(large.size(), kAtOnce));
+  for (v1::CutShardRequest& request : large) {
+    Pending pending;
+    pending.made = MakeOperation(std::move(request), Context());
+    normal_.queue.push_back(std::move(pending));
+  }
 }
 
 v1::RebalanceStatus Core::RebalancingNow() const {

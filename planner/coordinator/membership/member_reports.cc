@@ -65,6 +65,7 @@ void MemberReports::OnRegister(const ClusterState& state, const Member& process,
   of.all = true;
   const absl::btree_set<uint64_t>& named = state.ShardsOfServer(process.server);
   for (const v1::HeldReplica& message : held) {
+    of.tables.insert(ShardId::FromPacked(message.shard()).table);
     if (named.contains(message.shard())) NoteHeld(message, &of);
   }
 }
@@ -87,7 +88,10 @@ std::optional<HeldReplica> MemberReports::Held(uint64_t shard, const Member& pro
   if (of == held_.end() || of->second.incarnation != process.incarnation) return std::nullopt;
   const auto held = of->second.shards.find(shard);
   if (held != of->second.shards.end()) return held->second;
-  return of->second.all ? std::make_optional(HeldReplica{.nothing = true}) : std::nullopt;
+  // It may hold the shard under the name of another one, if it has not heard of a cut. It cuts that
+  // and says so once it knows the records.
+  const bool all = of->second.all && !of->second.tables.contains(ShardId::FromPacked(shard).table);
+  return all ? std::make_optional(HeldReplica{.nothing = true}) : std::nullopt;
 }
 
 bool MemberReports::NoteLeaving(const ShardRecord& record, Leaving report) {

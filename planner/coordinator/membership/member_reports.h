@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "common/ids.h"
 #include "planner/coordinator/membership/shard_decision.h"
 #include "planner/coordinator/state/cluster_state.h"
@@ -77,8 +78,9 @@ class MemberReports {
 
   struct HeldOf {
     Incarnation incarnation = 0;
-    bool all = false;                                   // shards that are not there are not held
+    bool all = false;  // shards that are not there, of other tables than these, are not held
     absl::flat_hash_map<uint64_t, HeldReplica> shards;  // by packed shard
+    absl::flat_hash_set<TableId> tables;                // some shards of which are held
   };
   HeldOf& HeldBy(const Member& process);
   // False: it was known.

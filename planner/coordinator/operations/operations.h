@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "common/shard_record.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
+#include "planner/coordinator/membership/asked_cuts.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
@@ -44,6 +45,7 @@ struct OperationContext {
   Membership* membership = nullptr;
   const RebalancePolicy* rebalance = nullptr;  // which loads were measured
   Strangers* strangers = nullptr;
+  AskedCuts* cuts = nullptr;
   int64_t now_ns = 0;   // when the operation was asked for
   int64_t unix_ms = 0;  // the same
 };
@@ -129,6 +131,17 @@ Operation MakeOperation(v1::RebuildMetadataRequest request, const OperationConte
 
 // Carries out a person's choice of a replica (Membership::Choose, with its errors).
 Operation MakeOperation(v1::ChooseReplicaRequest request, const OperationContext& context);
+
+// --- cut_operations.cc
+
+// Asks the shard's server for a cut (AskedCuts), with the errors of PlanCut and AskedCuts::Ask.
+Operation MakeOperation(v1::CutShardRequest request, const OperationContext& context);
+
+// Cuts the shard, in one transaction, for its primary: both parts begin the next epoch with the
+// members of the whole. Answered alike if it is cut there already. Any other error than
+// FailedPrecondition, NotFound and InvalidArgument leaves open whether it is cut; these say that it
+// is not, and that no earlier request of this kind will cut it.
+Operation MakeOperation(v1::CommitCutRequest request, const OperationContext& context);
 
 // --- move_operations.cc
 

@@ -55,6 +55,27 @@ LogEnd EndOf(const FoundReplica& replica) {
   return {replica.held.end().epoch(), replica.held.end().lsn()};
 }
 
+const ShardRecord& NewestOf(const std::vector<FoundReplica>& replicas) {
+  const auto older = [](const FoundReplica& a, const FoundReplica& b) {
+    return a.record.epoch < b.record.epoch;
+  };
+  return std::max_element(replicas.begin(), replicas.end(), older)->record;
+}
+
+// The ranges of the shards with their indexes, by position within each column slice. A server that
+// was away when a shard was cut remembers a wider one.
+std::vector<std::pair<ShardRange, uint32_t>> RangesInOrder(const FoundTable& table) {
+  std::vector<std::pair<ShardRange, uint32_t>> ranges;
+  for (const auto& [index, replicas] : table.shards) {
+    ranges.emplace_back(NewestOf(replicas).range, index);
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first.column_first, a.first.first) <
+           std::pair(b.first.column_first, b.first.first);
+  });
+  return ranges;
+}
+
 // Empty, or what is missing for the shards to tile their table slice by slice.
 std::string Gap(const FoundTable& table) {
   const uint64_t space = table.spec.hashed ? uint64_t{1} << 16 : table.spec.rows;
@@ -70,8 +91,7 @@ std::string Gap(const FoundTable& table) {
   uint64_t row = 0;
   uint32_t column = 0;
   uint32_t column_limit = 0;
-  for (const auto& [index, replicas] : table.shards) {
-    const ShardRange& range = replicas.front().record.range;
+  for (const auto& [range, index] : RangesInOrder(table)) {
     if (row == 0) column_limit = range.column_limit;
     if (range.first != row || range.column_first != column || range.column_limit != column_limit) {
       return absl::StrCat("shard ", index, " does not follow the one before it");
@@ -376,10 +396,7 @@ class RebuildMetadata {
   // promise this one, say where their logs end then, and the fullest replica goes on
   // (membership/shard_decision.h: no member lives).
   ShardRecord Fence(const std::vector<FoundReplica>& replicas) const {
-    const auto older = [](const FoundReplica& a, const FoundReplica& b) {
-      return a.record.epoch < b.record.epoch;
-    };
-    const ShardRecord& newest = std::max_element(replicas.begin(), replicas.end(), older)->record;
+    const ShardRecord& newest = NewestOf(replicas);
     ShardRecord fence;
     fence.shard = newest.shard;
     fence.range = newest.range;

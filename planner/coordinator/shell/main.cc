@@ -46,6 +46,7 @@ struct Options {
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
+  uint64_t split_above_bytes = 512ull << 20;
   int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
@@ -109,6 +110,20 @@ absl::StatusOr<std::string> BackupOf(Coordinator& coordinator) {
   return std::move(*reply.mutable_file());
 }
 
+CoreOptions CoreOptionsOf(const Options& options) {
+  CoreOptions core;
+  core.token = absl::StrCat("process ", getpid(), " ", RandomHex(8));
+  core.new_cluster_id = RandomHex(8);
+  core.lease_ttl_ms = options.lease_ttl_ms;
+  core.heartbeat_interval_ms = options.heartbeat_interval_ms;
+  core.trainers.lease_ms = options.trainer_lease_ms;
+  core.refill_wait_ms = options.refill_wait_ms;
+  core.split_above_bytes = options.split_above_bytes;
+  core.membership.asks_person = options.without_members == "ask";
+  core.membership.transfers_per_server = static_cast<size_t>(options.transfers_per_server);
+  return core;
+}
+
 absl::Status Serve(const Options& options) {
   HOTBED_RETURN_IF_ERROR(Check(options));
   HOTBED_ASSIGN_OR_RETURN(ServerSecurity security,
@@ -119,16 +134,7 @@ absl::Status Serve(const Options& options) {
   if (!options.restore.empty()) {
     HOTBED_RETURN_IF_ERROR(Restore(options.restore, dir.store.get()));
   }
-  CoreOptions core;
-  core.token = absl::StrCat("process ", getpid(), " ", RandomHex(8));
-  core.new_cluster_id = RandomHex(8);
-  core.lease_ttl_ms = options.lease_ttl_ms;
-  core.heartbeat_interval_ms = options.heartbeat_interval_ms;
-  core.trainers.lease_ms = options.trainer_lease_ms;
-  core.refill_wait_ms = options.refill_wait_ms;
-  core.membership.asks_person = options.without_members == "ask";
-  core.membership.transfers_per_server = static_cast<size_t>(options.transfers_per_server);
-  Coordinator coordinator(core, dir.store.get(), Clock::Real());
+  Coordinator coordinator(CoreOptionsOf(options), dir.store.get(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
   service_options.port.listen = options.listen;
@@ -180,6 +186,15 @@ absl::Status Serve(const Options& options) {
   return fatal;
 }
 
+void BeginProcess(const Options& options) {
+  SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  SetLogName("coordinator");
+  LimitProtobufLog();
+  BeginDaemon();
+  CatchSignals();
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
+}
+
 int Main(int argc, char** argv) {
   RaiseDescriptorLimit();
   Options options;
@@ -217,6 +232,8 @@ int Main(int argc, char** argv) {
                    "other servers; and how long a shard that has lost all its members waits for "
                    "the others once the first of them is back.",
                    {.min = 0, .max = 3600000});
+  schema.AddBytes("split-above-bytes", &options.split_above_bytes,
+                  "A shard of a hashed table that takes more than this is cut in two; 0: none is.");
   schema.AddChoice("without-members", &options.without_members, {"continue", "ask"},
                    "What a shard that has lost all its members does when not all of them are back "
                    "within --refill-wait-ms: continue with the one whose log ends last, or stay "
@@ -239,12 +256,7 @@ int Main(int argc, char** argv) {
   AddSecurityFlags(&schema, &options.security);
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;
-  SetLogFormat(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
-  SetLogName("coordinator");
-  LimitProtobufLog();
-  BeginDaemon();
-  CatchSignals();
-  setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
+  BeginProcess(options);
   const absl::Status status = Serve(options);
   if (status.ok()) return 0;
   std::cerr << "hotbed-coordinator: " << status.message() << std::endl;

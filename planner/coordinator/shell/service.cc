@@ -78,6 +78,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(DrainServer)
   HOTBED_OPERATION(ControlMoves)
   HOTBED_OPERATION(ChooseReplica)
+  HOTBED_OPERATION(CutShard)
+  HOTBED_OPERATION(CommitCut)
   HOTBED_OPERATION(RebuildMetadata)
   HOTBED_OPERATION(ActivateShards)
   HOTBED_UNARY(RegisterServer, RegisterServerRequest, RegisterServerReply,

@@ -74,6 +74,11 @@ class TierHost {
   // again. No TieredStore of the shard may be open; readers of its rows miss some from now on.
   virtual absl::Status DeleteShard(const SpillShard& shard) = 0;
 
+  // The rows of `child` are a part of those of `parent`, from which it was cut: gives `child` the
+  // parent's meta and highest LSN, unless it has a meta of its own. Neither is open. Durable with
+  // the next Flush, and no later than whatever is written for `parent` from now on.
+  virtual absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child) = 0;
+
   // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
   // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
   // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all

@@ -140,6 +140,18 @@ absl::Status SpillTier::WriteMeta(const SpillShard& shard, absl::string_view met
   return store->Write(batch.get());
 }
 
+absl::Status SpillTier::InheritMeta(const SpillShard& parent, const SpillShard& child) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string own, ReadMeta(child));
+  if (!own.empty()) return absl::OkStatus();
+  HOTBED_ASSIGN_OR_RETURN(const std::string meta, ReadMeta(parent));
+  HOTBED_ASSIGN_OR_RETURN(const Lsn highest, HighestLsn(parent));
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  if (!meta.empty()) PutShardValue(child, kMetaSlice, meta, batch.get());
+  PutHighestLsn(child, highest, batch.get());
+  return store->Write(batch.get());
+}
+
 uint64_t SpillTier::BytesOf(const SpillShard& shard) {
   const absl::StatusOr<std::shared_ptr<KvStore>> store = Use();
   if (!store.ok()) return 0;

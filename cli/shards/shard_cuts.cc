@@ -1,0 +1,66 @@
+#include "cli/shards/shard_cuts.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
+
+// Whether both parts of the cut are served.
+bool IsDone(const v1::ClusterMap& map, const v1::ShardCut& cut) {
+  const TableId table = ShardId::FromPacked(cut.shard()).table;
+  bool lower = false;
+  bool upper = false;
+  for (const v1::ShardRecord& record : map.shards()) {
+    if (ShardId::FromPacked(record.shard()).table != table || !record.active()) continue;
+    lower |= record.shard() == cut.shard() && record.range_limit() == cut.at();
+    upper |= record.range_first() == cut.at();
+  }
+  return lower && upper;
+}
+
+}  // namespace
+
+absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duration patience,
+                       CoordinatorStub* coordinator) {
+  size_t done = 0;
+  for (absl::Time end = absl::Now() + patience; done < cuts.size();) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
+    const size_t before = done;
+    while (done < cuts.size() && IsDone(map, cuts[done].cut())) ++done;
+    if (done > before) end = absl::Now() + patience;
+    if (done == cuts.size()) break;
+    if (absl::Now() > end) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          ShardId::FromPacked(cuts[done].cut().shard()).ToString(), " is not cut after ",
+          absl::FormatDuration(patience),
+          "; it goes on being tried for a minute: 'hotbed shard list' and 'hotbed events' tell"));
+    }
+    absl::SleepFor(kLookEvery);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CarryOutCuts(const std::vector<WantedCut>& wanted, const std::string& reason,
+                          absl::Duration patience, CoordinatorStub* coordinator) {
+  for (size_t round = 0;; ++round) {  // a shard has one cut at a time
+    std::vector<v1::CutShardReply> cuts;
+    for (const WantedCut& cut : wanted) {
+      if (round >= cut.at.size()) continue;
+      v1::CutShardRequest request;
+      request.set_shard(cut.shard.packed());
+      request.set_at(cut.at[round]);
+      request.set_reason(reason);
+      HOTBED_ASSIGN_OR_RETURN(v1::CutShardReply reply, coordinator->CutShard(request));
+      cuts.push_back(std::move(reply));
+    }
+    if (cuts.empty()) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(AwaitCuts(cuts, patience, coordinator));
+  }
+}
+
+}  // namespace hotbed

@@ -1,0 +1,67 @@
+// Cuts of shards that were asked for and are not committed yet. Their servers hear of them with
+// every reply, prepare them and ask for the commit, which needs nothing from here: a coordinator
+// that restarts forgets the cuts that nobody has prepared. Pure; thread-compatible.
+#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
+#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/shard_record.h"
+#include "planner/coordinator/state/cluster_state.h"
+#include "planner/coordinator/state/leases.h"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+class AskedCuts {
+ public:
+  static constexpr int64_t kKeptNs = 60'000'000'000;  // a cut that does not come about by then is
+                                                      // given up
+  static constexpr size_t kAskedMax = 1024;
+
+  // ResourceExhausted: too many are asked for. AlreadyExists: the shard is being cut.
+  absl::Status MayAsk(uint64_t packed) const;
+  // The same, and asks for it.
+  absl::Status Ask(int64_t now_ns, v1::ShardCut cut);
+  // Committed, or refused for good.
+  void End(uint64_t packed);
+  void Tick(int64_t now_ns, const ClusterState& state);
+  // Those of shards of which the server has a member.
+  void AddFor(const ClusterState& state, ServerId server, v1::HeartbeatReply* reply) const;
+  // Changes with each change.
+  uint64_t version() const { return version_; }
+  bool empty() const { return asked_.empty(); }
+
+ private:
+  struct Asked {
+    v1::ShardCut cut;
+    int64_t since_ns = 0;
+  };
+  std::map<uint64_t, Asked> asked_;  // by packed shard
+  uint64_t version_ = 0;
+};
+
+// Where a shard may be cut, and into which shards. `at` 0: in the middle.
+struct CutPlan {
+  uint64_t at = 0;
+  ShardId new_shard;
+};
+//   NotFound            there is no such shard
+//   InvalidArgument     `at` does not lie inside of its range
+//   FailedPrecondition  it is one row or bucket, its table is cut by columns or has too many
+//                       shards, it is not served now, or a server may hold more than its members
+absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint64_t at);
+
+// Cuts to ask for without being told: of shards of hashed tables whose replica at the primary takes
+// more than `bytes_max` bytes, the largest first. (Nobody knows the size of a hashed table when it
+// is created.)
+std::vector<v1::CutShardRequest> LargeShards(const ClusterState& state, const Leases& leases,
+                                             uint64_t bytes_max);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_

@@ -1,0 +1,156 @@
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kReasonBytesMax = 400;
+
+class CutShard {
+ public:
+  CutShard(v1::CutShardRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
+
+  Next operator()(const ClusterState& state) {
+    if (written_) {
+      HOTBED_RETURN_IF_ERROR(Named(state, context_.cuts->Ask(context_.now_ns, reply_.cut())));
+      return reply_;
+    }
+    if (request_.reason().size() > kReasonBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat("the reason of a cut has ",
+                                                     request_.reason().size(),
+                                                     " bytes, allowed: ", kReasonBytesMax));
+    }
+    HOTBED_ASSIGN_OR_RETURN(const CutPlan plan, PlanCut(state, request_.shard(), request_.at()));
+    const std::string name = state.ShardName(request_.shard());
+    const std::string reason = request_.reason().empty() ? "asked for" : request_.reason();
+    reply_.Clear();
+    v1::ShardCut* const cut = reply_.mutable_cut();
+    cut->set_shard(request_.shard());
+    cut->set_at(plan.at);
+    cut->set_number(static_cast<uint64_t>(context_.unix_ms));
+    cut->set_reason(reason);
+    reply_.set_new_shard(plan.new_shard.packed());
+    *reply_.mutable_record() = ToProto(*state.FindVisibleShard(request_.shard()));
+    if (request_.dry_run()) return reply_;
+    HOTBED_RETURN_IF_ERROR(Named(state, context_.cuts->MayAsk(request_.shard())));
+    written_ = true;
+    Transaction txn(&state);
+    EventWriter(&state, context_.unix_ms)
+        .Add("cut_asked", absl::StrCat(name, " at ", plan.at, ", ", reason), request_.shard(), 0,
+             &txn);
+    return txn;
+  }
+
+ private:
+  absl::Status Named(const ClusterState& state, const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat("shard ", state.ShardName(request_.shard()),
+                                                    ": ", status.message()));
+  }
+
+  const v1::CutShardRequest request_;
+  const OperationContext context_;
+  bool written_ = false;
+  v1::CutShardReply reply_;
+};
+
+// The shard as it was cut, if that has happened: a repeated request gets the same answer.
+const ShardRecord* PartAt(const ClusterState& state, TableId table, uint64_t at) {
+  for (const ShardRecord* record : state.ShardsOfTable(table)) {
+    if (record->range.first == at) return record;
+  }
+  return nullptr;
+}
+
+// Both parts begin the epoch after the whole's, with its members: these hold everything that was
+// acknowledged of either. Learners begin anew, because nobody knows how far they are.
+std::pair<ShardRecord, ShardRecord> PartsOf(const ShardRecord& whole, const CutPlan& plan) {
+  ShardRecord lower = whole;
+  ++lower.epoch;
+  lower.active = false;
+  lower.base = whole.members;
+  lower.learners.clear();
+  lower.readers.clear();
+  lower.range.limit = plan.at;
+  ShardRecord upper = lower;
+  upper.shard = plan.new_shard;
+  upper.range = whole.range;
+  upper.range.first = plan.at;
+  return {lower, upper};
+}
+
+class CommitCut {
+ public:
+  CommitCut(v1::CommitCutRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
+
+  Next operator()(const ClusterState& state) {
+    const uint64_t packed = request_.cut().shard();
+    const uint64_t at = request_.cut().at();
+    const ShardRecord* const whole = state.FindVisibleShard(packed);
+    // Now, or at an earlier request. (Who asks in the epoch of the cut, or later, has heard of it.)
+    if (whole != nullptr && whole->range.limit == at && whole->epoch > request_.epoch()) {
+      const ShardRecord* const upper = PartAt(state, whole->shard.table, at);
+      v1::CommitCutReply reply;
+      ToProto(*whole, reply.add_records());
+      if (upper != nullptr) ToProto(*upper, reply.add_records());
+      return reply;
+    }
+    absl::StatusOr<CutPlan> plan = Plan(state);
+    if (!plan.ok()) {
+      context_.cuts->End(packed);
+      return plan.status();
+    }
+    context_.cuts->End(packed);
+    const auto [lower, upper] = PartsOf(*whole, *plan);
+    Transaction txn(&state);
+    txn.Put(keys::Shard(lower.shard), StoredRecord(lower));
+    txn.Put(keys::Shard(upper.shard), StoredRecord(upper));
+    EventWriter(&state, context_.unix_ms)
+        .Add("shard_cut",
+             absl::StrCat(state.ShardName(packed), " [", whole->range.first, ", ",
+                          whole->range.limit, ") into it and ",
+                          state.ShardName(upper.shard.packed()), " at ", plan->at, ", ",
+                          request_.cut().reason()),
+             packed, 0, &txn);
+    return txn;
+  }
+
+ private:
+  absl::StatusOr<CutPlan> Plan(const ClusterState& state) const {
+    HOTBED_ASSIGN_OR_RETURN(const CutPlan plan,
+                            PlanCut(state, request_.cut().shard(), request_.cut().at()));
+    const ShardRecord& record = *state.FindVisibleShard(request_.cut().shard());
+    const Member caller{request_.server(), request_.incarnation()};
+    if (record.epoch != request_.epoch() || record.primary != caller) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "shard ", state.ShardName(request_.cut().shard()), ": server ", caller.server,
+          " asks for its cut in epoch ", request_.epoch(), ", and it is in epoch ", record.epoch,
+          " with its primary on server ", record.primary.server));
+    }
+    return plan;
+  }
+
+  const v1::CommitCutRequest request_;
+  const OperationContext context_;
+};
+
+}  // namespace
+
+Operation MakeOperation(v1::CutShardRequest request, const OperationContext& context) {
+  return CutShard(std::move(request), context);
+}
+
+Operation MakeOperation(v1::CommitCutRequest request, const OperationContext& context) {
+  return CommitCut(std::move(request), context);
+}
+
+}  // namespace hotbed

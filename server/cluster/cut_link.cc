@@ -1,0 +1,113 @@
+#include "server/cluster/cut_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/await_for.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kCommitAgain = absl::Milliseconds(20);
+constexpr int64_t kPrepareAgainNs = kSecondNs;
+
+// Whether the coordinator has looked at the request and refused it, so that no earlier one of the
+// same content can be carried out any more.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+}  // namespace
+
+CutLink::CutLink(ShardHost* host, AssignmentApplier* applier, Commit commit)
+    : host_(host), applier_(applier), commit_(std::move(commit)), thread_([this] { Run(); }) {}
+
+void CutLink::Learn(const google::protobuf::RepeatedPtrField<v1::ShardCut>& cuts) {
+  std::map<uint64_t, Asked> asked;
+  absl::MutexLock lock(&mu_);
+  for (const v1::ShardCut& cut : cuts) {
+    const auto known = asked_.find(cut.shard());
+    const bool same = known != asked_.end() && known->second.cut.number() == cut.number();
+    asked[cut.shard()] = {cut, same ? known->second.again_ns : 0};
+  }
+  asked_ = std::move(asked);
+  ++learnt_;
+}
+
+void CutLink::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::exchange(stop_, true)) return;
+  }
+  thread_.join();
+}
+
+void CutLink::Run() {
+  v1::ShardCut next;
+  while (AwaitNext(&next)) CarryOut(next);
+}
+
+bool CutLink::AwaitNext(v1::ShardCut* next) {
+  absl::MutexLock lock(&mu_);
+  for (;;) {
+    const auto soonest = std::min_element(
+        asked_.begin(), asked_.end(),
+        [](const auto& a, const auto& b) { return a.second.again_ns < b.second.again_ns; });
+    const int64_t now_ns = Clock::Real()->NowNs();
+    if (stop_) return false;
+    if (soonest != asked_.end() && soonest->second.again_ns <= now_ns) {
+      soonest->second.again_ns = now_ns + kPrepareAgainNs;
+      *next = soonest->second.cut;
+      return true;
+    }
+    const auto changed = [this, before = learnt_]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return stop_ || learnt_ != before;
+    };
+    AwaitFor(&mu_, absl::Condition(&changed),
+             soonest == asked_.end() ? absl::Hours(1)
+                                     : absl::Nanoseconds(soonest->second.again_ns - now_ns));
+  }
+}
+
+void CutLink::CarryOut(const v1::ShardCut& cut) {
+  const ShardId shard = ShardId::FromPacked(cut.shard());
+  const absl::StatusOr<Epoch> epoch = host_->PrepareCut(shard);
+  if (!epoch.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 5)
+        << "the cut of " << shard.ToString() << " waits: " << epoch.status();
+    return;
+  }
+  if (*epoch == 0) return;  // it may become the primary
+  v1::CommitCutRequest request;
+  *request.mutable_cut() = cut;
+  request.set_epoch(*epoch);
+  for (;;) {
+    v1::CommitCutReply reply;
+    const absl::Status committed = commit_(&request, &reply);
+    if (committed.ok()) {
+      // After an error the records come again, with the map.
+      if (const absl::Status s = applier_->ApplyRecords(reply.records()); !s.ok()) {
+        HOTBED_LOG(Warning) << shard.ToString() << " was cut: " << s;
+      }
+      absl::MutexLock lock(&mu_);
+      asked_.erase(cut.shard());
+      return;
+    }
+    if (IsRefusal(committed)) {
+      HOTBED_LOG(Warning) << shard.ToString() << " is not cut: " << committed;
+      host_->GiveUpCut(shard);
+      absl::MutexLock lock(&mu_);
+      asked_.erase(cut.shard());
+      return;
+    }
+    HOTBED_LOG_EVERY_S(Warning, 5) << "the cut of " << shard.ToString() << " waits: " << committed;
+    absl::MutexLock lock(&mu_);
+    if (AwaitFor(&mu_, absl::Condition(&stop_), kCommitAgain)) return;
+  }
+}
+
+}  // namespace hotbed

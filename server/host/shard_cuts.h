@@ -1,0 +1,54 @@
+// Cuts of shards, but for the cut itself (assignments_cuts.cc): the preparation before the
+// coordinator commits it, so that pushes wait for a moment only, and the end of the inheritance
+// once the parts are durable. Thread-safe; calls block.
+#ifndef HOTBED_SERVER_HOST_SHARD_CUTS_H_
+#define HOTBED_SERVER_HOST_SHARD_CUTS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/status_numbers.h"
+#include "server/host/assignments.h"
+#include "server/host/shard_directory.h"
+#include "server/host/shard_write_back.h"
+#include "server/host/table_checkpoints.h"
+
+namespace hotbed {
+
+class ShardCuts {
+ public:
+  struct Wiring {
+    ShardDirectory* directory = nullptr;
+    Assignments* assignments = nullptr;
+    ShardWriteBack* write_back = nullptr;
+    TableCheckpoints* checkpoints = nullptr;
+    const Clock* clock = nullptr;
+  };
+  explicit ShardCuts(const Wiring& wiring) : wiring_(wiring) {}
+
+  // As ShardHost::PrepareCut and GiveUpCut.
+  absl::StatusOr<Epoch> Prepare(ShardId id);
+  void GiveUp(ShardId id);
+
+  // Writes back the shards that still inherit, so that they stand for themselves. Upkeep.
+  void FinishCuts();
+  void AddNumbers(StatusNumbers* numbers) const {
+    numbers->Add("shards cut", "hotbed_server_shards_cut_total",
+                 "Shards that were cut from others here and stand for themselves by now.",
+                 total_.load(std::memory_order_relaxed));
+  }
+
+ private:
+  void Finish(ShardId id);
+
+  const Wiring wiring_;
+  std::atomic<uint64_t> total_{0};
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_HOST_SHARD_CUTS_H_

@@ -1,0 +1,98 @@
+// Stories of shards that are cut in two.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/coordinator/membership_story.h"
+
+namespace hotbed {
+namespace cut_story_test {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CutStory : public MembershipStory {
+ protected:
+  absl::StatusOr<v1::CutShardReply> Ask(uint32_t shard, uint64_t at, bool dry_run = false) {
+    v1::CutShardRequest request;
+    request.set_shard(ShardId{1, shard}.packed());
+    request.set_at(at);
+    request.set_dry_run(dry_run);
+    return rig_.Call<v1::CutShardReply>(request);
+  }
+  // As the server of the shard's primary would ask.
+  v1::CommitCutRequest CommitOf(const v1::ShardCut& cut) {
+    const ShardRecord& record = rig_.core->state().shards().at(cut.shard());
+    v1::CommitCutRequest request;
+    *request.mutable_cut() = cut;
+    request.set_epoch(record.epoch);
+    request.set_server(record.primary.server);
+    request.set_incarnation(record.primary.incarnation);
+    return request;
+  }
+  // "0: [0, 5) e2" for each shard.
+  std::vector<std::string> Ranges() const {
+    std::vector<std::string> out;
+    for (const auto& [packed, r] : rig_.core->state().shards()) {
+      out.push_back(absl::StrCat(r.shard.index, ": [", r.range.first, ", ", r.range.limit, ") e",
+                                 r.epoch, r.active ? "" : " waits"));
+    }
+    return out;
+  }
+};
+
+TEST_F(CutStory, BothPartsBeginTheNextEpochWithTheMembersOfTheWhole) {
+  Start({"s1", "s2"});
+  Create("t", 2, 1);
+  const std::vector<std::string> before = Ranges();
+  ASSERT_EQ(before.size(), 1u);
+  const ShardRecord whole = rig_.core->state().shards().begin()->second;
+  auto planned = Ask(0, 0, /*dry_run=*/true);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->cut().at(), whole.range.limit / 2);
+  EXPECT_EQ(Ranges(), before);
+  auto asked = Ask(0, 3);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_STATUS(Ask(0, 4), kAlreadyExists, "asked for already");
+  const v1::CommitCutRequest request = CommitOf(asked->cut());
+  auto cut = rig_.Call<v1::CommitCutReply>(request);
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_EQ(cut->records_size(), 2);
+  EXPECT_THAT(Ranges(), ElementsAre("0: [0, 3) e2 waits",
+                                    absl::StrCat("1: [3, ", whole.range.limit, ") e2 waits")));
+  for (const auto& [packed, part] : rig_.core->state().shards()) {
+    EXPECT_EQ(part.members, whole.members);
+    EXPECT_EQ(part.base, whole.members);
+    EXPECT_EQ(part.primary, whole.primary);
+  }
+  auto again = rig_.Call<v1::CommitCutReply>(request);
+  ASSERT_TRUE(again.ok()) << "its answer was lost: " << again.status();
+  EXPECT_EQ(again->SerializeAsString(), cut->SerializeAsString());
+  EXPECT_THAT(Events("shard_cut"), ElementsAre(HasSubstr("t/0 [0, ")));
+  fleet_.Run(1000);
+  EXPECT_THAT(Ranges(),
+              ElementsAre("0: [0, 3) e2", absl::StrCat("1: [3, ", whole.range.limit, ") e2")));
+}
+
+TEST_F(CutStory, WhatCannotBeCutIsRefused) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  const uint64_t limit = rig_.core->state().shards().begin()->second.range.limit;
+  EXPECT_STATUS(Ask(7, 1), kNotFound, "does not exist");
+  EXPECT_STATUS(Ask(0, limit), kInvalidArgument, "allowed: 1 to");
+  auto asked = Ask(0, 1);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  v1::CommitCutRequest late = CommitOf(asked->cut());
+  late.set_epoch(late.epoch() + 1);
+  EXPECT_STATUS(rig_.Call<v1::CommitCutReply>(late), kFailedPrecondition, "asks for its cut");
+  asked = Ask(0, 1);
+  ASSERT_TRUE(asked.ok()) << "the one before was refused for good: " << asked.status();
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())).ok());
+  fleet_.Run(1000);
+  EXPECT_STATUS(Ask(0, 0), kFailedPrecondition, "a single row");
+}
+
+}  // namespace cut_story_test
+}  // namespace hotbed
