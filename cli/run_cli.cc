@@ -49,6 +49,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardChooseCommand(shard, context);
   AddShardSplitCommand(shard, context);
   AddShardControlCommands(shard, context);
+  AddServerRetireCommand(AddGroup(root, "server", "Stop a server without harm"), context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);
   CLI::App* checkpoint =
       AddGroup(root, "checkpoint", "Save tables into files, and begin tables with saved rows");
@@ -68,9 +69,12 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddDatagenCriteoCommand(AddGroup(root, "datagen", "Make training data with a known best AUC"),
                           context);
   AddDoctorCommand(root, context);
+  AddHealthCommand(root, context);
   AddSalvageCommand(root, context);
   AddCertCommands(AddGroup(root, "cert", "Make and show certificates and tokens"), context);
   AddDemoCommand(root, context);
+  AddConfigPrintCommand(AddGroup(root, "config", "Settings of the daemons"), context);
+  AddCompletionCommand(root, context);
   AddVersionCommand(root, context);
 }
 

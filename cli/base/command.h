@@ -52,6 +52,10 @@ void AddVersionCommand(CLI::App* root, CommandContext* context);
 void AddStatusCommand(CLI::App* root, CommandContext* context);
 void AddCertCommands(CLI::App* cert,
                      CommandContext* context);  // create-ca, create, show, hash-token
+void AddCompletionCommand(CLI::App* root, CommandContext* context);
+void AddConfigPrintCommand(CLI::App* config, CommandContext* context);
+void AddHealthCommand(CLI::App* root, CommandContext* context);
+void AddServerRetireCommand(CLI::App* server, CommandContext* context);
 void AddSalvageCommand(CLI::App* root, CommandContext* context);
 void AddUpCommand(CLI::App* root, CommandContext* context);
 void AddDemoCommand(CLI::App* root, CommandContext* context);

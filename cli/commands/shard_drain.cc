@@ -8,6 +8,7 @@
 #include "cli/commands/move_flags.h"
 #include "cli/shards/find_server.h"
 #include "cli/shards/move_watch.h"
+#include "cli/shards/shard_replicas.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "terminal/table_printer.h"
@@ -21,19 +22,12 @@ struct ShardDrainFlags {
   MoveFlags move;
 };
 
-bool Holds(const v1::ShardRecord& record, uint64_t server) {
-  const auto is_here = [server](const v1::Member& member) { return member.server() == server; };
-  return is_here(record.primary()) ||
-         std::any_of(record.members().begin(), record.members().end(), is_here) ||
-         std::any_of(record.learners().begin(), record.learners().end(), is_here);
-}
-
 // True when no record names the server any more. An error if it is no longer being drained.
 absl::StatusOr<bool> Emptied(const v1::ServerInfo& server, const v1::ClusterMap& map) {
   const uint64_t id = server.server();
   const auto held =
       std::count_if(map.shards().begin(), map.shards().end(),
-                    [id](const v1::ShardRecord& record) { return Holds(record, id); });
+                    [id](const v1::ShardRecord& record) { return StoresShard(record, id); });
   if (held == 0) return true;
   for (const v1::ServerInfo& now : map.servers()) {
     if (now.server() != id || now.draining()) continue;

@@ -17,6 +17,13 @@ bool IsMember(const ShardReplica& replica) { return replica.role != ReplicaRole:
 
 }  // namespace
 
+bool StoresShard(const v1::ShardRecord& record, uint64_t server) {
+  const auto is_here = [server](const v1::Member& member) { return member.server() == server; };
+  return is_here(record.primary()) ||
+         std::any_of(record.members().begin(), record.members().end(), is_here) ||
+         std::any_of(record.learners().begin(), record.learners().end(), is_here);
+}
+
 ReplicaView::ReplicaView(const v1::ClusterMap& map) {
   for (const v1::ServerInfo& info : map.servers()) {
     servers_[info.server()] = {

@@ -27,6 +27,9 @@ struct ShardReplica {
   std::optional<uint64_t> behind;
 };
 
+// Whether the server holds a replica of the shard, in whatever role.
+bool StoresShard(const v1::ShardRecord& record, uint64_t server);
+
 // Totals over the shards of a table.
 struct ReplicaCount {
   uint64_t shards = 0;

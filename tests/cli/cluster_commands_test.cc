@@ -170,6 +170,61 @@ TEST_F(ClusterCommandsTest, DoctorDoesNotAskTheLoopbackOfAnotherMachine) {
   EXPECT_THAT(found, HasSubstr("start it with --admin-listen=0.0.0.0:" + other.port()));
 }
 
+TEST_F(ClusterCommandsTest, HealthAsksTheAdminPortOfOneProcess) {
+  const ReadyPort process("127.0.0.1:0");
+  ASSERT_TRUE(process.ok());
+  // As it listens in a container.
+  const std::string admin = "0.0.0.0:" + process.port();
+  EXPECT_EQ(Ask({"health", "--admin", admin}).code, 0);
+  const Answer ready = Ask({"health", "--ready", "--admin", admin, "-o", "json"});
+  EXPECT_EQ(ready.code, 0) << ready.err;
+  EXPECT_EQ(ready.json()["page"], "/readyz");
+  EXPECT_EQ(ready.json()["address"], "127.0.0.1:" + process.port());
+  const Answer nobody = Ask({"health", "--admin", "127.0.0.1:1"});
+  EXPECT_EQ(nobody.code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("cannot connect"));
+  EXPECT_EQ(Ask({"health", "--admin", "127.0.0.1"}).code, 2);
+}
+
+TEST_F(ClusterCommandsTest, AServerRetiresWhenOthersHaveItsReplicas) {
+  const Answer may = RunAt({"server", "retire", "s0", "--wait=0s"});
+  EXPECT_EQ(may.code, 0) << may.err;
+  EXPECT_THAT(may.out, HasSubstr("s0 may be stopped"));
+  EXPECT_THAT(may.out, HasSubstr("3 shards go on with their other replicas"));
+  // The other member of user/3 is down.
+  const Answer must_not = RunAt({"server", "retire", "s2", "--wait=0s"});
+  EXPECT_EQ(must_not.code, 1);
+  EXPECT_THAT(must_not.err, HasSubstr("s2 holds 1 shards that would miss it: user/3 has 1 of 2"));
+  fake_.map.mutable_servers(1)->set_live(true);
+  EXPECT_EQ(RunAt({"server", "retire", "s2", "--wait=0s"}).code, 0);
+  fake_.map.mutable_shards(0)->set_active(false);
+  EXPECT_THAT(RunAt({"server", "retire", "s2", "--wait=0s"}).err, HasSubstr("is not active"));
+  EXPECT_THAT(RunAt({"server", "retire", "s7", "--wait=0s"}).err, HasSubstr("s7"));
+}
+
+TEST_F(ClusterCommandsTest, ShardsWithoutAnotherReplicaDoNotHoldAServerBack) {
+  fake_.map.mutable_tables(0)->set_replicas(1);
+  const nlohmann::json json = RunAt({"server", "retire", "s0", "--wait=0s", "-o", "json"}).json();
+  EXPECT_EQ(json["shards_handed_over"], 0);
+  EXPECT_EQ(json["shards_waiting"], 3);
+}
+
+TEST_F(ClusterCommandsTest, ADrainedServerRetiresWhenItIsEmpty) {
+  setenv("HOTBED_NAME", "s0", 1);
+  EXPECT_EQ(RunAt({"server", "retire", "--wait=0s"}).code, 0);
+  EXPECT_EQ(fake_.drained.server(), "");
+  EXPECT_EQ(RunAt({"server", "retire", "--drain", "--wait=0s"}).code, 0);
+  EXPECT_EQ(fake_.drained.server(), "10");
+  fake_.map.mutable_servers(0)->set_draining(true);
+  const Answer full = RunAt({"server", "retire", "--wait=0s"});
+  unsetenv("HOTBED_NAME");
+  EXPECT_EQ(full.code, 1);
+  EXPECT_THAT(full.err, HasSubstr("user/0 has not left it yet"));
+  fake_.map.clear_shards();
+  EXPECT_THAT(RunAt({"server", "retire", "s0", "--wait=0s"}).out,
+              HasSubstr("it holds nothing any more"));
+}
+
 TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {
   fake_.map.mutable_servers(0)->set_draining(true);
   fake_.lists[0].set_moves_total(3);

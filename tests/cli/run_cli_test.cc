@@ -1,8 +1,13 @@
 #include "cli/run_cli.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -312,6 +317,29 @@ TEST(RunCli, DatagenWritesRowsToStdoutAndTheTruthToStderr) {
   EXPECT_GT(nlohmann::json::parse(last)["auc_best"], 0.7);
   EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "200", "--seed", "5"}).out, answer.out);
   EXPECT_EQ(Ask({"datagen", "criteo", "--rows", "0"}).code, 2);
+}
+
+TEST(RunCli, CompletionKnowsEveryCommandAndItsFlags) {
+  const Answer answer = Ask({"completion", "bash"});
+  ASSERT_EQ(answer.code, 0) << answer.err;
+  const std::string path = ::testing::TempDir() + "hotbed_completion";
+  std::ofstream(path) << answer.out;
+  // What is offered after `words`, the last of which is not complete.
+  const auto offered = [&](const std::string& words, int count) {
+    const std::string script =
+        absl::StrCat("source ", path, "; COMP_WORDS=(", words, "); COMP_CWORD=", count,
+                     "; _hotbed; printf '%s\\n' \"${COMPREPLY[@]}\" > ", path, ".out");
+    EXPECT_EQ(
+        std::system(
+            absl::StrCat("bash -c '", absl::StrReplaceAll(script, {{"'", "'\\''"}}), "'").c_str()),
+        0);
+    std::ifstream in(path + ".out");
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_EQ(offered("hotbed ta", 1), "table\n");
+  EXPECT_EQ(offered("hotbed table dr", 2), "drop\n");
+  EXPECT_EQ(offered("hotbed server retire --dr", 3), "--drain\n");
+  EXPECT_EQ(offered("hotbed --coordinator h:1 server retire --wa", 5), "--wait\n");
 }
 
 }  // namespace run_cli_test
