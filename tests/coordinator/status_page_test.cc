@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace hotbed {
 namespace status_page_test {
@@ -62,6 +63,45 @@ TEST(StatusPageTest, ReplicasMovesAndEventsAreShown) {
                                                            testing::_, "drain of b", ""));
   EXPECT_THAT(page.tables[4].rows[0], testing::ElementsAre("9", "1970-01-01 00:00:00.000", "drain",
                                                            "b: 1 shards are to leave"));
+}
+
+double ShardsShort(const CoordinatorStatus& status) {
+  std::vector<MetricSample> samples;
+  AddGauges(status, 0, &samples);
+  for (const MetricSample& sample : samples) {
+    if (sample.name == "hotbed_coordinator_shards_short") return sample.value;
+  }
+  return -1;
+}
+
+TEST(StatusPageTest, ShardsWithoutALiveMemberOfTheirOwnAreShort) {
+  CoordinatorStatus status;
+  v1::TableSpec* const table = status.map.add_tables();
+  table->set_id(3);
+  table->set_replicas(2);
+  for (const ServerId id : {1, 2}) {
+    v1::ServerInfo* const server = status.map.add_servers();
+    server->set_server(id);
+    server->set_incarnation(7);
+    server->set_live(true);
+  }
+  v1::ShardRecord record;
+  record.set_shard(ShardId{3, 0}.packed());
+  for (const ServerId id : {1, 2}) {
+    v1::Member* const member = record.add_members();
+    member->set_server(id);
+    member->set_incarnation(7);
+  }
+  *status.map.add_shards() = record;
+  EXPECT_EQ(ShardsShort(status), 0);
+  // It lives, as another process: that is no member yet.
+  status.map.mutable_servers(1)->set_incarnation(8);
+  EXPECT_EQ(ShardsShort(status), 1);
+  status.map.mutable_servers(1)->set_incarnation(7);
+  status.map.mutable_servers(1)->set_live(false);
+  EXPECT_EQ(ShardsShort(status), 1);
+  status.map.mutable_tables(0)->set_replicas(1);
+  EXPECT_EQ(ShardsShort(status), 0);
 }
 
 }  // namespace status_page_test

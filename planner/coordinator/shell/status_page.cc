@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -202,6 +203,25 @@ uint64_t ActiveShards(const CoordinatorStatus& status) {
   return active;
 }
 
+// Shards with fewer live members than their table wants.
+double ShardsShort(const v1::ClusterMap& map) {
+  std::set<std::pair<ServerId, uint64_t>> live;  // with the incarnation
+  for (const v1::ServerInfo& s : map.servers()) {
+    if (s.live()) live.emplace(s.server(), s.incarnation());
+  }
+  std::map<TableId, uint64_t> wanted;
+  for (const v1::TableSpec& t : map.tables()) wanted[t.id()] = std::max<uint64_t>(t.replicas(), 1);
+  double total = 0;
+  for (const v1::ShardRecord& r : map.shards()) {
+    const auto is_live = [&](const v1::Member& m) {
+      return live.count({m.server(), m.incarnation()}) > 0;
+    };
+    const auto members = std::count_if(r.members().begin(), r.members().end(), is_live);
+    total += static_cast<uint64_t>(members) < wanted[TableOf(r)] ? 1 : 0;
+  }
+  return total;
+}
+
 }  // namespace
 
 StatusPage MakeStatusPage(const CoordinatorStatus& status, const std::string& address,
@@ -247,6 +267,8 @@ void AddGauges(const CoordinatorStatus& status, uint64_t watches,
   constexpr char kShardsHelp[] = "Shards, by whether they are active at their epoch.";
   add(kShards, kShardsHelp, {{"state", "active"}}, active);
   add(kShards, kShardsHelp, {{"state", "waiting"}}, status.map.shards_size() - active);
+  add("hotbed_coordinator_shards_short", "Shards with fewer live members than their table wants.",
+      {}, ShardsShort(status.map));
   add("hotbed_coordinator_tables", "Tables.", {}, status.map.tables_size());
   add("hotbed_coordinator_sessions", "Session names ever opened.", {}, status.sessions);
   add("hotbed_coordinator_watches", "Open streams of the cluster map.", {}, watches);
