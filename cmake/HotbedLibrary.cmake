@@ -34,10 +34,10 @@ function(hotbed_library name)
   add_library(hotbed::${name} ALIAS hotbed_${name})
 endfunction()
 
-# hotbed_executable(NAME SRCS ... DEPS ... [PRECOMPILED kind] [INSTALLED]): a program in build/bin. INSTALLED: users run it,
-# and `cmake --install BUILD --prefix P` puts it into P/bin (alone with --component programs).
+# hotbed_executable(NAME SRCS ... DEPS ... [PRECOMPILED kind] [PACKAGE server|coordinator|cli]): a program in build/bin. With
+# PACKAGE users run it: `cmake --install BUILD --prefix P` puts it into P/bin, and that Debian package has it.
 function(hotbed_executable name)
-  cmake_parse_arguments(ARG "INSTALLED" "PRECOMPILED" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED;PACKAGE" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   if(NOT ARG_PRECOMPILED)
     set(ARG_PRECOMPILED base)
@@ -47,8 +47,8 @@ function(hotbed_executable name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-  if(ARG_INSTALLED)
-    install(TARGETS ${name} RUNTIME COMPONENT programs)
+  if(ARG_PACKAGE)
+    install(TARGETS ${name} RUNTIME COMPONENT ${ARG_PACKAGE})
     set_property(GLOBAL APPEND PROPERTY hotbed_installed_programs ${name})
   endif()
   if(NOT HOTBED_SANITIZE)

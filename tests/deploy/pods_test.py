@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The pods of deploy/kustomize/overlays/ha as processes, under load: started in any order, rolled, a node lost, scaled, upgraded.
+
+  pods_test.py --bin-dir build/bin [--old-bin-dir DIR]
+
+No call fails, no acknowledged push is lost, no pod is killed by its liveness probe, and no shard has two members on a node. The
+longest push is printed. --old-bin-dir: programs of an earlier version, from which the pods are upgraded, and to which they go back.
+Exit status: 0 all well; 77 no namespaces here.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(SOURCE, "tests", "fault"))
+
+import kustomize  # noqa: E402
+from cluster import json_of_command, run_command  # noqa: E402
+from meter import Table  # noqa: E402
+from network import Network, run as execute  # noqa: E402
+from pods import Cluster  # noqa: E402
+from sandbox import enter  # noqa: E402
+
+SERVER, COORDINATOR = "hotbed-server", "hotbed-coordinator"
+NODES = 3
+ROWS, DIM = 40_000, 64
+# What the test's machine has instead of the manifest's gigabytes.
+HOST_BYTES = "128MiB"
+
+
+class Story:
+    def __init__(self, args, cluster, directory):
+        self.args, self.cluster, self.directory = args, cluster, directory
+        self.address = f"{COORDINATOR}:7400"
+        self.begin = time.monotonic()
+        self.coordinator = None
+        self.servers = []
+        self.table = None
+        self.acknowledged = 0  # pushed rows
+
+    def tell(self, text):
+        print(f"{time.monotonic() - self.begin:6.1f} s  {text}", flush=True)
+
+    def json(self, *command):
+        return json_of_command(self.args.bin_dir, self.address, *command, "--timeout=20s")
+
+    def start_in_any_order(self):
+        """Servers before their coordinator, too: all at once, in an order by chance."""
+        self.coordinator = self.cluster.pod(COORDINATOR, 0)
+        replicas = self.cluster.objects["StatefulSet", SERVER]["spec"]["replicas"]
+        self.servers = [self.cluster.pod(SERVER, i) for i in range(replicas)]
+        pods = [self.coordinator, *self.servers]
+        random.shuffle(pods)
+        # A pod's address is known once it runs; the coordinator's name stands before anybody asks for it.
+        for pod in pods:
+            pod.begin()
+            time.sleep(random.random())
+        for pod in pods:
+            pod.wait_ready()
+        self.tell(f"started in the order {' '.join(p.name for p in pods)}; all are ready")
+        self.json("rebalance", "off")
+        self.table = Table(self.args.bin_dir, self.address, "kept", ROWS, DIM, "replicated=2", shards=6)
+        self.table.wait_for(replicas=2)
+        self.acknowledged = self.table.meter("fill", directory=self.directory).result()["ids_acknowledged"]
+
+    def roll(self, pod):
+        """As the controller of a StatefulSet does: the next one is deleted as soon as this one is ready."""
+        stopped = pod.delete()
+        pod.begin()
+        pod.wait_ready()
+        self.tell(f"{pod.name} rolled: stopped in {stopped:.1f} s, now at {pod.host.address}")
+
+    def lose_node(self):
+        """The node of a server falls silent for good. The pod comes back elsewhere with its volume."""
+        primaries = [s["primary"] for s in self.table.shards()]
+        pod = max(self.servers, key=lambda p: primaries.count(p.name))
+        self.cluster.network.isolate(pod.host)
+        pod.kill()
+        before = time.monotonic()
+        while any(not s["active"] or pod.name in s["members"] for s in self.table.shards()):
+            if time.monotonic() > before + 60:
+                raise RuntimeError(f"a minute after {pod.node} was lost: {self.table.shards()}")
+            time.sleep(0.1)
+        self.tell(f"{pod.node} lost: all shards are served by others {time.monotonic() - before:.1f} s later")
+        pod.node = "node-spare"
+        pod.begin()
+        pod.wait_ready()
+        self.table.wait_for(replicas=2)
+        self.tell(f"{pod.name} is back on {pod.node}; all replicas are there")
+
+    def scale_out(self, count):
+        while len(self.servers) < count:
+            self.servers.append(self.cluster.pod(SERVER, len(self.servers)))
+            self.servers[-1].begin()
+        for pod in self.servers:
+            pod.wait_ready()
+        status, out, err = run_command(self.args.bin_dir, self.address, "plan", "apply", "--timeout=20s", seconds=120)
+        if status != 0:
+            raise RuntimeError(f"plan apply: {out}{err}")
+        held = {m for s in self.table.shards() for m in s["members"]}
+        self.tell(f"scaled to {count}: {len(held)} servers hold shards")
+        if len(held) < count:
+            raise RuntimeError(f"of {count} servers only {sorted(held)} hold shards")
+
+    def scale_in(self, count):
+        while len(self.servers) > count:
+            pod = self.servers.pop()
+            status, said = self.servers[0].execute(["/usr/bin/hotbed", "server", "retire", pod.name, "--drain", "--wait=60s"])
+            if status != 0:
+                raise RuntimeError(f"retire {pod.name} --drain: {said}")
+            stopped = pod.delete()
+            del self.cluster.pods[pod.name]
+            self.tell(f"{pod.name} drained and stopped in {stopped:.1f} s")
+        if any(m not in {p.name for p in self.servers} for s in self.table.shards() for m in s["members"]):
+            raise RuntimeError(f"a server that is gone has shards: {self.table.shards()}")
+
+    def check_domains(self):
+        nodes = {p.name: p.node for p in self.servers}
+        for shard in self.table.shards():
+            places = [nodes[m] for m in shard["members"] if m in nodes]
+            if len(set(places)) != len(places):
+                raise RuntimeError(f"{shard['shard']} has two members on one node: {shard['members']} on {places}")
+
+    def under_load(self, what, push_seconds_max, actions):
+        load = self.table.meter("shards", "--seconds=600", "--pace-ms=50", "--ids=4", directory=self.directory)
+        for action in actions:
+            action()
+            self.check_domains()
+        self.table.wait_for(replicas=2)
+        pushed = load.stop()
+        longest = pushed["push_us_p100"] / 1e6
+        self.tell(f"{what}: {pushed['pushes']} pushes, {pushed['errors']} errors, the longest {longest * 1e3:.0f} ms "
+                  f"(bar {push_seconds_max} s: {'met' if longest <= push_seconds_max else 'MISSED'})")
+        self.acknowledged += pushed["ids_acknowledged"]
+        if pushed["errors"] != 0 or self.table.sum() != self.acknowledged:
+            raise RuntimeError(f"the table holds {self.table.sum()}, pushed were {self.acknowledged}; errors: {pushed['errors']}")
+        if self.cluster.killed_by_liveness:
+            raise RuntimeError(f"liveness probes would have killed {self.cluster.killed_by_liveness}")
+
+
+def run(args, story):
+    story.start_in_any_order()
+    rolls = [lambda pod=pod: story.roll(pod) for pod in [*reversed(story.servers), story.coordinator]]
+    if args.old_bin_dir:
+        for what, bin_dir in (("upgrade", args.bin_dir), ("the way back", args.old_bin_dir), ("upgrade again", args.bin_dir)):
+            story.cluster.use_programs(bin_dir)
+            story.under_load(what, 1.5, rolls)
+    story.under_load("every pod rolled", 1.5, rolls)
+    story.under_load("scaled to 5 and back", 1.5, [lambda: story.scale_out(5), lambda: story.scale_in(3)])
+    story.under_load("a lost node", 6, [story.lose_node])
+
+
+def objects_for_here():
+    objects = kustomize.by_name(kustomize.build(os.path.join(SOURCE, "deploy", "kustomize", "overlays", "ha")))
+    config = objects["ConfigMap", SERVER]["data"]
+    config["server-config.yaml"] = config["server-config.yaml"].replace("host-bytes: 6GiB", f"host-bytes: {HOST_BYTES}")
+    return objects
+
+
+def remove(directory):
+    """Nothing that is mounted in it is touched."""
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        mounted = [line.split()[1] for line in file if line.split()[1].startswith(directory)]
+    for path in reversed(mounted):
+        execute("umount", path)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--old-bin-dir")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    enter()
+    directory = tempfile.mkdtemp(prefix="hotbed_pods_")
+    os.chmod(directory, 0o755)
+    network = Network()
+    cluster = Cluster(objects_for_here(), args.old_bin_dir or args.bin_dir, directory, network, NODES)
+    try:
+        run(args, Story(args, cluster, directory))
+        return 0
+    except RuntimeError as error:
+        print(f"FAILED: {error}")
+        for pod in cluster.pods.values():
+            print(f"--- {pod.name}\n{pod.tail()}")
+        return 1
+    finally:
+        cluster.close()
+        network.close()
+        remove(directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
