@@ -1,4 +1,4 @@
-// What every daemon does before it opens its data directory.
+// The first steps of every daemon, before it opens its data directory.
 #ifndef HOTBED_COMMON_DAEMON_H_
 #define HOTBED_COMMON_DAEMON_H_
 

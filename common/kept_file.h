@@ -21,7 +21,7 @@ namespace hotbed {
 
 class KeptFile {
  public:
-  // What a file is compared with. The id of the run before: a write after which a kill came before
+  // The state that a file is compared with. The id of the run before: a write after which a kill came before
   // its mark is told by it.
   struct Proof {
     // Null, or a mark that was never set: nothing is known, and any whole file is good.

@@ -6,7 +6,7 @@
 
 namespace hotbed {
 
-// What one replica of a shard takes (shard_host_test measures it).
+// The memory that one replica of a shard takes (shard_host_test measures it).
 inline constexpr uint64_t kShardBytes = 14 << 10;
 
 // The number of shards that take a quarter of a server's memory in this way.

@@ -50,7 +50,7 @@ void DeleteAll(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-// What no process holds any more.
+// Directories that no process holds any more.
 void DeleteLeftBehind(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {

@@ -15,7 +15,7 @@
 
 namespace hotbed {
 
-// What a client sends first (RFC 9113): the preface, and a SETTINGS frame, which may be empty.
+// The first bytes of a client (RFC 9113): the preface, and a SETTINGS frame, which may be empty.
 inline constexpr char kHttp2Hello[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 inline constexpr size_t kHttp2HelloBytes = sizeof(kHttp2Hello) - 1;
 

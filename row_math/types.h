@@ -83,7 +83,7 @@ constexpr OptimizerKind kLastOptimizerKind = OptimizerKind::kRowwiseAdagradCount
 // weights by learning_rate * weight_decay, separately from the step.
 enum class DecayMode : uint8_t { kL2 = 0, kDecoupled = 1 };
 
-// What a row's count does to its step, for kRowwiseAdagradCounter; formulas are in
+// The way in which a row's count changes its step, for kRowwiseAdagradCounter; formulas are in
 // row_math/optimizer.h. Values are part of the wire format.
 enum class CounterMode : uint8_t {
   kDecay = 0,         // only the weight decay: more for rare rows
@@ -160,7 +160,7 @@ struct UpdateScalars {
 };
 
 enum class InitializerKind : uint8_t {
-  // What a table without first values gets; the coordinator replaces it when the table is made
+  // The first values of a table that names none; the coordinator replaces it when the table is made
   // (FirstValuesOf in common/table_spec.h). Rows of a table that no coordinator made are zero.
   kScaled = 0,
   kConstant = 1,  // a
@@ -230,7 +230,7 @@ enum class DecayWay : uint8_t {
   kDecoupled,  // always decoupled
 };
 
-// What the rest of the code needs to know of a kind besides its formula.
+// Properties of a kind besides its formula, for the rest of the code.
 struct OptimizerTraits {
   uint32_t vectors = 0;
   bool has_statistic = false;

@@ -23,7 +23,7 @@ constexpr int64_t kLookEveryNs = 1'000'000'000;
 
 using Methods = std::set<std::string, std::less<>>;
 
-// What servers call of each other and of the coordinator. Nobody else may: they move rows and
+// The methods that servers call of each other and of the coordinator. Nobody else may: they move rows and
 // primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =

@@ -29,7 +29,7 @@ struct ServerSnapshot {
   uint32_t streams = 0;
 };
 
-// What decides whether the server is ready.
+// The facts that decide whether the server is ready.
 struct ReadyFacts {
   int64_t now_ns = 0;
   bool stopping = false;

@@ -123,7 +123,7 @@ absl::StatusOr<HttpReply> AdminPage(const ProcessPorts& process, const std::stri
   return HttpGet(process.admin_address, path, timeout);
 }
 
-// What a process says of itself.
+// The report of a process about itself.
 struct Report {
   ProcessPorts process;
   absl::StatusOr<HttpReply> ready;
@@ -428,7 +428,7 @@ std::string VersionOf(const Report& report) {
   return version;
 }
 
-// What /readyz of each process says.
+// The answer of /readyz of each process.
 Check CheckReady(const std::vector<Report>& reports) {
   std::string unready;
   std::string unasked;

@@ -72,7 +72,7 @@ absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSp
   return change;
 }
 
-// What is not given stays as it was in the table that was read. The coordinator refuses the change
+// A property that is not given stays as it was in the table that was read. The coordinator refuses the change
 // if that table has changed since; then it is read again.
 absl::StatusOr<v1::AlterTableReply> Ask(const TableAlterFlags& flags, CoordinatorStub* coordinator,
                                         TableChange* change) {

@@ -36,7 +36,7 @@ struct Refresh {
   std::deque<Part> parts;  // do not move, because the pull writes to them
 };
 
-// What a batch reads of one table.
+// The rows of one table that a batch reads.
 struct TableRows {
   explicit TableRows(const Table* table) : announced(table) {}
 

@@ -292,7 +292,7 @@ class Saver {
     jobs_.clear();
   }
 
-  // What is not named by the manifest is of tries that failed.
+  // A file that the manifest does not name is of a try that failed.
   absl::Status MakeWhole() {
     manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
     std::vector<std::string> named = {kSavingFile};

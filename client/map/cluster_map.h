@@ -45,7 +45,7 @@ struct MapUpdate {
 };
 
 struct TableRoute {
-  // What a request needs of a shard's record, in a quarter of a cache line.
+  // The part of a shard's record that a request needs, in a quarter of a cache line.
   struct Target {
     ServerId primary = 0;
     Epoch epoch = 0;

@@ -45,7 +45,7 @@ class PullsInFlight {
   // after Shutdown: the call is then not in flight.
   // A call that takes the place of one that was in flight need not wait.
   absl::Status Admit(const CallPtr& call, bool waits = true);
-  // What to answer a call that Admit refused: a partial one whose deadline has passed ends without
+  // The answer to a call that Admit refused: a partial one whose deadline has passed ends without
   // any row.
   absl::Status EndNotAdmitted(PullCall* call, absl::Status why);
   // Leaves the call's gate. The last to leave a closed call ends it here and keeps its promise.

@@ -31,7 +31,7 @@
 
 namespace hotbed {
 
-// What a trainer knows of steps; it may lag behind.
+// The steps as a trainer knows them; they may lag behind.
 struct TrainerSteps {
   uint64_t begun = 0;         // this trainer's last step; 0: none since it joined
   uint64_t ended_by_all = 0;  // all members have ended the steps up to it

@@ -145,7 +145,7 @@ struct Reserve {
   uint64_t dense_bytes = 0;
 };
 
-// What strategy `torchrec` takes besides (docs/planner.md, "TorchRec mode").
+// The options that strategy `torchrec` takes besides (docs/planner.md, "TorchRec mode").
 enum class TorchrecPartitioner : uint8_t { kGreedy, kMemoryBalanced };
 enum class TorchrecProposer : uint8_t {
   kGridSearch,

@@ -1,4 +1,4 @@
-// What a proposer needs to give tables other caches. Plain values; safe from any thread.
+// The figures by which a proposer gives tables other caches. Plain values; safe from any thread.
 #ifndef HOTBED_PLANNER_TORCHREC_CACHE_MODEL_H_
 #define HOTBED_PLANNER_TORCHREC_CACHE_MODEL_H_
 

@@ -47,7 +47,7 @@ class Proposer {
   virtual ~Proposer() = default;
   // The proposal to try, or nullptr when there are no more; valid until Next().
   virtual const Proposal* Current() = 0;
-  // What became of Current(), before Next(): the time of its plan; absent: it could not be placed.
+  // The outcome of Current(), before Next(): the time of its plan; absent: it could not be placed.
   virtual void Learn(std::optional<double> /*rating_ms*/) {}
   virtual void Next() = 0;
 };

@@ -58,7 +58,7 @@ class ArrayView {
   std::vector<int64_t> strides_;  // bytes
 };
 
-// What a call borrows until its future is ready: views of the caller's arrays, and copies of those
+// The memory that a call borrows until its future is ready: views of the caller's arrays, and copies of those
 // whose layout the client cannot read.
 struct Borrowed {
   std::vector<ArrayView> views;

@@ -216,7 +216,7 @@ class ShardHost : public ReplicaSink {
   // process, has to be promised first: until then a primary of an earlier epoch may still count on
   // the replica, and it grows.
   virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
-  // What this server remembers of its cluster, for a coordinator that has lost its metadata: the
+  // The facts that this server remembers of its cluster, for a coordinator that has lost its metadata: the
   // newest record known of each shard in HeldReplicas(false), its epoch no lower than the one
   // promised, and the tables of these shards.
   struct Recollection {

@@ -43,13 +43,13 @@ class ByteBudget {
   };
   enum class Outcome { kReserved, kWaiting, kRefused };
 
-  // What all connections from one address have in flight. Guarded by the budget.
+  // The bytes that all connections from one address have in flight. Guarded by the budget.
   struct Peer {
     uint64_t in_flight = 0;
     uint64_t stalled_bytes = 0;  // of connections that are stalled
     uint64_t held_up_in = 0;     // the last scan of the queue in which a request held up the others
   };
-  // What one connection has in flight; outlives its requests. Guarded by the budget.
+  // The bytes that one connection has in flight; outlives its requests. Guarded by the budget.
   struct Account {
     Peer* of = nullptr;  // outlives it; null: of no peer
     uint64_t in_flight = 0;

@@ -1,4 +1,4 @@
-// What each client connection, and each address with all of its connections, has in flight of the
+// The bytes that each client connection, and each address, has in flight of the
 // budgets of a data server. Thread-safe.
 #ifndef HOTBED_SERVER_NET_CONNECTION_ACCOUNTS_H_
 #define HOTBED_SERVER_NET_CONNECTION_ACCOUNTS_H_

@@ -1,4 +1,4 @@
-// What a pull of a shard needs that is served at once: by an active primary, in its epoch, from
+// The state that a pull of a shard needs to be served at once: by an active primary, in its epoch, from
 // rows that are applied and in memory. All other pulls take the long way (Shard::Pull), which gives
 // the same answers and the reasons of refusals.
 //

@@ -1,4 +1,4 @@
-// What a push of a shard needs that is applied at once: by the active primary of a shard that has
+// The state that a push of a shard needs to be applied at once: by the active primary of a shard that has
 // no log and no other replicas, in its epoch, to rows that are in memory. All other pushes take the
 // long way (Shard::Push), which has the same effects, and the reasons of refusals.
 //

@@ -7,7 +7,7 @@
 // garbled, so the chain ends at the first record among them that is not whole. Any other record
 // that is not whole is damage: it is reported and never repaired, since a guess could lose updates.
 //
-// What must be there is known too: the first segment and the end of the log from the marks, and the
+// The files that must be there are known too: the first segment and the end of the log from the marks, and the
 // end of every other segment from the header of the next. A missing segment, and whole records that
 // are missing at the end of one, are damage as well.
 #ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_

@@ -73,7 +73,7 @@ struct RestoreOptions {
   };
   std::string checkpoint;         // of its folder, or a directory, of which the newest is taken
   std::vector<TableName> tables;  // empty: all
-  // What differs from the saved tables.
+  // The properties that differ from the saved tables.
   std::optional<Durability> durability;
   uint32_t replicas = 0;  // with kReplicated; 0: as saved, or 2
   std::optional<WeightType> weight_type;

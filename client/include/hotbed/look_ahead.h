@@ -10,7 +10,7 @@
 //     ...                                               // the model computes gradients
 //     (*ahead)->Push(step, gradients);                  // instead of Client::Push
 //
-// What Take hands out is what a pull at the time of Take would give, as far as this trainer's own
+// Take hands out the rows that a pull at the time of Take would give, as far as this trainer's own
 // pushes go: rows that a push through this LookAhead has changed since they were pulled are pulled
 // again, those of the oldest batch as soon as the push is acknowledged and a call of this object
 // notices it, the others in Take. With `own_pushes_behind` n, the last n pushes may be missing, and

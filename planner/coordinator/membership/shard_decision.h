@@ -47,7 +47,7 @@ enum class ServerStops : uint8_t {
   kHandsOver,
 };
 
-// What a process has said about the replica that it found on its server's disk.
+// The report of a process about the replica that it found on its server's disk.
 struct HeldReplica {
   bool nothing = false;  // no replica is there
   bool damaged = false;  // it cannot be used

@@ -38,7 +38,7 @@ struct ClusterLimits {
   uint64_t moves_max = 65536;        // shards in one request
 };
 
-// What an operation knows besides the state.
+// The facts that an operation gets besides the state.
 struct OperationContext {
   ClusterLimits limits;
   const Leases* leases = nullptr;  // which servers are alive

@@ -69,7 +69,7 @@ class ClusterState {
   uint64_t generation() const { return generation_; }
   static constexpr int kGenerationShift = 30;
   uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
-  // What earlier generations had given out, as far as is known.
+  // The numbers that earlier generations had given out, as far as is known.
   const v1::GivenOut& given_before() const { return given_before_; }
   // The last step that given_before names; 0: none.
   uint64_t StepBefore() const;
@@ -81,7 +81,7 @@ class ClusterState {
   // The last commit of each group of trainers.
   const absl::btree_map<std::string, v1::GroupCommit>& groups() const { return groups_; }
   const absl::btree_map<TableId, std::string>& dropped() const { return dropped_; }
-  // What servers that were adopted held of tables that the rebuild has left out.
+  // The shards of adopted servers whose tables the rebuild has left out.
   const absl::btree_map<ServerId, v1::RegisterServerRequest>& left_out() const { return left_out_; }
 
   // By packed id.

@@ -90,7 +90,7 @@ class _Lookups(torch.nn.Module):
         weakref.finalize(self, self._training.release, id(self))
         self._handle = self._make(None)
         self._ahead: Any = None  # of a prefetch that is under way
-        # What gives the outputs a gradient. No parameter, or DistributedDataParallel would wait for its gradient.
+        # It gives the outputs a gradient. It is no parameter, or DistributedDataParallel would wait for its gradient.
         self._anchor = torch.zeros((), requires_grad=True)
         client._owners.add(self)
 
