@@ -21,8 +21,8 @@
 #include "bench/ratio_table.h"
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/crc32c.h"
-#include "common/file_system.h"
+#include "common/files/crc32c.h"
+#include "common/files/file_system.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
 

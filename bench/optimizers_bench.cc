@@ -28,7 +28,7 @@
 #include "client/rows/row_sums.h"
 #include "common/huge_buffer.h"
 #include "common/random.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "row_math/optimizer.h"
 #include "server/kernels/cpu_kernels.h"
 

@@ -8,7 +8,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/convert.h"
 #include "row_math/position.h"
 #include "row_math/types.h"

@@ -10,9 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/crc32c.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/convert.h"
 
 namespace hotbed {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "proto/checkpoint.pb.h"
 
 namespace hotbed {

@@ -3,7 +3,7 @@
 #define HOTBED_CHECKPOINT_RESTORE_RULES_H_
 
 #include "absl/status/status.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
-#include "common/byte_reader.h"
-#include "common/crc32c.h"
+#include "common/files/byte_order.h"
+#include "common/files/byte_reader.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
 

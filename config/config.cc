@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/host_port.h"
 #include "common/json.h"
 #include "common/log.h"

@@ -6,8 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/crc32c.h"
-#include "common/file_system.h"
+#include "common/files/crc32c.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "kv/kv_store.h"
 

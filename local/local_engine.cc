@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/wire.h"

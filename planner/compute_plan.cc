@@ -7,7 +7,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/model/finish_plan.h"
 #include "planner/model/moves.h"
 #include "planner/model/validate_input.h"

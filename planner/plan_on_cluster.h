@@ -17,8 +17,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "planner/cluster_problem.h"
 #include "planner/model/plan.h"
 #include "planner/model/planner_output.h"

@@ -17,10 +17,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

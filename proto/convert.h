@@ -5,8 +5,8 @@
 #define HOTBED_PROTO_CONVERT_H_
 
 #include "absl/status/statusor.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {

@@ -174,8 +174,9 @@ HOTBED_ROW_FN double ShrinkOfSteps(const UpdatePlan& plan, uint32_t steps) {
   return one * (between < least ? least : between);
 }
 
-// The share of its distance from the weights that an average keeps, before step `step` of a row whose last
-// step is at `last_step`. A step that is not newer than the row's last one moves nothing.
+// The share of its distance from the weights that an average keeps, before step `step` of a row
+// whose last step is at `last_step`. A step that is not newer than the row's last one moves
+// nothing.
 HOTBED_ROW_FN float AverageKept(const AverageParams& params, const uint8_t* last_step,
                                 uint64_t step) {
   const uint32_t last = LoadCounter(last_step);

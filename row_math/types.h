@@ -161,7 +161,8 @@ struct UpdateScalars {
 
 enum class InitializerKind : uint8_t {
   // The first values of a table that names none; the coordinator replaces it when the table is made
-  // (FirstValuesOf in common/table_spec.h). Rows of a table that no coordinator made are zero.
+  // (FirstValuesOf in common/tables/table_spec.h). Rows of a table that no coordinator made are
+  // zero.
   kScaled = 0,
   kConstant = 1,  // a
   kUniform = 2,   // [a, b)
@@ -180,8 +181,8 @@ struct InitializerParams {
 
 enum class NanPolicy : uint8_t { kReject = 0, kSkip = 1, kAllow = 2 };
 
-// The most elements of a row (common/table_spec.h: kDimMax); bounds the buffers on the stack. A
-// multiple of 32.
+// The most elements of a row (common/tables/table_spec.h: kDimMax); bounds the buffers on the
+// stack. A multiple of 32.
 constexpr uint32_t kDimLimit = 8192;
 
 HOTBED_HD constexpr uint32_t BytesPerWeight(WeightType type) {

@@ -11,7 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 
@@ -23,8 +23,8 @@ constexpr int64_t kLookEveryNs = 1'000'000'000;
 
 using Methods = std::set<std::string, std::less<>>;
 
-// The methods that servers call of each other and of the coordinator. Nobody else may: they move rows and
-// primaries.
+// The methods that servers call of each other and of the coordinator. Nobody else may: they move
+// rows and primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =
       new Methods{"ActivateShards", "Attend",   "Check", "CommitCut",      "GetClusterMap",

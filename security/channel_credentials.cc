@@ -14,7 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed {
 namespace {

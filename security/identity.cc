@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

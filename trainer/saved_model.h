@@ -1,5 +1,5 @@
-// The parts of a trained model besides its rows: one row of the table PREFIX_model in the cluster, so
-// that a model can be scored without the file that it was trained on.
+// The parts of a trained model besides its rows: one row of the table PREFIX_model in the cluster,
+// so that a model can be scored without the file that it was trained on.
 #ifndef HOTBED_TRAINER_SAVED_MODEL_H_
 #define HOTBED_TRAINER_SAVED_MODEL_H_
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "trainer/dataset.h"
 #include "trainer/train_loop.h"
 

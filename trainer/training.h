@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
+#include "common/threads/await_for.h"
 #include "trainer/row_source.h"
 
 namespace hotbed {

@@ -7,7 +7,7 @@
 #include "cli/bench/bench_tables.h"
 #include "cli/tables/table_option.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 namespace {

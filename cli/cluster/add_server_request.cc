@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 

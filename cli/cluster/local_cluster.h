@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "cli/cluster/child_process.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/base/command.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "security/certificate.h"

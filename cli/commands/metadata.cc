@@ -13,7 +13,7 @@
 #include "cli/base/coordinator_stub.h"
 #include "cli/base/interrupt.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "config/units.h"

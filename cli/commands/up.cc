@@ -10,7 +10,7 @@
 #include "cli/cluster/add_server_request.h"
 #include "cli/cluster/http_get.h"
 #include "cli/cluster/local_cluster.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 

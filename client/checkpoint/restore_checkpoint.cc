@@ -13,7 +13,7 @@
 #include "checkpoint/restore_rules.h"
 #include "client/checkpoint/checkpoint_cluster.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "hotbed/checkpoint.h"

@@ -15,7 +15,7 @@
 #include "checkpoint/manifest.h"
 #include "client/checkpoint/checkpoint_cluster.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "hotbed/checkpoint.h"

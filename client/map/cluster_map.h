@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "client/map/cut_from.h"
 #include "client/map/shard_locator.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "proto/data.pb.h"
 
 namespace hotbed {

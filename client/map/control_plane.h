@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/map/cluster_map.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/control.pb.h"
 
 namespace hotbed {

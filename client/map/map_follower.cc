@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/await_for.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

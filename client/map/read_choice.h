@@ -28,7 +28,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/map/usual_time.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

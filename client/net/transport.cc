@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/check.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 

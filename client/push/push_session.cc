@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 

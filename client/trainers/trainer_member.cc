@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/await_for.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "trainer/row_source.h"
 
 namespace hotbed {

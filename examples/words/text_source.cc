@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/cluster/child_process.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "examples/words/skip_gram.h"
 #include "trainer/row_source.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 namespace {

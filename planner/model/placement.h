@@ -23,8 +23,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "planner/model/plan.h"
 
 namespace hotbed {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/model/cost_constants.h"
 #include "planner/model/planner_output.h"
 

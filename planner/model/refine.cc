@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/numeric/int128.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/model/placement.h"
 #include "planner/model/table_bytes.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "python/binding/errors.h"
 
 namespace hotbed::python {

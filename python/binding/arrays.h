@@ -58,8 +58,8 @@ class ArrayView {
   std::vector<int64_t> strides_;  // bytes
 };
 
-// The memory that a call borrows until its future is ready: views of the caller's arrays, and copies of those
-// whose layout the client cannot read.
+// The memory that a call borrows until its future is ready: views of the caller's arrays, and
+// copies of those whose layout the client cannot read.
 struct Borrowed {
   std::vector<ArrayView> views;
   std::vector<std::unique_ptr<std::vector<uint64_t>>> ids;

@@ -1,4 +1,5 @@
-// The objects of the client that Python holds: capsules of clients, tables, embeddings and pending calls.
+// The objects of the client that Python holds: capsules of clients, tables, embeddings and pending
+// calls.
 //
 // A capsule of a client that another process inherited by fork is never used or freed there: the
 // threads of the client did not come along.

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

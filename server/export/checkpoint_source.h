@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "server/host/row_files.h"
 
 namespace hotbed {

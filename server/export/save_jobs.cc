@@ -9,9 +9,9 @@
 #include "absl/time/time.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/rows_file.h"
-#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {

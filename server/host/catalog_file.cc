@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_reader.h"
-#include "common/crc32c.h"
+#include "common/files/byte_reader.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 

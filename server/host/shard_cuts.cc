@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "common/shard_record.h"
 #include "common/status_macros.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 namespace {

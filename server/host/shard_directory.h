@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {

@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "common/shard_record.h"
 #include "common/status_numbers.h"
-#include "common/table_spec.h"
-#include "common/thread_pool.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
+#include "common/threads/thread_pool.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_host.h"
 #include "server/shard/replica_budget.h"

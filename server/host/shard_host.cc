@@ -18,9 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
-#include "common/shard_memory.h"
 #include "common/status_macros.h"
-#include "common/thread_pool.h"
+#include "common/tables/shard_memory.h"
+#include "common/threads/thread_pool.h"
 #include "server/host/assignments.h"
 #include "server/host/data_directory.h"
 #include "server/host/host_budget.h"

@@ -19,11 +19,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
 #include "common/status_numbers.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "server/host/row_files.h"
 #include "server/shard/given_out.h"
 #include "server/shard/replica_message.h"
@@ -216,9 +216,9 @@ class ShardHost : public ReplicaSink {
   // process, has to be promised first: until then a primary of an earlier epoch may still count on
   // the replica, and it grows.
   virtual std::vector<HeldReplica> HeldReplicas(bool asked_for) const = 0;
-  // The facts that this server remembers of its cluster, for a coordinator that has lost its metadata: the
-  // newest record known of each shard in HeldReplicas(false), its epoch no lower than the one
-  // promised, and the tables of these shards.
+  // The facts that this server remembers of its cluster, for a coordinator that has lost its
+  // metadata: the newest record known of each shard in HeldReplicas(false), its epoch no lower than
+  // the one promised, and the tables of these shards.
   struct Recollection {
     std::vector<TableSpec> tables;
     std::vector<ShardRecord> records;

@@ -1,8 +1,8 @@
 #include "server/host/shard_ticker.h"
 
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/log.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/host/assignments.h"
 #include "server/host/data_directory.h"
 #include "server/host/promise_keeper.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/await_for.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {

@@ -22,7 +22,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {

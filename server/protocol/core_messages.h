@@ -7,7 +7,7 @@
 
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/segment_code.h"
 #include "server/shard_log/shard_log.h"
 

@@ -24,7 +24,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/log_tail.h"
 

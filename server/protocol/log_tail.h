@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/session_state.h"
 #include "server/shard_log/epoch_runs.h"

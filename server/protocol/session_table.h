@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/byte_reader.h"
+#include "common/files/byte_reader.h"
 #include "common/ids.h"
 
 namespace hotbed {

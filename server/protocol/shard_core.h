@@ -52,7 +52,7 @@
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/core_mutant.h"
 #include "server/protocol/follower.h"

@@ -1,6 +1,6 @@
-// The state that a pull of a shard needs to be served at once: by an active primary, in its epoch, from
-// rows that are applied and in memory. All other pulls take the long way (Shard::Pull), which gives
-// the same answers and the reasons of refusals.
+// The state that a pull of a shard needs to be served at once: by an active primary, in its epoch,
+// from rows that are applied and in memory. All other pulls take the long way (Shard::Pull), which
+// gives the same answers and the reasons of refusals.
 //
 // The strand keeps it up to date: whatever may end such pulls shuts the gate. Confined to the
 // shard's strand.
@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/requests.h"
 

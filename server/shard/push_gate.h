@@ -1,6 +1,6 @@
-// The state that a push of a shard needs to be applied at once: by the active primary of a shard that has
-// no log and no other replicas, in its epoch, to rows that are in memory. All other pushes take the
-// long way (Shard::Push), which has the same effects, and the reasons of refusals.
+// The state that a push of a shard needs to be applied at once: by the active primary of a shard
+// that has no log and no other replicas, in its epoch, to rows that are in memory. All other pushes
+// take the long way (Shard::Push), which has the same effects, and the reasons of refusals.
 //
 // The strand keeps it up to date: whatever may end such pushes shuts the gate. Confined to the
 // shard's strand.
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "common/ids.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "row_math/optimizer.h"
 #include "server/shard/requests.h"
 

@@ -16,7 +16,7 @@
 
 #include "common/clock.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/replica_budget.h"
 #include "server/shard/replica_message.h"

@@ -17,7 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"

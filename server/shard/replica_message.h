@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 

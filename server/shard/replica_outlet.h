@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {

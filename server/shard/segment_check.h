@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "row_math/types.h"
 
 namespace hotbed {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "common/strand.h"
+#include "common/threads/strand.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/pull_gate.h"

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/record_tail.h"
 #include "server/shard/shard_context.h"

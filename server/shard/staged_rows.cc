@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
+#include "common/files/crc32c.h"
 #include "row_math/half.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard_log/segment_format.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/crc32c.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
 #include "server/shard_log/other_version.h"
 

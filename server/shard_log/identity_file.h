@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
 
 namespace hotbed {

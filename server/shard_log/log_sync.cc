@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "common/threads/await_for.h"
 #include "server/shard_log/log_writer.h"
 
 namespace hotbed {

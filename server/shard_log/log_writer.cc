@@ -6,7 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/crc32c.h"
+#include "common/files/crc32c.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/planted_bugs.h"

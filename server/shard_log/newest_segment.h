@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed {
 

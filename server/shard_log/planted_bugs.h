@@ -16,7 +16,7 @@
 
 #include <memory>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
-#include "common/crc32c.h"
+#include "common/files/byte_order.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
 #include "server/shard_log/other_version.h"
 #include "server/shard_log/planted_bugs.h"

@@ -21,8 +21,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/files/kept_file.h"
 #include "common/ids.h"
-#include "common/kept_file.h"
 
 namespace hotbed {
 

@@ -7,9 +7,9 @@
 // garbled, so the chain ends at the first record among them that is not whole. Any other record
 // that is not whole is damage: it is reported and never repaired, since a guess could lose updates.
 //
-// The files that must be there are known too: the first segment and the end of the log from the marks, and the
-// end of every other segment from the header of the next. A missing segment, and whole records that
-// are missing at the end of one, are damage as well.
+// The files that must be there are known too: the first segment and the end of the log from the
+// marks, and the end of every other segment from the header of the next. A missing segment, and
+// whole records that are missing at the end of one, are damage as well.
 #ifndef HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 #define HOTBED_SERVER_SHARD_LOG_RECOVERY_H_
 
@@ -20,7 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "server/shard_log/segment_chain.h"
 #include "server/shard_log/shard_log.h"
 

@@ -6,8 +6,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "common/byte_order.h"
-#include "common/crc32c.h"
+#include "common/files/byte_order.h"
+#include "common/files/crc32c.h"
 #include "server/shard_log/other_version.h"
 
 namespace hotbed {

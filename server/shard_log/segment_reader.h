@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
 

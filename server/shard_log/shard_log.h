@@ -32,9 +32,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
+#include "common/files/marks.h"
 #include "common/ids.h"
-#include "common/marks.h"
 #include "common/status_numbers.h"
 #include "row_math/types.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/convert.h"
 #include "proto/segments.h"
 #include "server/net/object_pool.h"

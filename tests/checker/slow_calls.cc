@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/await_for.h"
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed::checker {
 namespace {

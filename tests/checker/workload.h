@@ -22,7 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed::checker {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/crc32c.h"
+#include "common/files/crc32c.h"
 #include "tests/checkpoint/saved_checkpoint.h"
 
 namespace hotbed {

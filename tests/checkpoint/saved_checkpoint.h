@@ -11,9 +11,9 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/convert.h"
 
 namespace hotbed {

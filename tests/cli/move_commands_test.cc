@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "cli/commands/table_flags.h"
+#include "cli/commands/tables/table_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "hotbed/embedding.h"
 
 namespace hotbed {

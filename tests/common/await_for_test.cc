@@ -1,4 +1,4 @@
-#include "common/await_for.h"
+#include "common/threads/await_for.h"
 
 #include <gtest/gtest.h>
 

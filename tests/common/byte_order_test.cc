@@ -1,4 +1,4 @@
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 
 #include <gtest/gtest.h>
 

@@ -23,7 +23,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/random.h"
 
 namespace hotbed {

@@ -1,4 +1,4 @@
-#include "common/kept_file.h"
+#include "common/files/kept_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/marks.h"
+#include "common/files/marks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "common/own_directory.h"
+#include "common/files/own_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

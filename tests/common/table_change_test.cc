@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 namespace table_change_test {

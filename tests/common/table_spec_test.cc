@@ -1,4 +1,4 @@
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

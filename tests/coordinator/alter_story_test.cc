@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "proto/convert.h"
 #include "tests/coordinator/core_story.h"
 

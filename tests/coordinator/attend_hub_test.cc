@@ -20,7 +20,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/store/data_dir.h"
 #include "proto/control.grpc.pb.h"

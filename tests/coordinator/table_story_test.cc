@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_memory.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_memory.h"
+#include "common/tables/table_spec.h"
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {

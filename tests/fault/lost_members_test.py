@@ -29,7 +29,7 @@ AWAY_REFILL_WAIT_MS = 1000
 
 
 def crc32c(data):
-    """CRC-32C (Castagnoli, reflected), as common/crc32c.h."""
+    """CRC-32C (Castagnoli, reflected), as common/files/crc32c.h."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

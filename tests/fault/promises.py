@@ -22,7 +22,7 @@ def read(path):
         shard, epoch, holders = struct.unpack_from("<QQI", data, at)
         promises[(shard >> 32, shard & 0xffffffff)] = epoch
         at += 20 + 8 * holders
-    # Behind the checksum stands what each file ends with that must not be replaced by an older one (common/kept_file.h).
+    # Behind the checksum stands what each file ends with that must not be replaced by an older one (common/files/kept_file.h).
     if len(data) != at + 4 + 24:
         raise RuntimeError(f"{path} holds {count} promises in {at} bytes, and is {len(data)} bytes long")
     return promises

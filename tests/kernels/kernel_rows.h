@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "row_math/half.h"
 #include "server/kernels/row_batches.h"
 #include "tests/kernels/row_twin.h"

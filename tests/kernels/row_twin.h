@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "row_math/half.h"
 #include "row_math/initializer.h"
 #include "row_math/optimizer_blocks.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed::parity {
 namespace {

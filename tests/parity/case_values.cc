@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace hotbed::parity {
 namespace {

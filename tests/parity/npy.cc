@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "common/status_macros.h"
 
 namespace hotbed::parity {

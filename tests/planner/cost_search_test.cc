@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/cost/branch_search.h"
 #include "planner/cost/greedy.h"
 #include "planner/cost/heat_cut.h"

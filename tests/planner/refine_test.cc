@@ -7,7 +7,7 @@
 
 #include "absl/numeric/int128.h"
 #include "common/random.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/model/placement.h"
 #include "tests/common/test_seed.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "kv/kv_store.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/replica_pushes.h"

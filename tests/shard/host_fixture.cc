@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/file_system.h"
-#include "common/marks.h"
+#include "common/files/file_system.h"
+#include "common/files/marks.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"

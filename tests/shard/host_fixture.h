@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "server/host/shard_host.h"
 #include "server/shard/requests.h"
 #include "tests/tiers/pinned_rows.h"

@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "server/host/data_directory.h"
 #include "tests/common/fault_file_system.h"
 #include "tests/shard/host_fixture.h"

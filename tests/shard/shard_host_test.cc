@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/random.h"
-#include "common/shard_memory.h"
+#include "common/tables/shard_memory.h"
 #include "row_math/types.h"
 #include "server/host/catalog_file.h"
 #include "server/protocol/session_table.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/strand.h"
-#include "common/thread_pool.h"
+#include "common/threads/strand.h"
+#include "common/threads/thread_pool.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/in_flight.h"

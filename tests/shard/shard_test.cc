@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "common/thread_pool.h"
+#include "common/threads/thread_pool.h"
 #include "tests/shard/fake_store.h"
 #include "tests/shard/host_fixture.h"
 

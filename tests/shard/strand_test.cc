@@ -1,4 +1,4 @@
-#include "common/strand.h"
+#include "common/threads/strand.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/thread_pool.h"
+#include "common/threads/thread_pool.h"
 
 namespace hotbed {
 namespace strand_test {

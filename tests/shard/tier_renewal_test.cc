@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "absl/time/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "server/host/catalog_file.h"
 #include "tests/shard/replica_pushes.h"
 

@@ -18,7 +18,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "common/clock.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/coordinator/membership/shard_decision.h"
 #include "server/shard/replica_budget.h"
 #include "server/shard/replica_message.h"

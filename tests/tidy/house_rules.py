@@ -25,11 +25,11 @@ CPP = ('.h', '.cc', '.cu', '.cuh')
 EXCEPTIONS = 'tests/tidy/exceptions.txt'
 # In code, outside comments and literals: pattern, what to use instead, folders that may use it.
 BANNED = [
-    (r'std::(recursive_|shared_|timed_)?mutex\b', 'absl::Mutex, annotated', ('common/await_for.cc',)),
-    (r'std::condition_variable', 'absl::Mutex with Await or absl::CondVar', ('common/await_for.cc',)),
-    (r'std::(lock_guard|unique_lock|scoped_lock)\b', 'absl::MutexLock', ('common/await_for.cc',)),
+    (r'std::(recursive_|shared_|timed_)?mutex\b', 'absl::Mutex, annotated', ('common/threads/await_for.cc',)),
+    (r'std::condition_variable', 'absl::Mutex with Await or absl::CondVar', ('common/threads/await_for.cc',)),
+    (r'std::(lock_guard|unique_lock|scoped_lock)\b', 'absl::MutexLock', ('common/threads/await_for.cc',)),
     (r'\b(Await|Wait|WaitForNotification)With(Timeout|Deadline)\b',
-     'AwaitFor of common/await_for.h: the time of day may be set back', ('tests/', 'bench/', 'cmake/')),
+     'AwaitFor of common/threads/await_for.h: the time of day may be set back', ('tests/', 'bench/', 'cmake/')),
     (r'\bsleep_(for|until)\b|(?<![\w.>])u?sleep\s*\(',
      'a wait on a condition, or Clock::SleepNs', ('tests/', 'bench/')),
     (r'absl::SleepFor\b', 'a wait on a condition, or Clock::SleepNs', ('tests/', 'bench/', 'cli/', 'trainer/')),

@@ -77,7 +77,7 @@ OUTSIDE = [
      'the planner is pure and row_math is plain arithmetic'),
     (r'absl/', [l for l in MAY_SEE if l not in ('row_math', 'device', 'kernels')], 'compiled by nvcc: no Abseil'),
 ]
-_IMPURE = ('common/clock.h', 'common/file_system.h')
+_IMPURE = ('common/clock.h', 'common/files/file_system.h')
 
 
 def layer_of(path):

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "tests/tiers/store_fixture.h"
 
 namespace hotbed {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "kv/kv_store.h"
 #include "row_math/position.h"
 #include "tests/tiers/store_fixture.h"

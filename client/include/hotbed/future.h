@@ -12,8 +12,8 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/await_for.h"
 #include "common/clock.h"
+#include "common/threads/await_for.h"
 #include "hotbed/wait_driver.h"
 
 namespace hotbed {

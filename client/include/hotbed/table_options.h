@@ -3,7 +3,7 @@
 #ifndef HOTBED_TABLE_OPTIONS_H_
 #define HOTBED_TABLE_OPTIONS_H_
 
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 

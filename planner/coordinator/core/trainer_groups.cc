@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 
 namespace hotbed {
 namespace {

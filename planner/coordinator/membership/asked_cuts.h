@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
 #include "proto/control.pb.h"

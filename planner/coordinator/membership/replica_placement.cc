@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "planner/coordinator/balance/cluster_view.h"
 
 namespace hotbed {

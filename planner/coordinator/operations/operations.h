@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/membership/asked_cuts.h"
 #include "planner/coordinator/membership/membership.h"
@@ -85,7 +85,7 @@ Operation MakeOperation(v1::DropTableRequest request, const OperationContext& co
 // --- alter_operations.cc
 
 // Adds a change of the table's options that applies from a step on (AddTableChange in
-// common/table_spec.h), in one transaction.
+// common/tables/table_spec.h), in one transaction.
 //   NotFound         names the table
 //   InvalidArgument  names the field, its value and what is allowed
 Operation MakeOperation(v1::AlterTableRequest request, const OperationContext& context);

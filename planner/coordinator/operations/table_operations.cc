@@ -6,9 +6,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/shard_memory.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_memory.h"
+#include "common/tables/table_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/balance/cluster_view.h"

@@ -15,7 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/open_streams.h"
 #include "proto/control.pb.h"

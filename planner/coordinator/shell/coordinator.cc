@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/await_for.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 #include "planner/coordinator/state/keys.h"
 #include "planner/coordinator/state/metadata_backup.h"
 

@@ -16,7 +16,7 @@
 #include "admin/admin_server.h"
 #include "common/clock.h"
 #include "common/daemon.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/resident_bound.h"

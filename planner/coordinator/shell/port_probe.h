@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/thread_pool.h"
+#include "common/threads/thread_pool.h"
 #include "planner/coordinator/state/leases.h"
 
 namespace hotbed {

@@ -13,7 +13,7 @@
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "planner/coordinator/shell/error_texts.h"
 #include "planner/coordinator/shell/seen_address.h"
 #include "ports/grpc_hand_over.h"

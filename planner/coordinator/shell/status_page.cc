@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/json.h"
-#include "common/table_spec.h"
+#include "common/tables/table_spec.h"
 #include "config/config.h"
 #include "proto/types.pb.h"
 

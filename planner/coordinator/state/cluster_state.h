@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
 #include "proto/types.pb.h"

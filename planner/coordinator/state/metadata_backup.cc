@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/byte_reader.h"
-#include "common/crc32c.h"
+#include "common/files/byte_reader.h"
+#include "common/files/crc32c.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/keys.h"

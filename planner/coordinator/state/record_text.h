@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_record.h"
+#include "common/tables/shard_record.h"
 
 namespace hotbed {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/own_directory.h"
+#include "common/files/own_directory.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

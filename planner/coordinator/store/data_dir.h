@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "planner/coordinator/store/embedded_meta_store.h"
 
 namespace hotbed {

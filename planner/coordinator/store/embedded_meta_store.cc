@@ -9,7 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

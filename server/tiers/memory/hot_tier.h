@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/shard_record.h"
-#include "common/table_spec.h"
+#include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "server/kernels/row_table.h"
 #include "server/tiers/memory/hot_arena.h"
 

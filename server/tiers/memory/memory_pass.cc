@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "common/byte_order.h"
 #include "common/check.h"
+#include "common/files/byte_order.h"
 #include "row_math/position.h"
 
 namespace hotbed {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "common/thread_pool.h"
+#include "common/threads/thread_pool.h"
 
 namespace hotbed {
 

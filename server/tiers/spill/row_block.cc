@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
-#include "common/crc32c.h"
+#include "common/files/byte_order.h"
+#include "common/files/crc32c.h"
 
 namespace hotbed {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/executor.h"
+#include "common/threads/executor.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_tier.h"

@@ -1,8 +1,8 @@
 #include "server/tiers/spill/spill_record.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
-#include "common/crc32c.h"
+#include "common/files/byte_order.h"
+#include "common/files/crc32c.h"
 #include "row_math/position.h"
 
 namespace hotbed {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "common/status_macros.h"
 
 namespace hotbed {

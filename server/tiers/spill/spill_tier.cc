@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/byte_order.h"
+#include "common/files/byte_order.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/tiers/spill/live_reader.h"

@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/files/marks.h"
 #include "common/ids.h"
-#include "common/marks.h"
 #include "kv/kv_store.h"
 #include "server/tiers/api/rows.h"
 

@@ -1,0 +1,92 @@
+#include "common/tables/table_spec.h"
+
+#include <cmath>
+
+#include "row_math/optimizer.h"
+#include "row_math/position.h"
+
+namespace hotbed {
+
+const std::vector<std::string> kOptimizerWords = {"sgd",
+                                                  "adagrad",
+                                                  "rowwise-adagrad",
+                                                  "adam",
+                                                  "momentum-sgd",
+                                                  "adamw",
+                                                  "partial-rowwise-adam",
+                                                  "lamb",
+                                                  "partial-rowwise-lamb",
+                                                  "lars",
+                                                  "ftrl",
+                                                  "rmsprop",
+                                                  "none",
+                                                  "rowwise-rmsprop",
+                                                  "lion",
+                                                  "adadelta",
+                                                  "amsgrad",
+                                                  "rowwise-adagrad-counter"};
+const std::vector<std::string> kWeightTypeWords = {"fp32", "fp16", "bf16"};
+const std::vector<std::string> kDurabilityWords = {"checkpoint", "log", "replicated"};
+const std::vector<std::string> kNanPolicyWords = {"reject", "skip", "allow"};
+const std::vector<std::string> kStateTypeWords = {"fp32", "bf16"};
+const std::vector<std::string> kDecayModeWords = {"l2", "decoupled"};
+const std::vector<std::string> kCounterModeWords = {"decay",       "tail-increase", "tail-decrease",
+                                                    "counter-sgd", "adagradw",      "cowclip"};
+const std::vector<std::string> kBoundsModeWords = {"error", "zero", "modulo"};
+const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
+const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
+const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
+
+uint64_t TableSpec::state_bytes_per_row() const {
+  uint64_t bytes = 0;
+  for (uint32_t slice = 0; slice < column_slices; ++slice) {
+    bytes += StateBytes(optimizer, SliceColumns(dim, column_slices, slice).columns());
+  }
+  return bytes;
+}
+
+UpdateScalars ResolvePush(const TableSpec& spec, bool has_learning_rate, float learning_rate,
+                          uint64_t step) {
+  OptimizerParams params = spec.optimizer;
+  Schedule schedule = spec.schedule;
+  for (const TableChange& change : spec.changes) {
+    if (change.at_step > step) continue;
+    if (change.has_learning_rate) params.learning_rate = change.learning_rate;
+    if (change.has_clip_value) params.clip_value = change.clip_value;
+    if (change.has_clip_row_norm) params.clip_row_norm = change.clip_row_norm;
+    if (change.has_schedule) schedule = change.schedule;
+  }
+  const float rate =
+      has_learning_rate ? learning_rate : schedule.RateAt(params.learning_rate, step);
+  return ResolveScalars(params, rate, step);
+}
+
+InitializerParams FirstValuesOf(const TableSpec& spec) {
+  if (spec.initializer.kind != InitializerKind::kScaled) return spec.initializer;
+  const float reach = 1.0f / std::sqrt(static_cast<float>(spec.dim));
+  return {InitializerKind::kUniform, -reach, reach};
+}
+
+MemoryShare MemoryShareOf(const TableSpec& spec) {
+  MemoryShare share = {spec.memory_share_min, spec.memory_share_max};
+  for (const TableChange& change : spec.changes) {
+    if (change.has_memory_share_min) share.min = change.memory_share_min;
+    if (change.has_memory_share_max) share.max = change.memory_share_max;
+  }
+  return share;
+}
+
+void MakeCanonical(TableSpec* spec) {
+  if (!spec->has_padding_id) spec->padding_id = 0;
+  if (spec->consistency == Consistency::kBounded && spec->staleness == 0) {
+    spec->consistency = Consistency::kSync;
+  }
+}
+
+uint64_t DefaultTableSeed(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3ull;
+  return Mix64(hash);
+}
+
+}  // namespace hotbed
