@@ -16,6 +16,7 @@ namespace {
 // The rows come as one entry of the log, the first; the shard's pushes follow it.
 constexpr Lsn kRestoredLsn = 1;
 constexpr Epoch kRestoredEpoch = 1;
+constexpr int64_t kRestoreWarmNsMax = kSecondNs / 2;  // the other shards wait meanwhile
 
 absl::StatusOr<std::string> MetaOf(const RowSource::Rows& rows) {
   ShardMeta meta;
@@ -129,7 +130,7 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
   if (restore.table.durability == Durability::kCheckpoint) {
     HOTBED_RETURN_IF_ERROR(wiring_.checkpoints->KeepNow());
   }
-  HOTBED_RETURN_IF_ERROR(wiring_.installer->OpenFilled(id, range));
+  HOTBED_RETURN_IF_ERROR(wiring_.installer->OpenFilled(id, range, kRestoreWarmNsMax));
   HOTBED_LOG(Info) << id.ToString() << ": restored " << count << " rows from "
                    << restore.table.restored_from.checkpoint;
   return absl::OkStatus();

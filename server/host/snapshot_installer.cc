@@ -57,26 +57,27 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   if (it == arriving_.end()) return NoTransfer();
   if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
   HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
-  HOTBED_RETURN_IF_ERROR(OpenFilled(id, it->second.shard->range()));
+  HOTBED_RETURN_IF_ERROR(OpenFilled(id, it->second.shard->range(), kWarmNsMax));
   arriving_.erase(it);
   return absl::OkStatus();
 }
 
-absl::Status SnapshotInstaller::OpenFilled(ShardId id, const ShardRange& range) {
+absl::Status SnapshotInstaller::OpenFilled(ShardId id, const ShardRange& range,
+                                           int64_t warm_ns_max) {
   // The rows are durable already; the marks must know of them before the catalog does.
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Flush());
   HOTBED_ASSIGN_OR_RETURN(const LogPosition log_from, wiring_.log->End());
-  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, range, log_from));
+  HOTBED_RETURN_IF_ERROR(OpenInstalled(id, range, log_from, warm_ns_max));
   return wiring_.promises->KeepAll();
 }
 
 // Until FinishInstall the catalog and the assignments mark the shard as installing, so that nothing
 // else touches it.
 absl::Status SnapshotInstaller::OpenInstalled(ShardId id, const ShardRange& range,
-                                              const LogPosition& log_from) {
+                                              const LogPosition& log_from, int64_t warm_ns_max) {
   HOTBED_ASSIGN_OR_RETURN(const TableSpec table, wiring_.assignments->TableToInstall(id));
   const std::shared_ptr<Shard> shard = wiring_.factory->Make(table, id, range, /*installed=*/true);
-  shard->Warm(kWarmNsMax);
+  shard->Warm(warm_ns_max);
   shard->FinishReplay();
   shard->SetDurable(shard->applied_lsn());
   const absl::Status published = wiring_.assignments->FinishInstall(id, shard, log_from);

@@ -50,8 +50,9 @@ class SnapshotInstaller : public SnapshotReceiver::Site {
 
   // The rows of the shard, which is closed, go; new ones may be written.
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> EmptyShard(const std::shared_ptr<Shard>& shard);
-  // The rows are finished: the shard opens and learns its record.
-  absl::Status OpenFilled(ShardId id, const ShardRange& range);
+  // The rows are finished: the shard opens, brings rows into memory for at most `warm_ns_max`, and
+  // learns its record.
+  absl::Status OpenFilled(ShardId id, const ShardRange& range, int64_t warm_ns_max);
 
  private:
   // A shard whose rows are being written.
@@ -59,7 +60,8 @@ class SnapshotInstaller : public SnapshotReceiver::Site {
     std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
-  absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from);
+  absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from,
+                             int64_t warm_ns_max);
 
   const Wiring wiring_;
   std::map<ShardId, Arriving> arriving_;

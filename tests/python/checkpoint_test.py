@@ -135,13 +135,17 @@ class Checkpoints(unittest.TestCase):
             want = table.pull(all_ids(False))
             self.up.json('checkpoint', 'save', self.saved, '--tables', 'others')
             for name, options in (('cut', ('--shards', 13, '--sessions', 'anew')),
-                                  ('copies', ('--durability', 'replicated', '--replicas', 2)),
+                                  ('copies', ('--durability', 'replicated=2')),
                                   ('scratch', ('--durability', 'checkpoint')),
                                   ('half', ('--weight-type', 'fp16'))):
                 self.up.json('checkpoint', 'restore', self.saved, '--table', 'others', '--as', name, *options)
                 got = client.table(name).pull(all_ids(False))
                 exact = want if name != 'half' else want.astype(np.float16).astype(np.float32)
                 np.testing.assert_array_equal(got[touched(10)], exact[touched(10)])
+                # A trainer that makes its tables if need be finds it.
+                client.create_table(name, dim=DIM, rows=ROWS, init='normal:0,1', optimizer=hotbed.optim.RowWiseAdagrad(lr=0.1),
+                                    durability={'copies': 'replicated=2', 'scratch': 'checkpoint'}.get(name),
+                                    weight_type='fp16' if name == 'half' else None, if_not_exists=True)
             described = self.up.json('table', 'describe', 'cut')
             self.assertGreaterEqual(len(described['shards']), 13)
 

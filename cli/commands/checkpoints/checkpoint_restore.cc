@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
+#include "cli/tables/table_option.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -27,7 +28,6 @@ struct CheckpointRestoreFlags {
   std::string durability;
   std::string weight_type;
   std::string sessions = "auto";
-  uint32_t replicas = 0;
   uint32_t shards = 0;
   bool dry_run = false;
 };
@@ -54,12 +54,15 @@ absl::StatusOr<RestoreOptions> OptionsOf(const CheckpointRestoreFlags& flags) {
     options.tables.push_back({flags.tables[i], i < flags.names.size() ? flags.names[i] : ""});
   }
   if (!flags.durability.empty()) {
-    options.durability = Chosen<Durability>(kDurabilityWords, flags.durability);
+    TableSpec asked;
+    HOTBED_RETURN_IF_ERROR(
+        SetTableOption(*FindTableOption("durability"), flags.durability, &asked));
+    options.durability = asked.durability;
+    options.replicas = asked.replicas;
   }
   if (!flags.weight_type.empty()) {
     options.weight_type = Chosen<WeightType>(kWeightTypeWords, flags.weight_type);
   }
-  options.replicas = flags.replicas;
   options.shards = flags.shards;
   options.dry_run = flags.dry_run;
   options.sessions = Chosen<RestoredSessions>(kSessionsWords, flags.sessions);
@@ -119,9 +122,8 @@ void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context) 
       ->allow_extra_args(false);
   app->add_option("--as", flags->names, "New name of the table; one per --table, in their order")
       ->allow_extra_args(false);
-  app->add_option("--durability", flags->durability, "Another durability than saved")
-      ->check(CLI::IsMember(kDurabilityWords));
-  app->add_option("--replicas", flags->replicas, "With --durability replicated");
+  app->add_option("--durability", flags->durability,
+                  "Another durability than saved: checkpoint, log, or replicated=N");
   app->add_option("--weight-type", flags->weight_type, "Another weight type than saved")
       ->check(CLI::IsMember(kWeightTypeWords));
   app->add_option("--shards", flags->shards,

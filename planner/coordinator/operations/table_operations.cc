@@ -35,9 +35,14 @@ absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
 }
 
 // The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal. Changes
-// made since the creation count only if the request has some.
+// made since the creation count only if the request has some. A table that began with the rows of a
+// checkpoint is as good as one that did not; it kept its seed if it got another name.
 std::string FirstDifference(v1::TableSpec existing, const v1::TableSpec& asked) {
   if (asked.changes().empty()) existing.clear_changes();
+  if (existing.has_restored_from() && !asked.has_restored_from()) {
+    existing.clear_restored_from();
+    if (asked.seed() == DefaultTableSeed(asked.name())) existing.set_seed(asked.seed());
+  }
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&report);
