@@ -10,7 +10,7 @@ import re
 
 FOLDERS = ("admin", "common", "kv", "ports", "proto", "server", "planner")
 LITERALS = r'("(?:\\.|[^"\\])*"(?:\s*"(?:\\.|[^"\\])*")*)'
-METRIC = re.compile(r'(?P<before>\w*)\s*[({]\s*(?:"\w*",\s*)?"(?P<name>(?:hotbed|process)_[a-z0-9_]+)"\s*,\s*(?P<help>' + LITERALS[1:-1] + ')')
+METRIC = re.compile(r'(?P<before>\w*)\s*[({]\s*(?:"[\w ]*",\s*)?"(?P<name>(?:hotbed|process)_[a-z0-9_]+)"\s*,\s*(?P<help>' + LITERALS[1:-1] + ')')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\]\s*=\s*' + LITERALS + ';')
 COMMENT = re.compile(r'//[^\n]*')
 # Labels that the sources do not write beside the name.

@@ -180,6 +180,8 @@ void ExpectTold(CoreRig* rig, const v1::TableSpec& base, Message* at, v1::Create
   for (int i = 0; i < at->GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = at->GetDescriptor()->field(i);
     if (field->name() == "name" || field->name() == "id" || field->is_repeated()) continue;
+    if (field->name() == "restored_from")
+      continue;  // where the rows came from, not what the table is
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       ExpectTold(rig, base, at->GetReflection()->MutableMessage(at, field), asked, told, refused);
       continue;
