@@ -46,7 +46,7 @@ struct Options {
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
-  uint64_t split_above_bytes = 512ull << 20;
+  uint64_t split_above_bytes = 0;
   int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
