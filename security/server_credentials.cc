@@ -77,10 +77,10 @@ class Gate final : public grpc::AuthMetadataProcessor {
     return caller;
   }
 
-  grpc::Status Refuse(grpc::StatusCode code, std::string text) {
+  grpc::Status Refuse(grpc::StatusCode code, const std::string& text) {
     refused_.Add(1);
     HOTBED_LOG_EVERY_S(Warning, 1) << "access refused on the " << port_ << " port: " << text;
-    return {code, std::move(text)};
+    return {code, text};
   }
 
   const std::shared_ptr<WatchedRules> rules_;
