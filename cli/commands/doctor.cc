@@ -491,7 +491,7 @@ Check CheckHugePages() {
   return {"huge pages", Verdict::kOk, modes};
 }
 
-// Of the one who asks.
+// The certificate of the person who asks.
 Check CheckCertificate(const ClientIdentity& identity) {
   if (identity.files.certificate.empty()) {
     return {"certificate", Verdict::kOk,

@@ -7,7 +7,6 @@ import tempfile
 import time
 
 PROGRAMS = ("dockerd", "docker", "debootstrap", "tar")
-MIRROR = "http://deb.debian.org/debian"
 # As in the official slim images.
 LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian", "var/cache/apt",
             "var/lib/apt/lists", "var/log")
@@ -63,7 +62,7 @@ class Engine:
     def make_base(self, name):
         """Debian's smallest system, imported under the name of the image that a Dockerfile begins with."""
         root = os.path.join(self.directory, "root")
-        run("debootstrap", "--variant=minbase", "bookworm", root, MIRROR, seconds=900)
+        run("debootstrap", "--variant=minbase", "bookworm", root, seconds=900)
         for folder in LEFT_OUT:
             shutil.rmtree(os.path.join(root, folder), ignore_errors=True)
             os.makedirs(os.path.join(root, folder))

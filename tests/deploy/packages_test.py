@@ -20,7 +20,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.append(os.path.join(SOURCE, "tests", "fault"))
 
 from cluster import free_ports  # noqa: E402
-from docker_engine import MIRROR, run  # noqa: E402
+from docker_engine import run  # noqa: E402
 from sandbox import die_with_parent  # noqa: E402
 
 PACKAGES = ("hotbed-server", "hotbed-coordinator", "hotbed-cli")
@@ -31,7 +31,7 @@ class System:
 
     def __init__(self, directory):
         self.root = os.path.join(directory, "root")
-        run("debootstrap", "--variant=minbase", "bookworm", self.root, MIRROR, seconds=900)
+        run("debootstrap", "--variant=minbase", "bookworm", self.root, seconds=900)
         run("mount", "-t", "proc", "proc", f"{self.root}/proc")
         shutil.copy("/etc/resolv.conf", f"{self.root}/etc/resolv.conf")
 
