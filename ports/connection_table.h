@@ -30,8 +30,7 @@ namespace hotbed {
 
 struct ConnectionLimits {
   // TLS: what arrives cannot be looked into, so the limits of `http2`, of messages that are not
-  // complete, and of their time do not hold. gRPC's own quota does, and only callers with a
-  // certificate or token get as far as a message.
+  // complete, and of their time do not hold. gRPC's own quota does.
   bool encrypted = false;
   uint32_t connections_max = 4096;
   uint32_t connections_per_peer_max = 2048;  // from one address

@@ -47,7 +47,6 @@ class AccessRules {
   absl::Status Check(const Caller& caller, absl::string_view method) const;
   // Nothing: no token has this hash.
   std::optional<Caller> CallerOfToken(absl::string_view token) const;
-  bool has_tokens() const { return !tokens_.empty(); }
 
  private:
   friend class RulesReader;

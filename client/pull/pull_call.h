@@ -153,7 +153,7 @@ class PullCall {
   ReadFrom read_from = ReadFrom::kDefault;
   uint64_t turn = 0;  // ReadChoice::NextTurn
   uint64_t cuts = 0;  // ClusterMap::cuts of the plan
-  // What was asked for, in case that it has to be planned again.
+  // The features of the call, in case they have to be planned again.
   std::vector<PullFeature> features;
   PullOptions options;
   BufferRef ids;       // of all parts
