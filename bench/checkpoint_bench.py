@@ -91,6 +91,11 @@ def measure(up, directory, mib):
         restored = up.json('checkpoint', 'restore', os.path.join(saved, 'alone'), '--table', 'bench', timeout=600)
         restored['bytes'] = alone['bytes']
         report(f"restore (first shard after {restored['first_shard_seconds']:.2f} s)", restored, disk)
+        array = os.path.join(directory, 'bench.npy')
+        exported = up.json('table', 'export', 'bench', array, timeout=600)
+        imported = up.json('table', 'import', 'again', array, '--optimizer', 'sgd', timeout=600)
+        for what, answer in (('export', exported), ('import', imported)):
+            report(f'{what} of a NumPy array', {**answer, 'bytes': answer['rows'] * answer['dim'] * 4}, disk)
 
 
 def report(what, answer, disk):

@@ -40,6 +40,8 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableDescribeCommand(table, context);
   AddTableAlterCommand(table, context);
   AddTableDropCommand(table, context);
+  AddTableExportCommand(table, context);
+  AddTableImportCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
   CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
   AddShardListCommand(shard, context);

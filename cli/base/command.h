@@ -65,6 +65,8 @@ void AddTableAlterCommand(CLI::App* table, CommandContext* context);
 void AddTableListCommand(CLI::App* table, CommandContext* context);
 void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
+void AddTableExportCommand(CLI::App* table, CommandContext* context);
+void AddTableImportCommand(CLI::App* table, CommandContext* context);
 void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
 void AddShardMoveCommand(CLI::App* shard, CommandContext* context);

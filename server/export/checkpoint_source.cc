@@ -11,40 +11,14 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore_rules.h"
 #include "checkpoint/rows_file.h"
+#include "checkpoint/weights.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
-#include "row_math/half.h"
 #include "row_math/position.h"
 #include "server/protocol/session_table.h"
 
 namespace hotbed {
 namespace {
-
-float LoadWeight(const uint8_t* from, WeightType type) {
-  float wide;
-  uint16_t half;
-  switch (type) {
-    case WeightType::kFp32:
-      std::memcpy(&wide, from, sizeof(wide));
-      return wide;
-    case WeightType::kFp16:
-      std::memcpy(&half, from, sizeof(half));
-      return Fp16ToFloat(half);
-    case WeightType::kBf16:
-      std::memcpy(&half, from, sizeof(half));
-      return Bf16ToFloat(half);
-  }
-  return 0.0f;
-}
-
-void StoreWeight(float weight, WeightType type, uint8_t* to) {
-  if (type == WeightType::kFp32) {
-    std::memcpy(to, &weight, sizeof(weight));
-    return;
-  }
-  const uint16_t half = type == WeightType::kFp16 ? FloatToFp16(weight) : FloatToBf16(weight);
-  std::memcpy(to, &half, sizeof(half));
-}
 
 // The sessions of several shards as those of one, if they agree.
 class JoinedSessions {

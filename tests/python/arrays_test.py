@@ -1,0 +1,123 @@
+"""Whole tables out of a cluster and into it, as NumPy arrays."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hotbed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
+import local  # noqa: E402  (tests/e2e)
+
+DIM = 4
+
+
+class TableArrays(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix='hotbed-rows-')
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.up = local.Up(os.path.join(cls.directory.name, 'data'), '--servers', 2, '--port', 0, '--host-bytes', '64MiB')
+        cls.addClassCleanup(cls.up.stop)
+        cls.client = hotbed.connect(f'hotbed://{cls.up.coordinator}', session='rows')
+        cls.addClassCleanup(cls.client.close)
+        cls.random = np.random.default_rng(3)
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def values(self, rows, dim=DIM):
+        return self.random.standard_normal((rows, dim)).astype(np.float32)
+
+    def test_a_bounded_table_goes_out_and_comes_in(self):
+        table = self.client.create_table('out', dim=6, rows=5000, init='normal:0,1', column_slices=2, row_statistics='slice',
+                                         optimizer=hotbed.optim.RowWiseAdagrad(lr=0.1))
+        table.push(np.arange(0, 5000, 7), self.values(len(range(0, 5000, 7)), 6), step=1)
+        want = table.pull(np.arange(5000))
+        answer = self.up.json('table', 'export', 'out', self.path('out.npy'))
+        self.assertEqual((answer['rows'], answer['dim']), (5000, 6))
+        np.testing.assert_array_equal(np.load(self.path('out.npy')), want)
+        for name, options in (('in', ()), ('slices', ('--column-slices', 3)), ('half', ('--weight-type', 'fp16'))):
+            answer = self.up.json('table', 'import', name, self.path('out.npy'), '--optimizer', 'sgd', '--lr', 1, *options)
+            self.assertEqual(answer['rows'], 5000)
+            got = self.client.table(name).pull(np.arange(5000))
+            np.testing.assert_array_equal(got, want if name != 'half' else want.astype(np.float16).astype(np.float32))
+        self.client.table('in').push([17], np.ones((1, 6), np.float32), step=1)
+        np.testing.assert_array_equal(self.client.table('in').pull([17])[0], want[17] - 1)
+        self.assertEqual([n for n in os.listdir(self.directory.name) if n.startswith('passing')], [])
+
+    def test_a_hashed_table_has_its_ids_beside_it(self):
+        ids = self.random.integers(0, 2**64, 3000, dtype=np.uint64)
+        ids[:2] = 0, 2**64 - 1
+        want = self.values(3000)
+        np.save(self.path('ids.npy'), ids)
+        np.save(self.path('rows.npy'), want)
+        self.up.json('table', 'import', 'hash', self.path('rows.npy'), '--ids', self.path('ids.npy'), '--hashed', '--optimizer',
+                     'adam')
+        np.testing.assert_array_equal(self.client.table('hash').pull(ids), want)
+        answer = self.up.json('table', 'export', 'hash', self.path('again.npy'), '--ids', self.path('again-ids.npy'))
+        self.assertEqual(answer['rows'], 3000)
+        found, rows = np.load(self.path('again-ids.npy')), np.load(self.path('again.npy'))
+        np.testing.assert_array_equal(rows[np.argsort(found)], want[np.argsort(ids)])
+
+    def test_an_export_writes_over_nothing(self):
+        self.client.create_table('kept', dim=2, rows=10)
+        path = self.path('kept.npy')
+        np.save(path, self.values(3))
+        before = sorted(os.listdir(self.directory.name))
+        for message, command in (('exists already', ('kept', path)), ('leave --ids out', ('kept', path, '--ids', path)),
+                                 ("no table 'none'", ('none', self.path('none.npy')))):
+            code, _, err = self.up.cli('table', 'export', *command)
+            self.assertEqual(code, 1, err)
+            self.assertIn(message, err)
+        self.assertEqual(sorted(os.listdir(self.directory.name)), before)
+        self.assertEqual(np.load(path).shape, (3, DIM))
+
+    def test_arrays_that_do_not_fit_are_refused_before_anything_is_written(self):
+        good = self.values(10)
+        cases = {
+            'fortran': (np.asfortranarray(good), 'Fortran order'),
+            'big': (good.astype('>f4'), 'big-endian'),
+            'double': (good.astype(np.float64), "'<f8'"),
+            'flat': (good[:, 0].copy(), 'one dimension'),
+            'cube': (good.reshape(10, 2, 2), 'its shape is'),
+            'nan': (np.where(np.arange(40).reshape(10, 4) == 21, np.nan, good).astype(np.float32), 'row 5, column 1 is nan'),
+            'infinite': (np.full((10, 4), np.inf, np.float32), 'row 0, column 0 is inf'),
+        }
+        before = sorted(os.listdir(self.directory.name))
+        with tempfile.TemporaryDirectory() as arrays:
+            for name, (array, message) in cases.items():
+                path = os.path.join(arrays, name + '.npy')
+                np.save(path, array)
+                self.refused(message, path)
+            path = os.path.join(arrays, 'good.npy')
+            np.save(path, good)
+            self.refused('it has 4 columns, the table\'s dim is 5', path, '--dim', 5)
+            self.refused('it has 10 rows, the table\'s rows are 11', path, '--rows', 11)
+            self.refused('name it with --ids', path, '--hashed')
+            self.refused('leave --ids out', path, '--ids', path)
+            ids = os.path.join(arrays, 'ids.npy')
+            for array, message in ((np.arange(9), 'allowed: 10'), (np.arange(10) % 9, 'id 0 occurs twice, in rows 0 and 9'),
+                                   (np.arange(10, dtype=np.int32), "'<i4'")):
+                np.save(ids, array)
+                self.refused(message, path, '--hashed', '--ids', ids)
+            os.truncate(path, os.path.getsize(path) - 1)
+            self.refused('it is cut off', path)
+            with open(path, 'w', encoding='ascii') as file:
+                file.write('no array at all')
+            self.refused('it is no .npy file', path)
+        self.assertEqual(sorted(os.listdir(self.directory.name)), before)
+        self.assertNotIn('never', [t['name'] for t in self.up.json('table', 'list')])
+
+    def refused(self, message, path, *options):
+        code, _, err = self.up.cli('table', 'import', 'never', path, '--dir', self.directory.name, *options)
+        self.assertEqual(code, 1, err)
+        self.assertIn(message, err)
+
+
+if __name__ == '__main__':
+    unittest.main()
