@@ -149,6 +149,29 @@ class Checkpoints(unittest.TestCase):
             described = self.up.json('table', 'describe', 'cut')
             self.assertGreaterEqual(len(described['shards']), 13)
 
+    def test_clusters_of_other_sizes_begin_with_it(self):
+        with hotbed.connect(self.target, session='sizes') as client:
+            tables = {hashed: self.create(client, f'sizes-{int(hashed)}', hashed) for hashed in (False, True)}
+            for hashed, table in tables.items():
+                self.train(table, 1, 10, hashed)
+            self.up.json('checkpoint', 'save', self.saved, '--tables', 'sizes-0,sizes-1')
+            for hashed, table in tables.items():
+                self.train(table, 11, 20, hashed)
+            want = {hashed: table.pull(all_ids(hashed)) for hashed, table in tables.items()}
+        for servers in (1, 4):
+            up = local.Up(f'{self.saved}-{servers}', '--servers', servers, '--port', 0, '--host-bytes', '64MiB')
+            try:
+                restored = up.json('checkpoint', 'restore', self.saved, '--shards', 2 * servers)
+                self.assertEqual(restored['sessions'], 'anew')
+                self.assertEqual(len({s['primary'] for s in up.json('shard', 'list')}), servers)
+                with hotbed.connect(f'hotbed://{up.coordinator}', session='sizes') as client:
+                    for hashed in (False, True):
+                        table = client.table(f'sizes-{int(hashed)}')
+                        self.train(table, 11, 20, hashed)
+                        np.testing.assert_array_equal(table.pull(all_ids(hashed)), want[hashed])
+            finally:
+                up.stop()
+
     def test_what_is_wrong_is_refused_and_leaves_nothing(self):
         with hotbed.connect(self.target, session='wrong') as client:
             table = self.create(client, 'wrong')
