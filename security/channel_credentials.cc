@@ -60,14 +60,19 @@ class TokenOfFile final : public grpc::MetadataCredentialsPlugin {
   const std::string path_;
 };
 
-std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const ClientIdentity& identity) {
+grpc::experimental::TlsChannelCredentialsOptions OptionsOf(const TlsFiles& files) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          identity.files.key, identity.files.certificate, identity.files.authority, kLookEveryS));
+          files.key, files.certificate, files.authority, kLookEveryS));
   options.watch_root_certs();
-  if (!identity.files.certificate.empty()) options.watch_identity_key_cert_pairs();
+  if (!files.certificate.empty()) options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
+  return options;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MakeChannelCredentials(const ClientIdentity& identity) {
+  grpc::experimental::TlsChannelCredentialsOptions options = OptionsOf(identity.files);
   options.set_check_call_host(false);
   options.set_certificate_verifier(
       grpc::experimental::ExternalCertificateVerifier::Create<IsServer>());
@@ -90,6 +95,14 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const ClientIdent
   auto& credentials = (*kept)[{identity.files, identity.token_file}];
   if (credentials == nullptr) credentials = MakeChannelCredentials(identity);
   return credentials;
+}
+
+std::shared_ptr<grpc::ChannelCredentials> NamedHostCredentialsOf(const TlsFiles& files) {
+  if (!files.any()) return grpc::InsecureChannelCredentials();
+  grpc::experimental::TlsChannelCredentialsOptions options = OptionsOf(files);
+  options.set_certificate_verifier(
+      std::make_shared<grpc::experimental::HostNameCertificateVerifier>());
+  return grpc::experimental::TlsCredentials(options);
 }
 
 }  // namespace hotbed

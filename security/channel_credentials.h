@@ -18,6 +18,10 @@ namespace hotbed {
 // connections, as gRPC reports it. Equal identities share one object.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const ClientIdentity& identity);
 
+// For a service that is not Hotbed's, such as etcd: its certificate must be signed by the authority
+// and bear the host name or address that is called. Plaintext without files.
+std::shared_ptr<grpc::ChannelCredentials> NamedHostCredentialsOf(const TlsFiles& files);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_SECURITY_CHANNEL_CREDENTIALS_H_

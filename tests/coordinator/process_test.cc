@@ -1,9 +1,9 @@
 // hotbed-coordinator as a real process: killed with SIGKILL while it works, stopped, and refused.
-#include <fcntl.h>
+#include "tests/coordinator/process.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -26,70 +26,6 @@ namespace process_test {
 
 using ::testing::HasSubstr;
 
-// A child process whose standard output and error are read through one pipe.
-class Process {
- public:
-  explicit Process(std::vector<std::string> args) {
-    int pipe_fds[2];
-    EXPECT_EQ(pipe(pipe_fds), 0);
-    args.insert(args.begin(), HOTBED_COORDINATOR_BINARY);
-    std::vector<char*> argv;
-    for (std::string& a : args) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(pipe_fds[1], STDOUT_FILENO);
-      dup2(pipe_fds[1], STDERR_FILENO);
-      close(pipe_fds[0]);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    close(pipe_fds[1]);
-    out_ = pipe_fds[0];
-  }
-  ~Process() {
-    Signal(SIGKILL);
-    Wait();
-    close(out_);
-  }
-  // The first line that contains `text`; empty when the output ends before.
-  std::string AwaitLine(const std::string& text) {
-    std::string line;
-    for (char c; read(out_, &c, 1) == 1;) {
-      if (c != '\n') {
-        line += c;
-        continue;
-      }
-      if (line.find(text) != line.npos) return line;
-      line.clear();
-    }
-    return "";
-  }
-  std::string ReadAll() {
-    std::string all;
-    for (char c; read(out_, &c, 1) == 1;) all += c;
-    return all;
-  }
-  void Signal(int signal) {
-    if (pid_ > 0) kill(pid_, signal);
-  }
-  // The exit status, or -1 when a signal ended it.
-  int Wait() {
-    int status = 0;
-    if (pid_ > 0) {
-      waitpid(pid_, &status, 0);
-      pid_ = 0;
-      exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    }
-    return exit_;
-  }
-
- private:
-  pid_t pid_ = 0;
-  int out_ = -1;
-  int exit_ = -1;
-};
-
 class ProcessTest : public ::testing::Test {
  protected:
   ProcessTest() {
@@ -104,7 +40,8 @@ class ProcessTest : public ::testing::Test {
   }
 
   std::vector<std::string> Args(const std::string& listen = "127.0.0.1:0") const {
-    return {"--data-dir", dir_ + "/data", "--listen", listen, "--admin-listen", "127.0.0.1:0"};
+    return {HOTBED_COORDINATOR_BINARY, "--data-dir", dir_ + "/data", "--listen", listen,
+            "--admin-listen",          "127.0.0.1:0"};
   }
   // Starts and gives the address that it serves.
   std::string Start(const std::string& listen = "127.0.0.1:0") {
@@ -193,7 +130,7 @@ TEST_F(ProcessTest, APortInUseIsRefused) {
   const std::string address = Start();
   int exit = 0;
   std::vector<std::string> args = Args(address);
-  args[1] = dir_ + "/other";
+  args[2] = dir_ + "/other";
   EXPECT_THAT(Run(args, &exit), HasSubstr("cannot listen on " + address));
   EXPECT_EQ(exit, 1);
 }
@@ -214,14 +151,14 @@ TEST_F(ProcessTest, ADirectoryThatCannotBeMadeIsNamed) {
   int exit = 0;
   std::vector<std::string> args = Args();
   std::ofstream(dir_ + "/file") << "x";
-  args[1] = dir_ + "/file/data";
+  args[2] = dir_ + "/file/data";
   EXPECT_THAT(Run(args, &exit), HasSubstr(dir_ + "/file"));
   EXPECT_EQ(exit, 1);
 }
 
 TEST_F(ProcessTest, FlagsAreChecked) {
   int exit = 0;
-  EXPECT_THAT(Run({"--lisen=127.0.0.1:0"}, &exit), HasSubstr("listen"));
+  EXPECT_THAT(Run({HOTBED_COORDINATOR_BINARY, "--lisen=127.0.0.1:0"}, &exit), HasSubstr("listen"));
   EXPECT_EQ(exit, 2);
   std::vector<std::string> args = Args();
   args.push_back("--heartbeat-interval-ms=2000");

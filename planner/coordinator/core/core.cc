@@ -157,8 +157,12 @@ void Core::OnCommitted(CommittedEvent event) {
   commit_in_flight_ = false;
   std::optional<Pending>& running = committing_lane_->running;
   if (!event.result.ok()) {
-    // The caller must not be told that it failed: it may have been written.
-    if (!running->bootstrap) Finish(committing_lane_, OutcomeUnknown(event.result.status()));
+    // The caller must not be told that it failed: it may have been written, unless it is refused
+    // as it stands.
+    const absl::Status& s = event.result.status();
+    if (!running->bootstrap) {
+      Finish(committing_lane_, absl::IsInvalidArgument(s) ? s : OutcomeUnknown(s));
+    }
     running.reset();
     trouble_ = event.result.status();
     phase_ = Phase::kLoading;

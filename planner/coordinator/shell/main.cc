@@ -24,10 +24,10 @@
 #include "config/config.h"
 #include "planner/coordinator/shell/backup_folder.h"
 #include "planner/coordinator/shell/coordinator.h"
+#include "planner/coordinator/shell/metadata_flags.h"
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/status_page.h"
 #include "planner/coordinator/state/metadata_backup.h"
-#include "planner/coordinator/store/data_dir.h"
 #include "ports/port.h"
 #include "proto/protobuf_log.h"
 #include "security/server_security.h"
@@ -41,7 +41,7 @@ constexpr uint64_t kResidentBytes = 64ull << 20;
 struct Options {
   std::string listen = "127.0.0.1:7400";
   std::string admin_listen = "127.0.0.1:7401";
-  std::string data_dir = "hotbed-coordinator-data";
+  MetadataFlags metadata;
   int64_t lease_ttl_ms = 3000;
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
@@ -86,19 +86,20 @@ absl::Status Check(const Options& options) {
   return absl::OkStatus();
 }
 
-// Into a new data directory. With metadata in it the flag does nothing, so that it may stay.
-absl::Status Restore(const std::string& path, MetaStore* store) {
+// Into a new metadata store. With metadata in it the flag does nothing, so that it may stay.
+absl::Status Restore(const std::string& path, const Metadata& metadata) {
   HOTBED_ASSIGN_OR_RETURN(const std::string bytes, FileSystem::Real()->ReadAll(path));
   const absl::StatusOr<std::vector<KeyValue>> records = ParseBackup(bytes);
   if (!records.ok()) {
     return absl::Status(records.status().code(),
                         absl::StrCat("--restore=", path, ": ", records.status().message()));
   }
-  HOTBED_ASSIGN_OR_RETURN(const bool restored, RestoreBackup(*records, store));
+  HOTBED_ASSIGN_OR_RETURN(const bool restored, RestoreBackup(*records, metadata.store()));
   HOTBED_LOG(Info) << "--restore=" << path
-                   << (restored ? ": restored. 'hotbed metadata rebuild --from-servers' adds the "
-                                  "tables and servers"
-                                : ": not needed, the data directory holds metadata");
+                   << (restored
+                           ? std::string(": restored. 'hotbed metadata rebuild "
+                                         "--from-servers' adds the tables and servers")
+                           : absl::StrCat(": not needed, ", metadata.place, " holds metadata"));
   return absl::OkStatus();
 }
 
@@ -130,11 +131,12 @@ absl::Status Serve(const Options& options) {
                           OpenServerSecurity(options.security, options.listen));
   WarnIfPlain(security, options.listen);
   WarnIfAdminWide(options.admin_listen);
-  HOTBED_ASSIGN_OR_RETURN(DataDir dir, OpenDataDir(options.data_dir, FileSystem::Real()));
-  if (!options.restore.empty()) {
-    HOTBED_RETURN_IF_ERROR(Restore(options.restore, dir.store.get()));
-  }
-  Coordinator coordinator(CoreOptionsOf(options), dir.store.get(), Clock::Real());
+  HOTBED_ASSIGN_OR_RETURN(
+      Metadata metadata,
+      OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",
+                   FileSystem::Real()));
+  if (!options.restore.empty()) HOTBED_RETURN_IF_ERROR(Restore(options.restore, metadata));
+  Coordinator coordinator(CoreOptionsOf(options), metadata.store(), Clock::Real());
 
   CoordinatorServiceOptions service_options;
   service_options.port.listen = options.listen;
@@ -204,8 +206,7 @@ int Main(int argc, char** argv) {
                      "Where servers, clients and the CLI connect; port 0 takes a free one.", 0);
   schema.AddHostPort("admin-listen", &options.admin_listen,
                      "Where metrics, health and the status page are served.", 0);
-  schema.Add("data-dir", &options.data_dir, "directory",
-             "Holds the metadata store; created if it does not exist.");
+  AddMetadataFlags(&schema, &options.metadata);
   schema.Add("backup-dir", &options.backups.path, "directory",
              "Where backups of the metadata are written, best on another disk; created if it does "
              "not exist. Empty: nowhere.");
@@ -215,7 +216,7 @@ int Main(int argc, char** argv) {
   schema.AddInt("backup-keep", &options.backups.keep, "Backups kept in --backup-dir.",
                 {.min = 1, .max = 100'000});
   schema.Add("restore", &options.restore, "file",
-             "A backup of the metadata to begin with, if the data directory holds none. Tables and "
+             "A backup of the metadata to begin with, if the metadata store holds none. Tables and "
              "servers are then added by 'hotbed metadata rebuild --from-servers'.");
   schema.AddMillis("lease-ttl-ms", &options.lease_ttl_ms,
                    "A server that sends no heartbeat for this long counts as down.",

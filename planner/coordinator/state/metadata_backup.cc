@@ -88,11 +88,17 @@ absl::StatusOr<bool> RestoreBackup(const std::vector<KeyValue>& records, MetaSto
   }
   ops.push_back({Op::Kind::kPut, keys::kGivenKey, given.SerializeAsString()});
   ops.push_back({Op::Kind::kPut, keys::kFormatKey, keys::kFormat});  // last: now it holds metadata
-  for (size_t next = 0; next < ops.size(); next += kRecordsPerWrite) {
-    const auto begin = ops.begin() + static_cast<std::ptrdiff_t>(next);
-    const size_t count = std::min(kRecordsPerWrite, ops.size() - next);
-    HOTBED_RETURN_IF_ERROR(
-        store->Txn({}, {begin, begin + static_cast<std::ptrdiff_t>(count)}).status());
+  std::vector<Op> batch;
+  size_t bytes = 0;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    bytes += TransactionBytes(ops[i]);
+    batch.push_back(std::move(ops[i]));
+    const bool full = i + 1 == ops.size() || batch.size() == kRecordsPerWrite ||
+                      bytes + TransactionBytes(ops[i + 1]) > MetaStore::kTxnBytesMax;
+    if (!full) continue;
+    HOTBED_RETURN_IF_ERROR(store->Txn({}, batch).status());
+    batch.clear();
+    bytes = 0;
   }
   return true;
 }

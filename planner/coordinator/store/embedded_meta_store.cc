@@ -1,8 +1,6 @@
 #include "planner/coordinator/store/embedded_meta_store.h"
 
-#include <algorithm>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,32 +38,6 @@ absl::Status DamagedEntry(absl::string_view key, absl::string_view value) {
   return absl::DataLossError(absl::StrCat("metadata store: entry \"", absl::CEscape(key),
                                           "\" cannot be read: ", value.size(),
                                           " bytes; restore the coordinator's data directory"));
-}
-
-absl::Status CheckOps(const std::vector<Compare>& compares, const std::vector<Op>& ops) {
-  const size_t most = std::max(compares.size(), ops.size());
-  if (most > MetaStore::kTxnOpsMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "metadata transaction of ", most, " operations, the limit is ", MetaStore::kTxnOpsMax));
-  }
-  std::set<absl::string_view> seen;
-  for (const Op& op : ops) {
-    if (op.key.empty() || op.key.size() > EmbeddedMetaStore::kKeyBytesMax) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "metadata key of ", op.key.size(), " bytes, allowed: 1..",
-          EmbeddedMetaStore::kKeyBytesMax, ": \"", absl::CEscape(op.key.substr(0, 80)), "\""));
-    }
-    if (op.value.size() > EmbeddedMetaStore::kValueBytesMax) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata value of \"", absl::CEscape(op.key), "\" has ", op.value.size(),
-                       " bytes, the limit is ", EmbeddedMetaStore::kValueBytesMax));
-    }
-    if (!seen.insert(op.key).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("metadata transaction names key \"", absl::CEscape(op.key), "\" twice"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -152,7 +124,7 @@ bool EmbeddedMetaStore::Holds(const Compare& compare) const {
 
 absl::StatusOr<TxnResult> EmbeddedMetaStore::Txn(const std::vector<Compare>& compares,
                                                  const std::vector<Op>& ops) {
-  HOTBED_RETURN_IF_ERROR(CheckOps(compares, ops));
+  HOTBED_RETURN_IF_ERROR(CheckTransaction(compares, ops));
   absl::MutexLock lock(&mu_);
   HOTBED_RETURN_IF_ERROR(RecoverIfNeeded());
   TxnResult result;

@@ -27,9 +27,6 @@ namespace hotbed {
 
 class EmbeddedMetaStore : public MetaStore {
  public:
-  static constexpr uint64_t kKeyBytesMax = 1024;
-  static constexpr uint64_t kValueBytesMax = 1ull << 20;
-
   // Reads every key. `kv` must have its log on (KvOptions::wal). DataLoss names the key that
   // cannot be read; FailedPrecondition names both versions when another format wrote it.
   static absl::StatusOr<std::unique_ptr<EmbeddedMetaStore>> Open(std::unique_ptr<KvStore> kv);
