@@ -57,6 +57,7 @@ EtcdClient::EtcdClient(EtcdOptions options) : options_(std::move(options)) {
     member.address = address;
     member.channel = grpc::CreateCustomChannel(address, credentials, ChannelArgumentsOfMember());
     member.kv = etcdserverpb::KV::NewStub(member.channel);
+    member.lease = etcdserverpb::Lease::NewStub(member.channel);
     member.auth = etcdserverpb::Auth::NewStub(member.channel);
     members_.push_back(std::move(member));
   }
@@ -145,7 +146,7 @@ absl::Status EtcdClient::Explain(const Member& member, const grpc::Status& statu
                     "'etcdctl alarm disarm'), or raise its --quota-backend-bytes");
   } else if (absl::StrContains(text, "permission denied")) {
     absl::StrAppend(&text, ". The user \"", options_.user, "\" needs to read and write the keys ",
-                    "that begin with \"", options_.address.prefix, "/hotbed/\"");
+                    "that begin with \"", options_.address.prefix, "/hotbed\"");
   } else if (absl::StrContains(text, "user name is empty")) {
     absl::StrAppend(&text, ". It wants a user: give --etcd-user and --etcd-password-file");
   } else if (MemberFailed(status)) {
@@ -169,6 +170,40 @@ absl::StatusOr<etcdserverpb::TxnResponse> EtcdClient::Txn(const etcdserverpb::Tx
     return member.kv->Txn(context, request, &response);
   }));
   return response;
+}
+
+absl::StatusOr<int64_t> EtcdClient::GrantLease(int64_t ttl_s) {
+  etcdserverpb::LeaseGrantRequest request;
+  request.set_ttl(ttl_s);
+  etcdserverpb::LeaseGrantResponse response;
+  HOTBED_RETURN_IF_ERROR(Call(/*repeat=*/true, [&](Member& member, grpc::ClientContext* context) {
+    return member.lease->LeaseGrant(context, request, &response);
+  }));
+  return response.id();
+}
+
+absl::StatusOr<int64_t> EtcdClient::KeepLease(int64_t lease) {
+  etcdserverpb::LeaseKeepAliveRequest request;
+  request.set_id(lease);
+  etcdserverpb::LeaseKeepAliveResponse response;
+  HOTBED_RETURN_IF_ERROR(Call(/*repeat=*/true, [&](Member& member, grpc::ClientContext* context) {
+    const auto stream = member.lease->LeaseKeepAlive(context);
+    const bool answered = stream->Write(request) && stream->Read(&response);
+    // etcd does not end the stream by itself once it has read all.
+    if (answered) context->TryCancel();
+    const grpc::Status status = stream->Finish();
+    return answered ? grpc::Status::OK : status;
+  }));
+  return response.ttl();
+}
+
+absl::Status EtcdClient::RevokeLease(int64_t lease) {
+  etcdserverpb::LeaseRevokeRequest request;
+  request.set_id(lease);
+  etcdserverpb::LeaseRevokeResponse response;
+  return Call(/*repeat=*/true, [&](Member& member, grpc::ClientContext* context) {
+    return member.lease->LeaseRevoke(context, request, &response);
+  });
 }
 
 }  // namespace hotbed

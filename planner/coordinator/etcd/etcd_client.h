@@ -9,6 +9,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,12 @@ class EtcdClient {
   // unknown.
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
 
+  // A lease that ends `ttl_s` after it was last kept; its number.
+  absl::StatusOr<int64_t> GrantLease(int64_t ttl_s);
+  // The seconds that it has now; 0: there is no such lease.
+  absl::StatusOr<int64_t> KeepLease(int64_t lease);
+  absl::Status RevokeLease(int64_t lease);
+
   const EtcdAddress& address() const { return options_.address; }
 
  private:
@@ -40,6 +47,7 @@ class EtcdClient {
     std::string address;
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<etcdserverpb::KV::Stub> kv;
+    std::unique_ptr<etcdserverpb::Lease::Stub> lease;
     std::unique_ptr<etcdserverpb::Auth::Stub> auth;
   };
   using Method = std::function<grpc::Status(Member& member, grpc::ClientContext* context)>;

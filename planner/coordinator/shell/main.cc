@@ -22,6 +22,7 @@
 #include "common/resident_bound.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "planner/coordinator/etcd/election.h"
 #include "planner/coordinator/shell/backup_folder.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/metadata_flags.h"
@@ -125,16 +126,45 @@ CoreOptions CoreOptionsOf(const Options& options) {
   return core;
 }
 
-absl::Status Serve(const Options& options) {
-  HOTBED_RETURN_IF_ERROR(Check(options));
-  HOTBED_ASSIGN_OR_RETURN(ServerSecurity security,
-                          OpenServerSecurity(options.security, options.listen));
-  WarnIfPlain(security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
-  HOTBED_ASSIGN_OR_RETURN(
-      Metadata metadata,
-      OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",
-                   FileSystem::Real()));
+std::string LeaderText(const Election& election) {
+  if (const absl::Status s = election.trouble(); !s.ok()) return std::string(s.message());
+  const std::string leader = election.leader();
+  return leader.empty() ? "no coordinator leads now" : absl::StrCat("the leader is at ", leader);
+}
+
+// Waits until this coordinator leads, or a signal comes. Its control port is closed meanwhile, so
+// that callers who know the addresses of all coordinators reach the leader alone.
+absl::Status StandBy(const Options& options, const Election& election) {
+  AdminOptions admin_options;
+  admin_options.listen = options.admin_listen;
+  admin_options.healthy = [](std::string*) { return true; };
+  admin_options.ready = [&] {
+    return std::vector<ReadyCondition>{
+        {"leadership", false, absl::StrCat("stands by: ", LeaderText(election))}};
+  };
+  admin_options.status = [&] {
+    return StatusPage{.title = "hotbed-coordinator",
+                      .subtitle = absl::StrCat("stands by: ", LeaderText(election)),
+                      .json = "{\"serving\": false}"};
+  };
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<AdminServer> admin,
+                          AdminServer::Start(std::move(admin_options)));
+  std::string said;
+  while (stop_signal == 0 && !election.leads()) {
+    const std::string text = LeaderText(election);
+    if (text != said && (!election.leader().empty() || !election.trouble().ok())) {
+      std::cout << "hotbed-coordinator stands by: " << text << std::endl;
+      said = text;
+    }
+    usleep(20 * 1000);
+  }
+  return absl::OkStatus();
+}
+
+// Until a signal comes, or it cannot go on. `election`: null where the store is its own; Aborted
+// when the leadership is lost after it has served.
+absl::Status Serve(const Options& options, const ServerSecurity& security, Metadata& metadata,
+                   const Election* election) {
   if (!options.restore.empty()) HOTBED_RETURN_IF_ERROR(Restore(options.restore, metadata));
   Coordinator coordinator(CoreOptionsOf(options), metadata.store(), Clock::Real());
 
@@ -143,7 +173,7 @@ absl::Status Serve(const Options& options) {
   service_options.port.limits = ConnectionLimitsOf(
       options.connections_max, options.connections_per_peer_max, RaiseDescriptorLimit());
   service_options.port.limits.message_timeout_ms = options.message_timeout_ms;
-  service_options.security = std::move(security);
+  service_options.security = security;
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
                           CoordinatorService::Start(service_options, &coordinator, Clock::Real()));
 
@@ -180,12 +210,38 @@ absl::Status Serve(const Options& options) {
   for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {
     usleep(50 * 1000);
     fatal = coordinator.Fatal();
+    if (election != nullptr && fatal.ok() && !election->leads()) {
+      fatal = absl::UnavailableError("the leadership is lost");
+    }
     backups.Tick(Clock::Real()->NowNs(), Clock::Real()->WallUs() / 1000);
     if (ticks % 20 == 0) resident.Check();
   }
   HOTBED_LOG(Info) << (fatal.ok() ? "stopping on signal" : fatal.ToString());
   service->Shutdown();
+  if (election != nullptr && absl::IsUnavailable(fatal)) {
+    return absl::AbortedError(fatal.message());
+  }
   return fatal;
+}
+
+absl::Status Run(const Options& options) {
+  HOTBED_RETURN_IF_ERROR(Check(options));
+  HOTBED_ASSIGN_OR_RETURN(const ServerSecurity security,
+                          OpenServerSecurity(options.security, options.listen));
+  WarnIfPlain(security, options.listen);
+  WarnIfAdminWide(options.admin_listen);
+  HOTBED_ASSIGN_OR_RETURN(
+      Metadata metadata,
+      OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",
+                   FileSystem::Real()));
+  if (metadata.etcd == nullptr) return Serve(options, security, metadata, nullptr);
+  const Election election(metadata.for_election.get(), options.listen);
+  while (true) {
+    HOTBED_RETURN_IF_ERROR(StandBy(options, election));
+    if (stop_signal != 0) return absl::OkStatus();
+    const absl::Status status = Serve(options, security, metadata, &election);
+    if (!absl::IsAborted(status)) return status;
+  }
 }
 
 void BeginProcess(const Options& options) {
@@ -258,7 +314,7 @@ int Main(int argc, char** argv) {
   int exit_code = 0;
   if (!schema.Load(argc, argv, &exit_code)) return exit_code;
   BeginProcess(options);
-  const absl::Status status = Serve(options);
+  const absl::Status status = Run(options);
   if (status.ok()) return 0;
   std::cerr << "hotbed-coordinator: " << status.message() << std::endl;
   return 1;

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/coordinator/etcd/election.h"
 #include "security/server_security.h"
 
 namespace hotbed {
@@ -90,7 +91,10 @@ absl::StatusOr<Metadata> OpenMetadata(const MetadataFlags& flags, bool plain_all
   }
   HOTBED_ASSIGN_OR_RETURN(EtcdOptions options, EtcdOptionsOf(flags, plain_allowed));
   metadata.place = flags.metadata;
+  EtcdOptions quick = options;
+  quick.timeout = absl::Seconds(Election::kLeaseS) / 2;
   metadata.etcd = std::make_unique<EtcdClient>(std::move(options));
+  metadata.for_election = std::make_unique<EtcdClient>(std::move(quick));
   metadata.in_etcd = std::make_unique<EtcdMetaStore>(metadata.etcd.get());
   return metadata;
 }

@@ -26,6 +26,7 @@ void AddMetadataFlags(ConfigSchema* schema, MetadataFlags* flags);
 struct Metadata {
   DataDir dir;  // embedded
   std::unique_ptr<EtcdClient> etcd;
+  std::unique_ptr<EtcdClient> for_election;  // passes over a member that hangs within a lease
   std::unique_ptr<EtcdMetaStore> in_etcd;
   std::string place;  // for people
 

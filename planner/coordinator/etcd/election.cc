@@ -1,0 +1,111 @@
+#include "planner/coordinator/etcd/election.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "common/threads/await_for.h"
+
+namespace hotbed {
+namespace {
+
+// Outside of keys::kRoot: it is no record of the cluster.
+constexpr char kElectionKey[] = "/hotbed-election";
+constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
+// etcd without a leader of its own answers nobody, and lets leases live until it has one again. A
+// coordinator that gave up sooner than that would wait for its own lease.
+constexpr int64_t kSilenceNsMax = 1'500'000'000;
+constexpr int64_t kLeaseNs = Election::kLeaseS * 1'000'000'000;
+
+}  // namespace
+
+Election::Election(EtcdClient* client, std::string address)
+    : client_(client),
+      address_(std::move(address)),
+      key_(absl::StrCat(client->address().prefix, kElectionKey)),
+      thread_([this] { Run(); }) {}
+
+Election::~Election() {
+  {
+    absl::MutexLock lock(&mu_);
+    stops_ = true;
+  }
+  thread_.join();
+  if (lease_ != 0) client_->RevokeLease(lease_).IgnoreError();  // else it ends by itself
+}
+
+bool Election::leads() const {
+  absl::MutexLock lock(&mu_);
+  return leads_;
+}
+
+std::string Election::leader() const {
+  absl::MutexLock lock(&mu_);
+  return leader_;
+}
+
+absl::Status Election::trouble() const {
+  absl::MutexLock lock(&mu_);
+  return trouble_;
+}
+
+void Election::Run() {
+  while (true) {
+    const absl::Status status = leads() ? Keep() : Campaign();
+    absl::MutexLock lock(&mu_);
+    trouble_ = status;
+    if (leads_ && !status.ok()) {
+      leads_ = false;
+      leader_.clear();
+      lease_ = 0;  // what is left of it ends by itself
+    }
+    if (AwaitFor(&mu_, absl::Condition(&stops_), kLookEvery)) return;
+  }
+}
+
+absl::Status Election::Campaign() {
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  if (lease_ == 0) {
+    HOTBED_ASSIGN_OR_RETURN(lease_, client_->GrantLease(kLeaseS));
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(const int64_t left_s, client_->KeepLease(lease_));
+    if (left_s <= 0) {
+      lease_ = 0;
+      return absl::OkStatus();
+    }
+  }
+  etcdserverpb::TxnRequest request;
+  etcdserverpb::Compare* const compare = request.add_compare();
+  compare->set_target(etcdserverpb::Compare::MOD);
+  compare->set_key(key_);
+  compare->set_mod_revision(0);  // there is none
+  etcdserverpb::PutRequest* const put = request.add_success()->mutable_request_put();
+  put->set_key(key_);
+  put->set_value(address_);
+  put->set_lease(lease_);
+  HOTBED_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse taken, client_->Txn(request));
+  etcdserverpb::RangeRequest look;
+  look.set_key(key_);
+  HOTBED_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->Range(look));
+  absl::MutexLock lock(&mu_);
+  leader_ = found.kvs().empty() ? "" : found.kvs(0).value();
+  // A transaction whose answer was lost may have taken it before.
+  leads_ = !found.kvs().empty() && found.kvs(0).lease() == lease_;
+  if (leads_) held_until_ns_ = begin_ns + kLeaseNs;
+  return absl::OkStatus();
+}
+
+absl::Status Election::Keep() {
+  const int64_t begin_ns = Clock::Real()->NowNs();
+  const absl::StatusOr<int64_t> left_s = client_->KeepLease(lease_);
+  if (left_s.ok() && *left_s > 0) {
+    held_until_ns_ = begin_ns + kLeaseNs;
+    return absl::OkStatus();
+  }
+  if (left_s.ok()) return absl::AbortedError("etcd has ended the lease of this coordinator");
+  return Clock::Real()->NowNs() < held_until_ns_ + kSilenceNsMax ? absl::OkStatus()
+                                                                 : left_s.status();
+}
+
+}  // namespace hotbed

@@ -1,0 +1,60 @@
+// Which of several coordinators leads: the one that holds a key in etcd. The key belongs to a
+// lease, so that it goes away with its holder.
+//
+// It serves liveness only. Two coordinators may both take themselves for the leader for a while;
+// that one of them can write is ensured by the compare of the leader's record in each transaction.
+//
+// Thread-safe. A thread of its own calls etcd.
+#ifndef HOTBED_PLANNER_COORDINATOR_ETCD_ELECTION_H_
+#define HOTBED_PLANNER_COORDINATOR_ETCD_ELECTION_H_
+
+#include <cstdint>
+#include <string>
+#include <thread>  // NOLINT(build/c++11)
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "planner/coordinator/etcd/etcd_client.h"
+
+namespace hotbed {
+
+class Election {
+ public:
+  // How long after its last sign of life a leader is replaced; etcd's least.
+  static constexpr int64_t kLeaseS = 2;
+
+  // `client` must outlive it. `address` is what others are told of this one.
+  Election(EtcdClient* client, std::string address);
+  // Gives the leadership back, so that another one need not wait.
+  ~Election();
+
+  bool leads() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The address of the leader, or empty while nobody is known to lead.
+  std::string leader() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Why etcd cannot be asked, or OK.
+  absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes the key if nobody has it.
+  absl::Status Campaign() ABSL_LOCKS_EXCLUDED(mu_);
+  // Renews the lease. An error once it is lost, or may be.
+  absl::Status Keep() ABSL_LOCKS_EXCLUDED(mu_);
+
+  EtcdClient* const client_;
+  const std::string address_;
+  const std::string key_;
+  int64_t lease_ = 0;          // 0: none; for the thread
+  int64_t held_until_ns_ = 0;  // at least; for the thread
+  mutable absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  bool leads_ ABSL_GUARDED_BY(mu_) = false;
+  std::string leader_ ABSL_GUARDED_BY(mu_);
+  absl::Status trouble_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_ETCD_ELECTION_H_
