@@ -119,11 +119,12 @@ void ClusterSimulation::CutArrives(int coordinator, int server, const CutAsk& as
 bool ClusterSimulation::CommitCut(const CutAsk& ask) {
   const ShardRecord& whole = *records_[ask.shard];
   if (whole.range.limit == ask.at && whole.epoch > ask.epoch) return true;  // an earlier request
+  const bool given_up = stormy() && Chance(0.1);                            // it came too late
   const bool open = open_cuts_[ask.shard] == std::pair(leader_term_, ask.number) ||
                     Planted(SimMutant::kCutAfterRefusal);
-  if (!open || whole.epoch != ask.epoch || !(whole.primary == ask.asks) || !whole.active ||
-      !whole.passed_over.empty() || shards_.size() == kShardsMax || ask.at <= whole.range.first ||
-      ask.at >= whole.range.limit) {
+  if (given_up || !open || whole.epoch != ask.epoch || !(whole.primary == ask.asks) ||
+      !whole.active || !whole.passed_over.empty() || shards_.size() == kShardsMax ||
+      ask.at <= whole.range.first || ask.at >= whole.range.limit) {
     ++stats_.cuts_refused;
     if (open) open_cuts_[ask.shard] = {};
     return false;
