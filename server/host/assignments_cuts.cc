@@ -82,13 +82,14 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
     const auto entry = map->find(record.shard);
     if (entry == map->end() || entry->second.shard == nullptr) return false;  // being deleted
     const std::vector<ShardRecord> parts = PartsOf(record, held->second, all, *map);
-    if (!Tile(held->second, record.range, parts)) {  // the rest comes with the next map
+    const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };
+    const bool share = counts(record) || std::any_of(parts.begin(), parts.end(), counts);
+    if (share && !Tile(held->second, record.range, parts)) {  // the rest comes with the next map
       first_error.Update(absl::UnavailableError(
           absl::StrCat(record.shard.ToString(), " was cut, and the other part is not known yet")));
       return true;
     }
-    const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };
-    if (counts(record) || std::any_of(parts.begin(), parts.end(), counts)) {
+    if (share) {
       const absl::Status cut = Cut(record, parts, map);
       if (cut.ok()) opened.insert(opened.end(), parts.begin(), parts.end());
       first_error.Update(cut);
