@@ -9,6 +9,7 @@ Lost members and copied directories have tests of their own, which ask doctor as
   messages     a message of 4 GiB is begun, at the server and at the coordinator
   unread       answers that fill the budget of lookups, and nobody reads them
   connections  more than the server takes
+  port         the server's data port accepts nobody any more (needs CAP_NET_ADMIN, and a kernel that ends sockets)
   lease        the coordinator is silent for longer than a lease
   segment      the newest segment of the log is gone: every shard is refused
   catalog      CATALOG is gone: the server does not start
@@ -19,6 +20,8 @@ import glob
 import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -142,6 +145,18 @@ class Patient:
         for peer in peers:
             peer.close()
 
+    def port(self):
+        host, number = self.address.rsplit(":", 1)
+        ended = subprocess.run(["ss", "--kill", "--listening", "--tcp", "--numeric", f"sport = :{number}"], capture_output=True, text=True)
+        with socket.socket() as peer:
+            if peer.connect_ex((host, int(number))) == 0:
+                print(f"port: skipped, this machine does not end listening sockets: {ended.stderr.strip()}")
+                return
+        self.await_ready(503, "data port: ")
+        self.await_doctor("data ports", "FAILED", "s0")
+        self.server.kill()
+        self.server.start()
+
     def lease(self):
         self.cluster.coordinator.pause()
         self.await_ready(503, "lease: ran out")
@@ -177,7 +192,7 @@ class Patient:
         self.server.start()
 
 
-FAULTS = ["numbers", "messages", "unread", "connections", "lease", "segment", "catalog"]
+FAULTS = ["numbers", "messages", "unread", "connections", "port", "lease", "segment", "catalog"]
 
 
 def main():
