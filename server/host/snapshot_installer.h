@@ -1,7 +1,7 @@
 // Puts the rows of a snapshot transfer in the place of a shard: the shard goes out of service, its
-// rows are replaced, and it opens as it does after a crash (snapshot_receiver.h).
+// rows are replaced, and it opens as it does after a crash (snapshot_intake.h).
 //
-// The calls of SnapshotReceiver::Site come from the receiver's thread, one at a time. The two below
+// The calls of SnapshotIntake::Site come from the receiver's thread, one at a time. The two below
 // serve the restore of a checkpoint too (shard_restorer.h), and are thread-safe.
 #ifndef HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
 #define HOTBED_SERVER_HOST_SNAPSHOT_INSTALLER_H_
@@ -20,13 +20,13 @@
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
-#include "server/host/snapshot_receiver.h"
+#include "server/host/snapshot_intake.h"
 #include "server/shard_log/shard_log.h"
 #include "server/tiers/api/host.h"
 
 namespace hotbed {
 
-class SnapshotInstaller : public SnapshotReceiver::Site {
+class SnapshotInstaller : public SnapshotIntake::Site {
  public:
   struct Wiring {
     const DataDirectory* data = nullptr;

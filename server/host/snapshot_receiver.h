@@ -1,110 +1,48 @@
-// Receives snapshot transfers of shards from other servers: writes their rows into this server's
-// spill tier. When all rows are durable, the shard opens as it does after a crash
-// (docs/protocol.md, snapshots).
-//
-// At most kTransfersReceivedMax transfers run at a time; further senders wait for their answer. A
-// thread of its own handles the messages in order. Check takes back a transfer whose sender is
-// silent, or which the shard's record does not want any more. Thread-safe.
+// The thread on which snapshot transfers from other servers are written (snapshot_intake.h): their
+// messages in order. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
 #define HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/status_numbers.h"
+#include "server/host/snapshot_intake.h"
 #include "server/shard/replica_message.h"
 
 namespace hotbed {
 
-constexpr size_t kTransfersReceivedMax = 2;
-constexpr size_t kTransferMessagesMax = 256;              // not handled yet
-constexpr int64_t kTransferSilentNsMax = 60 * kSecondNs;  // between two messages of a sender
+constexpr size_t kTransferMessagesMax = 256;  // not handled yet
 
 class SnapshotReceiver {
  public:
-  // The shard host's part in a transfer. Called from the receiver's thread alone.
-  class Site {
-   public:
-    virtual ~Site() = default;
-    // Whether the shard's record still wants a snapshot from this primary in this epoch.
-    virtual bool Wants(ShardId shard, const Member& from, Epoch epoch) const = 0;
-    // Takes the shard out of service, marks it durably as incomplete, and deletes its rows here.
-    virtual absl::Status Begin(ShardId shard, const Member& from, Epoch epoch, Lsn lsn) = 0;
-    virtual absl::Status Write(ShardId shard, absl::string_view block) = 0;
-    // With its meta the snapshot is complete: makes it durable and opens the shard.
-    virtual absl::Status Finish(ShardId shard, absl::string_view meta) = 0;
-    // Deletes the rows that have come so far.
-    virtual void Abandon(ShardId shard) = 0;
-    virtual void Reply(ReplicaMessage message) = 0;
-  };
-  SnapshotReceiver(Site* site, const Clock* clock);
+  // The site is called from this object's thread alone.
+  SnapshotReceiver(SnapshotIntake::Site* site, const Clock* clock);
   ~SnapshotReceiver() { Stop(); }
 
-  // A kSnapshotBegin, kSnapshotRows or kSnapshotEnd; or a kAppend for a shard that is not open. A
-  // primary sends no append during a transfer, so that one means that the transfer has ended.
+  // As SnapshotIntake's.
   void OnMessage(const Member& from, ReplicaMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
-  // To be called about once per second: takes back transfers that are not wanted any more.
   void Check() ABSL_LOCKS_EXCLUDED(mu_);
   // Leaves transfers in flight as they are: the next start deletes their rows.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  void AddNumbers(StatusNumbers* numbers) const {
-    numbers->Add("snapshots_received", "hotbed_server_snapshots_received_total",
-                 "Snapshot transfers of shards completed from other servers.",
-                 installed_.load(std::memory_order_relaxed));
-    numbers->Add("snapshot_bytes_received", "hotbed_server_snapshot_received_bytes_total",
-                 "Bytes of snapshot transfers from other servers.",
-                 bytes_.load(std::memory_order_relaxed));
-  }
-  size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
+  void AddNumbers(StatusNumbers* numbers) const { intake_.AddNumbers(numbers); }
+  size_t in_flight() const { return intake_.in_flight(); }
 
  private:
   struct Message {
     Member from;
     ReplicaMessage message;  // kNone: the peer is lost, or, without a peer, Check was called
   };
-  struct Install {
-    ShardId shard;
-    Member from;
-    Epoch epoch = 0;
-    uint64_t transfer = 0;
-    Lsn lsn = 0;
-    uint64_t chunks = 0;
-    int64_t heard_ns = 0;
-  };
 
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
-  void CarryOut(Message message);
-  void Begin(Message message);
-  void Rows(Install* install, const ReplicaMessage& message);
-  void End(Install* install, const ReplicaMessage& message);
-  void Answer(const Install& install, const absl::Status& status, Lsn lsn);
-  void TakeBack(size_t index, const char* why);
-  void TakeBackWhere(const std::function<const char*(const Install&)>& why);
-  void BeginWaiting();
-  void RefuseWaiting(const Member& from);
-  Install InstallOf(const Message& message) const;
 
-  Site* const site_;
-  const Clock* const clock_;
-  std::atomic<uint64_t> bytes_{0};
-  std::atomic<uint64_t> installed_{0};
-  std::atomic<size_t> in_flight_{0};
-
-  // The thread's.
-  std::vector<Install> installs_;
-  std::deque<Message> waiting_;  // begins
-
+  SnapshotIntake intake_;  // the thread's
   absl::Mutex mu_;
   std::deque<Message> messages_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;

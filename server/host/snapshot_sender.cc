@@ -20,13 +20,6 @@ constexpr int64_t kBusyStepNs = 2 * kMillisecondNs;  // while the peer's queue i
 constexpr int64_t kPausedStepNs = 50 * kMillisecondNs;
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // whether it is still wanted
 
-SharedBytes Share(std::string bytes) {
-  auto owner = std::make_shared<const std::string>(std::move(bytes));
-  const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
-  const size_t size = owner->size();
-  return {std::move(owner), {data, size}};
-}
-
 }  // namespace
 
 SnapshotSender::SnapshotSender(Wiring wiring) : wiring_(std::move(wiring)) {
@@ -63,8 +56,7 @@ void SnapshotSender::OnReply(const Member& from, const ReplicaMessage& reply) {
     if (!reply.ok) {
       transfer->error = absl::UnavailableError("the other server takes no snapshot of it now");
     }
-    transfer->accepted = true;
-    transfer->answered = std::max(transfer->answered, reply.chunk);
+    transfer->answers.Take(reply);
   }
 }
 
@@ -125,8 +117,13 @@ void SnapshotSender::Work() {
 void SnapshotSender::Run(Transfer* transfer) {
   const std::shared_ptr<Shard> shard = wiring_.find(transfer->shard);
   if (shard == nullptr) return;
-  SnapshotBase base;
-  const absl::Status sent = Send(shard.get(), transfer, &base);
+  Lsn lsn = 0;
+  absl::Status sent;
+  {
+    SnapshotCourse course(shard, transfer->to, transfer->number, SnapshotCourse::Options());
+    sent = Send(*shard, &course, transfer);
+    lsn = course.lsn();
+  }
   const std::string what =
       absl::StrCat(transfer->shard.ToString(), " to server ", transfer->to.server, ", incarnation ",
                    transfer->to.incarnation);
@@ -134,7 +131,7 @@ void SnapshotSender::Run(Transfer* transfer) {
     sent_.fetch_add(1, std::memory_order_relaxed);
     HOTBED_LOG(Info) << "copied " << what << ": " << transfer->bytes_copied << " bytes in "
                      << transfer->passes << (transfer->passes == 1 ? " pass" : " passes")
-                     << " as of LSN " << base.lsn;
+                     << " as of LSN " << lsn;
   } else {
     failed_.fetch_add(1, std::memory_order_relaxed);
     HOTBED_LOG_EVERY_S(Warning, 1) << "the snapshot of " << what << " broke off after "
@@ -143,97 +140,55 @@ void SnapshotSender::Run(Transfer* transfer) {
     failed_lately_.push_back(
         {transfer->shard, transfer->to, wiring_.clock->NowNs() + kTransferRetryNs});
   }
-  shard->EndSnapshot(transfer->to, base.lsn, sent.ok());
+  shard->EndSnapshot(transfer->to, lsn, sent.ok());
 }
 
-absl::Status SnapshotSender::Send(Shard* shard, Transfer* transfer, SnapshotBase* base) {
-  HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *transfer, shard->epoch()));
-  for (int pass = 1;; ++pass) {
-    const bool holds = pass == kTransferPassesMax;
-    HOTBED_RETURN_IF_ERROR(SendPass(shard, transfer, holds, base));
-    if (holds || shard->HoldFor(transfer->to, base->lsn)) return SendEnd(shard, *base, transfer);
+absl::Status SnapshotSender::Send(const Shard& shard, SnapshotCourse* course, Transfer* transfer) {
+  using Kind = ReplicaMessage::Kind;
+  for (;;) {
+    HOTBED_ASSIGN_OR_RETURN(ReplicaMessage message, course->Next());
+    if (course->passes() != transfer->passes) {
+      NotePass(shard, *course, message.bytes_total, transfer);
+    }
+    if (message.kind == Kind::kNone) {
+      HOTBED_RETURN_IF_ERROR(Await(*course, *transfer, course->sent()));
+      continue;
+    }
+    const uint64_t bytes = message.body.bytes.size();
+    if (message.kind != Kind::kSnapshotBegin) {
+      HOTBED_RETURN_IF_ERROR(Await(*course, *transfer, message.chunk));
+    }
+    if (message.kind == Kind::kSnapshotRows) {
+      HOTBED_RETURN_IF_ERROR(AwaitRate(*course, *transfer, bytes));
+    } else {
+      // From its end on pushes may wait for the transfer: no rate and no pause delays it.
+      wiring_.rate->WaitNs(bytes, wiring_.clock->NowNs());
+    }
+    Count(transfer, bytes);
+    if (message.kind == Kind::kSnapshotRows) LeaveRateIfOutrun(transfer);
+    HOTBED_RETURN_IF_ERROR(course->CheckWanted());
+    wiring_.send(std::move(message));
+    if (course->ended()) return Await(*course, *transfer, course->sent());
   }
 }
 
-ReplicaMessage SnapshotSender::MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind,
-                                         Epoch epoch) {
-  ReplicaMessage message;
-  message.kind = kind;
-  message.shard = transfer.shard;
-  message.epoch = epoch;
-  message.to = transfer.to;
-  message.transfer = transfer.number;
-  return message;
-}
-
-absl::Status SnapshotSender::SendPass(Shard* shard, Transfer* transfer, bool holds,
-                                      SnapshotBase* base) {
-  const Lsn above = base->lsn;
-  const Epoch epoch = base->epoch;  // 0: the first pass
+void SnapshotSender::NotePass(const Shard& shard, const SnapshotCourse& course, uint64_t bytes,
+                              Transfer* transfer) {
   transfer->pass_before_begun_ns = std::exchange(transfer->pass_begun_ns, wiring_.clock->NowNs());
-  HOTBED_ASSIGN_OR_RETURN(Snapshot snapshot, shard->BeginSnapshot(transfer->to, holds, above));
-  *base = std::move(snapshot.base);
-  ShardRowReader* const reader = snapshot.rows.get();
-  if (epoch != 0 && base->epoch != epoch) {
-    return absl::AbortedError("the shard's record has become another one");
-  }
-  if (holds) transfer->limited = false;
-  NoteChanges(*shard, transfer);
-  BeginPass(transfer, epoch == 0 ? reader->bytes_total() + base->meta.size() : 0);
-  if (epoch == 0) {
-    ReplicaMessage begin = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotBegin, base->epoch);
-    begin.lsn = base->lsn;
-    begin.bytes_total = reader->bytes_total() + base->meta.size();
-    wiring_.send(std::move(begin));
-  }
-  return SendRows(*shard, base->epoch, reader, transfer);
-}
-
-void SnapshotSender::BeginPass(Transfer* transfer, uint64_t bytes) {
   transfer->pass_before_bytes = std::exchange(transfer->pass_bytes, 0);
+  if (course.holds()) transfer->limited = false;
   absl::MutexLock lock(&mu_);
-  ++transfer->passes;
+  NoteChanges(shard, transfer);
+  transfer->passes = course.passes();
   // How many bytes have changed is not known; at most as many as the previous pass sent.
   transfer->bytes_total =
       transfer->bytes_copied + (transfer->passes == 1 ? bytes : transfer->pass_before_bytes);
-}
-
-absl::Status SnapshotSender::SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader,
-                                      Transfer* transfer) {
-  for (;;) {
-    HOTBED_ASSIGN_OR_RETURN(std::string block, reader->Next(kTransferBlockBytes));
-    HOTBED_RETURN_IF_ERROR(Await(shard, transfer, epoch, transfer->chunks));
-    if (block.empty()) return absl::OkStatus();
-    HOTBED_RETURN_IF_ERROR(AwaitRate(shard, transfer, epoch, block.size()));
-    Count(transfer, block.size());
-    LeaveRateIfOutrun(transfer);
-    ReplicaMessage rows = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotRows, epoch);
-    rows.chunk = transfer->chunks++;
-    rows.body = Share(std::move(block));
-    wiring_.send(std::move(rows));
-  }
-}
-
-// A shard that has left this server meanwhile may have lost rows while they were being read.
-absl::Status SnapshotSender::SendEnd(Shard* shard, const SnapshotBase& base, Transfer* transfer) {
-  HOTBED_RETURN_IF_ERROR(CheckWanted(*shard, *transfer, base.epoch));
-  HOTBED_RETURN_IF_ERROR(shard->KeepSnapshot());
-  // From here on pushes may wait for the transfer: no rate and no pause delays it.
-  wiring_.rate->WaitNs(base.meta.size(), wiring_.clock->NowNs());
-  Count(transfer, base.meta.size());
-  ReplicaMessage end = MessageOf(*transfer, ReplicaMessage::Kind::kSnapshotEnd, base.epoch);
-  end.chunk = transfer->chunks;
-  end.lsn = base.lsn;
-  end.body = Share(base.meta);
-  wiring_.send(std::move(end));
-  return Await(*shard, transfer, base.epoch, transfer->chunks + 1);
 }
 
 // Bytes of rows that pushes changed between the begins of the last two passes. A row that changed
 // twice counts twice.
 void SnapshotSender::NoteChanges(const Shard& shard, Transfer* transfer) {
   const uint64_t before = std::exchange(transfer->rows_pushed, shard.rows_pushed());
-  absl::MutexLock lock(&mu_);
   if (transfer->passes == 0) return;
   const double bytes =
       static_cast<double>(transfer->rows_pushed - before) * shard.spilled().record_bytes();
@@ -257,48 +212,40 @@ void SnapshotSender::LeaveRateIfOutrun(Transfer* transfer) {
       << " that all transfers may send: its transfer continues beyond that";
 }
 
-absl::Status SnapshotSender::CheckWanted(const Shard& shard, const Transfer& transfer,
-                                         Epoch epoch) const {
-  if (!shard.primary() || shard.epoch() != epoch || !shard.WantsSnapshot(transfer.to)) {
-    return absl::AbortedError("the shard's record does not want it any more");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SnapshotSender::Await(const Shard& shard, Transfer* transfer, Epoch epoch,
-                                   uint64_t chunk) {
+absl::Status SnapshotSender::Await(const SnapshotCourse& course, const Transfer& transfer,
+                                   uint64_t chunks) {
   const int64_t end_ns = wiring_.clock->NowNs() + kAnswerNsMax;
   absl::MutexLock lock(&mu_);
   const auto answered = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return stops_ || !transfer->error.ok() || (transfer->accepted && transfer->answered >= chunk);
+    return stops_ || !transfer.error.ok() || transfer.answers.Cover(chunks);
   };
   while (!AwaitFor(&mu_, absl::Condition(&answered), kLook)) {
-    HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *transfer, epoch));
+    HOTBED_RETURN_IF_ERROR(course.CheckWanted());
     if (wiring_.clock->NowNs() >= end_ns) {
       return absl::DeadlineExceededError(
           absl::StrCat("no answer for ", kAnswerNsMax / kSecondNs, " s"));
     }
   }
   if (stops_) return absl::CancelledError("this server is stopping");
-  return transfer->error;
+  return transfer.error;
 }
 
-absl::Status SnapshotSender::AwaitRate(const Shard& shard, Transfer* transfer, Epoch epoch,
+absl::Status SnapshotSender::AwaitRate(const SnapshotCourse& course, const Transfer& transfer,
                                        uint64_t bytes) {
   while (wiring_.rate->paused()) {
     HOTBED_RETURN_IF_ERROR(Sleep(kPausedStepNs));
-    HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *transfer, epoch));
+    HOTBED_RETURN_IF_ERROR(course.CheckWanted());
   }
   // Without a limit its bytes still count: the other transfers make up for them.
   int64_t wait_ns = wiring_.rate->WaitNs(bytes, wiring_.clock->NowNs());
-  if (!transfer->limited) wait_ns = 0;
+  if (!transfer.limited) wait_ns = 0;
   for (; wait_ns > 0; wait_ns -= kPausedStepNs) {
     HOTBED_RETURN_IF_ERROR(Sleep(std::min(wait_ns, kPausedStepNs)));
-    HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *transfer, epoch));
+    HOTBED_RETURN_IF_ERROR(course.CheckWanted());
   }
-  while (wiring_.queued_bytes(transfer->to) > kTransferQueuedBytesMax) {
+  while (wiring_.queued_bytes(transfer.to) > kTransferQueuedBytesMax) {
     HOTBED_RETURN_IF_ERROR(Sleep(kBusyStepNs));
-    HOTBED_RETURN_IF_ERROR(CheckWanted(shard, *transfer, epoch));
+    HOTBED_RETURN_IF_ERROR(course.CheckWanted());
   }
   return absl::OkStatus();
 }

@@ -33,6 +33,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/status_numbers.h"
+#include "server/host/snapshot_course.h"
 #include "server/host/transfer_rate.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/shard.h"
@@ -41,8 +42,6 @@ namespace hotbed {
 
 constexpr int kTransfersSentMax = 2;
 constexpr size_t kTransfersWaitingMax = 65536;
-constexpr int kTransferPassesMax = 8;
-constexpr uint64_t kTransferBlockBytes = 1ull << 20;
 constexpr uint64_t kTransferQueuedBytesMax = 4ull
                                              << 20;  // in a peer's queue; above it senders wait
 
@@ -79,7 +78,6 @@ class SnapshotSender {
   struct Transfer : ShardHost::TransferProgress {
     uint64_t number = 0;  // names the transfer on the wire
     // The sending thread's.
-    uint64_t chunks = 0;
     bool limited = true;  // by the rate
     uint64_t pass_bytes = 0;
     uint64_t pass_before_bytes = 0;
@@ -87,8 +85,7 @@ class SnapshotSender {
     int64_t pass_begun_ns = 0;
     int64_t pass_before_begun_ns = 0;
     // Under mu_.
-    uint64_t answered = 0;  // chunks
-    bool accepted = false;
+    SnapshotAnswers answers;
     absl::Status error;  // the receiver's, or the peer is lost
     int64_t begun_ns = 0;
     int64_t rate_since_ns = 0;  // begin of the second that rate_bytes counts
@@ -104,23 +101,17 @@ class SnapshotSender {
   std::shared_ptr<Transfer> Next() ABSL_LOCKS_EXCLUDED(mu_);  // null: stopped
   std::shared_ptr<Transfer> TakeDue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Send(Shard* shard, Transfer* transfer, SnapshotBase* base) ABSL_LOCKS_EXCLUDED(mu_);
-  // Sends the rows that have changed since `base`, which becomes the base of this pass.
-  absl::Status SendPass(Shard* shard, Transfer* transfer, bool holds, SnapshotBase* base)
+  absl::Status Send(const Shard& shard, SnapshotCourse* course, Transfer* transfer)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status SendRows(const Shard& shard, Epoch epoch, ShardRowReader* reader, Transfer* transfer)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status SendEnd(Shard* shard, const SnapshotBase& base, Transfer* transfer)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  static ReplicaMessage MessageOf(const Transfer& transfer, ReplicaMessage::Kind kind, Epoch epoch);
-  void BeginPass(Transfer* transfer, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteChanges(const Shard& shard, Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
+  // Notes a pass that has begun, of some `bytes` if it is the first one.
+  void NotePass(const Shard& shard, const SnapshotCourse& course, uint64_t bytes,
+                Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteChanges(const Shard& shard, Transfer* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveRateIfOutrun(Transfer* transfer) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CheckWanted(const Shard& shard, const Transfer& transfer, Epoch epoch) const;
   // Waits until the receiver has written that many chunks; the meta is the last one.
-  absl::Status Await(const Shard& shard, Transfer* transfer, Epoch epoch, uint64_t chunk)
+  absl::Status Await(const SnapshotCourse& course, const Transfer& transfer, uint64_t chunks)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status AwaitRate(const Shard& shard, Transfer* transfer, Epoch epoch, uint64_t bytes)
+  absl::Status AwaitRate(const SnapshotCourse& course, const Transfer& transfer, uint64_t bytes)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Sleep(int64_t ns) ABSL_LOCKS_EXCLUDED(mu_);
   void Count(Transfer* transfer, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);

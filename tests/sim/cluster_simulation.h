@@ -213,14 +213,11 @@ class ClusterSimulation {
   void OnReplicaMessage(int server, const Letter& letter);
   void StartTransfer(int server, int shard, const Member& to);
   void CheckTransfers(int server, int shard);
-  bool BeginPass(int server, int shard, TransferOut* transfer);
   void SendNext(int server, int shard, uint64_t number);
   void DropTransferOut(int server, int shard, const Member& to);
   void OnSnapshotReply(int server, const Letter& letter);
-  void OnSnapshot(int server, const Letter& letter);
-  bool BeginTransferIn(Server* server, const Letter& letter);
-  void EndTransferIn(Server* server, const Letter& letter);
-  void AbandonTransferIn(Server* server, int shard);
+  class IntakeSite;
+  void MakeIntake(Server* server);
   void LearnKnown(Server* server, int shard);
   void TraceMessage(int server, const ReplicaMessage& message);
 

@@ -20,6 +20,8 @@
 #include "common/clock.h"
 #include "common/tables/table_spec.h"
 #include "planner/coordinator/membership/shard_decision.h"
+#include "server/host/snapshot_course.h"
+#include "server/host/snapshot_intake.h"
 #include "server/shard/replica_budget.h"
 #include "server/shard/replica_message.h"
 #include "server/shard/replica_outlet.h"
@@ -148,24 +150,12 @@ struct Disk {
   std::array<SpilledShard, kShardsMax> shards;
 };
 
-// An outgoing snapshot transfer, as SnapshotSender keeps it.
+// An outgoing snapshot transfer.
 struct TransferOut {
   Member to;
   uint64_t transfer = 0;
-  int passes = 0;
-  bool holds = false;  // in this pass the tail is held
-  bool ended = false;  // the meta was sent
-  uint64_t chunks = 0;
-  Snapshot snapshot;  // its base has epoch 0 until the first pass begins
-  Time deadline = 0;
-};
-
-// An incoming snapshot transfer.
-struct TransferIn {
-  Member from;
-  Epoch epoch = 0;
-  uint64_t transfer = 0;
-  uint64_t chunks = 0;
+  std::unique_ptr<SnapshotCourse> course;
+  SnapshotAnswers answers;
   Time deadline = 0;
 };
 
@@ -182,7 +172,7 @@ struct EntryName {
 
 // One shard in one process: the shard that ships, and its rows in memory.
 struct Replica {
-  std::shared_ptr<Shard> shard;  // null during an incoming transfer
+  std::shared_ptr<Shard> shard;  // null during an incoming transfer, whose rows are on the disk
   RecordPtr told;                // the record that the shard learned last
   Rows rows{};
   uint32_t changed = 0;  // a bit a row: since the last pass of a transfer that reads memory began
@@ -200,7 +190,6 @@ struct Replica {
   Lsn found_lsn = 0;               // the log's end when this life began
   Lsn checked_commit = 0;          // CheckCommitted
   std::list<TransferOut> outgoing;
-  std::unique_ptr<TransferIn> incoming;
 };
 
 // A cut that a primary asks for.
@@ -229,6 +218,8 @@ struct Process {  // one life of a server
   std::unique_ptr<ShardLog> log;
   std::unique_ptr<TierHost> tiers;
   std::unique_ptr<ReplicaOutlet> outlet;
+  std::unique_ptr<SnapshotIntake::Site> site;
+  std::unique_ptr<SnapshotIntake> intake;
   std::array<RecordPtr, kShardsMax> known;
   std::array<RecordPtr, kShardsMax> unlearnt;  // of shards that have to be cut here first
   bool learns_again = false;

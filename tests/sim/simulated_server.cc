@@ -57,6 +57,7 @@ void ClusterSimulation::Boot(int server) {
   if (Planted(SimMutant::kStrictWithoutLease)) s.process->budget.lease_until_ns = INT64_MAX;
   MakeDisk(&s);
   MakeOutlet(&s);
+  MakeIntake(&s);
   if (trace_ != nullptr) Trace(absl::StrCat("BOOT s", server + 1, "/", s.last_incarnation));
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     SpilledShard& spilled = s.disk.shards[shard];
@@ -165,6 +166,7 @@ void ClusterSimulation::TickServer(int server) {
   const bool disk_works = time_ >= s.disk_full_until;
   if (disk_works) p.log_read_only = false;
   if (!fsync_ && Chance(0.1) && disk_works) SyncLog(&s);
+  p.intake->Check();
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     CheckTransfers(server, shard);
     const Replica* const replica = Open(s, shard);

@@ -1,27 +1,23 @@
 // Between the servers of the simulated cluster: connections that keep order until they break, and
 // snapshots of whole shards.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
 
 namespace hotbed::sim {
 namespace {
 
-// A first pass has up to three blocks of rows, a further one has one.
-constexpr uint64_t kFirstBlockBytes = 2 * (sizeof(uint64_t) + sizeof(Row));
-constexpr uint64_t kFurtherBlockBytes = kRows * (sizeof(uint64_t) + sizeof(Row));
+// A pass over all rows has three blocks.
+constexpr uint64_t kBlockBytes = 2 * (sizeof(uint64_t) + sizeof(Row));
 constexpr int kPassesMax = 4;
 constexpr Time kTransferPatience = 1500 * kMs;  // without an answer, or the next message
-
-SharedBytes Share(std::string bytes) {
-  auto owner = std::make_shared<const std::string>(std::move(bytes));
-  const auto* const data = reinterpret_cast<const uint8_t*>(owner->data());
-  const size_t size = owner->size();
-  return {std::move(owner), {data, size}};
-}
 
 }  // namespace
 
@@ -58,6 +54,7 @@ void ClusterSimulation::Break(int from, int to, const Member& peer) {
     Process* p = servers_[from].process.get();
     if (p == nullptr || p->incarnation != life) return;
     ForLife(from, [this, from, peer] {
+      servers_[from].process->intake->OnPeerLost(peer);
       for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
         DropTransferOut(from, shard, peer);
         const Replica* const replica = Open(servers_[from], shard);
@@ -91,9 +88,12 @@ void ClusterSimulation::OnReplicaMessage(int server, const Letter& letter) {
   using Kind = ReplicaMessage::Kind;
   const Kind kind = letter.message.kind;
   if (kind == Kind::kSnapshotReply) return OnSnapshotReply(server, letter);
-  if (kind != Kind::kAppend && kind != Kind::kAppendReply) return OnSnapshot(server, letter);
   const int shard = static_cast<int>(letter.message.shard.index);
   const Replica* const replica = Open(servers_[server], shard);
+  const bool append = kind == Kind::kAppend || kind == Kind::kAppendReply;
+  if (!append || (replica == nullptr && kind == Kind::kAppend)) {
+    return servers_[server].process->intake->OnMessage(letter.from, letter.message);
+  }
   if (replica == nullptr) return;
   replica->shard->OnReplicaMessage(letter.from, letter.message);
   AfterEvent(server, shard);
@@ -114,7 +114,7 @@ void ClusterSimulation::TraceMessage(int server, const ReplicaMessage& message) 
                          " chunk ", message.chunk, " lsn ", message.lsn)));
 }
 
-// --- outgoing transfers, as SnapshotSender
+// --- outgoing transfers: the courses of SnapshotSender
 
 void ClusterSimulation::StartTransfer(int server, int shard, const Member& to) {
   Replica& replica = *servers_[server].process->replicas[shard];
@@ -124,19 +124,21 @@ void ClusterSimulation::StartTransfer(int server, int shard, const Member& to) {
   TransferOut& transfer = replica.outgoing.emplace_back();
   transfer.to = to;
   transfer.transfer = ++next_transfer_;
+  // Some transfers find the records since too long for memory, however short they are here.
+  const int passes_min = 1 + static_cast<int>(transfer.transfer % 3);
+  transfer.course = std::make_unique<SnapshotCourse>(
+      replica.shard, to, transfer.transfer,
+      SnapshotCourse::Options{passes_min, kPassesMax, kBlockBytes});
   transfer.deadline = time_ + 4 * kTransferPatience;
   At(Delay(10 * kMs), ForLife(server, [this, server, shard, number = transfer.transfer] {
        SendNext(server, shard, number);
      }));
 }
 
-// Ends transfers whose other side says nothing.
+// Ends transfers whose receiver says nothing.
 void ClusterSimulation::CheckTransfers(int server, int shard) {
   Replica* const replica = servers_[server].process->replicas[shard].get();
   if (replica == nullptr) return;
-  if (replica->incoming != nullptr && time_ > replica->incoming->deadline) {
-    return AbandonTransferIn(&servers_[server], shard);
-  }
   std::vector<Member> late;
   for (const TransferOut& transfer : replica->outgoing) {
     if (time_ > transfer.deadline) late.push_back(transfer.to);
@@ -151,36 +153,11 @@ void ClusterSimulation::DropTransferOut(int server, int shard, const Member& to)
       std::find_if(replica->outgoing.begin(), replica->outgoing.end(),
                    [&](const TransferOut& transfer) { return transfer.to == to; });
   if (transfer == replica->outgoing.end()) return;
-  const Lsn lsn = transfer->snapshot.base.lsn;
+  const Lsn lsn = transfer->course->lsn();
   replica->outgoing.erase(transfer);
   ++stats_.transfers_broken;
   replica->shard->EndSnapshot(to, lsn, /*installed=*/false);
   AfterEvent(server, shard);
-}
-
-// False: there is no snapshot for it now.
-bool ClusterSimulation::BeginPass(int server, int shard, TransferOut* transfer) {
-  const SnapshotBase before = transfer->snapshot.base;
-  Shard& from = *servers_[server].process->replicas[shard]->shard;
-  transfer->holds = ++transfer->passes == kPassesMax;
-  absl::StatusOr<Snapshot> begun = from.BeginSnapshot(transfer->to, transfer->holds, before.lsn);
-  AfterEvent(server, shard);
-  if (!begun.ok()) return false;
-  transfer->snapshot = *std::move(begun);
-  const SnapshotBase& base = transfer->snapshot.base;
-  if (before.epoch != 0) {
-    ++stats_.further_passes;
-    return base.epoch == before.epoch;
-  }
-  ReplicaMessage message;
-  message.kind = ReplicaMessage::Kind::kSnapshotBegin;
-  message.shard = from.id();
-  message.to = transfer->to;
-  message.epoch = base.epoch;
-  message.transfer = transfer->transfer;
-  message.lsn = base.lsn;
-  SendReplica(server, std::move(message));
-  return true;
 }
 
 // The next message of the transfer, once the one before was answered.
@@ -191,46 +168,16 @@ void ClusterSimulation::SendNext(int server, int shard, uint64_t number) {
       std::find_if(replica->outgoing.begin(), replica->outgoing.end(),
                    [&](const TransferOut& transfer) { return transfer.transfer == number; });
   if (transfer == replica->outgoing.end()) return;
-  Shard& from = *replica->shard;
-  const Epoch epoch = transfer->snapshot.base.epoch;
-  const bool wanted =
-      from.primary() && from.WantsSnapshot(transfer->to) && (epoch == 0 || epoch == from.epoch());
-  if (!wanted) return DropTransferOut(server, shard, transfer->to);
   transfer->deadline = time_ + kTransferPatience;
-  if (epoch == 0) {
-    if (!BeginPass(server, shard, &*transfer)) DropTransferOut(server, shard, transfer->to);
-    return;
+  const int passes = transfer->course->passes();
+  absl::StatusOr<ReplicaMessage> message = transfer->course->Next();
+  while (message.ok() && message->kind == ReplicaMessage::Kind::kNone) {
+    message = transfer->course->Next();
   }
-  ReplicaMessage message;
-  message.shard = from.id();
-  message.to = transfer->to;
-  message.epoch = epoch;
-  message.transfer = number;
-  for (;;) {
-    absl::StatusOr<std::string> block =
-        transfer->snapshot.rows->Next(transfer->passes > 1 ? kFurtherBlockBytes : kFirstBlockBytes);
-    if (!block.ok()) return DropTransferOut(server, shard, transfer->to);
-    if (!block->empty()) {
-      message.kind = ReplicaMessage::Kind::kSnapshotRows;
-      message.chunk = transfer->chunks++;
-      message.body = Share(*std::move(block));
-      return SendReplica(server, std::move(message));
-    }
-    // Some transfers find the tail too long, however short it is here.
-    const bool may_hold = transfer->passes > static_cast<int>(transfer->transfer % 3);
-    const Lsn lsn = transfer->snapshot.base.lsn;
-    if (transfer->holds || (may_hold && from.HoldFor(transfer->to, lsn))) break;
-    if (!BeginPass(server, shard, &*transfer)) {
-      return DropTransferOut(server, shard, transfer->to);
-    }
-  }
-  from.KeepSnapshot().IgnoreError();
-  message.kind = ReplicaMessage::Kind::kSnapshotEnd;
-  message.chunk = transfer->chunks;
-  message.lsn = transfer->snapshot.base.lsn;
-  message.body = Share(transfer->snapshot.base.meta);
-  transfer->ended = true;
-  SendReplica(server, std::move(message));
+  if (passes > 0) stats_.further_passes += transfer->course->passes() - passes;
+  if (!message.ok()) return DropTransferOut(server, shard, transfer->to);
+  AfterEvent(server, shard);
+  SendReplica(server, *std::move(message));
 }
 
 void ClusterSimulation::OnSnapshotReply(int server, const Letter& letter) {
@@ -244,110 +191,106 @@ void ClusterSimulation::OnSnapshotReply(int server, const Letter& letter) {
       });
   if (transfer == replica->outgoing.end()) return;
   if (!message.ok) return DropTransferOut(server, shard, letter.from);
-  if (transfer->ended && message.chunk == transfer->chunks + 1) {
+  transfer->answers.Take(message);
+  const SnapshotCourse& course = *transfer->course;
+  if (!transfer->answers.Cover(course.sent())) return;
+  if (course.ended()) {
     ++stats_.snapshots;
-    const Lsn lsn = transfer->snapshot.base.lsn;
+    const Lsn lsn = course.lsn();
     replica->outgoing.erase(transfer);
     replica->shard->EndSnapshot(letter.from, lsn, /*installed=*/true);
     return AfterEvent(server, shard);
   }
-  if (transfer->ended || message.chunk != transfer->chunks) return;
   At(Delay(weather_.transfer_time),
-     ForLife(server, [=, this, chunks = transfer->chunks, number = transfer->transfer] {
+     ForLife(server, [=, this, sent = course.sent(), number = transfer->transfer] {
        const Replica* const again = Open(servers_[server], shard);
        if (again == nullptr) return;
        for (const TransferOut& out : again->outgoing) {
-         if (out.transfer == number && out.chunks == chunks && !out.ended) {
+         if (out.transfer == number && out.course->sent() == sent) {
            return SendNext(server, shard, number);
          }
        }
      }));
 }
 
-// --- incoming transfers, as SnapshotReceiver and SnapshotInstaller
+// --- incoming transfers: SnapshotIntake over what SnapshotInstaller does
 
-void ClusterSimulation::OnSnapshot(int server, const Letter& letter) {
-  using Kind = ReplicaMessage::Kind;
-  const ReplicaMessage& message = letter.message;
-  const int shard = static_cast<int>(message.shard.index);
-  Server& s = servers_[server];
-  const Replica* const replica = s.process->replicas[shard].get();
-  if (replica == nullptr) return;
-  ReplicaMessage answer;
-  answer.kind = Kind::kSnapshotReply;
-  answer.shard = message.shard;
-  answer.to = letter.from;
-  answer.epoch = message.epoch;
-  answer.transfer = message.transfer;
-  answer.lsn = message.lsn;
-  if (message.kind == Kind::kSnapshotBegin) {
-    answer.ok = BeginTransferIn(&s, letter);
-    return SendReplica(server, std::move(answer));
-  }
-  TransferIn* const transfer = replica->incoming.get();
-  if (transfer == nullptr || transfer->transfer != message.transfer ||
-      transfer->epoch != message.epoch || transfer->chunks != message.chunk) {
-    return;
-  }
-  transfer->deadline = time_ + kTransferPatience;
-  answer.ok = true;
-  answer.chunk = ++transfer->chunks;
-  if (message.kind == Kind::kSnapshotEnd) {
-    EndTransferIn(&s, letter);
-  } else {
-    TakeBlock(&s, shard, message.body.bytes);
-  }
-  SendReplica(server, std::move(answer));
-}
+class ClusterSimulation::IntakeSite final : public SnapshotIntake::Site {
+ public:
+  IntakeSite(ClusterSimulation* world, int server) : world_(*world), server_(server) {}
 
-bool ClusterSimulation::BeginTransferIn(Server* server, const Letter& letter) {
-  const ReplicaMessage& message = letter.message;
-  const int shard = static_cast<int>(message.shard.index);
-  const Replica& replica = *server->process->replicas[shard];
-  if (replica.shard != nullptr &&
-      !replica.shard->MayInstall(letter.from, message.epoch, message.lsn)) {
-    return false;
+  bool Wants(ShardId id, const Member& from, Epoch epoch) const override {
+    const RecordPtr& known = server().process->known[id.index];
+    return known != nullptr && known->epoch == epoch && known->primary == from &&
+           known->Holds(world_.Self(server()));
   }
-  const TransferIn* before = replica.incoming.get();
-  if (before != nullptr &&
-      (before->epoch > message.epoch ||
-       (before->epoch == message.epoch && before->transfer >= message.transfer))) {
-    return false;
+  absl::Status Begin(ShardId id, const Member& from, Epoch epoch, Lsn lsn) override {
+    const int shard = static_cast<int>(id.index);
+    Process& p = *server().process;
+    const Replica* const replica = Open(server(), shard);
+    if (replica == nullptr || IsCutFrom(server().disk, shard) ||
+        !replica->shard->MayInstall(from, epoch, lsn)) {
+      return absl::FailedPreconditionError("the shard is not open here, or must not be replaced");
+    }
+    world_.CheckGivenUp(server(), shard);
+    world_.Retire(&server(), shard);
+    p.replicas[shard] = std::make_unique<Replica>();
+    SpilledShard& spilled = server().disk.shards[shard];
+    spilled = SpilledShard();
+    spilled.held = true;
+    spilled.range = p.known[shard]->range;
+    spilled.installing = true;
+    return absl::OkStatus();
   }
-  if (message.epoch < server->disk.promised[shard] || IsCutFrom(server->disk, shard)) return false;
-  if (replica.shard != nullptr) CheckGivenUp(*server, shard);
-  Retire(server, shard);
-  Replica& fresh = *(server->process->replicas[shard] = std::make_unique<Replica>());
-  fresh.incoming = std::make_unique<TransferIn>(
-      TransferIn{letter.from, message.epoch, message.transfer, 0, time_ + kTransferPatience});
-  SpilledShard& spilled = server->disk.shards[shard];
-  spilled = SpilledShard();
-  spilled.held = true;
-  spilled.range = server->process->known[shard]->range;
-  spilled.installing = true;
-  return true;
-}
+  absl::Status Write(ShardId id, absl::string_view block) override {
+    if (!Installing(id)) return NoTransfer();
+    world_.TakeBlock(&server(), static_cast<int>(id.index),
+                     {reinterpret_cast<const uint8_t*>(block.data()), block.size()});
+    return absl::OkStatus();
+  }
+  // Opens the installed rows, as recovery does.
+  absl::Status Finish(ShardId id, absl::string_view meta) override {
+    if (!Installing(id)) return NoTransfer();
+    const int shard = static_cast<int>(id.index);
+    SpilledShard& spilled = server().disk.shards[shard];
+    const ShardRange& wanted = server().process->known[shard]->range;
+    if (world_.RowsOf(shard, spilled.range) != world_.RowsOf(shard, wanted)) {
+      return absl::FailedPreconditionError("the shard was cut meanwhile");
+    }
+    spilled.meta.assign(meta.data(), meta.size());
+    spilled.installing = false;
+    for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);
+    world_.BeginLog(&server(), shard);
+    world_.FinishOpening(server(), world_.OpenReplica(&server(), shard, /*installed=*/true));
+    world_.LearnKnown(&server(), shard);
+    return absl::OkStatus();
+  }
+  void Abandon(ShardId id) override {
+    if (!Installing(id)) return;
+    world_.FreshReplica(&server(), static_cast<int>(id.index));
+    world_.LearnKnown(&server(), static_cast<int>(id.index));
+  }
+  void Reply(ReplicaMessage message) override { world_.SendReplica(server_, std::move(message)); }
 
-// Opens the installed rows, as recovery does.
-void ClusterSimulation::EndTransferIn(Server* server, const Letter& letter) {
-  const int shard = static_cast<int>(letter.message.shard.index);
-  const absl::Span<const uint8_t> meta = letter.message.body.bytes;
-  SpilledShard& spilled = server->disk.shards[shard];
-  const ShardRange& wanted = server->process->known[shard]->range;
-  if (RowsOf(shard, spilled.range) != RowsOf(shard, wanted)) {  // it was cut meanwhile
-    return AbandonTransferIn(server, shard);
+ private:
+  static absl::Status NoTransfer() {
+    return absl::NotFoundError("no snapshot transfer of it is in flight");
   }
-  spilled.meta.assign(reinterpret_cast<const char*>(meta.data()), meta.size());
-  spilled.installing = false;
-  for (const Row& row : spilled.rows) spilled.installed = std::max(spilled.installed, row.lsn);
-  BeginLog(server, shard);
-  FinishOpening(*server, OpenReplica(server, shard, /*installed=*/true));
-  LearnKnown(server, shard);
-}
+  Server& server() const { return world_.servers_[server_]; }
+  bool Installing(ShardId id) const {
+    return server().process->replicas[id.index] != nullptr &&
+           server().disk.shards[id.index].installing;
+  }
 
-void ClusterSimulation::AbandonTransferIn(Server* server, int shard) {
-  FreshReplica(server, shard);
-  LearnKnown(server, shard);
+  ClusterSimulation& world_;
+  const int server_;
+};
+
+void ClusterSimulation::MakeIntake(Server* server) {
+  Process& p = *server->process;
+  p.site = std::make_unique<IntakeSite>(this, server->index);
+  p.intake = std::make_unique<SnapshotIntake>(p.site.get(), p.clock.get(),
+                                              kTransferPatience * (kMillisecondNs / kMs));
 }
 
 void ClusterSimulation::LearnKnown(Server* server, int shard) {

@@ -1,17 +1,18 @@
-#include "server/host/snapshot_receiver.h"
+#include "server/host/snapshot_intake.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "tests/common/number_of.h"
 
 namespace hotbed {
-namespace snapshot_receiver_test {
+namespace snapshot_intake_test {
 
 using ::testing::ElementsAre;
 using Kind = ReplicaMessage::Kind;
@@ -19,7 +20,7 @@ using Kind = ReplicaMessage::Kind;
 constexpr Member kSender{2, 7};
 
 // Says what was asked of it.
-class FakeSite : public SnapshotReceiver::Site {
+class FakeSite : public SnapshotIntake::Site {
  public:
   bool Wants(ShardId shard, const Member&, Epoch epoch) const override {
     return shard.index != 99 && epoch == 5;
@@ -38,26 +39,18 @@ class FakeSite : public SnapshotReceiver::Site {
   void Reply(ReplicaMessage message) override {
     (void)Note(absl::StrCat(message.ok ? "ok " : "no ", message.shard.index, " ", message.chunk));
   }
-  // All until `count` have come, and forgets them.
-  std::vector<std::string> Take(size_t count) {
-    absl::MutexLock lock(&mu_);
-    const auto enough = [this, count]()
-                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return notes_.size() >= count; };
-    mu_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(10));
-    return std::exchange(notes_, {});
-  }
+  // All until now, and forgets them.
+  std::vector<std::string> Take() { return std::exchange(notes_, {}); }
 
  private:
   absl::Status Note(std::string what) {
-    absl::MutexLock lock(&mu_);
     notes_.push_back(std::move(what));
     return absl::OkStatus();
   }
-  absl::Mutex mu_;
-  std::vector<std::string> notes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> notes_;
 };
 
-class SnapshotReceiverTest : public testing::Test {
+class SnapshotIntakeTest : public testing::Test {
  protected:
   void Send(Kind kind, uint32_t shard, uint64_t chunk = 0, const std::string& body = "",
             uint64_t transfer = 1, Epoch epoch = 5) {
@@ -70,70 +63,70 @@ class SnapshotReceiverTest : public testing::Test {
     message.lsn = 40;
     auto owner = std::make_shared<std::string>(body);
     message.body = {owner, {reinterpret_cast<const uint8_t*>(owner->data()), owner->size()}};
-    receiver_.OnMessage(kSender, std::move(message));
+    intake_.OnMessage(kSender, message);
   }
   ManualClock clock_;
   FakeSite site_;
-  SnapshotReceiver receiver_{&site_, &clock_};
+  SnapshotIntake intake_{&site_, &clock_};
 };
 
-TEST_F(SnapshotReceiverTest, BlockAfterBlockThenTheMeta) {
+TEST_F(SnapshotIntakeTest, BlockAfterBlockThenTheMeta) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "a");
   Send(Kind::kSnapshotRows, 3, 1, "b");
   Send(Kind::kSnapshotRows, 3, 1, "b");  // twice
   Send(Kind::kSnapshotEnd, 3, 2, "m");
-  EXPECT_THAT(site_.Take(9), ElementsAre("begin 3 at 40", "ok 3 0", "write 3 a", "ok 3 1",
-                                         "write 3 b", "ok 3 2", "ok 3 2", "finish 3 m", "ok 3 3"));
-  EXPECT_EQ(NumberOf(receiver_, "snapshots_received"), 1u);
+  EXPECT_THAT(site_.Take(), ElementsAre("begin 3 at 40", "ok 3 0", "write 3 a", "ok 3 1",
+                                        "write 3 b", "ok 3 2", "ok 3 2", "finish 3 m", "ok 3 3"));
+  EXPECT_EQ(NumberOf(intake_, "snapshots_received"), 1u);
   // It is over: a late block is told so.
   Send(Kind::kSnapshotRows, 3, 2, "c");
-  EXPECT_THAT(site_.Take(1), ElementsAre("no 3 0"));
+  EXPECT_THAT(site_.Take(), ElementsAre("no 3 0"));
 }
 
-TEST_F(SnapshotReceiverTest, NobodyIsTakenUnasked) {
+TEST_F(SnapshotIntakeTest, NobodyIsTakenUnasked) {
   Send(Kind::kSnapshotBegin, 99);
   Send(Kind::kSnapshotBegin, 3, 0, "", 1, /*epoch=*/4);
   Send(Kind::kSnapshotRows, 3, 0, "a");
-  EXPECT_THAT(site_.Take(3), ElementsAre("no 99 0", "no 3 0", "no 3 0"));
+  EXPECT_THAT(site_.Take(), ElementsAre("no 99 0", "no 3 0", "no 3 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AGapOrABadBlockEndsTheTransfer) {
+TEST_F(SnapshotIntakeTest, AGapOrABadBlockEndsTheTransfer) {
   Send(Kind::kSnapshotBegin, 3);
   Send(Kind::kSnapshotRows, 3, 0, "bad");
-  EXPECT_THAT(site_.Take(5),
+  EXPECT_THAT(site_.Take(),
               ElementsAre("begin 3 at 40", "ok 3 0", "no 3 0", "abandon 3", "no 3 0"));
   Send(Kind::kSnapshotBegin, 4);
   Send(Kind::kSnapshotEnd, 4, 1, "m");
-  EXPECT_THAT(site_.Take(5),
+  EXPECT_THAT(site_.Take(),
               ElementsAre("begin 4 at 40", "ok 4 0", "no 4 0", "abandon 4", "no 4 0"));
 }
 
-TEST_F(SnapshotReceiverTest, TwoAtATimeTheOthersWait) {
+TEST_F(SnapshotIntakeTest, TwoAtATimeTheOthersWait) {
   for (uint32_t shard : {1, 2, 3, 4}) Send(Kind::kSnapshotBegin, shard);
-  EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "begin 2 at 40", "ok 2 0"));
+  EXPECT_THAT(site_.Take(), ElementsAre("begin 1 at 40", "ok 1 0", "begin 2 at 40", "ok 2 0"));
   Send(Kind::kSnapshotEnd, 2, 0, "m");
-  EXPECT_THAT(site_.Take(4), ElementsAre("finish 2 m", "ok 2 1", "begin 3 at 40", "ok 3 0"));
+  EXPECT_THAT(site_.Take(), ElementsAre("finish 2 m", "ok 2 1", "begin 3 at 40", "ok 3 0"));
   // The connection is lost: transfers in flight are taken back, and waiting senders are answered.
-  receiver_.OnPeerLost(kSender);
-  EXPECT_THAT(site_.Take(5), ElementsAre("abandon 3", "no 3 0", "abandon 1", "no 1 0", "no 4 0"));
+  intake_.OnPeerLost(kSender);
+  EXPECT_THAT(site_.Take(), ElementsAre("abandon 3", "no 3 0", "abandon 1", "no 1 0", "no 4 0"));
 }
 
-TEST_F(SnapshotReceiverTest, ASilentSenderIsGivenUp) {
+TEST_F(SnapshotIntakeTest, ASilentSenderIsGivenUp) {
   Send(Kind::kSnapshotBegin, 1);
-  EXPECT_EQ(site_.Take(2).size(), 2u);
-  receiver_.Check();
+  EXPECT_EQ(site_.Take().size(), 2u);
+  intake_.Check();
   clock_.Advance(kTransferSilentNsMax + 1);
-  receiver_.Check();
-  EXPECT_THAT(site_.Take(2), ElementsAre("abandon 1", "no 1 0"));
+  intake_.Check();
+  EXPECT_THAT(site_.Take(), ElementsAre("abandon 1", "no 1 0"));
 }
 
-TEST_F(SnapshotReceiverTest, AnAppendSaysThatTheTransferIsOff) {
+TEST_F(SnapshotIntakeTest, AnAppendSaysThatTheTransferIsOff) {
   Send(Kind::kSnapshotBegin, 1);
   Send(Kind::kAppend, 2);
   Send(Kind::kAppend, 1);
-  EXPECT_THAT(site_.Take(4), ElementsAre("begin 1 at 40", "ok 1 0", "abandon 1", "no 1 0"));
+  EXPECT_THAT(site_.Take(), ElementsAre("begin 1 at 40", "ok 1 0", "abandon 1", "no 1 0"));
 }
 
-}  // namespace snapshot_receiver_test
+}  // namespace snapshot_intake_test
 }  // namespace hotbed
