@@ -39,10 +39,28 @@ std::optional<HttpResponse> AnswerProbe(const AdminOptions& options, const HttpR
   return std::nullopt;
 }
 
+// Scripts, styles and data of the same port alone; no frame may show the page.
+constexpr char kOwnPagesOnly[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'";
+
+HttpResponse NoSuchPage(const AdminOptions& options) {
+  std::string all =
+      "no such page; there are /statusz /healthz /readyz /metrics /api/status /api/metrics";
+  for (const AdminPage& page : options.pages) absl::StrAppend(&all, " ", page.path);
+  return {.code = 404, .reason = "Not Found", .body = absl::StrCat(all, "\n")};
+}
+
 HttpResponse MakePage(const AdminOptions& options, const HttpRequest& request) {
   const absl::string_view path = request.path;
-  if (path == "/")
-    return {.code = 302, .reason = "Found", .body = "/statusz\n", .location = "/statusz"};
+  if (path == "/") {
+    const std::string first = options.pages.empty() ? "/statusz" : options.pages[0].path;
+    return {.code = 302, .reason = "Found", .body = first + "\n", .location = first};
+  }
+  for (const AdminPage& page : options.pages) {
+    if (path != page.path) continue;
+    return {.type = page.type, .body = page.body(), .content_policy = kOwnPagesOnly};
+  }
   if (path == "/metrics") {
     return {.type = "text/plain; version=0.0.4; charset=utf-8",
             .body = MetricsAsPrometheusText(CollectAllMetrics())};
@@ -61,11 +79,7 @@ HttpResponse MakePage(const AdminOptions& options, const HttpRequest& request) {
     }
     return {.type = "text/html; charset=utf-8", .body = StatusAsHtml(page, CollectAllMetrics())};
   }
-  return {
-      .code = 404,
-      .reason = "Not Found",
-      .body =
-          "no such page; there are /statusz /healthz /readyz /metrics /api/status /api/metrics\n"};
+  return NoSuchPage(options);
 }
 
 class HttpAdminServer : public AdminServer {

@@ -1,5 +1,5 @@
-// The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status. The only
-// folder that includes prometheus-cpp. Thread-safe.
+// The admin port (plaintext HTTP): /metrics, /healthz, /readyz, /statusz, /api/status, and pages of
+// the process. The only folder that includes prometheus-cpp. Thread-safe.
 #ifndef HOTBED_ADMIN_ADMIN_SERVER_H_
 #define HOTBED_ADMIN_ADMIN_SERVER_H_
 
@@ -35,12 +35,20 @@ struct ReadyCondition {
   std::string found;  // for people, without the name: "ran out 3.1 s ago"
 };
 
+// A page of one kind of process. Browsers load nothing for it but pages of the same port.
+struct AdminPage {
+  std::string path;  // "/console"
+  const char* type;  // "text/html; charset=utf-8"
+  std::function<std::string()> body;
+};
+
 struct AdminOptions {
   std::string listen = "127.0.0.1:0";
   // Both must not block: they run on the port's thread.
   std::function<bool(std::string* why_not)> healthy;  // liveness: the event loops turn
   std::function<std::vector<ReadyCondition>()> ready;
   std::function<StatusPage()> status;
+  std::vector<AdminPage> pages;  // the first one is shown at "/"; none: /statusz is
 };
 
 class AdminServer {

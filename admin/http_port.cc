@@ -280,6 +280,9 @@ void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
       "\r\nContent-Length: ", response.body.size(),
       "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n",
       response.location.empty() ? "" : absl::StrCat("Location: ", response.location, "\r\n"),
+      response.content_policy == nullptr
+          ? ""
+          : absl::StrCat("Content-Security-Policy: ", response.content_policy, "\r\n"),
       "\r\n", connection->head_only ? "" : response.body);
   connection->state = Connection::State::kWriting;
   connection->until_ns = Clock::Real()->NowNs() + kAnswerNsMax;

@@ -44,6 +44,7 @@ struct HttpResponse {
   const char* type = "text/plain; charset=utf-8";
   std::string body = {};
   std::string location = {};
+  const char* content_policy = nullptr;  // the Content-Security-Policy of a page
 };
 
 class HttpPort {

@@ -98,16 +98,18 @@ std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
   TablePrinter table({"process", "pid", "address", "status page", "log"});
   for (const LocalCluster::Process& process : cluster.processes()) {
     table.AddRow({process.name, absl::StrCat(process.child == nullptr ? 0 : process.child->pid()),
-                  process.address, absl::StrCat("http://", process.admin_address, "/statusz"),
+                  process.address,
+                  absl::StrCat("http://", process.admin_address,
+                               process.name == "coordinator" ? "/console" : "/statusz"),
                   process.log_path});
   }
   const std::string& address = cluster.coordinator_address();
   const std::string flag =
       address == CommandContext().coordinator ? "" : absl::StrCat(" --coordinator ", address);
   return absl::StrCat(table.ToText(), "\nHotbed is up at hotbed://", address, " after ",
-                      ShortSeconds(absl::ToDoubleSeconds(took)), ". Status page: http://",
+                      ShortSeconds(absl::ToDoubleSeconds(took)), ". Console: http://",
                       cluster.processes()[0].admin_address,
-                      "/statusz\nIn another terminal: hotbed status", flag,
+                      "/console\nIn another terminal: hotbed status", flag,
                       "\nCtrl-C stops it; the data stays.\n");
 }
 

@@ -140,6 +140,22 @@ TEST_F(AdminServerTest, RootLeadsToTheStatusPage) {
   EXPECT_THAT(response, HasSubstr("Location: /statusz\r\n"));
 }
 
+TEST_F(AdminServerTest, APageOfTheProcessLoadsNothingFromElsewhere) {
+  AdminOptions options;
+  options.pages = {{"/console", "text/html; charset=utf-8", [] { return "<p>hello"; }},
+                   {"/api/numbers", "application/json", [] { return "[1]"; }}};
+  const auto server = AdminServer::Start(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  const std::string page = Get(address, "/console");
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'self'"));
+  EXPECT_EQ(Body(page), "<p>hello");
+  EXPECT_EQ(Body(Get(address, "/api/numbers")), "[1]");
+  EXPECT_THAT(Get(address, "/"), HasSubstr("Location: /console\r\n"));
+  EXPECT_THAT(Get(address, "/nothing"), HasSubstr(" /console /api/numbers\n"));
+}
+
 TEST_F(AdminServerTest, UnknownPathsAndMethodsAreRefused) {
   const std::string missing = Get(server_->address(), "/etc/passwd");
   EXPECT_THAT(missing, StartsWith("HTTP/1.1 404 "));

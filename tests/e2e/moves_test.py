@@ -52,6 +52,28 @@ class Moves(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn("backups", out.splitlines()[0])
 
+    def test_the_console_shows_the_cluster(self):
+        admin = next(p["admin_address"] for p in self.up.info["processes"] if p["name"] == "coordinator")
+        page = local.http(admin, "/console", accept="text/html", agent="Mozilla/5.0")[2]
+        program = local.http(admin, "/console.js")[2]
+        self.assertEqual(local.http(admin, "/console.css")[:2], (200, "text/css; charset=utf-8"))
+        self.assertEqual(re.findall(r"https?://|style=|\bon\w+=\"|innerHTML", page + program.replace("http://www.w3.org/2000/svg", "")),
+                         [], "the page takes something from elsewhere, or what its policy forbids")
+        for name in re.findall(r"byId\('([a-z-]+)'\)", program):
+            self.assertIn(f'id="{name}"', page)
+        document = json.loads(local.http(admin, "/api/cluster")[2])
+        for part, item in (("servers", "server"), ("servers", "s"), ("tables", "t"), ("shards", "shard"), ("moves", "m")):
+            has = document[part] if part == "moves" else document[part][0]
+            for field in re.findall(rf"\b{item}\.([a-z_]+)\b(?!\()", program):
+                known = field in has or field in document["shards"][0] or field in document["tables"][0] or field in {"replace"}
+                self.assertTrue(known, f"the program reads {item}.{field}, which /api/cluster does not have")
+        self.assertEqual({s["name"]: s["state"] for s in document["servers"]}, {"s0": "live", "s1": "live", "s2": "live"})
+        self.assertEqual({t["name"]: t["replicas"] for t in document["tables"]}, {"kept": 2, "logged": 1})
+        listed = {s["shard"]: (s["epoch"], s["range"][0]) for s in self.shards("kept")}
+        kept = next(t["id"] for t in document["tables"] if t["name"] == "kept")
+        self.assertEqual({f"kept/{s['index']}" for s in document["shards"] if s["table"] == kept}, set(listed))
+        self.assertIn("server_up", {e["kind"] for e in document["events"]})
+
     def test_a_shard_moves_there_and_back_and_refusals_say_why(self):
         shard = self.shards("logged")[0]
         target = next(s for s in ("s0", "s1", "s2") if s != shard["primary"])

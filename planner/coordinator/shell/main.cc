@@ -22,6 +22,8 @@
 #include "common/resident_bound.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "planner/coordinator/console/cluster_document.h"
+#include "planner/coordinator/console/console.h"
 #include "planner/coordinator/etcd/election.h"
 #include "planner/coordinator/shell/backup_folder.h"
 #include "planner/coordinator/shell/coordinator.h"
@@ -161,6 +163,17 @@ absl::Status StandBy(const Options& options, const Election& election) {
   return absl::OkStatus();
 }
 
+std::string ClusterJson(const Coordinator& coordinator, const std::string& address) {
+  const CoordinatorStatus status = coordinator.Status();
+  return ClusterDocument({.map = status.map,
+                          .moves = status.moves,
+                          .events = status.events,
+                          .address = address,
+                          .serving = status.serving,
+                          .trouble = status.trouble,
+                          .unix_ms = Clock::Real()->WallUs() / 1000});
+}
+
 // Until a signal comes, or it cannot go on. `election`: null where the store is its own; Aborted
 // when the leadership is lost after it has served.
 absl::Status Serve(const Options& options, const ServerSecurity& security, Metadata& metadata,
@@ -196,6 +209,13 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   };
   admin_options.status = [&] {
     return MakeStatusPage(coordinator.Status(), service->address(), service->watches());
+  };
+  admin_options.pages = {
+      {"/console", "text/html; charset=utf-8", [] { return kConsoleHtml; }},
+      {"/console.css", "text/css; charset=utf-8", [] { return kConsoleCss; }},
+      {"/console.js", "text/javascript; charset=utf-8", [] { return kConsoleJs; }},
+      {"/api/cluster", "application/json",
+       [&] { return ClusterJson(coordinator, service->address()); }},
   };
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<AdminServer> admin,
                           AdminServer::Start(std::move(admin_options)));

@@ -1,0 +1,218 @@
+#include "planner/coordinator/console/cluster_document.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
+#include "common/tables/table_spec.h"
+#include "config/config.h"
+
+namespace hotbed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kEventsMax = 100;
+
+// The value as the command line names it; an unknown value as its number.
+Json Word(const std::vector<std::string>& words, int value) {
+  const auto index = static_cast<size_t>(value);
+  return index < words.size() ? words[index] : absl::StrCat(value);
+}
+
+const char* StateOf(const v1::ServerInfo& server) {
+  if (!server.live()) return "down";
+  if (server.draining()) return "draining";
+  return server.load().read_only() ? "read-only" : "live";
+}
+
+Json ServerOf(const v1::ServerInfo& server) {
+  const v1::ServerLoad& load = server.load();
+  uint64_t device_bytes = 0;
+  for (const v1::TableLoad& table : load.tables()) device_bytes += table.device_bytes();
+  return {{"id", server.server()},
+          {"name", server.name()},
+          {"state", StateOf(server)},
+          {"address", server.address()},
+          {"admin_address", server.admin_address()},
+          {"failure_domain", server.failure_domain()},
+          {"primaries", server.shards()},
+          {"rows_resident", load.rows_resident()},
+          {"host_bytes", load.hot_bytes()},
+          {"host_bytes_limit", load.host_bytes_limit()},
+          {"device_bytes", device_bytes},
+          {"device_bytes_limit", load.device_bytes_limit()},
+          {"spill_bytes", load.spill_bytes()},
+          {"log_bytes", load.log_bytes()},
+          {"free_bytes", load.has_free_bytes() ? Json(load.free_bytes()) : Json(nullptr)},
+          {"rows_pulled_total", load.rows_pulled_total()},
+          {"rows_pushed_total", load.rows_pushed_total()},
+          {"pull_p99_us", load.pull_p99_us()}};
+}
+
+struct TableSum {
+  uint64_t rows_resident = 0;
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+};
+
+// What servers report about a shard, its primary's and the other members'.
+struct ShardSum {
+  uint64_t bytes = 0;
+  uint64_t pulled = 0;
+  uint64_t pushed = 0;
+  uint64_t applied = 0;  // at the primary; 0: not among the busiest shards of its server
+  uint64_t behind = 0;   // applied at the member that is furthest behind; 0: unknown
+};
+
+struct Sums {
+  std::map<TableId, TableSum> tables;
+  std::map<uint64_t, ShardSum> shards;  // by packed shard
+};
+
+Sums SumsOf(const v1::ClusterMap& map) {
+  Sums sums;
+  for (const v1::ServerInfo& server : map.servers()) {
+    for (const v1::TableLoad& load : server.load().tables()) {
+      TableSum& table = sums.tables[load.table()];
+      table.rows_resident += load.rows_resident();
+      table.hits += load.hits();
+      table.misses += load.misses();
+    }
+    for (const v1::ShardLoad& load : server.load().shards()) {
+      ShardSum& shard = sums.shards[load.shard()];
+      shard.pulled += load.rows_pulled_total();
+      if (load.primary()) {
+        shard.bytes = load.bytes();
+        shard.pushed = load.rows_pushed_total();
+        shard.applied = load.applied_lsn();
+      } else if (server.live()) {
+        shard.behind =
+            shard.behind == 0 ? load.applied_lsn() : std::min(shard.behind, load.applied_lsn());
+      }
+    }
+  }
+  return sums;
+}
+
+Json TableOf(const v1::TableSpec& table, const TableSum& sum) {
+  return {{"id", table.id()},
+          {"name", table.name()},
+          {"ids", table.hashed() ? "hashed" : "bounded"},
+          {"rows", table.rows()},
+          {"dim", table.dim()},
+          {"weights", Word(kWeightTypeWords, table.weight_type())},
+          {"optimizer", Word(kOptimizerWords, table.optimizer().kind())},
+          {"durability", Word(kDurabilityWords, table.durability())},
+          {"replicas", std::max<uint64_t>(table.replicas(), 1)},
+          {"rows_resident", sum.rows_resident},
+          {"hits", sum.hits},
+          {"misses", sum.misses}};
+}
+
+template <typename Members>
+Json ServersOf(const Members& members) {
+  Json servers = Json::array();
+  for (const v1::Member& member : members) servers.push_back(member.server());
+  return servers;
+}
+
+Json ShardOf(const v1::ShardRecord& record, const ShardSum& sum) {
+  const ShardId shard = ShardId::FromPacked(record.shard());
+  const bool known = sum.applied > 0 && sum.behind > 0;
+  return {{"table", shard.table},
+          {"index", shard.index},
+          {"first", record.range_first()},
+          {"limit", record.range_limit()},
+          {"primary", record.primary().server()},
+          {"members", ServersOf(record.members())},
+          {"learners", ServersOf(record.learners())},
+          {"epoch", record.epoch()},
+          {"active", record.active()},
+          {"bytes", sum.bytes},
+          {"rows_pulled_total", sum.pulled},
+          {"rows_pushed_total", sum.pushed},
+          {"records_behind",
+           known ? Json(sum.applied - std::min(sum.applied, sum.behind)) : Json(nullptr)}};
+}
+
+Json MoveOf(const v1::ShardMove& move) {
+  const ShardId shard = ShardId::FromPacked(move.record().shard());
+  return {{"table", shard.table},
+          {"index", shard.index},
+          {"servers",
+           Json(std::vector<uint64_t>(move.goal().servers().begin(), move.goal().servers().end()))},
+          {"step", move.step()},
+          {"bytes_copied", move.bytes_copied()},
+          {"bytes_total", move.bytes_total()},
+          {"reason", move.goal().reason()},
+          {"waits_for", move.waits_for()}};
+}
+
+Json DoubtOf(const v1::ShardDoubt& doubt) {
+  const ShardId shard = ShardId::FromPacked(doubt.shard());
+  return {{"table", shard.table},
+          {"index", shard.index},
+          {"served", !doubt.stopped()},
+          {"since_unix_ms", doubt.since_unix_ms()},
+          {"text", doubt.text()}};
+}
+
+Json MovesOf(const v1::ListMovesReply& moves) {
+  Json list = Json::array();
+  for (const v1::ShardMove& move : moves.moves()) list.push_back(MoveOf(move));
+  return {{"total", moves.moves_total()},       {"done_total", moves.done_total()},
+          {"bytes_per_s", moves.bytes_per_s()}, {"bytes_left", moves.bytes_left()},
+          {"paused", moves.paused()},           {"list", std::move(list)}};
+}
+
+// The newest first.
+Json EventsOf(const v1::ListEventsReply& reply) {
+  Json events = Json::array();
+  for (auto it = reply.events().rbegin(); it != reply.events().rend(); ++it) {
+    if (static_cast<int>(events.size()) == kEventsMax) break;
+    events.push_back({{"number", it->number()},
+                      {"unix_ms", it->unix_ms()},
+                      {"kind", it->kind()},
+                      {"text", it->text()}});
+  }
+  return events;
+}
+
+}  // namespace
+
+std::string ClusterDocument(const ClusterFacts& facts) {
+  Sums sums = SumsOf(facts.map);
+  Json servers = Json::array();
+  for (const v1::ServerInfo& server : facts.map.servers()) servers.push_back(ServerOf(server));
+  Json tables = Json::array();
+  for (const v1::TableSpec& table : facts.map.tables()) {
+    tables.push_back(TableOf(table, sums.tables[table.id()]));
+  }
+  Json shards = Json::array();
+  for (const v1::ShardRecord& record : facts.map.shards()) {
+    shards.push_back(ShardOf(record, sums.shards[record.shard()]));
+  }
+  Json doubts = Json::array();
+  for (const v1::ShardDoubt& doubt : facts.moves.doubts()) doubts.push_back(DoubtOf(doubt));
+  const Json document = {{"unix_ms", facts.unix_ms},
+                         {"cluster_id", facts.map.cluster_id()},
+                         {"coordinator", facts.address},
+                         {"serving", facts.serving},
+                         {"trouble", facts.trouble},
+                         {"plan_revision", facts.map.plan_revision()},
+                         {"rebalancing", facts.moves.rebalance().on()},
+                         {"servers", std::move(servers)},
+                         {"tables", std::move(tables)},
+                         {"shards", std::move(shards)},
+                         {"moves", MovesOf(facts.moves)},
+                         {"doubts", std::move(doubts)},
+                         {"events", EventsOf(facts.events)}};
+  // Names that are not UTF-8 are shown with replacement characters.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace hotbed

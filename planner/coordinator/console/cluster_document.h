@@ -1,0 +1,28 @@
+// The cluster as one JSON document, for the console and for people's own programs: GET /api/cluster
+// on the coordinator's admin port (docs/console.md lists its fields). Pure.
+#ifndef HOTBED_PLANNER_COORDINATOR_CONSOLE_CLUSTER_DOCUMENT_H_
+#define HOTBED_PLANNER_COORDINATOR_CONSOLE_CLUSTER_DOCUMENT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "proto/control.pb.h"
+#include "proto/types.pb.h"
+
+namespace hotbed {
+
+struct ClusterFacts {
+  const v1::ClusterMap& map;
+  const v1::ListMovesReply& moves;
+  const v1::ListEventsReply& events;
+  std::string address;  // of the coordinator
+  bool serving = false;
+  std::string trouble;  // why it does not serve, or empty
+  int64_t unix_ms = 0;
+};
+
+std::string ClusterDocument(const ClusterFacts& facts);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_CONSOLE_CLUSTER_DOCUMENT_H_

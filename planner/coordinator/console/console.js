@@ -1,0 +1,317 @@
+// The console: asks for /api/cluster every two seconds and draws the answer. All text goes into the page as text.
+'use strict';
+
+const PERIOD_MS = 2000;
+const RATE_MS = 8000;    // servers report their totals every second or less often
+const CELLS_MAX = 2048;  // per table; with more shards a cell stands for several neighbours
+const CELL = 16;
+
+let now = null;      // the newest document
+let before = null;   // the one that rates are counted from, up to RATE_MS older
+let history = [];    // the documents since then
+let colour = 'server';
+let chosen = null;   // 'table/index' of the first shard of a cell
+let eventSeen = 0;
+
+const byId = id => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const svg = ['svg', 'rect', 'title'].includes(tag);
+  const node = svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+// --- numbers for people
+
+function bytes(n) {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+  let unit = 0;
+  for (; n >= 1024 && unit < units.length - 1; ++unit) n /= 1024;
+  return `${unit === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
+}
+
+function count(n) {
+  for (const [limit, unit] of [[1e9, 'G'], [1e6, 'M'], [1e4, 'k']]) {
+    if (n >= limit) return `${(n / (unit === 'k' ? 1e3 : limit)).toFixed(1)} ${unit}`;
+  }
+  return String(Math.round(n));
+}
+
+function duration(seconds) {
+  if (!isFinite(seconds)) return 'unknown';
+  if (seconds < 90) return `${Math.ceil(seconds)} s`;
+  return seconds < 5400 ? `${Math.ceil(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// Per second, from two documents; null without a previous value, or after a restart.
+function rate(value, previous) {
+  const seconds = before === null ? 0 : (now.unix_ms - before.unix_ms) / 1000;
+  if (previous === undefined || value < previous || seconds <= 0) return null;
+  return (value - previous) / seconds;
+}
+
+const perSecond = r => r === null ? 'no rate yet' : `${count(r)}/s`;
+
+function hue(server) {
+  const index = now.servers.findIndex(s => s.id === server);
+  return index < 0 ? 'hsl(0 0% 50%)' : `hsl(${Math.round(150 + index * 137.5) % 360} 50% ${index % 2 ? 42 : 55}%)`;
+}
+
+const serverName = id => (now.servers.find(s => s.id === id) || {name: `server ${id}`}).name;
+const tableName = id => (now.tables.find(t => t.id === id) || {name: `table ${id}`}).name;
+const names = servers => servers.map(serverName).join(', ');
+
+// --- tables of text
+
+// columns: [heading, kind]; rows: arrays of text or nodes.
+function fill(table, columns, rows, none) {
+  const head = make('tr', {}, ...columns.map(([text, kind = '']) => make('th', {scope: 'col', class: kind}, text)));
+  const body = rows.map(row => make('tr', {}, ...row.map((cell, i) => {
+    const kind = columns[i][1] || '';
+    return i === 0 ? make('th', {scope: 'row'}, cell) : make('td', {class: kind}, cell);
+  })));
+  if (rows.length === 0) body.push(make('tr', {}, make('td', {colspan: columns.length, class: 'none'}, none)));
+  table.replaceChildren(make('thead', {}, head), make('tbody', {}, ...body));
+}
+
+function bar(label, kind, used, limit) {
+  const share = limit > 0 ? Math.min(used / limit, 1) : 0;
+  const text = limit > 0 ? `${bytes(used)} of ${bytes(limit)}` : bytes(used);
+  const line = make('div', {class: 'bar-line'}, make('span', {}, label));
+  const drawing = make('svg', {class: 'bar', role: 'img', viewBox: '0 0 96 8', 'aria-label': `${label}: ${text}`},
+                       make('rect', {class: 'track', width: 96, height: 8, rx: 2}),
+                       make('rect', {class: kind, width: 96 * share, height: 8, rx: 2}));
+  line.append(drawing, make('span', {}, text));
+  return line;
+}
+
+function tiersOf(server) {
+  const tiers = make('div');
+  if (server.device_bytes_limit > 0) tiers.append(bar('device', 'device', server.device_bytes, server.device_bytes_limit));
+  tiers.append(bar('host', 'host', server.host_bytes, server.host_bytes_limit));
+  const room = server.free_bytes === null ? 0 : server.spill_bytes + server.free_bytes;
+  tiers.append(bar('disk', 'disk', server.spill_bytes, room));
+  return tiers;
+}
+
+function state(text, kind) {
+  return make('span', {class: kind}, text);
+}
+
+// --- the sections
+
+function drawSummary() {
+  const live = now.servers.filter(s => s.state !== 'down').length;
+  const active = now.shards.filter(s => s.active).length;
+  const sum = (list, field) => list.reduce((total, item) => total + item[field], 0);
+  const earlier = before === null ? undefined : before;
+  const pulled = rate(sum(now.servers, 'rows_pulled_total'), earlier && sum(earlier.servers, 'rows_pulled_total'));
+  const pushed = rate(sum(now.servers, 'rows_pushed_total'), earlier && sum(earlier.servers, 'rows_pushed_total'));
+  const behind = now.shards.reduce((most, s) => Math.max(most, s.records_behind || 0), 0);
+  const tiles = [
+    ['Servers live', `${live} of ${now.servers.length}`], ['Tables', now.tables.length],
+    ['Shards active', `${active} of ${now.shards.length}`], ['Rows pulled', perSecond(pulled)],
+    ['Rows pushed', perSecond(pushed)], ['Moves', now.moves.total], ['Largest lag of a replica', `${count(behind)} records`],
+  ];
+  byId('summary').replaceChildren(...tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, String(value)))));
+  byId('where').textContent = `cluster ${now.cluster_id}, coordinator ${now.coordinator}, revision ${now.plan_revision}, rebalancing ${now.rebalancing ? 'on' : 'off'}`;
+  const well = now.serving && live === now.servers.length && active === now.shards.length && now.doubts.length === 0;
+  const trouble = !now.serving ? `not serving: ${now.trouble}` : well ? 'all well' : 'see below';
+  setState(trouble, well ? 'good' : 'bad');
+}
+
+function setState(text, kind) {
+  if (byId('state').textContent !== text) byId('state').textContent = text;
+  byId('state').dataset.state = kind;
+}
+
+function drawServers() {
+  const previous = new Map((before ? before.servers : []).map(s => [s.id, s]));
+  fill(byId('servers'), [['server'], ['state'], ['tiers'], ['primaries', 'number'], ['rows pulled', 'number'],
+                         ['rows pushed', 'number'], ['pull p99', 'number'], ['log', 'number'], ['address'], ['domain']],
+       now.servers.map(s => {
+         const p = previous.get(s.id) || {};
+         return [s.name, state(s.state, s.state === 'live' ? 'good' : s.state === 'draining' ? 'warn' : 'bad'), tiersOf(s),
+                 s.primaries, perSecond(rate(s.rows_pulled_total, p.rows_pulled_total)),
+                 perSecond(rate(s.rows_pushed_total, p.rows_pushed_total)),
+                 s.pull_p99_us > 0 ? `${(s.pull_p99_us / 1000).toFixed(1)} ms` : 'none', bytes(s.log_bytes), s.address,
+                 s.failure_domain];
+       }), 'no server has registered');
+}
+
+const keyOf = shard => `${shard.table}/${shard.index}`;
+
+function shardRates() {
+  const previous = new Map((before ? before.shards : []).map(s => [keyOf(s), s]));
+  const rates = new Map();
+  for (const s of now.shards) {
+    const p = previous.get(keyOf(s)) || {};
+    rates.set(keyOf(s), (rate(s.rows_pulled_total, p.rows_pulled_total) || 0) + (rate(s.rows_pushed_total, p.rows_pushed_total) || 0));
+  }
+  return rates;
+}
+
+// Neighbouring shards share a cell where there are too many.
+function cellsOf(shards) {
+  const per = Math.ceil(shards.length / CELLS_MAX);
+  const cells = [];
+  for (let i = 0; i < shards.length; i += per) cells.push(shards.slice(i, i + per));
+  return cells;
+}
+
+function describe(cell, rates) {
+  const [first, last] = [cell[0], cell[cell.length - 1]];
+  const load = cell.reduce((sum, s) => sum + rates.get(keyOf(s)), 0);
+  const where = `${tableName(first.table)}/${first.index}${cell.length > 1 ? ` to ${last.index}` : ''}`;
+  const rest = first.members.filter(m => m !== first.primary);
+  return `${where}: rows or buckets ${first.first} to ${last.limit - 1}, primary ${serverName(first.primary)}` +
+      (rest.length ? `, replicas on ${names(rest)}` : '') + (first.learners.length ? `, transfer to ${names(first.learners)}` : '') +
+      `, epoch ${first.epoch}, ${cell.every(s => s.active) ? 'active' : 'waiting for its server'}, ${count(load)} rows/s` +
+      (first.records_behind ? `, a replica is ${first.records_behind} records behind` : '');
+}
+
+function drawMap() {
+  const rates = shardRates();
+  const most = Math.max(1, ...rates.values());
+  const width = Math.max(CELL, byId('map').clientWidth);
+  const columns = Math.max(1, Math.floor(width / CELL));
+  const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.table : undefined;
+  const maps = now.tables.map(table => {
+    const shards = now.shards.filter(s => s.table === table.id).sort((a, b) => a.first - b.first);
+    const cells = cellsOf(shards);
+    const rows = Math.ceil(cells.length / columns);
+    const drawing = make('svg', {viewBox: `0 0 ${columns * CELL} ${rows * CELL}`, height: rows * CELL, tabindex: 0, role: 'img',
+                                 preserveAspectRatio: 'xMinYMin', 'data-table': table.id,
+                                 'aria-label': `${table.name}: ${shards.length} shards, ${shards.filter(s => s.active).length} active, on ${names([...new Set(shards.map(s => s.primary))])}`});
+    cells.forEach((cell, i) => {
+      const load = cell.reduce((sum, s) => Math.max(sum, rates.get(keyOf(s))), 0) / most;
+      const waiting = cell.some(s => !s.active);
+      const rect = make('rect', {
+        x: (i % columns) * CELL, y: Math.floor(i / columns) * CELL, width: CELL - 1, height: CELL - 1, rx: 2,
+        class: `cell${waiting ? ' waiting' : ''}${chosen === keyOf(cell[0]) ? ' chosen' : ''}`,
+        fill: colour === 'server' ? hue(cell[0].primary) : `hsl(${Math.round(150 - 150 * load)} 60% ${Math.round(70 - 25 * load)}%)`,
+      }, make('title', {}, describe(cell, rates)));
+      rect.addEventListener('click', () => choose(cell, rates));
+      drawing.append(rect);
+    });
+    drawing.addEventListener('keydown', event => {
+      const step = {ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -Infinity, End: Infinity}[event.key];
+      if (step === undefined || cells.length === 0) return;
+      event.preventDefault();
+      const at = cells.findIndex(cell => keyOf(cell[0]) === chosen);
+      choose(cells[Math.min(Math.max(at < 0 ? 0 : at + step, 0), cells.length - 1)], rates);
+    });
+    return make('div', {class: 'table-map'}, make('h3', {}, `${table.name}, ${shards.length} shards`), drawing);
+  });
+  byId('map').replaceChildren(...(maps.length ? maps : [make('p', {class: 'none'}, 'no table yet')]));
+  if (focused !== undefined) {
+    const again = byId('map').querySelector(`svg[data-table="${CSS.escape(focused)}"]`);
+    if (again) again.focus({preventScroll: true});
+  }
+  const square = fillColour => make('svg', {viewBox: '0 0 12 12', 'aria-hidden': 'true'}, make('rect', {width: 12, height: 12, rx: 2, fill: fillColour}));
+  const legend = colour === 'server' ? now.servers.map(s => make('li', {}, square(hue(s.id)), s.name))
+      : [make('li', {}, square('hsl(150 60% 70%)'), 'idle'), make('li', {}, square('hsl(0 60% 45%)'), `${count(most)} rows/s`)];
+  byId('legend').replaceChildren(...legend);
+}
+
+function choose(cell, rates) {
+  chosen = keyOf(cell[0]);
+  byId('shard').textContent = describe(cell, rates);
+  drawMap();
+}
+
+function drawMoves() {
+  const m = now.moves;
+  byId('moves-sum').textContent = m.total === 0 ? `None in progress; ${m.done_total} done since this coordinator started.`
+      : `${m.total} in progress or waiting, ${bytes(m.bytes_left)} left at ${bytes(m.bytes_per_s)}/s` +
+        (m.paused ? ', paused' : m.bytes_per_s > 0 ? `, about ${duration(m.bytes_left / m.bytes_per_s)} left` : '');
+  const previous = new Map((before ? before.moves.list : []).map(move => [keyOf(move), move]));
+  fill(byId('moves'), [['shard'], ['to'], ['step'], ['progress'], ['left', 'number'], ['why', 'wrap'], ['waits for', 'wrap']],
+       m.list.slice(0, 100).map(move => {
+         const speed = rate(move.bytes_copied, (previous.get(keyOf(move)) || {}).bytes_copied);
+         const left = move.bytes_total - move.bytes_copied;
+         const done = make('progress', {max: Math.max(move.bytes_total, 1), value: move.bytes_copied,
+                                        'aria-label': `${bytes(move.bytes_copied)} of ${bytes(move.bytes_total)}`});
+         const progress = make('span', {}, done, ` ${bytes(move.bytes_copied)} of ${bytes(move.bytes_total)}`);
+         return [`${tableName(move.table)}/${move.index}`, names(move.servers), move.step, progress,
+                 speed > 0 ? duration(left / speed) : '', move.reason, move.waits_for];
+       }), 'no shard is moving');
+}
+
+function drawTables() {
+  const rates = shardRates();
+  const load = new Map(now.tables.map(t => [t.id, 0]));
+  for (const s of now.shards) load.set(s.table, load.get(s.table) + rates.get(keyOf(s)));
+  const shards = new Map(now.tables.map(t => [t.id, now.shards.filter(s => s.table === t.id)]));
+  const ratio = t => t.hits + t.misses > 0 ? `${(100 * t.hits / (t.hits + t.misses)).toFixed(1)} %` : 'none';
+  fill(byId('tables'), [['table'], ['rows/s', 'number'], ['in memory, all replicas', 'number'], ['hits', 'number'], ['shards', 'number'],
+                        ['ids'], ['dim', 'number'], ['optimizer'], ['durability']],
+       [...now.tables].sort((a, b) => load.get(b.id) - load.get(a.id) || a.id - b.id).slice(0, 100).map(t => [
+         t.name, count(load.get(t.id)), `${count(t.rows_resident)} rows`, ratio(t), shards.get(t.id).length,
+         t.ids === 'hashed' ? 'hashed' : `${count(t.rows)} rows`, t.dim, t.optimizer,
+         t.replicas > 1 ? `${t.durability} x ${t.replicas}` : t.durability,
+       ]), 'no table yet');
+}
+
+function drawDoubts() {
+  byId('doubts-section').hidden = now.doubts.length === 0;
+  fill(byId('doubts'), [['shard'], ['served'], ['since'], ['what is waited for', 'wrap']], now.doubts.map(d => [
+    `${tableName(d.table)}/${d.index}`, d.served ? 'yes' : state('no', 'bad'), new Date(d.since_unix_ms).toLocaleTimeString(), d.text,
+  ]), 'none');
+}
+
+// New events go on top, so that a screen reader says only those.
+function drawEvents() {
+  const list = byId('events');
+  if (now.events.length && now.events[0].number < eventSeen) {
+    list.replaceChildren();
+    eventSeen = 0;
+  }
+  for (const event of [...now.events].reverse()) {
+    if (event.number <= eventSeen) continue;
+    eventSeen = event.number;
+    const at = new Date(event.unix_ms);
+    list.prepend(make('li', {value: event.number}, make('time', {datetime: at.toISOString()}, at.toLocaleTimeString()),
+                      make('b', {}, event.kind.replaceAll('_', ' ')), event.text));
+  }
+  while (list.children.length > 200) list.lastChild.remove();
+}
+
+function draw() {
+  drawSummary();
+  drawDoubts();
+  drawServers();
+  drawMap();
+  drawMoves();
+  drawTables();
+  drawEvents();
+}
+
+async function refresh() {
+  try {
+    if (document.hidden) return;
+    const answer = await fetch('/api/cluster', {cache: 'no-store'});
+    if (!answer.ok) throw new Error(`the coordinator answers ${answer.status}`);
+    const document_ = await answer.json();
+    history = history.filter(d => d.cluster_id === document_.cluster_id && d.unix_ms > document_.unix_ms - RATE_MS);
+    before = history.length > 0 ? history[0] : now;
+    now = document_;
+    history.push(now);
+    draw();
+  } catch (error) {
+    setState(`no news: ${error.message}`, 'bad');
+  } finally {
+    setTimeout(refresh, PERIOD_MS);
+  }
+}
+
+for (const radio of document.querySelectorAll('input[name="colour"]')) {
+  radio.addEventListener('change', () => {
+    colour = radio.value;
+    if (now !== null) drawMap();
+  });
+}
+addEventListener('resize', () => now !== null && drawMap());
+refresh();

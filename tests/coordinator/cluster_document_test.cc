@@ -1,0 +1,109 @@
+#include "planner/coordinator/console/cluster_document.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "common/ids.h"
+
+namespace hotbed {
+namespace cluster_document_test {
+
+using Json = nlohmann::json;
+
+// Two servers, of which the second is behind with a replica, and a move.
+class ClusterDocumentTest : public testing::Test {
+ protected:
+  ClusterDocumentTest() {
+    map_.set_cluster_id("c1");
+    map_.set_plan_revision(7);
+    for (const uint64_t id : {1, 2}) {
+      v1::ServerInfo* const server = map_.add_servers();
+      server->set_server(id);
+      server->set_name(id == 1 ? "s\"1" : "s2");
+      server->set_live(true);
+      v1::ShardLoad* const load = server->mutable_load()->add_shards();
+      load->set_shard(shard_.packed());
+      load->set_primary(id == 1);
+      load->set_applied_lsn(id == 1 ? 50 : 42);
+      load->set_rows_pushed_total(1000 * id);
+      load->set_rows_pulled_total(10);
+      v1::TableLoad* const table = server->mutable_load()->add_tables();
+      table->set_table(3);
+      table->set_rows_resident(5);
+      table->set_device_bytes(64);
+    }
+    v1::TableSpec* const table = map_.add_tables();
+    table->set_id(3);
+    table->set_name("clicks");
+    table->set_rows(100);
+    v1::ShardRecord* const record = map_.add_shards();
+    record->set_shard(shard_.packed());
+    record->mutable_primary()->set_server(1);
+    record->add_members()->set_server(1);
+    record->add_members()->set_server(2);
+    record->set_range_limit(100);
+    record->set_active(true);
+  }
+  Json Document() const {
+    return Json::parse(ClusterDocument({.map = map_,
+                                        .moves = moves_,
+                                        .events = events_,
+                                        .address = "a:1",
+                                        .serving = true,
+                                        .trouble = "",
+                                        .unix_ms = 99}));
+  }
+
+  const ShardId shard_{3, 0};
+  v1::ClusterMap map_;
+  v1::ListMovesReply moves_;
+  v1::ListEventsReply events_;
+};
+
+TEST_F(ClusterDocumentTest, SumsWhatServersReport) {
+  const Json document = Document();
+  EXPECT_EQ(document["cluster_id"], "c1");
+  EXPECT_EQ(document["unix_ms"], 99);
+  EXPECT_EQ(document["servers"][0]["name"], "s\"1");
+  EXPECT_EQ(document["servers"][0]["device_bytes"], 64);
+  EXPECT_EQ(document["servers"][0]["free_bytes"], nullptr) << "not reported";
+  EXPECT_EQ(document["tables"][0]["rows_resident"], 10);
+  const Json shard = document["shards"][0];
+  EXPECT_EQ(shard["members"], Json({1, 2}));
+  EXPECT_EQ(shard["rows_pushed_total"], 1000) << "the primary's: every replica applies each push";
+  EXPECT_EQ(shard["rows_pulled_total"], 20) << "of both, which may serve pulls";
+  EXPECT_EQ(shard["records_behind"], 8);
+}
+
+TEST_F(ClusterDocumentTest, LagIsUnknownWithoutBothReports) {
+  map_.mutable_servers(1)->mutable_load()->clear_shards();
+  EXPECT_EQ(Document()["shards"][0]["records_behind"], nullptr);
+}
+
+TEST_F(ClusterDocumentTest, StatesMovesAndEvents) {
+  map_.mutable_servers(0)->set_draining(true);
+  map_.mutable_servers(1)->set_live(false);
+  v1::ShardMove* const move = moves_.add_moves();
+  move->mutable_record()->set_shard(shard_.packed());
+  move->mutable_goal()->add_servers(2);
+  move->set_step("copying");
+  move->set_bytes_total(10);
+  for (uint64_t number = 1; number <= 150; ++number) {
+    v1::ClusterEvent* const event = events_.add_events();
+    event->set_number(number);
+    event->set_text(number == 150 ? "not UTF-8: \xff" : "text");
+  }
+  const Json document = Document();
+  EXPECT_EQ(document["servers"][0]["state"], "draining");
+  EXPECT_EQ(document["servers"][1]["state"], "down");
+  EXPECT_EQ(document["moves"]["list"][0]["step"], "copying");
+  EXPECT_EQ(document["moves"]["list"][0]["servers"], Json({2}));
+  EXPECT_EQ(document["events"].size(), 100u);
+  EXPECT_EQ(document["events"][0]["number"], 150) << "the newest first";
+  EXPECT_EQ(document["events"][0]["text"], "not UTF-8: \xef\xbf\xbd");
+}
+
+}  // namespace cluster_document_test
+}  // namespace hotbed
