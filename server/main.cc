@@ -55,7 +55,6 @@ struct Process {
   CheckpointSource checkpoints{FileSystem::Real()};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
-  std::unique_ptr<RowLists> lists;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -129,7 +128,6 @@ absl::Status StartParts(Process* process) {
   process->host = *std::move(host);
   process->saves =
       std::make_unique<SaveJobs>(process->host.get(), FileSystem::Real(), process->clock);
-  process->lists = std::make_unique<RowLists>(process->host.get(), process->clock);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -141,8 +139,7 @@ absl::Status StartParts(Process* process) {
   data_options.ready = [process] {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
-  data_options.calls =
-      CheckpointCalls(process->saves.get(), process->lists.get(), process->host.get());
+  data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -193,7 +190,6 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
   if (process->saves != nullptr) process->saves->Stop();
-  if (process->lists != nullptr) process->lists->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }
 

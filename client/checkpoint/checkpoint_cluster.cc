@@ -62,14 +62,10 @@ absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
   return cluster;
 }
 
-const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& address) {
-  Server& server = servers_[address];
-  if (server.changes == nullptr) {
-    const std::shared_ptr<grpc::Channel> channel = Channel(address);
-    server.checkpoints = v1::Checkpoints::NewStub(channel);
-    server.changes = v1::Changes::NewStub(channel);
-  }
-  return server;
+v1::Checkpoints::Stub* CheckpointCluster::ServerAt(const std::string& address) {
+  auto& stub = servers_[address];
+  if (stub == nullptr) stub = v1::Checkpoints::NewStub(Channel(address));
+  return stub.get();
 }
 
 absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap() {
@@ -97,15 +93,14 @@ absl::Status CheckpointCluster::DropTable(const std::string& name) {
 absl::Status CheckpointCluster::BeginSave(const std::string& address,
                                           const v1::BeginSaveRequest& request) {
   v1::BeginSaveReply reply;
-  return Call(absl::StrCat("server at ", address), ServerAt(address).checkpoints.get(),
+  return Call(absl::StrCat("server at ", address), ServerAt(address),
               &v1::Checkpoints::Stub::BeginSave, request, &reply);
 }
 
 absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
     const std::string& address, const v1::WatchSaveRequest& request) {
   v1::WatchSaveReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
-                              ServerAt(address).checkpoints.get(),
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
                               &v1::Checkpoints::Stub::WatchSave, request, &reply));
   return reply;
 }
@@ -113,25 +108,8 @@ absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
 absl::StatusOr<v1::WatchRestoreReply> CheckpointCluster::WatchRestore(
     const std::string& address, const v1::WatchRestoreRequest& request) {
   v1::WatchRestoreReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
-                              ServerAt(address).checkpoints.get(),
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
                               &v1::Checkpoints::Stub::WatchRestore, request, &reply));
-  return reply;
-}
-
-absl::StatusOr<v1::ListRowsReply> CheckpointCluster::ListRows(const std::string& address,
-                                                              const v1::ListRowsRequest& request) {
-  v1::ListRowsReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address).changes.get(),
-                              &v1::Changes::Stub::ListRows, request, &reply));
-  return reply;
-}
-
-absl::StatusOr<v1::ReadChangesReply> CheckpointCluster::ReadChanges(
-    const std::string& address, const v1::ReadChangesRequest& request) {
-  v1::ReadChangesReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address).changes.get(),
-                              &v1::Changes::Stub::ReadChanges, request, &reply));
   return reply;
 }
 

@@ -1,5 +1,5 @@
-// The calls of a cluster for whole tables (checkpoints, lists, changes), over gRPC: unary,
-// blocking, each with a deadline. Thread-compatible.
+// The calls of a cluster that saving and restoring need, over gRPC: unary, blocking, each with a
+// deadline. Thread-compatible.
 #ifndef HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
 #define HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
 
@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -29,22 +28,14 @@ class CheckpointCluster {
                                                const v1::WatchSaveRequest& request);
   absl::StatusOr<v1::WatchRestoreReply> WatchRestore(const std::string& address,
                                                      const v1::WatchRestoreRequest& request);
-  absl::StatusOr<v1::ListRowsReply> ListRows(const std::string& address,
-                                             const v1::ListRowsRequest& request);
-  absl::StatusOr<v1::ReadChangesReply> ReadChanges(const std::string& address,
-                                                   const v1::ReadChangesRequest& request);
 
  private:
-  struct Server {
-    std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
-    std::unique_ptr<v1::Changes::Stub> changes;
-  };
   CheckpointCluster() = default;
-  const Server& ServerAt(const std::string& address);
+  v1::Checkpoints::Stub* ServerAt(const std::string& address);
 
   std::string coordinator_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
-  std::map<std::string, Server> servers_;  // by address
+  std::map<std::string, std::unique_ptr<v1::Checkpoints::Stub>> servers_;  // by address
 };
 
 }  // namespace hotbed

@@ -25,8 +25,7 @@ ToolCalls::Call Parsed(std::function<absl::StatusOr<Reply>(const Request&)> answ
 
 }  // namespace
 
-std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, RowLists* lists,
-                                                       const ShardHost* host) {
+std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host) {
   std::map<std::string, ToolCalls::Call> calls;
   calls["/hotbed.v1.Checkpoints/BeginSave"] = Parsed<v1::BeginSaveRequest, v1::BeginSaveReply>(
       [saves](const v1::BeginSaveRequest& request) -> absl::StatusOr<v1::BeginSaveReply> {
@@ -49,10 +48,6 @@ std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, RowLists
             }
             return reply;
           });
-  calls["/hotbed.v1.Changes/ListRows"] = Parsed<v1::ListRowsRequest, v1::ListRowsReply>(
-      [lists](const v1::ListRowsRequest& request) { return lists->List(request); });
-  calls["/hotbed.v1.Changes/ReadChanges"] = Parsed<v1::ReadChangesRequest, v1::ReadChangesReply>(
-      [lists](const v1::ReadChangesRequest& request) { return lists->ReadChanges(request); });
   return calls;
 }
 

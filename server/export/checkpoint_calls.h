@@ -1,5 +1,4 @@
-// The calls of proto/checkpoint.proto and proto/changes.proto on the data port. Thread-safe; they
-// do not block.
+// The calls of proto/checkpoint.proto on the data port. Thread-safe; they do not block.
 #ifndef HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 #define HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 
@@ -7,15 +6,13 @@
 #include <string>
 
 #include "proto/tool_calls.h"
-#include "server/export/row_lists.h"
 #include "server/export/save_jobs.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {
 
-// By method. All outlive the calls.
-std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, RowLists* lists,
-                                                       const ShardHost* host);
+// By method. Both outlive the calls.
+std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
 
 }  // namespace hotbed
 

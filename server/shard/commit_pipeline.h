@@ -23,7 +23,6 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "server/protocol/core_messages.h"
-#include "server/shard/change_feed.h"
 #include "server/shard/counted_bytes.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
@@ -48,7 +47,6 @@ class CommitPipeline {
     LogReplay* replay = nullptr;
     ReplicaComparison* comparison = nullptr;
     ReplicaExchange* exchange = nullptr;
-    ChangeFeed* feed = nullptr;
   };
   CommitPipeline(ShardContext* shard, const Parts& parts)
       : shard_(*shard), parts_(parts), session_bytes_(shard->options.session_bytes) {}

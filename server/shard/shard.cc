@@ -34,8 +34,7 @@ Shard::Shard(Options options, Epoch promised)
       comparison_(&context_),
       replay_(&context_, &steps_),
       exchange_(&context_, &tail_, &comparison_, &replay_, &pipeline_),
-      pipeline_(&context_,
-                {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
+      pipeline_(&context_, {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
       table_(options_.table),
       push_gate_(logged()) {
@@ -267,12 +266,6 @@ bool Shard::EndCopy(Epoch epoch) {
     still_here = !serving_.closed() && core_.primary() && core_.epoch() == epoch;
   });
   return still_here;
-}
-
-ChangeFeed::Changes Shard::ReadChanges(Lsn from, size_t ids_max, int64_t now_ns) {
-  ChangeFeed::Changes changes = feed_.Read(from, ids_max, now_ns);
-  if (!changes.open) context_.Post([this, now_ns] { feed_.Open(core_.applied_lsn(), now_ns); });
-  return changes;
 }
 
 bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {

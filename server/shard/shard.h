@@ -15,8 +15,7 @@
 //   RecordTail          the end of the log in memory, for other replicas
 //   ReplicaExchange     messages to and from other replicas
 //   ReplicaComparison   are the replicas still equal
-//   SnapshotSource      all rows: write-back, snapshot transfers and copies
-//   ChangeFeed          which rows have changed lately
+//   SnapshotSource      all rows: write-back and snapshot transfers
 //   ShardGauges         what other threads may read
 //
 // Thread-safe: the parts are confined to the strand, and the face enters it. A push that misses the
@@ -41,7 +40,6 @@
 #include "common/tables/table_spec.h"
 #include "common/threads/strand.h"
 #include "server/protocol/shard_core.h"
-#include "server/shard/change_feed.h"
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
@@ -179,8 +177,6 @@ class alignas(64) Shard {
   absl::StatusOr<Snapshot> StillCopy() { return snapshots_.Still(); }
   // True: the shard was here as its primary, in the same epoch, until now.
   bool EndCopy(Epoch epoch);
-  // See ChangeFeed::Read; opens the feed if it is not open. Does not block.
-  ChangeFeed::Changes ReadChanges(Lsn from, size_t ids_max, int64_t now_ns);
 
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
@@ -274,7 +270,6 @@ class alignas(64) Shard {
   ReplicaComparison comparison_;
   LogReplay replay_;
   ReplicaExchange exchange_;
-  ChangeFeed feed_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
   TableSpec table_;  // the strand's: options_.table, with the changes learned since

@@ -165,7 +165,6 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   gate_.SetLsn(lsn);
   gauges_.PublishLsn(lsn);
   gauges_.AddPushed(count);
-  if (feed_.open()) feed_.Applied(lsn, {segment->ids, count}, options_.clock->NowNs());
   segment->result.epoch = segment->epoch;
   segment->result.lsn = lsn;
   segment->result.last_seq = segment->seq;
