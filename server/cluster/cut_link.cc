@@ -82,7 +82,6 @@ void CutLink::CarryOut(const v1::ShardCut& cut) {
     return;
   }
   if (*epoch == 0) return;  // it may become the primary
-  const int64_t prepared_ns = Clock::Real()->NowNs();
   v1::CommitCutRequest request;
   *request.mutable_cut() = cut;
   request.set_epoch(*epoch);
@@ -90,15 +89,10 @@ void CutLink::CarryOut(const v1::ShardCut& cut) {
     v1::CommitCutReply reply;
     const absl::Status committed = commit_(&request, &reply);
     if (committed.ok()) {
-      const int64_t committed_ns = Clock::Real()->NowNs();
       // After an error the records come again, with the map.
       if (const absl::Status s = applier_->ApplyRecords(reply.records()); !s.ok()) {
         HOTBED_LOG(Warning) << shard.ToString() << " was cut: " << s;
       }
-      HOTBED_LOG(Info) << shard.ToString() << " is cut at " << cut.at() << ": "
-                       << (committed_ns - prepared_ns) / kMillisecondNs << " ms for the commit, "
-                       << (Clock::Real()->NowNs() - committed_ns) / kMillisecondNs
-                       << " ms for what is held here";
       absl::MutexLock lock(&mu_);
       asked_.erase(cut.shard());
       return;

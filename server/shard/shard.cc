@@ -69,7 +69,7 @@ Shard::Shard(Options options, Epoch promised)
   if (!restored.ok()) serving_.Refuse(restored);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
   core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta(), options_.installed);
-  if (options_.continued.has_value()) core_.ContinueAnother(options_.continued->proven);
+  if (options_.continued.has_value() && options_.continued->proven) core_.AssumeProven();
   store_->SetAppliedLsn(core_.applied_lsn());
   if (!PlantedBug("row_lsn_guard_off")) store_->BeginReplay();
   pipeline_.Publish();

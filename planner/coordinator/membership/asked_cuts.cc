@@ -29,20 +29,12 @@ absl::Status AskedCuts::Ask(int64_t now_ns, v1::ShardCut cut) {
   const uint64_t packed = cut.shard();
   if (absl::Status may = MayAsk(packed); !may.ok()) return may;
   ++version_;
-  number_ = cut.number();
   asked_[packed] = {std::move(cut), now_ns};
   return absl::OkStatus();
 }
 
-bool AskedCuts::IsAsked(const v1::ShardCut& cut) const {
-  const auto it = asked_.find(cut.shard());
-  return it != asked_.end() && it->second.cut.number() == cut.number();
-}
-
-void AskedCuts::End(const v1::ShardCut& cut) {
-  if (!IsAsked(cut)) return;
-  asked_.erase(cut.shard());
-  ++version_;
+void AskedCuts::End(uint64_t packed) {
+  if (asked_.erase(packed) > 0) ++version_;
 }
 
 void AskedCuts::Tick(int64_t now_ns, const ClusterState& state) {

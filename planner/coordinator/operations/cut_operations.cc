@@ -35,7 +35,7 @@ class CutShard {
     v1::ShardCut* const cut = reply_.mutable_cut();
     cut->set_shard(request_.shard());
     cut->set_at(plan.at);
-    cut->set_number(context_.cuts->NextNumber(context_.unix_ms));
+    cut->set_number(static_cast<uint64_t>(context_.unix_ms));
     cut->set_reason(reason);
     reply_.set_new_shard(plan.new_shard.packed());
     *reply_.mutable_record() = ToProto(*state.FindVisibleShard(request_.shard()));
@@ -102,14 +102,14 @@ class CommitCut {
       v1::CommitCutReply reply;
       ToProto(*whole, reply.add_records());
       if (upper != nullptr) ToProto(*upper, reply.add_records());
-      context_.cuts->End(request_.cut());
       return reply;
     }
     absl::StatusOr<CutPlan> plan = Plan(state);
     if (!plan.ok()) {
-      context_.cuts->End(request_.cut());
+      context_.cuts->End(packed);
       return plan.status();
     }
+    context_.cuts->End(packed);
     const auto [lower, upper] = PartsOf(*whole, *plan);
     Transaction txn(&state);
     txn.Put(keys::Shard(lower.shard), StoredRecord(lower));
@@ -129,11 +129,6 @@ class CommitCut {
     HOTBED_ASSIGN_OR_RETURN(const CutPlan plan,
                             PlanCut(state, request_.cut().shard(), request_.cut().at()));
     const ShardRecord& record = *state.FindVisibleShard(request_.cut().shard());
-    if (!context_.cuts->IsAsked(request_.cut())) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("shard ", state.ShardName(request_.cut().shard()), ": its cut at ",
-                       request_.cut().at(), " is not asked for any more; ask for it again"));
-    }
     const Member caller{request_.server(), request_.incarnation()};
     if (record.epoch != request_.epoch() || record.primary != caller) {
       return absl::FailedPreconditionError(absl::StrCat(
