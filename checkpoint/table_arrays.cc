@@ -228,7 +228,11 @@ absl::Status CheckRows(const std::string& path, const NpyFile& array, TableSpec*
   const WeightType type = ElementsOf(array);
   const uint64_t count = has.rows * has.columns;
   for (uint64_t i = 0; i < count; ++i) {
-    const float weight = LoadWeight(array.data() + i * array.item_bytes(), type);
+    // As the table will hold it: a finite number may be too large for its weights.
+    uint8_t stored[sizeof(float)];
+    const float given = LoadWeight(array.data() + i * array.item_bytes(), type);
+    StoreWeight(given, spec->weight_type, stored);
+    const float weight = LoadWeight(stored, spec->weight_type);
     if (std::isfinite(weight)) continue;
     return Refused(
         path, absl::StrCat("row ", i / has.columns, ", column ", i % has.columns, " is ", weight,

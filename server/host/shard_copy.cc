@@ -86,6 +86,7 @@ absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
 
 absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
                                       TableCheckpoints* checkpoints, RowSink* sink) {
+  absl::MutexLock one_at_a_time(shard->copying());
   const Epoch epoch = shard->epoch();
   uint32_t passes = 0;
   absl::StatusOr<SnapshotBase> base = absl::FailedPreconditionError(

@@ -177,6 +177,9 @@ class alignas(64) Shard {
   absl::StatusOr<Snapshot> StillCopy() { return snapshots_.Still(); }
   // True: the shard was here as its primary, in the same epoch, until now.
   bool EndCopy(Epoch epoch);
+  // Held over a copy, from its first BeginCopy to EndCopy: two at a time would take each other's
+  // marks of changed rows.
+  absl::Mutex* copying() { return &copying_; }
 
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
@@ -277,6 +280,7 @@ class alignas(64) Shard {
   std::unique_ptr<TieredStore> store_;
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
+  absl::Mutex copying_;
 };
 
 }  // namespace hotbed

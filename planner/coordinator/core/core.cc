@@ -131,13 +131,18 @@ void Core::OnLoaded(LoadedEvent event) {
   }
   s = state_.Reset(event.result->kvs);
   if (!s.ok()) return Stop(Phase::kFailed, s);
-  if (leading_ && state_.leader() != options_.token) {
+  const bool written = std::exchange(leader_written_, false);
+  if ((leading_ || written) && state_.leader() != options_.token) {
     return Stop(Phase::kOvertaken,
                 absl::UnavailableError(absl::StrCat(
                     "this coordinator was overtaken by another one (", state_.leader(), ")")));
   }
   trouble_ = absl::OkStatus();
   phase_ = Phase::kServing;
+  if (written) {
+    Bootstrapped();
+    return Advance();
+  }
   bootstrapped_ = false;
   new_cluster_ = state_.format().empty();
   Pending bootstrap;
@@ -260,8 +265,10 @@ void Core::Advance() {
     if (pending.bootstrap) {
       lane->running.reset();
       if (!reply.ok()) return Stop(Phase::kFailed, reply.status());
-      Bootstrapped();
-      continue;
+      // From here on nobody else's transaction is carried out. One that came after the read and
+      // before the leader's record is in no state yet: it is read once more.
+      leader_written_ = true;
+      return AskToLoad();
     }
     Finish(lane, std::move(reply));
     lane->running.reset();

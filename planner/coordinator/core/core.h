@@ -217,6 +217,7 @@ class Core {
   const CoreOptions options_;
   Phase phase_ = Phase::kLoading;
   absl::Status trouble_;
+  bool leader_written_ = false;  // and the state is to be read once more
   bool bootstrapped_ = false;
   bool leading_ = false;  // the leader key was this process's when last read
   ClusterState state_;

@@ -15,7 +15,6 @@ constexpr char kElectionKey[] = "/hotbed-election";
 constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
 // etcd without a leader of its own answers nobody, and lets leases live until it has one again. A
 // coordinator that gave up sooner than that would wait for its own lease.
-constexpr int64_t kSilenceNsMax = 1'500'000'000;
 constexpr int64_t kLeaseNs = Election::kLeaseS * 1'000'000'000;
 
 }  // namespace
@@ -37,7 +36,7 @@ Election::~Election() {
 
 bool Election::leads() const {
   absl::MutexLock lock(&mu_);
-  return leads_;
+  return leads_ && Clock::Real()->NowNs() < held_until_ns_.load();
 }
 
 std::string Election::leader() const {
@@ -104,8 +103,7 @@ absl::Status Election::Keep() {
     return absl::OkStatus();
   }
   if (left_s.ok()) return absl::AbortedError("etcd has ended the lease of this coordinator");
-  return Clock::Real()->NowNs() < held_until_ns_ + kSilenceNsMax ? absl::OkStatus()
-                                                                 : left_s.status();
+  return Clock::Real()->NowNs() < held_until_ns_.load() ? absl::OkStatus() : left_s.status();
 }
 
 }  // namespace hotbed

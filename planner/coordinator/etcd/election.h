@@ -8,6 +8,7 @@
 #ifndef HOTBED_PLANNER_COORDINATOR_ETCD_ELECTION_H_
 #define HOTBED_PLANNER_COORDINATOR_ETCD_ELECTION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
@@ -29,6 +30,7 @@ class Election {
   // Gives the leadership back, so that another one need not wait.
   ~Election();
 
+  // Holds while etcd was heard of lately enough, so that no other one leads meanwhile.
   bool leads() const ABSL_LOCKS_EXCLUDED(mu_);
   // The address of the leader, or empty while nobody is known to lead.
   std::string leader() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -45,8 +47,8 @@ class Election {
   EtcdClient* const client_;
   const std::string address_;
   const std::string key_;
-  int64_t lease_ = 0;          // 0: none; for the thread
-  int64_t held_until_ns_ = 0;  // at least; for the thread
+  int64_t lease_ = 0;                       // 0: none; for the thread
+  std::atomic<int64_t> held_until_ns_ = 0;  // at least; written by the thread
   mutable absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   bool leads_ ABSL_GUARDED_BY(mu_) = false;

@@ -260,7 +260,12 @@ absl::Status Run(const Options& options) {
     HOTBED_RETURN_IF_ERROR(StandBy(options, election));
     if (stop_signal != 0) return absl::OkStatus();
     const absl::Status status = Serve(options, security, metadata, &election);
-    if (!absl::IsAborted(status)) return status;
+    // While etcd does not answer, this one tries again as soon as it leads.
+    const bool again =
+        absl::IsAborted(status) || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    if (!again || stop_signal != 0) return status;
+    HOTBED_LOG(Warning) << "stands by again: " << status;
+    usleep(200 * 1000);
   }
 }
 

@@ -96,7 +96,11 @@ absl::StatusOr<bool> RestoreBackup(const std::vector<KeyValue>& records, MetaSto
     const bool full = i + 1 == ops.size() || batch.size() == kRecordsPerWrite ||
                       bytes + TransactionBytes(ops[i + 1]) > MetaStore::kTxnBytesMax;
     if (!full) continue;
-    HOTBED_RETURN_IF_ERROR(store->Txn({}, batch).status());
+    // Another coordinator may have begun meanwhile: its metadata stay as they are.
+    HOTBED_ASSIGN_OR_RETURN(const TxnResult written, store->Txn({{keys::kFormatKey, 0}}, batch));
+    if (!written.succeeded) {
+      return absl::AbortedError("the metadata store was written by another coordinator meanwhile");
+    }
     batch.clear();
     bytes = 0;
   }
