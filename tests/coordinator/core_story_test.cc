@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace hotbed {
@@ -250,6 +251,31 @@ TEST_F(ServerStory, ARivalsWriteIsNotOverwritten) {
   rig_.Pump();
   ASSERT_TRUE(rig_.replies.at(caller).ok()) << rig_.replies.at(caller).status();
   EXPECT_EQ(std::get<v1::CreateTableReply>(*rig_.replies.at(caller)).spec().id(), 42u);
+}
+
+// The leader before writes a table, whose shards are in the store already, after the new one has
+// read the store and before it has written the leader's record.
+TEST_F(ServerStory, ATableThatCameAfterTheReadIsNotTakenForLeftovers) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  rig_.Send(CoreRig::Table("t", 10));
+  const auto writes_table = [&] {
+    const std::vector<Op>& ops = rig_.commit_waiting->ops();
+    return std::any_of(ops.begin(), ops.end(), [](const Op& op) {
+      return op.key.compare(0, std::string(keys::kTables).size(), keys::kTables) == 0;
+    });
+  };
+  while (!writes_table()) {
+    rig_.StepStore();
+    ASSERT_TRUE(rig_.commit_waiting.has_value());
+  }
+  const Transaction late = *rig_.commit_waiting;
+  rig_.Start();
+  rig_.StepStore();  // reads
+  ASSERT_TRUE(rig_.store.Txn(late.compares(), late.ops()).succeeded);
+  rig_.Pump();
+  const v1::ClusterMap map = Map();
+  ASSERT_EQ(map.tables_size(), 1);
+  EXPECT_EQ(map.shards_size(), 1);
 }
 
 TEST_F(ServerStory, AnOvertakenCoordinatorStopsForGood) {

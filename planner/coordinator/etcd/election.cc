@@ -13,8 +13,6 @@ namespace {
 // Outside of keys::kRoot: it is no record of the cluster.
 constexpr char kElectionKey[] = "/hotbed-election";
 constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
-// etcd without a leader of its own answers nobody, and lets leases live until it has one again. A
-// coordinator that gave up sooner than that would wait for its own lease.
 constexpr int64_t kLeaseNs = Election::kLeaseS * 1'000'000'000;
 
 }  // namespace
