@@ -17,18 +17,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kEventsMax = 100;
 
-// The value as the command line names it; an unknown value as its number.
-Json Word(const std::vector<std::string>& words, int value) {
-  const auto index = static_cast<size_t>(value);
-  return index < words.size() ? words[index] : absl::StrCat(value);
-}
-
-const char* StateOf(const v1::ServerInfo& server) {
-  if (!server.live()) return "down";
-  if (server.draining()) return "draining";
-  return server.load().read_only() ? "read-only" : "live";
-}
-
 Json ServerOf(const v1::ServerInfo& server) {
   const v1::ServerLoad& load = server.load();
   uint64_t device_bytes = 0;
@@ -104,9 +92,9 @@ Json TableOf(const v1::TableSpec& table, const TableSum& sum) {
           {"ids", table.hashed() ? "hashed" : "bounded"},
           {"rows", table.rows()},
           {"dim", table.dim()},
-          {"weights", Word(kWeightTypeWords, table.weight_type())},
-          {"optimizer", Word(kOptimizerWords, table.optimizer().kind())},
-          {"durability", Word(kDurabilityWords, table.durability())},
+          {"weights", WordOf(kWeightTypeWords, table.weight_type())},
+          {"optimizer", WordOf(kOptimizerWords, table.optimizer().kind())},
+          {"durability", WordOf(kDurabilityWords, table.durability())},
           {"replicas", std::max<uint64_t>(table.replicas(), 1)},
           {"rows_resident", sum.rows_resident},
           {"hits", sum.hits},
@@ -183,6 +171,17 @@ Json EventsOf(const v1::ListEventsReply& reply) {
 }
 
 }  // namespace
+
+std::string WordOf(const std::vector<std::string>& words, int value) {
+  const auto index = static_cast<size_t>(value);
+  return index < words.size() ? words[index] : absl::StrCat(value);
+}
+
+const char* StateOf(const v1::ServerInfo& server) {
+  if (!server.live()) return "down";
+  if (server.draining()) return "draining";
+  return server.load().read_only() ? "read-only" : "live";
+}
 
 std::string ClusterDocument(const ClusterFacts& facts) {
   Sums sums = SumsOf(facts.map);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "proto/control.pb.h"
 #include "proto/types.pb.h"
@@ -22,6 +23,10 @@ struct ClusterFacts {
 };
 
 std::string ClusterDocument(const ClusterFacts& facts);
+
+// Words for people and programs. A value that has no word is its number.
+std::string WordOf(const std::vector<std::string>& words, int value);
+const char* StateOf(const v1::ServerInfo& server);  // live, draining, read-only, down
 
 }  // namespace hotbed
 

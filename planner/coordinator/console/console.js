@@ -12,6 +12,8 @@ let history = [];    // the documents since then
 let colour = 'server';
 let chosen = null;   // 'table/index' of the first shard of a cell
 let eventSeen = 0;
+let rates = new Map();     // rows per second, by 'table/index'
+let shardsOf = new Map();  // of a table, in the order of their ranges
 
 const byId = id => document.getElementById(id);
 
@@ -143,14 +145,16 @@ function drawServers() {
 
 const keyOf = shard => `${shard.table}/${shard.index}`;
 
-function shardRates() {
+function groupShards() {
   const previous = new Map((before ? before.shards : []).map(s => [keyOf(s), s]));
-  const rates = new Map();
+  rates = new Map();
+  shardsOf = new Map(now.tables.map(t => [t.id, []]));
   for (const s of now.shards) {
     const p = previous.get(keyOf(s)) || {};
     rates.set(keyOf(s), (rate(s.rows_pulled_total, p.rows_pulled_total) || 0) + (rate(s.rows_pushed_total, p.rows_pushed_total) || 0));
+    if (shardsOf.has(s.table)) shardsOf.get(s.table).push(s);
   }
-  return rates;
+  for (const shards of shardsOf.values()) shards.sort((a, b) => a.first - b.first);
 }
 
 // Neighbouring shards share a cell where there are too many.
@@ -161,7 +165,7 @@ function cellsOf(shards) {
   return cells;
 }
 
-function describe(cell, rates) {
+function describe(cell) {
   const [first, last] = [cell[0], cell[cell.length - 1]];
   const load = cell.reduce((sum, s) => sum + rates.get(keyOf(s)), 0);
   const where = `${tableName(first.table)}/${first.index}${cell.length > 1 ? ` to ${last.index}` : ''}`;
@@ -173,13 +177,13 @@ function describe(cell, rates) {
 }
 
 function drawMap() {
-  const rates = shardRates();
-  const most = Math.max(1, ...rates.values());
+  let most = 1;
+  for (const r of rates.values()) most = Math.max(most, r);
   const width = Math.max(CELL, byId('map').clientWidth);
   const columns = Math.max(1, Math.floor(width / CELL));
   const focused = document.activeElement && document.activeElement.dataset ? document.activeElement.dataset.table : undefined;
   const maps = now.tables.map(table => {
-    const shards = now.shards.filter(s => s.table === table.id).sort((a, b) => a.first - b.first);
+    const shards = shardsOf.get(table.id);
     const cells = cellsOf(shards);
     const rows = Math.ceil(cells.length / columns);
     const drawing = make('svg', {viewBox: `0 0 ${columns * CELL} ${rows * CELL}`, height: rows * CELL, tabindex: 0, role: 'img',
@@ -192,8 +196,8 @@ function drawMap() {
         x: (i % columns) * CELL, y: Math.floor(i / columns) * CELL, width: CELL - 1, height: CELL - 1, rx: 2,
         class: `cell${waiting ? ' waiting' : ''}${chosen === keyOf(cell[0]) ? ' chosen' : ''}`,
         fill: colour === 'server' ? hue(cell[0].primary) : `hsl(${Math.round(150 - 150 * load)} 60% ${Math.round(70 - 25 * load)}%)`,
-      }, make('title', {}, describe(cell, rates)));
-      rect.addEventListener('click', () => choose(cell, rates));
+      }, make('title', {}, describe(cell)));
+      rect.addEventListener('click', () => choose(cell));
       drawing.append(rect);
     });
     drawing.addEventListener('keydown', event => {
@@ -201,7 +205,7 @@ function drawMap() {
       if (step === undefined || cells.length === 0) return;
       event.preventDefault();
       const at = cells.findIndex(cell => keyOf(cell[0]) === chosen);
-      choose(cells[Math.min(Math.max(at < 0 ? 0 : at + step, 0), cells.length - 1)], rates);
+      choose(cells[Math.min(Math.max(at < 0 ? 0 : at + step, 0), cells.length - 1)]);
     });
     return make('div', {class: 'table-map'}, make('h3', {}, `${table.name}, ${shards.length} shards`), drawing);
   });
@@ -216,9 +220,9 @@ function drawMap() {
   byId('legend').replaceChildren(...legend);
 }
 
-function choose(cell, rates) {
+function choose(cell) {
   chosen = keyOf(cell[0]);
-  byId('shard').textContent = describe(cell, rates);
+  byId('shard').textContent = describe(cell);
   drawMap();
 }
 
@@ -241,15 +245,12 @@ function drawMoves() {
 }
 
 function drawTables() {
-  const rates = shardRates();
-  const load = new Map(now.tables.map(t => [t.id, 0]));
-  for (const s of now.shards) load.set(s.table, load.get(s.table) + rates.get(keyOf(s)));
-  const shards = new Map(now.tables.map(t => [t.id, now.shards.filter(s => s.table === t.id)]));
+  const load = new Map(now.tables.map(t => [t.id, shardsOf.get(t.id).reduce((sum, s) => sum + rates.get(keyOf(s)), 0)]));
   const ratio = t => t.hits + t.misses > 0 ? `${(100 * t.hits / (t.hits + t.misses)).toFixed(1)} %` : 'none';
   fill(byId('tables'), [['table'], ['rows/s', 'number'], ['in memory, all replicas', 'number'], ['hits', 'number'], ['shards', 'number'],
                         ['ids'], ['dim', 'number'], ['optimizer'], ['durability']],
        [...now.tables].sort((a, b) => load.get(b.id) - load.get(a.id) || a.id - b.id).slice(0, 100).map(t => [
-         t.name, count(load.get(t.id)), `${count(t.rows_resident)} rows`, ratio(t), shards.get(t.id).length,
+         t.name, count(load.get(t.id)), `${count(t.rows_resident)} rows`, ratio(t), shardsOf.get(t.id).length,
          t.ids === 'hashed' ? 'hashed' : `${count(t.rows)} rows`, t.dim, t.optimizer,
          t.replicas > 1 ? `${t.durability} x ${t.replicas}` : t.durability,
        ]), 'no table yet');
@@ -280,6 +281,7 @@ function drawEvents() {
 }
 
 function draw() {
+  groupShards();
   drawSummary();
   drawDoubts();
   drawServers();

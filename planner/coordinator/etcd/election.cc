@@ -81,7 +81,7 @@ absl::Status Election::Campaign() {
   put->set_key(key_);
   put->set_value(address_);
   put->set_lease(lease_);
-  HOTBED_ASSIGN_OR_RETURN(const etcdserverpb::TxnResponse taken, client_->Txn(request));
+  HOTBED_RETURN_IF_ERROR(client_->Txn(request).status());
   etcdserverpb::RangeRequest look;
   look.set_key(key_);
   HOTBED_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->Range(look));

@@ -15,6 +15,7 @@
 #include "common/json.h"
 #include "common/tables/table_spec.h"
 #include "config/config.h"
+#include "planner/coordinator/console/cluster_document.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {
@@ -26,12 +27,6 @@ constexpr size_t kShardRunsMax = 2000;  // lines of the shard table; the JSON ha
 TableId TableOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).table; }
 uint32_t IndexOf(const v1::ShardRecord& r) { return ShardId::FromPacked(r.shard()).index; }
 
-// The value as the command line names it; an unknown value as its number.
-std::string Word(const std::vector<std::string>& words, int value) {
-  const size_t index = static_cast<size_t>(value);
-  return index < words.size() ? words[index] : absl::StrCat(value);
-}
-
 StatusTable ServerTable(const v1::ClusterMap& map) {
   StatusTable table;
   table.title = "Servers";
@@ -39,12 +34,8 @@ StatusTable ServerTable(const v1::ClusterMap& map) {
                    "shards", "rows resident", "hot bytes", "spill",     "log"};
   for (const v1::ServerInfo& s : map.servers()) {
     const v1::ServerLoad& load = s.load();
-    table.rows.push_back({absl::StrCat(s.server()), s.name(),
-                          !s.live()          ? "down"
-                          : s.draining()     ? "draining"
-                          : load.read_only() ? "read-only"
-                                             : "live",
-                          s.address(), s.admin_address(), absl::StrCat(s.shards()),
+    table.rows.push_back({absl::StrCat(s.server()), s.name(), StateOf(s), s.address(),
+                          s.admin_address(), absl::StrCat(s.shards()),
                           absl::StrCat(load.rows_resident()), FormatBytes(load.hot_bytes()),
                           FormatBytes(load.spill_bytes()), FormatBytes(load.log_bytes())});
   }
@@ -64,9 +55,9 @@ StatusTable TableTable(const v1::ClusterMap& map) {
   for (const v1::TableSpec& t : map.tables()) {
     table.rows.push_back(
         {absl::StrCat(t.id()), t.name(), t.hashed() ? "hashed" : "bounded", absl::StrCat(t.rows()),
-         absl::StrCat(t.dim()), Word(kWeightTypeWords, t.weight_type()),
-         Word(kOptimizerWords, t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
-         absl::StrCat(shards[t.id()].second), Word(kDurabilityWords, t.durability())});
+         absl::StrCat(t.dim()), WordOf(kWeightTypeWords, t.weight_type()),
+         WordOf(kOptimizerWords, t.optimizer().kind()), absl::StrCat(shards[t.id()].first),
+         absl::StrCat(shards[t.id()].second), WordOf(kDurabilityWords, t.durability())});
   }
   return table;
 }
