@@ -1,5 +1,7 @@
 #include "cli/base/interrupt.h"
 
+#include <algorithm>
+
 namespace hotbed {
 namespace {
 
@@ -22,5 +24,12 @@ InterruptScope::~InterruptScope() {
 }
 
 bool InterruptScope::interrupted() const { return g_interrupted != 0; }
+
+void InterruptScope::Sleep(int64_t ns, const Clock* clock) const {
+  const int64_t until_ns = clock->NowNs() + ns;
+  while (!interrupted() && clock->NowNs() < until_ns) {
+    clock->SleepNs(std::min(20 * kMillisecondNs, until_ns - clock->NowNs()));
+  }
+}
 
 }  // namespace hotbed

@@ -4,6 +4,9 @@
 #define HOTBED_CLI_BASE_INTERRUPT_H_
 
 #include <csignal>
+#include <cstdint>
+
+#include "common/clock.h"
 
 namespace hotbed {
 
@@ -13,6 +16,8 @@ class InterruptScope {
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   bool interrupted() const;
+  // Sleeps for so long, or until an interrupt; looks for one every 20 ms.
+  void Sleep(int64_t ns, const Clock* clock) const;
 
  private:
   struct sigaction before_int_ {};

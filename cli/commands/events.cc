@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kKeptMax = 4096;  // events that the coordinator keeps
 constexpr int64_t kPollNs = 500'000'000;
-constexpr int64_t kSliceNs = 20'000'000;
 
 struct EventsFlags {
   uint64_t after = 0;
@@ -53,9 +52,7 @@ absl::Status Follow(uint64_t last, CoordinatorStub* coordinator, const CommandCo
       }
       context.out->flush();
     }
-    for (int64_t slept = 0; slept < kPollNs && !interrupt.interrupted(); slept += kSliceNs) {
-      clock->SleepNs(kSliceNs);
-    }
+    interrupt.Sleep(kPollNs, clock);
   }
   return absl::OkStatus();
 }

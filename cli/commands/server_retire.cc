@@ -17,7 +17,7 @@
 namespace hotbed {
 namespace {
 
-constexpr int64_t kPollNs = 200'000'000;
+constexpr int64_t kRetirePollNs = 200'000'000;
 
 struct RetireFlags {
   std::string server;
@@ -126,7 +126,7 @@ absl::Status Retire(const RetireFlags& flags, const CommandContext& context) {
                        " shards that would miss it: ", hold.why, ", after ", ShortSeconds(seconds),
                        "; 'hotbed doctor' says what is wrong, --wait takes longer"));
     }
-    clock->SleepNs(kPollNs);
+    clock->SleepNs(kRetirePollNs);
   }
 }
 

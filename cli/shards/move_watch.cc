@@ -4,14 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/interrupt.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "terminal/progress.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int64_t kPollNs = 200'000'000;
-constexpr int64_t kSliceNs = 20'000'000;  // between two checks for Ctrl-C
+constexpr int64_t kMovePollNs = 200'000'000;
 constexpr int64_t kAwayMaxNs = 60'000'000'000;
 
 class Watch {
@@ -35,9 +35,7 @@ class Watch {
         if (!quiet_) progress_.Finish(MoveNote(options_.work, All()));
         return absl::OkStatus();
       }
-      for (int64_t slept = 0; slept < kPollNs && !interrupt_.interrupted(); slept += kSliceNs) {
-        clock_->SleepNs(kSliceNs);
-      }
+      interrupt_.Sleep(kMovePollNs, clock_);
     }
     const std::string number = options_.number == 0 ? "" : absl::StrCat(" ", options_.number);
     return absl::CancelledError(

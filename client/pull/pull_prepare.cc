@@ -27,7 +27,7 @@ absl::Status CheckPullConsistency(const PullOptions& options) {
 }
 
 // The rows that a feature's buffer receives: one per id or per bag.
-size_t RowsOf(const PullFeature& feature) {
+size_t FeatureRows(const PullFeature& feature) {
   return feature.bag_lengths.empty() ? feature.ids.size() : feature.bag_lengths.size();
 }
 
@@ -133,7 +133,7 @@ absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& i
     bytes += feature.ids.size() * RowWireBytes(feature.row_type, feature.table->dim());
     call->want_flags |= feature.exists != nullptr;
     call->partial |= feature.missing != nullptr;
-    if (feature.missing != nullptr) std::memset(feature.missing, 0, RowsOf(feature));
+    if (feature.missing != nullptr) std::memset(feature.missing, 0, FeatureRows(feature));
   }
   HOTBED_RETURN_IF_ERROR(CheckFeatures(scratch.features, *input.map, input.owner));
   HOTBED_RETURN_IF_ERROR(

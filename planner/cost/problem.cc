@@ -8,14 +8,13 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "planner/cost/problem_builder.h"
+#include "planner/model/saturated.h"
 
 namespace hotbed {
 namespace {
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 62;  // of all units together
 constexpr int kTickBits = 20;                      // of a nanosecond, at most
-
-uint64_t Saturated(absl::uint128 v) { return v > UINT64_MAX ? UINT64_MAX : absl::Uint128Low64(v); }
 
 PlanError Strict(const std::string& table, std::string message) {
   PlanError error;

@@ -9,11 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "planner/cost/branch_search.h"
 #include "planner/cost/greedy.h"
+#include "planner/model/saturated.h"
 
 namespace hotbed {
 namespace {
-
-uint64_t Saturated(absl::uint128 v) { return v > UINT64_MAX ? UINT64_MAX : absl::Uint128Low64(v); }
 
 void Clear(PlacementState& state) {
   for (uint32_t u = 0; u < state.problem().units.size(); ++u) {

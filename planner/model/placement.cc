@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "planner/model/refine.h"
+#include "planner/model/saturated.h"
 
 namespace hotbed {
 namespace {
@@ -33,11 +33,6 @@ absl::uint128 StoredBytes(const TableSpec& spec, ColumnRange range) {
 
 absl::uint128 TotalBytes(const TableSpec& spec) {
   return absl::uint128(spec.rows) * (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
-}
-
-uint64_t Saturated(absl::uint128 v) {
-  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
-  return v > kMax ? kMax : absl::Uint128Low64(v);
 }
 
 // The share of `total`, spread over the units of the table, that falls to `range`; rounded up.

@@ -10,8 +10,8 @@
 namespace hotbed {
 namespace {
 
-constexpr int64_t kPauseNsMax = 2 * kSecondNs;  // for pushes that were let in before
-constexpr int64_t kPauseStepNs = kMillisecondNs;
+constexpr int64_t kDrainNsMax = 2 * kSecondNs;  // for pushes that were let in before
+constexpr int64_t kDrainStepNs = kMillisecondNs;
 
 // A checkpoint holds the rows of whole tables. If one shard's rows do not match its meta, the
 // previous checkpoint is worth more.
@@ -62,14 +62,14 @@ absl::Status TableCheckpoints::Keep(const ShardList& shards) {
 namespace {
 
 absl::Status AwaitPause(const ShardList& shards, const Clock& clock) {
-  const int64_t end_ns = clock.NowNs() + kPauseNsMax;
+  const int64_t end_ns = clock.NowNs() + kDrainNsMax;
   for (const auto& shard : shards) {
     while (!shard->Pause(true)) {
       if (clock.NowNs() >= end_ns) {
         return absl::DeadlineExceededError(
             absl::StrCat(shard->id().ToString(), " still has pushes on their way"));
       }
-      clock.SleepNs(kPauseStepNs);
+      clock.SleepNs(kDrainStepNs);
     }
   }
   return absl::OkStatus();

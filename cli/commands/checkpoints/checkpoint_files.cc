@@ -22,7 +22,7 @@
 namespace hotbed {
 namespace {
 
-std::string TimeText(int64_t unix_ms) {
+std::string UtcText(int64_t unix_ms) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
 }
 
@@ -45,7 +45,7 @@ absl::Status List(const CommandContext& context, const std::string& directory) {
                     {"tables", names},
                     {"trouble", folder.trouble}});
     table.AddRow(
-        {folder.name, TimeText(folder.begun_unix_ms), FormatBytes(folder.bytes),
+        {folder.name, UtcText(folder.begun_unix_ms), FormatBytes(folder.bytes),
          folder.whole ? absl::StrJoin(names, ", ") : absl::StrCat("not whole: ", folder.trouble)});
   }
   return context.Answer(
@@ -90,8 +90,8 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
   HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(folder, FileSystem::Real()));
   nlohmann::ordered_json tables = nlohmann::ordered_json::array();
   std::string text = absl::StrCat(folder, ", of cluster ", manifest.cluster_id(), ", ",
-                                  TimeText(manifest.begun_unix_ms()), " to ",
-                                  TimeText(manifest.ended_unix_ms()), " UTC\n");
+                                  UtcText(manifest.begun_unix_ms()), " to ",
+                                  UtcText(manifest.ended_unix_ms()), " UTC\n");
   for (const v1::CheckpointTable& table : manifest.tables()) {
     nlohmann::ordered_json shards = nlohmann::ordered_json::array();
     for (const v1::CheckpointShard& shard : table.shards()) shards.push_back(ShardJson(shard));

@@ -13,7 +13,7 @@
 namespace hotbed {
 namespace {
 
-absl::Status List(const CommandContext& context, const std::string& table) {
+absl::Status ListShards(const CommandContext& context, const std::string& table) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
   TableId only = 0;
@@ -49,7 +49,7 @@ void AddShardListCommand(CLI::App* shard, CommandContext* context) {
   CLI::App* app = shard->add_subcommand(
       "list", "Every shard: range of rows (buckets if hashed) and columns, epoch, servers");
   app->add_option("--table", *table, "Only shards of this table");
-  context->Runs(app, [context, table] { return List(*context, *table); });
+  context->Runs(app, [context, table] { return ListShards(*context, *table); });
 }
 
 }  // namespace hotbed

@@ -5,12 +5,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/tables/table_spec.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr size_t kGroupNameBytesMax = 256;
 constexpr uint64_t kStepsAheadMax = uint64_t{1} << 32;
 
@@ -25,7 +25,7 @@ bool IsPlainName(const std::string& name) {
 
 void TrainerGroups::OnLoaded(int64_t now_ns, const ClusterState& state, bool fresh) {
   now_ns_ = now_ns;
-  if (!std::exchange(loaded_, true) && !fresh) grace_until_ns_ = now_ns + limits_.lease_ms * kMs;
+  if (!std::exchange(loaded_, true) && !fresh) grace_until_ns_ = now_ns + limits_.lease_ms * kMillisecondNs;
   for (auto& [name, group] : groups_) {
     group.committing = false;
     for (auto& [trainer_name, trainer] : group.trainers) {
@@ -155,7 +155,7 @@ absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,
 }
 
 int64_t TrainerGroups::LeaseNs(const v1::TrainRequest& request) const {
-  return (request.lease_ms() == 0 ? limits_.lease_ms : int64_t{request.lease_ms()}) * kMs;
+  return (request.lease_ms() == 0 ? limits_.lease_ms : int64_t{request.lease_ms()}) * kMillisecondNs;
 }
 
 void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::TrainRequest& request,
@@ -186,7 +186,7 @@ void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::Trai
   waiter.commit = request.wait_commit();
   waiter.ended = request.wait_ended();
   waiter.lease_ns = LeaseNs(request);
-  waiter.deadline_ns = now_ns + std::min<int64_t>(request.wait_ms(), limits_.wait_ms_max) * kMs;
+  waiter.deadline_ns = now_ns + std::min<int64_t>(request.wait_ms(), limits_.wait_ms_max) * kMillisecondNs;
   if (request.kind() == v1::TrainRequest::LEAVE) {
     const auto it = group.trainers.find(request.name());
     if (it != group.trainers.end() && it->second.incarnation == request.incarnation()) {
@@ -331,7 +331,7 @@ v1::TrainReply TrainerGroups::ReplyOf(const Group& group, const Trainer* trainer
   reply.set_members(static_cast<uint32_t>(group.trainers.size()));
   if (trainer == nullptr) return reply;
   reply.set_ended_step(trainer->ended);
-  reply.set_lease_ms(static_cast<uint32_t>(trainer->lease_ns / kMs));
+  reply.set_lease_ms(static_cast<uint32_t>(trainer->lease_ns / kMillisecondNs));
   return reply;
 }
 
@@ -378,7 +378,7 @@ v1::ListTrainersReply TrainerGroups::List(int64_t now_ns) const {
       t->set_session(trainer.session);
       t->set_ended_step(trainer.ended);
       t->set_lease_left_ms(
-          static_cast<uint32_t>(std::max<int64_t>(0, (trainer.deadline_ns - now_ns) / kMs)));
+          static_cast<uint32_t>(std::max<int64_t>(0, (trainer.deadline_ns - now_ns) / kMillisecondNs)));
     }
     const auto joins = [](const Waiter& waiter) { return waiter.joins; };
     entry->set_joining(

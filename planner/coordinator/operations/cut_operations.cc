@@ -11,8 +11,6 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kReasonBytesMax = 400;
-
 class CutShard {
  public:
   CutShard(v1::CutShardRequest request, const OperationContext& context)

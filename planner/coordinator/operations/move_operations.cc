@@ -20,8 +20,6 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kReasonBytesMax = 400;  // stored with each shard's goal
-
 class MoveShards {
  public:
   MoveShards(v1::MoveShardsRequest request, const OperationContext& context)

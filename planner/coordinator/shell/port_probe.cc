@@ -11,22 +11,22 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/dial.h"
 #include "ports/http2_meter.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kTimeoutNs = 200 * kMs;
+constexpr int64_t kTimeoutNs = 200 * kMillisecondNs;
 // A connection that breaks at once may belong to a process that is just ending: the probe is
 // repeated after this time.
-constexpr int64_t kAgainNs = 20 * kMs;
+constexpr int64_t kAgainNs = 20 * kMillisecondNs;
 
 // False: nothing of `events` happened until the deadline.
 bool Await(int socket, short events, int64_t left_ns) {  // NOLINT(runtime/int): poll's
   pollfd fd = {socket, events, 0};
-  return poll(&fd, 1, static_cast<int>(std::max<int64_t>(0, left_ns / kMs + 1))) > 0;
+  return poll(&fd, 1, static_cast<int>(std::max<int64_t>(0, left_ns / kMillisecondNs + 1))) > 0;
 }
 
 // nullopt: the connection broke.
