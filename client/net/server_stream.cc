@@ -210,26 +210,32 @@ void ServerStream::DeliverReply(const ReceivedMessage& message,
   }
 }
 
+StreamBacklog::Requests ServerStream::TakeAnswered(bool parsed, const v1::ReplyHeader& header,
+                                                   Dropped* dropped) {
+  absl::MutexLock lock(&mu_);
+  StreamBacklog::Requests answered =
+      parsed ? backlog_.Answered(header.request()) : StreamBacklog::Requests();
+  if (answered.empty()) {
+    // The answer belongs to no request, or is none: nothing on this stream can be trusted.
+    context_.TryCancel();
+    Fail();
+    return answered;
+  }
+  if (header.has_hello()) {
+    backlog_.TakeHello(header.hello());
+    counters_->NoteHello(header.hello());
+  }
+  Pump(dropped);
+  return answered;
+}
+
 void ServerStream::Dispatch(const grpc::ByteBuffer& buffer) {
   thread_local ReceivedMessage message;
   counters_->bytes_received.fetch_add(buffer.Length(), std::memory_order_relaxed);
-  const absl::Status parsed = message.Parse(buffer);
+  const bool parsed = message.Parse(buffer).ok();
   Dropped dropped;
-  StreamBacklog::Requests answered;
-  {
-    absl::MutexLock lock(&mu_);
-    if (parsed.ok()) answered = backlog_.Answered(message.header().request());
-    if (answered.empty()) {
-      // The answer belongs to no request, or is none: nothing on this stream can be trusted.
-      context_.TryCancel();
-      return Fail();
-    }
-    if (message.header().has_hello()) {
-      backlog_.TakeHello(message.header().hello());
-      counters_->NoteHello(message.header().hello());
-    }
-    Pump(&dropped);
-  }
+  const StreamBacklog::Requests answered = TakeAnswered(parsed, message.header(), &dropped);
+  if (answered.empty()) return;
   DeliverReply(message, answered);
   EndDropped(std::move(dropped));
 }

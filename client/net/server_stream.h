@@ -94,6 +94,9 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   void OnHold();
   void OnRead(bool ok);
   void OnFinish();
+  // The requests that the message answers; none ends the stream.
+  StreamBacklog::Requests TakeAnswered(bool parsed, const v1::ReplyHeader& header, Dropped* dropped)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Dispatch(const grpc::ByteBuffer& buffer);
   static void DeliverReply(const ReceivedMessage& message,
                            absl::Span<const StreamBacklog::Joined> requests);

@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/control.pb.h"
 #include "server/host/shard_host.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 

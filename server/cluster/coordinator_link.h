@@ -27,7 +27,7 @@
 #include "server/cluster/cut_link.h"
 #include "server/cluster/heartbeat_report.h"
 #include "server/host/shard_host.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 

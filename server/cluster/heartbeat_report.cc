@@ -27,7 +27,7 @@ void FillShardMember(const ShardHost::JoinReady& from, Message* message) {
   FillMember(from.member, message->mutable_member());
 }
 
-void FillTransfer(const ShardHost::TransferProgress& transfer, v1::TransferProgress* message) {
+void FillTransfer(const TransferProgress& transfer, v1::TransferProgress* message) {
   message->set_shard(transfer.shard.packed());
   FillMember(transfer.to, message->mutable_to());
   message->set_bytes_copied(transfer.bytes_copied);
@@ -90,7 +90,7 @@ void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
     FillShardMember(silent, request->add_silent());
   }
   FillHeld(/*asked_for=*/true, request->mutable_held());
-  for (const ShardHost::TransferProgress& transfer : host_->Transfers()) {
+  for (const TransferProgress& transfer : host_->Transfers()) {
     FillTransfer(transfer, request->add_transfers());
   }
 }

@@ -25,9 +25,10 @@
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
 #include "server/host/row_files.h"
-#include "server/shard/given_out.h"
-#include "server/shard/replica_message.h"
-#include "server/shard/requests.h"
+#include "server/host/transfer/transfer_progress.h"
+#include "server/shard/replica/given_out.h"
+#include "server/shard/replica/replica_message.h"
+#include "server/shard/request/requests.h"
 #include "server/shard/shard_status.h"
 #include "server/tiers/api/answer_memory.h"
 
@@ -161,22 +162,7 @@ class ShardHost : public ReplicaSink {
   virtual std::vector<JoinReady> SilentMembers() const = 0;
   static constexpr size_t kSilentMax = 4096;
   // Snapshot transfers from here to other servers: those in flight, then those that wait.
-  struct TransferProgress {
-    ShardId shard;
-    Member to;
-    uint64_t bytes_copied = 0;
-    uint64_t bytes_total = 0;
-    uint64_t bytes_per_s = 0;
-    uint32_t passes = 0;  // the first sends all rows, further ones the rows changed since
-    uint64_t changed_bytes_per_s = 0;  // by pushes, before the last pass
-    bool beyond_rate = false;          // no longer limited by TransferLimits::bytes_per_s
-  };
   virtual std::vector<TransferProgress> Transfers() const = 0;
-  struct TransferLimits {
-    uint64_t bytes_per_s = 0;  // 0: no limit
-    bool paused = false;
-    uint32_t pull_p99_ms_max = 0;  // above it transfers slow down; 0: they never do
-  };
   virtual void SetTransferLimits(const TransferLimits& limits) = 0;
 
   // --- checkpoints

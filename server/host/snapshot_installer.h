@@ -20,7 +20,7 @@
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
-#include "server/host/snapshot_intake.h"
+#include "server/host/transfer/snapshot_intake.h"
 #include "server/shard_log/shard_log.h"
 #include "server/tiers/api/host.h"
 

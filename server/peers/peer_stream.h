@@ -36,7 +36,7 @@
 #include "server/peers/peer_limits.h"
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_inbox.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 

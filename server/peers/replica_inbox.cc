@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/not_given.h"
+#include "server/shard/request/not_given.h"
 
 namespace hotbed {
 namespace {

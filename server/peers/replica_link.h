@@ -26,7 +26,7 @@
 #include "common/metrics.h"
 #include "server/peers/peer_stream.h"
 #include "server/peers/replica_inbox.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 

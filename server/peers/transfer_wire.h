@@ -13,7 +13,7 @@
 #include "proto/replica.pb.h"
 #include "proto/wire.h"
 #include "server/peers/transfer_budget.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 

@@ -8,8 +8,8 @@
 #include "server/protocol/core_mutant.h"
 #include "server/shard/record_mapping.h"
 #include "server/shard/replica_exchange.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/request_checks.h"
-#include "server/shard/segment_result.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {

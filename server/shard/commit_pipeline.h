@@ -27,7 +27,7 @@
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"
-#include "server/shard/record_tail.h"
+#include "server/shard/replica/record_tail.h"
 #include "server/shard/replica_comparison.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/step_commits.h"

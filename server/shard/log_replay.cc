@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "server/shard/record_mapping.h"
-#include "server/shard/segment_check.h"
+#include "server/shard/request/segment_check.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {

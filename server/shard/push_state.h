@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
-#include "server/shard/replica_message.h"
-#include "server/shard/requests.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/replica/replica_message.h"
+#include "server/shard/request/requests.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {

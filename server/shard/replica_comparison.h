@@ -13,8 +13,8 @@
 
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "server/shard/replica_message.h"
-#include "server/shard/rolling_hash.h"
+#include "server/shard/replica/replica_message.h"
+#include "server/shard/replica/rolling_hash.h"
 #include "server/shard/shard_context.h"
 
 namespace hotbed {

@@ -21,9 +21,9 @@
 #include "server/protocol/shard_core.h"
 #include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"
-#include "server/shard/record_tail.h"
+#include "server/shard/replica/record_tail.h"
+#include "server/shard/replica/replica_message.h"
 #include "server/shard/replica_comparison.h"
-#include "server/shard/replica_message.h"
 #include "server/shard/shard_context.h"
 
 namespace hotbed {

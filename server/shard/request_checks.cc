@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/bag_check.h"
-#include "server/shard/not_given.h"
-#include "server/shard/segment_check.h"
+#include "server/shard/request/bag_check.h"
+#include "server/shard/request/not_given.h"
+#include "server/shard/request/segment_check.h"
 
 namespace hotbed {
 namespace {

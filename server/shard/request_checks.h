@@ -11,8 +11,8 @@
 
 #include "common/ids.h"
 #include "server/shard/push_state.h"
-#include "server/shard/requests.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/requests.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/shard_context.h"
 
 namespace hotbed {

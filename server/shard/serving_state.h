@@ -18,9 +18,9 @@
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
-#include "server/shard/pull_gate.h"
-#include "server/shard/push_gate.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/pull_gate.h"
+#include "server/shard/request/push_gate.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/shard_options.h"
 #include "server/shard/waiting_requests.h"
 

@@ -16,8 +16,8 @@
 #include "common/threads/strand.h"
 #include "common/threads/thread_pool.h"
 #include "server/protocol/core_messages.h"
-#include "server/shard/replica_budget.h"
-#include "server/shard/replica_outlet.h"
+#include "server/shard/replica/replica_budget.h"
+#include "server/shard/replica/replica_outlet.h"
 #include "server/shard_log/shard_log.h"
 #include "server/tiers/api/host.h"
 

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/push_state.h"
-#include "server/shard/replica_budget.h"
+#include "server/shard/replica/replica_budget.h"
+#include "server/shard/request/segment_check.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/request_checks.h"
-#include "server/shard/segment_check.h"
-#include "server/shard/segment_result.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {

@@ -21,7 +21,7 @@
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/shard/commit_pipeline.h"
-#include "server/shard/record_tail.h"
+#include "server/shard/replica/record_tail.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/shard_snapshot.h"
 #include "server/shard/step_commits.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/segment_check.h"
+#include "server/shard/request/segment_check.h"
 
 namespace hotbed {
 

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "common/ids.h"
 #include "server/shard/push_state.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/staged_rows.h"
 #include "server/shard_log/shard_log.h"

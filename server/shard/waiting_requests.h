@@ -15,8 +15,8 @@
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/push_state.h"
-#include "server/shard/requests.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/requests.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/shard_options.h"
 
 namespace hotbed {

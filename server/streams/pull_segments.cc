@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
 #include "proto/segments.h"
-#include "server/shard/bag_check.h"
+#include "server/shard/request/bag_check.h"
 #include "server/streams/pull_stream.h"
 #include "server/tiers/api/rows.h"
 

@@ -14,7 +14,7 @@
 
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"
 #include "server/streams/wire_reply.h"

@@ -15,7 +15,7 @@
 #include "proto/wire.h"
 #include "server/net/byte_budget.h"
 #include "server/net/message_slices.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/requests.h"
 #include "server/streams/data_plane.h"
 #include "server/streams/data_stream.h"
 #include "server/streams/wire_reply.h"

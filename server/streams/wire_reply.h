@@ -15,7 +15,7 @@
 #include "common/ids.h"
 #include "proto/data.pb.h"
 #include "proto/wire.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/segment_result.h"
 #include "server/streams/data_plane.h"
 
 namespace hotbed {

@@ -1,4 +1,4 @@
-#include "server/shard/bag_check.h"
+#include "server/shard/request/bag_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -337,7 +337,7 @@ std::vector<ShardHost::JoinReady> FakeShardHost::SilentMembers() const {
   return silent_;
 }
 
-std::vector<ShardHost::TransferProgress> FakeShardHost::Transfers() const {
+std::vector<TransferProgress> FakeShardHost::Transfers() const {
   absl::MutexLock lock(&mu_);
   return transfers_;
 }
@@ -352,7 +352,7 @@ void FakeShardHost::SetTransferLimits(const TransferLimits& limits) {
   transfer_limits_ = limits;
 }
 
-ShardHost::TransferLimits FakeShardHost::transfer_limits() const {
+TransferLimits FakeShardHost::transfer_limits() const {
   absl::MutexLock lock(&mu_);
   return transfer_limits_;
 }

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/random.h"
-#include "server/shard/segment_result.h"
+#include "server/shard/request/segment_result.h"
 #include "server/shard/shard.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"

@@ -16,7 +16,7 @@
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
 #include "server/host/shard_host.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/requests.h"
 #include "tests/tiers/pinned_rows.h"
 
 namespace hotbed {

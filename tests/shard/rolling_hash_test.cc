@@ -1,4 +1,4 @@
-#include "server/shard/rolling_hash.h"
+#include "server/shard/replica/rolling_hash.h"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
 #include "server/shard/push_state.h"
-#include "server/shard/record_tail.h"
+#include "server/shard/replica/record_tail.h"
 #include "server/shard/replica_comparison.h"
 #include "server/shard/replica_exchange.h"
 #include "server/shard/request_checks.h"

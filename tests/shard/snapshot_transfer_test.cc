@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/host/snapshot_sender.h"
+#include "server/host/transfer/snapshot_sender.h"
 #include "server/tiers/spill/spill_tier.h"
 #include "tests/shard/host_fixture.h"
 #include "tests/shard/replica_pushes.h"

@@ -1,8 +1,8 @@
-#include "server/host/transfer_rate.h"
+#include "server/host/transfer/transfer_rate.h"
 
 #include <gtest/gtest.h>
 
-#include "server/shard/pull_latency.h"
+#include "server/shard/request/pull_latency.h"
 #include "tests/common/number_of.h"
 
 namespace hotbed {

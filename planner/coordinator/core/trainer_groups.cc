@@ -25,7 +25,8 @@ bool IsPlainName(const std::string& name) {
 
 void TrainerGroups::OnLoaded(int64_t now_ns, const ClusterState& state, bool fresh) {
   now_ns_ = now_ns;
-  if (!std::exchange(loaded_, true) && !fresh) grace_until_ns_ = now_ns + limits_.lease_ms * kMillisecondNs;
+  if (!std::exchange(loaded_, true) && !fresh)
+    grace_until_ns_ = now_ns + limits_.lease_ms * kMillisecondNs;
   for (auto& [name, group] : groups_) {
     group.committing = false;
     for (auto& [trainer_name, trainer] : group.trainers) {
@@ -155,7 +156,8 @@ absl::Status TrainerGroups::CheckTables(const v1::TrainRequest& r,
 }
 
 int64_t TrainerGroups::LeaseNs(const v1::TrainRequest& request) const {
-  return (request.lease_ms() == 0 ? limits_.lease_ms : int64_t{request.lease_ms()}) * kMillisecondNs;
+  return (request.lease_ms() == 0 ? limits_.lease_ms : int64_t{request.lease_ms()}) *
+         kMillisecondNs;
 }
 
 void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::TrainRequest& request,
@@ -186,7 +188,8 @@ void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::Trai
   waiter.commit = request.wait_commit();
   waiter.ended = request.wait_ended();
   waiter.lease_ns = LeaseNs(request);
-  waiter.deadline_ns = now_ns + std::min<int64_t>(request.wait_ms(), limits_.wait_ms_max) * kMillisecondNs;
+  waiter.deadline_ns =
+      now_ns + std::min<int64_t>(request.wait_ms(), limits_.wait_ms_max) * kMillisecondNs;
   if (request.kind() == v1::TrainRequest::LEAVE) {
     const auto it = group.trainers.find(request.name());
     if (it != group.trainers.end() && it->second.incarnation == request.incarnation()) {
@@ -377,8 +380,8 @@ v1::ListTrainersReply TrainerGroups::List(int64_t now_ns) const {
       t->set_name(trainer_name);
       t->set_session(trainer.session);
       t->set_ended_step(trainer.ended);
-      t->set_lease_left_ms(
-          static_cast<uint32_t>(std::max<int64_t>(0, (trainer.deadline_ns - now_ns) / kMillisecondNs)));
+      t->set_lease_left_ms(static_cast<uint32_t>(
+          std::max<int64_t>(0, (trainer.deadline_ns - now_ns) / kMillisecondNs)));
     }
     const auto joins = [](const Waiter& waiter) { return waiter.joins; };
     entry->set_joining(

@@ -25,7 +25,7 @@ namespace hotbed {
 
 // Leaves room for the counter and an event.
 inline constexpr size_t kGoalsPerTxn = kRecordsPerTxn - 8;
-// Of the reason that is given with a move or a cut, and is stored with each shard's goal.
+// Bounds the reason that is given with a move or a cut, and is stored with each shard's goal.
 inline constexpr size_t kReasonBytesMax = 400;
 // Each table is two records: the table and its name.
 inline constexpr int kTablesPerTxn = kRecordsPerTxn / 2;

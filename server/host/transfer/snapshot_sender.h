@@ -17,8 +17,8 @@
 //
 // kTransfersSentMax run at a time, the others wait in order; all share one rate (transfer_rate.h).
 // Any error ends a transfer, and the core asks for it again. Thread-safe.
-#ifndef HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
-#define HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_SENDER_H_
+#define HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_SENDER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -33,9 +33,10 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/status_numbers.h"
-#include "server/host/snapshot_course.h"
-#include "server/host/transfer_rate.h"
-#include "server/shard/replica_message.h"
+#include "server/host/transfer/snapshot_course.h"
+#include "server/host/transfer/transfer_progress.h"
+#include "server/host/transfer/transfer_rate.h"
+#include "server/shard/replica/replica_message.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {
@@ -61,7 +62,7 @@ class SnapshotSender {
   void OnReply(const Member& from, const ReplicaMessage& reply) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPeerLost(const Member& peer) ABSL_LOCKS_EXCLUDED(mu_);
   // Those in flight, then those that wait.
-  std::vector<ShardHost::TransferProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<TransferProgress> Progress() const ABSL_LOCKS_EXCLUDED(mu_);
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("snapshots_sent", "hotbed_server_snapshots_sent_total",
                  "Snapshot transfers of shards completed to other servers.",
@@ -75,7 +76,7 @@ class SnapshotSender {
 
  private:
   // The progress is under mu_, but for shard and receiver.
-  struct Transfer : ShardHost::TransferProgress {
+  struct Transfer : TransferProgress {
     uint64_t number = 0;  // names the transfer on the wire
     // The sending thread's.
     bool limited = true;  // by the rate
@@ -130,4 +131,4 @@ class SnapshotSender {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_SNAPSHOT_SENDER_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_SENDER_H_

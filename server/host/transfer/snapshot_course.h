@@ -2,8 +2,8 @@
 // rows in passes, each over the rows that changed since the previous pass began, and the meta
 // (snapshot_sender.h). No threads and no clock: SnapshotSender adds the waiting and the rate, and
 // the simulation (tests/sim) sends what it gives. Thread-compatible.
-#ifndef HOTBED_SERVER_HOST_SNAPSHOT_COURSE_H_
-#define HOTBED_SERVER_HOST_SNAPSHOT_COURSE_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_COURSE_H_
+#define HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_COURSE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {
@@ -77,4 +77,4 @@ class SnapshotCourse {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_SNAPSHOT_COURSE_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_COURSE_H_

@@ -1,6 +1,6 @@
 // Counts requests that were refused for a number that the coordinator has not given out.
-#ifndef HOTBED_SERVER_SHARD_NOT_GIVEN_H_
-#define HOTBED_SERVER_SHARD_NOT_GIVEN_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_NOT_GIVEN_H_
+#define HOTBED_SERVER_SHARD_REQUEST_NOT_GIVEN_H_
 
 #include "common/rare_counter.h"
 
@@ -22,4 +22,4 @@ struct NotGiven {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_NOT_GIVEN_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_NOT_GIVEN_H_

@@ -1,7 +1,7 @@
 // The messages between the replicas of a shard, free of gRPC and protobuf, and the interfaces of
 // the network that carries them (docs/protocol.md; proto/replica.proto is the form on the wire).
-#ifndef HOTBED_SERVER_SHARD_REPLICA_MESSAGE_H_
-#define HOTBED_SERVER_SHARD_REPLICA_MESSAGE_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_REPLICA_MESSAGE_H_
+#define HOTBED_SERVER_SHARD_REPLICA_REPLICA_MESSAGE_H_
 
 #include <cstdint>
 #include <memory>
@@ -56,7 +56,7 @@ struct ReplicaMessage {
   uint64_t transfer = 0;
   uint64_t chunk = 0;
   uint64_t bytes_total = 0;
-  // With kAppend: the primary's rolling hash at hash_lsn (server/shard/rolling_hash.h); 0: none.
+  // With kAppend: the primary's rolling hash at hash_lsn (replica/rolling_hash.h); 0: none.
   uint64_t rolling_hash = 0;
   Lsn hash_lsn = 0;
   std::vector<SharedBytes> records;  // kAppend: whole records of the log, in order of LSN
@@ -100,4 +100,4 @@ class ReplicaSink {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_REPLICA_MESSAGE_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_REPLICA_MESSAGE_H_

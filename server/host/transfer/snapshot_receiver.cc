@@ -1,4 +1,4 @@
-#include "server/host/snapshot_receiver.h"
+#include "server/host/transfer/snapshot_receiver.h"
 
 #include <utility>
 

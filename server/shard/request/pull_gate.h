@@ -4,15 +4,15 @@
 //
 // The strand keeps it up to date: whatever may end such pulls shuts the gate. Confined to the
 // shard's strand.
-#ifndef HOTBED_SERVER_SHARD_PULL_GATE_H_
-#define HOTBED_SERVER_SHARD_PULL_GATE_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_PULL_GATE_H_
+#define HOTBED_SERVER_SHARD_REQUEST_PULL_GATE_H_
 
 #include <cstdint>
 
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/requests.h"
 
 namespace hotbed {
 
@@ -56,4 +56,4 @@ class PullGate {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_PULL_GATE_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_PULL_GATE_H_

@@ -7,8 +7,8 @@
 // Check takes back a transfer whose sender is silent, or which the shard's record does not want any
 // more. Thread-compatible, but for the numbers: SnapshotReceiver calls it from a thread of its own,
 // and the simulation (tests/sim) as its messages arrive.
-#ifndef HOTBED_SERVER_HOST_SNAPSHOT_INTAKE_H_
-#define HOTBED_SERVER_HOST_SNAPSHOT_INTAKE_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_INTAKE_H_
+#define HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_INTAKE_H_
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
 #include "common/status_numbers.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 
@@ -104,4 +104,4 @@ class SnapshotIntake {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_SNAPSHOT_INTAKE_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_INTAKE_H_

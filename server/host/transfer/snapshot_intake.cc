@@ -1,4 +1,4 @@
-#include "server/host/snapshot_intake.h"
+#include "server/host/transfer/snapshot_intake.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "server/host/snapshot_sender.h"
+#include "server/host/transfer/snapshot_sender.h"
 
 #include <algorithm>
 #include <string>
@@ -67,9 +67,9 @@ void SnapshotSender::OnPeerLost(const Member& peer) {
   }
 }
 
-std::vector<ShardHost::TransferProgress> SnapshotSender::Progress() const {
+std::vector<TransferProgress> SnapshotSender::Progress() const {
   absl::MutexLock lock(&mu_);
-  std::vector<ShardHost::TransferProgress> progress;
+  std::vector<TransferProgress> progress;
   for (const auto& transfer : running_) progress.push_back(*transfer);
   for (const auto& transfer : waiting_) progress.push_back(*transfer);
   return progress;

@@ -1,7 +1,7 @@
 // The durations of pulls: a histogram with two buckets per power of two, emptied once per second.
 // Thread-safe; a duration that is added during TakeP99 may count for either second.
-#ifndef HOTBED_SERVER_SHARD_PULL_LATENCY_H_
-#define HOTBED_SERVER_SHARD_PULL_LATENCY_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_PULL_LATENCY_H_
+#define HOTBED_SERVER_SHARD_REQUEST_PULL_LATENCY_H_
 
 #include <array>
 #include <atomic>
@@ -55,4 +55,4 @@ class PullLatency {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_PULL_LATENCY_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_PULL_LATENCY_H_

@@ -1,7 +1,7 @@
 // The thread on which snapshot transfers from other servers are written (snapshot_intake.h): their
 // messages in order. Thread-safe.
-#ifndef HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
-#define HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_RECEIVER_H_
+#define HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_RECEIVER_H_
 
 #include <cstdint>
 #include <deque>
@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/status_numbers.h"
-#include "server/host/snapshot_intake.h"
-#include "server/shard/replica_message.h"
+#include "server/host/transfer/snapshot_intake.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 
@@ -51,4 +51,4 @@ class SnapshotReceiver {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_SNAPSHOT_RECEIVER_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_SNAPSHOT_RECEIVER_H_

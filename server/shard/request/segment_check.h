@@ -1,7 +1,7 @@
 // Checks of a segment's contents that need no shard state: ids in range and unique, gradients
 // finite. Pure; any thread.
-#ifndef HOTBED_SERVER_SHARD_SEGMENT_CHECK_H_
-#define HOTBED_SERVER_SHARD_SEGMENT_CHECK_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_SEGMENT_CHECK_H_
+#define HOTBED_SERVER_SHARD_REQUEST_SEGMENT_CHECK_H_
 
 #include <cstdint>
 
@@ -30,4 +30,4 @@ uint32_t FirstNotFinite(const uint8_t* const* gradients, uint32_t count, uint32_
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_SEGMENT_CHECK_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_SEGMENT_CHECK_H_

@@ -1,6 +1,6 @@
 // How a segment is refused and finished.
-#ifndef HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
-#define HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_SEGMENT_RESULT_H_
+#define HOTBED_SERVER_SHARD_REQUEST_SEGMENT_RESULT_H_
 
 #include <atomic>
 #include <string>
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/shard/pull_latency.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/pull_latency.h"
+#include "server/shard/request/requests.h"
 
 namespace hotbed {
 
@@ -70,4 +70,4 @@ inline SegmentCode CodeOf(const absl::Status& status) {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_SEGMENT_RESULT_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_SEGMENT_RESULT_H_

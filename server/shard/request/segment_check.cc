@@ -1,4 +1,4 @@
-#include "server/shard/segment_check.h"
+#include "server/shard/request/segment_check.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 // The highest numbers that the coordinator has given out, for all shards of a server. Until the
 // server has heard of any, all count as given out: no shard is active before its first map, and
 // the numbers come with it. Thread-safe.
-#ifndef HOTBED_SERVER_SHARD_GIVEN_OUT_H_
-#define HOTBED_SERVER_SHARD_GIVEN_OUT_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_GIVEN_OUT_H_
+#define HOTBED_SERVER_SHARD_REPLICA_GIVEN_OUT_H_
 
 #include <algorithm>
 #include <atomic>
@@ -63,4 +63,4 @@ class GivenOut {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_GIVEN_OUT_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_GIVEN_OUT_H_

@@ -6,8 +6,8 @@
 // Done() is called exactly once, by the thread that finishes the last segment, perhaps before
 // ShardHost::Pull/Push returns. Segments of one work may run on several threads concurrently; each
 // thread writes only its segment's `result`, `rows` and `flags`.
-#ifndef HOTBED_SERVER_SHARD_REQUESTS_H_
-#define HOTBED_SERVER_SHARD_REQUESTS_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_REQUESTS_H_
+#define HOTBED_SERVER_SHARD_REQUEST_REQUESTS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -99,4 +99,4 @@ struct PushWork {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_REQUESTS_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_REQUESTS_H_

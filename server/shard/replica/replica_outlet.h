@@ -1,13 +1,13 @@
 // The requests of a shard to its host for the sake of its other replicas. Thread-safe; nothing here
 // blocks, and nothing calls back into a shard.
-#ifndef HOTBED_SERVER_SHARD_REPLICA_OUTLET_H_
-#define HOTBED_SERVER_SHARD_REPLICA_OUTLET_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_REPLICA_OUTLET_H_
+#define HOTBED_SERVER_SHARD_REPLICA_REPLICA_OUTLET_H_
 
 #include <cstdint>
 
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 
@@ -28,4 +28,4 @@ class ReplicaOutlet {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_REPLICA_OUTLET_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_REPLICA_OUTLET_H_

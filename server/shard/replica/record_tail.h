@@ -7,8 +7,8 @@
 // for replicas that the tail is held for.
 //
 // Confined to the shard's strand; only the byte count of the budget is shared.
-#ifndef HOTBED_SERVER_SHARD_RECORD_TAIL_H_
-#define HOTBED_SERVER_SHARD_RECORD_TAIL_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_RECORD_TAIL_H_
+#define HOTBED_SERVER_SHARD_REPLICA_RECORD_TAIL_H_
 
 #include <cstdint>
 #include <deque>
@@ -18,8 +18,8 @@
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
-#include "server/shard/replica_budget.h"
-#include "server/shard/replica_message.h"
+#include "server/shard/replica/replica_budget.h"
+#include "server/shard/replica/replica_message.h"
 
 namespace hotbed {
 
@@ -97,4 +97,4 @@ class RecordTail {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_RECORD_TAIL_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_RECORD_TAIL_H_

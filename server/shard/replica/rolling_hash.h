@@ -15,8 +15,8 @@
 // Thread-compatible; confined to the shard's strand. 8 KiB per shard that is followed or follows.
 // Costs 10 ns per entry, 43 ns with a row of 512 bytes (one core of an AMD EPYC; rolling_hash_test
 // prints it).
-#ifndef HOTBED_SERVER_SHARD_ROLLING_HASH_H_
-#define HOTBED_SERVER_SHARD_ROLLING_HASH_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_ROLLING_HASH_H_
+#define HOTBED_SERVER_SHARD_REPLICA_ROLLING_HASH_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -155,4 +155,4 @@ class RollingHash {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_ROLLING_HASH_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_ROLLING_HASH_H_

@@ -1,4 +1,4 @@
-#include "server/shard/record_tail.h"
+#include "server/shard/replica/record_tail.h"
 
 #include <algorithm>
 #include <utility>

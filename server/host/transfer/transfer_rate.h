@@ -1,20 +1,20 @@
 // How fast snapshot transfers may leave this server: one limit for all of them together, which goes
 // down by itself while pulls take longer than they should. Thread-safe; the caller gives the time.
-#ifndef HOTBED_SERVER_HOST_TRANSFER_RATE_H_
-#define HOTBED_SERVER_HOST_TRANSFER_RATE_H_
+#ifndef HOTBED_SERVER_HOST_TRANSFER_TRANSFER_RATE_H_
+#define HOTBED_SERVER_HOST_TRANSFER_TRANSFER_RATE_H_
 
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/status_numbers.h"
-#include "server/host/shard_host.h"
+#include "server/host/transfer/transfer_progress.h"
 
 namespace hotbed {
 
 class TransferRate {
  public:
-  void SetLimits(const ShardHost::TransferLimits& limits) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetLimits(const TransferLimits& limits) ABSL_LOCKS_EXCLUDED(mu_);
   bool paused() const ABSL_LOCKS_EXCLUDED(mu_);
   // Takes `bytes` that are about to be sent into account; how long to wait before sending them.
   int64_t WaitNs(uint64_t bytes, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
@@ -34,7 +34,7 @@ class TransferRate {
   uint64_t RateNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable absl::Mutex mu_;
-  ShardHost::TransferLimits limits_ ABSL_GUARDED_BY(mu_);
+  TransferLimits limits_ ABSL_GUARDED_BY(mu_);
   uint64_t guarded_rate_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the guard is off
   int64_t free_ns_ ABSL_GUARDED_BY(mu_) = 0;        // when the rate allows the next bytes
   uint64_t bytes_total_ ABSL_GUARDED_BY(mu_) = 0;
@@ -43,4 +43,4 @@ class TransferRate {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_HOST_TRANSFER_RATE_H_
+#endif  // HOTBED_SERVER_HOST_TRANSFER_TRANSFER_RATE_H_

@@ -4,8 +4,8 @@
 //
 // The strand keeps it up to date: whatever may end such pushes shuts the gate. Confined to the
 // shard's strand.
-#ifndef HOTBED_SERVER_SHARD_PUSH_GATE_H_
-#define HOTBED_SERVER_SHARD_PUSH_GATE_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_PUSH_GATE_H_
+#define HOTBED_SERVER_SHARD_REQUEST_PUSH_GATE_H_
 
 #include <cmath>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "common/ids.h"
 #include "common/tables/table_spec.h"
 #include "row_math/optimizer.h"
-#include "server/shard/requests.h"
+#include "server/shard/request/requests.h"
 
 namespace hotbed {
 
@@ -69,4 +69,4 @@ class PushGate {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_PUSH_GATE_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_PUSH_GATE_H_

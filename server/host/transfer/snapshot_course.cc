@@ -1,4 +1,4 @@
-#include "server/host/snapshot_course.h"
+#include "server/host/transfer/snapshot_course.h"
 
 #include <string>
 #include <utility>

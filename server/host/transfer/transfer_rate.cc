@@ -1,4 +1,4 @@
-#include "server/host/transfer_rate.h"
+#include "server/host/transfer/transfer_rate.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace hotbed {
 
-void TransferRate::SetLimits(const ShardHost::TransferLimits& limits) {
+void TransferRate::SetLimits(const TransferLimits& limits) {
   absl::MutexLock lock(&mu_);
   // Bytes sent under one rate are no debt under another.
   if (limits.bytes_per_s != limits_.bytes_per_s) free_ns_ = 0;

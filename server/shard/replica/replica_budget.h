@@ -1,14 +1,14 @@
 // The state that all shards of one server share for replication: the memory budget for records
 // that replicas have not taken yet, the server's lease, the numbers that its coordinator has given
 // out, and counters. Thread-safe; outlives the shards.
-#ifndef HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
-#define HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
+#ifndef HOTBED_SERVER_SHARD_REPLICA_REPLICA_BUDGET_H_
+#define HOTBED_SERVER_SHARD_REPLICA_REPLICA_BUDGET_H_
 
 #include <atomic>
 #include <cstdint>
 
 #include "common/status_numbers.h"
-#include "server/shard/given_out.h"
+#include "server/shard/replica/given_out.h"
 
 namespace hotbed {
 
@@ -49,4 +49,4 @@ struct ReplicaBudget {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_REPLICA_BUDGET_H_
+#endif  // HOTBED_SERVER_SHARD_REPLICA_REPLICA_BUDGET_H_

@@ -1,7 +1,7 @@
 // Checks the bags of a pooled pull. The streams check the shape before they allocate the answer;
 // the shard checks shape and lengths. Pure; any thread.
-#ifndef HOTBED_SERVER_SHARD_BAG_CHECK_H_
-#define HOTBED_SERVER_SHARD_BAG_CHECK_H_
+#ifndef HOTBED_SERVER_SHARD_REQUEST_BAG_CHECK_H_
+#define HOTBED_SERVER_SHARD_REQUEST_BAG_CHECK_H_
 
 #include <cstdint>
 #include <string>
@@ -70,4 +70,4 @@ inline std::string BagLengthError(const BagShape& shape, const uint32_t* lengths
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_SHARD_BAG_CHECK_H_
+#endif  // HOTBED_SERVER_SHARD_REQUEST_BAG_CHECK_H_
