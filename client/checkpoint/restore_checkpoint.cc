@@ -24,6 +24,7 @@ namespace {
 
 constexpr int64_t kRestoreWatchNs = 100 * kMillisecondNs;
 constexpr uint32_t kReplicasIfUnsaid = 2;
+constexpr int kPlacementsMax = 5;
 
 // Trying again does not help.
 bool IsFinal(absl::StatusCode code) {
@@ -45,10 +46,7 @@ class Restorer {
     }
     HOTBED_ASSIGN_OR_RETURN(result_.path, FindCheckpoint(options_.checkpoint, &files_));
     HOTBED_ASSIGN_OR_RETURN(manifest_, ReadManifest(result_.path, &files_));
-    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
-    HOTBED_RETURN_IF_ERROR(ChooseSessions(map));
-    HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesRequest request, Request(map));
-    HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply created, cluster_.CreateTables(request));
+    HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply created, CreateTables());
     for (const v1::CreateTableReply& table : created.tables()) {
       tables_.push_back(table.spec());
       for (const v1::ShardRecord& shard : table.shards()) waiting_.insert(shard.shard());
@@ -61,6 +59,28 @@ class Restorer {
   }
 
  private:
+  // A server may end between the map that names it and the request that places shards there. They
+  // are placed once more then, by a map without it.
+  absl::StatusOr<v1::CreateTablesReply> CreateTables() {
+    for (int tries = 1;; ++tries) {
+      HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
+      HOTBED_RETURN_IF_ERROR(ChooseSessions(map));
+      HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesRequest request, Request(map));
+      absl::StatusOr<v1::CreateTablesReply> created = cluster_.CreateTables(request);
+      if (!absl::IsFailedPrecondition(created.status()) || tries == kPlacementsMax) return created;
+      HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap now, cluster_.GetMap());
+      if (UsableServers(now) == UsableServers(map)) return created;
+    }
+  }
+
+  static std::set<uint64_t> UsableServers(const v1::ClusterMap& map) {
+    std::set<uint64_t> servers;
+    for (const v1::ServerInfo& server : map.servers()) {
+      if (server.live() && !server.draining()) servers.insert(server.server());
+    }
+    return servers;
+  }
+
   absl::Status ChooseSessions(const v1::ClusterMap& map) {
     const bool known = map.cluster_id() == manifest_.cluster_id();
     result_.sessions_continue = known && options_.sessions != RestoredSessions::kAnew;
@@ -80,6 +100,9 @@ class Restorer {
     if (names.empty()) {
       return absl::NotFoundError(absl::StrCat(result_.path, " holds no tables"));
     }
+    placed_.clear();
+    result_.tables.clear();
+    bytes_ = 0;
     v1::CreateTablesRequest request;
     request.set_dry_run(options_.dry_run);
     for (const RestoreOptions::TableName& name : names) {
@@ -125,9 +148,7 @@ class Restorer {
 
   // The shards that were saved, each on the server that has the fewest bytes of them so far.
   void Place(const v1::CheckpointTable& saved, const v1::ClusterMap& map, v1::NewTable* table) {
-    for (const v1::ServerInfo& server : map.servers()) {
-      if (server.live() && !server.draining()) placed_.try_emplace(server.server(), 0);
-    }
+    for (const uint64_t server : UsableServers(map)) placed_.try_emplace(server, 0);
     if (placed_.empty()) return;  // the coordinator says so
     for (const v1::CheckpointShard& shard : saved.shards()) {
       const auto least =

@@ -9,6 +9,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/map/map_messages.h"
 #include "common/status_macros.h"
 #include "proto/control.grpc.pb.h"
@@ -21,6 +23,7 @@ namespace {
 
 // A map of many thousand shards is larger than gRPC's default of 4 MiB.
 constexpr int kMapBytesMax = 256 << 20;
+constexpr absl::Duration kAgain = absl::Milliseconds(100);
 
 class GrpcControlPlane final : public ControlPlane {
  public:
@@ -40,7 +43,8 @@ class GrpcControlPlane final : public ControlPlane {
     v1::GetClusterMapRequest request;
     request.set_plan_revision_known(revision_known);
     v1::ClusterMap map;
-    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::GetClusterMap, request, timeout, &map));
+    HOTBED_RETURN_IF_ERROR(
+        CallAgain(&v1::Coordinator::Stub::GetClusterMap, request, timeout, &map));
     return MapUpdateOf(map);
   }
 
@@ -95,7 +99,8 @@ class GrpcControlPlane final : public ControlPlane {
     v1::OpenSessionRequest request;
     request.set_name(name);
     v1::OpenSessionReply reply;
-    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::OpenSession, request, timeout, &reply));
+    HOTBED_RETURN_IF_ERROR(
+        CallAgain(&v1::Coordinator::Stub::OpenSession, request, timeout, &reply));
     return SessionIdentity{reply.session(), reply.incarnation()};
   }
 
@@ -107,6 +112,18 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
  private:
+  // For calls that may be carried out twice. A coordinator that is killed during the call resets
+  // the connection; the call is made again until the time is over.
+  template <typename Method, typename Request, typename Reply>
+  absl::Status CallAgain(Method method, const Request& request, absl::Duration timeout,
+                         Reply* reply) const {
+    const absl::Time end = absl::Now() + timeout;
+    while (true) {
+      const absl::Status status = Call(method, request, end - absl::Now(), reply);
+      if (!absl::IsUnavailable(status) || absl::Now() + kAgain >= end) return status;
+      absl::SleepFor(kAgain);
+    }
+  }
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout,
                     Reply* reply) const {

@@ -72,7 +72,9 @@ class FaultRun:
             return self._phases(each)
         except Found as told:
             print(told, flush=True)
-            return told.status
+            # The cluster's own comparison of replicas sees many a planted bug before the clients do.
+            seen = self.args.expect_failure and "differs from its primary's" in str(told)
+            return DIFFERENT if seen else told.status
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             print(error, flush=True)
             return BROKEN
