@@ -9,9 +9,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/map/map_messages.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
@@ -23,7 +23,7 @@ namespace {
 
 // A map of many thousand shards is larger than gRPC's default of 4 MiB.
 constexpr int kMapBytesMax = 256 << 20;
-constexpr absl::Duration kAgain = absl::Milliseconds(100);
+constexpr int64_t kAgainNs = 100 * kMillisecondNs;
 
 class GrpcControlPlane final : public ControlPlane {
  public:
@@ -117,11 +117,14 @@ class GrpcControlPlane final : public ControlPlane {
   template <typename Method, typename Request, typename Reply>
   absl::Status CallAgain(Method method, const Request& request, absl::Duration timeout,
                          Reply* reply) const {
-    const absl::Time end = absl::Now() + timeout;
+    const Clock* const clock = Clock::Real();
+    const int64_t end_ns =
+        clock->NowNs() + absl::ToInt64Nanoseconds(std::min(timeout, absl::Hours(24)));
     while (true) {
-      const absl::Status status = Call(method, request, end - absl::Now(), reply);
-      if (!absl::IsUnavailable(status) || absl::Now() + kAgain >= end) return status;
-      absl::SleepFor(kAgain);
+      const int64_t left_ns = end_ns - clock->NowNs();
+      const absl::Status status = Call(method, request, absl::Nanoseconds(left_ns), reply);
+      if (!absl::IsUnavailable(status) || clock->NowNs() + kAgainNs >= end_ns) return status;
+      clock->SleepNs(kAgainNs);
     }
   }
   template <typename Method, typename Request, typename Reply>
