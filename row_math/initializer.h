@@ -102,31 +102,32 @@ HOTBED_ROW_FN float InitialValue(const InitializerParams& params, uint64_t seed,
   return InitialFromDraw(params, RowDraws(seed, id, column / 4).v[column % 4]);
 }
 
-// Columns [column, column + 32) of a row; column need not be a multiple of 4. Independent lanes, so
-// that it vectorises.
+// Columns [column, column + kWidth) of a row; column need not be a multiple of 4. Independent lanes,
+// so that it vectorises.
+template <uint32_t kWidth>
 HOTBED_ROW_FN void InitialBlock(const InitializerParams& params, uint64_t seed, uint64_t id,
                                 uint32_t column, float* out) {
-  uint32_t draws[36];
+  uint32_t draws[kWidth + 4];
   const uint32_t quad = column / 4;
-  for (uint32_t q = 0; q < 9; ++q) {
+  for (uint32_t q = 0; q < kWidth / 4 + 1; ++q) {
     const PhiloxDraws d = RowDraws(seed, id, quad + q);
     for (uint32_t i = 0; i < 4; ++i) draws[4 * q + i] = d.v[i];
   }
   const uint32_t* from = draws + column % 4;
   switch (params.kind) {
     case InitializerKind::kUniform:
-      for (uint32_t i = 0; i < 32; ++i) {
+      for (uint32_t i = 0; i < kWidth; ++i) {
         const float value = params.a + HalfOpenUnit(from[i]) * (params.b - params.a);
         out[i] = value < params.b ? value : params.a;
       }
       break;
     case InitializerKind::kNormal:
-      for (uint32_t i = 0; i < 32; ++i) {
+      for (uint32_t i = 0; i < kWidth; ++i) {
         out[i] = params.a + params.b * InverseNormal(OpenUnit(from[i]));
       }
       break;
     default:
-      for (uint32_t i = 0; i < 32; ++i) out[i] = InitialFromDraw(params, from[i]);
+      for (uint32_t i = 0; i < kWidth; ++i) out[i] = InitialFromDraw(params, from[i]);
   }
 }
 
@@ -140,9 +141,15 @@ HOTBED_ROW_FN void InitialRow(const InitializerParams& params, uint64_t seed, ui
   }
   uint32_t done = 0;
   for (; done + 32 <= dim; done += 32) {
-    InitialBlock(params, seed, id, column_first + done, out + done);
+    InitialBlock<32>(params, seed, id, column_first + done, out + done);
   }
-  for (; done < dim; ++done) out[done] = InitialValue(params, seed, id, column_first + done);
+  for (; done + 8 <= dim; done += 8) {
+    InitialBlock<8>(params, seed, id, column_first + done, out + done);
+  }
+  if (done == dim) return;
+  float rest[8];
+  InitialBlock<8>(params, seed, id, column_first + done, rest);
+  for (uint32_t i = 0; done + i < dim; ++i) out[done + i] = rest[i];
 }
 
 // The value before the first update of each element of the optimizer's state vector `vector`, or of

@@ -110,6 +110,26 @@ TEST(InitializerTest, TruncatedNormalMoments) {
   EXPECT_GT(m.high, 1.99);
 }
 
+// Rows are filled in blocks; the definition goes column by column.
+TEST(InitializerTest, BlocksHaveTheBitsOfTheColumns) {
+  for (const InitializerKind kind :
+       {InitializerKind::kZero, InitializerKind::kConstant, InitializerKind::kUniform,
+        InitializerKind::kNormal, InitializerKind::kTruncatedNormal}) {
+    const InitializerParams params = {kind, -0.25f, 0.5f};
+    for (uint32_t dim = 1; dim <= 75; ++dim) {
+      for (uint32_t first = 0; first < 5; ++first) {
+        std::vector<float> row(dim + 1, 9.0f);
+        InitialRow(params, 42, dim, first, dim, row.data());
+        for (uint32_t i = 0; i < dim; ++i) {
+          ASSERT_EQ(FloatBits(row[i]), FloatBits(InitialValue(params, 42, dim, first + i)))
+              << "dim " << dim << ", column " << first + i;
+        }
+        ASSERT_EQ(row[dim], 9.0f);
+      }
+    }
+  }
+}
+
 TEST(InitializerTest, ZeroAndConstant) {
   float row[5];
   InitialRow({InitializerKind::kZero, 3.0f, 0.0f}, 1, 2, 0, 5, row);
