@@ -102,8 +102,8 @@ HOTBED_ROW_FN float InitialValue(const InitializerParams& params, uint64_t seed,
   return InitialFromDraw(params, RowDraws(seed, id, column / 4).v[column % 4]);
 }
 
-// Columns [column, column + kWidth) of a row; column need not be a multiple of 4. Independent lanes,
-// so that it vectorises.
+// Columns [column, column + kWidth) of a row; column need not be a multiple of 4. The lanes are
+// independent, so that it vectorises.
 template <uint32_t kWidth>
 HOTBED_ROW_FN void InitialBlock(const InitializerParams& params, uint64_t seed, uint64_t id,
                                 uint32_t column, float* out) {
