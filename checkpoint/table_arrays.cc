@@ -135,15 +135,24 @@ class TableExport {
         if (!spec_.hashed) return id - first;
         return std::lower_bound(positions.begin(), positions.end(), Mix64(id)) - positions.begin();
       };
-      for (uint64_t i = 0; i < count; ++i) FillRow(done + i, id_of(i));
       for (const v1::CheckpointShard* shard : shards) {
+        std::vector<bool> there(count);
         HOTBED_RETURN_IF_ERROR(ForEachBlock(
             *shard, [&](const std::vector<uint64_t>& ids, const std::vector<uint8_t>& payloads) {
               const size_t bytes = payloads.size() / ids.size();
               for (size_t k = 0; k < ids.size(); ++k) {
-                PutRow(done + index_of(ids[k]), ids[k], *shard, payloads.data() + k * bytes);
+                const uint64_t index = index_of(ids[k]);
+                there[index] = true;
+                PutRow(done + index, ids[k], *shard, payloads.data() + k * bytes);
               }
             }));
+        for (uint64_t i = 0; i < count; ++i) {
+          if (!there[i]) FillRow(done + i, id_of(i), *shard);
+        }
+      }
+      for (uint64_t i = 0; ids_ != nullptr && i < count; ++i) {
+        const uint64_t id = id_of(i);
+        std::memcpy(ids_->data() + (done + i) * sizeof(id), &id, sizeof(id));
       }
       done += count;
       HOTBED_RETURN_IF_ERROR(Told(progress_, done, rows_));
@@ -160,16 +169,16 @@ class TableExport {
     StoreWeight(weight, type_, At(row, column));
   }
 
-  // The id, and the first values of its row.
-  void FillRow(uint64_t row, uint64_t id) {
-    if (ids_ != nullptr) std::memcpy(ids_->data() + row * sizeof(id), &id, sizeof(id));
+  // The first values of the shard's columns.
+  void FillRow(uint64_t row, uint64_t id, const v1::CheckpointShard& shard) {
     if (IsPadding(id)) return;  // zeros
-    first_.resize(spec_.dim);
-    InitialRow(spec_.initializer, spec_.seed, id, 0, spec_.dim, first_.data());
-    for (uint32_t column = 0; column < spec_.dim; ++column) {
+    const uint32_t columns = shard.column_limit() - shard.column_first();
+    first_.resize(columns);
+    InitialRow(spec_.initializer, spec_.seed, id, shard.column_first(), columns, first_.data());
+    for (uint32_t k = 0; k < columns; ++k) {
       uint8_t stored[sizeof(float)];
-      StoreWeight(first_[column], spec_.weight_type, stored);
-      Put(row, column, LoadWeight(stored, spec_.weight_type));
+      StoreWeight(first_[k], spec_.weight_type, stored);
+      Put(row, shard.column_first() + k, LoadWeight(stored, spec_.weight_type));
     }
   }
   void PutRow(uint64_t row, uint64_t id, const v1::CheckpointShard& shard, const uint8_t* payload) {

@@ -42,6 +42,8 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableDropCommand(table, context);
   AddTableExportCommand(table, context);
   AddTableImportCommand(table, context);
+  AddTableScanCommand(table, context);
+  AddTableFollowCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
   CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
   AddShardListCommand(shard, context);

@@ -54,12 +54,38 @@ void AnswerFile(const FileDescriptor* file, const std::string& name,
 }  // namespace
 
 ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
-                     std::map<std::string, Call> calls)
-    : services_(std::move(services)), ready_(std::move(ready)), calls_(std::move(calls)) {
+                     std::map<std::string, Call> calls, std::map<std::string, SlowCall> slow_calls)
+    : services_(std::move(services)),
+      ready_(std::move(ready)),
+      calls_(std::move(calls)),
+      slow_calls_(std::move(slow_calls)) {
   services_.push_back(health::HealthCheckRequest::descriptor()->file()->service(0)->full_name());
   services_.push_back(
       reflection::ServerReflectionRequest::descriptor()->file()->service(0)->full_name());
 }
+
+namespace {
+
+absl::StatusOr<std::string> BytesOf(const grpc::ByteBuffer& message) {
+  if (message.Length() > ToolCalls::kMessageBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "a message of ", message.Length(), " bytes, the limit is ", ToolCalls::kMessageBytesMax));
+  }
+  std::vector<grpc::Slice> slices;
+  if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("the message cannot be read");
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+grpc::ByteBuffer BufferOf(const std::string& answer) {
+  const grpc::Slice slice(answer);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
 
 absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
                                                    const grpc::ByteBuffer& message) const {
@@ -68,21 +94,29 @@ absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
     return absl::UnimplementedError(absl::StrCat(
         "method \"", absl::CEscape(method.substr(0, kNameShownMax)), "\" is not known here"));
   }
-  if (message.Length() > kMessageBytesMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a message of ", message.Length(), " bytes, the limit is ", kMessageBytesMax));
-  }
-  std::vector<grpc::Slice> slices;
-  if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("the message cannot be read");
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
+  HOTBED_ASSIGN_OR_RETURN(const std::string bytes, BytesOf(message));
   HOTBED_ASSIGN_OR_RETURN(const std::string answer, call != calls_.end() ? call->second(bytes)
                                                     : method == kCheck   ? Check(bytes)
                                                                          : Reflect(bytes));
-  const grpc::Slice slice(answer);
-  return grpc::ByteBuffer(&slice, 1);
+  return BufferOf(answer);
+}
+
+bool ToolCalls::AnswerLater(
+    absl::string_view method, const grpc::ByteBuffer& message,
+    std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done) const {
+  const auto call = slow_calls_.find(std::string(method));
+  if (call == slow_calls_.end()) return false;
+  const absl::StatusOr<std::string> bytes = BytesOf(message);
+  if (!bytes.ok()) {
+    done(bytes.status(), nullptr);
+    return true;
+  }
+  call->second(*bytes, [done = std::move(done)](const absl::StatusOr<std::string>& answer,
+                                                std::shared_ptr<const void> held) {
+    if (answer.ok()) return done(BufferOf(*answer), std::move(held));
+    done(answer.status(), std::move(held));
+  });
+  return true;
 }
 
 absl::StatusOr<std::string> ToolCalls::Check(const std::string& message) const {

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,10 +29,16 @@ class ToolCalls {
 
   // From message to answer; does not block.
   using Call = std::function<absl::StatusOr<std::string>(const std::string& message)>;
+  // The answer comes later, by one call of `done` on any thread, perhaps at once. `held` is
+  // released when the answer has left. Does not block.
+  using Done =
+      std::function<void(absl::StatusOr<std::string> answer, std::shared_ptr<const void> held)>;
+  using SlowCall = std::function<void(const std::string& message, Done done)>;
   // `services`: full names of those on the port, compiled into this process. `ready`: as /readyz.
   // `calls`: further ones, by method.
   ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
-            std::map<std::string, Call> calls = {});
+            std::map<std::string, Call> calls = {},
+            std::map<std::string, SlowCall> slow_calls = {});
 
   // The method takes any number of messages and answers each; else it takes one.
   static bool IsStream(absl::string_view method) {
@@ -44,6 +51,12 @@ class ToolCalls {
   //   NotFound           a health check of a service that is not on the port
   absl::StatusOr<grpc::ByteBuffer> Answer(absl::string_view method,
                                           const grpc::ByteBuffer& message) const;
+  // True: the method is a slow call, and `done` has been or will be called with what Answer would
+  // return. The owner has every one ended before it shuts its queues down.
+  bool AnswerLater(
+      absl::string_view method, const grpc::ByteBuffer& message,
+      std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done)
+      const;
   static constexpr size_t kMessageBytesMax = 64 << 10;  // far above any name
 
  private:
@@ -53,6 +66,7 @@ class ToolCalls {
   std::vector<std::string> services_;  // with those of tools; as listed
   const std::function<bool()> ready_;
   const std::map<std::string, Call> calls_;
+  const std::map<std::string, SlowCall> slow_calls_;
 };
 
 }  // namespace hotbed

@@ -33,9 +33,9 @@ const Methods& ServerMethods() {
 }
 
 const Methods& ReaderMethods() {
-  static const Methods* const methods =
-      new Methods{"Check",  "GetClusterMap", "ListEvents", "ListMoves",      "ListTrainers",
-                  "Lookup", "Pull",          "Watch",      "WatchClusterMap"};
+  static const Methods* const methods = new Methods{
+      "Check",  "GetClusterMap", "ListEvents",  "ListMoves", "ListRows",       "ListTrainers",
+      "Lookup", "Pull",          "ReadChanges", "Watch",     "WatchClusterMap"};
   return *methods;
 }
 

@@ -53,6 +53,9 @@ std::vector<std::string> ServicesOf(const DataServerOptions& options) {
   for (const auto& [method, call] : options.calls) {  // "/package.Service/Method"
     services.insert(method.substr(1, method.rfind('/') - 1));
   }
+  for (const auto& [method, call] : options.slow_calls) {
+    services.insert(method.substr(1, method.rfind('/') - 1));
+  }
   return {services.begin(), services.end()};
 }
 
@@ -100,8 +103,8 @@ struct DataServer::Impl {
       : plane(options.limits, host, clock),
         peers(options.peer_limits, options.limits.write_timeout_ms, host),
         tools(
-            ServicesOf(options), options.ready ? options.ready : [] { return true; },
-            options.calls),
+            ServicesOf(options), options.ready ? options.ready : [] { return true; }, options.calls,
+            options.slow_calls),
         gauges(
             [this](std::vector<MetricSample>* samples) { CollectGauges(plane, peers, samples); }) {
     for (ByteBudget* budget : Budgets()) {

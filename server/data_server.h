@@ -35,6 +35,8 @@ struct DataServerOptions {
   std::function<bool()> ready;
   // Unary calls beside the streams, by method.
   std::map<std::string, ToolCalls::Call> calls;
+  // Those that are answered later; all of them are, before Stop is called.
+  std::map<std::string, ToolCalls::SlowCall> slow_calls;
 };
 
 class DataServer {

@@ -55,6 +55,8 @@ struct Process {
   CheckpointSource checkpoints{FileSystem::Real()};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
+  std::unique_ptr<ChangeReads> changes;
+  std::unique_ptr<RowLists> lists;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -123,11 +125,16 @@ absl::Status StartParts(Process* process) {
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
+  host_options.change_memory = std::make_shared<ChangeMemory>(ChangeBytesMax(options));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
   process->saves =
       std::make_unique<SaveJobs>(process->host.get(), FileSystem::Real(), process->clock);
+  process->changes = std::make_unique<ChangeReads>(process->host.get(), host_options.change_memory,
+                                                   process->clock);
+  process->lists =
+      std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -140,6 +147,7 @@ absl::Status StartParts(Process* process) {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
   data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
+  data_options.slow_calls = ChangeCalls(process->lists.get(), process->changes.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -187,6 +195,9 @@ void EndAfter(int64_t ms) {
 // coordinator learns that this server has gone: other replicas of shards that were not handed over
 // can take over while rows are written back here.
 absl::Status StopServing(Process* process, int64_t wait_ms) {
+  // Their calls are to be answered while the port can.
+  if (process->lists != nullptr) process->lists->Stop();
+  if (process->changes != nullptr) process->changes->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
   if (process->saves != nullptr) process->saves->Stop();

@@ -81,6 +81,9 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("session-bytes-max", &o->host.session_bytes_max,
                    "Memory of the sessions that push here, up to 64 bytes per session and shard; "
                    "beyond it new ones are refused. 0: a 64th of --host-bytes.");
+  schema->AddBytes("change-bytes-max", &o->change_bytes_max,
+                   "Memory of lists of rows and of changes for those who follow tables; one that "
+                   "falls behind reads its rows again. At least 2 MiB; 0: a 64th of --host-bytes.");
   schema->AddBytes(
       "replica-tail-bytes", &o->host.replica_tail_bytes,
       "Log records kept in memory for other replicas. A new replica that pushes outrun "
@@ -177,6 +180,7 @@ uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
       shares.message_bytes / 2);
   add("--staged-bytes-max", options.host.staged_bytes_max, shares.staged_bytes);
   add("--session-bytes-max", options.host.session_bytes_max, shares.session_bytes);
+  add("--change-bytes-max", options.change_bytes_max, shares.change_bytes);
   add("--replica-tail-bytes", options.host.replica_tail_bytes, shares.replica_tail_bytes);
   add("--transfer-bytes-max", options.transfer_bytes_max, shares.transfer_bytes);
   return above;
@@ -224,6 +228,11 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                        "the flag out"));
     }
   }
+  if (options.change_bytes_max > 0 && options.change_bytes_max < 2 * kMiB) {
+    return absl::InvalidArgumentError(absl::StrCat("--change-bytes-max is ",
+                                                   FormatBytes(options.change_bytes_max),
+                                                   "; allowed: 0, or 2 MiB and more"));
+  }
   std::string which;
   const uint64_t above = BytesAboveShares(options, &which);
   const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
@@ -244,6 +253,11 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;
+}
+
+uint64_t ChangeBytesMax(const ServerOptions& options) {
+  return options.change_bytes_max > 0 ? options.change_bytes_max
+                                      : CarveHostBytes(options.host.host_bytes).change_bytes;
 }
 
 DataServerOptions DataOptionsOf(const ServerOptions& options) {

@@ -52,9 +52,9 @@ absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
     const std::string& target) {
   absl::string_view address = target;
   if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("target \"", target,
-                     "\" is not of the form hotbed://HOST:PORT; checkpoints are of a cluster"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "target \"", target,
+        "\" is not of the form hotbed://HOST:PORT; the local engine has no such calls"));
   }
   std::unique_ptr<CheckpointCluster> cluster(new CheckpointCluster);
   cluster->coordinator_ = absl::StrCat("coordinator at ", address);
@@ -62,10 +62,14 @@ absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
   return cluster;
 }
 
-v1::Checkpoints::Stub* CheckpointCluster::ServerAt(const std::string& address) {
-  auto& stub = servers_[address];
-  if (stub == nullptr) stub = v1::Checkpoints::NewStub(Channel(address));
-  return stub.get();
+const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& address) {
+  Server& server = servers_[address];
+  if (server.checkpoints == nullptr) {
+    const std::shared_ptr<grpc::Channel> channel = Channel(address);
+    server.checkpoints = v1::Checkpoints::NewStub(channel);
+    server.changes = v1::Changes::NewStub(channel);
+  }
+  return server;
 }
 
 absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap() {
@@ -93,14 +97,15 @@ absl::Status CheckpointCluster::DropTable(const std::string& name) {
 absl::Status CheckpointCluster::BeginSave(const std::string& address,
                                           const v1::BeginSaveRequest& request) {
   v1::BeginSaveReply reply;
-  return Call(absl::StrCat("server at ", address), ServerAt(address),
+  return Call(absl::StrCat("server at ", address), ServerAt(address).checkpoints.get(),
               &v1::Checkpoints::Stub::BeginSave, request, &reply);
 }
 
 absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
     const std::string& address, const v1::WatchSaveRequest& request) {
   v1::WatchSaveReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
+                              ServerAt(address).checkpoints.get(),
                               &v1::Checkpoints::Stub::WatchSave, request, &reply));
   return reply;
 }
@@ -108,7 +113,8 @@ absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
 absl::StatusOr<v1::WatchRestoreReply> CheckpointCluster::WatchRestore(
     const std::string& address, const v1::WatchRestoreRequest& request) {
   v1::WatchRestoreReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address),
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
+                              ServerAt(address).checkpoints.get(),
                               &v1::Checkpoints::Stub::WatchRestore, request, &reply));
   return reply;
 }

@@ -1,5 +1,5 @@
-// The calls of a cluster that saving and restoring need, over gRPC: unary, blocking, each with a
-// deadline. Thread-compatible.
+// The calls of a cluster for whole tables, over gRPC: unary, blocking, each with a deadline.
+// Thread-compatible.
 #ifndef HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
 #define HOTBED_CLIENT_CHECKPOINT_CHECKPOINT_CLUSTER_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
 
@@ -28,14 +29,22 @@ class CheckpointCluster {
                                                const v1::WatchSaveRequest& request);
   absl::StatusOr<v1::WatchRestoreReply> WatchRestore(const std::string& address,
                                                      const v1::WatchRestoreRequest& request);
+  // For calls that do not block (client/changes/).
+  v1::Changes::Stub* ChangesAt(const std::string& address) {
+    return ServerAt(address).changes.get();
+  }
 
  private:
+  struct Server {
+    std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
+    std::unique_ptr<v1::Changes::Stub> changes;
+  };
   CheckpointCluster() = default;
-  v1::Checkpoints::Stub* ServerAt(const std::string& address);
+  const Server& ServerAt(const std::string& address);
 
   std::string coordinator_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
-  std::map<std::string, std::unique_ptr<v1::Checkpoints::Stub>> servers_;  // by address
+  std::map<std::string, Server> servers_;  // by address
 };
 
 }  // namespace hotbed

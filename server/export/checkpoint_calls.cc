@@ -10,14 +10,17 @@
 namespace hotbed {
 namespace {
 
+template <typename Request>
+absl::Status DoesNotParse(const std::string& message) {
+  return absl::InvalidArgumentError(absl::StrCat("a ", Request::descriptor()->name(), " of ",
+                                                 message.size(), " bytes does not parse"));
+}
+
 template <typename Request, typename Reply>
 ToolCalls::Call Parsed(std::function<absl::StatusOr<Reply>(const Request&)> answer) {
   return [answer = std::move(answer)](const std::string& message) -> absl::StatusOr<std::string> {
     Request request;
-    if (!request.ParseFromString(message)) {
-      return absl::InvalidArgumentError(absl::StrCat("a ", Request::descriptor()->name(), " of ",
-                                                     message.size(), " bytes does not parse"));
-    }
+    if (!request.ParseFromString(message)) return DoesNotParse<Request>(message);
     HOTBED_ASSIGN_OR_RETURN(const Reply reply, answer(request));
     return reply.SerializeAsString();
   };
@@ -48,6 +51,32 @@ std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const Sh
             }
             return reply;
           });
+  return calls;
+}
+
+namespace {
+
+template <typename Request>
+ToolCalls::SlowCall ParsedSlow(std::function<void(const Request&, ToolCalls::Done)> begin) {
+  return [begin = std::move(begin)](const std::string& message, ToolCalls::Done done) {
+    Request request;
+    if (!request.ParseFromString(message)) return done(DoesNotParse<Request>(message), nullptr);
+    begin(request, std::move(done));
+  };
+}
+
+}  // namespace
+
+std::map<std::string, ToolCalls::SlowCall> ChangeCalls(RowLists* lists, ChangeReads* changes) {
+  std::map<std::string, ToolCalls::SlowCall> calls;
+  calls["/hotbed.v1.Changes/ListRows"] = ParsedSlow<v1::ListRowsRequest>(
+      [lists](const v1::ListRowsRequest& request, ToolCalls::Done done) {
+        lists->List(request, std::move(done));
+      });
+  calls["/hotbed.v1.Changes/ReadChanges"] = ParsedSlow<v1::ReadChangesRequest>(
+      [changes](const v1::ReadChangesRequest& request, ToolCalls::Done done) {
+        changes->Read(request, std::move(done));
+      });
   return calls;
 }
 

@@ -1,4 +1,5 @@
-// The calls of proto/checkpoint.proto on the data port. Thread-safe; they do not block.
+// The calls of proto/checkpoint.proto and proto/changes.proto on the data port. Thread-safe; they
+// do not block.
 #ifndef HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 #define HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 
@@ -6,6 +7,8 @@
 #include <string>
 
 #include "proto/tool_calls.h"
+#include "server/export/change_reads.h"
+#include "server/export/row_lists.h"
 #include "server/export/save_jobs.h"
 #include "server/host/shard_host.h"
 
@@ -13,6 +16,7 @@ namespace hotbed {
 
 // By method. Both outlive the calls.
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
+std::map<std::string, ToolCalls::SlowCall> ChangeCalls(RowLists* lists, ChangeReads* changes);
 
 }  // namespace hotbed
 

@@ -67,22 +67,28 @@ absl::StatusOr<SnapshotBase> CopyInPasses(Shard* shard, RowSink* sink, uint32_t*
   return SnapshotBase();
 }
 
-// Most rows are written back while pushes continue.
 absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
                                        TableCheckpoints* checkpoints, RowSink* sink,
                                        uint32_t* passes) {
+  HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints));
+  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), sink));
+  ++*passes;
+  return std::move(still.base);
+}
+
+}  // namespace
+
+// Most rows are written back while pushes continue.
+absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard,
+                                   TableCheckpoints* checkpoints) {
   HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
   absl::StatusOr<Snapshot> still = absl::InternalError("it was not paused");
   HOTBED_RETURN_IF_ERROR(checkpoints->WhilePaused({shard}, [&] {
     still = shard->StillCopy();
     return still.status();
   }));
-  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still->rows.get(), sink));
-  ++*passes;
-  return std::move(still->base);
+  return still;
 }
-
-}  // namespace
 
 absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
                                       TableCheckpoints* checkpoints, RowSink* sink) {

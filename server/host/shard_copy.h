@@ -32,6 +32,12 @@ constexpr int kCopyPassesMax = 8;
 absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
                                       TableCheckpoints* checkpoints, RowSink* sink);
 
+// All rows of a shard as of one LSN, from the spill tier. The reader of the rows outlives neither
+// the shard nor its host, and holds up nobody, however slow it is. Blocks; pushes are refused for a
+// moment.
+absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard,
+                                   TableCheckpoints* checkpoints);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_SERVER_HOST_SHARD_COPY_H_

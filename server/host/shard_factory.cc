@@ -28,6 +28,7 @@ std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
   options.staged_bytes_max = wiring_.options->staged_bytes_max;
   options.session_bytes = session_bytes_;
   options.session_bytes_max = wiring_.options->session_bytes_max;
+  options.change_memory = wiring_.options->change_memory;
   options.log_full = options.log == nullptr ? nullptr : wiring_.log_full;
   // Appends that queued requests began are committed when the queue is empty, off the strand.
   options.strand.after_drain = [](void* log) { static_cast<ShardLog*>(log)->Commit(); };

@@ -55,6 +55,13 @@ class ShardFactory {
     numbers->Add("session_bytes_limit", "hotbed_server_session_limit_bytes",
                  "Limit of hotbed_server_session_bytes (--session-bytes-max).",
                  wiring_.options->session_bytes_max);
+    const ChangeMemory* const changes = wiring_.options->change_memory.get();
+    if (changes == nullptr) return;
+    numbers->Add("change_bytes", "hotbed_server_change_bytes",
+                 "Memory of lists of rows and changes for those who follow tables.",
+                 changes->feed_bytes() + changes->answer_bytes());
+    numbers->Add("change_bytes_limit", "hotbed_server_change_limit_bytes",
+                 "Limit of hotbed_server_change_bytes (--change-bytes-max).", changes->bytes_max());
   }
 
  private:

@@ -157,6 +157,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   absl::StatusOr<CopiedShard> Copy(ShardId shard, RowSink* sink) override;
+  absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard) override {
+    return hotbed::StillRows(shard, checkpoints_.get());
+  }
   RestoreProgress Restores(TableId table) const override { return restorer_->Progress(table); }
   absl::StatusOr<Epoch> PrepareCut(ShardId shard) override { return cuts_->Prepare(shard); }
   void GiveUpCut(ShardId shard) override { cuts_->GiveUp(shard); }

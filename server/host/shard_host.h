@@ -26,9 +26,11 @@
 #include "common/tables/table_spec.h"
 #include "server/host/row_files.h"
 #include "server/host/transfer/transfer_progress.h"
+#include "server/shard/change_feed.h"
 #include "server/shard/replica/given_out.h"
 #include "server/shard/replica/replica_message.h"
 #include "server/shard/request/requests.h"
+#include "server/shard/shard_snapshot.h"
 #include "server/shard/shard_status.h"
 #include "server/tiers/api/answer_memory.h"
 
@@ -63,6 +65,8 @@ struct ShardHostOptions {
   uint64_t session_bytes_max = 0;
   // For records kept in memory for other replicas; 0: as CarveHostBytes says.
   uint64_t replica_tail_bytes = 0;
+  // The memory for those who follow shards; null: nobody can.
+  std::shared_ptr<ChangeMemory> change_memory;
   // How long a replica that is no longer in its shard's record is kept while the shard lacks
   // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
@@ -169,6 +173,10 @@ class ShardHost : public ReplicaSink {
   // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h). Blocks.
   virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, RowSink* /*sink*/) {
     return absl::UnimplementedError("this host copies no shards");
+  }
+  // See shard_copy.h. Blocks.
+  virtual absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& /*shard*/) {
+    return absl::UnimplementedError("this host reads no shards");
   }
   struct RestoreProgress {
     std::vector<std::pair<ShardId, absl::Status>> shards;  // not ready, with the last try's error

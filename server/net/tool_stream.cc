@@ -1,6 +1,7 @@
 #include "server/net/tool_stream.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -37,7 +38,16 @@ void ToolStream::OnRead(bool ok) {
                : grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a call without a message"));
     return;
   }
-  const absl::StatusOr<grpc::ByteBuffer> answer = calls_->Answer(context_.method(), message_);
+  const bool later = calls_->AnswerLater(
+      context_.method(), message_,
+      [this](absl::StatusOr<grpc::ByteBuffer> answer, std::shared_ptr<const void> held) {
+        held_ = std::move(held);
+        OnAnswer(answer);  // this may be gone then
+      });
+  if (!later) OnAnswer(calls_->Answer(context_.method(), message_));
+}
+
+void ToolStream::OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer) {
   message_.Clear();
   if (!answer.ok()) {
     Finish({static_cast<grpc::StatusCode>(answer.status().code()),

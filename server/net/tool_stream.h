@@ -8,6 +8,9 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <memory>
+
+#include "absl/status/statusor.h"
 #include "proto/tool_calls.h"
 #include "server/net/rpc_tag.h"
 
@@ -26,6 +29,7 @@ class ToolStream {
 
   void OnAccepted(bool ok);
   void OnRead(bool ok);
+  void OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer);
   void OnWritten(bool ok);
   void Finish(const grpc::Status& status) { stream_.Finish(status, &finish_tag_); }
 
@@ -35,6 +39,7 @@ class ToolStream {
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer message_;
+  std::shared_ptr<const void> held_;  // until the answer has left
   RpcTag accept_tag_;
   RpcTag read_tag_;
   RpcTag write_tag_;

@@ -21,6 +21,8 @@ void LogTail::Recover(ShardMeta meta, bool installed) {
   applied_ = commit_ = held_ = last_ = meta.applied_lsn;
   applied_epoch_ = meta.applied_epoch;
   runs_.Reset(applied_, applied_epoch_);
+  history_ = meta.history;
+  if (history_.last() != applied_epoch_) history_.Reset(applied_, applied_epoch_);
   state_.Recover(std::move(meta), installed);
 }
 
@@ -38,21 +40,29 @@ void LogTail::AppendApplied(const CoreEntry& entry) {
   HOTBED_DCHECK(applied_ == last_ && entry.lsn == last_ + 1) << entry.lsn << " after " << last_;
   state_.Fold(entry, state_.StateBefore(entry));
   applied_ = commit_ = held_ = last_ = entry.lsn;
-  applied_epoch_ = entry.epoch;
+  NoteApplied(entry.lsn, entry.epoch);
   runs_.Append(entry.lsn, entry.epoch);
+}
+
+void LogTail::NoteApplied(Lsn lsn, Epoch epoch) {
+  if (applied_epoch_ == epoch) return;
+  applied_epoch_ = epoch;
+  history_.Append(lsn, epoch);
+  history_.KeepNewest(kHistoryRunsMax);
 }
 
 void LogTail::SkipTo(Lsn lsn) {
   before_skip_ = end();
   skipped_to_ = lsn;
+  NoteApplied(applied_ + 1, 0);
   applied_ = commit_ = held_ = last_ = lsn;
-  applied_epoch_ = 0;
   runs_.Reset(lsn, 0);
 }
 
 void LogTail::AdoptUnknown(Epoch epoch) {
   if (last_ == 0 || runs_.At(last_) != 0) return;
   runs_.Reset(last_, epoch);
+  history_.AdoptLast(epoch);
   applied_epoch_ = epoch;
 }
 
@@ -101,7 +111,7 @@ LogTail::Slot& LogTail::Apply(Lsn lsn) {
       << "applied " << lsn << " after " << applied_ << ", commit " << commit_;
   Slot& slot = At(lsn);
   applied_ = lsn;
-  applied_epoch_ = slot.entry.epoch;
+  NoteApplied(lsn, slot.entry.epoch);
   if (slot.entry.kind == RecordKind::kStepCommit) {
     state_.DropStaged(slot.entry.seq >> kStepShift, lsn);
   }
@@ -133,6 +143,7 @@ ShardMeta LogTail::AppliedMeta() const {
   ShardMeta meta;
   meta.applied_lsn = applied_;
   meta.applied_epoch = applied_epoch_;
+  meta.history = history_;
   meta.forgotten = state_.forgotten();
   meta.sessions = state_.sessions();
   meta.committed_step = state_.committed_step();

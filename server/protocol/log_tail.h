@@ -73,6 +73,8 @@ class LogTail {
   Lsn unapplied() const { return last_ - applied_; }
   // 0: not known.
   Epoch EpochAt(Lsn lsn) const { return runs_.At(lsn); }
+  // The epoch of an entry up to applied(), over the last kHistoryRunsMax changes; 0: not known.
+  Epoch AppliedEpochAt(Lsn lsn) const { return lsn > applied_ ? 0 : history_.At(lsn); }
   Lsn FirstOfEpochAt(Lsn lsn) const { return runs_.FirstOfRun(lsn); }
   Epoch last_epoch() const { return runs_.last(); }
   // The last entry that this server's own log holds. LSNs that SkipTo left out are not in it.
@@ -97,6 +99,7 @@ class LogTail {
 
  private:
   void Grow();
+  void NoteApplied(Lsn lsn, Epoch epoch);
 
   Lsn applied_ = 0;
   Epoch applied_epoch_ = 0;
@@ -107,6 +110,7 @@ class LogTail {
   LogEnd before_skip_;
   uint64_t ticket_ = 0;
   EpochRuns runs_;
+  EpochRuns history_;       // of (0, applied_]; entries of it are never cut
   std::vector<Slot> ring_;  // its size is a power of two
   SessionState state_;
 };

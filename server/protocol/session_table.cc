@@ -10,9 +10,10 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kMetaVersion = 3;
-constexpr uint32_t kMetaVersionOldest = 1;  // without `forgotten`
-constexpr uint32_t kMetaVersionStaged = 3;  // the first with committed_step and `staged`
+constexpr uint32_t kMetaVersion = 4;
+constexpr uint32_t kMetaVersionOldest = 1;   // without `forgotten`
+constexpr uint32_t kMetaVersionStaged = 3;   // the first with committed_step and `staged`
+constexpr uint32_t kMetaVersionHistory = 4;  // the first with `history`
 constexpr size_t kSessionBytes = 24;
 constexpr size_t kStagedBytesMin = 28;
 
@@ -29,6 +30,20 @@ absl::Status TakeStaged(ByteReader* in, ShardMeta* meta) {
     staged.session = in->Take<uint64_t>();
     staged.seq = in->Take<uint64_t>();
     staged.payload = in->TakeString();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeHistory(ByteReader* in, ShardMeta* meta) {
+  const uint32_t count = in->Take<uint32_t>();
+  if (!in->ok() || count == 0 || count > kHistoryRunsMax) {
+    return absl::DataLossError(absl::StrCat("shard meta: a history of ", count, " epochs"));
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const Lsn first = in->Take<uint64_t>();
+    const Epoch epoch = in->Take<uint64_t>();
+    if (i == 0) meta->history.Reset(first, epoch);
+    if (i > 0) meta->history.AddRun({first, epoch});
   }
   return absl::OkStatus();
 }
@@ -152,6 +167,11 @@ std::string ShardMeta::Serialize() const {
     AppendLittle<uint64_t>(push.seq, &out);
     AppendString(push.payload, &out);
   }
+  AppendLittle<uint32_t>(static_cast<uint32_t>(history.size()), &out);
+  for (const EpochRuns::Run& run : history.runs()) {
+    AppendLittle<uint64_t>(run.first, &out);
+    AppendLittle<uint64_t>(run.epoch, &out);
+  }
   return out;
 }
 
@@ -170,6 +190,8 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   if (version > 1) meta.forgotten = reader.Take<uint64_t>();
   HOTBED_ASSIGN_OR_RETURN(meta.sessions, SessionTable::TakeFrom(&reader));
   if (version >= kMetaVersionStaged) HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
+  meta.history.Reset(meta.applied_lsn, meta.applied_epoch);
+  if (version >= kMetaVersionHistory) HOTBED_RETURN_IF_ERROR(TakeHistory(&reader, &meta));
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));
   }

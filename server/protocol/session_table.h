@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/files/byte_reader.h"
 #include "common/ids.h"
+#include "server/shard_log/epoch_runs.h"
 
 namespace hotbed {
 
@@ -116,6 +117,9 @@ struct StagedPush {
   }
 };
 
+// A shard knows the epochs of its entries at least over so many changes of the epoch.
+constexpr size_t kHistoryRunsMax = 32;
+
 // The state at `applied_lsn`, stored with a shard's rows by each write-back of all rows. Recovery
 // needs it, the rows and the log.
 struct ShardMeta {
@@ -126,6 +130,8 @@ struct ShardMeta {
   SessionTable sessions;
   uint64_t committed_step = 0;     // of the last commit of a synchronous table; 0: none
   std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
+  // The epochs of the entries up to applied_lsn, as far back as kHistoryRunsMax runs.
+  EpochRuns history;
 
   std::string Serialize() const;
   // Empty bytes are the meta of a shard that never held a row. DataLoss names the damage.

@@ -175,6 +175,9 @@ class ShardCore {
   Epoch promised() const { return promised_; }
   const ShardRecord& record() const { return record_; }
   Lsn applied_lsn() const { return tail_.applied(); }
+  // 0: not known. (epoch, LSN) names one entry only, so a reader that has read up to an entry knows
+  // by its epoch whether the shard still goes on from there.
+  Epoch AppliedEpochAt(Lsn lsn) const { return tail_.AppliedEpochAt(lsn); }
   Lsn commit_lsn() const { return tail_.commit(); }
   Lsn last_lsn() const { return tail_.last(); }
   // Where this process's own log ends, for the coordinator when all members are gone.

@@ -265,12 +265,15 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
     const bool commits = entry.kind == RecordKind::kStepCommit;
     shard_.core.Applied(entry.lsn);
     shard_.store->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
+    absl::Span<const uint64_t> changed;
+    if (commits) changed = parts_.steps->changed_ids();
+    if (entry.kind == RecordKind::kPush && !entry.staged && state != nullptr) {
+      changed = absl::MakeConstSpan(state->ids, state->count);
+    }
+    if (parts_.feed != nullptr && parts_.feed->open()) {
+      parts_.feed->Applied({entry.epoch, entry.lsn}, changed);
+    }
     if (parts_.tail->keeps()) {
-      absl::Span<const uint64_t> changed;
-      if (commits) changed = parts_.steps->changed_ids();
-      if (entry.kind == RecordKind::kPush && !entry.staged && state != nullptr) {
-        changed = absl::MakeConstSpan(state->ids, state->count);
-      }
       parts_.comparison->Applied(
           entry.lsn, state == nullptr ? absl::Span<const uint8_t>() : state->record.bytes, changed,
           /*rows_known=*/parts_.replay->rows_ahead_of_log_lsn() == 0);

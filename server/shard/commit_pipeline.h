@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "server/protocol/core_messages.h"
+#include "server/shard/change_feed.h"
 #include "server/shard/counted_bytes.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
@@ -47,6 +48,7 @@ class CommitPipeline {
     LogReplay* replay = nullptr;
     ReplicaComparison* comparison = nullptr;
     ReplicaExchange* exchange = nullptr;
+    ChangeFeed* feed = nullptr;  // null: nobody follows the shard
   };
   CommitPipeline(ShardContext* shard, const Parts& parts)
       : shard_(*shard), parts_(parts), session_bytes_(shard->options.session_bytes) {}

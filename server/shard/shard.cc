@@ -2,6 +2,7 @@
 #include "server/shard/shard.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
@@ -34,7 +35,9 @@ Shard::Shard(Options options, Epoch promised)
       comparison_(&context_),
       replay_(&context_, &steps_),
       exchange_(&context_, &tail_, &comparison_, &replay_, &pipeline_),
-      pipeline_(&context_, {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_}),
+      feed_(options_.change_memory),
+      pipeline_(&context_,
+                {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
       table_(options_.table),
       push_gate_(logged()) {
@@ -229,6 +232,7 @@ void Shard::Close() {
     pipeline_.Drain();
     pipeline_.Close();
     tail_.Clear();
+    feed_.Close();
   });
 }
 
@@ -260,12 +264,80 @@ bool Shard::HoldFor(const Member& to, Lsn lsn) {
 }
 
 bool Shard::EndCopy(Epoch epoch) {
+  context_.RunAndWait([&] { snapshots_.EndCopy(); });
+  return PrimarySince(epoch);
+}
+
+bool Shard::PrimarySince(Epoch epoch) {
   bool still_here = false;
-  context_.RunAndWait([&] {
-    snapshots_.EndCopy();
-    still_here = !serving_.closed() && core_.primary() && core_.epoch() == epoch;
-  });
+  context_.RunAndWait(
+      [&] { still_here = !serving_.closed() && core_.primary() && core_.epoch() == epoch; });
   return still_here;
+}
+
+// --- those who follow the shard
+
+Shard::FollowFrom Shard::BeginFollowing(const ReadPosition& from, bool opens_feed) {
+  FollowFrom begin;
+  context_.RunAndWait([&] {
+    const Lsn applied = core_.applied_lsn();
+    if (serving_.closed() || !serving_.error().ok() || !core_.primary() || !core_.active() ||
+        applied < std::max(core_.inherited_lsn(), replay_.rows_ahead_of_log_lsn())) {
+      begin.status = absl::UnavailableError(
+          absl::StrCat(options_.Name(), ": its primary is another server, or not ready yet"));
+      return;
+    }
+    begin.epoch = core_.epoch();
+    const auto here = [this](const ChangePosition& place) {
+      return place.lsn == 0 || (place.epoch != 0 && core_.AppliedEpochAt(place.lsn) == place.epoch);
+    };
+    begin.lost = !here(from.through) || !here(from.seen);
+    begin.at_end = !begin.lost && from.through.lsn == applied;
+    begin.applied = {core_.AppliedEpochAt(applied), applied};
+    if (opens_feed) feed_.Open(begin.applied, options_.clock->NowNs());
+  });
+  return begin;
+}
+
+ChangePosition Shard::PositionAt(Lsn lsn) {
+  ChangePosition position;
+  context_.RunAndWait([&] { position = {core_.AppliedEpochAt(lsn), lsn}; });
+  return position;
+}
+
+ChangePosition Shard::AppliedPosition() {
+  ChangePosition position;
+  context_.RunAndWait([&] {
+    position.lsn = core_.applied_lsn();
+    position.epoch = core_.AppliedEpochAt(position.lsn);
+  });
+  return position;
+}
+
+void Shard::ReadRows(const RowReads* reads, RowsDone done) {
+  context_.Post([this, reads, done = std::move(done)]() mutable {
+    absl::Status may = serving_.error();
+    if (may.ok() && (serving_.closed() || store_ == nullptr)) {
+      may = absl::UnavailableError(absl::StrCat(options_.Name(), " has left this server"));
+    }
+    if (!may.ok()) return done(may);
+    auto end = [this, done = std::move(done)](const absl::Status& status) mutable {
+      const Lsn applied = core_.applied_lsn();
+      if (!status.ok()) return done(status);
+      done(ChangePosition{core_.AppliedEpochAt(applied), applied});
+    };
+    auto shared = std::make_shared<decltype(end)>(std::move(end));
+    InFlight::Token running = in_flight_.Begin();
+    if (!store_->Pull(*reads, [this, shared](const absl::Status& status) {
+          InFlight::Token adopted = in_flight_.Adopt();
+          (*shared)(status);
+          adopted.End();
+        })) {
+      return running.Detach();
+    }
+    (*shared)(absl::OkStatus());
+    running.End();
+  });
 }
 
 bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {

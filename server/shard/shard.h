@@ -15,7 +15,8 @@
 //   RecordTail          the end of the log in memory, for other replicas
 //   ReplicaExchange     messages to and from other replicas
 //   ReplicaComparison   are the replicas still equal
-//   SnapshotSource      all rows: write-back and snapshot transfers
+//   SnapshotSource      all rows, or those changed since: write-back, transfers, copies, readers
+//   ChangeFeed          which rows have changed lately
 //   ShardGauges         what other threads may read
 //
 // Thread-safe: the parts are confined to the strand, and the face enters it. A push that misses the
@@ -40,6 +41,7 @@
 #include "common/tables/table_spec.h"
 #include "common/threads/strand.h"
 #include "server/protocol/shard_core.h"
+#include "server/shard/change_feed.h"
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/log_replay.h"
@@ -174,12 +176,34 @@ class alignas(64) Shard {
   absl::StatusOr<CopyPass> BeginCopy(bool further, Lsn above, uint64_t at_once_bytes_max) {
     return snapshots_.BeginCopy(further, above, at_once_bytes_max);
   }
-  absl::StatusOr<Snapshot> StillCopy() { return snapshots_.Still(); }
-  // True: the shard was here as its primary, in the same epoch, until now.
+  absl::StatusOr<Snapshot> StillCopy() { return snapshots_.Still(0); }
+  // See PrimarySince.
   bool EndCopy(Epoch epoch);
+  // True: the shard was here as its primary, in the same epoch, until now.
+  bool PrimarySince(Epoch epoch);
   // Held over a copy, from its first BeginCopy to EndCopy: two at a time would take each other's
   // marks of changed rows.
   absl::Mutex* copying() { return &copying_; }
+
+  // --- those who follow the shard; all but ReadRows and feed() block
+  struct FollowFrom {
+    absl::Status status;  // Unavailable: not served here now
+    Epoch epoch = 0;      // of the record
+    bool lost = false;    // the shard does not go on from the position: read all rows
+    bool at_end = false;  // nothing has changed since
+    ChangePosition applied;
+  };
+  // Whether the rows changed since `from` may be read here. The feed is open from now on.
+  FollowFrom BeginFollowing(const ReadPosition& from, bool opens_feed);
+  ChangePosition PositionAt(Lsn lsn);  // of an entry that is applied
+  ChangePosition AppliedPosition();
+  // See SnapshotSource.
+  absl::StatusOr<Snapshot> ChangedRows(Lsn above) { return snapshots_.Changed(above); }
+  // Reads rows as they are now, as a pull does; `done` gets the last entry that they may contain.
+  // `reads` stays until it runs, perhaps before this returns.
+  using RowsDone = absl::AnyInvocable<void(absl::StatusOr<ChangePosition> seen)>;
+  void ReadRows(const RowReads* reads, RowsDone done);
+  ChangeFeed* feed() { return &feed_; }
 
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
@@ -273,6 +297,7 @@ class alignas(64) Shard {
   ReplicaComparison comparison_;
   LogReplay replay_;
   ReplicaExchange exchange_;
+  ChangeFeed feed_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
   TableSpec table_;  // the strand's: options_.table, with the changes learned since

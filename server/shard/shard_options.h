@@ -16,6 +16,7 @@
 #include "common/threads/strand.h"
 #include "common/threads/thread_pool.h"
 #include "server/protocol/core_messages.h"
+#include "server/shard/change_feed.h"
 #include "server/shard/replica/replica_budget.h"
 #include "server/shard/replica/replica_outlet.h"
 #include "server/shard_log/shard_log.h"
@@ -46,6 +47,9 @@ struct ShardOptions {
   // The same of the sessions that all shards remember; beyond the limit new ones are refused.
   std::shared_ptr<std::atomic<int64_t>> session_bytes;
   uint64_t session_bytes_max = 0;
+
+  // All feeds of the server share it; null: nobody can follow the shard.
+  std::shared_ptr<ChangeMemory> change_memory;
 
   bool SessionsFull() const {
     return session_bytes != nullptr &&

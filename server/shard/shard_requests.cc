@@ -165,6 +165,7 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   gate_.SetLsn(lsn);
   gauges_.PublishLsn(lsn);
   gauges_.AddPushed(count);
+  if (feed_.open()) feed_.Applied({segment->epoch, lsn}, {segment->ids, count});
   segment->result.epoch = segment->epoch;
   segment->result.lsn = lsn;
   segment->result.last_seq = segment->seq;

@@ -140,11 +140,17 @@ void SnapshotSource::EndCopy() {
   if (from_memory_to_ == kFile) from_memory_to_.reset();
 }
 
-absl::StatusOr<Snapshot> SnapshotSource::Still() {
+absl::StatusOr<Snapshot> SnapshotSource::Changed(Lsn above) {
+  // The rows that are dirty now take the longest; the base is to be close to the changes.
+  if (absl::StatusOr<Lsn> written = WriteBack(); !written.ok()) return written.status();
+  return Still(above);
+}
+
+absl::StatusOr<Snapshot> SnapshotSource::Still(Lsn above) {
   Snapshot snapshot;
   HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(nullptr, false));
   const ShardOptions& options = shard_.options;
-  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), 0));
+  HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), above));
   return snapshot;
 }
 

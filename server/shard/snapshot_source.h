@@ -51,8 +51,11 @@ class SnapshotSource {
   absl::StatusOr<CopyPass> BeginCopy(bool further, Lsn above, uint64_t at_once_bytes_max);
   // The copy has ended. On the strand.
   void EndCopy();
-  // All rows as they are now: writes them back. Of one moment while the shard is paused.
-  absl::StatusOr<Snapshot> Still();
+  // Writes all rows back, and gives those with LSNs above `above` (0: all) as they are now. Of one
+  // moment while the shard is paused.
+  absl::StatusOr<Snapshot> Still(Lsn above);
+  // The same for a reader that goes on with the changes above the base: as of the base or later.
+  absl::StatusOr<Snapshot> Changed(Lsn above);
 
  private:
   static constexpr Member kFile = {};  // in place of a replica: a copy has none

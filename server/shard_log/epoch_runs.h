@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "common/ids.h"
 
 namespace hotbed {
@@ -45,11 +46,23 @@ class EpochRuns {
   Epoch last() const { return runs_.back().epoch; }
   size_t size() const { return runs_.size(); }
 
- private:
   struct Run {
     Lsn first;
     Epoch epoch;
   };
+  absl::Span<const Run> runs() const { return runs_; }
+  // Takes the runs of another one, in their order.
+  void AddRun(const Run& run) { runs_.push_back(run); }
+  // The end belongs to an epoch that was not known (0) so far.
+  void AdoptLast(Epoch epoch) {
+    if (runs_.back().epoch == 0) runs_.back().epoch = epoch;
+  }
+  // Forgets the oldest runs.
+  void KeepNewest(size_t count) {
+    if (runs_.size() > count) runs_.erase(runs_.begin(), runs_.end() - count);
+  }
+
+ private:
   absl::InlinedVector<Run, 4> runs_ = {{0, 0}};
 };
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "proto/changes.pb.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
 #include "proto/data.pb.h"
@@ -57,6 +58,7 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
        std::initializer_list<const google::protobuf::Message*>{
            &v1::ClusterMap::default_instance(), &v1::PullHeader::default_instance(),
            &v1::TransferHeader::default_instance(), &v1::BeginSaveRequest::default_instance(),
+           &v1::ListRowsRequest::default_instance(),
            &grpc::health::v1::HealthCheckRequest::default_instance(),
            &grpc::reflection::v1alpha::ServerReflectionRequest::default_instance()}) {
     ASSERT_NE(used->GetDescriptor(), nullptr);
@@ -64,7 +66,7 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
   int methods = 0;
   for (const char* file :
        {"proto/control.proto", "proto/data.proto", "proto/replica.proto", "proto/health.proto",
-        "proto/reflection.proto", "proto/checkpoint.proto"}) {
+        "proto/reflection.proto", "proto/checkpoint.proto", "proto/changes.proto"}) {
     const auto* const found =
         google::protobuf::DescriptorPool::generated_pool()->FindFileByName(file);
     ASSERT_NE(found, nullptr) << file;

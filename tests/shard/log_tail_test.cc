@@ -46,6 +46,32 @@ TEST_F(LogTailTest, AnEntryIsHeldThenCommittedThenApplied) {
   EXPECT_EQ(tail_.BrokenInvariant(), "");
 }
 
+// Whoever has read up to an entry knows by its epoch whether the shard goes on from there.
+TEST_F(LogTailTest, KnowsTheEpochsOfAppliedEntriesAlsoAfterARestart) {
+  constexpr Lsn kEntries = 4 * kHistoryRunsMax;
+  for (Lsn lsn = 1; lsn <= kEntries; ++lsn) {
+    EXPECT_EQ(tail_.AppliedEpochAt(lsn), 0u) << "not applied yet";
+    Append(1 + lsn / 2, lsn);
+    Hold(lsn);
+    tail_.CommitNext();
+    tail_.Apply(lsn);
+    EXPECT_EQ(tail_.AppliedEpochAt(lsn), 1 + lsn / 2);
+  }
+  const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(tail_.AppliedMeta().Serialize());
+  ASSERT_TRUE(meta.ok()) << meta.status();
+  LogTail again;
+  again.Recover(*meta, /*installed=*/false);
+  const Lsn first_known = kEntries - 2 * (kHistoryRunsMax - 1);
+  for (Lsn lsn = 1; lsn <= kEntries; ++lsn) {
+    EXPECT_EQ(tail_.AppliedEpochAt(lsn), lsn < first_known ? 0 : 1 + lsn / 2);
+    EXPECT_EQ(again.AppliedEpochAt(lsn), tail_.AppliedEpochAt(lsn));
+  }
+  // The end of the log is lost, and its LSNs are not used again.
+  again.SkipTo(kEntries + 5);
+  EXPECT_EQ(again.AppliedEpochAt(kEntries + 3), 0u);
+  EXPECT_EQ(again.AppliedEpochAt(kEntries), 1 + kEntries / 2);
+}
+
 TEST_F(LogTailTest, ACutLeavesTheStateAsBefore) {
   Append(1, 7);
   Append(1, 8);

@@ -1,0 +1,518 @@
+// Follow: each shard is listed, all of it or what has changed since its position, and then asked
+// for what changes. Calls to all servers are open at the same time, on one queue that Next polls.
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/checkpoint/checkpoint_cluster.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+#include "hotbed/changes.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int64_t kFollowRetryNs = kSecondNs / 5;  // of a shard without a server
+constexpr int64_t kMapRefreshNs = 10 * kSecondNs;  // of the map, in any case
+constexpr int64_t kLookNs = kSecondNs / 20;        // between looks at clocks
+constexpr size_t kListsOpen = 4;
+constexpr size_t kCallsPerServer = 4;
+constexpr size_t kFollowedPerCall = 512;
+constexpr uint32_t kAnswerBytesMax = 256u << 10;
+constexpr size_t kReadyBytesMax = 4u << 20;  // beyond it nothing is asked for
+constexpr uint32_t kWaitMs = 250;
+constexpr int64_t kListDeadlineMs = 60'000;  // a server may have many rows to write back first
+constexpr int64_t kChangesDeadlineMs = 5'000;
+constexpr int64_t kEndDeadlineMs = 1'000;
+
+template <typename T>
+std::vector<T> ValuesOf(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+// Two streams must not take each other's lists.
+uint64_t RandomNumber() {
+  std::random_device entropy;
+  return uint64_t{entropy()} << 32 | entropy();
+}
+
+gpr_timespec In(int64_t ns) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(ns, GPR_TIMESPAN));
+}
+
+bool Inside(const ChangedRange& inner, const ChangedRange& outer) {
+  return inner.first >= outer.first && inner.limit <= outer.limit &&
+         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
+}
+
+// A shard, as far as it was read and told.
+struct Followed {
+  enum class State { kToList, kListing, kListed, kFollowing };
+  State state = State::kToList;
+  ChangedRange range;
+  std::string address;
+  v1::ReadPlace read;
+  uint64_t skip = 0;
+  v1::ReadPlace told;
+  uint64_t list = 0;
+  bool asked = false;            // in a call
+  int64_t failing_since_ns = 0;  // 0: it is not
+  int64_t not_before_ns = 0;
+  std::string error;
+};
+
+// A call in progress.
+struct OpenCall {
+  explicit OpenCall(std::string asked) : address(std::move(asked)) {}
+  const std::string address;
+  std::vector<std::pair<uint32_t, ChangedRange>> shards;
+  grpc::ClientContext context;
+  grpc::Status status;
+  bool lists = false;
+  v1::ListRowsReply listed;
+  v1::ReadChangesReply changed;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ListRowsReply>> list_reader;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ReadChangesReply>> change_reader;
+};
+
+class TableStream : public ChangeStream {
+ public:
+  TableStream(std::string table, std::unique_ptr<CheckpointCluster> cluster, FollowOptions options,
+              const Clock* clock)
+      : table_(std::move(table)),
+        cluster_(std::move(cluster)),
+        options_(std::move(options)),
+        clock_(*clock),
+        lists_(RandomNumber()) {}
+
+  ~TableStream() override {
+    for (auto& [tag, call] : calls_) call->context.TryCancel();
+    for (const auto& [index, shard] : shards_) {
+      if (shard.state == State::kListing) EndList(index, shard);
+    }
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  absl::Status Start() { return Refresh(); }
+
+  absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration wait) override {
+    const int64_t until_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(wait);
+    for (;;) {
+      HOTBED_RETURN_IF_ERROR(RefreshIfDue());
+      Ask();
+      // What has arrived already, and then the first that arrives.
+      bool any = TakeArrived(0);
+      if (!ready_.empty()) {
+        Ask();
+        return Take();
+      }
+      if (ended()) return std::nullopt;
+      HOTBED_RETURN_IF_ERROR(CheckPatience());
+      const int64_t now_ns = clock_.NowNs();
+      if (now_ns >= until_ns) return std::nullopt;
+      if (!any) TakeArrived(std::min(until_ns - now_ns, kLookNs));
+    }
+  }
+
+  ChangePositions Positions() const override {
+    ChangePositions positions;
+    for (const auto& [index, shard] : shards_) {
+      const v1::ReadPlace& told = shard.told;
+      if (told.through().lsn() == 0 && told.seen().lsn() == 0) continue;
+      positions.push_back({shard.range, told.through().epoch(), told.through().lsn(),
+                           told.seen().epoch(), told.seen().lsn()});
+    }
+    return positions;
+  }
+
+  bool ended() const override {
+    return options_.once && ready_.empty() &&
+           std::all_of(shards_.begin(), shards_.end(), [](const auto& one) {
+             return one.second.state == Followed::State::kListed;
+           });
+  }
+
+ private:
+  using State = Followed::State;
+  struct Ready {
+    RowChanges changes;
+    v1::ReadPlace told;  // with it
+  };
+
+  // --- the map
+
+  absl::Status RefreshIfDue() {
+    const int64_t age_ns = clock_.NowNs() - refreshed_ns_;
+    const bool failing = std::any_of(shards_.begin(), shards_.end(), [](const auto& one) {
+      return one.second.failing_since_ns != 0;
+    });
+    if (age_ns < (failing ? kFollowRetryNs : kMapRefreshNs)) return absl::OkStatus();
+    const absl::Status refreshed = Refresh();
+    return absl::IsNotFound(refreshed) ? refreshed : absl::OkStatus();
+  }
+
+  absl::Status Refresh() {
+    refreshed_ns_ = clock_.NowNs();
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_->GetMap());
+    std::map<uint64_t, std::string> addresses;
+    for (const v1::ServerInfo& server : map.servers()) {
+      addresses[server.server()] = server.address();
+    }
+    uint32_t table = 0;
+    for (const v1::TableSpec& spec : map.tables()) {
+      if (spec.name() != table_) continue;
+      table = spec.id();
+      hashed_ = spec.hashed();
+    }
+    if (table == 0 || (table_id_ != 0 && table != table_id_)) {
+      return absl::NotFoundError(table_id_ == 0
+                                     ? absl::StrCat("table \"", table_, "\" does not exist")
+                                     : absl::StrCat("table \"", table_, "\" was dropped"));
+    }
+    table_id_ = table;
+    std::map<uint32_t, Followed> shards;
+    for (const v1::ShardRecord& record : map.shards()) {
+      const ShardId id = ShardId::FromPacked(record.shard());
+      if (id.table != table || !MayHaveRows(record)) continue;
+      Followed& shard = shards[id.index];
+      const ChangedRange range = {record.range_first(), record.range_limit(), record.column_first(),
+                                  record.column_limit()};
+      shard = KnownPart(id.index, range);
+      shard.address = addresses[record.primary().server()];
+    }
+    shards_ = std::move(shards);
+    return absl::OkStatus();
+  }
+
+  // A shard that was cut goes on as its parts: each has the rows and the log of the whole.
+  Followed KnownPart(uint32_t index, const ChangedRange& range) const {
+    const auto same = shards_.find(index);
+    if (same != shards_.end() && same->second.range == range) return same->second;
+    Followed part;
+    part.range = range;
+    for (const auto& [other, whole] : shards_) {
+      if (!Inside(range, whole.range)) continue;
+      part.read = whole.read;
+      part.told = whole.told;
+      if (whole.state == State::kListed) part.state = State::kListed;
+      return part;
+    }
+    if (options_.once) return part;
+    for (const RangePosition& from : options_.from) {
+      if (!Inside(range, from.range)) continue;
+      part.read.mutable_through()->set_epoch(from.epoch);
+      part.read.mutable_through()->set_lsn(from.lsn);
+      part.read.mutable_seen()->set_epoch(from.seen_epoch);
+      part.read.mutable_seen()->set_lsn(from.seen_lsn);
+      part.told = part.read;
+      // The servers may still know what has changed since.
+      if (from.lsn != 0) part.state = State::kFollowing;
+      break;
+    }
+    return part;
+  }
+
+  // Every column slice has the same ids.
+  bool MayHaveRows(const v1::ShardRecord& record) const {
+    if (!options_.with_rows && record.column_first() != 0) return false;
+    return hashed_ ||
+           (record.range_first() <= options_.last_id && record.range_limit() > options_.first_id);
+  }
+
+  // Null: it was cut or has left the map since it was asked for.
+  Followed* Find(const std::pair<uint32_t, ChangedRange>& asked) {
+    const auto it = shards_.find(asked.first);
+    return it != shards_.end() && it->second.range == asked.second ? &it->second : nullptr;
+  }
+
+  // Another server has the shard by now, or will have it.
+  void Fail(Followed* shard, std::string error) {
+    const int64_t now_ns = clock_.NowNs();
+    if (shard->failing_since_ns == 0) shard->failing_since_ns = now_ns;
+    shard->not_before_ns = now_ns + kFollowRetryNs;
+    shard->error = std::move(error);
+    if (shard->state == State::kListing) shard->state = State::kToList;
+  }
+
+  absl::Status CheckPatience() {
+    for (const auto& [index, shard] : shards_) {
+      if (shard.failing_since_ns == 0 ||
+          clock_.NowNs() - shard.failing_since_ns < absl::ToInt64Nanoseconds(options_.patience)) {
+        continue;
+      }
+      return absl::UnavailableError(
+          absl::StrCat(ShardId{table_id_, index}.ToString(), " was not reached within ",
+                       absl::FormatDuration(options_.patience), ": ", shard.error));
+    }
+    return absl::OkStatus();
+  }
+
+  // --- asking
+
+  void Ask() {
+    size_t ready_bytes = 0;
+    for (const Ready& ready : ready_) {
+      ready_bytes +=
+          ready.changes.ids.size() * sizeof(uint64_t) + ready.changes.rows.size() * sizeof(float);
+    }
+    if (ready_bytes >= kReadyBytesMax) return;
+    const int64_t now_ns = clock_.NowNs();
+    std::map<std::string, size_t> calls;
+    size_t lists = 0;
+    for (const auto& [tag, call] : calls_) {
+      (call->lists ? lists : calls[call->address]) += 1;
+    }
+    std::map<std::string, std::vector<uint32_t>> following;
+    for (auto& [index, shard] : shards_) {
+      if (shard.asked || now_ns < shard.not_before_ns || shard.state == State::kListed) continue;
+      if (shard.state == State::kFollowing) {
+        following[shard.address].push_back(index);
+      } else if (shard.state == State::kListing || lists < kListsOpen) {
+        AskForRows(index, &shard);
+        ++lists;
+      }
+    }
+    for (const auto& [address, indexes] : following) {
+      for (size_t first = 0; first < indexes.size() && calls[address] < kCallsPerServer;
+           first += kFollowedPerCall, ++calls[address]) {
+        const size_t limit = std::min(indexes.size(), first + kFollowedPerCall);
+        AskForChanges(address, {indexes.begin() + first, indexes.begin() + limit});
+      }
+    }
+  }
+
+  OpenCall* NewCall(const std::string& address, int64_t deadline_ms) {
+    auto call = std::make_unique<OpenCall>(address);
+    call->context.set_deadline(In(deadline_ms * kMillisecondNs));
+    OpenCall* const made = call.get();
+    calls_[made] = std::move(call);
+    return made;
+  }
+
+  void AskForRows(uint32_t index, Followed* shard) {
+    if (shard->state == State::kToList) shard->list = ++lists_;
+    shard->state = State::kListing;
+    shard->asked = true;
+    v1::ListRowsRequest request;
+    request.set_list(shard->list);
+    request.set_shard(ShardId{table_id_, index}.packed());
+    request.set_range_first(shard->range.first);
+    request.set_range_limit(shard->range.limit);
+    if (!options_.once) *request.mutable_above() = shard->read;
+    request.set_of_one_moment(options_.once);
+    request.set_with_rows(options_.with_rows);
+    OpenCall* const call = NewCall(shard->address, kListDeadlineMs);
+    call->lists = true;
+    call->shards = {{index, shard->range}};
+    call->list_reader =
+        cluster_->ChangesAt(shard->address)->AsyncListRows(&call->context, request, &queue_);
+    call->list_reader->Finish(&call->listed, &call->status, call);
+  }
+
+  void AskForChanges(const std::string& address, std::vector<uint32_t> indexes) {
+    // Those at the end of one answer are first in the next.
+    std::rotate(indexes.begin(), indexes.begin() + static_cast<ptrdiff_t>(turn_++ % indexes.size()),
+                indexes.end());
+    v1::ReadChangesRequest request;
+    request.set_bytes_max(kAnswerBytesMax);
+    request.set_wait_ms(kWaitMs);
+    request.set_with_rows(options_.with_rows);
+    OpenCall* const call = NewCall(address, kChangesDeadlineMs);
+    for (const uint32_t index : indexes) {
+      Followed& shard = shards_.at(index);
+      shard.asked = true;
+      call->shards.emplace_back(index, shard.range);
+      v1::FollowedShard& asked = *request.add_shards();
+      asked.set_shard(ShardId{table_id_, index}.packed());
+      asked.set_range_first(shard.range.first);
+      asked.set_range_limit(shard.range.limit);
+      *asked.mutable_above() = shard.read;
+      asked.set_skip(shard.skip);
+    }
+    call->change_reader =
+        cluster_->ChangesAt(address)->AsyncReadChanges(&call->context, request, &queue_);
+    call->change_reader->Finish(&call->changed, &call->status, call);
+  }
+
+  // Nobody reads it any more. If the server does not hear of it, it finds out by itself.
+  void EndList(uint32_t index, const Followed& shard) {
+    v1::ListRowsRequest request;
+    request.set_list(shard.list);
+    request.set_shard(ShardId{table_id_, index}.packed());
+    request.set_end(true);
+    grpc::ClientContext context;
+    context.set_deadline(In(kEndDeadlineMs * kMillisecondNs));
+    v1::ListRowsReply reply;
+    (void)cluster_->ChangesAt(shard.address)->ListRows(&context, request, &reply);
+  }
+
+  // --- answers
+
+  // Whether something has arrived within `ns`.
+  bool TakeArrived(int64_t ns) {
+    bool any = false;
+    for (;;) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (queue_.AsyncNext(&tag, &ok, In(any ? 0 : ns)) != grpc::CompletionQueue::GOT_EVENT) {
+        return any;
+      }
+      any = true;
+      const auto it = calls_.find(static_cast<OpenCall*>(tag));
+      const std::unique_ptr<OpenCall> call = std::move(it->second);
+      calls_.erase(it);
+      for (const auto& asked : call->shards) {
+        if (Followed* const shard = Find(asked)) shard->asked = false;
+      }
+      if (call->lists) {
+        TakeListed(*call);
+      } else {
+        TakeChanged(*call);
+      }
+    }
+  }
+
+  void TakeListed(const OpenCall& call) {
+    Followed* const shard = Find(call.shards[0]);
+    if (shard == nullptr) return;
+    const v1::ListRowsReply& reply = call.listed;
+    if (!call.status.ok() || reply.elsewhere()) {
+      return Fail(shard,
+                  call.status.ok() ? "its primary is another server" : call.status.error_message());
+    }
+    shard->failing_since_ns = 0;
+    if (reply.lost()) return Forget(call.shards[0].first, shard);
+    if (!reply.ended()) {
+      *shard->read.mutable_seen() = reply.at().seen();
+      // A scan is as of one LSN; a stream has no more than before until the list ends.
+      const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
+      return Add(call.shards[0].first, *shard, reply.ids(), reply.rows(), through.through().lsn());
+    }
+    shard->read = reply.at();
+    shard->skip = 0;
+    shard->state = options_.once ? State::kListed : State::kFollowing;
+    Add(call.shards[0].first, *shard, reply.ids(), reply.rows(), reply.at().through().lsn());
+  }
+
+  // Changes that were told are lost: everything comes again.
+  void Forget(uint32_t index, Followed* shard) {
+    shard->read.Clear();
+    shard->skip = 0;
+    shard->state = State::kToList;
+    Ready& ready = ready_.emplace_back();
+    ready.changes.shard = index;
+    ready.changes.range = shard->range;
+    ready.changes.again = true;
+  }
+
+  void TakeChanged(const OpenCall& call) {
+    if (!call.status.ok()) {
+      for (const auto& asked : call.shards) {
+        if (Followed* const shard = Find(asked)) Fail(shard, call.status.error_message());
+      }
+      return;
+    }
+    for (const auto& asked : call.shards) {
+      if (Followed* const shard = Find(asked)) shard->failing_since_ns = 0;
+    }
+    for (const v1::ShardChanges& said : call.changed.shards()) {
+      const uint32_t index = ShardId::FromPacked(said.shard()).index;
+      const auto asked = std::find_if(call.shards.begin(), call.shards.end(),
+                                      [index](const auto& one) { return one.first == index; });
+      if (asked == call.shards.end()) continue;
+      Followed* const shard = Find(*asked);
+      if (shard == nullptr) continue;
+      if (said.elsewhere()) {
+        Fail(shard, "its primary is another server");
+      } else if (said.behind()) {
+        shard->state = State::kToList;
+        shard->skip = 0;
+      } else {
+        shard->read = said.at();
+        shard->skip = said.skip();
+        Add(index, *shard, said.ids(), said.rows(), said.at().through().lsn());
+      }
+    }
+  }
+
+  void Add(uint32_t index, const Followed& shard, const std::string& id_bytes,
+           const std::string& row_bytes, uint64_t lsn) {
+    Ready& ready = ready_.emplace_back();
+    ready.told = shard.read;
+    RowChanges& changes = ready.changes;
+    changes.shard = index;
+    changes.range = shard.range;
+    changes.lsn = lsn;
+    changes.ids = ValuesOf<uint64_t>(id_bytes);
+    changes.rows = ValuesOf<float>(row_bytes);
+    if (options_.first_id != 0 || options_.last_id != ~uint64_t{0}) KeepRange(&changes);
+  }
+
+  void KeepRange(RowChanges* changes) const {
+    const size_t columns = changes->ids.empty() ? 0 : changes->rows.size() / changes->ids.size();
+    size_t kept = 0;
+    for (size_t i = 0; i < changes->ids.size(); ++i) {
+      const uint64_t id = changes->ids[i];
+      if (id < options_.first_id || id > options_.last_id) continue;
+      changes->ids[kept] = id;
+      std::memmove(changes->rows.data() + kept * columns, changes->rows.data() + i * columns,
+                   columns * sizeof(float));
+      ++kept;
+    }
+    changes->ids.resize(kept);
+    changes->rows.resize(kept * columns);
+  }
+
+  RowChanges Take() {
+    Ready ready = std::move(ready_.front());
+    ready_.pop_front();
+    for (auto& [index, shard] : shards_) {
+      if (Inside(shard.range, ready.changes.range)) shard.told = ready.told;
+    }
+    return std::move(ready.changes);
+  }
+
+  const std::string table_;
+  const std::unique_ptr<CheckpointCluster> cluster_;
+  const FollowOptions options_;
+  const Clock& clock_;
+  grpc::CompletionQueue queue_;
+  uint64_t lists_;  // the number of the last list
+  uint32_t table_id_ = 0;
+  bool hashed_ = false;
+  size_t turn_ = 0;
+  std::map<uint32_t, Followed> shards_;
+  std::map<OpenCall*, std::unique_ptr<OpenCall>> calls_;
+  std::deque<Ready> ready_;
+  int64_t refreshed_ns_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
+                                                     const std::string& table,
+                                                     const FollowOptions& options) {
+  if (options.first_id > options.last_id) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
+  }
+  HOTBED_ASSIGN_OR_RETURN(auto cluster, CheckpointCluster::Connect(target));
+  auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, Clock::Real());
+  HOTBED_RETURN_IF_ERROR(stream->Start());
+  return stream;
+}
+
+}  // namespace hotbed

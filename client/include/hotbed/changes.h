@@ -1,0 +1,96 @@
+// The rows of a table as a stream: first all rows that were ever pushed, then those that change
+// (docs/changes.md).
+//
+//   auto stream = hotbed::Follow("hotbed://127.0.0.1:7400", "user", {.from = kept});
+//   while (true) {
+//     auto changes = (*stream)->Next(absl::Seconds(1));  // nothing within a second: empty
+//     if (!changes.ok()) break;
+//     if (changes->has_value()) Take(**changes);  // then keep (*stream)->Positions()
+//   }
+//
+// Per shard, changes come in the order of the log, as values: a row that changes often comes once
+// for several changes, always as of the told position or later. Every change comes at least once.
+// As a row replaces the one before, a reader that keeps rows and Positions() together has each
+// change exactly once. Moves, fail-overs, splits and restarts of servers lose nothing. Rows are
+// never deleted so far.
+//
+// Servers hold the ids of changed rows in bounded memory; a stream that falls behind it reads the
+// rows of that shard that have changed since. No push waits for a stream. Where a shard has lost
+// changes that the stream has told (a crash, with durability class checkpoint), RowChanges::again
+// says so, and all rows of the shard come again. Thread-compatible.
+#ifndef HOTBED_CHANGES_H_
+#define HOTBED_CHANGES_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace hotbed {
+
+// A part of a table: rows [first, limit), or buckets of a hashed table, and columns.
+struct ChangedRange {
+  uint64_t first = 0;
+  uint64_t limit = 0;
+  uint32_t column_first = 0;
+  uint32_t column_limit = 0;
+  friend bool operator==(const ChangedRange&, const ChangedRange&) = default;
+};
+
+// How far a part was read. An LSN is of a shard's log; its epoch tells whether the shard still goes
+// on from there.
+struct RangePosition {
+  ChangedRange range;
+  uint64_t epoch = 0;
+  uint64_t lsn = 0;  // all changes up to here were told
+  uint64_t seen_epoch = 0;
+  uint64_t seen_lsn = 0;  // no row that was told is later
+  friend bool operator==(const RangePosition&, const RangePosition&) = default;
+};
+using ChangePositions = std::vector<RangePosition>;
+
+struct FollowOptions {
+  // Where to begin: Positions() of an earlier stream. A part that is not in it begins with all of
+  // its rows.
+  ChangePositions from;
+  bool once = false;      // a scan: ends when all rows were listed; `from` is ignored
+  bool with_rows = true;  // or else ids alone
+  uint64_t first_id = 0;  // rows of other ids are left out
+  uint64_t last_id = ~uint64_t{0};
+  absl::Duration patience = absl::Minutes(1);  // while a shard has no server
+};
+
+struct RowChanges {
+  uint32_t shard = 0;  // its index
+  ChangedRange range;
+  // All rows of the range come again: forget those that were told.
+  bool again = false;
+  // The changes of the range are told up to here. With `once`: the rows are as of it.
+  uint64_t lsn = 0;
+  std::vector<uint64_t> ids;
+  std::vector<float> rows;  // per id, the columns of the range
+};
+
+class ChangeStream {
+ public:
+  virtual ~ChangeStream() = default;
+  // The next rows; nothing if there were none within `wait`, or if the stream has ended. After an
+  // error it may be called again.
+  virtual absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration wait) = 0;
+  // The positions after the last Next, for FollowOptions::from.
+  virtual ChangePositions Positions() const = 0;
+  virtual bool ended() const = 0;  // with FollowOptions::once
+};
+
+// The cluster is reached with the identity that the environment names (docs/security.md).
+absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
+                                                     const std::string& table,
+                                                     const FollowOptions& options = {});
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CHANGES_H_

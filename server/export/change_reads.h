@@ -1,0 +1,85 @@
+// What has changed in shards, for clients who follow tables (proto/changes.proto).
+//
+// A call waits until one of its shards has a change above the position that the client names, or
+// until its time is over; a commit wakes it. The ids come from the shards' feeds (ChangeFeed), the
+// values from the rows as they are then. A client that falls behind what the feeds hold is told so,
+// and lists the rows again (row_lists.h). Pushes never wait for a reader. Thread-safe.
+#ifndef HOTBED_SERVER_EXPORT_CHANGE_READS_H_
+#define HOTBED_SERVER_EXPORT_CHANGE_READS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "proto/changes.pb.h"
+#include "proto/tool_calls.h"
+#include "server/host/shard_host.h"
+#include "server/shard/change_feed.h"
+#include "server/shard/shard.h"
+
+namespace hotbed {
+
+constexpr int kFollowedShardsMax = 512;  // of a call
+constexpr size_t kChangeCallsMax = 256;  // that wait
+constexpr uint32_t kChangeBytesMax = 256u << 10;
+constexpr uint32_t kChangeWaitMsMax = 10'000;
+
+ReadPosition PositionOf(const v1::ReadPlace& place);
+v1::ReadPlace ToWire(const ReadPosition& position);
+// The shard, if its primary is here and active and its range is this one; else null.
+std::shared_ptr<Shard> FindFollowed(const ShardHost& host, ShardId id, uint64_t range_first,
+                                    uint64_t range_limit);
+
+class ChangeReads {
+ public:
+  // `host` and `clock` outlive it; the host's shards have the same memory.
+  ChangeReads(const ShardHost* host, std::shared_ptr<ChangeMemory> memory, const Clock* clock);
+  ~ChangeReads() { Stop(); }
+
+  // InvalidArgument: no shards, too many, or one twice. ResourceExhausted: too many calls wait.
+  // Does not block.
+  void Read(const v1::ReadChangesRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Frees the shard's feed when nobody reads it any more.
+  void Watch(std::shared_ptr<Shard> shard) ABSL_LOCKS_EXCLUDED(mu_);
+  ChangeMemory* memory() { return memory_.get(); }
+  // Calls in progress are answered.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Waiting {
+    v1::ReadChangesRequest request;
+    ToolCalls::Done done;
+    int64_t until_ns = 0;
+  };
+  // The rows of one shard, on their way into an answer.
+  struct Part;
+
+  void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  // True: it is answered.
+  bool Answer(Waiting* call, int64_t now_ns, bool stops);
+  // What the feeds have, and what else there is to say.
+  std::vector<std::unique_ptr<Part>> Gather(const v1::ReadChangesRequest& request, int64_t now_ns,
+                                            v1::ReadChangesReply* reply) const;
+  static void ReadRows(std::vector<std::unique_ptr<Part>>* parts, v1::ReadChangesReply* reply);
+  void Sweep(int64_t now_ns) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ShardHost* const host_;
+  const std::shared_ptr<ChangeMemory> memory_;
+  const Clock* const clock_;
+  int64_t swept_ns_ = 0;  // the thread's
+  absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<Waiting> arrived_ ABSL_GUARDED_BY(mu_);
+  size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                             // not answered yet
+  std::map<ShardId, std::weak_ptr<Shard>> fed_ ABSL_GUARDED_BY(mu_);  // with open feeds
+  std::thread thread_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_EXPORT_CHANGE_READS_H_

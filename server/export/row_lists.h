@@ -1,0 +1,85 @@
+// Lists of the rows of shards, for clients who scan a table or begin to follow it
+// (proto/changes.proto): all rows, or those that have changed since a position.
+//
+// The rows come from the one reader of what leaves a shard (SnapshotSource), block by block as the
+// client asks. So a slow client holds up nobody, and a list has no memory between two of its
+// calls; the memory of an answer counts against ChangeMemory until the answer has left. A list that
+// nobody has read for kUnreadNsMax is dropped. Thread-safe; List does not block.
+#ifndef HOTBED_SERVER_EXPORT_ROW_LISTS_H_
+#define HOTBED_SERVER_EXPORT_ROW_LISTS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "proto/changes.pb.h"
+#include "proto/tool_calls.h"
+#include "server/export/change_reads.h"
+#include "server/host/shard_host.h"
+#include "server/shard/shard.h"
+
+namespace hotbed {
+
+constexpr int kListThreads = 2;
+constexpr size_t kListsMax = 64;
+constexpr int64_t kUnreadNsMax = 30 * kSecondNs;
+
+class RowLists {
+ public:
+  // All outlive it. `changes` frees the feeds that lists have opened.
+  RowLists(ShardHost* host, ChangeReads* changes, const Clock* clock);
+  ~RowLists() { Stop(); }
+
+  // ResourceExhausted: too many lists. Aborted: the shard has left this server meanwhile.
+  void List(const v1::ListRowsRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Calls in progress are answered.
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Listing {
+    ShardId id;
+    // Under mu_.
+    bool busy = true;  // a call is in progress
+    int64_t read_ns = 0;
+    // Used by the thread that works on the call.
+    std::shared_ptr<Shard> shard;
+    std::unique_ptr<ShardRowReader> rows;  // null: not begun
+    Epoch epoch = 0;
+    ChangePosition base;
+  };
+  struct Page {
+    std::shared_ptr<Listing> listing;
+    v1::ListRowsRequest request;
+    ToolCalls::Done done;
+  };
+
+  void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  // False: Stop was called.
+  bool AwaitMemory() ABSL_LOCKS_EXCLUDED(mu_);
+  void Answer(Page* page) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Begin(const v1::ListRowsRequest& request, Listing* listing,
+                     v1::ListRowsReply* reply);
+  absl::Status Read(const v1::ListRowsRequest& request, Listing* listing, v1::ListRowsReply* reply);
+  void DropUnread(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  ShardHost* const host_;
+  ChangeReads* const changes_;
+  ChangeMemory* const memory_;
+  const Clock* const clock_;
+  absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<uint64_t, std::shared_ptr<Listing>> lists_ ABSL_GUARDED_BY(mu_);  // by number
+  std::deque<Page> pages_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVER_EXPORT_ROW_LISTS_H_

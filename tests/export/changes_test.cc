@@ -1,0 +1,468 @@
+// Lists of rows and changes over a real host: a reader's map equals the table, whatever happens to
+// the shards and the server meanwhile.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/random.h"
+#include "row_math/position.h"
+#include "server/export/change_reads.h"
+#include "server/export/row_lists.h"
+#include "tests/common/test_seed.h"
+#include "tests/shard/host_fixture.h"
+
+namespace hotbed {
+namespace changes_test {
+
+constexpr uint32_t kDim = 4;
+constexpr uint64_t kRows = 3000;
+
+TableSpec Table(bool hashed, Durability durability) {
+  TableSpec table = TestTable(1, "followed", kRows, kDim, OptimizerKind::kAdagrad);
+  table.hashed = hashed;
+  table.durability = durability;
+  return table;
+}
+
+template <typename Reply, typename Begin>
+absl::StatusOr<Reply> Answer(Begin begin) {
+  absl::Notification answered;
+  absl::StatusOr<std::string> answer;
+  begin([&](absl::StatusOr<std::string> said, std::shared_ptr<const void>) {
+    answer = std::move(said);
+    answered.Notify();
+  });
+  answered.WaitForNotification();
+  if (!answer.ok()) return answer.status();
+  Reply reply;
+  EXPECT_TRUE(reply.ParseFromString(*answer));
+  return reply;
+}
+
+// A server, and what its data port would call.
+class Served {
+ public:
+  Served(const TableSpec& table, uint32_t shards, uint64_t change_bytes)
+      : memory_(std::make_shared<ChangeMemory>(change_bytes)),
+        server_(Options(), {table}, shards),
+        client_(&server_, 7) {
+    Start();
+  }
+  ~Served() { Kill(); }
+  void Start() {
+    server_.Start();
+    changes_ = std::make_unique<ChangeReads>(server_.host(), memory_, Clock::Real());
+    lists_ = std::make_unique<RowLists>(server_.host(), changes_.get(), Clock::Real());
+  }
+  void Kill() {
+    if (lists_ != nullptr) lists_->Stop();
+    lists_.reset();
+    changes_.reset();
+    server_.Kill();
+  }
+  void Push(const std::vector<uint64_t>& ids, Random* random) {
+    std::vector<float> gradients;
+    for (size_t i = 0; i < ids.size() * kDim; ++i)
+      gradients.push_back(static_cast<float>(random->Uniform(1000)) / 1000 - 0.5f);
+    client_.Push(1, ++step_, ids, gradients);
+  }
+  void Restart() {
+    Kill();
+    Start();
+    client_.Restart();
+  }
+  void Cut(ShardId shard) {
+    const ShardRange range = server_.record(shard).range;
+    if (range.limit - range.first < 2) return;
+    client_.LearnCut(shard, server_.Cut(shard, range.first + (range.limit - range.first) / 2));
+  }
+  absl::StatusOr<v1::ListRowsReply> List(const v1::ListRowsRequest& request) {
+    return Answer<v1::ListRowsReply>(
+        [&](ToolCalls::Done done) { lists_->List(request, std::move(done)); });
+  }
+  absl::StatusOr<v1::ReadChangesReply> Changes(const v1::ReadChangesRequest& request) {
+    return Answer<v1::ReadChangesReply>(
+        [&](ToolCalls::Done done) { changes_->Read(request, std::move(done)); });
+  }
+  TestServer& server() { return server_; }
+  ChangeMemory& memory() { return *memory_; }
+  ChangeReads& changes() { return *changes_; }
+
+ private:
+  ShardHostOptions Options() {
+    ShardHostOptions options;
+    options.data_dir = dir_.path();
+    options.host_bytes = 64ull << 20;
+    options.checkpoint_interval_ms = 0;
+    options.change_memory = memory_;
+    return options;
+  }
+
+  TempDir dir_;
+  const std::shared_ptr<ChangeMemory> memory_;
+  TestServer server_;
+  TestClient client_;
+  uint64_t step_ = 0;
+  std::unique_ptr<ChangeReads> changes_;
+  std::unique_ptr<RowLists> lists_;
+};
+
+// Follows a table by the rules of proto/changes.proto, in the plainest way: one shard and one call
+// at a time.
+class Reader {
+ public:
+  Reader(Served* served, bool hashed) : served_(*served), hashed_(hashed) {}
+
+  // One call for each shard; false: none had anything to say.
+  bool Step() {
+    Learn();
+    bool any = false;
+    for (auto& [id, shard] : shards_) any = StepOf(id, &shard) || any;
+    return any;
+  }
+  void ReadAll() {
+    while (Step()) {
+    }
+  }
+  const std::map<uint64_t, std::vector<float>>& rows() const { return rows_; }
+  int again() const { return again_; }
+  uint64_t lists() const { return lists_; }
+  uint64_t told() const { return told_; }
+  void ForgetTold() { told_ = 0; }
+
+ private:
+  struct Part {
+    ShardRange range;
+    v1::ReadPlace read;
+    uint64_t skip = 0;
+    uint64_t list = 0;  // 0: none is read
+    bool follows = false;
+  };
+
+  void Learn() {
+    std::map<ShardId, Part> parts;
+    for (const ShardRecord& record : served_.server().records()) {
+      Part& part = parts[record.shard];
+      for (const auto& [id, known] : shards_) {
+        if (record.range.first < known.range.first || record.range.limit > known.range.limit)
+          continue;
+        part.read = known.read;
+        if (record.range.first != known.range.first || record.range.limit != known.range.limit)
+          break;
+        part = known;
+        break;
+      }
+      part.range = record.range;
+    }
+    shards_ = std::move(parts);
+  }
+
+  bool StepOf(ShardId id, Part* part) {
+    if (part->follows) return Read(id, part);
+    v1::ListRowsRequest request;
+    if (part->list == 0) part->list = ++lists_;
+    request.set_list(part->list);
+    request.set_shard(id.packed());
+    request.set_range_first(part->range.first);
+    request.set_range_limit(part->range.limit);
+    *request.mutable_above() = part->read;
+    request.set_with_rows(true);
+    const absl::StatusOr<v1::ListRowsReply> reply = served_.List(request);
+    if (!reply.ok() || reply->elsewhere()) {
+      part->list = 0;
+      return true;
+    }
+    if (reply->lost()) {
+      part->list = 0;
+      part->read.Clear();
+      Forget(part->range);
+      ++again_;
+      return true;
+    }
+    Take(reply->ids(), reply->rows());
+    *part->read.mutable_seen() = reply->at().seen();
+    if (!reply->ended()) return true;
+    part->read = reply->at();
+    part->list = 0;
+    part->skip = 0;
+    part->follows = true;
+    return true;
+  }
+
+  bool Read(ShardId id, Part* part) {
+    v1::ReadChangesRequest request;
+    v1::FollowedShard& asked = *request.add_shards();
+    asked.set_shard(id.packed());
+    asked.set_range_first(part->range.first);
+    asked.set_range_limit(part->range.limit);
+    *asked.mutable_above() = part->read;
+    asked.set_skip(part->skip);
+    request.set_bytes_max(500);
+    request.set_with_rows(true);
+    const absl::StatusOr<v1::ReadChangesReply> reply = served_.Changes(request);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    if (!reply.ok() || reply->shards().empty()) return false;
+    const v1::ShardChanges& said = reply->shards(0);
+    EXPECT_LE(said.ids().size() + said.rows().size(), 500u);
+    if (said.elsewhere()) return true;
+    if (said.behind()) {
+      part->follows = false;
+      return true;
+    }
+    EXPECT_GE(said.at().through().lsn(), part->read.through().lsn());
+    part->read = said.at();
+    part->skip = said.skip();
+    Take(said.ids(), said.rows());
+    return true;
+  }
+
+  void Take(const std::string& ids, const std::string& rows) {
+    for (size_t i = 0; i * 8 < ids.size(); ++i) {
+      ++told_;
+      uint64_t id = 0;
+      std::memcpy(&id, ids.data() + i * 8, 8);
+      std::vector<float>& row = rows_[id];
+      row.resize(kDim);
+      std::memcpy(row.data(), rows.data() + i * kDim * 4, kDim * 4);
+    }
+  }
+  void Forget(const ShardRange& range) {
+    std::erase_if(rows_, [&](const auto& row) {
+      const uint64_t position = hashed_ ? Mix64(row.first) : row.first;
+      return position >= range.first_position(hashed_) && position <= range.last_position(hashed_);
+    });
+  }
+
+  Served& served_;
+  const bool hashed_;
+  std::map<ShardId, Part> shards_;
+  std::map<uint64_t, std::vector<float>> rows_;
+  int again_ = 0;
+  uint64_t lists_ = 0;
+  uint64_t told_ = 0;  // rows
+};
+
+void ExpectSame(Served* served, const Reader& reader, const std::set<uint64_t>& pushed) {
+  const std::vector<uint64_t> ids(pushed.begin(), pushed.end());
+  auto pull = served->server().MakePull(1, ids);
+  served->server().Run(pull.get());
+  for (size_t s = 0; s < pull->segments.size(); ++s) {
+    ASSERT_EQ(pull->segments[s].result.code, SegmentCode::kOk);
+    for (size_t i = 0; i < pull->ids[s].size(); ++i) {
+      const auto known = reader.rows().find(pull->ids[s][i]);
+      const bool exists = (pull->flags[s][i] & 1) != 0;
+      ASSERT_EQ(known != reader.rows().end(), exists) << "id " << pull->ids[s][i];
+      if (!exists) continue;
+      ASSERT_EQ(std::memcmp(known->second.data(), pull->rows[s].data() + i * kDim * 4, kDim * 4), 0)
+          << "id " << pull->ids[s][i];
+    }
+  }
+}
+
+std::vector<uint64_t> SomeIds(uint64_t count, Random* random) {
+  std::set<uint64_t> ids;
+  while (ids.size() < count) ids.insert(random->Uniform(kRows));
+  return {ids.begin(), ids.end()};
+}
+
+// Random pushes, cuts and kills, and a reader of random pace. With class checkpoint kills lose what
+// was pushed; the reader hears of it and has the table as it is all the same.
+TEST(ChangesTest, AReadersMapIsTheTable) {
+  const TestSeed seed(1);
+  int again[2] = {};
+  for (int round = 0; round < 8; ++round) {
+    Random random(seed.value() + round);
+    const bool hashed = round % 2 == 1;
+    const bool loses = round / 2 % 2 == 1;
+    Served served(Table(hashed, loses ? Durability::kCheckpoint : Durability::kLog), 2, 2u << 20);
+    Reader reader(&served, hashed);
+    std::set<uint64_t> pushed;
+    for (int i = 0; i < 120; ++i) {
+      const uint64_t chance = random.Uniform(40);
+      if (chance == 0) {
+        served.Restart();
+      } else if (chance == 1 && served.server().records().size() < 6) {
+        served.Cut(
+            served.server().records()[random.Uniform(served.server().records().size())].shard);
+      } else if (chance == 2) {
+        ASSERT_TRUE(
+            served.server().host()->Find(served.server().records()[0].shard)->WriteBack().ok());
+      } else if (chance < 20) {
+        const std::vector<uint64_t> ids =
+            SomeIds(1 + random.Uniform(random.OneIn(9) ? 400 : 9), &random);
+        pushed.insert(ids.begin(), ids.end());
+        served.Push(ids, &random);
+      } else {
+        reader.Step();
+      }
+    }
+    reader.ReadAll();
+    ASSERT_NO_FATAL_FAILURE(ExpectSame(&served, reader, pushed)) << "round " << round;
+    again[loses] += reader.again();
+  }
+  EXPECT_EQ(again[0], 0) << "a log loses nothing";
+  EXPECT_GT(again[1], 0) << "no kill was noticed";
+}
+
+// A crash gave the LSNs of lost changes to others: by LSN alone nothing seems to have happened.
+TEST(ChangesTest, NoticesLsnsThatAreUsedAgain) {
+  Random random(3);
+  Served served(Table(false, Durability::kCheckpoint), 1, 2u << 20);
+  Reader reader(&served, false);
+  served.Push({1, 2, 3}, &random);
+  served.Push({4}, &random);
+  reader.ReadAll();
+  EXPECT_EQ(reader.rows().size(), 4u);
+  served.Restart();
+  served.Push({5}, &random);
+  served.Push({6}, &random);
+  reader.ReadAll();
+  EXPECT_EQ(reader.again(), 1);
+  ExpectSame(&served, reader, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(reader.rows().size(), 2u);
+}
+
+// What was read in a list that broke off counts too: such rows may be lost with the server.
+TEST(ChangesTest, NoticesTheLossOfRowsOfABrokenList) {
+  Random random(3);
+  Served served(Table(false, Durability::kCheckpoint), 1, 2u << 20);
+  Reader reader(&served, false);
+  served.Push({1, 2, 3}, &random);
+  reader.Step();  // one page, which is not the last
+  EXPECT_EQ(reader.rows().size(), 3u);
+  served.Restart();
+  reader.ReadAll();
+  EXPECT_EQ(reader.again(), 1);
+  EXPECT_EQ(reader.rows().size(), 0u);
+}
+
+TEST(ChangesTest, AnswersWithinItsLimits) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 2, 2u << 20);
+  v1::ReadChangesRequest request;
+  EXPECT_EQ(served.Changes(request).status().code(), absl::StatusCode::kInvalidArgument);
+  v1::FollowedShard& one = *request.add_shards();
+  one.set_shard(ShardId{1, 0}.packed());
+  *request.add_shards() = one;
+  EXPECT_EQ(served.Changes(request).status().message(),
+            "a call names shard 1/0 twice, allowed: once");
+  request.clear_shards();
+  for (uint32_t i = 0; i <= kFollowedShardsMax; ++i) {
+    request.add_shards()->set_shard(ShardId{1, i}.packed());
+  }
+  EXPECT_EQ(served.Changes(request).status().code(), absl::StatusCode::kInvalidArgument);
+  // A list is read by one call at a time, and its number belongs to one shard.
+  v1::ListRowsRequest list;
+  list.set_list(9);
+  list.set_shard(ShardId{1, 0}.packed());
+  list.set_range_limit(kRows / 2);
+  served.Push({1}, &random);
+  ASSERT_TRUE(served.List(list).ok());
+  list.set_shard(ShardId{1, 1}.packed());
+  EXPECT_EQ(served.List(list).status().code(), absl::StatusCode::kInvalidArgument);
+  // Lists that nobody reads are bounded in number and hold no answers.
+  absl::Status refused;
+  for (uint64_t n = 10; n < 10 + kListsMax && refused.ok(); ++n) {
+    list.set_list(n);
+    list.set_shard(ShardId{1, 0}.packed());
+    refused = served.List(list).status();
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  for (int i = 0; i < 5000 && served.memory().answer_bytes() > 0; ++i) {
+    Clock::Real()->SleepNs(kMillisecondNs);  // the last answer's memory is given back after it
+  }
+  EXPECT_EQ(served.memory().answer_bytes(), 0u);
+}
+
+// A reader that falls behind what memory holds reads the rows that changed since, and no others.
+TEST(ChangesTest, ASlowReaderListsWhatHasChanged) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  Reader reader(&served, false);
+  std::vector<uint64_t> low, high;
+  for (uint64_t id = 0; id < 500; ++id) low.push_back(id);
+  for (uint64_t id = 1000; id < kRows; ++id) high.push_back(id);
+  served.Push(low, &random);
+  // Rows that only memory has count as changed when they are written.
+  ASSERT_TRUE(served.server().host()->Find({1, 0})->WriteBack().ok());
+  reader.ReadAll();
+  EXPECT_EQ(reader.lists(), 1u);
+  for (int i = 0; i < 80; ++i) served.Push(high, &random);  // more ids than half of 2 MiB
+  EXPECT_LE(served.memory().feed_bytes(), 1u << 20);
+  reader.ForgetTold();
+  reader.ReadAll();
+  EXPECT_EQ(reader.lists(), 2u);
+  EXPECT_EQ(reader.again(), 0);
+  EXPECT_EQ(reader.told(), high.size());
+  ExpectSame(&served, reader, std::set<uint64_t>(high.begin(), high.end()));
+}
+
+// A change wakes the call that waits for it.
+TEST(ChangesTest, AChangeEndsTheWait) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  Reader reader(&served, false);
+  served.Push({1}, &random);
+  reader.ReadAll();
+  v1::ReadChangesRequest request;
+  v1::FollowedShard& asked = *request.add_shards();
+  asked.set_shard(ShardId{1, 0}.packed());
+  asked.set_range_limit(kRows);
+  asked.mutable_above()->mutable_through()->set_epoch(served.server().records()[0].epoch);
+  asked.mutable_above()->mutable_through()->set_lsn(1);
+  *asked.mutable_above()->mutable_seen() = asked.above().through();
+  request.set_wait_ms(10'000);
+  absl::Notification answered;
+  std::string answer;
+  served.changes().Read(request,
+                        [&](absl::StatusOr<std::string> said, std::shared_ptr<const void>) {
+                          answer = *std::move(said);
+                          answered.Notify();
+                        });
+  EXPECT_FALSE(answered.HasBeenNotified());
+  const int64_t pushed_ns = Clock::Real()->NowNs();
+  served.Push({2}, &random);
+  answered.WaitForNotification();
+  EXPECT_LT(Clock::Real()->NowNs() - pushed_ns, 5 * kSecondNs);
+  v1::ReadChangesReply reply;
+  ASSERT_TRUE(reply.ParseFromString(answer));
+  ASSERT_EQ(reply.shards_size(), 1);
+  EXPECT_EQ(reply.shards(0).ids(), std::string("\2\0\0\0\0\0\0\0", 8));
+}
+
+// Rows of one moment, and ids alone.
+TEST(ChangesTest, ScansAShardAsOfOneLsn) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  served.Push(SomeIds(300, &random), &random);
+  v1::ListRowsRequest list;
+  list.set_list(9);
+  list.set_shard(ShardId{1, 0}.packed());
+  list.set_range_limit(kRows);
+  list.set_of_one_moment(true);
+  std::string ids;
+  for (bool ended = false; !ended;) {
+    const absl::StatusOr<v1::ListRowsReply> reply = served.List(list);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_FALSE(reply->elsewhere());
+    ids += reply->ids();
+    EXPECT_EQ(reply->rows(), "");
+    ended = reply->ended();
+    EXPECT_EQ(reply->at().through().lsn(), 1u);
+    served.Push({2999}, &random);  // after that moment
+  }
+  EXPECT_EQ(ids.size(), 300u * 8);
+  list.set_list(10);
+  list.set_range_limit(kRows / 2);  // before a cut that this client has not heard of
+  EXPECT_TRUE(served.List(list)->elsewhere());
+}
+
+}  // namespace changes_test
+}  // namespace hotbed

@@ -1,0 +1,128 @@
+"""Lists of the rows of a table, and the stream of its changes, by the command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import hotbed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
+import local  # noqa: E402  (tests/e2e)
+
+DIM = 4
+
+
+class Changes(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory(prefix='hotbed-changes-')
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.up = local.Up(os.path.join(cls.directory.name, 'data'), '--servers', 2, '--port', 0, '--host-bytes', '64MiB')
+        cls.addClassCleanup(cls.up.stop)
+        cls.client = hotbed.connect(f'hotbed://{cls.up.coordinator}', session='changes')
+        cls.addClassCleanup(cls.client.close)
+        cls.random = np.random.default_rng(3)
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def values(self, rows, dim=DIM):
+        return self.random.standard_normal((rows, dim)).astype(np.float32)
+
+    def scan(self, *command):
+        code, out, err = self.up.cli('table', 'scan', *command)
+        self.assertEqual(code, 0, err)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_a_scan_lists_the_rows_that_were_pushed(self):
+        ids = self.random.integers(0, 2**64, 3000, dtype=np.uint64)
+        ids[:2] = 0, 2**64 - 1
+        ids = np.unique(ids)
+        table = self.client.create_table('hash', dim=DIM, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(ids, self.values(len(ids)), step=1)
+        listed = self.scan('hash', '--rows')
+        self.assertEqual(sorted(line['id'] for line in listed), ids.tolist())
+        rows = np.array([line['row'] for line in sorted(listed, key=lambda line: line['id'])], np.float32)
+        np.testing.assert_array_equal(rows, table.pull(ids))
+        self.assertEqual(len(self.scan('hash', '--limit', 10)), 10)
+        middle = int(ids[1000])
+        below = self.scan('hash', '--last', middle)
+        self.assertEqual(sorted(line['id'] for line in below), ids[:1001].tolist())
+        self.assertNotIn('row', below[0])
+        code, _, err = self.up.cli('table', 'scan', 'hash', '--first', 5, '--last', 4)
+        self.assertEqual(code, 1)
+        self.assertIn('first_id is 5, allowed: at most last_id, 4', err)
+
+    def test_a_scan_of_column_slices_has_each_row_once(self):
+        table = self.client.create_table('sliced', dim=6, rows=5000, column_slices=3, init='zero',
+                                         optimizer=hotbed.optim.SGD(lr=1.0))
+        ids = np.arange(0, 5000, 7)
+        table.push(ids, self.values(len(ids), 6), step=1)
+        self.assertEqual(sorted(line['id'] for line in self.scan('sliced', '--first', 700, '--last', 1400)), list(range(700, 1401, 7)))
+        rows = np.zeros((5000, 6), np.float32)
+        listed = self.scan('sliced', '--rows', '--first', 700, '--last', 1400)
+        self.assertEqual(len(listed), 3 * 101)
+        for line in listed:
+            column = line.get('column', 0)
+            rows[line['id'], column:column + 2] = line['row']
+        np.testing.assert_array_equal(rows[700:1401:7], table.pull(np.arange(700, 1401, 7)))
+        self.client.create_table('bare', dim=2, rows=10)
+        self.assertEqual(self.scan('bare'), [])
+
+    def test_a_stream_tells_all_rows_and_then_every_change(self):
+        table = self.client.create_table('stream', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(500), self.values(500), step=1)
+        positions = self.path('positions')
+        seen, lsns, told = {}, {}, []
+
+        def take(out):
+            for line in map(json.loads, out):
+                self.assertGreaterEqual(line['lsn'] or lsns.get(line['shard'], 0), lsns.get(line['shard'], 0))
+                lsns[line['shard']] = max(line['lsn'], lsns.get(line['shard'], 0))
+                seen[line['id']] = line['row']
+                told.append(line['id'])
+
+        for life in range(2):  # the second one takes up the positions of the first
+            told.clear()
+            command = [local.program('hotbed'), 'table', 'follow', 'stream', '--positions', positions, '--coordinator',
+                       self.up.coordinator]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=local.clean_environment()) as follow:
+                reader = threading.Thread(target=take, args=(follow.stdout,))
+                reader.start()
+                local.eventually('the rows before', lambda: len(seen) >= 500)
+                for step in range(2, 12):
+                    ids = self.random.choice(2000, 100, replace=False)
+                    table.push(ids, self.values(100), step=100 * life + step)
+                pushed = table.pull(np.arange(2000))
+                local.eventually('every change', lambda: all(np.array_equal(np.float32(seen.get(i, np.zeros(DIM))), pushed[i])
+                                                             for i in range(2000)))
+                follow.send_signal(signal.SIGINT)
+                reader.join()
+            self.assertEqual(follow.returncode, 0)
+            with open(positions, encoding='ascii') as file:
+                self.assertTrue(all(part['lsn'] > 0 for part in json.load(file) if part['first'] < 500))
+            # A change that nobody heard of is told by the next life.
+            table.push([life], self.values(1), step=100 * life + 50)
+        self.assertLessEqual(len(told), 1000 + 1)  # the positions were known: no row but the changed ones
+
+    def test_positions_that_are_none_are_refused(self):
+        self.client.create_table('positions', dim=2, rows=10)
+        path = self.path('no-positions')
+        for text in ('[1]', '{"a": 1}', '{"0": -1}', 'x'):
+            with open(path, 'w', encoding='ascii') as file:
+                file.write(text)
+            code, _, err = self.up.cli('table', 'follow', 'positions', '--positions', path, '--seconds', 1)
+            self.assertEqual(code, 1)
+            self.assertIn('holds no positions', err)
+
+
+if __name__ == '__main__':
+    unittest.main()
