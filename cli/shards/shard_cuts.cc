@@ -10,14 +10,14 @@ namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
-// Whether both parts of the cut are served.
+// Whether the shards on both sides of the cut are served; they may have been cut again by now.
 bool IsDone(const v1::ClusterMap& map, const v1::ShardCut& cut) {
   const TableId table = ShardId::FromPacked(cut.shard()).table;
   bool lower = false;
   bool upper = false;
   for (const v1::ShardRecord& record : map.shards()) {
     if (ShardId::FromPacked(record.shard()).table != table || !record.active()) continue;
-    lower |= record.shard() == cut.shard() && record.range_limit() == cut.at();
+    lower |= record.range_limit() == cut.at();
     upper |= record.range_first() == cut.at();
   }
   return lower && upper;

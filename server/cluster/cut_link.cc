@@ -1,6 +1,5 @@
 #include "server/cluster/cut_link.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -32,7 +31,7 @@ void CutLink::Learn(const google::protobuf::RepeatedPtrField<v1::ShardCut>& cuts
   for (const v1::ShardCut& cut : cuts) {
     const auto known = asked_.find(cut.shard());
     const bool same = known != asked_.end() && known->second.cut.number() == cut.number();
-    asked[cut.shard()] = {cut, same ? known->second.again_ns : 0};
+    asked[cut.shard()] = same ? known->second : Asked{.cut = cut};
   }
   asked_ = std::move(asked);
   ++learnt_;
@@ -54,22 +53,23 @@ void CutLink::Run() {
 bool CutLink::AwaitNext(v1::ShardCut* next) {
   absl::MutexLock lock(&mu_);
   for (;;) {
-    const auto soonest = std::min_element(
-        asked_.begin(), asked_.end(),
-        [](const auto& a, const auto& b) { return a.second.again_ns < b.second.again_ns; });
+    Asked* soonest = nullptr;
+    for (auto& [packed, asked] : asked_) {
+      if (asked.ended) continue;
+      if (soonest == nullptr || asked.again_ns < soonest->again_ns) soonest = &asked;
+    }
     const int64_t now_ns = Clock::Real()->NowNs();
     if (stop_) return false;
-    if (soonest != asked_.end() && soonest->second.again_ns <= now_ns) {
-      soonest->second.again_ns = now_ns + kPrepareAgainNs;
-      *next = soonest->second.cut;
+    if (soonest != nullptr && soonest->again_ns <= now_ns) {
+      soonest->again_ns = now_ns + kPrepareAgainNs;
+      *next = soonest->cut;
       return true;
     }
     const auto changed = [this, before = learnt_]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return stop_ || learnt_ != before;
     };
     AwaitFor(&mu_, absl::Condition(&changed),
-             soonest == asked_.end() ? absl::Hours(1)
-                                     : absl::Nanoseconds(soonest->second.again_ns - now_ns));
+             soonest == nullptr ? absl::Hours(1) : absl::Nanoseconds(soonest->again_ns - now_ns));
   }
 }
 
@@ -82,31 +82,48 @@ void CutLink::CarryOut(const v1::ShardCut& cut) {
     return;
   }
   if (*epoch == 0) return;  // it may become the primary
+  const int64_t prepared_ns = Clock::Real()->NowNs();
   v1::CommitCutRequest request;
   *request.mutable_cut() = cut;
   request.set_epoch(*epoch);
   for (;;) {
     v1::CommitCutReply reply;
     const absl::Status committed = commit_(&request, &reply);
-    if (committed.ok()) {
-      // After an error the records come again, with the map.
-      if (const absl::Status s = applier_->ApplyRecords(reply.records()); !s.ok()) {
-        HOTBED_LOG(Warning) << shard.ToString() << " was cut: " << s;
-      }
-      absl::MutexLock lock(&mu_);
-      asked_.erase(cut.shard());
-      return;
-    }
+    if (committed.ok()) return OnCommitted(cut, reply, prepared_ns);
     if (IsRefusal(committed)) {
       HOTBED_LOG(Warning) << shard.ToString() << " is not cut: " << committed;
       host_->GiveUpCut(shard);
-      absl::MutexLock lock(&mu_);
-      asked_.erase(cut.shard());
-      return;
+      return End(cut);
     }
     HOTBED_LOG_EVERY_S(Warning, 5) << "the cut of " << shard.ToString() << " waits: " << committed;
     absl::MutexLock lock(&mu_);
     if (AwaitFor(&mu_, absl::Condition(&stop_), kCommitAgain)) return;
+  }
+}
+
+void CutLink::OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& reply,
+                          int64_t prepared_ns) {
+  const ShardId shard = ShardId::FromPacked(cut.shard());
+  const int64_t committed_ns = Clock::Real()->NowNs();
+  const absl::Status applied = applier_->ApplyRecords(reply.records());
+  if (applied.ok()) {
+    host_->GiveUpCut(shard);  // the part takes pushes, also if it was cut here before this request
+  } else {
+    HOTBED_LOG(Warning) << shard.ToString() << " was cut, and the records of its parts come again "
+                        << "with the next map: " << applied;
+  }
+  HOTBED_LOG(Info) << shard.ToString() << " is cut at " << cut.at() << ": "
+                   << (committed_ns - prepared_ns) / kMillisecondNs << " ms for the commit, "
+                   << (Clock::Real()->NowNs() - committed_ns) / kMillisecondNs
+                   << " ms for what is held here";
+  End(cut);
+}
+
+void CutLink::End(const v1::ShardCut& cut) {
+  absl::MutexLock lock(&mu_);
+  const auto asked = asked_.find(cut.shard());
+  if (asked != asked_.end() && asked->second.cut.number() == cut.number()) {
+    asked->second.ended = true;
   }
 }
 

@@ -40,6 +40,7 @@ class CutLink {
   struct Asked {
     v1::ShardCut cut;
     int64_t again_ns = 0;  // not before
+    bool ended = false;    // committed or refused; a message from before may still ask for it
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
@@ -47,6 +48,9 @@ class CutLink {
   bool AwaitNext(v1::ShardCut* next) ABSL_LOCKS_EXCLUDED(mu_);
   // A cut that cannot be made yet comes again.
   void CarryOut(const v1::ShardCut& cut) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& reply, int64_t prepared_ns)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void End(const v1::ShardCut& cut) ABSL_LOCKS_EXCLUDED(mu_);
 
   ShardHost* const host_;
   AssignmentApplier* const applier_;

@@ -107,11 +107,12 @@ class Assignments {
   // assignments_cuts.cc: shards that were cut in two.
   //
   // Replicas here that are wider than their records are cut before anything else is learnt, in the
-  // map and in the catalog. Records that cannot be learnt yet are taken out of the list.
+  // map and in the catalog. Records that cannot be learnt yet are taken out of the list, and those
+  // of shards that were opened so are added to it.
   absl::Status CutWider(std::vector<ShardRecord>* records, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The shards besides `record` into which the replica of `held` is to be cut, as far as their
-  // records name this server.
+  // The shards besides `record` into which the replica of `held` is to be cut, as far as they are
+  // known. This server may have no part in some of them any more.
   std::vector<ShardRecord> PartsOf(const ShardRecord& record, const ShardRange& held,
                                    const std::vector<ShardRecord>& records, const Map& map) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

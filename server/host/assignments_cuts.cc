@@ -50,13 +50,11 @@ bool Tile(const ShardRange& whole, const ShardRange& first, std::vector<ShardRec
 std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const ShardRange& held,
                                               const std::vector<ShardRecord>& records,
                                               const Map& map) const {
-  const ServerId self = wiring_.data->self().server;
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::map<ShardId, ShardRecord> newest;
   const auto add = [&](const ShardRecord& part) {
     if (part.shard.table != record.shard.table || part.shard == record.shard) return;
     if (!Inside(part.range, held) || catalog->shards.contains(part.shard)) return;
-    if (!MayCount(part, self)) return;
     ShardRecord& known = newest[part.shard];
     if (known.epoch == 0 || part.IsNewerThan(known)) known = part;
   };
@@ -72,6 +70,7 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
 absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) {
   const Member self = wiring_.data->self();
   const std::vector<ShardRecord> all = *records;
+  std::vector<ShardRecord> opened;
   absl::Status first_error;
   std::erase_if(*records, [&](const ShardRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
@@ -83,15 +82,18 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
     const auto entry = map->find(record.shard);
     if (entry == map->end() || entry->second.shard == nullptr) return false;  // being deleted
     const std::vector<ShardRecord> parts = PartsOf(record, held->second, all, *map);
-    if (Tile(held->second, record.range, parts)) {
-      const absl::Status cut = Cut(record, parts, map);
-      first_error.Update(cut);
-      return !cut.ok();
-    }
-    if (MayCount(record, self.server)) {  // the rest comes with the next map
+    const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };
+    const bool share = counts(record) || std::any_of(parts.begin(), parts.end(), counts);
+    if (share && !Tile(held->second, record.range, parts)) {  // the rest comes with the next map
       first_error.Update(absl::UnavailableError(
           absl::StrCat(record.shard.ToString(), " was cut, and the other part is not known yet")));
       return true;
+    }
+    if (share) {
+      const absl::Status cut = Cut(record, parts, map);
+      if (cut.ok()) opened.insert(opened.end(), parts.begin(), parts.end());
+      first_error.Update(cut);
+      return !cut.ok();
     }
     // Nothing here counts, and the rows are another shard's too.
     entry->second.record = record;
@@ -99,6 +101,7 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
     if (record.Holds(self)) missing_.insert(record.shard);
     return false;
   });
+  records->insert(records->end(), opened.begin(), opened.end());
   return first_error;
 }
 
@@ -142,7 +145,7 @@ absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<Shard
         wiring_.factory->Make(table, id, range, whole->installed(), cutting_.at(record.shard));
     shard->FinishReplay();
     if (whole->refused()) shard->Refuse(absl::DataLossError(whole->error()));
-    (*map)[id].shard = std::move(shard);
+    (*map)[id] = {.shard = std::move(shard), .record = ShardRecord()};  // it learns its own next
   };
   for (const ShardRecord& part : parts) {
     if (whole->logged()) wiring_.log->Inherit(record.shard, part.shard);

@@ -27,7 +27,11 @@ absl::StatusOr<Epoch> ShardCuts::Prepare(ShardId id) {
     if (shard->Status().store.rows_dirty <= kDirtyRowsFew) break;
   }
   const std::optional<ShardRecord> record = wiring_.directory->RecordOf(id);
-  if (!record.has_value() || !shard->primary() || !shard->active()) return 0;
+  if (!shard->primary()) return 0;
+  if (!record.has_value() || !shard->active()) {
+    return absl::UnavailableError(absl::StrCat(id.ToString(), " is to be cut, and its epoch ",
+                                               shard->epoch(), " is not active yet"));
+  }
   // A replica that is alone is cut where it stands. Several have to stand at the same entry first.
   if (record->members.size() == 1) return record->epoch;
   const int64_t end_ns = wiring_.clock->NowNs() + kPauseNsMax;

@@ -337,6 +337,7 @@ void ShardCore::LearnRecord(const ShardRecord& record) {
   }
   tail_.ForgetEpochsBelow(std::min(retained_, tail_.applied()));
   if (promise_held()) BecomePrimary();
+  if (std::exchange(speaks_first_, false) && !primary_) asker_ = {record.primary, record.epoch};
   AskPromise(record.epoch);
 }
 

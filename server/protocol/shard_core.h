@@ -84,8 +84,13 @@ class ShardCore {
   // a primary's log has the same entries there cannot be told, so before this replica follows one
   // it is sent all rows.
   void LostTail() { lost_tail_ = true; }
-  // The state is that of a replica of this process that had proven itself (a cut of its shard).
-  void AssumeProven() { unproven_ = false; }
+  // The shard was cut, and the core of the whole had this state until now, in this process, proven
+  // or not. As a follower it speaks first in the next epoch: the primary's first append may have
+  // come before this core was there.
+  void ContinueAnother(bool proven) {
+    unproven_ = unproven_ && !proven;
+    speaks_first_ = true;
+  }
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }
@@ -323,6 +328,7 @@ class ShardCore {
   Epoch followers_epoch_ = 0;
   Following following_;
   Asker asker_;
+  bool speaks_first_ = false;
   CoreReady ready_;
 };
 

@@ -183,7 +183,9 @@ void ReplicaExchange::TakeAppend(Incoming* incoming) {
   shard_.options.replica_budget->records_taken.fetch_add(taken.size(), std::memory_order_relaxed);
   pipeline_.Drain();
   comparison_.Compare(message);
-  if (incoming->error.empty()) return;
+  // A message of an epoch that is over has its answer. If the shard was cut since, its records may
+  // have rows that are not the shard's any more.
+  if (incoming->error.empty() || message.epoch < core.epoch()) return;
   RefuseRecord(incoming->from, message, incoming->entries.size(), incoming->error);
 }
 

@@ -72,7 +72,7 @@ Shard::Shard(Options options, Epoch promised)
   if (!restored.ok()) serving_.Refuse(restored);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
   core_.Recover(promised, meta.ok() ? *std::move(meta) : ShardMeta(), options_.installed);
-  if (options_.continued.has_value() && options_.continued->proven) core_.AssumeProven();
+  if (options_.continued.has_value()) core_.ContinueAnother(options_.continued->proven);
   store_->SetAppliedLsn(core_.applied_lsn());
   if (!PlantedBug("row_lsn_guard_off")) store_->BeginReplay();
   pipeline_.Publish();
@@ -237,6 +237,9 @@ void Shard::Close() {
 }
 
 void Shard::ReleaseStore() {
+  // The shard was idle a moment ago. A write-back may have begun since, and without the rows its
+  // end would never be told.
+  absl::MutexLock none_writes_back(snapshots_.writing_back());
   context_.RunAndWait([this] {
     {
       absl::MutexLock lock(&mu_);

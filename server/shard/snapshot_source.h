@@ -56,6 +56,9 @@ class SnapshotSource {
   absl::StatusOr<Snapshot> Still(Lsn above);
   // The same for a reader that goes on with the changes above the base: as of the base or later.
   absl::StatusOr<Snapshot> Changed(Lsn above);
+  // Held from the begin of a write-back to its end. Its holder may let go of the rows: a
+  // write-back that comes later finds none.
+  absl::Mutex* writing_back() { return &write_back_mu_; }
 
  private:
   static constexpr Member kFile = {};  // in place of a replica: a copy has none

@@ -32,6 +32,15 @@ class CutStory : public MembershipStory {
     request.set_incarnation(record.primary.incarnation);
     return request;
   }
+  // The only one, as the first server hears of it.
+  v1::ShardCut AskedNow() {
+    const auto news = rig_.core->News(1, 1, NewsKnown());
+    if (!news.has_value() || news->cuts_size() != 1) {
+      ADD_FAILURE() << "one cut should be asked for";
+      return v1::ShardCut();
+    }
+    return news->cuts(0);
+  }
   // "0: [0, 5) e2" for each shard.
   std::vector<std::string> Ranges() const {
     std::vector<std::string> out;
@@ -87,11 +96,31 @@ TEST_F(CutStory, WhatCannotBeCutIsRefused) {
   v1::CommitCutRequest late = CommitOf(asked->cut());
   late.set_epoch(late.epoch() + 1);
   EXPECT_STATUS(rig_.Call<v1::CommitCutReply>(late), kFailedPrecondition, "asks for its cut");
-  asked = Ask(0, 1);
-  ASSERT_TRUE(asked.ok()) << "the one before was refused for good: " << asked.status();
-  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())).ok());
+  EXPECT_THAT(Events("cut_refused"), ElementsAre());
+  late.set_epoch(late.epoch() - 1);
+  EXPECT_STATUS(rig_.Call<v1::CommitCutReply>(late), kFailedPrecondition, "not asked for any more");
+  EXPECT_THAT(Events("cut_refused"), ElementsAre(HasSubstr("t/0 at 1, asked for: shard t/0: its")));
+  const v1::ShardCut again = AskedNow();
+  EXPECT_EQ(again.at(), 1u);
+  EXPECT_GT(again.number(), asked->cut().number());
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(again)).ok());
   fleet_.Run(1000);
   EXPECT_STATUS(Ask(0, 0), kFailedPrecondition, "a single row");
+}
+
+TEST_F(CutStory, ACutThatDoesNotComeAboutIsGivenUp) {
+  Start({"s1"});
+  Create("t", 1, 2);
+  auto asked = Ask(0, 1);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  fleet_.Run(59'000);
+  EXPECT_STATUS(Ask(0, 2), kAlreadyExists, "asked for already");
+  fleet_.Run(2'000);
+  EXPECT_THAT(Events("cut_given_up"), ElementsAre(HasSubstr("t/0 at 1, asked for: not made")));
+  EXPECT_STATUS(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())), kFailedPrecondition,
+                "not asked for any more");
+  asked = Ask(0, 2);
+  EXPECT_TRUE(asked.ok()) << asked.status();
 }
 
 }  // namespace cut_story_test

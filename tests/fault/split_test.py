@@ -73,8 +73,10 @@ class Split:
             whole = [s["shard"] for s in self.table.shards() if before.get(s["shard"]) == s["range"]]
             if not whole:
                 break
-            for shard in whole:  # refused where one is asked for, or the shard is not served yet
-                run_command(self.bin_dir, self.cluster.address, "shard", "split", shard, "--no-wait", "--timeout=30s")
+            for shard in whole:  # refused where one is asked for or was just made, or the shard is not served yet
+                middle = sum(before[shard]) // 2
+                run_command(self.bin_dir, self.cluster.address, "shard", "split", shard, f"--at={middle}", "--no-wait",
+                            "--timeout=30s")
             time.sleep(1)
         self.table.wait_for(replicas=self.replicas)
         self.check_tiling(2 * len(before))

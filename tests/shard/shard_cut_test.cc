@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/random.h"
@@ -107,6 +109,34 @@ TEST_F(ShardCutTest, IsHeardOfAfterARestart) {
   server.Start();
   client.ResendLast();
   EXPECT_EQ(server.Pull(1, ids), std::vector<float>(ids.size() * kDim, -1.0f));
+}
+
+// A backup prepares a cut as its primary does, and may do so while it carries the cut out. Then its
+// thread for cuts must go on.
+TEST_F(ShardCutTest, PreparationsEndWhileTheShardIsCut) {
+  TestServer server(Options(), {Countdown(false, Durability::kLog)}, 1);
+  server.Start();
+  constexpr int kThreads = 3;
+  constexpr uint32_t kCuts = 60;
+  std::atomic<bool> ends{false};
+  std::atomic<uint32_t> shards{1};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      while (!ends.load()) {
+        const absl::StatusOr<Epoch> prepared = server.host()->PrepareCut({1, shards.load() - 1});
+        prepared.IgnoreError();  // it is being cut
+      }
+    });
+  }
+  for (uint32_t i = 0; i < kCuts; ++i) {
+    const ShardRecord& newest = server.records().back();
+    server.Cut(newest.shard, newest.range.first + 1);
+    shards.fetch_add(1);
+  }
+  ends.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(server.records().size(), kCuts + 1);
 }
 
 // A record that shows one part alone: the replica stays whole until the other one is known.

@@ -227,7 +227,7 @@ class ClusterSimulation {
   Watched& Family(int shard) { return shards_[shards_[shard].family]; }
   const Watched& Family(int shard) const { return shards_[shards_[shard].family]; }
   void AskForCuts();
-  void PrepareCut(int server, int shard, uint64_t at, int attempts);
+  void PrepareCut(int server, CutAsk ask, int attempts);
   void AskCommit(int server, int shard);
   void CutArrives(int coordinator, int server, const CutAsk& ask);
   bool CommitCut(const CutAsk& ask);
@@ -326,6 +326,9 @@ class ClusterSimulation {
   int leader_ = -1;
   uint64_t leader_term_ = 0;
   Time leader_expires_ = 0;
+  uint64_t cuts_asked_ = 0;
+  // By shard: the cut that the leader of a term asks for.
+  std::array<std::pair<uint64_t, uint64_t>, kShardsMax> open_cuts_{};
   std::vector<RecordPtr> records_;
   std::vector<std::shared_ptr<const ShardWish>> wishes_;
   std::array<Lease, kServersMax + 1> leases_{};  // by server id

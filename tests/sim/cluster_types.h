@@ -198,6 +198,7 @@ struct CutAsk {
   uint64_t at;
   Member asks;
   Epoch epoch;
+  uint64_t number;  // unique
 };
 
 struct QueuedAppend {

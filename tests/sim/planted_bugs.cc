@@ -78,6 +78,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 4, 2000),
+      Sim("CutAfterRefusal", S::kCutAfterRefusal, 117, 300, "cuts"),
       Sim("CutWithoutStandstill", S::kCutWithoutStandstill, 1, 300, "cuts"),
       Sim("CutForgetsSessions", S::kCutForgetsSessions, 1, 300, "cuts"),
       Sim("CutLosesRow", S::kCutLosesRow, 1, 300, "cuts"),

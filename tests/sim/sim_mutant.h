@@ -28,6 +28,7 @@ enum class SimMutant {
   kDeletedWhileInactive,  // a replica is deleted before an epoch without it was active
   kDeletedByOldRecord,    // or by a record of an epoch not above the promised one
   // Shards that are cut.
+  kCutAfterRefusal,       // a request that was refused cuts the shard when it comes once more
   kCutWithoutStandstill,  // while the primary goes on taking pushes
   kCutForgetsSessions,    // the new shard does not inherit them
   kCutLosesRow,           // the one at the cut

@@ -52,14 +52,19 @@ void ClusterSimulation::AskForCuts() {
                    shards_[shard].setting.durability != Durability::kCheckpoint;
   const Process* const process = ProcessOf(record.primary);
   if (!may || process == nullptr) return;
-  const uint64_t at = record.range.first + 1 + random_.Uniform(rows - 1);
+  CutAsk ask;
+  ask.shard = shard;
+  ask.at = record.range.first + 1 + random_.Uniform(rows - 1);
+  ask.number = ++cuts_asked_;
+  open_cuts_[shard] = {leader_term_, ask.number};
   const int server = static_cast<int>(record.primary.server) - 1;
-  ForLife(server, [=, this] { PrepareCut(server, shard, at, kPauseAttempts); })();
+  ForLife(server, [=, this] { PrepareCut(server, ask, kPauseAttempts); })();
 }
 
 // As ShardCuts::Prepare.
-void ClusterSimulation::PrepareCut(int server, int shard, uint64_t at, int attempts) {
+void ClusterSimulation::PrepareCut(int server, CutAsk ask, int attempts) {
   Server& s = servers_[server];
+  const int shard = ask.shard;
   const Replica* const replica = Open(s, shard);
   if (replica == nullptr || replica->shard->refused() || s.process->asks[shard].has_value()) return;
   const bool leads = replica->shard->primary() && replica->shard->active();
@@ -72,9 +77,11 @@ void ClusterSimulation::PrepareCut(int server, int shard, uint64_t at, int attem
   if (record.members.size() > 1 && !Planted(SimMutant::kCutWithoutStandstill) &&
       !replica->shard->Pause(true, PauseFor::kCut)) {
     AfterEvent(server, shard);
-    return At(kMs, ForLife(server, [=, this] { PrepareCut(server, shard, at, attempts - 1); }));
+    return At(kMs, ForLife(server, [=, this] { PrepareCut(server, ask, attempts - 1); }));
   }
-  s.process->asks[shard] = CutAsk{shard, at, Self(s), record.epoch};
+  ask.asks = Self(s);
+  ask.epoch = record.epoch;
+  s.process->asks[shard] = ask;
   AskCommit(server, shard);
 }
 
@@ -112,10 +119,14 @@ void ClusterSimulation::CutArrives(int coordinator, int server, const CutAsk& as
 bool ClusterSimulation::CommitCut(const CutAsk& ask) {
   const ShardRecord& whole = *records_[ask.shard];
   if (whole.range.limit == ask.at && whole.epoch > ask.epoch) return true;  // an earlier request
-  if (whole.epoch != ask.epoch || !(whole.primary == ask.asks) || !whole.active ||
-      !whole.passed_over.empty() || shards_.size() == kShardsMax || ask.at <= whole.range.first ||
-      ask.at >= whole.range.limit) {
+  const bool given_up = stormy() && Chance(0.1);                            // it came too late
+  const bool open = open_cuts_[ask.shard] == std::pair(leader_term_, ask.number) ||
+                    Planted(SimMutant::kCutAfterRefusal);
+  if (given_up || !open || whole.epoch != ask.epoch || !(whole.primary == ask.asks) ||
+      !whole.active || !whole.passed_over.empty() || shards_.size() == kShardsMax ||
+      ask.at <= whole.range.first || ask.at >= whole.range.limit) {
     ++stats_.cuts_refused;
+    if (open) open_cuts_[ask.shard] = {};
     return false;
   }
   ++stats_.cuts;
@@ -173,7 +184,7 @@ void ClusterSimulation::CheckTiling() {
 
 void ClusterSimulation::OnCutAnswer(int server, const CutAsk& ask, bool cut) {
   std::optional<CutAsk>& open = servers_[server].process->asks[ask.shard];
-  if (!open.has_value() || open->epoch != ask.epoch || open->at != ask.at) return;
+  if (!open.has_value() || open->number != ask.number) return;
   open.reset();
   if (trace_ != nullptr) {
     Trace(absl::StrCat("CUT of shard ", ask.shard, " at ", ask.at, cut ? "" : " is refused"));
@@ -221,25 +232,29 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
     return true;
   }
   if (Open(*server, shard) == nullptr) return true;  // its rows are on their way
+  const auto id = static_cast<ServerId>(server->index) + 1;
   std::vector<RecordPtr> parts;
   RowSet found = rows;
-  const auto id = static_cast<ServerId>(server->index) + 1;
+  bool tile = true;
+  bool counts = MayCount(*record, id);
   for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
     const RecordPtr& known = p.known[other];
     if (other == shard || known == nullptr || server->disk.shards[other].held) continue;
-    if (shards_[other].family != shards_[shard].family || !MayCount(*known, id)) continue;
+    if (shards_[other].family != shards_[shard].family) continue;
     const RowSet part = RowsOf(other, known->range);
     if (!Inside(part, held)) continue;
+    tile = tile && (found & part) == 0;
     found |= part;
+    counts = counts || MayCount(*known, id);
     parts.push_back(known);
   }
-  const bool whole = found == held || Planted(SimMutant::kCutOfOnePart);
-  if (whole && CutReplica(server, record, parts)) return true;
-  if (whole || MayCount(*record, id)) {
+  tile = (tile && found == held) || Planted(SimMutant::kCutOfOnePart);
+  if (!tile || (counts && !CutReplica(server, record, parts))) {
     p.unlearnt[shard] = record;
     LearnAgain(server->index);
     return false;
   }
+  if (counts) return true;
   if (IsCutFrom(server->disk, shard)) return false;
   CheckGivenUp(*server, shard);  // nothing here counts
   Retire(server, shard);

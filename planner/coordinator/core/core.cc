@@ -80,7 +80,11 @@ void Core::Tick(int64_t now_ns) {
   if (!serving()) return;
   leases_.Tick(now_ns_);
   membership_.Tick(now_ns_, state_);
-  cuts_.Tick(now_ns_, state_);
+  for (v1::ShardCut& cut : cuts_.Tick(now_ns_, state_)) {
+    Pending pending;
+    pending.made = MakeCutGivenUp(std::move(cut), Context());
+    normal_.queue.push_back(std::move(pending));
+  }
   OnEndedLeases();
   Rebalance();
   SplitLargeShards();

@@ -29,20 +29,39 @@ absl::Status AskedCuts::Ask(int64_t now_ns, v1::ShardCut cut) {
   const uint64_t packed = cut.shard();
   if (absl::Status may = MayAsk(packed); !may.ok()) return may;
   ++version_;
+  number_ = cut.number();
   asked_[packed] = {std::move(cut), now_ns};
   return absl::OkStatus();
 }
 
-void AskedCuts::End(uint64_t packed) {
-  if (asked_.erase(packed) > 0) ++version_;
+bool AskedCuts::IsAsked(const v1::ShardCut& cut) const {
+  const auto it = asked_.find(cut.shard());
+  return it != asked_.end() && it->second.cut.number() == cut.number();
 }
 
-void AskedCuts::Tick(int64_t now_ns, const ClusterState& state) {
+void AskedCuts::AskAgain(const v1::ShardCut& cut, int64_t unix_ms) {
+  if (!IsAsked(cut)) return;
+  number_ = NextNumber(unix_ms);
+  asked_[cut.shard()].cut.set_number(number_);
+  ++version_;
+}
+
+void AskedCuts::End(const v1::ShardCut& cut) {
+  if (!IsAsked(cut)) return;
+  asked_.erase(cut.shard());
+  ++version_;
+}
+
+std::vector<v1::ShardCut> AskedCuts::Tick(int64_t now_ns, const ClusterState& state) {
+  std::vector<v1::ShardCut> given_up;
   const size_t ended = std::erase_if(asked_, [&](const auto& entry) {
-    return now_ns - entry.second.since_ns > kKeptNs ||
-           state.FindVisibleShard(entry.first) == nullptr;
+    if (state.FindVisibleShard(entry.first) == nullptr) return true;
+    if (now_ns - entry.second.since_ns <= kKeptNs) return false;
+    given_up.push_back(entry.second.cut);
+    return true;
   });
   if (ended > 0) ++version_;
+  return given_up;
 }
 
 void AskedCuts::AddFor(const ClusterState& state, ServerId server,

@@ -1,9 +1,12 @@
 // Cuts of shards that were asked for and are not committed yet. Their servers hear of them with
-// every reply, prepare them and ask for the commit, which needs nothing from here: a coordinator
-// that restarts forgets the cuts that nobody has prepared. Pure; thread-compatible.
+// every reply, prepare them and ask for the commit. A commit that nobody asks for here is refused:
+// a server whose cut was refused goes on, and an earlier request of its, which comes late, must not
+// cut the shard then. So a cut has another number after each refusal, and a coordinator that
+// restarts forgets the cuts. Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -27,9 +30,18 @@ class AskedCuts {
   absl::Status MayAsk(uint64_t packed) const;
   // The same, and asks for it.
   absl::Status Ask(int64_t now_ns, v1::ShardCut cut);
+  // For the next cut: above those of all before.
+  uint64_t NextNumber(int64_t unix_ms) const {
+    return std::max(static_cast<uint64_t>(unix_ms), number_ + 1);
+  }
+  bool IsAsked(const v1::ShardCut& cut) const;
+  // Under another number, for no longer than before: its commit was refused, and may be made later.
+  void AskAgain(const v1::ShardCut& cut, int64_t unix_ms);
   // Committed, or refused for good.
-  void End(uint64_t packed);
-  void Tick(int64_t now_ns, const ClusterState& state);
+  void End(const v1::ShardCut& cut);
+  // Those that have not come about in time, which are given up with this. Cuts of shards that are
+  // gone are forgotten.
+  std::vector<v1::ShardCut> Tick(int64_t now_ns, const ClusterState& state);
   // Those of shards of which the server has a member.
   void AddFor(const ClusterState& state, ServerId server, v1::HeartbeatReply* reply) const;
   // Changes with each change.
@@ -43,6 +55,7 @@ class AskedCuts {
   };
   std::map<uint64_t, Asked> asked_;  // by packed shard
   uint64_t version_ = 0;
+  uint64_t number_ = 0;  // of the last cut
 };
 
 // Where a shard may be cut, and into which shards. `at` 0: in the middle.

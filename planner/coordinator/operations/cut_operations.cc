@@ -33,7 +33,7 @@ class CutShard {
     v1::ShardCut* const cut = reply_.mutable_cut();
     cut->set_shard(request_.shard());
     cut->set_at(plan.at);
-    cut->set_number(static_cast<uint64_t>(context_.unix_ms));
+    cut->set_number(context_.cuts->NextNumber(context_.unix_ms));
     cut->set_reason(reason);
     reply_.set_new_shard(plan.new_shard.packed());
     *reply_.mutable_record() = ToProto(*state.FindVisibleShard(request_.shard()));
@@ -59,6 +59,17 @@ class CutShard {
   bool written_ = false;
   v1::CutShardReply reply_;
 };
+
+Transaction CutEvent(const ClusterState& state, int64_t unix_ms, const std::string& kind,
+                     const v1::ShardCut& cut, absl::string_view why) {
+  Transaction txn(&state);
+  EventWriter(&state, unix_ms)
+      .Add(kind,
+           absl::StrCat(state.ShardName(cut.shard()), " at ", cut.at(), ", ", cut.reason(), ": ",
+                        why),
+           cut.shard(), 0, &txn);
+  return txn;
+}
 
 // The shard as it was cut, if that has happened: a repeated request gets the same answer.
 const ShardRecord* PartAt(const ClusterState& state, TableId table, uint64_t at) {
@@ -91,6 +102,7 @@ class CommitCut {
       : request_(std::move(request)), context_(context) {}
 
   Next operator()(const ClusterState& state) {
+    if (!refused_.ok()) return refused_;
     const uint64_t packed = request_.cut().shard();
     const uint64_t at = request_.cut().at();
     const ShardRecord* const whole = state.FindVisibleShard(packed);
@@ -100,14 +112,18 @@ class CommitCut {
       v1::CommitCutReply reply;
       ToProto(*whole, reply.add_records());
       if (upper != nullptr) ToProto(*upper, reply.add_records());
+      context_.cuts->End(request_.cut());
       return reply;
     }
-    absl::StatusOr<CutPlan> plan = Plan(state);
-    if (!plan.ok()) {
-      context_.cuts->End(packed);
-      return plan.status();
+    if (whole != nullptr && context_.cuts->IsAsked(request_.cut())) {
+      const absl::Status may = MayNow(state, *whole);
+      if (!may.ok()) {
+        context_.cuts->AskAgain(request_.cut(), context_.unix_ms);
+        return may;
+      }
     }
-    context_.cuts->End(packed);
+    const absl::StatusOr<CutPlan> plan = Plan(state);
+    if (!plan.ok()) return Refuse(state, plan.status());
     const auto [lower, upper] = PartsOf(*whole, *plan);
     Transaction txn(&state);
     txn.Put(keys::Shard(lower.shard), StoredRecord(lower));
@@ -123,22 +139,38 @@ class CommitCut {
   }
 
  private:
+  Next Refuse(const ClusterState& state, const absl::Status& why) {
+    refused_ = why;
+    context_.cuts->End(request_.cut());
+    if (state.FindVisibleShard(request_.cut().shard()) == nullptr) return why;
+    return CutEvent(state, context_.unix_ms, "cut_refused", request_.cut(), why.message());
+  }
+
+  // The shard may have another primary since the cut was prepared, which prepares it in its turn.
+  absl::Status MayNow(const ClusterState& state, const ShardRecord& record) const {
+    const std::string name = state.ShardName(request_.cut().shard());
+    const Member caller{request_.server(), request_.incarnation()};
+    if (record.epoch == request_.epoch() && record.primary == caller && record.active) {
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "shard ", name, ": server ", caller.server, " asks for its cut in epoch ", request_.epoch(),
+        ", and it is in epoch ", record.epoch, " with its primary on server ",
+        record.primary.server, record.active ? "" : ", not active", "; it is asked for again"));
+  }
+
   absl::StatusOr<CutPlan> Plan(const ClusterState& state) const {
     HOTBED_ASSIGN_OR_RETURN(const CutPlan plan,
                             PlanCut(state, request_.cut().shard(), request_.cut().at()));
-    const ShardRecord& record = *state.FindVisibleShard(request_.cut().shard());
-    const Member caller{request_.server(), request_.incarnation()};
-    if (record.epoch != request_.epoch() || record.primary != caller) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "shard ", state.ShardName(request_.cut().shard()), ": server ", caller.server,
-          " asks for its cut in epoch ", request_.epoch(), ", and it is in epoch ", record.epoch,
-          " with its primary on server ", record.primary.server));
-    }
-    return plan;
+    if (context_.cuts->IsAsked(request_.cut())) return plan;
+    return absl::FailedPreconditionError(
+        absl::StrCat("shard ", state.ShardName(request_.cut().shard()), ": its cut at ",
+                     request_.cut().at(), " is not asked for any more; ask for it again"));
   }
 
   const v1::CommitCutRequest request_;
   const OperationContext context_;
+  absl::Status refused_;  // and the event is written
 };
 
 }  // namespace
@@ -149,6 +181,18 @@ Operation MakeOperation(v1::CutShardRequest request, const OperationContext& con
 
 Operation MakeOperation(v1::CommitCutRequest request, const OperationContext& context) {
   return CommitCut(std::move(request), context);
+}
+
+Operation MakeCutGivenUp(v1::ShardCut cut, const OperationContext& context) {
+  return [cut = std::move(cut), unix_ms = context.unix_ms,
+          written = false](const ClusterState& state) mutable -> Next {
+    if (state.FindVisibleShard(cut.shard()) == nullptr || std::exchange(written, true)) {
+      return Reply();
+    }
+    return CutEvent(state, unix_ms, "cut_given_up", cut,
+                    absl::StrCat("not made within ", AskedCuts::kKeptNs / 1'000'000'000,
+                                 " s; its server's log says why. Ask for it again"));
+  };
 }
 
 }  // namespace hotbed

@@ -143,7 +143,12 @@ Operation MakeOperation(v1::CutShardRequest request, const OperationContext& con
 // members of the whole. Answered alike if it is cut there already. Any other error than
 // FailedPrecondition, NotFound and InvalidArgument leaves open whether it is cut; these say that it
 // is not, and that no earlier request of this kind will cut it.
+// A refusal is an event too (cut_refused), but for one that comes of another epoch or primary: then
+// the cut is asked for again.
 Operation MakeOperation(v1::CommitCutRequest request, const OperationContext& context);
+
+// Writes the event that a cut was given up (AskedCuts::Tick).
+Operation MakeCutGivenUp(v1::ShardCut cut, const OperationContext& context);
 
 // --- move_operations.cc
 

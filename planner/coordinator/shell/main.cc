@@ -49,7 +49,7 @@ struct Options {
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
-  uint64_t split_above_bytes = 0;
+  uint64_t split_above_bytes = 512ull << 20;
   int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
@@ -315,7 +315,8 @@ int Main(int argc, char** argv) {
                    "the others once the first of them is back.",
                    {.min = 0, .max = 3600000});
   schema.AddBytes("split-above-bytes", &options.split_above_bytes,
-                  "A shard of a hashed table that takes more than this is cut in two; 0: none is.");
+                  "A shard of a hashed table that takes more than this is cut in two while it is "
+                  "used; 0: none is.");
   schema.AddChoice("without-members", &options.without_members, {"continue", "ask"},
                    "What a shard that has lost all its members does when not all of them are back "
                    "within --refill-wait-ms: continue with the one whose log ends last, or stay "
