@@ -73,7 +73,8 @@ class Mover:
             self._tally()
         except Exception as error:
             self._refuse(str(error))
-        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "splits_asked": self.splits, "events": dict(self.events),
+        return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "splits_asked": self.splits,
+                "splits_done": self.events["shard_cut"], "events": dict(self.events),
                 "refused": dict(self.refused.most_common(8))}
 
     def _move(self):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A long run of everything at once: tables of class log and replicated 2 and 3, all nemeses, moves and drains all the time.
+"""A long run of everything at once: tables of class log and replicated 2 and 3, all nemeses, moves, drains and splits all
+the time.
 
   soak.py --bin-dir build/bin --minutes N [--seed S] [--summary FILE]
 
@@ -22,11 +23,11 @@ MINUTES_MAX = 120  # longer ones need more rows than a comparison can hold in me
 # The hottest row's sums stay exact in fp32 for about so long with ROWS rows; longer runs spread over more.
 ROWS, ROWS_MINUTES = 200_000, 45
 # The goals of a soak of half an hour; those of shorter ones are in proportion.
-GOALS_OF_30_MINUTES = {"pushes_acknowledged": 1_000_000, "kills": 100, "moves_done": 100}
+GOALS_OF_30_MINUTES = {"pushes_acknowledged": 1_000_000, "kills": 100, "moves_done": 100, "splits_done": 20}
 DEFAULTS = ["--servers=4", "--clients=3", "--dim=32", "--tables=log,log-hashed,r2,r3-hashed", "--flights=8",
             "--proxied=1", "--nemesis=kill,kill_coordinator,kill_client,pause,pause_coordinator,pause_client,cut,isolate,disk,proxy",
-            "--pause-max=8", "--move-pause=6", "--drain-share=0.05", "--verify-replicas", "--slow-seconds=8", "--otherwise-max=15", "--server-flag=--host-bytes=64MiB",
-            "--server-flag=--log-bytes-max=64MiB"]
+            "--pause-max=8", "--move-pause=6", "--splits-max=40", "--drain-share=0.05", "--verify-replicas",
+            "--slow-seconds=8", "--otherwise-max=15", "--server-flag=--host-bytes=64MiB", "--server-flag=--log-bytes-max=64MiB"]
 
 
 class Progress:
@@ -43,7 +44,8 @@ class Progress:
         p = run.checker.progress()
         done = now - self.begin
         kills = sum(process.kills for process in [*run.cluster.processes(), *run.checker.workers])
-        moves = f"{run.mover.done} of {run.mover.asked} moves seen done, " if run.mover else ""
+        moves = (f"{run.mover.done} of {run.mover.asked} moves seen done, {run.mover.events['shard_cut']} of "
+                 f"{run.mover.splits} splits, ") if run.mover else ""
         print(f"{100 * min(done / self.seconds, 1):5.1f} %  {done:5.0f} s, {max(self.seconds - done, 0):5.0f} s left: "
               f"{p['pushes']} pushes acknowledged ({p['pushes'] / done:.0f}/s), {kills} kills, {moves}"
               f"{p['indeterminate']} indeterminate, longest push {p['push_max_us'] / 1e6:.1f} s", flush=True)
