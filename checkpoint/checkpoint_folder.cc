@@ -191,20 +191,45 @@ absl::Status DeleteCheckpoint(const std::string& folder, FileSystem* files) {
   return files->Delete(folder);
 }
 
+absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder,
+                                                       FileSystem* files) {
+  std::vector<std::string> folders = {folder};
+  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(folder, files));
+  while (!manifest.parent().empty()) {
+    folders.push_back(ParentOf(folders.back(), manifest));
+    HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest parent, ReadManifest(folders.back(), files));
+    if (parent.generation() + 1 != manifest.generation() ||
+        parent.cluster_id() != manifest.cluster_id()) {
+      return absl::DataLossError(
+          absl::StrCat(folders.back(), " is not the checkpoint that ", manifest.name(), " needs"));
+    }
+    manifest = std::move(parent);
+  }
+  return folders;
+}
+
 absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, FileSystem* files,
                                           const std::function<void(uint64_t, uint64_t)>& progress) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, files));
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> folders, FoldersNeeded(folder, files));
+  std::vector<v1::CheckpointManifest> manifests;
   uint64_t total = 0;
-  for (const v1::CheckpointTable& table : manifest.tables()) total += BytesOf(table);
-  uint64_t done = 0;
-  TableVerifier verifier(folder, files, [&](uint64_t bytes) {
-    done += bytes;
-    progress(done, total);
-  });
-  Verified verified;
-  for (const v1::CheckpointTable& table : manifest.tables()) {
-    HOTBED_RETURN_IF_ERROR(verifier.Verify(table, &verified));
+  for (const std::string& one : folders) {
+    HOTBED_ASSIGN_OR_RETURN(manifests.emplace_back(), ReadManifest(one, files));
+    for (const v1::CheckpointTable& table : manifests.back().tables()) total += BytesOf(table);
   }
+  uint64_t done = 0;
+  Verified verified;
+  for (size_t i = 0; i < folders.size(); ++i) {
+    TableVerifier verifier(folders[i], files, [&](uint64_t bytes) {
+      done += bytes;
+      progress(done, total);
+    });
+    for (const v1::CheckpointTable& table : manifests[i].tables()) {
+      HOTBED_RETURN_IF_ERROR(verifier.Verify(table, &verified));
+    }
+  }
+  verified.checkpoints = folders.size();
+  verified.tables = manifests.front().tables_size();
   return verified;
 }
 

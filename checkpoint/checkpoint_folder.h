@@ -39,17 +39,23 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path, FileSystem* 
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
                                                  const std::string& name, int64_t now_unix_ms,
                                                  FileSystem* files);
+// That checkpoint, then its parent, and so on: all that it needs. NotFound, DataLoss: one of them
+// is not whole, or not the one that it was when its child was saved.
+absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder,
+                                                       FileSystem* files);
 // The manifest first: what is left after a kill is an orphan.
 absl::Status DeleteCheckpoint(const std::string& folder, FileSystem* files);
 
 struct Verified {
+  uint64_t checkpoints = 0;  // it, and those that it needs; shards, rows and bytes are of all
   uint64_t tables = 0;
   uint64_t shards = 0;
   uint64_t rows = 0;
   uint64_t bytes = 0;
 };
-// Reads every byte of a checkpoint and compares the checksums, sizes, counts and orders. An error
-// names the file and the place. `progress` gets the bytes read so far, and those in all.
+// Reads every byte of a checkpoint, and of those that it needs, and compares the checksums, sizes,
+// counts and orders. An error names the file and the place. `progress` gets the bytes read so far,
+// and those in all.
 absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, FileSystem* files,
                                           const std::function<void(uint64_t, uint64_t)>& progress);
 

@@ -76,8 +76,19 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
     return absl::FailedPreconditionError(
         absl::StrCat("format ", manifest.format(), ", this program reads ", kCheckpointFormat));
   }
+  // A chain of parents ends: each is of a lower generation.
+  const bool has_parent = !manifest.parent().empty();
+  if (has_parent != (manifest.generation() > 0) || manifest.generation() > kGenerationsMax ||
+      manifest.parent().find('/') != std::string::npos || manifest.parent() == "..") {
+    return absl::DataLossError(absl::StrCat("generation ", manifest.generation(),
+                                            " with the parent \"", manifest.parent(), "\""));
+  }
   for (const v1::CheckpointTable& table : manifest.tables()) {
     HOTBED_RETURN_IF_ERROR(CheckTiling(table));
+    for (const v1::CheckpointShard& shard : table.shards()) {
+      if (shard.above_lsn() == 0 || has_parent) continue;
+      return absl::DataLossError(absl::StrCat("shard ", shard.index(), " has changed rows only"));
+    }
   }
   return manifest;
 }
@@ -100,6 +111,10 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, F
 absl::Status WriteManifest(const std::string& folder, const v1::CheckpointManifest& manifest,
                            FileSystem* files) {
   return files->WriteAtomically(absl::StrCat(folder, "/", kManifestFile), ManifestText(manifest));
+}
+
+std::string ParentOf(const std::string& folder, const v1::CheckpointManifest& manifest) {
+  return absl::StrCat(folder.substr(0, folder.rfind('/')), "/", manifest.parent());
 }
 
 absl::StatusOr<const v1::CheckpointTable*> FindTable(const v1::CheckpointManifest& manifest,

@@ -29,6 +29,10 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, F
 absl::Status WriteManifest(const std::string& folder, const v1::CheckpointManifest& manifest,
                            FileSystem* files);
 
+// The folder of the checkpoint that has what this one, in `folder`, leaves out.
+std::string ParentOf(const std::string& folder, const v1::CheckpointManifest& manifest);
+constexpr uint32_t kGenerationsMax = 8;  // that a checkpoint needs beside itself
+
 // NotFound names the tables that there are.
 absl::StatusOr<const v1::CheckpointTable*> FindTable(const v1::CheckpointManifest& manifest,
                                                      const std::string& name);

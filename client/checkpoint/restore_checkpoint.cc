@@ -46,6 +46,7 @@ class Restorer {
     }
     HOTBED_ASSIGN_OR_RETURN(result_.path, FindCheckpoint(options_.checkpoint, &files_));
     HOTBED_ASSIGN_OR_RETURN(manifest_, ReadManifest(result_.path, &files_));
+    HOTBED_RETURN_IF_ERROR(FoldersNeeded(result_.path, &files_).status());
     HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply created, CreateTables());
     for (const v1::CreateTableReply& table : created.tables()) {
       tables_.push_back(table.spec());

@@ -50,6 +50,7 @@ class Saver {
                            : absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
     manifest_.set_begun_unix_ms(absl::ToUnixMillis(now));
     HOTBED_RETURN_IF_ERROR(ChooseTables());
+    if (options_.incremental) HOTBED_RETURN_IF_ERROR(ChooseParent());
     HOTBED_ASSIGN_OR_RETURN(folder_, MakeCheckpointFolder(options_.directory, manifest_.name(),
                                                           manifest_.begun_unix_ms(), &files_));
     const absl::Status done = SaveShards();
@@ -111,6 +112,37 @@ class Saver {
     }
     shards_ = wanted_.size();
     return absl::OkStatus();
+  }
+
+  absl::Status ChooseParent() {
+    if (!files_.Exists(options_.directory)) return absl::OkStatus();
+    HOTBED_ASSIGN_OR_RETURN(auto found, ListCheckpoints(options_.directory, &files_));
+    while (!found.empty() && !found.back().whole) found.pop_back();
+    if (found.empty() || found.back().manifest.generation() >= kGenerationsMax ||
+        found.back().manifest.cluster_id() != manifest_.cluster_id() ||
+        !FoldersNeeded(found.back().path, &files_).ok()) {
+      return absl::OkStatus();
+    }
+    parent_ = std::move(found.back().manifest);
+    parent_.set_name(found.back().name);
+    return absl::OkStatus();
+  }
+
+  // The shard of the parent, a part of which became this one; null: none.
+  const v1::CheckpointShard* InParent(const v1::ShardRecord& record) const {
+    const uint32_t id = TableOf(record.shard());
+    for (const v1::CheckpointTable& table : parent_.tables()) {
+      if (table.spec().id() != id) continue;
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        if (record.range_first() >= shard.range_first() &&
+            record.range_limit() <= shard.range_limit() &&
+            record.column_first() == shard.column_first() &&
+            record.column_limit() == shard.column_limit()) {
+          return &shard;
+        }
+      }
+    }
+    return nullptr;
   }
 
   static uint32_t TableOf(uint64_t shard) { return ShardId::FromPacked(shard).table; }
@@ -176,6 +208,7 @@ class Saver {
     request.set_save(++number_);
     request.set_directory(folder_);
     request.set_bytes_per_s(options_.bytes_per_s);
+    request.set_begins_series(options_.incremental);
     for (const uint64_t packed : shards) {
       const ShardId id = ShardId::FromPacked(packed);
       v1::ShardToSave& shard = *request.add_shards();
@@ -184,6 +217,10 @@ class Saver {
       shard.set_file(
           absl::StrCat(id.table, "-", id.index, "-", ++wanted_[packed].attempts, ".rows"));
       wanted_[packed].in_job = true;
+      const v1::CheckpointShard* const before = InParent(wanted_[packed].record);
+      if (before == nullptr) continue;
+      shard.set_above_epoch(before->lsn_epoch());
+      shard.set_above_lsn(before->lsn());
     }
     Job job = {address, request.save(), std::move(shards), {}};
     const absl::Status begun = cluster_.BeginSave(address, request);
@@ -295,6 +332,7 @@ class Saver {
   // A file that the manifest does not name is of a try that failed.
   absl::Status MakeWhole() {
     manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
+    NameParent();
     std::vector<std::string> named = {kSavingFile};
     for (v1::CheckpointTable& table : *manifest_.mutable_tables()) {
       std::sort(table.mutable_shards()->pointer_begin(), table.mutable_shards()->pointer_end(),
@@ -317,6 +355,18 @@ class Saver {
     return files_.Delete(absl::StrCat(folder_, "/", kSavingFile));
   }
 
+  // If a shard needs it.
+  void NameParent() {
+    for (const v1::CheckpointTable& table : manifest_.tables()) {
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        if (shard.above_lsn() == 0) continue;
+        manifest_.set_parent(parent_.name());
+        manifest_.set_generation(parent_.generation() + 1);
+        return;
+      }
+    }
+  }
+
   std::string TakeBack() {
     constexpr int kTries = 20;  // servers that were told to end still write their last block
     absl::Status deleted;
@@ -332,6 +382,7 @@ class Saver {
   SavedCheckpoint Result() const {
     SavedCheckpoint result;
     result.path = folder_;
+    result.parent = manifest_.parent();
     for (const v1::CheckpointTable& table : manifest_.tables()) {
       result.tables.push_back({table.spec().name(), static_cast<uint64_t>(table.shards_size()),
                                RowsOf(table), BytesOf(table)});
@@ -344,6 +395,7 @@ class Saver {
   FileSystem& files_;
   const Clock& clock_;
   v1::CheckpointManifest manifest_;
+  v1::CheckpointManifest parent_;  // without tables: none
   std::string folder_;
   std::map<uint32_t, int> table_of_;   // table id -> index in the manifest
   std::map<uint64_t, Wanted> wanted_;  // by packed shard; those that are not saved

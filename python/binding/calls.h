@@ -8,8 +8,9 @@
 namespace hotbed::python {
 
 // Null-terminated.
-extern PyMethodDef client_methods[];     // client_calls.cc
-extern PyMethodDef embedding_methods[];  // embedding_calls.cc
+extern PyMethodDef client_methods[];       // client_calls.cc
+extern PyMethodDef embedding_methods[];    // embedding_calls.cc
+extern PyMethodDef whole_table_methods[];  // whole_table_calls.cc
 
 }  // namespace hotbed::python
 

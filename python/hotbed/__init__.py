@@ -11,7 +11,9 @@
 """
 
 from hotbed import errors, optim
+from hotbed.changes import Changes, Stream, follow, scan
 from hotbed._hotbed import version as __version__
+from hotbed.checkpoints import restore, save
 from hotbed.client import Client, Table, connect, local
 from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, DataLoss, DeadlineExceeded, FailedPrecondition,
                            ForkedError, HotbedError, InvalidArgument, NotFound, OutOfRange, PushError, ResourceExhausted,
@@ -19,7 +21,8 @@ from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, Data
 from hotbed.futures import Future, PushResult, ShardResult
 
 __all__ = [
-    'Aborted', 'AlreadyExists', 'ArrayError', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded', 'FailedPrecondition',
-    'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError', 'PushResult',
-    'ResourceExhausted', 'ShardResult', 'Table', 'Unavailable', '__version__', 'connect', 'errors', 'local', 'optim',
+    'Aborted', 'AlreadyExists', 'ArrayError', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
+    'FailedPrecondition', 'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError',
+    'PushResult', 'ResourceExhausted', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__', 'connect', 'errors',
+    'follow', 'local', 'optim', 'restore', 'save', 'scan',
 ]

@@ -62,41 +62,46 @@ class FileRows : public RowSource::Rows {
         first_(range.first_position(hashed_)),
         last_(range.last_position(hashed_)) {}
 
-  absl::Status Add(const std::string& folder, const v1::CheckpointShard& shard, bool sessions,
-                   FileSystem* files) {
+  // Rows of `part` alone.
+  absl::Status Add(const std::string& folder, const v1::CheckpointShard& shard,
+                   const ShardRange& part, bool sessions, FileSystem* files) {
+    Part added = {nullptr, std::max(first_, part.first_position(hashed_)),
+                  std::min(last_, part.last_position(hashed_))};
     HOTBED_ASSIGN_OR_RETURN(
-        auto file, RowsFileReader::Open(absl::StrCat(folder, "/", shard.file()), shard.bytes(),
-                                        shard.index_crc(), files));
+        added.file, RowsFileReader::Open(absl::StrCat(folder, "/", shard.file()), shard.bytes(),
+                                         shard.index_crc(), files));
+    const std::unique_ptr<RowsFileReader>& file = added.file;
     const uint32_t weights = BytesPerWeight(saved_type_) * columns_;
     if (!(file->header() == RowsFileHeader{hashed_, weights, weights + state_bytes_})) {
       return absl::DataLossError(
           absl::StrCat(folder, "/", shard.file(), ": its rows are not those of the table"));
     }
     for (const RowsFileEntry& entry : file->index()) {
-      if (Overlaps(entry)) bytes_total_ += entry.bytes;
+      if (Overlaps(entry, added)) bytes_total_ += entry.bytes;
     }
     if (sessions) {
       HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->ReadSessions());
       HOTBED_RETURN_IF_ERROR(sessions_.Add(bytes));
       forgotten_ = std::max(forgotten_, shard.forgotten());
     }
-    files_.push_back(std::move(file));
+    parts_.push_back(std::move(added));
     return absl::OkStatus();
   }
 
   absl::StatusOr<bool> Next(std::vector<uint64_t>* positions,
                             std::vector<uint8_t>* payloads) override {
-    while (file_ < files_.size()) {
-      RowsFileReader& file = *files_[file_];
+    while (part_ < parts_.size()) {
+      const Part& part = parts_[part_];
+      RowsFileReader& file = *part.file;
       if (block_ == file.index().size()) {
-        ++file_;
+        ++part_;
         block_ = 0;
         continue;
       }
       const RowsFileEntry& entry = file.index()[block_++];
-      if (!Overlaps(entry)) continue;
+      if (!Overlaps(entry, part)) continue;
       HOTBED_RETURN_IF_ERROR(file.ReadRows(entry, &ids_, &saved_));
-      Convert(positions, payloads);
+      Convert(part, positions, payloads);
       return true;
     }
     return false;
@@ -106,13 +111,19 @@ class FileRows : public RowSource::Rows {
   Incarnation forgotten() const override { return forgotten_; }
 
  private:
-  bool Overlaps(const RowsFileEntry& entry) const {
-    return entry.kind == RowsFileBlock::kRows && entry.first_position <= last_ &&
-           entry.last_position >= first_;
+  struct Part {
+    std::unique_ptr<RowsFileReader> file;
+    uint64_t first = 0;  // positions, both inclusive
+    uint64_t last = 0;
+  };
+
+  static bool Overlaps(const RowsFileEntry& entry, const Part& part) {
+    return entry.kind == RowsFileBlock::kRows && entry.first_position <= part.last &&
+           entry.last_position >= part.first;
   }
 
-  // The rows of the block that lie in the range, in the weight type that is wanted.
-  void Convert(std::vector<uint64_t>* positions, std::vector<uint8_t>* payloads) {
+  // The rows of the block that lie in the part, in the weight type that is wanted.
+  void Convert(const Part& part, std::vector<uint64_t>* positions, std::vector<uint8_t>* payloads) {
     const uint32_t saved_weights = BytesPerWeight(saved_type_) * columns_;
     const uint32_t saved_bytes = saved_weights + state_bytes_;
     const uint32_t weight_bytes = BytesPerWeight(wanted_type_);
@@ -121,7 +132,7 @@ class FileRows : public RowSource::Rows {
     payloads->resize(ids_.size() * row_bytes);
     for (size_t row = 0; row < ids_.size(); ++row) {
       const uint64_t position = hashed_ ? Mix64(ids_[row]) : ids_[row];
-      if (position < first_ || position > last_) continue;
+      if (position < part.first || position > part.last) continue;
       const uint8_t* const from = saved_.data() + row * saved_bytes;
       uint8_t* const to = payloads->data() + positions->size() * row_bytes;
       positions->push_back(position);
@@ -145,15 +156,39 @@ class FileRows : public RowSource::Rows {
   const uint32_t state_bytes_;
   const uint64_t first_;  // positions, both inclusive
   const uint64_t last_;
-  std::vector<std::unique_ptr<RowsFileReader>> files_;
+  std::vector<Part> parts_;
   JoinedSessions sessions_;
   Incarnation forgotten_ = 0;
   uint64_t bytes_total_ = 0;
-  size_t file_ = 0;
+  size_t part_ = 0;
   size_t block_ = 0;
   std::vector<uint64_t> ids_;
   std::vector<uint8_t> saved_;
 };
+
+// The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
+// one: where a shard was saved without the rows that had not changed, its parent's come first.
+absl::Status AddParts(const std::string& folder, const std::string& table, const ShardRange& range,
+                      bool sessions, FileSystem* files, FileRows* rows) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, files));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, table));
+  for (const v1::CheckpointShard& shard : found->shards()) {
+    const bool same_columns =
+        shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
+    if (!same_columns || shard.range_first() >= range.limit || shard.range_limit() <= range.first) {
+      continue;
+    }
+    ShardRange part = range;
+    part.first = std::max(part.first, shard.range_first());
+    part.limit = std::min(part.limit, shard.range_limit());
+    if (shard.above_lsn() != 0) {
+      HOTBED_RETURN_IF_ERROR(
+          AddParts(ParentOf(folder, manifest), table, part, /*sessions=*/false, files, rows));
+    }
+    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, files));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -166,14 +201,8 @@ absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const Ta
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
   auto rows = std::make_unique<FileRows>(saved, table, range);
-  for (const v1::CheckpointShard& shard : found->shards()) {
-    const bool same_columns =
-        shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
-    if (!same_columns || shard.range_first() >= range.limit || shard.range_limit() <= range.first) {
-      continue;
-    }
-    HOTBED_RETURN_IF_ERROR(rows->Add(from.checkpoint, shard, from.sessions, files_));
-  }
+  HOTBED_RETURN_IF_ERROR(
+      AddParts(from.checkpoint, from.table, range, from.sessions, files_, rows.get()));
   return rows;
 }
 

@@ -202,7 +202,10 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   const std::string path = absl::StrCat(folder, "/", wanted.file());
   HOTBED_ASSIGN_OR_RETURN(const auto file, RowsFileWriter::Create(path, header, files_));
   FileSink sink(this, job, file.get());
-  HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, host_->Copy(id, &sink));
+  HOTBED_ASSIGN_OR_RETURN(
+      const CopiedShard copied,
+      host_->Copy(id, {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
+                  &sink));
   sink.Ended();
   if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
   HOTBED_RETURN_IF_ERROR(file->Finish());
@@ -225,6 +228,8 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   saved.set_committed_step(copied.committed_step);
   saved.set_staged_pushes(copied.staged_pushes);
   saved.set_forgotten(copied.forgotten);
+  saved.set_lsn_epoch(copied.lsn_epoch);
+  saved.set_above_lsn(copied.above);
   return saved;
 }
 

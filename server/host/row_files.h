@@ -31,6 +31,8 @@ class RowSink {
 struct CopiedShard {
   Epoch epoch = 0;
   Lsn lsn = 0;  // all rows are as of this LSN
+  Epoch lsn_epoch = 0;
+  Lsn above = 0;  // not 0: only rows that have changed since
   uint32_t passes = 0;
   std::string sessions;  // SessionTable::AppendTo
   uint64_t session_count = 0;

@@ -49,6 +49,18 @@ absl::StatusOr<CopiedShard> Described(const SnapshotBase& base, uint32_t passes)
   return copied;
 }
 
+absl::StatusOr<CopiedShard> Copied(Shard* shard, Epoch epoch, bool still_here,
+                                   const absl::StatusOr<SnapshotBase>& base, uint32_t passes) {
+  HOTBED_RETURN_IF_ERROR(base.status());
+  if (!still_here || base->epoch != epoch) {
+    return absl::AbortedError(
+        absl::StrCat(shard->id().ToString(), " left this server while it was copied"));
+  }
+  HOTBED_ASSIGN_OR_RETURN(CopiedShard copied, Described(*base, passes));
+  copied.lsn_epoch = shard->PositionAt(copied.lsn).epoch;
+  return copied;
+}
+
 // The base of the pass that completed the copy; without a meta if none did.
 absl::StatusOr<SnapshotBase> CopyInPasses(Shard* shard, RowSink* sink, uint32_t* passes) {
   SnapshotBase base;
@@ -70,7 +82,7 @@ absl::StatusOr<SnapshotBase> CopyInPasses(Shard* shard, RowSink* sink, uint32_t*
 absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
                                        TableCheckpoints* checkpoints, RowSink* sink,
                                        uint32_t* passes) {
-  HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints));
+  HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints, 0));
   HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), sink));
   ++*passes;
   return std::move(still.base);
@@ -80,11 +92,11 @@ absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
 
 // Most rows are written back while pushes continue.
 absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard,
-                                   TableCheckpoints* checkpoints) {
+                                   TableCheckpoints* checkpoints, Lsn above) {
   HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
   absl::StatusOr<Snapshot> still = absl::InternalError("it was not paused");
   HOTBED_RETURN_IF_ERROR(checkpoints->WhilePaused({shard}, [&] {
-    still = shard->StillCopy();
+    still = above == 0 ? shard->StillCopy() : shard->ChangedRows(above);
     return still.status();
   }));
   return still;
@@ -101,12 +113,23 @@ absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
   if (base.ok() && base->epoch == 0) base = CopyStill(shard, checkpoints, sink, &passes);
   // A shard that has left this server may have lost rows while they were read.
   const bool still_here = shard->EndCopy(epoch);
-  HOTBED_RETURN_IF_ERROR(base.status());
-  if (!still_here || base->epoch != epoch) {
-    return absl::AbortedError(
-        absl::StrCat(shard->id().ToString(), " left this server while it was copied"));
-  }
-  return Described(*base, passes);
+  return Copied(shard.get(), epoch, still_here, base, passes);
+}
+
+absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
+                                        const ChangePosition& above, TableCheckpoints* checkpoints,
+                                        RowSink* sink) {
+  if (above.lsn == 0) return CopyShard(shard, checkpoints, sink);
+  const Shard::FollowFrom begin = shard->BeginFollowing({above, above}, /*opens_feed=*/false);
+  HOTBED_RETURN_IF_ERROR(begin.status);
+  if (begin.lost) return CopyShard(shard, checkpoints, sink);
+  HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints, above.lsn));
+  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), sink));
+  HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
+                          Copied(shard.get(), begin.epoch, shard->PrimarySince(begin.epoch),
+                                 std::move(still.base), /*passes=*/1));
+  copied.above = above.lsn;
+  return copied;
 }
 
 }  // namespace hotbed

@@ -31,12 +31,17 @@ constexpr int kCopyPassesMax = 8;
 // Aborted: it became so meanwhile, and the sink's rows are of no use.
 absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
                                       TableCheckpoints* checkpoints, RowSink* sink);
+// The same with those rows only that have changed since `above`; all of them if the shard does not
+// go on from there. The rows come from the spill tier, as in StillRows.
+absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
+                                        const ChangePosition& above, TableCheckpoints* checkpoints,
+                                        RowSink* sink);
 
-// All rows of a shard as of one LSN, from the spill tier. The reader of the rows outlives neither
-// the shard nor its host, and holds up nobody, however slow it is. Blocks; pushes are refused for a
-// moment.
+// All rows of a shard, or those with LSNs above `above`, as of one LSN, from the spill tier. The
+// reader of the rows outlives neither the shard nor its host, and holds up nobody, however slow it
+// is. Blocks; pushes are refused for a moment.
 absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard,
-                                   TableCheckpoints* checkpoints);
+                                   TableCheckpoints* checkpoints, Lsn above);
 
 }  // namespace hotbed
 

@@ -156,9 +156,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::string UndecidedText() const override { return reports_->UndecidedText(); }
   std::vector<TransferProgress> Transfers() const override { return sender_->Progress(); }
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
-  absl::StatusOr<CopiedShard> Copy(ShardId shard, RowSink* sink) override;
+  absl::StatusOr<CopiedShard> Copy(ShardId shard, const CopyOptions& options,
+                                   RowSink* sink) override;
   absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard) override {
-    return hotbed::StillRows(shard, checkpoints_.get());
+    return hotbed::StillRows(shard, checkpoints_.get(), /*above=*/0);
   }
   RestoreProgress Restores(TableId table) const override { return restorer_->Progress(table); }
   absl::StatusOr<Epoch> PrepareCut(ShardId shard) override { return cuts_->Prepare(shard); }
@@ -500,10 +501,14 @@ absl::Status ShardHostImpl::ApplyAssignment(const std::vector<TableSpec>& tables
   return absl::OkStatus();
 }
 
-absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, RowSink* sink) {
+absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, const CopyOptions& options,
+                                                RowSink* sink) {
   const std::shared_ptr<Shard> shard = Find(id);
-  if (shard != nullptr) return CopyShard(shard, checkpoints_.get(), sink);
-  return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
+  if (shard == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
+  }
+  if (options.writes_back_first) HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
+  return CopyChanges(shard, options.above, checkpoints_.get(), sink);
 }
 
 std::vector<ShardId> ShardHostImpl::Held() const {

@@ -170,8 +170,13 @@ class ShardHost : public ReplicaSink {
   virtual void SetTransferLimits(const TransferLimits& limits) = 0;
 
   // --- checkpoints
+  struct CopyOptions {
+    ChangePosition above;            // not 0: only rows that have changed since, if that is known
+    bool writes_back_first = false;  // so that a later copy finds unchanged rows unchanged
+  };
   // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h). Blocks.
-  virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, RowSink* /*sink*/) {
+  virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, const CopyOptions& /*options*/,
+                                           RowSink* /*sink*/) {
     return absl::UnimplementedError("this host copies no shards");
   }
   // See shard_copy.h. Blocks.

@@ -113,6 +113,38 @@ class Changes(unittest.TestCase):
             table.push([life], self.values(1), step=100 * life + 50)
         self.assertLessEqual(len(told), 1000 + 1)  # the positions were known: no row but the changed ones
 
+    def test_python_follows_and_scans(self):
+        table = self.client.create_table('python', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(300), self.values(300), step=1)
+        target = f'hotbed://{self.up.coordinator}'
+        rows = np.zeros((2000, DIM), np.float32)
+        for found in hotbed.scan(target, 'python'):
+            rows[found.ids, found.columns.start:found.columns.stop] = found.rows
+            self.assertGreater(found.lsn, 0)
+        np.testing.assert_array_equal(rows, table.pull(np.arange(2000)))
+        ids = np.concatenate([found.ids for found in hotbed.scan(target, 'python', with_rows=False, first_id=100)])
+        self.assertEqual(sorted(ids.tolist()), list(range(100, 300)))
+        positions = ()
+        for life in range(2):
+            told = 0
+            stream = hotbed.follow(target, 'python', positions=positions)
+            table.push(np.arange(life, 40), self.values(40 - life), step=2 + life)
+
+            def caught_up():
+                nonlocal told
+                found = stream.next(0.2)
+                if found is not None:
+                    rows[found.ids] = found.rows
+                    told += len(found.ids)
+                return np.array_equal(rows, table.pull(np.arange(2000)))
+            local.eventually('every change', caught_up)
+            while stream.next(0.5) is not None:  # the end of the list has a position and no rows
+                pass
+            positions = stream.positions
+        self.assertLessEqual(told, 80, 'the second stream begins where the first one ended')
+        with self.assertRaises(hotbed.NotFound):
+            hotbed.follow(target, 'none')
+
     def test_positions_that_are_none_are_refused(self):
         self.client.create_table('positions', dim=2, rows=10)
         path = self.path('no-positions')

@@ -269,6 +269,86 @@ class Checkpoints(unittest.TestCase):
             if name.startswith('s'):  # not the coordinator
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
 
+    def test_incremental_ones_have_the_rows_that_changed(self):
+        with hotbed.connect(self.target, session='incremental') as client:
+            for hashed in (False, True):
+                name, directory = f'series-{int(hashed)}', f'{self.saved}-{int(hashed)}'
+                table = self.create(client, name, hashed)
+
+                def save(label):
+                    return self.up.json('checkpoint', 'save', directory, '--tables', name, '--name', label, '--incremental')
+
+                ids = all_ids(hashed)
+                table.push(ids, np.ones((ROWS, DIM), np.float32), step=1)
+                full = save('0')
+                self.assertEqual(full['parent'], '')
+                states = {}
+                for generation in range(1, 10):
+                    if generation == 3:  # a part goes on from the whole
+                        self.up.json('shard', 'split', f'{name}/0')
+                    changed = ids[generation::ROWS // 30]  # 1 % of them
+                    table.push(changed, np.full((len(changed), DIM), 0.5, np.float32), step=1 + generation)
+                    saved = save(str(generation))
+                    states[generation] = table.pull(ids)
+                    if generation == 9:
+                        self.assertEqual(saved['parent'], '', 'the ninth is a whole one again')
+                        continue
+                    self.assertEqual(saved['parent'], str(generation - 1))
+                    self.assertLessEqual(saved['tables'][0]['rows'], len(changed))
+                    files = sum(os.path.getsize(os.path.join(directory, str(generation), file))
+                                for file in os.listdir(os.path.join(directory, str(generation))) if file.endswith('.rows'))
+                    self.assertLess(files, 0.2 * full['bytes'], 'small files: their heads and sessions weigh')
+                verified = self.up.json('checkpoint', 'verify', os.path.join(directory, '8'))
+                self.assertEqual(verified['checkpoints'], 9)
+                rows = read_checkpoint.read(os.path.join(directory, '5'))[name]
+                self.assertEqual(len(rows), ROWS)
+                np.testing.assert_array_equal(np.array([np.frombuffer(rows[int(i)][0], np.float32) for i in ids]), states[5])
+                for generation, shards in ((2, ()), (8, ('--shards', 5))):
+                    self.up.json('checkpoint', 'restore', os.path.join(directory, str(generation)), '--table', name, '--as',
+                                 f'{name}-{generation}', '--sessions', 'anew', *shards)
+                    np.testing.assert_array_equal(client.table(f'{name}-{generation}').pull(ids), states[generation])
+                # What a newer one needs stays; without it, nothing is restored.
+                pruned = self.up.json('checkpoint', 'prune', directory, '--keep', 2)
+                self.assertEqual(pruned['deleted'], [])
+                pruned = self.up.json('checkpoint', 'prune', directory, '--keep', 1)
+                self.assertEqual(pruned['deleted'], [str(i) for i in range(9)])
+        shutil.rmtree(os.path.join(f'{self.saved}-0', '9'))
+        self.assertEqual(self.up.cli('checkpoint', 'restore', f'{self.saved}-0')[0], 1)
+
+    def test_an_incremental_one_without_its_parent_is_refused(self):
+        with hotbed.connect(self.target, session='orphaned') as client:
+            table = self.create(client, 'orphaned')
+            self.train(table, 1, 1)
+            self.up.json('checkpoint', 'save', self.saved, '--tables', 'orphaned', '--name', 'a', '--incremental')
+            self.train(table, 2, 2)
+            saved = self.up.json('checkpoint', 'save', self.saved, '--tables', 'orphaned', '--name', 'b', '--incremental')
+            shutil.rmtree(os.path.join(self.saved, 'a'))
+            for command in ('restore', 'verify'):
+                code, _, err = self.up.cli('checkpoint', command, saved['checkpoint'])
+                self.assertEqual(code, 1)
+                self.assertIn('a/manifest.json is not there', err)
+            # The next one begins a new series.
+            again = self.up.json('checkpoint', 'save', self.saved, '--tables', 'orphaned', '--name', 'c', '--incremental')
+            self.assertEqual(again['parent'], '')
+
+    def test_python_saves_and_restores(self):
+        with hotbed.connect(self.target, session='python') as client:
+            table = self.create(client, 'python')
+            self.train(table, 1, 3)
+            saved = hotbed.save(self.target, self.saved, tables=['python'], incremental=True)
+            self.train(table, 4, 4)
+            again = hotbed.save(self.target, self.saved, tables=['python'], incremental=True)
+            self.assertEqual(again['parent'], os.path.basename(saved['path']))
+            restored = hotbed.restore(self.target, self.saved, tables={'python': 'python-b'}, weight_type='fp16', shards=3)
+            self.assertEqual((restored['path'], restored['sessions_continue']), (again['path'], True))
+            self.assertEqual([table['name'] for table in restored['tables']], ['python-b'])
+            np.testing.assert_array_equal(client.table('python-b').pull(all_ids(False)),
+                                          table.pull(all_ids(False)).astype(np.float16).astype(np.float32))
+            with self.assertRaises(hotbed.NotFound):
+                hotbed.save(self.target, self.saved, tables=['none'])
+            with self.assertRaises(hotbed.InvalidArgument):
+                hotbed.restore(self.target, self.saved, sessions='some')
+
     def test_old_ones_and_orphans_are_pruned(self):
         with hotbed.connect(self.target, session='prune') as client:
             self.train(self.create(client, 'prune'), 1, 2)

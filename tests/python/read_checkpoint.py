@@ -61,12 +61,39 @@ def read_rows(path, index_crc):
     return rows
 
 
+def read_shard(folder, manifest, table, shard):
+    """{id: (weights, state)}; where the file has changed rows only, the parent has the others."""
+    rows = {}
+    if int(shard["above_lsn"]) != 0:
+        parent = os.path.join(os.path.dirname(folder), manifest["parent"])
+        found = read_manifest(parent)
+        old = next(t for t in found["tables"] if t["spec"]["name"] == table)
+        for one in old["shards"]:
+            overlaps = (int(one["range_first"]) < int(shard["range_limit"]) and
+                        int(shard["range_first"]) < int(one["range_limit"]))
+            if overlaps and one["column_first"] == shard["column_first"]:
+                rows.update(read_shard(parent, found, table, one))
+        rows = {row: value for row, value in rows.items() if in_range(row, old["spec"]["hashed"], shard)}
+    rows.update(read_rows(os.path.join(folder, shard["file"]), shard["index_crc"]))
+    return rows
+
+
+def in_range(row, hashed, shard):
+    if hashed:  # the bucket of the id
+        x = (row + 0x9E3779B97F4A7C15) % 2**64
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        row = (x ^ x >> 31) >> 48
+    return int(shard["range_first"]) <= row < int(shard["range_limit"])
+
+
 def read(folder):
-    tables = {}
-    for table in read_manifest(folder)["tables"]:
-        rows = tables.setdefault(table["spec"]["name"], {})
+    tables, manifest = {}, read_manifest(folder)
+    for table in manifest["tables"]:
+        name = table["spec"]["name"]
+        rows = tables.setdefault(name, {})
         for shard in table["shards"]:  # all of the first column slice, then all of the second
-            for row, (weights, state) in read_rows(os.path.join(folder, shard["file"]), shard["index_crc"]).items():
+            for row, (weights, state) in read_shard(folder, manifest, name, shard).items():
                 before = rows.get(row, (b"", b""))
                 rows[row] = (before[0] + weights, before[1] + state)
     return tables

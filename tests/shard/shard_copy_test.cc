@@ -149,7 +149,7 @@ class ShardCopyTest : public testing::Test {
       while (!stop.load()) Push(&client, SomeIds(ids_per_push, below));
     });
     Clock::Real()->SleepNs(20 * kMillisecondNs);
-    const auto done = server->host()->Copy({1, 0}, copy);
+    const auto done = server->host()->Copy({1, 0}, {}, copy);
     stop.store(true);
     pusher.join();
     ASSERT_TRUE(done.ok()) << done.status();
@@ -212,14 +212,14 @@ TEST_F(ShardCopyTest, AnErrorOfTheSinkEndsItAndTheNextCopyIsWhole) {
   Push(&client, SomeIds(40'000, 40'000));
   Copy broken;
   broken.fails = true;
-  EXPECT_EQ(server.host()->Copy({1, 0}, &broken).status().code(),
+  EXPECT_EQ(server.host()->Copy({1, 0}, {}, &broken).status().code(),
             absl::StatusCode::kResourceExhausted);
   Push(&client, SomeIds(100, 40'000));
   Copy copy;
-  const auto copied = server.host()->Copy({1, 0}, &copy);
+  const auto copied = server.host()->Copy({1, 0}, {}, &copy);
   ASSERT_TRUE(copied.ok()) << copied.status();
   ExpectAsOf(copy, copied->lsn);
-  EXPECT_EQ(server.host()->Copy({2, 0}, &copy).status().code(),
+  EXPECT_EQ(server.host()->Copy({2, 0}, {}, &copy).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -231,7 +231,7 @@ class ShardRestoreTest : public ShardCopyTest {
     server.Start();
     TestClient client(&server, 6);
     for (int i = 0; i < 20; ++i) Push(&client, SomeIds(200, 5'000));
-    const auto copied = server.host()->Copy({1, 0}, &source_.copy);
+    const auto copied = server.host()->Copy({1, 0}, {}, &source_.copy);
     EXPECT_TRUE(copied.ok()) << copied.status();
     source_.sessions = copied->sessions;
     for (const auto& [id, payload] : source_.copy.rows()) ids_.push_back(id);

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -35,17 +36,19 @@ std::vector<std::string> TableNames(const v1::CheckpointManifest& manifest) {
 absl::Status List(const CommandContext& context, const std::string& directory) {
   HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(directory, FileSystem::Real()));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter table({"name", "begun (UTC)", "bytes", "tables"});
+  TablePrinter table({"name", "begun (UTC)", "bytes", "since", "tables"});
   for (const CheckpointFolder& folder : found) {
     const std::vector<std::string> names = TableNames(folder.manifest);
     json.push_back({{"name", folder.name},
                     {"whole", folder.whole},
                     {"begun_unix_ms", folder.begun_unix_ms},
                     {"bytes", folder.bytes},
+                    {"parent", folder.manifest.parent()},
                     {"tables", names},
                     {"trouble", folder.trouble}});
     table.AddRow(
         {folder.name, UtcText(folder.begun_unix_ms), FormatBytes(folder.bytes),
+         folder.manifest.parent(),
          folder.whole ? absl::StrJoin(names, ", ") : absl::StrCat("not whole: ", folder.trouble)});
   }
   return context.Answer(
@@ -58,6 +61,7 @@ nlohmann::ordered_json ShardJson(const v1::CheckpointShard& shard) {
           {"columns", {shard.column_first(), shard.column_limit()}},
           {"epoch", shard.epoch()},
           {"lsn", shard.lsn()},
+          {"above_lsn", shard.above_lsn()},
           {"rows", shard.rows()},
           {"bytes", shard.bytes()},
           {"passes", shard.passes()},
@@ -92,6 +96,9 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
   std::string text = absl::StrCat(folder, ", of cluster ", manifest.cluster_id(), ", ",
                                   UtcText(manifest.begun_unix_ms()), " to ",
                                   UtcText(manifest.ended_unix_ms()), " UTC\n");
+  if (!manifest.parent().empty()) {
+    absl::StrAppend(&text, "  the rows that have changed since ", manifest.parent(), "\n");
+  }
   for (const v1::CheckpointTable& table : manifest.tables()) {
     nlohmann::ordered_json shards = nlohmann::ordered_json::array();
     for (const v1::CheckpointShard& shard : table.shards()) shards.push_back(ShardJson(shard));
@@ -106,6 +113,7 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
   }
   return context.Answer({{"checkpoint", folder},
                          {"cluster_id", manifest.cluster_id()},
+                         {"parent", manifest.parent()},
                          {"begun_unix_ms", manifest.begun_unix_ms()},
                          {"ended_unix_ms", manifest.ended_unix_ms()},
                          {"tables", tables}},
@@ -128,6 +136,7 @@ absl::Status Verify(const CommandContext& context, const std::string& path) {
   if (bar != nullptr) bar->Finish();
   return context.Answer(
       {{"checkpoint", folder},
+       {"checkpoints", verified.checkpoints},
        {"tables", verified.tables},
        {"shards", verified.shards},
        {"rows", verified.rows},
@@ -143,17 +152,31 @@ struct PruneFlags {
   bool dry_run = false;
 };
 
+// The newest whole ones, and what they need.
+std::set<std::string> NeededByNewest(const std::vector<CheckpointFolder>& found, uint32_t keep) {
+  std::set<std::string> needed;
+  for (auto folder = found.rbegin(); folder != found.rend() && keep > 0; ++folder) {
+    if (!folder->whole) continue;
+    --keep;
+    needed.insert(folder->path);
+    const auto chain = FoldersNeeded(folder->path, FileSystem::Real());
+    if (chain.ok()) needed.insert(chain->begin(), chain->end());
+  }
+  return needed;
+}
+
 absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
   HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(flags.directory, FileSystem::Real()));
   size_t whole = std::count_if(found.begin(), found.end(),
                                [](const CheckpointFolder& folder) { return folder.whole; });
   const int64_t orphan_since_ms = absl::ToUnixMillis(absl::Now()) - flags.orphan_minutes * 60'000;
+  const std::set<std::string> needed = NeededByNewest(found, flags.keep);
   std::vector<std::string> deleted;
   uint64_t bytes = 0;
   for (const CheckpointFolder& folder : found) {                      // the oldest first
     const bool damaged = !folder.whole && folder.begun_unix_ms == 0;  // a person looks at that
     const bool orphan = !folder.whole && !damaged && folder.begun_unix_ms < orphan_since_ms;
-    const bool old = folder.whole && flags.keep != 0 && whole > flags.keep;
+    const bool old = folder.whole && flags.keep != 0 && !needed.contains(folder.path);
     if (folder.whole && old) --whole;
     if (!orphan && !old) continue;
     if (!flags.dry_run) {

@@ -24,6 +24,7 @@ struct CheckpointSaveFlags {
   std::string name;
   std::string tables;
   std::string rate;
+  bool incremental = false;
 };
 
 absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flags) {
@@ -31,6 +32,7 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
   options.directory = std::filesystem::absolute(flags.directory).lexically_normal().string();
   options.name = flags.name;
   options.tables = absl::StrSplit(flags.tables, ',', absl::SkipEmpty());
+  options.incremental = flags.incremental;
   if (!flags.rate.empty()) {
     HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
   }
@@ -66,9 +68,14 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
                     FormatBytes(table.bytes), ", ", table.shards, " shards\n");
     bytes += table.bytes;
   }
-  return context.Answer(
-      {{"checkpoint", saved.path}, {"tables", tables}, {"bytes", bytes}, {"seconds", seconds}},
-      absl::StrCat("saved ", saved.path, " in ", ShortSeconds(seconds), "\n", text));
+  return context.Answer({{"checkpoint", saved.path},
+                         {"parent", saved.parent},
+                         {"tables", tables},
+                         {"bytes", bytes},
+                         {"seconds", seconds}},
+                        absl::StrCat("saved ", saved.path, " in ", ShortSeconds(seconds),
+                                     saved.parent.empty() ? "" : "; what has changed since ",
+                                     saved.parent, "\n", text));
 }
 
 }  // namespace
@@ -84,6 +91,9 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
   app->add_option("--name", flags->name, "Name of the checkpoint; by the time if not given");
   app->add_option("--rate", flags->rate,
                   "Bytes per second that each server writes at most, as 100MiB");
+  app->add_flag("--incremental", flags->incremental,
+                "Only the rows that have changed since the newest checkpoint in DIR; all rows if "
+                "there is none, and in every ninth one");
   context->Runs(app, [context, flags] { return Save(*context, *flags); });
 }
 

@@ -35,6 +35,10 @@ struct SaveOptions {
   std::string name;                 // of the checkpoint, a folder in it; empty: by the time
   std::vector<std::string> tables;  // empty: all
   uint64_t bytes_per_s = 0;         // of each server; 0: no limit
+  // Saves only the rows of each shard that have changed since the newest whole checkpoint in the
+  // directory, which has to stay. All rows where there is none, or the shard does not go on from
+  // it, and in every ninth checkpoint of a series.
+  bool incremental = false;
   // How long a shard may stay without a server that saves it (fail-over, restart).
   absl::Duration patience = absl::Minutes(1);
   OnCheckpointProgress progress;
@@ -49,7 +53,8 @@ struct CheckpointTableSize {
 };
 
 struct SavedCheckpoint {
-  std::string path;  // of its folder
+  std::string path;    // of its folder
+  std::string parent;  // the name of the checkpoint that it needs; empty: none
   std::vector<CheckpointTableSize> tables;
 };
 

@@ -1,0 +1,257 @@
+// Checkpoints, and tables that are followed.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "cli/tables/table_option.h"
+#include "hotbed/changes.h"
+#include "hotbed/checkpoint.h"
+#include "python/binding/arguments.h"
+#include "python/binding/calls.h"
+#include "python/binding/errors.h"
+
+namespace hotbed::python {
+namespace {
+
+constexpr char kStream[] = "hotbed.stream";
+constexpr absl::Duration kSlice = absl::Milliseconds(50);  // then signals are looked at
+
+// Ctrl-C ends a call that asks this.
+bool Interrupted() {
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool interrupted = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return interrupted;
+}
+
+PyObject* SizesOf(const std::vector<CheckpointTableSize>& tables) {
+  Owned list(PyList_New(0));
+  for (const CheckpointTableSize& table : tables) {
+    const Owned one(Py_BuildValue("{sssKsKsK}", "name", table.name.c_str(), "shards", table.shards,
+                                  "rows", table.rows, "bytes", table.bytes));
+    if (!list || !one || PyList_Append(list.get(), one.get()) != 0) return nullptr;
+  }
+  return list.Release();
+}
+
+// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental)
+PyObject* Save(PyObject*, PyObject* arguments) {
+  const char* target = nullptr;
+  const char* directory = nullptr;
+  const char* name = nullptr;
+  PyObject* tables = nullptr;
+  unsigned long long rate = 0;
+  int incremental = 0;
+  if (PyArg_ParseTuple(arguments, "sssOKp", &target, &directory, &name, &tables, &rate,
+                       &incremental) == 0) {
+    return nullptr;
+  }
+  SaveOptions options;
+  options.directory = directory;
+  options.name = name;
+  options.bytes_per_s = rate;
+  options.incremental = incremental != 0;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tables); ++i) {
+    if (!ReadText(PyTuple_GetItem(tables, i), &options.tables.emplace_back())) return nullptr;
+  }
+  bool interrupted = false;
+  options.stop = [&interrupted] { return interrupted = interrupted || Interrupted(); };
+  absl::StatusOr<SavedCheckpoint> saved;
+  {
+    const WithoutGil without;
+    saved = SaveCheckpoint(target, options);
+  }
+  if (interrupted && PyErr_Occurred() != nullptr) return nullptr;
+  if (!saved.ok()) return Raise(saved.status());
+  const Owned sizes(SizesOf(saved->tables));
+  if (!sizes) return nullptr;
+  return Py_BuildValue("{sssssO}", "path", saved->path.c_str(), "parent", saved->parent.c_str(),
+                       "tables", sizes.get());
+}
+
+// restore_checkpoint(target, checkpoint, ((table, as), ...), durability, weight type, shards,
+// sessions): texts may be empty.
+PyObject* Restore(PyObject*, PyObject* arguments) {
+  const char* target = nullptr;
+  const char* checkpoint = nullptr;
+  PyObject* tables = nullptr;
+  const char* durability = nullptr;
+  const char* weight_type = nullptr;
+  unsigned long long shards = 0;
+  int sessions = 0;
+  if (PyArg_ParseTuple(arguments, "ssOssKi", &target, &checkpoint, &tables, &durability,
+                       &weight_type, &shards, &sessions) == 0) {
+    return nullptr;
+  }
+  RestoreOptions options;
+  options.checkpoint = checkpoint;
+  options.shards = static_cast<uint32_t>(shards);
+  options.sessions = static_cast<RestoredSessions>(sessions);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tables); ++i) {
+    const char* name = nullptr;
+    const char* as = nullptr;
+    if (PyArg_ParseTuple(PyTuple_GetItem(tables, i), "ss", &name, &as) == 0) return nullptr;
+    options.tables.push_back({name, as});
+  }
+  TableSpec asked;
+  for (const auto& [option, text] :
+       {std::pair("durability", durability), std::pair("weight-type", weight_type)}) {
+    if (*text == '\0') continue;
+    const absl::Status set = SetTableOption(*FindTableOption(option), text, &asked);
+    if (!set.ok()) return Raise(set);
+  }
+  if (*durability != '\0') {
+    options.durability = asked.durability;
+    options.replicas = asked.replicas;
+  }
+  if (*weight_type != '\0') options.weight_type = asked.weight_type;
+  absl::StatusOr<RestoredCheckpoint> restored;
+  {
+    const WithoutGil without;
+    restored = RestoreCheckpoint(target, options);
+  }
+  if (!restored.ok()) return Raise(restored.status());
+  const Owned sizes(SizesOf(restored->tables));
+  if (!sizes) return nullptr;
+  return Py_BuildValue("{sssOsO}", "path", restored->path.c_str(), "sessions_continue",
+                       restored->sessions_continue ? Py_True : Py_False, "tables", sizes.get());
+}
+
+// --- following
+
+void DeleteStream(PyObject* capsule) {
+  auto* const stream = static_cast<ChangeStream*>(PyCapsule_GetPointer(capsule, kStream));
+  const WithoutGil without;
+  delete stream;
+}
+
+ChangeStream* StreamOf(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, kStream) != 0) {
+    return static_cast<ChangeStream*>(PyCapsule_GetPointer(capsule, kStream));
+  }
+  PyErr_Format(PyExc_TypeError, "expected a %s of this package", kStream);
+  return nullptr;
+}
+
+bool ReadPositions(PyObject* tuple, ChangePositions* positions) {
+  for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
+    unsigned long long numbers[8] = {};
+    if (PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KKKKKKKK", &numbers[0], &numbers[1],
+                         &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6],
+                         &numbers[7]) == 0) {
+      return false;
+    }
+    positions->push_back({{numbers[0], numbers[1], static_cast<uint32_t>(numbers[2]),
+                           static_cast<uint32_t>(numbers[3])},
+                          numbers[4],
+                          numbers[5],
+                          numbers[6],
+                          numbers[7]});
+  }
+  return true;
+}
+
+// follow(target, table, positions, once, with_rows, first_id, last_id)
+PyObject* FollowCall(PyObject*, PyObject* arguments) {
+  const char* target = nullptr;
+  const char* table = nullptr;
+  PyObject* positions = nullptr;
+  int once = 0;
+  int with_rows = 0;
+  unsigned long long first = 0;
+  unsigned long long last = 0;
+  FollowOptions options;
+  if (PyArg_ParseTuple(arguments, "ssOppKK", &target, &table, &positions, &once, &with_rows, &first,
+                       &last) == 0 ||
+      !ReadPositions(positions, &options.from)) {
+    return nullptr;
+  }
+  options.once = once != 0;
+  options.with_rows = with_rows != 0;
+  options.first_id = first;
+  options.last_id = last;
+  absl::StatusOr<std::unique_ptr<ChangeStream>> stream;
+  {
+    const WithoutGil without;
+    stream = Follow(target, table, options);
+  }
+  if (!stream.ok()) return Raise(stream.status());
+  PyObject* const capsule = PyCapsule_New(stream->get(), kStream, &DeleteStream);
+  if (capsule != nullptr) static_cast<void>(stream->release());
+  return capsule;
+}
+
+// next_changes(stream, seconds): (shard, first, limit, column_first, column_limit, again, lsn, ids,
+// rows), the last two as bytes; None if there was nothing, or the stream has ended.
+PyObject* NextChanges(PyObject*, PyObject* arguments) {
+  PyObject* capsule = nullptr;
+  double seconds = 0;
+  if (PyArg_ParseTuple(arguments, "Od", &capsule, &seconds) == 0) return nullptr;
+  ChangeStream* const stream = StreamOf(capsule);
+  if (stream == nullptr) return nullptr;
+  absl::Duration left = absl::Seconds(seconds);
+  absl::StatusOr<std::optional<RowChanges>> next;
+  for (;;) {
+    bool ended = false;
+    {
+      const WithoutGil without;
+      next = stream->Next(std::min(left, kSlice));
+      ended = stream->ended();
+    }
+    if (PyErr_CheckSignals() != 0) return nullptr;
+    if (!next.ok()) return Raise(next.status());
+    if (next->has_value()) break;
+    left -= kSlice;
+    if (ended || left <= absl::ZeroDuration()) return Owned::New(Py_None).Release();
+  }
+  const RowChanges& changes = **next;
+  const ChangedRange& range = changes.range;
+  return Py_BuildValue("(IKKIIOKy#y#)", changes.shard, static_cast<unsigned long long>(range.first),
+                       static_cast<unsigned long long>(range.limit), range.column_first,
+                       range.column_limit, changes.again ? Py_True : Py_False,
+                       static_cast<unsigned long long>(changes.lsn),
+                       reinterpret_cast<const char*>(changes.ids.data()),
+                       static_cast<Py_ssize_t>(changes.ids.size() * sizeof(uint64_t)),
+                       reinterpret_cast<const char*>(changes.rows.data()),
+                       static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)));
+}
+
+// change_positions(stream): a tuple of 8 numbers for each part.
+PyObject* Positions(PyObject*, PyObject* capsule) {
+  const ChangeStream* const stream = StreamOf(capsule);
+  if (stream == nullptr) return nullptr;
+  Owned list(PyList_New(0));
+  for (const RangePosition& p : stream->Positions()) {
+    const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+    const Owned one(Py_BuildValue("(KKKKKKKK)", number(p.range.first), number(p.range.limit),
+                                  number(p.range.column_first), number(p.range.column_limit),
+                                  number(p.epoch), number(p.lsn), number(p.seen_epoch),
+                                  number(p.seen_lsn)));
+    if (!list || !one || PyList_Append(list.get(), one.get()) != 0) return nullptr;
+  }
+  return PyList_AsTuple(list.get());
+}
+
+PyObject* HasEnded(PyObject*, PyObject* capsule) {
+  const ChangeStream* const stream = StreamOf(capsule);
+  if (stream == nullptr) return nullptr;
+  return PyBool_FromLong(stream->ended() ? 1 : 0);
+}
+
+}  // namespace
+
+PyMethodDef whole_table_methods[] = {
+    {"save_checkpoint", &Save, METH_VARARGS, nullptr},
+    {"restore_checkpoint", &Restore, METH_VARARGS, nullptr},
+    {"follow", &FollowCall, METH_VARARGS, nullptr},
+    {"next_changes", &NextChanges, METH_VARARGS, nullptr},
+    {"change_positions", &Positions, METH_O, nullptr},
+    {"has_ended", &HasEnded, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace hotbed::python

@@ -1,0 +1,57 @@
+"""Checkpoints of a cluster: docs/checkpoints.md."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from hotbed import _hotbed, errors
+
+__all__ = ['restore', 'save']
+
+_SESSIONS = ('auto', 'continue', 'anew')
+
+
+def save(target: str, directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
+         incremental: bool = False, bytes_per_s: int = 0) -> dict[str, Any]:
+    """Saves tables while training goes on, each shard as of one LSN.
+
+    Args:
+        target: "hotbed://HOST:PORT" of the coordinator.
+        directory: one that every server and this process reach under the same path.
+        tables: their names; all if empty.
+        name: of the checkpoint, a folder in the directory; by the time if empty.
+        incremental: only the rows that have changed since the newest checkpoint in the directory.
+        bytes_per_s: that each server writes at most; 0: no limit.
+
+    Returns:
+        {"path": folder, "parent": name of the checkpoint that it needs or "", "tables": [{"name", "shards", "rows", "bytes"}]}
+
+    Raises:
+        InvalidArgument, NotFound, AlreadyExists, Unavailable, ...: there is no checkpoint then.
+    """
+    return _hotbed.save_checkpoint(target, os.path.abspath(directory), name, tuple(tables), bytes_per_s, incremental)
+
+
+def restore(target: str, checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),
+            durability: Optional[str] = None, weight_type: Optional[str] = None, shards: int = 0,
+            sessions: str = 'auto') -> dict[str, Any]:
+    """Creates tables that begin with saved rows, and returns when they serve.
+
+    Args:
+        target: "hotbed://HOST:PORT" of the coordinator.
+        checkpoint: its folder, or a directory of checkpoints: the newest whole one.
+        tables: their names, or {name: new name}; all if empty.
+        durability, weight_type: others than saved, as of `create_table`; "replicated=2" too.
+        shards: of each table, at least; 0: the saved ones.
+        sessions: "continue": pushes that the checkpoint contains are known as applied; "anew"; "auto": "continue" in the
+            cluster that saved it.
+
+    Returns:
+        {"path": folder, "sessions_continue": bool, "tables": [{"name", "shards", "rows", "bytes"}]}
+    """
+    if sessions not in _SESSIONS:
+        raise errors.InvalidArgument(f'sessions is "{sessions}"; allowed: {", ".join(_SESSIONS)}', value=sessions)
+    names = tables.items() if isinstance(tables, Mapping) else ((name, '') for name in tables)
+    return _hotbed.restore_checkpoint(target, os.path.abspath(checkpoint), tuple(names), durability or '', weight_type or '',
+                                      shards, _SESSIONS.index(sessions))
