@@ -147,7 +147,43 @@ class Saver {
 
   static uint32_t TableOf(uint64_t shard) { return ShardId::FromPacked(shard).table; }
 
+  // Shards may be cut meanwhile: what is saved of one then is its lower part, and the others are
+  // saved after it.
   absl::Status SaveShards() {
+    do {
+      HOTBED_RETURN_IF_ERROR(SaveWanted());
+      HOTBED_RETURN_IF_ERROR(WantParts());
+    } while (!wanted_.empty());
+    return absl::OkStatus();
+  }
+
+  // Wants the shards of which nothing is saved. A cut divides a range, so a saved one has all of a
+  // later part or none.
+  absl::Status WantParts() {
+    const int64_t until_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(options_.patience);
+    absl::StatusOr<v1::ClusterMap> map = cluster_.GetMap();
+    while (!map.ok() && MayPass(map.status().code()) && clock_.NowNs() < until_ns) {
+      clock_.SleepNs(kRetryNs);
+      map = cluster_.GetMap();
+    }
+    HOTBED_RETURN_IF_ERROR(map.status());
+    for (const v1::ShardRecord& record : map->shards()) {
+      const auto table = table_of_.find(TableOf(record.shard()));
+      if (table == table_of_.end()) continue;
+      const auto& saved = manifest_.tables(table->second).shards();
+      const auto has = [&record](const v1::CheckpointShard& shard) {
+        return shard.range_first() <= record.range_first() &&
+               record.range_first() < shard.range_limit() &&
+               shard.column_first() == record.column_first();
+      };
+      if (std::any_of(saved.begin(), saved.end(), has)) continue;
+      wanted_[record.shard()].record = record;
+      ++shards_;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SaveWanted() {
     int64_t map_ns = clock_.NowNs();
     HOTBED_RETURN_IF_ERROR(RefreshMap());
     while (!wanted_.empty()) {

@@ -289,6 +289,7 @@ void CoordinatorLink::EndStream() {
 void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
   report_.Fill(request);
   for (const ShardId shard : applier_.Unnamed()) request->add_held_unnamed(shard.packed());
+  for (const ShardId shard : host_->PartsWanted()) request->add_parts_wanted(shard.packed());
   absl::MutexLock lock(&mu_);
   request->set_server(status_.server);
   request->set_incarnation(status_.incarnation);

@@ -81,6 +81,12 @@ class Assignments {
   ShardList Inheriting() const ABSL_LOCKS_EXCLUDED(mu_);
   // What `shard` inherited is durable under its own name.
   void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
+  // Shards whose replica here is whole although they were cut, because a record of a part is not
+  // known. It may be that of a part which does not name this server, whose map lacks it then.
+  std::vector<ShardId> PartsWanted() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {parts_wanted_.begin(), parts_wanted_.end()};
+  }
 
   // --- a damaged spill tier (TierRenewal)
   // Takes everything out of service and marks it as incomplete; nothing (nullopt) while something
@@ -148,6 +154,7 @@ class Assignments {
   // Being cut, closed and written back: what their parts go on with. Only after an error, until the
   // same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
+  std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(mu_);  // see PartsWanted
 };
 
 }  // namespace hotbed

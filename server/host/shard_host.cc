@@ -165,6 +165,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   absl::StatusOr<Epoch> PrepareCut(ShardId shard) override { return cuts_->Prepare(shard); }
   void GiveUpCut(ShardId shard) override { cuts_->GiveUp(shard); }
   std::vector<ShardId> Held() const override;
+  std::vector<ShardId> PartsWanted() const override { return assignments_->PartsWanted(); }
   void LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) override;
   void SetLease(int64_t until_ns) override {
     replica_budget_.lease_until_ns.store(until_ns, std::memory_order_release);

@@ -236,6 +236,8 @@ class ShardHost : public ReplicaSink {
   virtual void GiveUpCut(ShardId /*shard*/) {}
   // Every shard that has rows here, including rows that are being received or deleted.
   virtual std::vector<ShardId> Held() const = 0;
+  // Shards that were cut, and wait here for the records of parts that do not name this server.
+  virtual std::vector<ShardId> PartsWanted() const { return {}; }
   // The highest numbers that the coordinator has given out; higher ones are taken from nobody.
   virtual void LearnGivenOut(uint64_t /*session*/, const std::vector<GivenOut::TableStep>&) {}
   // Strict pulls of replicated shards are answered until then (Clock::NowNs() scale).

@@ -123,5 +123,43 @@ TEST_F(CutStory, ACutThatDoesNotComeAboutIsGivenUp) {
   EXPECT_TRUE(asked.ok()) << asked.status();
 }
 
+// The coordinator asks for the cut by itself; one that does not come about is not tried again soon.
+TEST_F(CutStory, LargeShardsOfHashedTablesAreSplit) {
+  Start({"s1"});
+  Create("bounded", 1, 1);
+  v1::CreateTableRequest request = Request("hashed", 1, 1);
+  request.mutable_spec()->set_hashed(true);
+  request.mutable_spec()->set_rows(0);
+  ASSERT_TRUE(rig_.Create(request).ok());
+  fleet_.Run(300);
+  for (const uint32_t table : {1u, 2u}) {
+    v1::ShardLoad* const shard = fleet_.at("s1").load.add_shards();
+    shard->set_shard(ShardId{table, 0}.packed());
+    shard->set_bytes(500ull << 20);
+  }
+  fleet_.Run(45'000);
+  EXPECT_EQ(rig_.core->News(1, 1, NewsKnown())->cuts_size(), 0) << "below the limit";
+  for (v1::ShardLoad& shard : *fleet_.at("s1").load.mutable_shards()) shard.set_bytes(600ull << 20);
+  fleet_.Run(25'000);
+  const v1::ShardCut asked = AskedNow();
+  EXPECT_EQ(asked.shard(), (ShardId{2, 0}.packed())) << "bounded tables are not split";
+  EXPECT_THAT(asked.reason(), HasSubstr("600 MiB, above 512 MiB"));
+  fleet_.Run(70'000);
+  EXPECT_THAT(Events("cut_given_up"), ElementsAre(HasSubstr("hashed/0")));
+  fleet_.Run(480'000);
+  EXPECT_EQ(rig_.core->News(1, 1, NewsKnown())->cuts_size(), 0)
+      << "ten minutes later at the earliest";
+  fleet_.Run(80'000);
+  const v1::ShardCut again = AskedNow();
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(again)).ok());
+  fleet_.at("s1").load.mutable_shards(1)->set_bytes(300ull << 20);
+  fleet_.Run(45'000);
+  EXPECT_EQ(rig_.core->News(1, 1, NewsKnown())->cuts_size(), 0);
+  // The lower part grows: it is another shard than the one that was tried.
+  fleet_.at("s1").load.mutable_shards(1)->set_bytes(600ull << 20);
+  fleet_.Run(25'000);
+  EXPECT_EQ(AskedNow().shard(), (ShardId{2, 0}.packed()));
+}
+
 }  // namespace cut_story_test
 }  // namespace hotbed

@@ -380,6 +380,30 @@ TEST_F(MembershipStory, AHolderThatTheMapForgotIsToldWhatBecameOfItsShards) {
   EXPECT_THAT(reply->map().tables_dropped(), ElementsAre(1));
 }
 
+// It was away while its shard was cut, and a part went on without it: its map lacks that part.
+TEST_F(MembershipStory, AHolderOfAShardThatWasCutIsToldOfAllParts) {
+  Start({"s1", "s2"});
+  Create("t", 1, 4);
+  v1::HeartbeatRequest request;
+  request.set_server(fleet_.at("s1").id);
+  request.set_incarnation(fleet_.at("s1").incarnation);
+  const auto shards_told = [&] {
+    auto reply = rig_.Call<v1::HeartbeatReply>(request);
+    std::set<uint64_t> shards;
+    for (const v1::ShardRecord& record : reply->map().shards()) {
+      EXPECT_TRUE(shards.insert(record.shard()).second) << "twice: " << record.shard();
+    }
+    return shards.size();
+  };
+  EXPECT_EQ(shards_told(), 2);
+  request.add_parts_wanted(ShardId{1, 0}.packed());
+  EXPECT_EQ(shards_told(), 4);
+  request.add_parts_wanted(ShardId{9, 0}.packed());  // of no table
+  EXPECT_EQ(shards_told(), 4);
+  request.set_plan_revision_known(Map().plan_revision());
+  EXPECT_EQ(shards_told(), 4);  // also beside a map of differences
+}
+
 TEST_F(MembershipStory, TheEventLogKeepsTheNewest) {
   Start({"s1"});
   for (int i = 0; i < 4200; ++i) fleet_.Start("s1");

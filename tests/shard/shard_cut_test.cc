@@ -17,6 +17,9 @@
 namespace hotbed {
 namespace shard_cut_test {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 constexpr uint32_t kDim = 2;
 constexpr uint64_t kRows = 1000;
 
@@ -148,7 +151,9 @@ TEST_F(ShardCutTest, WaitsForTheRecordOfTheOtherPart) {
   Cut(&server, &client, {1, 0}, /*tell=*/false);
   EXPECT_EQ(server.host()->ApplyAssignment({}, {server.record({1, 0})}, {}).code(),
             absl::StatusCode::kUnavailable);
+  EXPECT_THAT(server.host()->PartsWanted(), ElementsAre(ShardId{1, 0}));
   EXPECT_TRUE(server.host()->ApplyAssignment({}, server.records(), {}).ok());
+  EXPECT_THAT(server.host()->PartsWanted(), IsEmpty());
   server.Activate();
   client.ResendLast();
   EXPECT_EQ(server.Pull(1, {5, 700}), std::vector<float>(2 * kDim, -1.0f));

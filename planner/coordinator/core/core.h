@@ -40,6 +40,7 @@
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/core/trainer_groups.h"
 #include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/membership/split_tries.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
@@ -240,6 +241,7 @@ class Core {
   RebalancePolicy rebalance_;
   int64_t rebalance_again_ns_ = 0;  // not before
   int64_t split_again_ns_ = 0;      // the same
+  SplitTries split_tries_;
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;

@@ -73,6 +73,8 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
+    AddParts(state_, {request.parts_wanted().begin(), request.parts_wanted().end()},
+             reply.mutable_map());
     *reply.mutable_transfer_limits() = membership_.transfers().LimitsOf(state_);
     *reply.mutable_given() = BuildGivenOut(state_, request.server());
     cuts_.AddFor(state_, request.server(), &reply);
@@ -192,12 +194,13 @@ void Core::SplitLargeShards() {
   constexpr int64_t kEveryNs = 20'000'000'000;
   constexpr size_t kAtOnce = 4;
   if (options_.split_above_bytes == 0 || state_.move_control().limits().paused() ||
-      now_ns_ < split_again_ns_ || !cuts_.empty()) {
+      now_ns_ < split_again_ns_) {
     return;
   }
   split_again_ns_ = now_ns_ + kEveryNs;
+  if (!cuts_.empty()) return;
   auto large = LargeShards(state_, leases_, options_.split_above_bytes);
-  large.resize(std::min(large.size(), kAtOnce));
+  split_tries_.Choose(state_, now_ns_, kAtOnce, &large);
   for (v1::CutShardRequest& request : large) {
     Pending pending;
     pending.made = MakeOperation(std::move(request), Context());

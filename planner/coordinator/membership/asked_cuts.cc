@@ -29,7 +29,7 @@ absl::Status AskedCuts::Ask(int64_t now_ns, v1::ShardCut cut) {
   const uint64_t packed = cut.shard();
   if (absl::Status may = MayAsk(packed); !may.ok()) return may;
   ++version_;
-  number_ = cut.number();
+  number_ = std::max(number_, cut.number());
   asked_[packed] = {std::move(cut), now_ns};
   return absl::OkStatus();
 }

@@ -145,4 +145,17 @@ void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
   map->MergeFrom(Assemble(state, parts, map->delta()));
 }
 
+void AddParts(const ClusterState& state, const std::vector<uint64_t>& packed, v1::ClusterMap* map) {
+  std::set<TableId> tables;
+  for (const uint64_t id : packed) tables.insert(ShardId::FromPacked(id).table);
+  Parts parts;
+  for (const TableId table : tables) {
+    for (const ShardRecord* const record : state.ShardsOfTable(table)) {
+      parts.shards.insert(record->shard.packed());
+    }
+  }
+  for (const v1::ShardRecord& there : map->shards()) parts.shards.erase(there.shard());
+  if (!parts.shards.empty()) map->MergeFrom(Assemble(state, parts, map->delta()));
+}
+
 }  // namespace hotbed

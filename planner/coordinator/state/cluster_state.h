@@ -166,18 +166,21 @@ std::string StoredRecord(const ShardRecord& record);
 // The whole map, or only the changes since `revision_known` if that is recent enough. The caller
 // adds server loads and liveness.
 v1::ClusterMap BuildMap(const ClusterState& state, uint64_t revision_known);
-// The map for one shard server: the shards in which it is or was a member, with their tables, and
-// all servers, which are each other's peers. A whole map names every table and the remembered
-// dropped ones, so that a server that was away can forget tables that are dropped or not named.
 // The highest numbers given out, as far as they concern the shards of `server`.
 v1::GivenOut BuildGivenOut(const ClusterState& state, ServerId server);
 // Grows with each number that is given out.
 uint64_t GivenOutVersion(const ClusterState& state);
+// The map for one shard server: the shards in which it is or was a member, with their tables, and
+// all servers, which are each other's peers. A whole map names every table and the remembered
+// dropped ones, so that a server that was away can forget tables that are dropped or not named.
 v1::ClusterMap BuildServerMap(const ClusterState& state, ServerId server, uint64_t revision_known);
 // Adds to a server's map the fate of shards that it holds without knowing their records: the
 // records with their tables, or that their table was dropped.
 void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
                 v1::ClusterMap* map);
+// Adds the records of the whole tables of these shards: their replicas were cut while the server
+// was away, and it needs those of all parts, also of parts that do not name it.
+void AddParts(const ClusterState& state, const std::vector<uint64_t>& packed, v1::ClusterMap* map);
 
 }  // namespace hotbed
 
