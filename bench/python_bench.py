@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The Python package beside the C++ client and beside torch, on this machine.
 
-python_bench.py [--only client|dlrm|import] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
+python_bench.py [--only client|dlrm|torchrec|import] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
 HOTBED_BIN=build/bin (./dev build).
 
 client: pulls and pushes of 2,048 ids x 64 on one server, in turns with `hotbed bench`.
 dlrm: examples/python/dlrm.py with 26 tables of 400,000 rows x 16 and Adagrad: torch.nn.EmbeddingBag(sparse=True), the
 engine in the process, and one server, the last two also with --prefetch 2; and the embeddings alone, forward and backward.
+torchrec (only by --only, with an interpreter that has TorchRec, docs/parity.md): the same 26 tables through TorchRec's
+FusedEmbeddingBagCollection and through hotbed.torch.EmbeddingBagCollection on the engine in the process, forward and backward.
 import: the time of `import hotbed` beyond numpy's.
 
 Runs take turns; a ratio is that of the medians.
@@ -76,7 +78,7 @@ def client_part(arguments):
 
 
 EXAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'examples', 'python', 'dlrm.py')
-MODEL = ('--rows', '400000', '--optimizer', 'adagrad')
+MODEL = ('--rows', '400000', '--optimizer', 'adagrad', '--steps', '200')
 
 
 def trained(*extra):
@@ -139,6 +141,38 @@ def dlrm_part(arguments):
         print(f'dlrm, {name}: {rate:,.0f} examples/s, {rate / roof:.2f} of torch')
 
 
+def torchrec_part(arguments):
+    import torch
+    import torchrec
+    from torchrec.modules.fused_embedding_modules import FusedEmbeddingBagCollection
+
+    import hotbed.torch as ht
+    torch.set_num_threads(os.cpu_count())
+    rows, dim, features = 400_000, 16, [f'f{n}' for n in range(26)]
+    tables = [torchrec.EmbeddingBagConfig(name=f't_{name}', embedding_dim=dim, num_embeddings=rows, feature_names=[name])
+              for name in features]
+    random = np.random.default_rng(1)
+    batches = [torchrec.KeyedJaggedTensor(features, torch.from_numpy((rows * random.random(26 * BATCH) ** 4).astype(np.int64)),
+                                          lengths=torch.ones(26 * BATCH, dtype=torch.int32)) for _ in range(16)]
+    gradient = torch.randn(BATCH, 26 * dim) * 1e-3
+    client = hotbed.local(memory='3GiB')
+    models = {'torchrec': FusedEmbeddingBagCollection(tables, optimizer_type=torch.optim.Adagrad, optimizer_kwargs={'lr': 0.05},
+                                                      device=torch.device('cpu')),
+              'local': ht.EmbeddingBagCollection(tables, client=client, optimizer=hotbed.optim.Adagrad(lr=0.05))}
+    rates = {name: [] for name in models}
+    for _ in range(arguments.rounds):
+        for name, model in models.items():
+            for call in range(64):
+                if call == len(batches):
+                    begin = time.perf_counter()
+                model(batches[call % len(batches)]).values().backward(gradient)
+            rates[name].append((64 - len(batches)) * BATCH / (time.perf_counter() - begin))
+    client.close()
+    middle = {name: statistics.median(r) for name, r in rates.items()}
+    for name, rate in middle.items():
+        print(f'embeddings, {name}: {rate:,.0f} examples/s, {rate / middle["torchrec"]:.2f} of TorchRec')
+
+
 def import_part(_):
     program = 'import time, numpy; b = time.perf_counter(); import hotbed; print(time.perf_counter() - b)'
     times = [float(subprocess.run([sys.executable, '-c', program], check=True, capture_output=True, text=True).stdout)
@@ -147,17 +181,17 @@ def import_part(_):
 
 
 PARTS = {'client': client_part, 'dlrm': dlrm_part, 'import': import_part}
+ALL_PARTS = {**PARTS, 'torchrec': torchrec_part}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
-    parser.add_argument('--only', choices=tuple(PARTS), help='one part; all by default')
+    parser.add_argument('--only', choices=tuple(ALL_PARTS), help='one part; all but torchrec by default')
     parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--rounds', type=int, default=5)
     arguments = parser.parse_args()
-    for name, part in PARTS.items():
-        if arguments.only in (None, name):
-            part(arguments)
+    for part in [ALL_PARTS[arguments.only]] if arguments.only else PARTS.values():
+        part(arguments)
 
 
 if __name__ == '__main__':
