@@ -219,6 +219,29 @@ class Checkpoints(unittest.TestCase):
                                    f'killed-{victim}', '--sessions', 'anew')
                 np.testing.assert_array_equal(client.table(f'killed-{victim}').pull(ids), want)
 
+    def test_shards_are_split_while_they_are_saved(self):
+        rows, dim = 40000, 32
+        ids = np.arange(rows, dtype=np.uint64)
+        values = np.random.default_rng(6).standard_normal((rows, dim)).astype(np.float32)
+        with hotbed.connect(self.target, session='split') as client:
+            table = client.create_table('split', dim=dim, rows=rows, optimizer=hotbed.optim.SGD(lr=1.0))
+            table.push(ids, values, step=1)
+            want = table.pull(ids)
+            with subprocess.Popen([local.program('hotbed'), 'checkpoint', 'save', self.saved, '--tables', 'split', '--rate', '1MiB',
+                                   '-o', 'json', '--coordinator', self.up.coordinator], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=local.clean_environment()) as save:
+                for number in range(3):
+                    time.sleep(0.3)
+                    code, _, err = local.run('hotbed', 'shard', 'split', f'split/{number}', '--coordinator', self.up.coordinator)
+                    self.assertEqual(code, 0, err)
+                out, err = save.communicate(timeout=90)
+            self.assertEqual(save.returncode, 0, err)
+            saved = json.loads(out)['checkpoint']
+            code, _, err = local.run('hotbed', 'checkpoint', 'restore', saved, '--table', 'split', '--as', 'split-again', '--sessions',
+                                     'anew', '--coordinator', self.up.coordinator)
+            self.assertEqual(code, 0, err)
+            np.testing.assert_array_equal(client.table('split-again').pull(ids), want)
+
     def while_killing(self, victim, seconds, *command):
         """The command's answer; `victim` is killed meanwhile, and started again by `hotbed up`."""
         with subprocess.Popen([local.program('hotbed'), *command, '-o', 'json', '--coordinator', self.up.coordinator],
