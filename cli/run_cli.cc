@@ -60,8 +60,11 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddCheckpointSaveCommand(checkpoint, context);
   AddCheckpointRestoreCommand(checkpoint, context);
   AddCheckpointFileCommands(checkpoint, context);
-  AddMetadataCommands(
-      AddGroup(root, "metadata", "Back up the coordinator's metadata; rebuild lost ones"), context);
+  CLI::App* metadata =
+      AddGroup(root, "metadata",
+               "Back up the coordinator's metadata, rebuild lost ones, move them to another store");
+  AddMetadataCommands(metadata, context);
+  AddMetadataMoveCommands(metadata, context);
   AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);
@@ -236,9 +239,9 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   root.fallthrough();  // global flags may stand after the command
   root.footer(kFooter);
   root.add_option("--coordinator", context.coordinator,
-                  "Address of the cluster's coordinator, host:port")
+                  "Address of the cluster's coordinator, host:port; several with commas between")
       ->check([](const std::string& text) {
-        return std::string(CheckHostPort(absl::StripPrefix(text, "hotbed://"), 1).message());
+        return std::string(CheckHostPorts(absl::StripPrefix(text, "hotbed://"), 1).message());
       })
       ->envname("HOTBED_COORDINATOR")
       ->capture_default_str();

@@ -47,10 +47,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   HOTBED_RETURN_IF_ERROR(ValidateClientOptions(options));
   absl::string_view address = target;
   if (absl::ConsumePrefix(&address, kLocal)) return ConnectInProcess(std::string(address), options);
-  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPorts(address, 1).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "target \"", target,
-        "\" is not of the form hotbed://HOST:PORT with a port of 1 to 65535, nor local:DIR"));
+        "\" is not of the form hotbed://HOST:PORT (or HOST:PORT,HOST:PORT with several "
+        "coordinators) with ports of 1 to 65535, nor local:DIR"));
   }
   const ClientIdentity identity = IdentityOf(options);
   HOTBED_RETURN_IF_ERROR(CheckIdentity(identity));

@@ -4,12 +4,14 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -41,6 +43,23 @@ absl::Status CheckHostPort(absl::string_view text, int port_min) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat(quoted(), " is not HOST:PORT with a port of ", port_min, " to ", kPortMax));
+}
+
+absl::Status CheckHostPorts(absl::string_view text, int port_min) {
+  constexpr size_t kMost = 16;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
+  const auto wrong = [&](auto... why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", absl::CEscape(text.substr(0, 200)), "': ", why...));
+  };
+  if (parts.size() > kMost) return wrong(parts.size(), " addresses; allowed: 1..", kMost);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    HOTBED_RETURN_IF_ERROR(CheckHostPort(parts[i], port_min));
+    if (std::find(parts.begin(), parts.begin() + i, parts[i]) != parts.begin() + i) {
+      return wrong(parts[i], " is named twice");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<HostPort> SplitHostPort(absl::string_view text, int port_min) {

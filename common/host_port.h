@@ -17,6 +17,10 @@ namespace hotbed {
 // that an IPv6 address needs brackets.
 absl::Status CheckHostPort(absl::string_view text, int port_min);
 
+// The same for one or several of them with commas between, as in "a:7400,b:7400"; 16 at most, each
+// once.
+absl::Status CheckHostPorts(absl::string_view text, int port_min);
+
 struct HostPort {
   std::string host;  // without brackets
   std::string port;

@@ -151,6 +151,18 @@ void ConfigSchema::AddHostPort(const std::string& name, std::string* value, cons
       JsonString);
 }
 
+void ConfigSchema::AddCoordinators(const std::string& name, std::string* value,
+                                   const std::string& help) {
+  AddValue<std::string>(
+      name, value, "HOST:PORT,...", help,
+      [](const std::string& text) -> absl::StatusOr<std::string> {
+        const absl::string_view addresses = absl::StripPrefix(text, "hotbed://");
+        if (text.empty() || CheckHostPorts(addresses, 1).ok()) return std::string(addresses);
+        return Expected("HOST:PORT, or several with commas between, with ports of 1 to 65535");
+      },
+      JsonString);
+}
+
 void ConfigSchema::AddChoice(const std::string& name, std::string* value,
                              const std::vector<std::string>& choices, const std::string& help) {
   AddValue<std::string>(

@@ -50,6 +50,9 @@ class ConfigSchema {
   // value is allowed.
   void AddHostPort(const std::string& name, std::string* value, const std::string& help,
                    int port_min);
+  // One such address or several with commas between, or empty; ports from 1. "hotbed://" may stand
+  // before them, and is left out of `*value`.
+  void AddCoordinators(const std::string& name, std::string* value, const std::string& help);
   void AddChoice(const std::string& name, std::string* value,
                  const std::vector<std::string>& choices, const std::string& help);
   void AddBool(const std::string& name, bool* value, const std::string& help);

@@ -24,8 +24,8 @@ constexpr uint64_t kGrpcBytes = 128ull << 20;
 
 void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
-  schema->AddHostPort("coordinator", &o->coordinator, "Where the coordinator listens. Required.",
-                      1);
+  schema->AddCoordinators("coordinator", &o->coordinator,
+                          "Where the coordinator listens, or each of several. Required.");
   schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required.");
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
@@ -195,7 +195,6 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
   AddLimits(&schema, options);
   AddSecurityFlags(&schema, &options->security);
   if (!schema.Load(argc, argv, exit_code)) return false;
-  options->coordinator = std::string(absl::StripPrefix(options->coordinator, "hotbed://"));
   const absl::Status checked = CheckServerOptions(*options);
   if (checked.ok()) return true;
   std::fprintf(stderr, "hotbed-server: %s (see hotbed-server --help)\n",

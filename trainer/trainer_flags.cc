@@ -109,7 +109,7 @@ void Default(T* value, T otherwise) {
 
 bool LoadTrainerFlags(int argc, char** argv, TrainerFlags* flags, int* exit_code) {
   ConfigSchema schema("hotbed-train-ctr", kSummary);
-  schema.AddHostPort("coordinator", &flags->coordinator, "Of the cluster that holds the rows.", 1);
+  schema.AddCoordinators("coordinator", &flags->coordinator, "Of the cluster that holds the rows.");
   AddDataFlags(&schema, flags);
   AddModelFlags(&schema, flags);
   schema.AddInt("threads", &flags->threads, "Trainer threads of this process, each a session.",

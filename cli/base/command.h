@@ -78,8 +78,9 @@ void AddShardChooseCommand(CLI::App* shard, CommandContext* context);
 void AddShardSplitCommand(CLI::App* shard, CommandContext* context);
 // pause, resume, abort, limit.
 void AddShardControlCommands(CLI::App* shard, CommandContext* context);
-void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);  // on, off, status
-void AddMetadataCommands(CLI::App* metadata, CommandContext* context);    // backup, rebuild
+void AddRebalanceCommands(CLI::App* rebalance, CommandContext* context);    // on, off, status
+void AddMetadataCommands(CLI::App* metadata, CommandContext* context);      // backup, rebuild
+void AddMetadataMoveCommands(CLI::App* metadata, CommandContext* context);  // export, import
 void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
 // list, show, verify, prune: of files alone, without a cluster.

@@ -3,16 +3,27 @@
 #include <grpcpp/grpcpp.h>
 
 #include "absl/strings/str_cat.h"
+#include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
-#include "security/channel_credentials.h"
+#include "security/identity.h"
 
 namespace hotbed {
+namespace {
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments args;
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A map of many shards is large, and it comes from our own coordinator.
+  args.SetMaxReceiveMessageSize(-1);
+  return args;
+}
+
+}  // namespace
 
 struct CoordinatorStub::Grpc {
   const std::string address;
   const absl::Duration timeout;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::Coordinator::Stub> stub;
+  LeaderStub leader;
 
   template <typename Request, typename Reply>
   using Method = grpc::Status (v1::Coordinator::Stub::*)(grpc::ClientContext*, const Request&,
@@ -22,10 +33,11 @@ struct CoordinatorStub::Grpc {
   // slow answer.
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     Reply reply;
-    const grpc::Status status = (stub.get()->*method)(&context, request, &reply);
+    const grpc::Status status = leader.Call(
+        timeout, /*patient=*/false, [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+          return (stub->*method)(context, request, &reply);
+        });
     if (status.ok()) return reply;
     const auto code = static_cast<absl::StatusCode>(status.error_code());
     if (code != absl::StatusCode::kUnavailable && code != absl::StatusCode::kDeadlineExceeded) {
@@ -43,17 +55,11 @@ struct CoordinatorStub::Grpc {
 };
 
 CoordinatorStub::CoordinatorStub(std::string address, absl::Duration timeout)
-    : grpc_(new Grpc{std::move(address), timeout, nullptr, nullptr}) {
-  grpc::ChannelArguments args;
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A map of many shards is large, and it comes from our own coordinator.
-  args.SetMaxReceiveMessageSize(-1);
-  grpc_->channel = grpc::CreateCustomChannel(grpc_->address,
-                                             ChannelCredentialsOf(IdentityOfEnvironment()), args);
-  grpc_->stub = v1::Coordinator::NewStub(grpc_->channel);
-}
+    : grpc_(new Grpc{address, timeout, {address, IdentityOfEnvironment(), Arguments()}}) {}
 
 CoordinatorStub::~CoordinatorStub() = default;
+
+std::string CoordinatorStub::leader() const { return grpc_->leader.current(); }
 
 absl::StatusOr<v1::ClusterMap> CoordinatorStub::GetClusterMap(bool rates) {
   v1::GetClusterMapRequest request;

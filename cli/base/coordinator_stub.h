@@ -13,11 +13,14 @@ namespace hotbed {
 
 class CoordinatorStub {
  public:
-  // Connects at the first call. Errors carry the coordinator's message. Unavailable: the
-  // coordinator cannot be reached; the message names its address and the next step.
+  // `address` is HOST:PORT, or several with commas between. Connects at the first call. Errors
+  // carry the coordinator's message. Unavailable: the coordinator cannot be reached; the message
+  // names its address and the next step.
   CoordinatorStub(std::string address, absl::Duration timeout);
   ~CoordinatorStub();
 
+  // Where the last call was answered.
+  std::string leader() const;
   // `rates`: with the measured load of each shard, for a planner.
   absl::StatusOr<v1::ClusterMap> GetClusterMap(bool rates = false);
   absl::StatusOr<v1::ListTrainersReply> ListTrainers();

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -137,6 +138,15 @@ std::string OwnDirectory() {
   if (n <= 0) return ".";
   const std::string own(path, static_cast<size_t>(n));
   return own.substr(0, own.rfind('/'));
+}
+
+std::string FindProgram(const std::string& name) {
+  const char* const folders = getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(folders == nullptr ? "" : folders, ':')) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
 }
 
 std::string LastLines(const std::string& path, int lines) {

@@ -46,6 +46,9 @@ class ChildProcess {
 // The directory of this program's own file; the other programs are there too.
 std::string OwnDirectory();
 
+// The path of a program in the folders of PATH; empty: there is none.
+std::string FindProgram(const std::string& name);
+
 // The last `lines` lines of a file, for error messages; empty when it cannot be read.
 std::string LastLines(const std::string& path, int lines);
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/cluster/http_get.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -21,6 +22,7 @@ namespace hotbed {
 namespace {
 
 constexpr int kFormat = 1;
+constexpr int kFormatOfEtcd = 2;  // with the numbers of coordinators and of etcd's members
 constexpr int64_t kQuickDeathNs = 10'000'000'000;
 constexpr int64_t kBackoffFirstNs = 250'000'000;
 constexpr int64_t kBackoffLastNs = 8'000'000'000;
@@ -100,19 +102,55 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   return cluster;
 }
 
-absl::StatusOr<std::vector<int>> LocalCluster::LoadPorts() {
+absl::StatusOr<LocalCluster::Stored> LocalCluster::Load() const {
   FileSystem* files = FileSystem::Real();
   const std::string path = absl::StrCat(options_.data_dir, "/cluster.json");
-  if (!files->Exists(path)) return std::vector<int>();
+  if (!files->Exists(path)) return Stored();
   HOTBED_ASSIGN_OR_RETURN(const std::string text, files->ReadAll(path));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   const auto format = json.is_object() ? json.value("format", 0) : 0;
-  if (format != kFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " has format ", format,
-                                                      "; this program knows ", kFormat,
-                                                      ": use the version that wrote it"));
+  if (format != kFormat && format != kFormatOfEtcd) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " has format ", format, "; this program knows ", kFormat, " and ",
+                     kFormatOfEtcd, ": use the version that wrote it"));
   }
-  return json.value("ports", std::vector<int>());
+  Stored stored;
+  stored.ports = json.value("ports", std::vector<int>());
+  stored.coordinators = json.value("coordinators", 1);
+  stored.etcd = json.value("etcd", 0);
+  const size_t least = 2 * static_cast<size_t>(std::max(stored.coordinators + stored.etcd, 1));
+  if (stored.coordinators < 1 || stored.coordinators > kLocalCoordinatorsMax || stored.etcd < 0 ||
+      stored.etcd > kLocalEtcdMax || stored.ports.size() < least) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: it names ", stored.ports.size(),
+                                            " ports, ", stored.coordinators, " coordinators and ",
+                                            stored.etcd, " members of etcd"));
+  }
+  return stored;
+}
+
+// Takes over the stored numbers where the caller names none.
+absl::Status LocalCluster::TakeNumbers(const Stored& stored) {
+  const bool is_new = stored.ports.empty();
+  if (options_.coordinators < 0) options_.coordinators = is_new ? 1 : stored.coordinators;
+  if (options_.etcd < 0) options_.etcd = is_new ? 0 : stored.etcd;
+  if (!is_new && (options_.coordinators != stored.coordinators || options_.etcd != stored.etcd)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("data directory ", options_.data_dir, " holds a cluster with --coordinators ",
+                     stored.coordinators, " --etcd ", stored.etcd,
+                     ", asked for are --coordinators ", options_.coordinators, " --etcd ",
+                     options_.etcd, ": leave the two out, or use another --data-dir"));
+  }
+  if (options_.coordinators > 1 && options_.etcd == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinators ", options_.coordinators,
+                     " needs --etcd: several coordinators have their metadata in one etcd"));
+  }
+  if (options_.etcd == 0) return absl::OkStatus();
+  etcd_program_ = FindProgram("etcd");
+  if (!etcd_program_.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "--etcd: there is no program etcd in PATH. Install it: on Debian and Ubuntu the package "
+      "etcd-server");
 }
 
 absl::Status LocalCluster::LoadOrCreate() {
@@ -126,16 +164,19 @@ absl::Status LocalCluster::LoadOrCreate() {
                                      " is in use or cannot be locked: ", lock.status().message()));
   }
   lock_ = std::move(*lock);
-  HOTBED_ASSIGN_OR_RETURN(ports_, LoadPorts());
-  const int stored = ports_.empty() ? 0 : static_cast<int>(ports_.size() / 2) - 1;
+  HOTBED_ASSIGN_OR_RETURN(const Stored before, Load());
+  HOTBED_RETURN_IF_ERROR(TakeNumbers(before));
+  ports_ = before.ports;
+  const int stored = ports_.empty() ? 0 : static_cast<int>(ports_.size() / 2 - first_server());
   const int servers = options_.servers != 0 ? options_.servers : std::max(stored, 1);
   if (servers < stored) {
     return absl::FailedPreconditionError(absl::StrCat(
         "data directory ", dir, " holds ", stored, " servers, --servers says ", servers,
         ": their rows would be gone. Use --servers ", stored, " or another --data-dir"));
   }
-  HOTBED_RETURN_IF_ERROR(AddPorts(static_cast<size_t>(servers) + 1));
-  for (size_t i = 0; i <= static_cast<size_t>(servers); ++i) processes_.push_back(Describe(i));
+  const size_t processes = first_server() + static_cast<size_t>(servers);
+  HOTBED_RETURN_IF_ERROR(AddPorts(processes));
+  for (size_t i = 0; i < processes; ++i) processes_.push_back(Describe(i));
   return Store();
 }
 
@@ -155,7 +196,13 @@ absl::Status LocalCluster::AddPorts(size_t processes) {
 }
 
 absl::Status LocalCluster::Store() {
-  nlohmann::ordered_json json = {{"format", kFormat}, {"ports", ports_}};
+  // Programs that know one coordinator only refuse the other format.
+  nlohmann::ordered_json json = {{"format", options_.etcd > 0 ? kFormatOfEtcd : kFormat},
+                                 {"ports", ports_}};
+  if (options_.etcd > 0) {
+    json["coordinators"] = options_.coordinators;
+    json["etcd"] = options_.etcd;
+  }
   for (const Process& process : processes_) {
     json["processes"].push_back({{"name", process.name},
                                  {"address", process.address},
@@ -165,34 +212,97 @@ absl::Status LocalCluster::Store() {
                                              json.dump(2) + "\n");
 }
 
-LocalCluster::Process LocalCluster::Describe(size_t server) const {
+std::string LocalCluster::AddressesOf(Kind kind, absl::string_view separator) const {
+  const size_t first = kind == Kind::kCoordinator ? 0 : static_cast<size_t>(options_.coordinators);
+  const size_t count =
+      static_cast<size_t>(kind == Kind::kCoordinator ? options_.coordinators : options_.etcd);
+  std::vector<std::string> addresses;
+  for (size_t i = first; i < first + count; ++i) addresses.push_back(Loopback(ports_[2 * i]));
+  return absl::StrJoin(addresses, separator);
+}
+
+std::string LocalCluster::coordinator_address() const {
+  return AddressesOf(Kind::kCoordinator, ",");
+}
+
+const LocalCluster::Process& LocalCluster::leader() const {
+  for (const Process& process : processes_) {
+    if (process.kind != Kind::kCoordinator) continue;
+    // One that stands by has no console.
+    const auto console = HttpGet(process.admin_address, "/console", absl::Seconds(1));
+    if (console.ok() && console->code == 200) return process;
+  }
+  return processes_[0];
+}
+
+std::vector<std::string> LocalCluster::EtcdFlags(const Process& process) const {
+  std::vector<std::string> peers;
+  for (size_t i = 0; i < static_cast<size_t>(options_.etcd); ++i) {
+    const size_t port = 2 * (static_cast<size_t>(options_.coordinators) + i) + 1;
+    peers.push_back(absl::StrCat("e", i, "=http://", Loopback(ports_[port])));
+  }
+  return {absl::StrCat("--name=", process.name),
+          absl::StrCat("--data-dir=", options_.data_dir, "/", process.name),
+          absl::StrCat("--listen-client-urls=http://", process.address),
+          absl::StrCat("--advertise-client-urls=http://", process.address),
+          absl::StrCat("--listen-peer-urls=http://", process.admin_address),
+          absl::StrCat("--initial-advertise-peer-urls=http://", process.admin_address),
+          absl::StrCat("--initial-cluster=", absl::StrJoin(peers, ",")),
+          "--auto-compaction-mode=revision",
+          "--auto-compaction-retention=10000",
+          "--logger=zap",
+          "--log-level=warn"};
+}
+
+std::vector<std::string> LocalCluster::ServerFlags(const Process& process, size_t server) const {
+  const std::string domain =
+      options_.failure_domains == 0
+          ? process.name
+          : absl::StrCat("d", server % static_cast<size_t>(options_.failure_domains));
+  std::vector<std::string> flags = {
+      absl::StrCat("--name=", process.name),
+      absl::StrCat("--coordinator=", coordinator_address()),
+      absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)),
+      absl::StrCat("--failure-domain=", domain),
+      absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms),
+      absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax))};
+  flags.insert(flags.end(), options_.server_flags.begin(), options_.server_flags.end());
+  return flags;
+}
+
+LocalCluster::Process LocalCluster::Describe(size_t index) const {
+  const size_t coordinators = static_cast<size_t>(options_.coordinators);
   Process process;
-  const bool coordinator = server == 0;
-  process.name = coordinator ? "coordinator" : absl::StrCat("s", server - 1);
-  process.address = Loopback(ports_[2 * server]);
-  process.admin_address = Loopback(ports_[2 * server + 1]);
+  if (index < coordinators) {
+    process.kind = Kind::kCoordinator;
+    process.name = coordinators == 1 ? "coordinator" : absl::StrCat("c", index);
+  } else if (index < first_server()) {
+    process.kind = Kind::kEtcd;
+    process.name = absl::StrCat("e", index - coordinators);
+  } else {
+    process.name = absl::StrCat("s", index - first_server());
+  }
+  process.address = Loopback(ports_[2 * index]);
+  process.admin_address = Loopback(ports_[2 * index + 1]);
   process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
+  const auto append = [&](const std::vector<std::string>& flags) {
+    process.argv.insert(process.argv.end(), flags.begin(), flags.end());
+  };
+  if (process.kind == Kind::kEtcd) {
+    process.argv = {etcd_program_};
+    append(EtcdFlags(process));
+    return process;
+  }
+  const bool coordinator = process.kind == Kind::kCoordinator;
   process.argv = {
       absl::StrCat(options_.program_dir, coordinator ? "/hotbed-coordinator" : "/hotbed-server"),
       absl::StrCat("--listen=", process.address),
       absl::StrCat("--admin-listen=", process.admin_address),
-      absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
-  process.argv.insert(process.argv.end(), options_.flags.begin(), options_.flags.end());
-  if (coordinator) return process;
-  const std::string domain =
-      options_.failure_domains == 0
-          ? process.name
-          : absl::StrCat("d", (server - 1) % static_cast<size_t>(options_.failure_domains));
-  for (const std::string& flag :
-       {absl::StrCat("--name=", process.name), absl::StrCat("--coordinator=", Loopback(ports_[0])),
-        absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)),
-        absl::StrCat("--failure-domain=", domain),
-        absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms),
-        absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax))}) {
-    process.argv.push_back(flag);
-  }
-  process.argv.insert(process.argv.end(), options_.server_flags.begin(),
-                      options_.server_flags.end());
+      coordinator && options_.etcd > 0
+          ? absl::StrCat("--metadata=etcd://", AddressesOf(Kind::kEtcd, ","))
+          : absl::StrCat("--data-dir=", options_.data_dir, "/", process.name)};
+  append(options_.flags);
+  if (!coordinator) append(ServerFlags(process, index - first_server()));
   return process;
 }
 
@@ -208,7 +318,7 @@ absl::Status LocalCluster::CheckPortsFree(const Process& process) {
 }
 
 absl::StatusOr<std::string> LocalCluster::AddServer() {
-  const size_t servers = processes_.size() - 1;
+  const size_t servers = processes_.size() - first_server();
   if (servers >= static_cast<size_t>(kLocalServersMax)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there are ", servers, " servers, ", kLocalServersMax, " are the most here"));
@@ -232,7 +342,7 @@ absl::StatusOr<std::vector<LocalCluster::Process*>> LocalCluster::Find(const std
   std::vector<Process*> meant;
   std::string known;
   for (Process& process : processes_) {
-    const bool server = &process != &processes_[0];
+    const bool server = process.kind == Kind::kServer;
     if (process.name == name || (name == "all" && server)) meant.push_back(&process);
     absl::StrAppend(&known, ", ", process.name);
   }
@@ -275,6 +385,7 @@ absl::Status LocalCluster::WaitReady(absl::Duration timeout) {
       }
       if (options_.cancelled && options_.cancelled()) return absl::CancelledError("interrupted");
       Tick();
+      if (process.kind == Kind::kEtcd) break;  // the coordinators are ready once it is
       const absl::Status ready = GetReady(process.admin_address);
       if (ready.ok()) break;
       if (clock_->NowNs() > limit_ns) {
@@ -335,26 +446,24 @@ absl::Status LocalCluster::Restart(const std::string& name, int signal) {
 
 absl::Status LocalCluster::Stop(absl::Duration timeout) {
   std::string killed;
-  const auto stop = [&](size_t first, size_t last) {
+  const auto stop = [&](Kind kind) {
     const absl::Time limit = absl::Now() + timeout;
-    for (size_t i = first; i < last; ++i) {
-      if (processes_[i].child != nullptr && processes_[i].child->Running()) {
-        processes_[i].child->Signal(SIGTERM);
+    for (const Process& process : processes_) {
+      if (process.kind == kind && process.child != nullptr && process.child->Running()) {
+        process.child->Signal(SIGTERM);
       }
     }
-    for (size_t i = first; i < last; ++i) {
-      std::unique_ptr<ChildProcess>& child = processes_[i].child;
+    for (Process& process : processes_) {
+      std::unique_ptr<ChildProcess>& child = process.child;
+      if (process.kind != kind) continue;
       if (child != nullptr &&
           !child->WaitFor(std::max(limit - absl::Now(), absl::Milliseconds(100)))) {
-        absl::StrAppend(&killed, killed.empty() ? "" : ", ", processes_[i].name);
+        absl::StrAppend(&killed, killed.empty() ? "" : ", ", process.name);
       }
       child.reset();  // kills the process if it still runs
     }
   };
-  if (!processes_.empty()) {
-    stop(0, 1);
-    stop(1, processes_.size());
-  }
+  for (const Kind kind : {Kind::kCoordinator, Kind::kServer, Kind::kEtcd}) stop(kind);
   lock_.reset();
   if (killed.empty()) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(

@@ -1,8 +1,9 @@
-// One coordinator and N shard servers as child processes on loopback, kept in one directory:
+// One coordinator, or several on etcd, and N shard servers as child processes on loopback, kept in
+// one directory:
 //
 //   D/cluster.json      format and the ports of every process: a restart uses the same addresses
 //   D/lock              held while the cluster runs
-//   D/coordinator, D/s0, D/s1, ...   data directories
+//   D/coordinator, D/s0, D/s1, ...   data directories; with etcd D/e0, ... instead of the first
 //   D/logs/NAME.log     output of each process
 //
 // Thread-compatible: one thread calls everything, Tick at least ten times a second.
@@ -25,6 +26,8 @@
 namespace hotbed {
 
 constexpr int kLocalServersMax = 64;
+constexpr int kLocalCoordinatorsMax = 7;
+constexpr int kLocalEtcdMax = 7;
 constexpr absl::Duration kLocalDrainMax = absl::Seconds(30);  // for a server to stop
 // Longer than that: a server killed during its write back would have more to recover.
 constexpr absl::Duration kLocalStopMax = absl::Seconds(40);
@@ -32,6 +35,10 @@ constexpr absl::Duration kLocalStopMax = absl::Seconds(40);
 struct LocalClusterOptions {
   std::string data_dir;  // absolute
   int servers = 0;       // 0: as stored, or 1 in a new directory
+  // Fixed once the directory is made; -1: as stored, or one coordinator and no etcd. Several
+  // coordinators need a member of etcd at least.
+  int coordinators = -1;
+  int etcd = -1;  // members
   // The port of the coordinator; the ports of the others follow it. 0: free ports. Used only in a
   // new directory.
   int port = 7400;
@@ -52,10 +59,12 @@ struct LocalClusterOptions {
 
 class LocalCluster {
  public:
+  enum class Kind { kCoordinator, kEtcd, kServer };
   struct Process {
-    std::string name;  // "coordinator", "s0", ...
+    Kind kind = Kind::kServer;
+    std::string name;  // "coordinator" (several: "c0", ...), "e0", ..., "s0", ...
     std::string address;
-    std::string admin_address;
+    std::string admin_address;  // of etcd: where its members speak with each other
     std::string log_path;
     std::vector<std::string> argv;
     std::unique_ptr<ChildProcess> child;  // null before a restart and after giving up
@@ -68,13 +77,14 @@ class LocalCluster {
 
   // Locks the directory and spawns all processes. `clock` must outlive the result. AlreadyExists:
   // the directory is in use; PermissionDenied: not writable; FailedPrecondition: it has another
-  // version, or more servers than requested; Unavailable: a port is in use.
+  // version, more servers than requested, or other numbers of coordinators and of etcd's members;
+  // etcd is not installed; Unavailable: a port is in use.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(const LocalClusterOptions& options,
                                                              const Clock* clock);
   ~LocalCluster();  // Stop
 
-  // Waits until /readyz of every process answers 200. A process that exits with a usage error, or
-  // three times, ends the wait with an error that quotes its last output.
+  // Waits until /readyz of every server and coordinator answers 200. A process that exits with a
+  // usage error, or three times, ends the wait with an error that quotes its last output.
   absl::Status WaitReady(absl::Duration timeout);
   // Restarts processes that died, after 0.25 s, doubling to 8 s while one keeps dying within ten
   // seconds.
@@ -88,24 +98,40 @@ class LocalCluster {
   absl::StatusOr<std::string> AddServer();
   // Kills the process (or "all": the servers), which is not restarted for the life of this object.
   absl::Status KillForGood(const std::string& name);
-  // SIGTERM to the coordinator, then to the servers; SIGKILL after `timeout`, with an error that
-  // names the process. The coordinator goes first: otherwise each server would try to hand its
-  // shards over, and no server stays that could take them.
+  // SIGTERM to the coordinators, then to the servers, then to etcd; SIGKILL after `timeout`, with
+  // an error that names the process. The coordinators go first: otherwise each server would try to
+  // hand its shards over, and no server stays that could take them.
   absl::Status Stop(absl::Duration timeout = kLocalStopMax);
 
   const std::vector<Process>& processes() const { return processes_; }
-  const std::string& coordinator_address() const { return processes_[0].address; }
+  // With commas between, where there are several.
+  std::string coordinator_address() const;
+  // The coordinator that has the console now; without one, the first.
+  const Process& leader() const;
 
  private:
   LocalCluster(LocalClusterOptions options, const Clock* clock);
   absl::Status LoadOrCreate();
-  absl::StatusOr<std::vector<int>> LoadPorts();
+  // Ports and numbers as stored; an empty one: none are.
+  struct Stored {
+    std::vector<int> ports;
+    int coordinators = 1;
+    int etcd = 0;
+  };
+  absl::StatusOr<Stored> Load() const;
+  absl::Status TakeNumbers(const Stored& stored);
   // Adds ports until there are enough for `processes`.
   absl::Status AddPorts(size_t processes);
   static absl::Status CheckPortsFree(const Process& process);
   absl::Status Store();
-  // `server` 0 is the coordinator, then s0, s1, ...
-  Process Describe(size_t server) const;
+  // The coordinators come first, then etcd, then the servers.
+  Process Describe(size_t index) const;
+  std::vector<std::string> EtcdFlags(const Process& process) const;
+  std::vector<std::string> ServerFlags(const Process& process, size_t server) const;
+  std::string AddressesOf(Kind kind, absl::string_view separator) const;
+  size_t first_server() const {
+    return static_cast<size_t>(options_.coordinators) + static_cast<size_t>(options_.etcd);
+  }
   absl::StatusOr<std::vector<Process*>> Find(const std::string& name);  // not empty
   absl::Status Spawn(Process* process);
   void Say(const std::string& text) const;
@@ -113,8 +139,9 @@ class LocalCluster {
   LocalClusterOptions options_;
   const Clock* const clock_;
   std::unique_ptr<WritableFile> lock_;
-  std::vector<int> ports_;          // data and admin port of the coordinator, then of each server
-  std::vector<Process> processes_;  // the coordinator first
+  std::string etcd_program_;
+  std::vector<int> ports_;  // data and admin port of each process
+  std::vector<Process> processes_;
 };
 
 }  // namespace hotbed

@@ -510,12 +510,12 @@ void ExamineCluster(const v1::ClusterMap& map, const CommandContext& context,
                     CoordinatorStub* coordinator, std::vector<Check>* checks) {
   const absl::Duration timeout = context.timeout_duration();
   checks->push_back({"coordinator", Verdict::kOk,
-                     absl::StrCat(context.coordinator, ", cluster ", map.cluster_id())});
+                     absl::StrCat(coordinator->leader(), ", cluster ", map.cluster_id())});
   checks->push_back(CheckServers(map));
   checks->push_back(CheckStrangers(coordinator));
   checks->push_back(CheckShards(map));
   checks->push_back(CheckDataPorts(map, timeout));
-  const std::vector<Report> reports = AskAll(LiveProcesses(map, context.coordinator), timeout);
+  const std::vector<Report> reports = AskAll(LiveProcesses(map, coordinator->leader()), timeout);
   checks->push_back(CheckReady(reports));
   checks->push_back(CheckVersions(reports));
   checks->push_back(CheckDamage(reports));

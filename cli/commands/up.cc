@@ -94,21 +94,30 @@ std::string PortsJson(const LocalCluster& cluster) {
   return json.dump() + "\n";
 }
 
+std::string PageOf(const LocalCluster::Process& process) {
+  switch (process.kind) {
+    case LocalCluster::Kind::kCoordinator:
+      return absl::StrCat("http://", process.admin_address, "/console");
+    case LocalCluster::Kind::kEtcd:
+      return absl::StrCat("http://", process.address, "/health");
+    case LocalCluster::Kind::kServer:
+      break;
+  }
+  return absl::StrCat("http://", process.admin_address, "/statusz");
+}
+
 std::string Greeting(const LocalCluster& cluster, absl::Duration took) {
   TablePrinter table({"process", "pid", "address", "status page", "log"});
   for (const LocalCluster::Process& process : cluster.processes()) {
     table.AddRow({process.name, absl::StrCat(process.child == nullptr ? 0 : process.child->pid()),
-                  process.address,
-                  absl::StrCat("http://", process.admin_address,
-                               process.name == "coordinator" ? "/console" : "/statusz"),
-                  process.log_path});
+                  process.address, PageOf(process), process.log_path});
   }
-  const std::string& address = cluster.coordinator_address();
+  const std::string address = cluster.coordinator_address();
   const std::string flag =
       address == CommandContext().coordinator ? "" : absl::StrCat(" --coordinator ", address);
   return absl::StrCat(table.ToText(), "\nHotbed is up at hotbed://", address, " after ",
                       ShortSeconds(absl::ToDoubleSeconds(took)), ". Console: http://",
-                      cluster.processes()[0].admin_address,
+                      cluster.leader().admin_address,
                       "/console\nIn another terminal: hotbed status", flag,
                       "\nCtrl-C stops it; the data stays.\n");
 }
@@ -186,6 +195,14 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--servers", cluster.servers,
                   "Number of shard servers; default: as stored in the directory, or 1")
       ->check(CLI::Range(1, kLocalServersMax));
+  app->add_option("--coordinators", cluster.coordinators,
+                  "Number of coordinators, of which one leads; several need --etcd; default: as "
+                  "stored in the directory, or 1")
+      ->check(CLI::Range(1, kLocalCoordinatorsMax));
+  app->add_option("--etcd", cluster.etcd,
+                  "Number of members of etcd that keep the metadata; 0: the coordinator keeps them "
+                  "itself; default: as stored in the directory, or 0")
+      ->check(CLI::Range(0, kLocalEtcdMax));
   app->add_flag("--add-server", flags->add_server,
                 "Add one server to the cluster that another 'hotbed up' runs in --data-dir")
       ->excludes("--servers");

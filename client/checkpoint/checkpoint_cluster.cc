@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "leader/leader_stub.h"
 #include "proto/grpc_tuning.h"
 #include "security/channel_credentials.h"
 
@@ -16,11 +17,11 @@ namespace hotbed {
 namespace {
 
 constexpr int kReplyBytesMax = 256 << 20;  // a map of many thousand shards
-constexpr auto kTimeout = std::chrono::seconds(10);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 // A new table is answered once it is placed.
-constexpr auto kCreateTimeout = std::chrono::seconds(60);
+constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
 
-std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
+grpc::ChannelArguments ChannelArgumentsHere() {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kReplyBytesMax);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
@@ -28,16 +29,10 @@ std::shared_ptr<grpc::Channel> Channel(const std::string& address) {
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   SetKeepalive(kClientKeepalive, &args);
-  return grpc::CreateCustomChannel(address, ChannelCredentialsOf(IdentityOfEnvironment()), args);
+  return args;
 }
 
-template <typename Stub, typename Request, typename Reply>
-absl::Status Call(const std::string& who, Stub* stub,
-                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                  const Request& request, Reply* reply, std::chrono::seconds timeout = kTimeout) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + timeout);
-  const grpc::Status status = (stub->*method)(&context, request, reply);
+absl::Status Said(const std::string& who, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   const bool unreached =
@@ -46,26 +41,46 @@ absl::Status Call(const std::string& who, Stub* stub,
       code, unreached ? absl::StrCat(who, ": ", status.error_message()) : status.error_message());
 }
 
+template <typename Method, typename Request, typename Reply>
+absl::Status CallLeader(const std::string& who, LeaderStub* leader, Method method,
+                        const Request& request, Reply* reply, absl::Duration timeout = kTimeout) {
+  return Said(who, leader->Call(timeout, /*patient=*/false,
+                                [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                                  return (stub->*method)(context, request, reply);
+                                }));
+}
+
+template <typename Stub, typename Request, typename Reply>
+absl::Status Call(const std::string& who, Stub* stub,
+                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+                  const Request& request, Reply* reply) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kTimeout));
+  return Said(who, (stub->*method)(&context, request, reply));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
     const std::string& target) {
   absl::string_view address = target;
-  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPort(address, 1).ok()) {
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPorts(address, 1).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "target \"", target,
-        "\" is not of the form hotbed://HOST:PORT; the local engine has no such calls"));
+        "\" is not of the form hotbed://HOST:PORT,...; the local engine has no such calls"));
   }
   std::unique_ptr<CheckpointCluster> cluster(new CheckpointCluster);
   cluster->coordinator_ = absl::StrCat("coordinator at ", address);
-  cluster->stub_ = v1::Coordinator::NewStub(Channel(std::string(address)));
+  cluster->leader_ =
+      std::make_unique<LeaderStub>(address, IdentityOfEnvironment(), ChannelArgumentsHere());
   return cluster;
 }
 
 const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& address) {
   Server& server = servers_[address];
   if (server.checkpoints == nullptr) {
-    const std::shared_ptr<grpc::Channel> channel = Channel(address);
+    const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+        address, ChannelCredentialsOf(IdentityOfEnvironment()), ChannelArgumentsHere());
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
   }
@@ -74,16 +89,18 @@ const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& 
 
 absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap() {
   v1::ClusterMap map;
-  HOTBED_RETURN_IF_ERROR(Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::GetClusterMap,
-                              v1::GetClusterMapRequest(), &map));
+  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, leader_.get(),
+                                    &v1::Coordinator::Stub::GetClusterMap,
+                                    v1::GetClusterMapRequest(), &map));
   return map;
 }
 
 absl::StatusOr<v1::CreateTablesReply> CheckpointCluster::CreateTables(
     const v1::CreateTablesRequest& request) {
   v1::CreateTablesReply reply;
-  HOTBED_RETURN_IF_ERROR(Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::CreateTables,
-                              request, &reply, kCreateTimeout));
+  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, leader_.get(),
+                                    &v1::Coordinator::Stub::CreateTables, request, &reply,
+                                    kCreateTimeout));
   return reply;
 }
 
@@ -91,7 +108,8 @@ absl::Status CheckpointCluster::DropTable(const std::string& name) {
   v1::DropTableRequest request;
   request.set_name(name);
   v1::DropTableReply reply;
-  return Call(coordinator_, stub_.get(), &v1::Coordinator::Stub::DropTable, request, &reply);
+  return CallLeader(coordinator_, leader_.get(), &v1::Coordinator::Stub::DropTable, request,
+                    &reply);
 }
 
 absl::Status CheckpointCluster::BeginSave(const std::string& address,

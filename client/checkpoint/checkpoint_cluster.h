@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "leader/leader_stub.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/control.grpc.pb.h"
@@ -43,7 +44,7 @@ class CheckpointCluster {
   const Server& ServerAt(const std::string& address);
 
   std::string coordinator_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::unique_ptr<LeaderStub> leader_;
   std::map<std::string, Server> servers_;  // by address
 };
 

@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -13,10 +12,10 @@
 #include "client/map/map_messages.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
-#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
@@ -24,6 +23,7 @@ namespace {
 // A map of many thousand shards is larger than gRPC's default of 4 MiB.
 constexpr int kMapBytesMax = 256 << 20;
 constexpr int64_t kAgainNs = 100 * kMillisecondNs;
+constexpr absl::Duration kConnectMax = absl::Seconds(1);  // for a watch, which is tried again
 
 class GrpcControlPlane final : public ControlPlane {
  public:
@@ -35,8 +35,7 @@ class GrpcControlPlane final : public ControlPlane {
     args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
     args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     SetKeepalive(kClientKeepalive, &args);
-    stub_ = v1::Coordinator::NewStub(
-        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity), args));
+    leader_ = std::make_unique<LeaderStub>(address, identity, args);
   }
 
   absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
@@ -58,19 +57,22 @@ class GrpcControlPlane final : public ControlPlane {
     }
     v1::GetClusterMapRequest request;
     request.set_plan_revision_known(revision_known);
-    const auto reader = stub_->WatchClusterMap(&context, request);
+    const auto place = leader_->Find(kConnectMax, /*patient=*/false);
+    const auto reader = place->stub->WatchClusterMap(&context, request);
     v1::ClusterMap map;
     while (reader->Read(&map)) {
       const auto update = MapUpdateOf(map);
       if (update.ok()) news(*update);
     }
     const grpc::Status status = reader->Finish();
+    leader_->Learn(*place, status, context);
     absl::MutexLock lock(&mu_);
     watching_ = nullptr;
     return Checked(status);
   }
 
   void StopWatching() override {
+    leader_->Stop();
     absl::MutexLock lock(&mu_);
     stopped_ = true;
     if (watching_ != nullptr) watching_->TryCancel();
@@ -130,12 +132,10 @@ class GrpcControlPlane final : public ControlPlane {
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(Method method, const Request& request, absl::Duration timeout,
                     Reply* reply) const {
-    grpc::ClientContext context;
-    // gRPC's deadlines cannot be infinite.
-    context.set_deadline(std::chrono::system_clock::now() +
-                         absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24))));
-    context.set_wait_for_ready(true);
-    return Checked((stub_.get()->*method)(&context, request, reply));
+    return Checked(leader_->Call(timeout, /*patient=*/true,
+                                 [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                                   return (stub->*method)(context, request, reply);
+                                 }));
   }
   absl::Status Checked(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();
@@ -147,7 +147,7 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
   const std::string address_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::unique_ptr<LeaderStub> leader_;
   absl::Mutex mu_;
   grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -10,7 +10,7 @@
 
 namespace hotbed {
 
-// `address` is host:port. Does not connect yet.
+// `address` is host:port, or several with commas between. Does not connect yet.
 std::unique_ptr<ControlPlane> NewGrpcControlPlane(const std::string& address,
                                                   const ClientIdentity& identity);
 

@@ -20,9 +20,9 @@ constexpr char kSummary[] =
 void AddRunFlags(ConfigSchema* schema, WordsFlags* flags) {
   schema->Add("text", &flags->text, "FILE",
               "Text, one sentence a line. Empty: the Bible of Debian's bible-kjv.");
-  schema->AddHostPort(
+  schema->AddCoordinators(
       "coordinator", &flags->coordinator,
-      "Of the cluster to use. Empty: one is started for this run and removed after it.", 1);
+      "Of the cluster to use. Empty: one is started for this run and removed after it.");
   schema->AddInt("servers", &flags->servers, "Shard servers of a cluster started here.",
                  {.min = 1, .max = 16});
   schema->AddInt("trainers", &flags->trainers,

@@ -39,6 +39,8 @@ def _text(value: Any) -> str:
 def connect(target: str, **options: Any) -> Client:
     """Connects to a cluster: `hotbed.connect("hotbed://127.0.0.1:7400", session="job-7/0")`; also to "local:DIR".
 
+    Several coordinators are named with commas between: "hotbed://a:7400,b:7400".
+
     Options:
         session: identity under which pushes are applied exactly once; keep it over restarts (job and rank). A second
             client of the same session fences the first. Default: a unique one.

@@ -5,12 +5,20 @@
 
 namespace hotbed {
 
-AttendStream::AttendStream(v1::Coordinator::Stub* stub, const Clock* clock, ReplyListener on_reply,
+namespace {
+
+constexpr absl::Duration kConnectMax = absl::Milliseconds(500);
+
+}  // namespace
+
+AttendStream::AttendStream(LeaderStub* leader, const Clock* clock, ReplyListener on_reply,
                            EndListener on_end)
-    : clock_(clock),
+    : leader_(leader),
+      clock_(clock),
       on_reply_(std::move(on_reply)),
       on_end_(std::move(on_end)),
-      stream_(stub->Attend(&context_)),
+      place_(leader->Find(kConnectMax, /*patient=*/false)),
+      stream_(place_->stub->Attend(&context_)),
       thread_([this] { Read(); }) {}
 
 AttendStream::~AttendStream() {
@@ -74,6 +82,7 @@ void AttendStream::Read() {
     revision_received_ = 0;
   }
   grpc::Status status = stream_->Finish();
+  leader_->Learn(*place_, status, context_);
   if (status.ok()) {
     status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator ended the stream");
   }

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
 
 namespace hotbed {
@@ -32,9 +33,8 @@ class AttendStream {
   using EndListener = std::function<void()>;
 
   // Opens the stream. Both listeners run on its thread; `on_end` is the last call, made after
-  // broken() has become true. `stub` and `clock` outlive the stream.
-  AttendStream(v1::Coordinator::Stub* stub, const Clock* clock, ReplyListener on_reply,
-               EndListener on_end);
+  // broken() has become true. `leader` and `clock` outlive the stream.
+  AttendStream(LeaderStub* leader, const Clock* clock, ReplyListener on_reply, EndListener on_end);
   ~AttendStream();  // Cancel(), then waits for the reply that is being applied
   AttendStream(const AttendStream&) = delete;
   AttendStream& operator=(const AttendStream&) = delete;
@@ -65,9 +65,11 @@ class AttendStream {
   // The time at which the heartbeat that `reply` answers was sent; 0: none.
   int64_t TakeAnswered(const v1::HeartbeatReply& reply);
 
+  LeaderStub* const leader_;
   const Clock* const clock_;
   const ReplyListener on_reply_;
   const EndListener on_end_;
+  const std::shared_ptr<const LeaderStub::Place> place_;
   grpc::ClientContext context_;
   const std::unique_ptr<grpc::ClientReaderWriter<v1::HeartbeatRequest, v1::HeartbeatReply>> stream_;
   uint64_t number_ = 0;  // of the last heartbeat; used by Send() only

@@ -1,19 +1,15 @@
 #include "server/cluster/coordinator_calls.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <chrono>
 
 #include "proto/grpc_tuning.h"
-#include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
 
 constexpr int kControlMessageBytesMax = 256 << 20;  // a map of every shard of a large cluster
 
-std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coordinator,
-                                                          const ClientIdentity& identity) {
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
@@ -23,17 +19,17 @@ std::unique_ptr<v1::Coordinator::Stub> ConnectCoordinator(const std::string& coo
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   SetKeepalive(kAttendKeepalive, &args);
   args.SetMaxReceiveMessageSize(kControlMessageBytesMax);
-  return v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(coordinator, ChannelCredentialsOf(identity), args));
+  return args;
 }
 
 }  // namespace
 
 CoordinatorCalls::CoordinatorCalls(const std::string& coordinator, const ClientIdentity& identity,
                                    const Timeouts& timeouts)
-    : timeouts_(timeouts), stub_(ConnectCoordinator(coordinator, identity)) {}
+    : timeouts_(timeouts), leader_(coordinator, identity, Arguments()) {}
 
 void CoordinatorCalls::Stop() {
+  leader_.Stop();
   absl::MutexLock lock(&mu_);
   stopped_ = true;
   for (grpc::ClientContext* context : calling_) context->TryCancel();

@@ -15,6 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
 #include "security/identity.h"
 
@@ -32,23 +34,23 @@ class CoordinatorCalls {
   CoordinatorCalls(const std::string& coordinator, const ClientIdentity& identity,
                    const Timeouts& timeouts);
 
-  v1::Coordinator::Stub* stub() const { return stub_.get(); }
+  LeaderStub* leader() { return &leader_; }
 
   // `name` begins the text of an error. The deadline is TimeoutMs(extra_ms).
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(const char* name, Method method, int64_t extra_ms, const Request& request,
                     Reply* reply) {
     const int64_t timeout_ms = TimeoutMs(extra_ms);
-    grpc::ClientContext context;
-    SetDeadline(timeout_ms, &context);
-    {
-      absl::MutexLock lock(&mu_);
-      if (stopped_) return absl::CancelledError(absl::StrCat(name, ": stopping"));
-      calling_.insert(&context);
-    }
-    const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+    const grpc::Status status =
+        leader_.Call(absl::Milliseconds(timeout_ms), /*patient=*/false,
+                     [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                       if (!Begin(context))
+                         return grpc::Status(grpc::StatusCode::CANCELLED, "stopping");
+                       const grpc::Status ended = (stub->*method)(context, request, reply);
+                       End(context);
+                       return ended;
+                     });
     absl::MutexLock lock(&mu_);
-    calling_.erase(&context);
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) doubled_ms_ = 2 * timeout_ms;
     return FromGrpc(name, status);
   }
@@ -69,8 +71,18 @@ class CoordinatorCalls {
   static void SetDeadline(int64_t timeout_ms, grpc::ClientContext* context);
 
  private:
+  bool Begin(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mu_);
+    if (!stopped_) calling_.insert(context);
+    return !stopped_;
+  }
+  void End(grpc::ClientContext* context) {
+    absl::MutexLock lock(&mu_);
+    calling_.erase(context);
+  }
+
   const Timeouts timeouts_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  LeaderStub leader_;
   mutable absl::Mutex mu_;
   absl::flat_hash_set<grpc::ClientContext*> calling_ ABSL_GUARDED_BY(mu_);
   int64_t doubled_ms_ ABSL_GUARDED_BY(mu_) =

@@ -162,7 +162,8 @@ absl::Status CoordinatorLink::TellOfStop() {
   request.set_number(1);
   request.set_plan_revision_known(applier_.plan_revision());
   v1::HeartbeatReply reply;
-  const auto stream = calls_.stub()->Attend(&context);
+  const auto place = calls_.leader()->Find(absl::ZeroDuration(), /*patient=*/false);
+  const auto stream = place->stub->Attend(&context);
   if (stream->Write(request) && stream->Read(&reply)) {
     context.TryCancel();
     stream->Finish();
@@ -264,7 +265,7 @@ absl::Status CoordinatorLink::StreamToUse(AttendStream** stream) {
     return absl::UnavailableError(absl::StrCat("attending: ", ended.error_message()));
   }
   auto opened = std::make_unique<AttendStream>(
-      calls_.stub(), clock_,
+      calls_.leader(), clock_,
       [this](const v1::HeartbeatReply& reply, int64_t sent_ns) { return OnReply(reply, sent_ns); },
       [this] { HeartbeatNow(); });
   *stream = opened.get();

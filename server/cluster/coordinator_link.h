@@ -32,7 +32,7 @@
 namespace hotbed {
 
 struct CoordinatorLinkOptions {
-  std::string coordinator;     // host:port
+  std::string coordinator;     // host:port, or several with commas between
   ClientIdentity identity;     // towards it
   std::string name;            // of this server, unique in the cluster
   std::string address;         // data port, as others reach it

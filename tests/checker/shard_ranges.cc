@@ -1,17 +1,15 @@
 #include "tests/checker/shard_ranges.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <algorithm>
-#include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
 
 namespace hotbed::checker {
 namespace {
 
-constexpr auto kTimeout = std::chrono::seconds(60);
+constexpr absl::Duration kTimeout = absl::Seconds(60);
 constexpr int kMapBytesMax = 64 << 20;
 
 }  // namespace
@@ -21,13 +19,13 @@ absl::StatusOr<std::vector<ShardRange>> ReadShardRanges(const std::string& coord
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMapBytesMax);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto stub = v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), args));
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  LeaderStub leader(coordinator, IdentityOfEnvironment(), args);
   v1::ClusterMap map;
-  const grpc::Status status = stub->GetClusterMap(&context, {}, &map);
+  const grpc::Status status =
+      leader.Call(kTimeout, /*patient=*/true,
+                  [&map](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+                    return stub->GetClusterMap(context, v1::GetClusterMapRequest(), &map);
+                  });
   if (!status.ok()) {
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                         absl::StrCat("map of ", coordinator, ": ", status.error_message()));

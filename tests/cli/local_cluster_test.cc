@@ -111,6 +111,75 @@ TEST_F(LocalClusterTest, GrowsButDoesNotShrink) {
               HasSubstr("holds 3 servers, --servers says 2"));
 }
 
+class EtcdClusterTest : public LocalClusterTest {
+ protected:
+  void SetUp() override {
+    LocalClusterTest::SetUp();
+    path_ = getenv("PATH");
+    options_.coordinators = 3;
+    options_.etcd = 2;
+  }
+  void TearDown() override {
+    setenv("PATH", path_.c_str(), 1);
+    LocalClusterTest::TearDown();
+  }
+  void InstallEtcd() {
+    Program("etcd", "exec sleep 1000");
+    setenv("PATH", absl::StrCat(root_, "/bin:", path_).c_str(), 1);
+  }
+
+  std::string path_;
+};
+
+TEST_F(EtcdClusterTest, EveryoneKnowsEveryone) {
+  InstallEtcd();
+  {
+    auto cluster = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    const auto& processes = (*cluster)->processes();
+    std::vector<std::string> names;
+    for (const auto& process : processes) names.push_back(process.name);
+    EXPECT_THAT(names, ::testing::ElementsAre("c0", "c1", "c2", "e0", "e1", "s0", "s1"));
+    const std::string coordinators =
+        absl::StrCat(processes[0].address, ",", processes[1].address, ",", processes[2].address);
+    EXPECT_EQ((*cluster)->coordinator_address(), coordinators);
+    EXPECT_THAT(processes[1].argv,
+                ::testing::Contains(absl::StrCat("--metadata=etcd://", processes[3].address, ",",
+                                                 processes[4].address)));
+    EXPECT_THAT(processes[4].argv, ::testing::Contains(absl::StrCat(
+                                       "--initial-cluster=e0=http://", processes[3].admin_address,
+                                       ",e1=http://", processes[4].admin_address)));
+    EXPECT_THAT(processes[6].argv,
+                ::testing::Contains(absl::StrCat("--coordinator=", coordinators)));
+    EXPECT_EQ(*(*cluster)->AddServer(), "s2");
+    const absl::Status unknown = (*cluster)->Restart("all2", SIGKILL);
+    EXPECT_THAT(std::string(unknown.message()), HasSubstr("c2, e0, e1, s0, s1, s2"));
+    EXPECT_TRUE((*cluster)->Restart("e1", SIGKILL).ok());
+  }
+  options_.coordinators = options_.etcd = -1;  // as stored
+  options_.servers = 0;
+  {
+    auto again = LocalCluster::Start(options_, Clock::Real());
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ((*again)->processes().size(), 8u);
+  }
+  options_.coordinators = 1;
+  const auto other = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr("--coordinators 3 --etcd 2"));
+}
+
+TEST_F(EtcdClusterTest, RefusalsNameWhatIsMissing) {
+  setenv("PATH", absl::StrCat(root_, "/bin").c_str(), 1);
+  const auto without = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(without.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(without.status().message()), HasSubstr("the package etcd-server"));
+  options_.etcd = -1;
+  const auto alone = LocalCluster::Start(options_, Clock::Real());
+  EXPECT_EQ(alone.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(alone.status().message()), HasSubstr("--coordinators 3 needs --etcd"));
+}
+
 TEST_F(LocalClusterTest, EachServerIsAFailureDomainUnlessToldOtherwise) {
   using ::testing::Contains;
   {

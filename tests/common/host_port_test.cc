@@ -6,6 +6,8 @@
 #include <string>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
+
 namespace hotbed {
 namespace host_port_test {
 
@@ -39,6 +41,24 @@ TEST(HostPort, AnIpv6AddressNeedsBrackets) {
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << bare;
     EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("needs brackets")) << bare;
   }
+}
+
+TEST(HostPort, SeveralWithCommasBetween) {
+  for (const char* good : {"a:1", "a:1,b:1", "a:1,a:2,[::1]:7400"}) {
+    EXPECT_TRUE(CheckHostPorts(good, 1).ok()) << good;
+  }
+  for (const auto& [bad, why] :
+       {std::pair("", "is not HOST:PORT"), std::pair("a:1,", "'' is not HOST:PORT"),
+        std::pair("a:1,b", "'b' is not HOST:PORT"), std::pair("a:1, b:1,b:0", "'b:0'"),
+        std::pair("a:1,b:1,a:1", "a:1 is named twice")}) {
+    const absl::Status refused = CheckHostPorts(bad, 1);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(why));
+  }
+  std::string many = "h:1";
+  for (int port = 2; port <= 17; ++port) absl::StrAppend(&many, ",h:", port);
+  EXPECT_THAT(std::string(CheckHostPorts(many, 1).message()),
+              ::testing::HasSubstr("17 addresses; allowed: 1..16"));
 }
 
 TEST(HostPort, PartsAndBack) {

@@ -202,7 +202,7 @@ class AttendHubTest : public ::testing::Test {
     core.lease_ttl_ms = 20000;  // whatever happens sooner was not the end of a lease
     coordinator_ = std::make_unique<Coordinator>(core, dir_.store.get(), Clock::Real());
     CoordinatorServiceOptions options;
-    options.port.listen = "127.0.0.1:0";
+    options.control.port.listen = "127.0.0.1:0";
     auto service = CoordinatorService::Start(options, coordinator_.get(), Clock::Real());
     EXPECT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);

@@ -25,8 +25,9 @@ class CoreRig {
   enum class Outcome {
     kOk,
     kLost,
-    kWrittenButLost
-  };  // of a store action; the latter two tell an error
+    kWrittenButLost,
+    kRefused,
+  };  // of a store action; all but the first tell an error
 
   CoreRig() : store(own_store_) { Start(); }
   // Shares the store with other rigs.
@@ -88,7 +89,9 @@ class CoreRig {
       ASSERT_LE(txn.ops().size(), static_cast<size_t>(MetaStore::kTxnOpsMax));
       ASSERT_LE(txn.compares().size(), static_cast<size_t>(MetaStore::kTxnOpsMax));
       absl::StatusOr<TxnResult> result = error;
-      if (outcome != Outcome::kLost) {
+      if (outcome == Outcome::kRefused) {
+        result = absl::InvalidArgumentError("too large (planted)");
+      } else if (outcome != Outcome::kLost) {
         const TxnResult done = store.Txn(txn.compares(), txn.ops());
         if (after_commit) after_commit(txn, done);
         if (outcome == Outcome::kOk) result = done;

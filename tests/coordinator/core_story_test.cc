@@ -185,6 +185,23 @@ TEST_F(ServerStory, SessionsKeepTheirIdAndGrowTheirIncarnation) {
   EXPECT_STATUS(rig_.OpenSession("a\nb"), kInvalidArgument, "session name");
 }
 
+// As when etcd has smaller limits than ours.
+TEST_F(ServerStory, ATransactionThatTheStoreRefusesIsToldToItsCallerAlone) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  const CallerToken refused = rig_.Send(CoreRig::Table("t"));
+  v1::OpenSessionRequest session;
+  session.set_name("job/0");
+  const CallerToken waits = rig_.Send(session);
+  rig_.StepStore(CoreRig::Outcome::kRefused);
+  ASSERT_EQ(rig_.replies.count(refused), 1u);
+  EXPECT_STATUS(rig_.replies.at(refused), kInvalidArgument, "too large (planted)");
+  EXPECT_EQ(rig_.replies.count(waits), 0u);
+  EXPECT_TRUE(rig_.core->serving()) << "heartbeats are answered";
+  rig_.Pump();
+  ASSERT_EQ(rig_.replies.count(waits), 1u);
+  EXPECT_TRUE(rig_.replies.at(waits).ok()) << rig_.replies.at(waits).status();
+}
+
 TEST_F(ServerStory, MapsCarryWhatChanged) {
   ASSERT_TRUE(rig_.Register("s1").ok());
   ASSERT_TRUE(rig_.Create(CoreRig::Table("a", 10)).ok());

@@ -42,6 +42,23 @@ struct MapMetaStore {
   }
 };
 
+// The twin behind the interface of a store.
+class TwinStore : public MetaStore {
+ public:
+  explicit TwinStore(MapMetaStore* twin) : twin_(twin) {}
+  absl::StatusOr<RangeResult> Range(const std::string& first, const std::string& limit) override {
+    return twin_->Range(first, limit);
+  }
+  absl::StatusOr<TxnResult> Txn(const std::vector<Compare>& compares,
+                                const std::vector<Op>& ops) override {
+    if (absl::Status s = CheckTransaction(compares, ops); !s.ok()) return s;
+    return twin_->Txn(compares, ops);
+  }
+
+ private:
+  MapMetaStore* const twin_;
+};
+
 }  // namespace hotbed
 
 #endif  // HOTBED_TESTS_COORDINATOR_MAP_META_STORE_H_

@@ -23,22 +23,6 @@ using ::testing::StartsWith;
 
 constexpr uint64_t kGeneration = uint64_t{1} << ClusterState::kGenerationShift;
 
-// The twin behind the interface of a store.
-class TwinStore : public MetaStore {
- public:
-  explicit TwinStore(MapMetaStore* twin) : twin_(twin) {}
-  absl::StatusOr<RangeResult> Range(const std::string& first, const std::string& limit) override {
-    return twin_->Range(first, limit);
-  }
-  absl::StatusOr<TxnResult> Txn(const std::vector<Compare>& compares,
-                                const std::vector<Op>& ops) override {
-    return twin_->Txn(compares, ops);
-  }
-
- private:
-  MapMetaStore* const twin_;
-};
-
 class RebuildStory : public MembershipStory {
  protected:
   // Loses the coordinator with its disk: `rig_` stays as it was, `fresh_` is the new one.

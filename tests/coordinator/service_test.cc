@@ -6,6 +6,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,8 +32,9 @@ class ServiceTest : public ::testing::Test {
   ServiceTest() { StartCoordinator(); }
   ~ServiceTest() override { StopCoordinator(); }
 
-  void StartCoordinator(CoordinatorServiceOptions options = {}) {
-    options.port.listen = "127.0.0.1:0";
+  void StartCoordinator(CoordinatorServiceOptions options = {},
+                        std::function<bool()> leads = nullptr) {
+    options.control.port.listen = "127.0.0.1:0";
     auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(disk_));
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
@@ -41,6 +44,7 @@ class ServiceTest : public ::testing::Test {
     core.lease_ttl_ms = 500;
     core.heartbeat_interval_ms = 100;
     coordinator_ = std::make_unique<Coordinator>(core, store_.get(), Clock::Real());
+    if (leads != nullptr) coordinator_->SetLeads(std::move(leads));
     auto service = CoordinatorService::Start(options, coordinator_.get(), Clock::Real());
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
@@ -100,6 +104,21 @@ TEST_F(ServiceTest, AServersLife) {
     absl::SleepFor(absl::Milliseconds(20));
   }
   EXPECT_FALSE(client_->Map()->servers(0).live()) << "no heartbeat, no lease";
+}
+
+// As after a pause: another coordinator may lead by then, and have failed this server over.
+TEST_F(ServiceTest, OneThatLeadsNoMoreGrantsNoLease) {
+  StopCoordinator();
+  std::atomic<bool> leads = true;
+  StartCoordinator({}, [&] { return leads.load(); });
+  FakeServer server("s1", client_.get());
+  ASSERT_TRUE(server.Register().ok());
+  ASSERT_TRUE(server.Heartbeat().ok());
+  leads = false;
+  EXPECT_EQ(server.Heartbeat().code(), absl::StatusCode::kUnavailable);
+  const auto map = client_->Map();
+  EXPECT_EQ(map.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(map.status().message()), HasSubstr("leads no more"));
 }
 
 TEST_F(ServiceTest, AnswersGeneralTools) {
@@ -253,7 +272,7 @@ TEST_F(ServiceTest, StoppingEndsWatchesAndAnswersEveryone) {
 
 TEST_F(ServiceTest, APortInUseIsNamed) {
   CoordinatorServiceOptions options;
-  options.port.listen = service_->address();
+  options.control.port.listen = service_->address();
   auto store = EmbeddedMetaStore::Open(std::make_unique<MemoryKv>(std::make_shared<MemoryDisk>()));
   ASSERT_TRUE(store.ok());
   CoreOptions core;

@@ -17,10 +17,10 @@ import local  # noqa: E402
 import sbom  # noqa: E402
 
 KUSTOMIZE = os.path.join(SOURCE, "deploy", "kustomize")
-OVERLAYS = ("single", "ha", "gpu")
+OVERLAYS = ("single", "ha", "gpu", "secure")
 MARGIN_SECONDS = 10
 # Set for the programs, and none of their settings.
-OTHER_VARIABLES = {"POD_NAMESPACE", "NODE_ZONE"}
+OTHER_VARIABLES = {"POD_NAME", "POD_NAMESPACE", "NODE_ZONE"}
 
 
 def text_of(*path):

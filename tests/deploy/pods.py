@@ -30,7 +30,7 @@ class Cluster:
         self.objects, self.directory, self.network = objects, directory, network
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.pods = {}
-        self.names = {}  # to addresses
+        self.names = {}  # to lists of addresses
         self.killed_by_liveness = []
         self.hosts_file = os.path.join(directory, "hosts")
         self.write_hosts()
@@ -54,14 +54,17 @@ class Cluster:
 
     def write_hosts(self):
         with open(self.hosts_file, "w", encoding="ascii") as file:  # the same file: it is mounted
-            file.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self.names.items()))
+            file.write("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, addresses in self.names.items() for address in addresses))
         os.chmod(self.hosts_file, 0o644)
 
     def name_pod(self, pod):
         service = pod.controller["spec"]["serviceName"]
-        self.names[f"{pod.name}.{service}.{NAMESPACE}.svc"] = pod.host.address
-        if self.objects["Service", service]["spec"].get("clusterIP") != "None":
-            self.names[service] = pod.host.address  # one pod behind it
+        self.names[f"{pod.name}.{service}.{NAMESPACE}.svc"] = [pod.host.address]
+        if self.objects["Service", service]["spec"].get("clusterIP") == "None":
+            kin = [p for p in self.pods.values() if p.controller is pod.controller and p.host is not None]
+            self.names[service] = [p.host.address for p in kin]
+        else:
+            self.names[service] = [pod.host.address]  # one pod behind it
         self.write_hosts()
 
     def pod(self, controller, ordinal, node=None):
@@ -134,7 +137,7 @@ class Pod:
         for mount in self.container["volumeMounts"]:
             target = self.root + mount["mountPath"]
             os.makedirs(target, exist_ok=True)
-            if "configMap" in kinds.get(mount["name"], {}):
+            if {"configMap", "secret"} & set(kinds.get(mount["name"], {})):
                 continue
             source = f"{self.root}/volumes/{mount['name']}"
             os.makedirs(source)
@@ -146,6 +149,14 @@ class Pod:
     def _write_config(self):
         kinds = {v["name"]: v for v in self.spec["volumes"]}
         for mount in self.container["volumeMounts"]:
+            if "secret" in kinds.get(mount["name"], {}):
+                secret = kinds[mount["name"]]["secret"]
+                for name, text in self.cluster.objects["Secret", secret["secretName"]]["stringData"].items():
+                    path = f"{self.root}{mount['mountPath']}/{name}"
+                    with open(path, "w", encoding="ascii") as file:
+                        file.write(text)
+                    os.chown(path, 0, self.spec["securityContext"]["fsGroup"])
+                    os.chmod(path, secret["defaultMode"])
             if "configMap" in kinds.get(mount["name"], {}):
                 data = self.cluster.objects["ConfigMap", kinds[mount["name"]]["configMap"]["name"]]["data"]
                 for name, text in data.items():
@@ -154,7 +165,8 @@ class Pod:
 
     def environment(self):
         fields = {"metadata.name": self.name, "metadata.namespace": NAMESPACE, "spec.nodeName": self.node}
-        env = {}
+        # gRPC's own resolver takes one address of a name from a file; the system's takes all, as both do from DNS.
+        env = {"GRPC_DNS_RESOLVER": "native"}
         for variable in self.container["env"]:
             if "valueFrom" in variable:
                 env[variable["name"]] = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]

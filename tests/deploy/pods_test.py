@@ -2,6 +2,7 @@
 """The pods of deploy/kustomize/overlays/ha as processes, under load: started in any order, rolled, a node lost, scaled, upgraded.
 
   pods_test.py --bin-dir build/bin [--old-bin-dir DIR]
+  pods_test.py --bin-dir build/bin --secure      overlays/secure: two coordinators on an etcd, TLS everywhere; started and rolled
 
 No call fails, no acknowledged push is lost, no pod is killed by its liveness probe, and no shard has two members on a node. The
 longest push is printed. --old-bin-dir: programs of an earlier version, from which the pods are upgraded, and to which they go back.
@@ -20,7 +21,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 sys.path.append(os.path.join(SOURCE, "tests", "fault"))
 
 import kustomize  # noqa: E402
-from cluster import json_of_command, run_command  # noqa: E402
+from cluster import Process, json_of_command, run_command  # noqa: E402
 from meter import Table  # noqa: E402
 from network import Network, run as execute  # noqa: E402
 from pods import Cluster  # noqa: E402
@@ -38,7 +39,7 @@ class Story:
         self.args, self.cluster, self.directory = args, cluster, directory
         self.address = f"{COORDINATOR}:7400"
         self.begin = time.monotonic()
-        self.coordinator = None
+        self.coordinators = []
         self.servers = []
         self.table = None
         self.acknowledged = 0  # pushed rows
@@ -51,10 +52,11 @@ class Story:
 
     def start_in_any_order(self):
         """Servers before their coordinator, too: all at once, in an order by chance."""
-        self.coordinator = self.cluster.pod(COORDINATOR, 0)
+        self.coordinators = [self.cluster.pod(COORDINATOR, i)
+                             for i in range(self.cluster.objects["StatefulSet", COORDINATOR]["spec"]["replicas"])]
         replicas = self.cluster.objects["StatefulSet", SERVER]["spec"]["replicas"]
         self.servers = [self.cluster.pod(SERVER, i) for i in range(replicas)]
-        pods = [self.coordinator, *self.servers]
+        pods = [*self.coordinators, *self.servers]
         random.shuffle(pods)
         # A pod's address is known once it runs; the coordinator's name stands before anybody asks for it.
         for pod in pods:
@@ -145,18 +147,56 @@ class Story:
 
 def run(args, story):
     story.start_in_any_order()
-    rolls = [lambda pod=pod: story.roll(pod) for pod in [*reversed(story.servers), story.coordinator]]
+    rolls = [lambda pod=pod: story.roll(pod) for pod in [*reversed(story.servers), *reversed(story.coordinators)]]
     if args.old_bin_dir:
         for what, bin_dir in (("upgrade", args.bin_dir), ("the way back", args.old_bin_dir), ("upgrade again", args.bin_dir)):
             story.cluster.use_programs(bin_dir)
             story.under_load(what, 1.5, rolls)
     story.under_load("every pod rolled", 1.5, rolls)
+    if args.secure:
+        return
     story.under_load("scaled to 5 and back", 1.5, [lambda: story.scale_out(5), lambda: story.scale_in(3)])
     story.under_load("a lost node", 6, [story.lose_node])
 
 
-def objects_for_here():
-    objects = kustomize.by_name(kustomize.build(os.path.join(SOURCE, "deploy", "kustomize", "overlays", "ha")))
+class Secrets:
+    """An authority, what the two Secrets hold, and an etcd that wants certificates."""
+
+    def __init__(self, args, directory, network):
+        self.directory = os.path.join(directory, "secrets")
+        self.hotbed = os.path.join(args.bin_dir, "hotbed")
+        self.host = network.host()
+        execute(self.hotbed, "cert", "create-ca", f"--dir={self.directory}")
+        for name, role in (("hotbed-tls", "server"), ("hotbed-etcd", "server"), ("operator", "operator")):
+            execute(self.hotbed, "cert", "create", f"--dir={self.directory}", f"--name={name}", f"--role={role}",
+                    f"--host={self.host.address}", "--host=127.0.0.1")
+        url, peer = f"https://{self.host.address}:2379", "http://127.0.0.1:2380"
+        self.etcd = Process("etcd", ["etcd", "--name=e", f"--data-dir={directory}/etcd", f"--listen-client-urls={url}",
+                                     f"--advertise-client-urls={url}", f"--listen-peer-urls={peer}",
+                                     f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=e={peer}", "--client-cert-auth",
+                                     f"--trusted-ca-file={self.directory}/ca.crt",
+                                     f"--cert-file={self.directory}/hotbed-etcd.crt",
+                                     f"--key-file={self.directory}/hotbed-etcd.key", "--logger=zap", "--log-level=error"],
+                            f"{directory}/etcd.log", host=self.host)
+        self.etcd.start(wait_for_serving=False)
+        for variable, file in (("CA", "ca.crt"), ("CERT", "operator.crt"), ("KEY", "operator.key")):
+            os.environ[f"HOTBED_TLS_{variable}"] = f"{self.directory}/{file}"  # of the test's own calls
+        os.environ["GRPC_DNS_RESOLVER"] = "native"
+
+    def add_to(self, objects):
+        for name in ("hotbed-tls", "hotbed-etcd"):
+            data = {}
+            for key, file in (("ca.crt", "ca.crt"), ("tls.crt", f"{name}.crt"), ("tls.key", f"{name}.key")):
+                with open(os.path.join(self.directory, file), encoding="ascii") as source:
+                    data[key] = source.read()
+            objects["Secret", name] = {"stringData": data}
+        for variable in objects["StatefulSet", COORDINATOR]["spec"]["template"]["spec"]["containers"][0]["env"]:
+            if variable["name"] == "HOTBED_METADATA":
+                variable["value"] = f"etcd://{self.host.address}:2379/hotbed"
+
+
+def objects_for_here(overlay):
+    objects = kustomize.by_name(kustomize.build(os.path.join(SOURCE, "deploy", "kustomize", "overlays", overlay)))
     config = objects["ConfigMap", SERVER]["data"]
     config["server-config.yaml"] = config["server-config.yaml"].replace("host-bytes: 6GiB", f"host-bytes: {HOST_BYTES}")
     return objects
@@ -175,13 +215,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
     parser.add_argument("--old-bin-dir")
+    parser.add_argument("--secure", action="store_true")
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
+    if args.secure and shutil.which("etcd") is None:
+        print("left out: it needs etcd (Debian: etcd-server)")
+        return 77
     enter()
     directory = tempfile.mkdtemp(prefix="hotbed_pods_")
     os.chmod(directory, 0o755)
     network = Network()
-    cluster = Cluster(objects_for_here(), args.old_bin_dir or args.bin_dir, directory, network, NODES)
+    objects = objects_for_here("secure" if args.secure else "ha")
+    secrets = None
+    if args.secure:
+        secrets = Secrets(args, directory, network)
+        secrets.add_to(objects)
+    cluster = Cluster(objects, args.old_bin_dir or args.bin_dir, directory, network, NODES)
     try:
         run(args, Story(args, cluster, directory))
         return 0
@@ -192,6 +241,8 @@ def main():
         return 1
     finally:
         cluster.close()
+        if secrets is not None:
+            secrets.etcd.kill()
         network.close()
         remove(directory)
 

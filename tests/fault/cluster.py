@@ -189,6 +189,19 @@ class Process:
             return "".join(log.readlines()[-lines:])
 
 
+def start_etcd(directory):
+    """(process, port) of an etcd with one member."""
+    client, peer = free_ports(2)
+    url = f"http://127.0.0.1:{client}"
+    etcd = Process("etcd", ["etcd", "--name=e", f"--data-dir={directory}/etcd", f"--listen-client-urls={url}",
+                            f"--advertise-client-urls={url}", f"--listen-peer-urls=http://127.0.0.1:{peer}",
+                            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+                            f"--initial-cluster=e=http://127.0.0.1:{peer}", "--logger=zap", "--log-level=error"],
+                   f"{directory}/etcd.log")
+    etcd.start(wait_for_serving=False)
+    return etcd, client
+
+
 class Cluster:
     """One coordinator and `servers` shard servers below `directory`."""
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Two coordinators on etcd, known by one name; the leader is killed while a load pushes and pulls.
+"""Two coordinators on etcd; the leader is killed, paused and cut off from etcd while a load pushes and pulls.
 
-  coordinators_test.py --bin-dir build/bin [--kills 2] [--seconds-max 5]
+  coordinators_test.py --bin-dir build/bin [--faults kill,pause,cut] [--by list|name] [--seconds-max 5]
 
 A table can be created again within --seconds-max, no call of the load fails, the sum is exact, and no shard has another
-epoch. As root: the name is put into a /etc/hosts of the test's own. Exit status: 0 passed; 1 failed; 77 left out.
+epoch. The coordinators are known by a list of their addresses; or, as root, by one name with both, which is put into a
+/etc/hosts of the test's own. Exit status: 0 passed; 1 failed; 77 left out.
 """
 
 import argparse
@@ -14,10 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
-from cluster import Cluster, Process, free_ports
+from cluster import Cluster, Process, free_ports, start_etcd
 from meter import Bars, Table
+from net_cluster import Proxy
 
+FAULT_SECONDS = 4  # longer than the lease of a leader
 NAME = "coordinators.test"
 HOSTS = ("127.0.0.2", "127.0.0.3")
 IN_NAMESPACE = "COORDINATORS_TEST_DIRECTORY"
@@ -35,33 +39,60 @@ def with_own_hosts(directory):
     return subprocess.run(["unshare", "-m", "sh", "-c", again, "sh", sys.executable, "-B", *sys.argv], env=env).returncode
 
 
-def start_etcd(directory):
-    client, peer = free_ports(2)
-    url = f"http://127.0.0.1:{client}"
-    etcd = Process("etcd", ["etcd", "--name=e", f"--data-dir={directory}/etcd", f"--listen-client-urls={url}",
-                            f"--advertise-client-urls={url}", f"--listen-peer-urls=http://127.0.0.1:{peer}",
-                            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
-                            f"--initial-cluster=e=http://127.0.0.1:{peer}", "--logger=zap", "--log-level=error"],
-                   f"{directory}/etcd.log")
-    etcd.start(wait_for_serving=False)
-    return etcd, f"etcd://127.0.0.1:{client}/test"
-
-
 def epochs(table):
     return {s["shard"]: (s["epoch"], s["primary"]) for s in table.shards()}
 
 
+class Coordinator:
+    """One process, and its own way to etcd."""
+
+    def __init__(self, args, directory, host, port, etcd_port):
+        self.name = host
+        proxy_port, self.admin = free_ports(2)
+        self.proxy = Proxy(args.bin_dir, host, None, host, proxy_port, "127.0.0.1", etcd_port, 1)
+        self.process = Process(f"coordinator {host}",
+                               [os.path.join(args.bin_dir, "hotbed-coordinator"), f"--listen={host}:{port}",
+                                f"--admin-listen={host}:{self.admin}", f"--metadata=etcd://{host}:{proxy_port}/test"],
+                               f"{directory}/coordinator-{host}.log")
+
+    def leads(self):
+        try:
+            with urllib.request.urlopen(f"http://{self.name}:{self.admin}/api/cluster", timeout=1) as reply:
+                return reply.status == 200
+        except OSError:
+            return False
+
+    def fail(self, fault):
+        if fault == "kill":
+            self.process.kill()
+        elif fault == "pause":
+            self.process.pause()
+        else:
+            self.proxy.tell("stall both")
+            self.proxy.tell("refuse on")
+
+    def mend(self, fault):
+        if fault == "kill":
+            self.process.start()
+        elif fault == "pause":
+            self.process.resume()
+        else:
+            self.proxy.tell("clear")
+            self.proxy.tell("reset")
+
+    def stop(self):
+        self.process.kill()
+        self.proxy.stop()
+
+
 def leader_of(coordinators, seconds=30):
-    """The coordinator that has said last that it serves."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for coordinator in coordinators:
-            if coordinator.running():
-                coordinator.said += coordinator.child.stdout.read() or b""
-                if coordinator.said.splitlines()[-1:] and b" serving: " in coordinator.said.splitlines()[-1]:
-                    return coordinator
+            if coordinator.leads():
+                return coordinator
         time.sleep(0.05)
-    raise RuntimeError("no coordinator leads:\n" + "".join(c.tail() for c in coordinators))
+    raise RuntimeError("no coordinator leads:\n" + "".join(c.process.tail() for c in coordinators))
 
 
 def create(cluster, name):
@@ -88,11 +119,14 @@ def check(args, cluster, coordinators):
             if load.child.poll() is not None:
                 raise RuntimeError("the load has ended")
             time.sleep(0.1)
-        for kill in range(args.kills):
+        for number, fault in enumerate(args.faults.split(",")):
             leader = leader_of(coordinators)
-            leader.kill()
-            waits.append(create(cluster, f"after{kill}"))
-            leader.start()
+            begin = time.monotonic()
+            leader.fail(fault)
+            waits.append(create(cluster, f"after{number}"))
+            if fault != "kill":
+                time.sleep(max(0, begin + FAULT_SECONDS - time.monotonic()))
+            leader.mend(fault)
         time.sleep(1)
     finally:
         load = load.stop()
@@ -102,45 +136,45 @@ def check(args, cluster, coordinators):
     bars.at_most("shards with another epoch or primary after", sum(before[s] != e for s, e in epochs(table).items()), 0)
     bars.at_most("difference of the sum", abs(table.sum() - load["ids_acknowledged"]), 0)
     bars.at_least("ids pushed", load["ids_acknowledged"], 1000)
-    print(f"each: {', '.join(f'{w:.2f}' for w in waits)} s; longest push {load['push_us_p100'] / 1000:.0f} ms")
+    print(f"each ({args.faults}): {', '.join(f'{w:.2f}' for w in waits)} s; longest push {load['push_us_p100'] / 1000:.0f} ms")
     return bars.status()
 
 
 def run(args, directory):
-    etcd, metadata = start_etcd(directory)
+    etcd, etcd_port = start_etcd(directory)
     port, = free_ports(1)
     cluster = Cluster(args.bin_dir, directory, 2, server_flags=("--host-bytes=64MiB",))
-    cluster.address = f"{NAME}:{port}"
+    cluster.address = f"{NAME}:{port}" if args.by == "name" else ",".join(f"{host}:{port}" for host in HOSTS)
     for server in cluster.servers:
         server.command = [f"--coordinator={cluster.address}" if a.startswith("--coordinator=") else a
                           for a in server.command]
-    coordinators = [Process(f"coordinator {host}",
-                            [os.path.join(args.bin_dir, "hotbed-coordinator"), f"--listen={host}:{port}",
-                             f"--admin-listen={host}:0", f"--metadata={metadata}"],
-                            f"{directory}/coordinator-{host}.log") for host in HOSTS]
+    coordinators = [Coordinator(args, directory, host, port, etcd_port) for host in HOSTS]
     try:
         for coordinator in coordinators:
-            coordinator.start()
+            coordinator.process.start()
         return check(args, cluster, coordinators)
     finally:
-        for process in (*coordinators, *cluster.servers, etcd):
+        for coordinator in coordinators:
+            coordinator.stop()
+        for process in (*cluster.servers, etcd):
             process.kill()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
-    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--faults", default="kill,pause,cut")
+    parser.add_argument("--by", choices=("list", "name"), default="list")
     parser.add_argument("--seconds-max", type=float, default=5)
     args = parser.parse_args()
     if IN_NAMESPACE in os.environ:
         return run(args, os.environ[IN_NAMESPACE])
-    if os.geteuid() != 0 or shutil.which("etcd") is None:
-        print("left out: it needs root and etcd (Debian: etcd-server)")
+    if shutil.which("etcd") is None or (args.by == "name" and os.geteuid() != 0):
+        print("left out: it needs etcd (Debian: etcd-server), and --by name needs root")
         return 77
     directory = tempfile.mkdtemp(prefix="hotbed_coordinators_")
     try:
-        return with_own_hosts(directory)
+        return with_own_hosts(directory) if args.by == "name" else run(args, directory)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

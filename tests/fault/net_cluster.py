@@ -17,14 +17,14 @@ PROXIED_DATA_PORT, PROXIED_COORDINATOR_PORT = 7510, 7410
 
 
 class Proxy:
-    """hotbed-fault-proxy on a server's host; it answers each command."""
+    """hotbed-fault-proxy on a server's host, or on the test's own (None); it answers each command."""
 
     def __init__(self, bin_dir, server, host, listen, port, target, target_port, seed):
         self.server = server  # before which it stands, by name
         self.child = subprocess.Popen(
             [os.path.join(bin_dir, "hotbed-fault-proxy"), listen, str(port), target, str(target_port), str(seed)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            preexec_fn=lambda: (host.enter(), die_with_parent()))
+            preexec_fn=lambda: (host and host.enter(), die_with_parent()))
         if self.child.stdout.readline().strip() != "serving":
             raise RuntimeError("hotbed-fault-proxy does not serve")
 

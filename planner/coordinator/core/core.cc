@@ -169,9 +169,14 @@ void Core::OnCommitted(CommittedEvent event) {
     // The caller must not be told that it failed: it may have been written, unless it is refused
     // as it stands.
     const absl::Status& s = event.result.status();
-    if (!running->bootstrap) {
-      Finish(committing_lane_, absl::IsInvalidArgument(s) ? s : OutcomeUnknown(s));
+    if (absl::IsInvalidArgument(s) && running->caller != 0) {
+      // Nothing was written, and the store is well: the others need not hear of it.
+      Finish(committing_lane_, s);
+      running.reset();
+      committing_.clear();
+      return Advance();
     }
+    if (!running->bootstrap) Finish(committing_lane_, OutcomeUnknown(s));
     running.reset();
     trouble_ = event.result.status();
     phase_ = Phase::kLoading;

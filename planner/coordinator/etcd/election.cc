@@ -6,12 +6,11 @@
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "planner/coordinator/state/keys.h"
 
 namespace hotbed {
 namespace {
 
-// Outside of keys::kRoot: it is no record of the cluster.
-constexpr char kElectionKey[] = "/hotbed-election";
 constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
 constexpr int64_t kLeaseNs = Election::kLeaseS * 1'000'000'000;
 
@@ -20,7 +19,7 @@ constexpr int64_t kLeaseNs = Election::kLeaseS * 1'000'000'000;
 Election::Election(EtcdClient* client, std::string address)
     : client_(client),
       address_(std::move(address)),
-      key_(absl::StrCat(client->address().prefix, kElectionKey)),
+      key_(absl::StrCat(client->address().prefix, keys::kElectionKey)),
       thread_([this] { Run(); }) {}
 
 Election::~Election() {

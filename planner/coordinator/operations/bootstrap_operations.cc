@@ -12,6 +12,16 @@ Operation MakeBootstrap(std::string token, std::string new_cluster_id) {
   return [=, written = false](const ClusterState& state) mutable -> Next {
     if (std::exchange(written, true)) return Reply();
     const bool empty = state.format().empty() && state.cluster_id().empty();
+    if (state.format() == keys::kExported) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the metadata of cluster ", state.cluster_id(), " were exported from here. Start the ",
+          "coordinator with the store that they were imported into, or import them here again ",
+          "('hotbed metadata import')"));
+    }
+    if (state.format() == keys::kImporting) {
+      return absl::FailedPreconditionError(
+          "an import of metadata into here has not ended: run 'hotbed metadata import' again");
+    }
     if (!empty && state.format() != keys::kFormat) {
       return absl::FailedPreconditionError(
           absl::StrCat("the metadata of cluster ", state.cluster_id(), " has format ",

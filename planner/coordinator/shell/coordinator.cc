@@ -16,6 +16,7 @@
 namespace hotbed {
 namespace {
 
+constexpr char kLedBefore[] = "this coordinator leads no more; another one may";
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 LatencyHistogram& CommitSeconds() {
@@ -138,10 +139,15 @@ Coordinator::Answers Coordinator::TakeReady() {
   for (ReplyAction& action : ready.replies) {
     auto it = callers_.find(action.caller);
     if (it == callers_.end()) continue;
-    answers.emplace_back(std::move(it->second), std::move(action.reply));
+    answers.emplace_back(std::move(it->second), Checked(std::move(action.reply)));
     callers_.erase(it);
   }
   return answers;
+}
+
+absl::StatusOr<Reply> Coordinator::Checked(absl::StatusOr<Reply> reply) const {
+  if (!reply.ok() || !std::holds_alternative<v1::HeartbeatReply>(*reply) || leads_()) return reply;
+  return absl::UnavailableError(kLedBefore);
 }
 
 void Coordinator::Give(Answers&& answers) {
@@ -198,6 +204,7 @@ void Coordinator::Run() {
 }
 
 absl::Status Coordinator::Unready() const {
+  if (!leads_()) return absl::UnavailableError(kLedBefore);
   if (core_.serving()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("the coordinator does not serve now: ",
@@ -254,6 +261,7 @@ absl::StatusOr<v1::BackupMetadataReply> Coordinator::Backup() const {
 std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
                                                             Incarnation incarnation,
                                                             const NewsKnown& known) const {
+  if (!leads_()) return std::nullopt;
   absl::MutexLock lock(&mu_);
   std::optional<v1::HeartbeatReply> reply = core_.News(server, incarnation, known);
   if (!reply.has_value()) return std::nullopt;

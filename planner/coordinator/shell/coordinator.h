@@ -57,6 +57,10 @@ class Coordinator {
   // Called on the store thread about every 50 ms. Set before Start.
   void SetTickListener(std::function<void()> listener) { tick_listener_ = std::move(listener); }
 
+  // Asked before each answer that rests on the leadership: one of several coordinators may have
+  // been replaced without knowing, after a pause. Set before Start.
+  void SetLeads(std::function<bool()> leads) { leads_ = std::move(leads); }
+
   // Reads the store and takes the leadership; blocks until it serves or cannot.
   absl::Status Start();
   // Answers all waiting and later requests with Unavailable. Blocks until a transaction in flight
@@ -111,6 +115,8 @@ class Coordinator {
   // Takes over the core's actions; the caller delivers the returned answers without the lock.
   Answers TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Unready() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // A heartbeat is answered by the leader alone: the answer is a lease.
+  absl::StatusOr<Reply> Checked(absl::StatusOr<Reply> reply) const;
   static void Give(Answers&& answers);
   Event Carry(StoreWork work);
 
@@ -118,6 +124,7 @@ class Coordinator {
   const Clock* const clock_;
   std::function<void(bool)> news_listener_;
   std::function<void()> tick_listener_;
+  std::function<bool()> leads_ = [] { return true; };
 
   mutable absl::Mutex mu_;
   Core core_ ABSL_GUARDED_BY(mu_);

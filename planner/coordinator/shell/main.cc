@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -17,6 +18,7 @@
 #include "common/clock.h"
 #include "common/daemon.h"
 #include "common/files/file_system.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/resident_bound.h"
@@ -25,10 +27,12 @@
 #include "planner/coordinator/console/cluster_document.h"
 #include "planner/coordinator/console/console.h"
 #include "planner/coordinator/etcd/election.h"
+#include "planner/coordinator/metadata/metadata_flags.h"
 #include "planner/coordinator/shell/backup_folder.h"
+#include "planner/coordinator/shell/control_server.h"
 #include "planner/coordinator/shell/coordinator.h"
-#include "planner/coordinator/shell/metadata_flags.h"
 #include "planner/coordinator/shell/service.h"
+#include "planner/coordinator/shell/stand_by_service.h"
 #include "planner/coordinator/shell/status_page.h"
 #include "planner/coordinator/state/metadata_backup.h"
 #include "ports/port.h"
@@ -43,6 +47,7 @@ constexpr uint64_t kResidentBytes = 64ull << 20;
 
 struct Options {
   std::string listen = "127.0.0.1:7400";
+  std::string advertise;
   std::string admin_listen = "127.0.0.1:7401";
   MetadataFlags metadata;
   int64_t lease_ttl_ms = 3000;
@@ -128,21 +133,48 @@ CoreOptions CoreOptionsOf(const Options& options) {
   return core;
 }
 
+// Where others reach this coordinator while it leads.
+absl::StatusOr<std::string> Advertised(const Options& options) {
+  if (!options.advertise.empty()) return options.advertise;
+  HOTBED_ASSIGN_OR_RETURN(const HostPort listen, SplitHostPort(options.listen, 0));
+  if (!IsWildcardHost(listen.host)) return options.listen;
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return absl::ErrnoToStatus(errno, "gethostname");
+  return JoinHostPort(name, listen.port);
+}
+
 std::string LeaderText(const Election& election) {
   if (const absl::Status s = election.trouble(); !s.ok()) return std::string(s.message());
   const std::string leader = election.leader();
   return leader.empty() ? "no coordinator leads now" : absl::StrCat("the leader is at ", leader);
 }
 
-// Waits until this coordinator leads, or a signal comes. Its control port is closed meanwhile, so
-// that callers who know the addresses of all coordinators reach the leader alone.
-absl::Status StandBy(const Options& options, const Election& election) {
+ControlServerOptions ControlOptionsOf(const Options& options, const ServerSecurity& security) {
+  ControlServerOptions control;
+  control.port.listen = options.listen;
+  control.port.limits = ConnectionLimitsOf(
+      options.connections_max, options.connections_per_peer_max, RaiseDescriptorLimit());
+  control.port.limits.message_timeout_ms = options.message_timeout_ms;
+  control.security = security;
+  return control;
+}
+
+// Waits until this coordinator leads, or a signal comes. Its control port tells callers meanwhile
+// where the leader is.
+absl::Status StandBy(const Options& options, const ServerSecurity& security,
+                     const Election& election) {
+  StandByService service([&] { return election.leader(); });
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ControlServer> control,
+                          ControlServer::Open(ControlOptionsOf(options, security), Clock::Real()));
+  control->Serve(nullptr, &service);
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
   admin_options.healthy = [](std::string*) { return true; };
+  // One that can tell callers the way is ready, so that a rolling restart goes on to the next.
   admin_options.ready = [&] {
-    return std::vector<ReadyCondition>{
-        {"leadership", false, absl::StrCat("stands by: ", LeaderText(election))}};
+    return std::vector<ReadyCondition>{{"leadership",
+                                        election.trouble().ok() && !election.leader().empty(),
+                                        absl::StrCat("stands by: ", LeaderText(election))}};
   };
   admin_options.status = [&] {
     return StatusPage{.title = "hotbed-coordinator",
@@ -181,12 +213,9 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   if (!options.restore.empty()) HOTBED_RETURN_IF_ERROR(Restore(options.restore, metadata));
   Coordinator coordinator(CoreOptionsOf(options), metadata.store(), Clock::Real());
 
+  if (election != nullptr) coordinator.SetLeads([election] { return election->leads(); });
   CoordinatorServiceOptions service_options;
-  service_options.port.listen = options.listen;
-  service_options.port.limits = ConnectionLimitsOf(
-      options.connections_max, options.connections_per_peer_max, RaiseDescriptorLimit());
-  service_options.port.limits.message_timeout_ms = options.message_timeout_ms;
-  service_options.security = security;
+  service_options.control = ControlOptionsOf(options, security);
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
                           CoordinatorService::Start(service_options, &coordinator, Clock::Real()));
 
@@ -255,9 +284,10 @@ absl::Status Run(const Options& options) {
       OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",
                    FileSystem::Real()));
   if (metadata.etcd == nullptr) return Serve(options, security, metadata, nullptr);
-  const Election election(metadata.for_election.get(), options.listen);
+  HOTBED_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options));
+  const Election election(metadata.for_election.get(), advertised);
   while (true) {
-    HOTBED_RETURN_IF_ERROR(StandBy(options, election));
+    HOTBED_RETURN_IF_ERROR(StandBy(options, security, election));
     if (stop_signal != 0) return absl::OkStatus();
     const absl::Status status = Serve(options, security, metadata, &election);
     // While etcd does not answer, this one tries again as soon as it leads.
@@ -285,6 +315,8 @@ int Main(int argc, char** argv) {
                       "Places the shards of embedding tables on servers and says who owns which.");
   schema.AddHostPort("listen", &options.listen,
                      "Where servers, clients and the CLI connect; port 0 takes a free one.", 0);
+  schema.AddHostPort("advertise", &options.advertise,
+                     "Where others reach it as the leader, with etcd; default: as --listen.", 1);
   schema.AddHostPort("admin-listen", &options.admin_listen,
                      "Where metrics, health and the status page are served.", 0);
   AddMetadataFlags(&schema, &options.metadata);

@@ -2,32 +2,20 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "common/check.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/tables/table_spec.h"
-#include "planner/coordinator/shell/error_texts.h"
 #include "planner/coordinator/shell/seen_address.h"
-#include "ports/grpc_hand_over.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
-#include "proto/grpc_tuning.h"
-#include "security/server_credentials.h"
 
 namespace hotbed {
 namespace {
-
-constexpr int kRequestBytesMax = 16 << 20;
-constexpr int kStreamsPerConnectionMax = 256;
-constexpr uint64_t kGrpcBytesMax = 256ull << 20;
 
 // Requests of one method by outcome.
 struct MethodCounters {
@@ -164,7 +152,7 @@ CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
       tools_(ToolCalls({"hotbed.v1.Coordinator"},
                        [this] {
                          std::string why_not;
-                         return coordinator_->Serving() && port_->Answers(&why_not);
+                         return coordinator_->Serving() && port().Answers(&why_not);
                        })),
       clock_(clock) {}
 
@@ -187,36 +175,17 @@ absl::Status CoordinatorService::Listen(const CoordinatorServiceOptions& options
     watches_.streams().DropStalled();
   });
   HOTBED_RETURN_IF_ERROR(coordinator_->Start());
-  PortOptions port = options.port;
-  port.limits.encrypted = options.security.files.any();
-  port.access_version = options.security.access_version();
-  port.limits.http2.message_bytes_max = 2 * uint64_t{kRequestBytesMax};
-  HOTBED_ASSIGN_OR_RETURN(port_, Port::Open(port, clock_));
-  grpc::ServerBuilder builder;
-  GuardServer({.quota_bytes = kGrpcBytesMax, .streams_max = kStreamsPerConnectionMax}, &builder);
-  std::function<void(int)> hand_over =
-      HandOverTo(&builder, ServerCredentialsOf(options.security, port.name));
-  builder.SetMaxReceiveMessageSize(kRequestBytesMax);
-  builder.SetMaxSendMessageSize(-1);
-  AllowKeepalives(&builder);
-  builder.experimental().SetInterceptorCreators(ErrorTexts());
-  builder.RegisterService(methods_.get());
-  builder.RegisterCallbackGenericService(&tools_);
-  server_ = builder.BuildAndStart();
-  HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
-  port_->Serve(std::move(hand_over));
+  HOTBED_ASSIGN_OR_RETURN(server_, ControlServer::Open(options.control, clock_));
+  server_->Serve(methods_.get(), &tools_);
   return absl::OkStatus();
 }
 
 void CoordinatorService::Shutdown() {
-  if (port_ != nullptr) port_->Stop();
+  if (server_ != nullptr) server_->StopAccepting();
   attends_.streams().Close();
   watches_.streams().Close();
   coordinator_->Stop();  // answers all waiting calls, so the server need not cancel them
-  if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
-  server_->Wait();
-  server_.reset();
+  if (server_ != nullptr) server_->Shutdown();
 }
 
 }  // namespace hotbed

@@ -9,18 +9,16 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "planner/coordinator/shell/attend_hub.h"
+#include "planner/coordinator/shell/control_server.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/shell/tool_service.h"
 #include "planner/coordinator/shell/watch_hub.h"
-#include "ports/port.h"
-#include "security/server_security.h"
 
 namespace hotbed {
 
 struct CoordinatorServiceOptions {
-  PortOptions port = {.name = "control", .listen = "127.0.0.1:7400"};
+  ControlServerOptions control;
   StreamLimits watches = WatchHub::kLimits;
-  ServerSecurity security;
 };
 
 class CoordinatorService {
@@ -32,8 +30,8 @@ class CoordinatorService {
       const CoordinatorServiceOptions& options, Coordinator* coordinator, const Clock* clock);
   ~CoordinatorService();  // calls Shutdown
 
-  const std::string& address() const { return port_->address(); }  // host:port as bound
-  const Port& port() const { return *port_; }
+  const std::string& address() const { return port().address(); }  // host:port as bound
+  const Port& port() const { return server_->port(); }
   size_t watches() { return watches_.streams().size(); }  // open streams of clients
   size_t attends() { return attends_.streams().size(); }  // open streams of servers
   // Ends streams, stops the coordinator, then the server. Idempotent.
@@ -52,8 +50,7 @@ class CoordinatorService {
   std::unique_ptr<Methods> methods_;
   ToolService tools_;
   const Clock* const clock_;
-  std::unique_ptr<Port> port_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<ControlServer> server_;
 };
 
 }  // namespace hotbed

@@ -106,6 +106,8 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     changes_after_ = plan_revision_;
   } else if (key == keys::kGenerationKey) {
     decoded = absl::SimpleAtoi(value, &generation_);
+  } else if (key == keys::kRevisionsKey) {
+    decoded = absl::SimpleAtoi(value, &revisions_before_);
   } else if (key == keys::kGivenKey) {
     decoded = given_before_.ParseFromString(value);
   } else if (key == keys::kTableCounter) {
@@ -190,7 +192,7 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
   absl::StatusOr<ShardRecord> decoded = FromProto(message);
   if (!decoded.ok() || keys::Shard(decoded->shard) != key) return Damaged(key);
   ShardRecord& record = *decoded;
-  record.revision = revision;
+  record.revision = revisions_before_ + revision;
   const uint64_t packed = record.shard.packed();
   std::vector<ServerId> servers = ServersOf(record);
   auto [it, added] = shards_.try_emplace(packed);
@@ -376,10 +378,10 @@ std::vector<ShardId> ClusterState::Orphans(size_t limit) const {
 
 std::optional<std::vector<const ClusterState::Change*>> ClusterState::ChangesSince(
     uint64_t revision) const {
-  if (revision < FirstOfGeneration() + changes_after_ || revision > plan_revision()) {
+  if (revision < FirstRevision() + changes_after_ || revision > plan_revision()) {
     return std::nullopt;
   }
-  revision -= FirstOfGeneration();
+  revision -= FirstRevision();
   auto first = std::upper_bound(changes_.begin(), changes_.end(), revision,
                                 [](uint64_t r, const Change& c) { return r < c.revision; });
   std::vector<const Change*> out;

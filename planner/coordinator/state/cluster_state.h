@@ -69,6 +69,9 @@ class ClusterState {
   uint64_t generation() const { return generation_; }
   static constexpr int kGenerationShift = 30;
   uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
+  // Added to the store's revisions, so that none comes back with another store or generation.
+  uint64_t FirstRevision() const { return FirstOfGeneration() + revisions_before_; }
+  uint64_t revisions_before() const { return revisions_before_; }
   // The numbers that earlier generations had given out, as far as is known.
   const v1::GivenOut& given_before() const { return given_before_; }
   // The last step that given_before names; 0: none.
@@ -112,7 +115,7 @@ class ClusterState {
   // The revision of the newest change that a map shows. A coordinator writes the leader key after
   // each read of the store, and that counts as a change of everything: maps sent earlier may lack
   // changes by other coordinators, so every older map is sent whole.
-  uint64_t plan_revision() const { return FirstOfGeneration() + plan_revision_; }
+  uint64_t plan_revision() const { return FirstRevision() + plan_revision_; }
   // Changes after `revision`, oldest first; nullopt when some are forgotten, so that the whole map
   // is needed.
   std::optional<std::vector<const Change*>> ChangesSince(uint64_t revision) const;
@@ -131,6 +134,7 @@ class ClusterState {
   std::string format_;
   std::string leader_;
   uint64_t generation_ = 0;
+  uint64_t revisions_before_ = 0;  // of the store that these metadata were moved from
   v1::GivenOut given_before_;
   Counters counters_;
   absl::btree_map<TableId, v1::TableSpec> tables_;

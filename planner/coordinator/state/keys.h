@@ -6,6 +6,8 @@
 //   /hotbed/leader                 token of the coordinator that may write; every transaction
 //                                  compares the revision of this key
 //   /hotbed/generation             of these metadata (ClusterState::generation), decimal
+//   /hotbed/revisions              the highest revision of the store that these metadata were moved
+//                                  from, decimal; absent if they never were
 //   /hotbed/given                  v1.GivenOut: what earlier generations had given out, as far as
 //                                  is known; absent in the first one
 //   /hotbed/counters/{tables,servers,sessions,moves}
@@ -24,6 +26,8 @@
 //                                  rebuild has left out
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
 //   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
+//
+// While metadata are moved to another store (metadata/move_metadata.h), /hotbed/format says so.
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_KEYS_H_
 
@@ -39,11 +43,18 @@ namespace hotbed::keys {
 
 inline constexpr char kFormat[] = "2";
 
+// Instead of kFormat: they were exported, or are being imported. No coordinator begins with either.
+inline constexpr char kExported[] = "exported";
+inline constexpr char kImporting[] = "importing";
+
+// Held by the coordinator that leads, in etcd. Outside of kRoot: it is no record of the cluster.
+inline constexpr char kElectionKey[] = "/hotbed-election";
 inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
 inline constexpr char kClusterKey[] = "/hotbed/cluster";
 inline constexpr char kLeaderKey[] = "/hotbed/leader";
 inline constexpr char kGenerationKey[] = "/hotbed/generation";
+inline constexpr char kRevisionsKey[] = "/hotbed/revisions";
 inline constexpr char kGivenKey[] = "/hotbed/given";
 inline constexpr char kTableCounter[] = "/hotbed/counters/tables";
 inline constexpr char kServerCounter[] = "/hotbed/counters/servers";

@@ -6,8 +6,7 @@
 // from the servers (operations/rebuild_operations.cc). An old backup is therefore as safe as a new
 // one.
 //
-// Format, little-endian: "HOTBDMET", u32 version, u64 count, count x (u32 length and bytes of key,
-// the same of value), u32 CRC-32C of all before.
+// Its form is that of state/record_file.h, with the magic "HOTBDMET".
 #ifndef HOTBED_PLANNER_COORDINATOR_STATE_METADATA_BACKUP_H_
 #define HOTBED_PLANNER_COORDINATOR_STATE_METADATA_BACKUP_H_
 

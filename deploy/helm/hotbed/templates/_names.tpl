@@ -48,6 +48,37 @@ livenessProbe:
   failureThreshold: 3
 {{- end }}
 
+{{/* The daemon's identity, which hooks of its pod have as well. The environment goes before the configuration. */}}
+{{- define "hotbed.tlsEnvironment" -}}
+{{- if .Values.tls.secret }}
+- name: HOTBED_SECURE
+  value: "on"
+- name: HOTBED_TLS_CA
+  value: /etc/hotbed-tls/ca.crt
+- name: HOTBED_TLS_CERT
+  value: /etc/hotbed-tls/tls.crt
+- name: HOTBED_TLS_KEY
+  value: /etc/hotbed-tls/tls.key
+{{- end }}
+{{- end }}
+
+{{- define "hotbed.tlsMount" -}}
+{{- if .Values.tls.secret }}
+- name: tls
+  mountPath: /etc/hotbed-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "hotbed.tlsVolume" -}}
+{{- with .Values.tls.secret }}
+- name: tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 288
+{{- end }}
+{{- end }}
+
 {{- define "hotbed.serverConfig" -}}
 log-format: json
 drain-ms-max: {{ .Values.servers.drainSeconds }}s

@@ -1,6 +1,6 @@
 // Where the metadata are: in a folder of the coordinator's own, or in etcd.
-#ifndef HOTBED_PLANNER_COORDINATOR_SHELL_METADATA_FLAGS_H_
-#define HOTBED_PLANNER_COORDINATOR_SHELL_METADATA_FLAGS_H_
+#ifndef HOTBED_PLANNER_COORDINATOR_METADATA_METADATA_FLAGS_H_
+#define HOTBED_PLANNER_COORDINATOR_METADATA_METADATA_FLAGS_H_
 
 #include <memory>
 #include <string>
@@ -42,4 +42,4 @@ absl::StatusOr<Metadata> OpenMetadata(const MetadataFlags& flags, bool plain_all
 
 }  // namespace hotbed
 
-#endif  // HOTBED_PLANNER_COORDINATOR_SHELL_METADATA_FLAGS_H_
+#endif  // HOTBED_PLANNER_COORDINATOR_METADATA_METADATA_FLAGS_H_

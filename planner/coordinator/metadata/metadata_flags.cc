@@ -1,4 +1,4 @@
-#include "planner/coordinator/shell/metadata_flags.h"
+#include "planner/coordinator/metadata/metadata_flags.h"
 
 #include <utility>
 

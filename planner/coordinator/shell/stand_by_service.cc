@@ -1,0 +1,43 @@
+#include "planner/coordinator/shell/stand_by_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "leader/leader_stub.h"
+
+namespace hotbed {
+namespace {
+
+constexpr char kService[] = "hotbed.v1.Coordinator";
+
+// One call; owns itself until OnDone.
+class StandByReactor : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit StandByReactor(const std::string& leader) {
+    Finish({grpc::StatusCode::UNAVAILABLE,
+            leader.empty()
+                ? "this coordinator stands by, and none leads now: try again in some seconds"
+                : absl::StrCat("this coordinator stands by: the leader is at ", leader)});
+  }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+StandByService::StandByService(std::function<std::string()> leader)
+    : leader_(std::move(leader)), tools_(ToolCalls({kService}, [] { return false; })) {}
+
+grpc::ServerGenericBidiReactor* StandByService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  if (!absl::StartsWith(context->method(), absl::StrCat("/", kService, "/"))) {
+    return tools_.CreateReactor(context);
+  }
+  const std::string leader = leader_();
+  context->AddTrailingMetadata(kStandsBy, leader);
+  return new StandByReactor(leader);
+}
+
+}  // namespace hotbed
