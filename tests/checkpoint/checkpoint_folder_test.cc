@@ -45,9 +45,8 @@ TEST(CheckpointFolderTest, ASaveThatBreaksOffIsNeverWhole) {
   {
     FaultFileSystem files(1);
     ASSERT_TRUE(Save("/c", "new", 2000, &files).ok());
-    for (const CheckpointFolder& folder : *ListCheckpoints("/c", &files)) {
-      bytes_of_save += folder.bytes;
-    }
+    const auto listed = ListCheckpoints("/c", &files);
+    for (const CheckpointFolder& folder : *listed) bytes_of_save += folder.bytes;
   }
   for (uint64_t free = 0; free <= bytes_of_save + 100; free += 13) {
     FaultFileSystem files(free + 1);
@@ -60,11 +59,14 @@ TEST(CheckpointFolderTest, ASaveThatBreaksOffIsNeverWhole) {
     const std::string newest = *FindCheckpoint("/c", &files);
     const auto verified = Verify(newest, &files);
     EXPECT_TRUE(verified.ok()) << free << ": " << verified.status();
-    if (saved) EXPECT_EQ(newest, "/c/new");
+    if (saved) {
+      EXPECT_EQ(newest, "/c/new");
+    }
     const auto listed = ListCheckpoints("/c", &files);
     ASSERT_TRUE(listed.ok());
     for (const CheckpointFolder& folder : *listed) {
-      if (!folder.whole) EXPECT_TRUE(DeleteCheckpoint(folder.path, &files).ok()) << free;
+      if (folder.whole) continue;
+      EXPECT_TRUE(DeleteCheckpoint(folder.path, &files).ok()) << free;
     }
   }
 }

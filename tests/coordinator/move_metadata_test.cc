@@ -93,6 +93,14 @@ TEST_F(MoveMetadataTest, ADryRunChangesNothing) {
   EXPECT_EQ(Contents(old_), before);
 }
 
+// It was held up while the metadata were exported: what it would write is in no file.
+TEST_F(MoveMetadataTest, ACoordinatorThatWasHeldUpWritesNothingAfterTheExport) {
+  ASSERT_TRUE(ExportMetadata(/*mark=*/true, &from_).ok());
+  const auto exported = Contents(old_);
+  EXPECT_FALSE(rig_.Create(CoreRig::Table("late")).ok());
+  EXPECT_EQ(Contents(old_), exported);
+}
+
 TEST_F(MoveMetadataTest, AnExportMayBeRepeated) {
   const auto once = ExportMetadata(/*mark=*/true, &from_);
   const auto twice = ExportMetadata(/*mark=*/true, &from_);

@@ -119,6 +119,11 @@ TEST_F(ServiceTest, OneThatLeadsNoMoreGrantsNoLease) {
   const auto map = client_->Map();
   EXPECT_EQ(map.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(map.status().message()), HasSubstr("leads no more"));
+  // The coordinator that leads may know the table.
+  v1::DropTableRequest drop;
+  drop.set_name("t");
+  EXPECT_EQ(client_->Call(&v1::Coordinator::Stub::DropTable, drop).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ServiceTest, AnswersGeneralTools) {

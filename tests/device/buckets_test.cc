@@ -142,7 +142,6 @@ TEST(Buckets, FindAndInsertLikeAMapUpToEverySlot) {
 
 TEST(Buckets, PositionsAreFoundWhateverOthersShareTheirDigest) {
   HeapIndex index(1);
-  const Team team;
   const uint8_t digest = HomeOf(index.table, 0).digest;
   std::vector<uint64_t> same;
   for (uint64_t position = 0; same.size() < kBucketSlots; ++position) {

@@ -55,12 +55,14 @@ absl::Status WrittenMeanwhile() {
       "again");
 }
 
-// Replaces the format under compares of `there`.
+// Replaces the format under compares of `there`. The leader's record is replaced, too: a
+// coordinator that was held up compares it in each transaction, and can write nothing any more.
 absl::Status Mark(const std::vector<KeyValue>& there, const char* format, MetaStore* store) {
   HOTBED_ASSIGN_OR_RETURN(const TxnResult marked,
                           store->Txn({Unchanged(there, keys::kFormatKey),
                                       Unchanged(there, keys::kLeaderKey), NobodyLeads()},
-                                     {{Op::Kind::kPut, keys::kFormatKey, format}}));
+                                     {{Op::Kind::kPut, keys::kFormatKey, format},
+                                      {Op::Kind::kPut, keys::kLeaderKey, "moved"}}));
   return marked.succeeded ? absl::OkStatus() : WrittenMeanwhile();
 }
 
@@ -104,6 +106,7 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store) {
     HOTBED_RETURN_IF_ERROR(Mark(all.kvs, keys::kExported, store));
     // What was written between the read and the mark.
     HOTBED_ASSIGN_OR_RETURN(all, ReadAll(store));
+    if (ValueOf(all.kvs, keys::kFormatKey) != keys::kExported) return WrittenMeanwhile();
   }
   uint64_t before = 0;
   const std::string revisions = ValueOf(all.kvs, keys::kRevisionsKey);

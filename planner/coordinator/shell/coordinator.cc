@@ -146,7 +146,12 @@ Coordinator::Answers Coordinator::TakeReady() {
 }
 
 absl::StatusOr<Reply> Coordinator::Checked(absl::StatusOr<Reply> reply) const {
-  if (!reply.ok() || !std::holds_alternative<v1::HeartbeatReply>(*reply) || leads_()) return reply;
+  if (leads_()) return reply;
+  // These rest on what was read under the leadership that is over. Other answers come out of a
+  // transaction, which compared the leader's record.
+  const bool rests = !reply.ok() || std::holds_alternative<v1::HeartbeatReply>(*reply) ||
+                     std::holds_alternative<v1::TrainReply>(*reply);
+  if (!rests) return reply;
   return absl::UnavailableError(kLedBefore);
 }
 
