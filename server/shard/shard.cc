@@ -297,7 +297,7 @@ Shard::FollowFrom Shard::BeginFollowing(const ReadPosition& from, bool opens_fee
     begin.lost = !here(from.through) || !here(from.seen);
     begin.at_end = !begin.lost && from.through.lsn == applied;
     begin.applied = {core_.AppliedEpochAt(applied), applied};
-    if (opens_feed) feed_.Open(begin.applied, options_.clock->NowNs());
+    if (opens_feed && !begin.lost) feed_.Open(begin.applied, options_.clock->NowNs());
   });
   return begin;
 }

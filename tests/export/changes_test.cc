@@ -329,6 +329,24 @@ TEST(ChangesTest, NoticesLsnsThatAreUsedAgain) {
   EXPECT_EQ(reader.rows().size(), 2u);
 }
 
+// Nobody would free it: a position that is lost gives no list.
+TEST(ChangesTest, ALostPositionOpensNoFeed) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  served.Push({1}, &random);
+  v1::ListRowsRequest list;
+  list.set_list(9);
+  list.set_shard(ShardId{1, 0}.packed());
+  list.set_range_limit(kRows);
+  list.mutable_above()->mutable_through()->set_epoch(99);
+  list.mutable_above()->mutable_through()->set_lsn(1);
+  EXPECT_TRUE(served.List(list)->lost());
+  EXPECT_EQ(served.memory().feed_bytes(), 0u);
+  list.clear_above();
+  EXPECT_FALSE(served.List(list)->lost());
+  EXPECT_GT(served.memory().feed_bytes(), 0u);
+}
+
 // What was read in a list that broke off counts too: such rows may be lost with the server.
 TEST(ChangesTest, NoticesTheLossOfRowsOfABrokenList) {
   Random random(3);
