@@ -113,6 +113,19 @@ class Changes(unittest.TestCase):
             table.push([life], self.values(1), step=100 * life + 50)
         self.assertLessEqual(len(told), 1000 + 1)  # the positions were known: no row but the changed ones
 
+    def test_rows_that_were_not_printed_are_printed_again(self):
+        table = self.client.create_table('full', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(500), self.values(500), step=1)
+        path = self.path('full-positions')
+        for command in (['follow', 'full', '--positions', path], ['scan', 'full']):
+            with open('/dev/full', 'w', encoding='ascii') as full:
+                done = subprocess.run([local.program('hotbed'), 'table', *command, '--coordinator', self.up.coordinator],
+                                      stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+                                      env=local.clean_environment())
+            self.assertEqual(done.returncode, 1)
+            self.assertIn('the output did not take rows of shard', done.stderr)
+        self.assertFalse(os.path.exists(path))
+
     def test_python_follows_and_scans(self):
         table = self.client.create_table('python', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
         table.push(np.arange(300), self.values(300), step=1)

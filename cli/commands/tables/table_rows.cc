@@ -39,8 +39,8 @@ void AppendFloat(float value, std::string* text) {
 }
 
 // Written by hand: a stream may have some hundred thousand rows per second.
-void PrintRows(const CommandContext& context, const RowChanges& changes, bool rows,
-               uint64_t* left) {
+absl::Status PrintRows(const CommandContext& context, const RowChanges& changes, bool rows,
+                       uint64_t* left) {
   const size_t columns = changes.ids.empty() ? 0 : changes.rows.size() / changes.ids.size();
   std::string text;
   if (changes.again) {
@@ -61,6 +61,11 @@ void PrintRows(const CommandContext& context, const RowChanges& changes, bool ro
     text += rows ? "]}\n" : "}\n";
   }
   *context.out << text << std::flush;
+  if (context.out->good()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "the output did not take rows of shard ", changes.shard,
+      "; is its disk full? Kept positions are those of rows that were printed before: give the "
+      "command the same file again"));
 }
 
 std::string Target(const CommandContext& context) {
@@ -78,7 +83,8 @@ absl::Status Scan(const CommandContext& context, const TableRowsFlags& flags) {
   uint64_t left = flags.limit == 0 ? ~uint64_t{0} : flags.limit;
   while (!stream->ended() && left > 0 && !interrupt.interrupted()) {
     HOTBED_ASSIGN_OR_RETURN(const auto changes, stream->Next(kRowsWait));
-    if (changes.has_value()) PrintRows(context, *changes, flags.rows, &left);
+    if (!changes.has_value()) continue;
+    HOTBED_RETURN_IF_ERROR(PrintRows(context, *changes, flags.rows, &left));
   }
   return absl::OkStatus();
 }
@@ -156,7 +162,7 @@ absl::Status FollowTable(const CommandContext& context, const TableRowsFlags& fl
     HOTBED_ASSIGN_OR_RETURN(const auto changes, stream->Next(kRowsWait));
     if (changes.has_value()) {
       uint64_t left = ~uint64_t{0};
-      PrintRows(context, *changes, /*rows=*/true, &left);
+      HOTBED_RETURN_IF_ERROR(PrintRows(context, *changes, /*rows=*/true, &left));
     }
     if (Clock::Real()->NowNs() - kept_ns < kKeepEveryNs) continue;
     kept_ns = Clock::Real()->NowNs();
