@@ -83,7 +83,8 @@ bool ChangeFeed::MakeRoom(size_t words) {
   }
   Block block;
   block.words.reserve(std::max(words, kBlockWords));
-  ShrinkTo(memory_->FeedShare() - std::min(memory_->FeedShare(), BytesOf(block.words)));
+  const uint64_t share = memory_->FeedShare();  // read once: other feeds open and close meanwhile
+  ShrinkTo(share - std::min(share, BytesOf(block.words)));
   while (!memory_->TakeForFeed(BytesOf(block.words))) {
     if (blocks.empty()) return false;
     DropOldest();
