@@ -15,6 +15,7 @@
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "hotbed/changes.h"
+#include "row_math/position.h"
 
 namespace hotbed {
 namespace {
@@ -47,6 +48,13 @@ uint64_t RandomNumber() {
 
 gpr_timespec In(int64_t ns) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(ns, GPR_TIMESPAN));
+}
+
+// Stable over restarts: positions are kept in files.
+uint64_t NumberOf(const std::string& cluster, uint32_t table) {
+  uint64_t number = Mix64(table);
+  for (const char c : cluster) number = Mix64(number ^ static_cast<uint8_t>(c));
+  return number;
 }
 
 bool Inside(const ChangedRange& inner, const ChangedRange& outer) {
@@ -106,7 +114,15 @@ class TableStream : public ChangeStream {
     }
   }
 
-  absl::Status Start() { return Refresh(); }
+  absl::Status Start() {
+    HOTBED_RETURN_IF_ERROR(Refresh());
+    for (const RangePosition& from : options_.from) {
+      if (options_.once || from.table == table_number_) continue;
+      others_.push_back(from);
+      TellAgain(/*index=*/0, from.range);
+    }
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration wait) override {
     const int64_t until_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(wait);
@@ -128,11 +144,11 @@ class TableStream : public ChangeStream {
   }
 
   ChangePositions Positions() const override {
-    ChangePositions positions;
+    ChangePositions positions(others_.begin(), others_.end());
     for (const auto& [index, shard] : shards_) {
       const v1::ReadPlace& told = shard.told;
       if (told.through().lsn() == 0 && told.seen().lsn() == 0) continue;
-      positions.push_back({shard.range, told.through().epoch(), told.through().lsn(),
+      positions.push_back({table_number_, shard.range, told.through().epoch(), told.through().lsn(),
                            told.seen().epoch(), told.seen().lsn()});
     }
     return positions;
@@ -183,6 +199,7 @@ class TableStream : public ChangeStream {
                                      : absl::StrCat("table \"", table_, "\" was dropped"));
     }
     table_id_ = table;
+    table_number_ = NumberOf(map.cluster_id(), table);
     std::map<uint32_t, Followed> shards;
     for (const v1::ShardRecord& record : map.shards()) {
       const ShardId id = ShardId::FromPacked(record.shard());
@@ -212,7 +229,7 @@ class TableStream : public ChangeStream {
     }
     if (options_.once) return part;
     for (const RangePosition& from : options_.from) {
-      if (!Inside(range, from.range)) continue;
+      if (from.table != table_number_ || !Inside(range, from.range)) continue;
       part.read.mutable_through()->set_epoch(from.epoch);
       part.read.mutable_through()->set_lsn(from.lsn);
       part.read.mutable_seen()->set_epoch(from.seen_epoch);
@@ -412,9 +429,13 @@ class TableStream : public ChangeStream {
     shard->read.Clear();
     shard->skip = 0;
     shard->state = State::kToList;
+    TellAgain(index, shard->range);
+  }
+
+  void TellAgain(uint32_t index, const ChangedRange& range) {
     Ready& ready = ready_.emplace_back();
     ready.changes.shard = index;
-    ready.changes.range = shard->range;
+    ready.changes.range = range;
     ready.changes.again = true;
   }
 
@@ -479,6 +500,10 @@ class TableStream : public ChangeStream {
   RowChanges Take() {
     Ready ready = std::move(ready_.front());
     ready_.pop_front();
+    if (!others_.empty()) {  // they are told before anything else
+      others_.pop_front();
+      return std::move(ready.changes);
+    }
     for (auto& [index, shard] : shards_) {
       if (Inside(shard.range, ready.changes.range)) shard.told = ready.told;
     }
@@ -492,11 +517,13 @@ class TableStream : public ChangeStream {
   grpc::CompletionQueue queue_;
   uint64_t lists_;  // the number of the last list
   uint32_t table_id_ = 0;
+  uint64_t table_number_ = 0;
   bool hashed_ = false;
   size_t turn_ = 0;
   std::map<uint32_t, Followed> shards_;
   std::map<OpenCall*, std::unique_ptr<OpenCall>> calls_;
   std::deque<Ready> ready_;
+  std::deque<RangePosition> others_;  // of tables that had the name before, not told yet
   int64_t refreshed_ns_ = 0;
 };
 

@@ -139,18 +139,19 @@ ChangeStream* StreamOf(PyObject* capsule) {
 
 bool ReadPositions(PyObject* tuple, ChangePositions* positions) {
   for (Py_ssize_t i = 0; i < PyTuple_Size(tuple); ++i) {
-    unsigned long long numbers[8] = {};
-    if (PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KKKKKKKK", &numbers[0], &numbers[1],
+    unsigned long long numbers[9] = {};
+    if (PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "KKKKKKKKK", &numbers[0], &numbers[1],
                          &numbers[2], &numbers[3], &numbers[4], &numbers[5], &numbers[6],
-                         &numbers[7]) == 0) {
+                         &numbers[7], &numbers[8]) == 0) {
       return false;
     }
-    positions->push_back({{numbers[0], numbers[1], static_cast<uint32_t>(numbers[2]),
-                           static_cast<uint32_t>(numbers[3])},
-                          numbers[4],
+    positions->push_back({numbers[0],
+                          {numbers[1], numbers[2], static_cast<uint32_t>(numbers[3]),
+                           static_cast<uint32_t>(numbers[4])},
                           numbers[5],
                           numbers[6],
-                          numbers[7]});
+                          numbers[7],
+                          numbers[8]});
   }
   return true;
 }
@@ -220,17 +221,17 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
                        static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)));
 }
 
-// change_positions(stream): a tuple of 8 numbers for each part.
+// change_positions(stream): a tuple of 9 numbers for each part.
 PyObject* Positions(PyObject*, PyObject* capsule) {
   const ChangeStream* const stream = StreamOf(capsule);
   if (stream == nullptr) return nullptr;
   Owned list(PyList_New(0));
   for (const RangePosition& p : stream->Positions()) {
     const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-    const Owned one(Py_BuildValue("(KKKKKKKK)", number(p.range.first), number(p.range.limit),
-                                  number(p.range.column_first), number(p.range.column_limit),
-                                  number(p.epoch), number(p.lsn), number(p.seen_epoch),
-                                  number(p.seen_lsn)));
+    const Owned one(Py_BuildValue("(KKKKKKKKK)", number(p.table), number(p.range.first),
+                                  number(p.range.limit), number(p.range.column_first),
+                                  number(p.range.column_limit), number(p.epoch), number(p.lsn),
+                                  number(p.seen_epoch), number(p.seen_lsn)));
     if (!list || !one || PyList_Append(list.get(), one.get()) != 0) return nullptr;
   }
   return PyList_AsTuple(list.get());

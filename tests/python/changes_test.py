@@ -113,6 +113,33 @@ class Changes(unittest.TestCase):
             table.push([life], self.values(1), step=100 * life + 50)
         self.assertLessEqual(len(told), 1000 + 1)  # the positions were known: no row but the changed ones
 
+    def test_a_table_that_was_created_again_is_told_whole(self):
+        target = f'hotbed://{self.up.coordinator}'
+        kept = ()
+        for life, ids in enumerate(([1, 2, 3], [2, 4, 5])):  # the new log has the epochs and LSNs of the old one
+            table = self.client.create_table('twice', dim=DIM, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+            table.push(np.array(ids), self.values(3), step=1)
+            stream = hotbed.follow(target, 'twice', positions=kept)
+            self.assertEqual(stream.positions, kept)  # until it was told that they are of another table
+            told, again = [], []
+
+            def all_told():
+                found = stream.next(0.2)
+                if found is not None:
+                    told.extend(found.ids.tolist())
+                    if found.again:
+                        self.assertEqual(told, [])
+                        again.append((found.first, found.limit))
+                return sorted(told) == ids
+            local.eventually('all rows', all_told)
+            while stream.next(0.5) is not None:
+                pass
+            self.assertEqual(again, [position[1:3] for position in kept])
+            self.assertTrue(set(stream.positions).isdisjoint(kept))
+            kept = stream.positions
+            if life == 0:
+                self.client.drop_table('twice')
+
     def test_rows_that_were_not_printed_are_printed_again(self):
         table = self.client.create_table('full', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
         table.push(np.arange(500), self.values(500), step=1)

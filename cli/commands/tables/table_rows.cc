@@ -97,6 +97,8 @@ struct NamedNumber {
   void (*set)(RangePosition* position, uint64_t value);
 };
 constexpr NamedNumber kNumbers[] = {
+    {"table", [](const RangePosition& p) { return p.table; },
+     [](RangePosition* p, uint64_t v) { p->table = v; }},
     {"first", [](const RangePosition& p) { return p.range.first; },
      [](RangePosition* p, uint64_t v) { p->range.first = v; }},
     {"limit", [](const RangePosition& p) { return p.range.limit; },

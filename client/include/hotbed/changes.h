@@ -44,6 +44,8 @@ struct ChangedRange {
 // How far a part was read. An LSN is of a shard's log; its epoch tells whether the shard still goes
 // on from there.
 struct RangePosition {
+  // Names the table in its cluster: one that was created again has another number.
+  uint64_t table = 0;
   ChangedRange range;
   uint64_t epoch = 0;
   uint64_t lsn = 0;  // all changes up to here were told
@@ -55,7 +57,7 @@ using ChangePositions = std::vector<RangePosition>;
 
 struct FollowOptions {
   // Where to begin: Positions() of an earlier stream. A part that is not in it begins with all of
-  // its rows.
+  // its rows. Positions of another table, which had this name before, come as RowChanges::again.
   ChangePositions from;
   bool once = false;      // a scan: ends when all rows were listed; `from` is ignored
   bool with_rows = true;  // or else ids alone
@@ -65,7 +67,7 @@ struct FollowOptions {
 };
 
 struct RowChanges {
-  uint32_t shard = 0;  // its index
+  uint32_t shard = 0;  // its index; 0 for a range of a table that had the name before
   ChangedRange range;
   // All rows of the range come again: forget those that were told.
   bool again = false;
