@@ -172,12 +172,14 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
                                                  : shard.ChangedRows(above.through.lsn));
   listing->base = shard.PositionAt(snapshot.base.lsn);
   listing->rows = std::move(snapshot.rows);
+  shard.feed()->Touch(clock_->NowNs());  // the write-back may have taken long
   return absl::OkStatus();
 }
 
 absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing,
                             v1::ListRowsReply* reply) {
   Shard& shard = *listing->shard;
+  shard.feed()->Touch(clock_->NowNs());
   HOTBED_ASSIGN_OR_RETURN(const std::string block, listing->rows->Next(kListBlockBytes));
   if (!block.empty()) {
     HOTBED_RETURN_IF_ERROR(AddRows(shard.spilled(), block, request.with_rows(), reply));

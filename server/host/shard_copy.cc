@@ -28,6 +28,7 @@ absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, RowSink* 
           ids.push_back(spilled.hashed ? Unmix64(position) : position);
           payloads.insert(payloads.end(), payload, payload + spilled.payload_bytes);
         }));
+    if (ids.empty()) continue;
     HOTBED_RETURN_IF_ERROR(sink->Take(ids, payloads));
   }
 }

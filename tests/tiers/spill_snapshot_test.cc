@@ -145,6 +145,33 @@ TEST_F(SpillSnapshotTest, IsWhatAMapWouldBe) {
   }
 }
 
+TEST_F(SpillSnapshotTest, ACallEndsSoonWhereFewRowsAreWanted) {
+  spec_.dim = 8192;  // 18 MiB or more
+  const SpillShard shard = Shard(1);
+  {
+    const auto writer = Writer();
+    ASSERT_TRUE(WritePass(writer.get(), Some(1), 1).ok());
+    ASSERT_TRUE(writer->Finish("meta").ok());
+  }
+  WriteOpen(shard, 2 * kRows - 1, 2);
+  auto reader = tier_->Read(shard, /*above=*/1);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<uint64_t> rows;
+  int without = 0;
+  for (bool ended = false; !ended;) {
+    auto bytes = (*reader)->Next(10'000);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    ended = bytes->empty();
+    if (ended) break;
+    auto block = RowBlock::Parse(*bytes, shard.record_bytes());
+    ASSERT_TRUE(block.ok()) << block.status();
+    without += block->rows() == 0 ? 1 : 0;
+    for (uint32_t row = 0; row < block->rows(); ++row) rows.push_back(block->position(row));
+  }
+  EXPECT_GE(without, 2);
+  EXPECT_EQ(rows, std::vector<uint64_t>{2 * kRows - 1});
+}
+
 TEST_F(SpillSnapshotTest, NeighboursStayAsTheyAre) {
   for (const uint32_t index : {0u, 2u}) {
     for (uint64_t p = index * kRows; p < (index + 1) * kRows; ++p) WriteOpen(Shard(index), p, 5);

@@ -76,8 +76,8 @@ struct LivePass {
 class ShardRowReader {
  public:
   virtual ~ShardRowReader() = default;
-  // About `bytes_max` bytes of rows, at least one row; empty at the end. DataLoss names shard and
-  // id.
+  // About `bytes_max` bytes of rows, or one row, or a block of none when many rows that are not
+  // wanted had to be read; empty at the end. DataLoss names shard and id.
   virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
   virtual uint64_t bytes_total() const = 0;  // an estimate
 };

@@ -9,6 +9,12 @@
 #include "common/status_macros.h"
 
 namespace hotbed {
+namespace {
+
+// A call reads so many bytes of records, so that it ends soon where few of them are wanted.
+constexpr uint64_t kScanBytesMax = 8ull << 20;
+
+}  // namespace
 
 SpillReader::SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store)
     : shard_(shard),
@@ -23,16 +29,19 @@ absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {
   if (at_end_) return std::string();
   RowBlockWriter block(shard_.record_bytes());
   absl::Status damage;
+  uint64_t read_bytes = 0;
   at_end_ = true;
   const absl::Status scanned =
       snapshot_->Scan(View(next_), limit_, [&](absl::string_view key, absl::string_view value) {
         SpillKey at;
         std::memcpy(at.data(), key.data(), at.size());
-        if (block.rows() > 0 && block.bytes() + value.size() > bytes_max) {
+        if (read_bytes >= kScanBytesMax ||
+            (block.rows() > 0 && block.bytes() + value.size() > bytes_max)) {
           next_ = at;
           at_end_ = false;
           return false;
         }
+        read_bytes += key.size() + value.size();
         const uint64_t position = LoadBig64(key.data() + 6);
         damage = CheckRecord(shard_, position, at, value);
         if (!damage.ok()) return false;
@@ -44,7 +53,7 @@ absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {
     return absl::Status(scanned.code(),
                         absl::StrCat(shard_.shard.ToString(), ": ", scanned.message()));
   }
-  return block.rows() == 0 ? std::string() : block.Finish();
+  return block.rows() == 0 && at_end_ ? std::string() : block.Finish();
 }
 
 bool SpillReader::Wanted(absl::string_view record) const {
