@@ -21,6 +21,7 @@ namespace hotbed {
 namespace {
 
 constexpr int64_t kFollowRetryNs = kSecondNs / 5;  // of a shard without a server
+constexpr int64_t kBusyRetryNs = kSecondNs / 2;    // of a server that has too much to do
 constexpr int64_t kMapRefreshNs = 10 * kSecondNs;  // of the map, in any case
 constexpr int64_t kLookNs = kSecondNs / 20;        // between looks at clocks
 constexpr size_t kListsOpen = 4;
@@ -264,6 +265,13 @@ class TableStream : public ChangeStream {
     if (shard->state == State::kListing) shard->state = State::kToList;
   }
 
+  // Its server is there, and others take up what it has to give.
+  void Postpone(Followed* shard) {
+    shard->failing_since_ns = 0;
+    shard->not_before_ns = clock_.NowNs() + kBusyRetryNs;
+    if (shard->state == State::kListing) shard->state = State::kToList;
+  }
+
   absl::Status CheckPatience() {
     for (const auto& [index, shard] : shards_) {
       if (shard.failing_since_ns == 0 ||
@@ -406,6 +414,7 @@ class TableStream : public ChangeStream {
     Followed* const shard = Find(call.shards[0]);
     if (shard == nullptr) return;
     const v1::ListRowsReply& reply = call.listed;
+    if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) return Postpone(shard);
     if (!call.status.ok() || reply.elsewhere()) {
       return Fail(shard,
                   call.status.ok() ? "its primary is another server" : call.status.error_message());
@@ -442,7 +451,13 @@ class TableStream : public ChangeStream {
   void TakeChanged(const OpenCall& call) {
     if (!call.status.ok()) {
       for (const auto& asked : call.shards) {
-        if (Followed* const shard = Find(asked)) Fail(shard, call.status.error_message());
+        Followed* const shard = Find(asked);
+        if (shard == nullptr) continue;
+        if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+          Postpone(shard);
+        } else {
+          Fail(shard, call.status.error_message());
+        }
       }
       return;
     }
