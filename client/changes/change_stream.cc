@@ -23,7 +23,9 @@ namespace {
 constexpr int64_t kFollowRetryNs = kSecondNs / 5;  // of a shard without a server
 constexpr int64_t kBusyRetryNs = kSecondNs / 2;    // of a server that has too much to do
 constexpr int64_t kMapRefreshNs = 10 * kSecondNs;  // of the map, in any case
-constexpr int64_t kLookNs = kSecondNs / 20;        // between looks at clocks
+// Next waits so long for the map, though rows may be ready.
+constexpr absl::Duration kMapTimeout = absl::Seconds(2);
+constexpr int64_t kLookNs = kSecondNs / 20;  // between looks at clocks
 constexpr size_t kListsOpen = 4;
 constexpr size_t kCallsPerServer = 4;
 constexpr size_t kFollowedPerCall = 512;
@@ -116,7 +118,7 @@ class TableStream : public ChangeStream {
   }
 
   absl::Status Start() {
-    HOTBED_RETURN_IF_ERROR(Refresh());
+    HOTBED_RETURN_IF_ERROR(Refresh(absl::Seconds(10)));
     for (const RangePosition& from : options_.from) {
       if (options_.once || from.table == table_number_) continue;
       others_.push_back(from);
@@ -177,13 +179,15 @@ class TableStream : public ChangeStream {
       return one.second.failing_since_ns != 0;
     });
     if (age_ns < (failing ? kFollowRetryNs : kMapRefreshNs)) return absl::OkStatus();
-    const absl::Status refreshed = Refresh();
+    const absl::Status refreshed = Refresh(kMapTimeout);
     return absl::IsNotFound(refreshed) ? refreshed : absl::OkStatus();
   }
 
-  absl::Status Refresh() {
-    refreshed_ns_ = clock_.NowNs();
-    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_->GetMap());
+  absl::Status Refresh(absl::Duration timeout) {
+    const absl::StatusOr<v1::ClusterMap> answer = cluster_->GetMap(timeout);
+    refreshed_ns_ = clock_.NowNs();  // a coordinator that does not answer has its pauses too
+    HOTBED_RETURN_IF_ERROR(answer.status());
+    const v1::ClusterMap& map = *answer;
     std::map<uint64_t, std::string> addresses;
     for (const v1::ServerInfo& server : map.servers()) {
       addresses[server.server()] = server.address();

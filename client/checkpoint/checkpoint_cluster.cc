@@ -87,11 +87,11 @@ const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& 
   return server;
 }
 
-absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap() {
+absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap(absl::Duration timeout) {
   v1::ClusterMap map;
   HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, leader_.get(),
                                     &v1::Coordinator::Stub::GetClusterMap,
-                                    v1::GetClusterMapRequest(), &map));
+                                    v1::GetClusterMapRequest(), &map, timeout));
   return map;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "leader/leader_stub.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
@@ -21,7 +22,7 @@ class CheckpointCluster {
   // `target` is hotbed://HOST:PORT of the coordinator.
   static absl::StatusOr<std::unique_ptr<CheckpointCluster>> Connect(const std::string& target);
 
-  absl::StatusOr<v1::ClusterMap> GetMap();
+  absl::StatusOr<v1::ClusterMap> GetMap(absl::Duration timeout = absl::Seconds(10));
   absl::StatusOr<v1::CreateTablesReply> CreateTables(const v1::CreateTablesRequest& request);
   absl::Status DropTable(const std::string& name);
   // Calls of the server at `address`.
