@@ -167,6 +167,7 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
     *reply->mutable_at() = ToWire({begin.applied, begin.applied});
     return absl::OkStatus();
   }
+  if (request.of_one_moment()) HOTBED_RETURN_IF_ERROR(MayPause(listing->id));
   HOTBED_ASSIGN_OR_RETURN(Snapshot snapshot, request.of_one_moment()
                                                  ? host_->StillRows(listing->shard)
                                                  : shard.ChangedRows(above.through.lsn));
@@ -174,6 +175,17 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
   listing->rows = std::move(snapshot.rows);
   shard.feed()->Touch(clock_->NowNs());  // the write-back may have taken long
   return absl::OkStatus();
+}
+
+absl::Status RowLists::MayPause(ShardId shard) {
+  absl::MutexLock lock(&mu_);
+  const int64_t now_ns = clock_->NowNs();
+  std::erase_if(paused_ns_,
+                [&](const auto& pause) { return now_ns - pause.second >= kPauseEveryNs; });
+  if (paused_ns_.emplace(shard, now_ns).second) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(shard.ToString(), " was paused for a list of one moment within the last ",
+                   kPauseEveryNs / kSecondNs, " s, allowed: once; ask again"));
 }
 
 absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing,

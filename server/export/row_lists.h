@@ -30,6 +30,8 @@ namespace hotbed {
 constexpr int kListThreads = 2;
 constexpr size_t kListsMax = 64;
 constexpr int64_t kUnreadNsMax = 30 * kSecondNs;
+// A list of one moment pauses the pushes of its shard: at most one in this time.
+constexpr int64_t kPauseEveryNs = 2 * kSecondNs;
 
 class RowLists {
  public:
@@ -37,7 +39,8 @@ class RowLists {
   RowLists(ShardHost* host, ChangeReads* changes, const Clock* clock);
   ~RowLists() { Stop(); }
 
-  // ResourceExhausted: too many lists. Aborted: the shard has left this server meanwhile.
+  // ResourceExhausted: too many lists, or pauses of the shard. Aborted: the shard has left this
+  // server meanwhile.
   void List(const v1::ListRowsRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls in progress are answered.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
@@ -66,6 +69,7 @@ class RowLists {
   void Answer(Page* page) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Begin(const v1::ListRowsRequest& request, Listing* listing,
                      v1::ListRowsReply* reply);
+  absl::Status MayPause(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Read(const v1::ListRowsRequest& request, Listing* listing, v1::ListRowsReply* reply);
   void DropUnread(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -77,6 +81,7 @@ class RowLists {
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, std::shared_ptr<Listing>> lists_ ABSL_GUARDED_BY(mu_);  // by number
   std::deque<Page> pages_ ABSL_GUARDED_BY(mu_);
+  std::map<ShardId, int64_t> paused_ns_ ABSL_GUARDED_BY(mu_);  // within kPauseEveryNs
   std::vector<std::thread> threads_;
 };
 

@@ -50,8 +50,10 @@ absl::StatusOr<Reply> Answer(Begin begin) {
 // A server, and what its data port would call.
 class Served {
  public:
-  Served(const TableSpec& table, uint32_t shards, uint64_t change_bytes)
-      : memory_(std::make_shared<ChangeMemory>(change_bytes)),
+  Served(const TableSpec& table, uint32_t shards, uint64_t change_bytes,
+         const Clock* lists_clock = Clock::Real())
+      : lists_clock_(lists_clock),
+        memory_(std::make_shared<ChangeMemory>(change_bytes)),
         server_(Options(), {table}, shards),
         client_(&server_, 7) {
     Start();
@@ -60,7 +62,7 @@ class Served {
   void Start() {
     server_.Start();
     changes_ = std::make_unique<ChangeReads>(server_.host(), memory_, Clock::Real());
-    lists_ = std::make_unique<RowLists>(server_.host(), changes_.get(), Clock::Real());
+    lists_ = std::make_unique<RowLists>(server_.host(), changes_.get(), lists_clock_);
   }
   void Kill() {
     if (lists_ != nullptr) lists_->Stop();
@@ -107,6 +109,7 @@ class Served {
   }
 
   TempDir dir_;
+  const Clock* const lists_clock_;
   const std::shared_ptr<ChangeMemory> memory_;
   TestServer server_;
   TestClient client_;
@@ -467,7 +470,8 @@ TEST(ChangesTest, AChangeEndsTheWait) {
 // Rows of one moment, and ids alone.
 TEST(ChangesTest, ScansAShardAsOfOneLsn) {
   Random random(3);
-  Served served(Table(false, Durability::kLog), 1, 2u << 20);
+  ManualClock clock;
+  Served served(Table(false, Durability::kLog), 1, 2u << 20, &clock);
   served.Push(SomeIds(300, &random), &random);
   v1::ListRowsRequest list;
   list.set_list(9);
@@ -486,7 +490,11 @@ TEST(ChangesTest, ScansAShardAsOfOneLsn) {
     served.Push({2999}, &random);  // after that moment
   }
   EXPECT_EQ(ids.size(), 300u * 8);
-  list.set_list(10);
+  list.set_list(10);  // lists do not pause the shard again and again
+  EXPECT_EQ(served.List(list).status().code(), absl::StatusCode::kResourceExhausted);
+  clock.Advance(kPauseEveryNs);
+  EXPECT_TRUE(served.List(list).ok());
+  list.set_list(11);
   list.set_range_limit(kRows / 2);  // before a cut that this client has not heard of
   EXPECT_TRUE(served.List(list)->elsewhere());
 }
