@@ -25,9 +25,11 @@ uint64_t BytesOf(const std::vector<uint64_t>& words) {
 // --- what feeds share
 
 bool ChangeMemory::Take(uint64_t bytes, std::atomic<uint64_t>* of) {
-  if (of->fetch_add(bytes) + bytes <= bytes_max_ / 2) return true;
-  of->fetch_sub(bytes);
-  return false;
+  uint64_t taken = of->load();
+  do {
+    if (taken + bytes > bytes_max_ / 2) return false;
+  } while (!of->compare_exchange_weak(taken, taken + bytes));
+  return true;
 }
 
 void ChangeMemory::SetRaised() {

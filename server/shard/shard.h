@@ -193,8 +193,7 @@ class alignas(64) Shard {
     bool at_end = false;  // nothing has changed since
     ChangePosition applied;
   };
-  // Whether the rows changed since `from` may be read here. If they may, and `opens_feed`, the feed
-  // is open from now on.
+  // Whether the rows changed since `from` may be read here; then `opens_feed` opens the feed.
   FollowFrom BeginFollowing(const ReadPosition& from, bool opens_feed);
   ChangePosition PositionAt(Lsn lsn);  // of an entry that is applied
   ChangePosition AppliedPosition();
