@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/status_macros.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -82,22 +83,23 @@ void ChangeReads::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ChangeReads::Read(const v1::ReadChangesRequest& request, ToolCalls::Done done) {
-  absl::Status refused = Check(request);
-  if (refused.ok()) {
-    absl::MutexLock lock(&mu_);
-    if (stops_) {
-      refused = absl::UnavailableError("this server is stopping");
-    } else if (calls_ >= kChangeCallsMax) {
-      refused = absl::ResourceExhaustedError(
-          absl::StrCat(calls_, " calls wait for changes on this server, the limit"));
-    } else {
-      const int64_t wait_ms = std::min(request.wait_ms(), kChangeWaitMsMax);
-      arrived_.push_back({request, std::move(done), clock_->NowNs() + wait_ms * kMillisecondNs});
-      ++calls_;
-    }
+absl::Status ChangeReads::Admit(const v1::ReadChangesRequest& request, ToolCalls::Done* done) {
+  HOTBED_RETURN_IF_ERROR(Check(request));
+  absl::MutexLock lock(&mu_);
+  if (stops_) return absl::UnavailableError("this server is stopping");
+  if (calls_ >= kChangeCallsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(calls_, " calls wait for changes on this server, the limit"));
   }
-  if (!refused.ok()) return done(refused, nullptr);
+  const int64_t wait_ms = std::min(request.wait_ms(), kChangeWaitMsMax);
+  arrived_.push_back({request, std::move(*done), clock_->NowNs() + wait_ms * kMillisecondNs});
+  ++calls_;
+  return absl::OkStatus();
+}
+
+void ChangeReads::Read(const v1::ReadChangesRequest& request, ToolCalls::Done done) {
+  const absl::Status admitted = Admit(request, &done);
+  if (!admitted.ok()) return done(admitted, nullptr);
   memory_->Raise();
 }
 

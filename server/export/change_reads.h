@@ -59,6 +59,9 @@ class ChangeReads {
   // The rows of one shard, on their way into an answer.
   struct Part;
 
+  // OK: the call waits, and has taken `done`.
+  absl::Status Admit(const v1::ReadChangesRequest& request, ToolCalls::Done* done)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // True: it is answered.
   bool Answer(Waiting* call, int64_t now_ns, bool stops);
