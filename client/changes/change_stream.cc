@@ -132,7 +132,7 @@ class TableStream : public ChangeStream {
     for (;;) {
       HOTBED_RETURN_IF_ERROR(RefreshIfDue());
       Ask();
-      // What has arrived already, and then the first that arrives.
+      // Takes the answers that have arrived; if there is none, waits for the first.
       bool any = TakeArrived(0);
       if (!ready_.empty()) {
         Ask();

@@ -1,4 +1,4 @@
-// What has changed in shards, for clients who follow tables (proto/changes.proto).
+// Answers clients that follow tables with the changes of shards (proto/changes.proto).
 //
 // A call waits until one of its shards has a change above the position that the client names, or
 // until its time is over; a commit wakes it. The ids come from the shards' feeds (ChangeFeed), the
@@ -65,7 +65,7 @@ class ChangeReads {
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // True: it is answered.
   bool Answer(Waiting* call, int64_t now_ns, bool stops);
-  // What the feeds have, and what else there is to say.
+  // Collects the changes from the feeds, and notes shards that moved or lost a position.
   std::vector<std::unique_ptr<Part>> Gather(const v1::ReadChangesRequest& request, int64_t now_ns,
                                             v1::ReadChangesReply* reply) const;
   static void ReadRows(std::vector<std::unique_ptr<Part>>* parts, v1::ReadChangesReply* reply);

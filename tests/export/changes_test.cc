@@ -351,7 +351,7 @@ TEST(ChangesTest, ALostPositionOpensNoFeed) {
   EXPECT_GT(served.memory().feed_bytes(), 0u);
 }
 
-// What was read in a list that broke off counts too: such rows may be lost with the server.
+// Rows of a list that broke off count too: they may be lost with the server.
 TEST(ChangesTest, NoticesTheLossOfRowsOfABrokenList) {
   Random random(3);
   Served served(Table(false, Durability::kCheckpoint), 1, 2u << 20);

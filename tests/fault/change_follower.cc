@@ -38,7 +38,7 @@ bool StdinEnded() {
 
 class MapOfRows {
  public:
-  // Changes of a part come in order; after `again` the part begins anew.
+  // Changes of a part come in order; after `again` the part is told from its beginning.
   absl::Status Take(const RowChanges& changes) {
     uint64_t& lsn = lsns_[{changes.range.first, changes.range.limit}];
     if (changes.again) {

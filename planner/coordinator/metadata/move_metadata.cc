@@ -104,7 +104,7 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store) {
   HOTBED_RETURN_IF_ERROR(CheckExportable(all.kvs));
   if (mark) {
     HOTBED_RETURN_IF_ERROR(Mark(all.kvs, keys::kExported, store));
-    // What was written between the read and the mark.
+    // The mark ends all writes, so this read has those that came after the first one.
     HOTBED_ASSIGN_OR_RETURN(all, ReadAll(store));
     if (ValueOf(all.kvs, keys::kFormatKey) != keys::kExported) return WrittenMeanwhile();
   }
