@@ -76,6 +76,7 @@ def measure(up, args):
                 out.seek(0)
                 return [line.split() for line in out.read().splitlines()]
             local.eventually('the rows before', lambda: told() and int(told()[-1][0]) >= trainer.step)
+            trainer.run(3)  # the rows of the other shards are listed as well
             followed = trainer.run(args.seconds)
             local.eventually('the last change', lambda: int(told()[-1][0]) >= trainer.step)
             reader.terminate()

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/checkpoint/checkpoint_cluster.h"
+#include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
@@ -30,7 +30,7 @@ constexpr size_t kListsOpen = 4;
 constexpr size_t kCallsPerServer = 4;
 constexpr size_t kFollowedPerCall = 512;
 constexpr uint32_t kAnswerBytesMax = 256u << 10;
-constexpr size_t kReadyBytesMax = 4u << 20;  // beyond it nothing is asked for
+constexpr size_t kReadyBytesMax = 1u << 20;  // beyond it nothing is asked for
 constexpr uint32_t kWaitMs = 250;
 constexpr int64_t kListDeadlineMs = 60'000;  // a server may have many rows to write back first
 constexpr int64_t kChangesDeadlineMs = 5'000;
@@ -97,8 +97,8 @@ struct OpenCall {
 
 class TableStream : public ChangeStream {
  public:
-  TableStream(std::string table, std::unique_ptr<CheckpointCluster> cluster, FollowOptions options,
-              const Clock* clock)
+  TableStream(std::string table, std::unique_ptr<GrpcCheckpointCluster> cluster,
+              FollowOptions options, const Clock* clock)
       : table_(std::move(table)),
         cluster_(std::move(cluster)),
         options_(std::move(options)),
@@ -169,6 +169,7 @@ class TableStream : public ChangeStream {
   struct Ready {
     RowChanges changes;
     v1::ReadPlace told;  // with it
+    bool listed = false;
   };
 
   // --- the map
@@ -298,6 +299,9 @@ class TableStream : public ChangeStream {
           ready.changes.ids.size() * sizeof(uint64_t) + ready.changes.rows.size() * sizeof(float);
     }
     if (ready_bytes >= kReadyBytesMax) return;
+    // A reader that is slower than the changes gets more of them per answer, and newer values, if
+    // it asks as late as it can.
+    const bool changes_wait = changes_ready_ > 1;
     const int64_t now_ns = clock_.NowNs();
     std::map<std::string, size_t> calls;
     size_t lists = 0;
@@ -308,7 +312,7 @@ class TableStream : public ChangeStream {
     for (auto& [index, shard] : shards_) {
       if (shard.asked || now_ns < shard.not_before_ns || shard.state == State::kListed) continue;
       if (shard.state == State::kFollowing) {
-        following[shard.address].push_back(index);
+        if (!changes_wait) following[shard.address].push_back(index);
       } else if (shard.state == State::kListing || lists < kListsOpen) {
         AskForRows(index, &shard);
         ++lists;
@@ -429,12 +433,14 @@ class TableStream : public ChangeStream {
       *shard->read.mutable_seen() = reply.at().seen();
       // A scan is as of one LSN; a stream has no more than before until the list ends.
       const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
-      return Add(call.shards[0].first, *shard, reply.ids(), reply.rows(), through.through().lsn());
+      return Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
+                 through.through().lsn());
     }
     shard->read = reply.at();
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
-    Add(call.shards[0].first, *shard, reply.ids(), reply.rows(), reply.at().through().lsn());
+    Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
+        reply.at().through().lsn());
   }
 
   // Changes that were told are lost: everything comes again.
@@ -447,6 +453,7 @@ class TableStream : public ChangeStream {
 
   void TellAgain(uint32_t index, const ChangedRange& range) {
     Ready& ready = ready_.emplace_back();
+    ready.listed = true;
     ready.changes.shard = index;
     ready.changes.range = range;
     ready.changes.again = true;
@@ -483,15 +490,17 @@ class TableStream : public ChangeStream {
       } else {
         shard->read = said.at();
         shard->skip = said.skip();
-        Add(index, *shard, said.ids(), said.rows(), said.at().through().lsn());
+        Add(index, *shard, /*listed=*/false, said.ids(), said.rows(), said.at().through().lsn());
       }
     }
   }
 
-  void Add(uint32_t index, const Followed& shard, const std::string& id_bytes,
+  void Add(uint32_t index, const Followed& shard, bool listed, const std::string& id_bytes,
            const std::string& row_bytes, uint64_t lsn) {
     Ready& ready = ready_.emplace_back();
     ready.told = shard.read;
+    ready.listed = listed;
+    changes_ready_ += listed ? 0 : 1;
     RowChanges& changes = ready.changes;
     changes.shard = index;
     changes.range = shard.range;
@@ -519,6 +528,7 @@ class TableStream : public ChangeStream {
   RowChanges Take() {
     Ready ready = std::move(ready_.front());
     ready_.pop_front();
+    changes_ready_ -= ready.listed ? 0 : 1;
     if (!others_.empty()) {  // they are told before anything else
       others_.pop_front();
       return std::move(ready.changes);
@@ -530,7 +540,7 @@ class TableStream : public ChangeStream {
   }
 
   const std::string table_;
-  const std::unique_ptr<CheckpointCluster> cluster_;
+  const std::unique_ptr<GrpcCheckpointCluster> cluster_;
   const FollowOptions options_;
   const Clock& clock_;
   grpc::CompletionQueue queue_;
@@ -542,6 +552,7 @@ class TableStream : public ChangeStream {
   std::map<uint32_t, Followed> shards_;
   std::map<OpenCall*, std::unique_ptr<OpenCall>> calls_;
   std::deque<Ready> ready_;
+  size_t changes_ready_ = 0;          // of them, those that were not listed
   std::deque<RangePosition> others_;  // of tables that had the name before, not told yet
   int64_t refreshed_ns_ = 0;
 };
@@ -555,7 +566,7 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
   }
-  HOTBED_ASSIGN_OR_RETURN(auto cluster, CheckpointCluster::Connect(target));
+  HOTBED_ASSIGN_OR_RETURN(auto cluster, GrpcCheckpointCluster::Connect(target));
   auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, Clock::Real());
   HOTBED_RETURN_IF_ERROR(stream->Start());
   return stream;
