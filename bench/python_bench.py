@@ -36,7 +36,8 @@ ROWS, DIM, BATCH = 1_000_000, 64, 2048
 def compiled(kind, coordinator, seconds):
     """Rows per second of the C++ client."""
     code, out, err = local.run('hotbed', 'bench', kind, '--coordinator', coordinator, '--tables', 1, '--dim', DIM, '--rows', ROWS,
-                               '--batch', BATCH, '--in-flight', 1, '--seconds', seconds, '-o', 'json', timeout=300)
+                               '--batch', BATCH, '--in-flight', 1, '--seconds', seconds, '--repeats', 1, '--no-roofs', '--preload',
+                               '-o', 'json', timeout=300)
     if code != 0:
         raise SystemExit(err)
     return json.loads(out)['rows_per_s'] if 'rows_per_s' in json.loads(out) else out
@@ -61,10 +62,14 @@ def client_part(arguments):
     random = np.random.default_rng(1)
     step = 0
     with tempfile.TemporaryDirectory() as directory:
-        up = local.Up(directory, '--servers', 1, '--port', 0)
+        up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '2GiB')
         try:
             with hotbed.connect(f'hotbed://{up.coordinator}') as client:
-                table = client.create_table('python', dim=DIM, rows=ROWS, optimizer=hotbed.optim.SGD(lr=0.01))
+                table = client.create_table('python', dim=DIM, rows=ROWS, optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01))
+                for first in range(0, ROWS, 8192):  # every row exists, as in the C++ runs
+                    step += 1
+                    ids = np.arange(first, min(first + 8192, ROWS))
+                    table.push(ids, np.zeros((len(ids), DIM), np.float32), step=step)
                 for kind in ('pull', 'push'):
                     cpp, own = [], []
                     for _ in range(arguments.rounds):
@@ -72,7 +77,7 @@ def client_part(arguments):
                         rate, step = python(table, kind, arguments.seconds, random, step)
                         own.append(rate)
                     ratio = statistics.median(own) / statistics.median(cpp)
-                    print(f'{kind}: Python {statistics.median(own):,.0f} rows/s, C++ {statistics.median(cpp):,.0f}, ratio {ratio:.2f}')
+                    print(f'{kind}: Python {statistics.median(own):,.0f} rows/s, C++ {statistics.median(cpp):,.0f}, ratio {ratio:.3f}')
         finally:
             up.stop()
 
