@@ -62,6 +62,7 @@ class ClientImpl final : public Client {
                               const PullOptions& options) override;
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
+  std::unique_ptr<CheckpointCluster> WholeTables() { return control_->WholeTables(); }
   TrainerSteps trainer_steps() const { return trainer_.Steps(); }
   ClientCounters* counters() { return &counters_; }
   const ClientOptions& options() const { return options_; }

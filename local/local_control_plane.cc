@@ -6,9 +6,52 @@
 #include "client/map/map_messages.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
+#include "server/export/checkpoint_calls.h"
 
 namespace hotbed {
 namespace {
+
+constexpr absl::Duration kCallTimeout = absl::Seconds(60);
+
+// The engine is the only server, and its address does not matter.
+class LocalCheckpointCluster final : public CheckpointCluster {
+ public:
+  explicit LocalCheckpointCluster(std::shared_ptr<LocalEngine> engine)
+      : engine_(std::move(engine)) {}
+
+  absl::StatusOr<v1::ClusterMap> GetMap(absl::Duration /*timeout*/) override {
+    return engine_->coordinator()->Map(0);
+  }
+  absl::StatusOr<v1::CreateTablesReply> CreateTables(
+      const v1::CreateTablesRequest& request) override {
+    HOTBED_ASSIGN_OR_RETURN(auto reply, engine_->Call<v1::CreateTablesReply>(
+                                            v1::CreateTablesRequest(request), kCallTimeout));
+    HOTBED_RETURN_IF_ERROR(engine_->TakeUp());
+    return reply;
+  }
+  absl::Status DropTable(const std::string& name) override {
+    v1::DropTableRequest request;
+    request.set_name(name);
+    HOTBED_RETURN_IF_ERROR(
+        engine_->Call<v1::DropTableReply>(std::move(request), kCallTimeout).status());
+    return engine_->TakeUp();
+  }
+  absl::Status BeginSave(const std::string& /*address*/,
+                         const v1::BeginSaveRequest& request) override {
+    return engine_->saves()->Begin(request);
+  }
+  absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& /*address*/,
+                                               const v1::WatchSaveRequest& request) override {
+    return engine_->saves()->Watch(request);
+  }
+  absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
+      const std::string& /*address*/, const v1::WatchRestoreRequest& request) override {
+    return RestoreState(engine_->host(), request.table());
+  }
+
+ private:
+  const std::shared_ptr<LocalEngine> engine_;
+};
 
 class LocalControlPlane final : public ControlPlane {
  public:
@@ -67,6 +110,10 @@ class LocalControlPlane final : public ControlPlane {
   absl::StatusOr<v1::TrainReply> Train(const v1::TrainRequest& request,
                                        absl::Duration timeout) override {
     return engine_->Call<v1::TrainReply>(request, timeout);
+  }
+
+  std::unique_ptr<CheckpointCluster> WholeTables() override {
+    return std::make_unique<LocalCheckpointCluster>(engine_);
   }
 
  private:

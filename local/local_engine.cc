@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "proto/wire.h"
@@ -128,7 +127,9 @@ absl::Status LocalEngine::StartHost(const std::string& path, const LocalOptions&
     host.log_sync_interval_ms = std::max<int64_t>(host.log_sync_interval_ms, 1000);
     host.checkpoint_interval_ms = 0;  // nothing survives the process
   }
+  host.restores = &restored_;
   HOTBED_ASSIGN_OR_RETURN(host_, ShardHost::Open(host, clock_));
+  saves_ = std::make_unique<SaveJobs>(host_.get(), FileSystem::Real(), clock_);
   plane_ = std::make_unique<DataPlane>(LimitsOf(options.host_bytes), host_.get(), clock_);
   applier_.emplace(host_.get(), nullptr);
   absl::MutexLock lock(&taking_up_);
@@ -256,6 +257,7 @@ LocalEngine::~LocalEngine() {
     stops_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  saves_.reset();
   if (host_ != nullptr) {
     host_->SetActivationListener(nullptr);
     // An engine in memory leaves nothing behind, so its rows need not be written back.

@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/files/file_system.h"
 #include "common/threads/await_for.h"
 #include "hotbed/local.h"
 #include "local/memory_directory.h"
@@ -29,6 +30,8 @@
 #include "planner/coordinator/store/data_dir.h"
 #include "server/cluster/assignment_applier.h"
 #include "server/cluster/heartbeat_report.h"
+#include "server/export/checkpoint_source.h"
+#include "server/export/save_jobs.h"
 #include "server/host/shard_host.h"
 #include "server/streams/data_plane.h"
 
@@ -50,6 +53,8 @@ class LocalEngine {
 
   DataPlane* plane() { return plane_.get(); }
   Coordinator* coordinator() { return coordinator_.get(); }
+  const ShardHost& host() const { return *host_; }
+  SaveJobs* saves() { return saves_.get(); }
 
   // A request to the coordinator. DeadlineExceeded: no answer within `timeout`; the change may have
   // been made.
@@ -100,7 +105,9 @@ class LocalEngine {
   const Clock* const clock_ = Clock::Real();
   std::unique_ptr<MemoryDirectory> memory_;
   DataDir metadata_;
+  CheckpointSource restored_{FileSystem::Real()};
   std::unique_ptr<ShardHost> host_;
+  std::unique_ptr<SaveJobs> saves_;
   std::unique_ptr<DataPlane> plane_;
   std::unique_ptr<Coordinator> coordinator_;
   std::optional<AssignmentApplier> applier_;

@@ -11,7 +11,9 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore_rules.h"
-#include "client/checkpoint/checkpoint_cluster.h"
+#include "client/client_impl.h"
+#include "client/map/checkpoint_cluster.h"
+#include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/files/file_system.h"
 #include "common/ids.h"
@@ -278,7 +280,13 @@ class Restorer {
 
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
                                                      const RestoreOptions& options) {
-  HOTBED_ASSIGN_OR_RETURN(const auto cluster, CheckpointCluster::Connect(target));
+  HOTBED_ASSIGN_OR_RETURN(const auto cluster, GrpcCheckpointCluster::Connect(target));
+  return Restorer(options, cluster.get(), FileSystem::Real(), Clock::Real()).Restore();
+}
+
+absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(Client* client,
+                                                     const RestoreOptions& options) {
+  const auto cluster = static_cast<ClientImpl*>(client)->WholeTables();
   return Restorer(options, cluster.get(), FileSystem::Real(), Clock::Real()).Restore();
 }
 

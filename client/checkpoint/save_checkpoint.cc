@@ -13,7 +13,9 @@
 #include "absl/time/clock.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
-#include "client/checkpoint/checkpoint_cluster.h"
+#include "client/client_impl.h"
+#include "client/map/checkpoint_cluster.h"
+#include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/files/file_system.h"
 #include "common/ids.h"
@@ -447,7 +449,12 @@ class Saver {
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
                                                const SaveOptions& options) {
-  HOTBED_ASSIGN_OR_RETURN(const auto cluster, CheckpointCluster::Connect(target));
+  HOTBED_ASSIGN_OR_RETURN(const auto cluster, GrpcCheckpointCluster::Connect(target));
+  return Saver(options, cluster.get(), FileSystem::Real(), Clock::Real()).Save();
+}
+
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(Client* client, const SaveOptions& options) {
+  const auto cluster = static_cast<ClientImpl*>(client)->WholeTables();
   return Saver(options, cluster.get(), FileSystem::Real(), Clock::Real()).Save();
 }
 

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/map/checkpoint_cluster.h"
 #include "client/map/cluster_map.h"
 #include "common/tables/table_spec.h"
 #include "proto/control.pb.h"
@@ -43,6 +45,8 @@ class ControlPlane {
                                                absl::Duration timeout) {
     return absl::UnimplementedError("this control plane has no groups of trainers");
   }
+  // The calls for whole tables of the same cluster.
+  virtual std::unique_ptr<CheckpointCluster> WholeTables() { return nullptr; }
 };
 
 }  // namespace hotbed

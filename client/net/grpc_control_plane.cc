@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/map/map_messages.h"
+#include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "leader/leader_stub.h"
@@ -27,7 +28,8 @@ constexpr absl::Duration kConnectMax = absl::Seconds(1);  // for a watch, which 
 
 class GrpcControlPlane final : public ControlPlane {
  public:
-  GrpcControlPlane(const std::string& address, const ClientIdentity& identity) : address_(address) {
+  GrpcControlPlane(const std::string& address, const ClientIdentity& identity)
+      : address_(address), identity_(identity) {
     grpc::ChannelArguments args;
     args.SetMaxReceiveMessageSize(kMapBytesMax);
     args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
@@ -113,6 +115,10 @@ class GrpcControlPlane final : public ControlPlane {
     return reply;
   }
 
+  std::unique_ptr<CheckpointCluster> WholeTables() override {
+    return std::make_unique<GrpcCheckpointCluster>(address_, identity_);
+  }
+
  private:
   // For calls that may be carried out twice. A coordinator that is killed during the call resets
   // the connection; the call is made again until the time is over.
@@ -147,6 +153,7 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
   const std::string address_;
+  const ClientIdentity identity_;
   std::unique_ptr<LeaderStub> leader_;
   absl::Mutex mu_;
   grpc::ClientContext* watching_ ABSL_GUARDED_BY(mu_) = nullptr;

@@ -13,6 +13,7 @@
 #include "python/binding/arguments.h"
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
+#include "python/binding/handles.h"
 
 namespace hotbed::python {
 namespace {
@@ -38,16 +39,30 @@ PyObject* SizesOf(const std::vector<CheckpointTableSize>& tables) {
   return list.Release();
 }
 
+// A capsule of a connection, or the address of a cluster. False: there is an exception.
+struct ClusterArgument {
+  std::shared_ptr<Connection> connection;  // null: `address`
+  const char* address = nullptr;
+
+  bool Read(PyObject* target) {
+    if (PyCapsule_CheckExact(target)) return (connection = ConnectionOf(target)) != nullptr;
+    address = PyUnicode_AsUTF8AndSize(target, nullptr);
+    return address != nullptr;
+  }
+};
+
 // save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental)
 PyObject* Save(PyObject*, PyObject* arguments) {
-  const char* target = nullptr;
+  PyObject* target = nullptr;
+  ClusterArgument cluster;
   const char* directory = nullptr;
   const char* name = nullptr;
   PyObject* tables = nullptr;
   unsigned long long rate = 0;
   int incremental = 0;
-  if (PyArg_ParseTuple(arguments, "sssOKp", &target, &directory, &name, &tables, &rate,
-                       &incremental) == 0) {
+  if (PyArg_ParseTuple(arguments, "OssOKp", &target, &directory, &name, &tables, &rate,
+                       &incremental) == 0 ||
+      !cluster.Read(target)) {
     return nullptr;
   }
   SaveOptions options;
@@ -63,7 +78,9 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   absl::StatusOr<SavedCheckpoint> saved;
   {
     const WithoutGil without;
-    saved = SaveCheckpoint(target, options);
+    saved = cluster.connection != nullptr
+                ? SaveCheckpoint(cluster.connection->client.get(), options)
+                : SaveCheckpoint(cluster.address, options);
   }
   if (interrupted && PyErr_Occurred() != nullptr) return nullptr;
   if (!saved.ok()) return Raise(saved.status());
@@ -76,15 +93,17 @@ PyObject* Save(PyObject*, PyObject* arguments) {
 // restore_checkpoint(target, checkpoint, ((table, as), ...), durability, weight type, shards,
 // sessions): texts may be empty.
 PyObject* Restore(PyObject*, PyObject* arguments) {
-  const char* target = nullptr;
+  PyObject* target = nullptr;
+  ClusterArgument cluster;
   const char* checkpoint = nullptr;
   PyObject* tables = nullptr;
   const char* durability = nullptr;
   const char* weight_type = nullptr;
   unsigned long long shards = 0;
   int sessions = 0;
-  if (PyArg_ParseTuple(arguments, "ssOssKi", &target, &checkpoint, &tables, &durability,
-                       &weight_type, &shards, &sessions) == 0) {
+  if (PyArg_ParseTuple(arguments, "OsOssKi", &target, &checkpoint, &tables, &durability,
+                       &weight_type, &shards, &sessions) == 0 ||
+      !cluster.Read(target)) {
     return nullptr;
   }
   RestoreOptions options;
@@ -112,7 +131,9 @@ PyObject* Restore(PyObject*, PyObject* arguments) {
   absl::StatusOr<RestoredCheckpoint> restored;
   {
     const WithoutGil without;
-    restored = RestoreCheckpoint(target, options);
+    restored = cluster.connection != nullptr
+                   ? RestoreCheckpoint(cluster.connection->client.get(), options)
+                   : RestoreCheckpoint(cluster.address, options);
   }
   if (!restored.ok()) return Raise(restored.status());
   const Owned sizes(SizesOf(restored->tables));

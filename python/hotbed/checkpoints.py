@@ -6,18 +6,23 @@ import os
 from typing import Any, Mapping, Optional, Sequence, Union
 
 from hotbed import _hotbed, errors
+from hotbed.client import Client
 
 __all__ = ['restore', 'save']
 
 _SESSIONS = ('auto', 'continue', 'anew')
 
 
-def save(target: str, directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
+def _cluster(target: Union[str, Client]) -> Any:
+    return target._connection if isinstance(target, Client) else target
+
+
+def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
          incremental: bool = False, bytes_per_s: int = 0) -> dict[str, Any]:
     """Saves tables while training goes on, each shard as of one LSN.
 
     Args:
-        target: "hotbed://HOST:PORT" of the coordinator.
+        target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
         directory: one that every server and this process reach under the same path.
         tables: their names; all if empty.
         name: of the checkpoint, a folder in the directory; by the time if empty.
@@ -30,16 +35,16 @@ def save(target: str, directory: Union[str, os.PathLike[str]], *, tables: Sequen
     Raises:
         InvalidArgument, NotFound, AlreadyExists, Unavailable, ...: there is no checkpoint then.
     """
-    return _hotbed.save_checkpoint(target, os.path.abspath(directory), name, tuple(tables), bytes_per_s, incremental)
+    return _hotbed.save_checkpoint(_cluster(target), os.path.abspath(directory), name, tuple(tables), bytes_per_s, incremental)
 
 
-def restore(target: str, checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),
+def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),
             durability: Optional[str] = None, weight_type: Optional[str] = None, shards: int = 0,
             sessions: str = 'auto') -> dict[str, Any]:
     """Creates tables that begin with saved rows, and returns when they serve.
 
     Args:
-        target: "hotbed://HOST:PORT" of the coordinator.
+        target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
         checkpoint: its folder, or a directory of checkpoints: the newest whole one.
         tables: their names, or {name: new name}; all if empty.
         durability, weight_type: others than saved, as of `create_table`; "replicated=2" too.
@@ -53,5 +58,5 @@ def restore(target: str, checkpoint: Union[str, os.PathLike[str]], *, tables: Un
     if sessions not in _SESSIONS:
         raise errors.InvalidArgument(f'sessions is "{sessions}"; allowed: {", ".join(_SESSIONS)}', value=sessions)
     names = tables.items() if isinstance(tables, Mapping) else ((name, '') for name in tables)
-    return _hotbed.restore_checkpoint(target, os.path.abspath(checkpoint), tuple(names), durability or '', weight_type or '',
+    return _hotbed.restore_checkpoint(_cluster(target), os.path.abspath(checkpoint), tuple(names), durability or '', weight_type or '',
                                       shards, _SESSIONS.index(sessions))

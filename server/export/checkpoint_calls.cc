@@ -28,6 +28,19 @@ ToolCalls::Call Parsed(std::function<absl::StatusOr<Reply>(const Request&)> answ
 
 }  // namespace
 
+v1::WatchRestoreReply RestoreState(const ShardHost& host, TableId table) {
+  const ShardHost::RestoreProgress progress = host.Restores(table);
+  v1::WatchRestoreReply reply;
+  reply.set_bytes_read(progress.bytes_read);
+  for (const auto& [shard, error] : progress.shards) {
+    v1::RestoringShard& one = *reply.add_shards();
+    one.set_shard(shard.packed());
+    one.set_error(std::string(error.message()));
+    one.set_code(static_cast<uint32_t>(error.code()));
+  }
+  return reply;
+}
+
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host) {
   std::map<std::string, ToolCalls::Call> calls;
   calls["/hotbed.v1.Checkpoints/BeginSave"] = Parsed<v1::BeginSaveRequest, v1::BeginSaveReply>(
@@ -40,16 +53,7 @@ std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const Sh
   calls["/hotbed.v1.Checkpoints/WatchRestore"] =
       Parsed<v1::WatchRestoreRequest, v1::WatchRestoreReply>(
           [host](const v1::WatchRestoreRequest& request) -> absl::StatusOr<v1::WatchRestoreReply> {
-            const ShardHost::RestoreProgress progress = host->Restores(request.table());
-            v1::WatchRestoreReply reply;
-            reply.set_bytes_read(progress.bytes_read);
-            for (const auto& [shard, error] : progress.shards) {
-              v1::RestoringShard& one = *reply.add_shards();
-              one.set_shard(shard.packed());
-              one.set_error(std::string(error.message()));
-              one.set_code(static_cast<uint32_t>(error.code()));
-            }
-            return reply;
+            return RestoreState(*host, request.table());
           });
   return calls;
 }

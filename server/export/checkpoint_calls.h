@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "common/ids.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/tool_calls.h"
 #include "server/export/change_reads.h"
 #include "server/export/row_lists.h"
@@ -13,6 +15,9 @@
 #include "server/host/shard_host.h"
 
 namespace hotbed {
+
+// How far the shards of a table have come that begin with saved rows here.
+v1::WatchRestoreReply RestoreState(const ShardHost& host, TableId table);
 
 // By method. Both outlive the calls.
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);

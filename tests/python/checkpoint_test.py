@@ -59,6 +59,36 @@ class Checkpoints(unittest.TestCase):
         for step in range(first, last + 1):
             table.push(*step_of(step, hashed), step=step)
 
+    def test_an_engine_in_the_process_saves_and_takes_back(self):
+        with hotbed.local(memory='128MiB', session='own') as client:
+            table = self.create(client, 'own', hashed=True)
+            self.train(table, 1, 10, hashed=True)
+            saved = hotbed.save(client, self.saved, tables=['own'])
+            self.assertEqual([one['name'] for one in saved['tables']], ['own'])
+            self.train(table, 11, 20, hashed=True)
+            want = table.pull(all_ids(True))
+            # The steps that are saved are known in the same engine, and pushed again without an effect.
+            self.assertTrue(hotbed.restore(client, saved['path'], tables={'own': 'again'})['sessions_continue'])
+            again = client.table('again')
+            self.assertFalse(np.array_equal(again.pull(all_ids(True)), want))
+            self.train(again, 5, 20, hashed=True)
+            np.testing.assert_array_equal(again.pull(all_ids(True)), want)
+            with self.assertRaisesRegex(hotbed.AlreadyExists, 'again'):
+                hotbed.restore(client, saved['path'], tables={'own': 'again'})
+        with self.assertRaises(hotbed.ClosedError):
+            hotbed.save(client, self.saved)
+        # A cluster takes it, and gives it back to an engine.
+        restored = hotbed.restore(self.target, saved['path'], tables={'own': 'from-engine'})
+        self.assertFalse(restored['sessions_continue'])
+        with hotbed.connect(self.target, session='from-engine') as client:
+            table = client.table('from-engine')
+            self.train(table, 11, 20, hashed=True)
+            np.testing.assert_array_equal(table.pull(all_ids(True)), want)
+            back = hotbed.save(client, self.saved, tables=['from-engine'])
+        with hotbed.local(memory='128MiB') as client:
+            hotbed.restore(client, back['path'], tables={'from-engine': 'own'})
+            np.testing.assert_array_equal(client.table('own').pull(all_ids(True)), want)
+
     def test_training_goes_on_to_the_bit(self):
         for hashed, sessions in ((False, 'continue'), (True, 'anew')):
             with hotbed.connect(self.target, session=f'goes-on-{hashed}') as client:

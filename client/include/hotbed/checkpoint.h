@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "hotbed/client.h"
 #include "hotbed/table_options.h"
 
 namespace hotbed {
@@ -62,6 +63,8 @@ struct SavedCheckpoint {
 // 'hotbed checkpoint prune' finds.
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
                                                const SaveOptions& options);
+// The same for the cluster of a client, which may be the local engine (hotbed/local.h).
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(Client* client, const SaveOptions& options);
 
 // Whether pushes that the checkpoint contains are known as applied, if their session sends them
 // again. Only the cluster that saved them knows its sessions.
@@ -102,6 +105,7 @@ struct RestoredCheckpoint {
 // on without it.
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
                                                      const RestoreOptions& options);
+absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(Client* client, const RestoreOptions& options);
 
 }  // namespace hotbed
 

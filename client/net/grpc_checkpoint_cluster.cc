@@ -1,4 +1,4 @@
-#include "client/checkpoint/checkpoint_cluster.h"
+#include "client/net/grpc_checkpoint_cluster.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -61,65 +61,64 @@ absl::Status Call(const std::string& who, Stub* stub,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CheckpointCluster>> CheckpointCluster::Connect(
+absl::StatusOr<std::unique_ptr<GrpcCheckpointCluster>> GrpcCheckpointCluster::Connect(
     const std::string& target) {
   absl::string_view address = target;
   if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPorts(address, 1).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "target \"", target,
-        "\" is not of the form hotbed://HOST:PORT,...; the local engine has no such calls"));
+        "\" is not of the form hotbed://HOST:PORT,...; the local engine is named by its client"));
   }
-  std::unique_ptr<CheckpointCluster> cluster(new CheckpointCluster);
-  cluster->coordinator_ = absl::StrCat("coordinator at ", address);
-  cluster->leader_ =
-      std::make_unique<LeaderStub>(address, IdentityOfEnvironment(), ChannelArgumentsHere());
-  return cluster;
+  return std::make_unique<GrpcCheckpointCluster>(std::string(address), IdentityOfEnvironment());
 }
 
-const CheckpointCluster::Server& CheckpointCluster::ServerAt(const std::string& address) {
+GrpcCheckpointCluster::GrpcCheckpointCluster(const std::string& address,
+                                             const ClientIdentity& identity)
+    : coordinator_(absl::StrCat("coordinator at ", address)),
+      identity_(identity),
+      leader_(address, identity, ChannelArgumentsHere()) {}
+
+const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::string& address) {
   Server& server = servers_[address];
   if (server.checkpoints == nullptr) {
-    const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
-        address, ChannelCredentialsOf(IdentityOfEnvironment()), ChannelArgumentsHere());
+    const std::shared_ptr<grpc::Channel> channel =
+        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), ChannelArgumentsHere());
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
   }
   return server;
 }
 
-absl::StatusOr<v1::ClusterMap> CheckpointCluster::GetMap(absl::Duration timeout) {
+absl::StatusOr<v1::ClusterMap> GrpcCheckpointCluster::GetMap(absl::Duration timeout) {
   v1::ClusterMap map;
-  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, leader_.get(),
-                                    &v1::Coordinator::Stub::GetClusterMap,
+  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::GetClusterMap,
                                     v1::GetClusterMapRequest(), &map, timeout));
   return map;
 }
 
-absl::StatusOr<v1::CreateTablesReply> CheckpointCluster::CreateTables(
+absl::StatusOr<v1::CreateTablesReply> GrpcCheckpointCluster::CreateTables(
     const v1::CreateTablesRequest& request) {
   v1::CreateTablesReply reply;
-  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, leader_.get(),
-                                    &v1::Coordinator::Stub::CreateTables, request, &reply,
-                                    kCreateTimeout));
+  HOTBED_RETURN_IF_ERROR(CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::CreateTables,
+                                    request, &reply, kCreateTimeout));
   return reply;
 }
 
-absl::Status CheckpointCluster::DropTable(const std::string& name) {
+absl::Status GrpcCheckpointCluster::DropTable(const std::string& name) {
   v1::DropTableRequest request;
   request.set_name(name);
   v1::DropTableReply reply;
-  return CallLeader(coordinator_, leader_.get(), &v1::Coordinator::Stub::DropTable, request,
-                    &reply);
+  return CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::DropTable, request, &reply);
 }
 
-absl::Status CheckpointCluster::BeginSave(const std::string& address,
-                                          const v1::BeginSaveRequest& request) {
+absl::Status GrpcCheckpointCluster::BeginSave(const std::string& address,
+                                              const v1::BeginSaveRequest& request) {
   v1::BeginSaveReply reply;
   return Call(absl::StrCat("server at ", address), ServerAt(address).checkpoints.get(),
               &v1::Checkpoints::Stub::BeginSave, request, &reply);
 }
 
-absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
+absl::StatusOr<v1::WatchSaveReply> GrpcCheckpointCluster::WatchSave(
     const std::string& address, const v1::WatchSaveRequest& request) {
   v1::WatchSaveReply reply;
   HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
@@ -128,7 +127,7 @@ absl::StatusOr<v1::WatchSaveReply> CheckpointCluster::WatchSave(
   return reply;
 }
 
-absl::StatusOr<v1::WatchRestoreReply> CheckpointCluster::WatchRestore(
+absl::StatusOr<v1::WatchRestoreReply> GrpcCheckpointCluster::WatchRestore(
     const std::string& address, const v1::WatchRestoreRequest& request) {
   v1::WatchRestoreReply reply;
   HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),

@@ -1,0 +1,33 @@
+// The calls of a cluster for whole tables: of its coordinator, and of its servers by address. They
+// block, each for a limited time. Thread-compatible.
+#ifndef HOTBED_CLIENT_MAP_CHECKPOINT_CLUSTER_H_
+#define HOTBED_CLIENT_MAP_CHECKPOINT_CLUSTER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/control.pb.h"
+
+namespace hotbed {
+
+class CheckpointCluster {
+ public:
+  virtual ~CheckpointCluster() = default;
+  virtual absl::StatusOr<v1::ClusterMap> GetMap(absl::Duration timeout = absl::Seconds(10)) = 0;
+  virtual absl::StatusOr<v1::CreateTablesReply> CreateTables(
+      const v1::CreateTablesRequest& request) = 0;
+  virtual absl::Status DropTable(const std::string& name) = 0;
+  virtual absl::Status BeginSave(const std::string& address,
+                                 const v1::BeginSaveRequest& request) = 0;
+  virtual absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
+                                                       const v1::WatchSaveRequest& request) = 0;
+  virtual absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
+      const std::string& address, const v1::WatchRestoreRequest& request) = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_MAP_CHECKPOINT_CLUSTER_H_

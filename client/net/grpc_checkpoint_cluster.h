@@ -1,0 +1,53 @@
+// CheckpointCluster over gRPC: unary calls.
+#ifndef HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
+#define HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "client/map/checkpoint_cluster.h"
+#include "leader/leader_stub.h"
+#include "proto/changes.grpc.pb.h"
+#include "proto/checkpoint.grpc.pb.h"
+#include "security/identity.h"
+
+namespace hotbed {
+
+class GrpcCheckpointCluster final : public CheckpointCluster {
+ public:
+  // `target` is hotbed://HOST:PORT of the coordinator.
+  static absl::StatusOr<std::unique_ptr<GrpcCheckpointCluster>> Connect(const std::string& target);
+  // `address` is HOST:PORT,... of the coordinators.
+  GrpcCheckpointCluster(const std::string& address, const ClientIdentity& identity);
+
+  absl::StatusOr<v1::ClusterMap> GetMap(absl::Duration timeout) override;
+  absl::StatusOr<v1::CreateTablesReply> CreateTables(
+      const v1::CreateTablesRequest& request) override;
+  absl::Status DropTable(const std::string& name) override;
+  absl::Status BeginSave(const std::string& address, const v1::BeginSaveRequest& request) override;
+  absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
+                                               const v1::WatchSaveRequest& request) override;
+  absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
+      const std::string& address, const v1::WatchRestoreRequest& request) override;
+  // For calls that do not block (client/changes/).
+  v1::Changes::Stub* ChangesAt(const std::string& address) {
+    return ServerAt(address).changes.get();
+  }
+
+ private:
+  struct Server {
+    std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
+    std::unique_ptr<v1::Changes::Stub> changes;
+  };
+  const Server& ServerAt(const std::string& address);
+
+  const std::string coordinator_;
+  const ClientIdentity identity_;
+  LeaderStub leader_;
+  std::map<std::string, Server> servers_;  // by address
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
