@@ -23,8 +23,8 @@ struct Length {
   uint64_t seeds_max;
   double seconds_max;
 };
-constexpr Length kMixedLength = {200, 12'000, kSanitized ? 20.0 : 40.0};
-constexpr Length kWeatherLength = {20, 1'000, kSanitized ? 2.0 : 5.0};  // of each weather
+constexpr Length kMixedLength = {200, 12'000, 15.0};
+constexpr Length kWeatherLength = {20, 1'000, 2.0};  // of each weather
 
 Length Asked(const Length& length, uint64_t divisor) {
   const char* const asked = std::getenv("HOTBED_SIM_SEEDS");
