@@ -38,8 +38,10 @@ std::shared_ptr<const ShardDirectory::Map> ShardDirectory::Hold() const {
 void ShardDirectory::Publish(Map map) {
   static std::atomic<uint64_t> versions{0};
   auto shared = std::make_shared<const Map>(std::move(map));
+  std::shared_ptr<const ShardList> shards;  // the last holder of a shard frees it without the lock
   absl::MutexLock lock(&mu_);
   map_.swap(shared);
+  shards_.swap(shards);
   version_.store(versions.fetch_add(1) + 1, std::memory_order_release);
 }
 
@@ -69,14 +71,18 @@ std::optional<ShardRecord> ShardDirectory::RecordOf(ShardId shard) const {
   return it->second.record;
 }
 
-ShardList ShardDirectory::Shards() const {
+std::shared_ptr<const ShardList> ShardDirectory::Shards() const {
+  absl::MutexLock lock(&mu_);
+  if (shards_ != nullptr) return shards_;
   ShardList shards;
-  for (const auto& [id, entry] : Current()) {
+  shards.reserve(map_->size());
+  for (const auto& [id, entry] : *map_) {
     if (entry.shard != nullptr) shards.push_back(entry.shard);
   }
   std::sort(shards.begin(), shards.end(),
             [](const auto& a, const auto& b) { return a->id() < b->id(); });
-  return shards;
+  shards_ = std::make_shared<const ShardList>(std::move(shards));
+  return shards_;
 }
 
 absl::Status AwaitIdle(const ShardList& shards, const Clock* clock) {

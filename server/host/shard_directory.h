@@ -51,13 +51,16 @@ class ShardDirectory {
                                      std::vector<Shard*>* shards) const;
   // Whether or not the shard is held here; nothing while its record is unknown.
   std::optional<ShardRecord> RecordOf(ShardId shard) const;
-  ShardList Shards() const;  // those in service, by id
+  // Those in service, by id.
+  std::shared_ptr<const ShardList> Shards() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const std::shared_ptr<const Map>& Cached() const ABSL_LOCKS_EXCLUDED(mu_);
 
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
+  // Of map_; null: not asked for since it was published.
+  mutable std::shared_ptr<const ShardList> shards_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> version_{0};  // unique in the process; 0: none
 };
 

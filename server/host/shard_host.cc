@@ -417,9 +417,10 @@ void ShardHostImpl::CheckTroubles(int64_t now_ns) {
 
 // A part of the shards at a time: it costs some microseconds per shard.
 void ShardHostImpl::SizeSomeShards(size_t turn) {
-  const ShardList shards = directory_.Shards();
-  for (size_t i = turn % kSizedPart; i < shards.size(); i += kSizedPart) {
-    shards[i]->SetSpilledBytes(tiers_->SpilledBytes(shards[i]->spilled()));
+  const auto shards = directory_.Shards();
+  for (size_t i = turn % kSizedPart; i < shards->size(); i += kSizedPart) {
+    Shard& shard = *(*shards)[i];
+    shard.SetSpilledBytes(tiers_->SpilledBytes(shard.spilled()));
   }
 }
 
@@ -560,7 +561,8 @@ void ShardHostImpl::OnPeerLost(const Member& peer) {
 
 void ShardHostImpl::LearnGivenOut(uint64_t session, const std::vector<GivenOut::TableStep>& steps) {
   if (!replica_budget_.given.Learn(session, steps)) return;
-  for (const auto& shard : directory_.Shards()) {
+  const auto shards = directory_.Shards();
+  for (const auto& shard : *shards) {
     if (shard->has_waiting()) shard->ExpireWaiting();
   }
 }
@@ -613,7 +615,9 @@ HostStatus ShardHostImpl::Status() const {
             : options_.spill_bytes_max - std::min(options_.spill_bytes_max, spilled);
     status.free_bytes = std::min(*free, left);
   }
-  for (const auto& shard : directory_.Shards()) status.shards.push_back(shard->Status());
+  const auto shards = directory_.Shards();
+  status.shards.reserve(shards->size());
+  for (const auto& shard : *shards) status.shards.push_back(shard->Status());
   return status;
 }
 
@@ -629,7 +633,8 @@ void ShardHostImpl::StopThreads() {
 }
 
 void ShardHostImpl::CloseShards() {
-  for (const auto& shard : directory_.Shards()) shard->Close();
+  const auto shards = directory_.Shards();
+  for (const auto& shard : *shards) shard->Close();
   log_->Commit();
 }
 
@@ -645,7 +650,7 @@ absl::Status ShardHostImpl::WriteAllBack() {
   StopThreads();
   assignments_->Close();
   CloseShards();
-  const ShardsByClass shards = SplitByClass(directory_.Shards());
+  const ShardsByClass shards = SplitByClass(*directory_.Shards());
   const absl::Status kept = checkpoints_->KeepLast(shards.checkpointed);
   HOTBED_RETURN_IF_ERROR(AwaitIdle(shards.logged, clock_));
   ShardList whole;
@@ -666,7 +671,7 @@ ShardHostImpl::~ShardHostImpl() {
   StopThreads();
   if (pool_ == nullptr) return;
   CloseShards();
-  const ShardList shards = directory_.Shards();
+  const ShardList shards = *directory_.Shards();
   if (const absl::Status idle = AwaitIdle(shards, clock_); !idle.ok()) HOTBED_LOG(Error) << idle;
   for (const auto& shard : shards) shard->ReleaseStore();
   if (assignments_ != nullptr) assignments_->ReleaseDropping();

@@ -12,6 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr int64_t kDirtyNsMax = 120 * kSecondNs;  // rows are written back at the latest after this
+constexpr int64_t kLookEveryNs = kSecondNs;       // while the log is short
 constexpr uint64_t kLogBytesMin = 64ull << 20;    // a log below this is not worth cutting
 constexpr uint64_t kLogPerRowByte = 8;            // nor one below this multiple of the rows
 constexpr int64_t kRowBytesEveryNs = kSecondNs;   // adding them up takes a microsecond per shard
@@ -38,23 +39,25 @@ absl::Status ShardWriteBack::WriteBack(const ShardList& shards) {
 
 void ShardWriteBack::WriteBackDue(int64_t now_ns) {
   const bool crowded = Crowded(NoteLogFull(), now_ns);
+  if (!crowded && now_ns - looked_ns_ < kLookEveryNs) return;
+  looked_ns_ = now_ns;
   absl::flat_hash_map<ShardId, int64_t> clean_ns;
   std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
-  for (auto& shard : directory_->Shards()) {
+  const auto shards = directory_->Shards();
+  for (const auto& shard : *shards) {
     const bool clean_rows = shard->applied_lsn() == shard->durable_lsn();
     if (shard->logged()) NoteStuck(*shard, crowded, clean_rows);
+    if (clean_rows || !shard->error().empty()) continue;
     const auto known = clean_ns_.find(shard->id());
-    int64_t& clean = clean_ns[shard->id()];
-    clean = known == clean_ns_.end() ? now_ns : known->second;
-    if (clean_rows || !shard->error().empty()) {
-      clean = now_ns;
-    } else if ((crowded && shard->logged()) || now_ns - clean >= kDirtyNsMax) {
+    const int64_t clean = known == clean_ns_.end() ? now_ns : known->second;
+    clean_ns[shard->id()] = clean;
+    if ((crowded && shard->logged()) || now_ns - clean >= kDirtyNsMax) {
       due.emplace_back(clean, shard);
     }
   }
   clean_ns_ = std::move(clean_ns);
   absl::erase_if(set_aside_, [this](ShardId id) {
-    const bool gone = !clean_ns_.contains(id);
+    const bool gone = directory_->Find(id) == nullptr;
     if (gone) log_->SetAside(id, false);
     return gone;
   });
@@ -92,7 +95,8 @@ bool ShardWriteBack::Crowded(uint64_t log_bytes, int64_t now_ns) {
   if (row_bytes_ns_ == 0 || now_ns - row_bytes_ns_ >= kRowBytesEveryNs) {
     row_bytes_ns_ = now_ns;
     row_bytes_ = 0;
-    for (const auto& shard : directory_->Shards()) {
+    const auto shards = directory_->Shards();
+    for (const auto& shard : *shards) {
       if (shard->logged()) row_bytes_ += shard->Status().bytes;
     }
   }

@@ -39,7 +39,7 @@ void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
   if (tried_ns_ == 0) tried_ns_ = now_ns;
   if (wiring_.interval_ns == 0 || now_ns - tried_ns_ < wiring_.interval_ns) return;
   tried_ns_ = now_ns;
-  const ShardList shards = SplitByClass(wiring_.directory->Shards()).checkpointed;
+  const ShardList shards = SplitByClass(*wiring_.directory->Shards()).checkpointed;
   const bool changed = std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
     absl::MutexLock lock(&kept_mu_);
     const auto kept = kept_lsn_.find(shard->id());

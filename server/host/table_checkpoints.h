@@ -47,7 +47,7 @@ class TableCheckpoints {
   absl::Status KeepLast(const ShardList& shards);
   // Now, whether or not it is due.
   absl::Status KeepNow() ABSL_LOCKS_EXCLUDED(mu_) {
-    return Keep(SplitByClass(wiring_.directory->Shards()).checkpointed);
+    return Keep(SplitByClass(*wiring_.directory->Shards()).checkpointed);
   }
   // Runs `work` while the rows of the shards, of any class, stand still: their pushes are refused
   // (UNAVAILABLE) for that moment. One caller at a time.

@@ -27,7 +27,7 @@ TEST(ShardDirectoryTest, EveryThreadSeesTheNewestMap) {
     std::thread([&] { EXPECT_EQ(directory.RecordOf(kListedShard)->epoch, epoch); }).join();
   }
   EXPECT_EQ(directory.Find(kListedShard), nullptr) << "known, and not held here";
-  EXPECT_TRUE(directory.Shards().empty());
+  EXPECT_TRUE(directory.Shards()->empty());
 }
 
 // FindAll looks at the addresses of shards only, so a name stands for each here.

@@ -57,6 +57,54 @@ TEST(HotSlabTest, AUnitHasHugePagesOnceAllOfItIsPaidFor) {
   EXPECT_EQ(HugePagesAt(small.data()), "no");
 }
 
+size_t Mappings() {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+// The slabs of 20,000 shards. With mappings of their own they would exceed what a process may have.
+TEST(HotSlabTest, ManySlabsAreFewMappings) {
+  const size_t before = Mappings();
+  std::vector<HotSlab> slabs;
+  for (int i = 0; i < 70'000; ++i) {
+    slabs.emplace_back(i % 2 == 0 ? 2 * kUnit : 3 * kPage, kPage, i % 3 == 0 ? kUnit : 0);
+    if (i % 1000 == 0) slabs.back().data()[0] = 1;
+  }
+  EXPECT_LT(Mappings(), before + 100);
+}
+
+// Slabs that come and go never share an address, and begin with zeros.
+TEST(HotSlabTest, RangesAreTakenAgain) {
+  const TestSeed seed(17);
+  Random random(seed.value());
+  std::vector<std::pair<HotSlab, uint64_t>> slabs;
+  for (int i = 0; i < 2000; ++i) {
+    if (!slabs.empty() && random.Next() % 2 == 0) {
+      const size_t at = random.Next() % slabs.size();
+      std::swap(slabs[at], slabs.back());
+      slabs.pop_back();
+      continue;
+    }
+    const uint64_t bytes = random.Next() % 2 == 0 ? kPage * (1 + random.Next() % 300)
+                                                  : kUnit * (1 + random.Next() % 4);
+    auto& [slab, size] = slabs.emplace_back(HotSlab(bytes, kPage, kUnit), bytes);
+    for (const uint64_t at : {uint64_t{0}, bytes / 2, bytes - 1}) {
+      ASSERT_EQ(slab.data()[at], 0) << "slab " << i << ", byte " << at;
+      slab.data()[at] = 0xff;
+    }
+    if (random.Next() % 4 == 0) slab.Use(0, bytes);
+  }
+  for (size_t i = 0; i < slabs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const uint8_t* const a = slabs[i].first.data();
+      const uint8_t* const b = slabs[j].first.data();
+      ASSERT_TRUE(a + slabs[i].second <= b || b + slabs[j].second <= a) << i << " and " << j;
+    }
+  }
+}
+
 // Against a list of who uses what.
 TEST(HotSlabTest, RandomUsersPayForEachBlockOnce) {
   const TestSeed seed(5);

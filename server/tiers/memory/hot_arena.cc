@@ -3,16 +3,15 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "common/check.h"
+#include "server/tiers/memory/slab_addresses.h"
 
 namespace hotbed {
 namespace {
 
-constexpr uint64_t kPageBytes = 4ull << 10;
+constexpr uint64_t kPageBytes = SlabAddresses::kPageBytes;
 constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 // A unit of which so small a part is unused may be filled for the sake of its huge pages.
 constexpr uint64_t kLackingShare = 8;
@@ -73,31 +72,20 @@ void HotArena::SetCredit(Account* account, uint64_t bytes) {
 // --- HotSlab
 
 HotSlab::HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes)
-    : bytes_max_(RoundUp(bytes_max, std::max(unit_bytes, kHugeBytes))),
-      block_bytes_(block_bytes),
-      unit_bytes_(unit_bytes) {
-  if (bytes_max_ == 0) return;
-  // One huge page more than needed, so that an aligned range lies inside; the ends are unmapped.
-  // Addresses cost nothing.
-  const uint64_t wide = bytes_max_ + kHugeBytes;
-  void* mapped = ::mmap(nullptr, wide, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  HOTBED_CHECK(mapped != MAP_FAILED)
-      << "reserving " << wide << " bytes of addresses: " << std::strerror(errno)
-      << "; is the address space limited (ulimit -v)?";
-  auto* start = static_cast<uint8_t*>(mapped);
-  data_ = reinterpret_cast<uint8_t*>(RoundUp(reinterpret_cast<uintptr_t>(start), kHugeBytes));
-  if (data_ > start) ::munmap(start, static_cast<size_t>(data_ - start));
-  const uint8_t* end = start + wide;
-  if (end > data_ + bytes_max_) {
-    ::munmap(data_ + bytes_max_, static_cast<size_t>(end - (data_ + bytes_max_)));
+    : block_bytes_(block_bytes) {
+  if (bytes_max == 0) return;
+  // So few bytes can never fill a huge page.
+  if (bytes_max < kHugeBytes - kHugeBytes / kLackingShare) {
+    bytes_max_ = RoundUp(bytes_max, kPageBytes);
+  } else {
+    bytes_max_ = RoundUp(bytes_max, std::max(unit_bytes, kHugeBytes));
+    unit_bytes_ = unit_bytes;
   }
-  // The system's own choice would not do: set to "always", the first byte would cost 2 MiB.
-  ::madvise(data_, bytes_max_, MADV_NOHUGEPAGE);
+  data_ = SlabAddresses::OfProcess().Take(bytes_max_);
 }
 
 HotSlab::~HotSlab() {
-  if (data_ != nullptr) ::munmap(data_, bytes_max_);
+  if (data_ != nullptr) SlabAddresses::OfProcess().Give(data_, bytes_max_);
 }
 
 void HotSlab::Swap(HotSlab& other) {

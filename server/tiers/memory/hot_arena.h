@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/tiers/memory/slab_addresses.h"
 
 namespace hotbed {
 
@@ -76,7 +77,7 @@ class HotArena {
 // that they cost nothing that has not been paid for. Move-only.
 class HotSlab {
  public:
-  static constexpr uint64_t kHugeBytes = 2ull << 20;  // of a huge page
+  static constexpr uint64_t kHugeBytes = SlabAddresses::kHugeBytes;
 
   HotSlab() = default;
   // `block_bytes`: a power of two, at most a page. Less than a page makes sense where a few pages
