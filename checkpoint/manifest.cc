@@ -60,7 +60,7 @@ std::string ManifestText(const v1::CheckpointManifest& manifest) {
   return FirstLine(body) + body;
 }
 
-absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
+absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text) {
   const size_t line = text.find('\n');
   const absl::string_view body = line == text.npos ? "" : text.substr(line + 1);
   if (line == text.npos || text.substr(0, line + 1) != FirstLine(body)) {
@@ -76,6 +76,11 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
     return absl::FailedPreconditionError(
         absl::StrCat("format ", manifest.format(), ", this program reads ", kCheckpointFormat));
   }
+  return manifest;
+}
+
+absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
+  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ParseManifestPart(text));
   // A chain of parents ends: each is of a lower generation.
   const bool has_parent = !manifest.parent().empty();
   if (has_parent != (manifest.generation() > 0) || manifest.generation() > kGenerationsMax ||

@@ -21,6 +21,8 @@ inline constexpr char kManifestFile[] = "manifest.json";
 std::string ManifestText(const v1::CheckpointManifest& manifest);
 // DataLoss: damaged, or tables whose shards do not tile them. FailedPrecondition: another format.
 absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text);
+// The same for one whose shards are not all there yet.
+absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text);
 
 // Reads that of the checkpoint in `folder`. NotFound: there is none, or a save that did not end.
 // The messages name the file.

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore_rules.h"
+#include "client/checkpoint/whole_table.h"
 #include "client/client_impl.h"
 #include "client/map/checkpoint_cluster.h"
 #include "client/net/grpc_checkpoint_cluster.h"
@@ -58,6 +59,21 @@ class Restorer {
     if (options_.dry_run) return std::move(result_);
     const absl::Status served = AwaitShards();
     if (served.ok()) return std::move(result_);
+    if (absl::IsCancelled(served)) return served;  // it goes on
+    return absl::Status(served.code(), absl::StrCat(served.message(), ". ", TakeBack()));
+  }
+
+  // See AwaitRestored.
+  absl::Status Await(const v1::TableSpec& table) {
+    tables_.push_back(table);
+    result_.tables.push_back({table.name(), 0, 0, 0});
+    HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
+    for (const v1::ShardRecord& record : map.shards()) {
+      if (ShardId::FromPacked(record.shard()).table == table.id()) waiting_.insert(record.shard());
+    }
+    shards_ = waiting_.size();
+    const absl::Status served = AwaitShards();
+    if (served.ok() || absl::IsCancelled(served)) return served;
     return absl::Status(served.code(), absl::StrCat(served.message(), ". ", TakeBack()));
   }
 
@@ -176,6 +192,10 @@ class Restorer {
       HOTBED_ASSIGN_OR_RETURN(const bool bytes, LookAtServers(&trouble));
       TellProgress();
       if (waiting_.empty()) return absl::OkStatus();
+      if (options_.stop && options_.stop()) {
+        return absl::CancelledError(
+            "the wait was broken off; the servers go on, until the new tables are dropped");
+      }
       const int64_t now_ns = clock_.NowNs();
       if (news || bytes) progress_ns = now_ns;
       if (now_ns - progress_ns > absl::ToInt64Nanoseconds(options_.patience)) {
@@ -277,6 +297,16 @@ class Restorer {
 };
 
 }  // namespace
+
+absl::StatusOr<RestoredCheckpoint> Restore(const RestoreOptions& options,
+                                           CheckpointCluster* cluster) {
+  return Restorer(options, cluster, FileSystem::Real(), Clock::Real()).Restore();
+}
+
+absl::Status AwaitRestored(const RestoreOptions& options, const v1::TableSpec& table,
+                           CheckpointCluster* cluster) {
+  return Restorer(options, cluster, FileSystem::Real(), Clock::Real()).Await(table);
+}
 
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
                                                      const RestoreOptions& options) {

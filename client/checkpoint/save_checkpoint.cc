@@ -13,6 +13,8 @@
 #include "absl/time/clock.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/write_fence.h"
+#include "client/checkpoint/whole_table.h"
 #include "client/client_impl.h"
 #include "client/map/checkpoint_cluster.h"
 #include "client/net/grpc_checkpoint_cluster.h"
@@ -28,6 +30,7 @@ namespace {
 constexpr int kShardsPerCall = 256;  // a call's message stays below 64 KiB
 constexpr int64_t kSaveWatchNs = 100 * kMillisecondNs;
 constexpr int64_t kRetryNs = kSecondNs / 2;
+constexpr int64_t kKeepNs = kSecondNs / 4;  // between two writes of an export's progress
 
 // Another server, or the same one later, may well save the shard.
 bool MayPass(absl::StatusCode code) {
@@ -62,6 +65,26 @@ class Saver {
     return absl::Status(whole.code(), absl::StrCat(whole.message(), ". ", TakeBack()));
   }
 
+  // See SaveMissingShards.
+  absl::Status SaveMissing(const std::string& folder, bool weights_only,
+                           v1::CheckpointManifest* manifest) {
+    exports_ = true;
+    weights_only_ = weights_only;
+    number_ = static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()));
+    folder_ = folder;
+    manifest_ = *manifest;
+    table_of_[manifest_.tables(0).spec().id()] = 0;
+    shards_ = static_cast<size_t>(manifest_.tables(0).shards_size());
+    HOTBED_RETURN_IF_ERROR(WantParts());
+    const absl::Status done = SaveShards();
+    EndJobs();
+    HOTBED_RETURN_IF_ERROR(KeepProgress());
+    HOTBED_RETURN_IF_ERROR(done);
+    HOTBED_RETURN_IF_ERROR(CheckWhole());
+    *manifest = manifest_;
+    return absl::OkStatus();
+  }
+
  private:
   struct Wanted {
     v1::ShardRecord record;  // the newest
@@ -76,6 +99,7 @@ class Saver {
     uint64_t number = 0;
     std::vector<uint64_t> shards;  // packed
     v1::WatchSaveReply last;
+    std::string fence;  // of an export into arrays
   };
 
   absl::Status CheckOptions() const {
@@ -197,7 +221,9 @@ class Saver {
       }
       BeginJobs(now_ns);
       HOTBED_RETURN_IF_ERROR(WatchJobs());
+      HOTBED_RETURN_IF_ERROR(fenced_);
       HOTBED_RETURN_IF_ERROR(CheckPatience());
+      if (exports_ && clock_.NowNs() - kept_ns_ > kKeepNs) HOTBED_RETURN_IF_ERROR(KeepProgress());
       TellProgress();
       if (options_.stop && options_.stop()) return absl::CancelledError("the save was broken off");
       if (!wanted_.empty()) clock_.SleepNs(kSaveWatchNs);
@@ -252,18 +278,40 @@ class Saver {
       v1::ShardToSave& shard = *request.add_shards();
       shard.set_shard(packed);
       // A server that was given up may still write to its file.
-      shard.set_file(
-          absl::StrCat(id.table, "-", id.index, "-", ++wanted_[packed].attempts, ".rows"));
+      const uint64_t attempt = exports_ ? number_ : ++wanted_[packed].attempts;
+      shard.set_file(absl::StrCat(id.table, "-", id.index, "-", attempt, ".rows"));
       wanted_[packed].in_job = true;
       const v1::CheckpointShard* const before = InParent(wanted_[packed].record);
       if (before == nullptr) continue;
       shard.set_above_epoch(before->lsn_epoch());
       shard.set_above_lsn(before->lsn());
     }
-    Job job = {address, request.save(), std::move(shards), {}};
-    const absl::Status begun = cluster_.BeginSave(address, request);
+    Job job = {address, request.save(), std::move(shards), {}, ""};
+    absl::Status begun = exports_ ? PrepareExport(&request, &job) : absl::OkStatus();
+    if (begun.ok()) begun = cluster_.BeginSave(address, request);
     if (!begun.ok()) return GiveUp(job, begun);
     jobs_.push_back(std::move(job));
+  }
+
+  absl::Status PrepareExport(v1::BeginSaveRequest* request, Job* job) {
+    const v1::CheckpointTable& table = manifest_.tables(0);
+    request->set_weights_only(weights_only_);
+    if (table.spec().hashed()) return absl::OkStatus();
+    *request->mutable_arrays() = table.arrays();
+    request->set_fence(absl::StrCat(kFencePrefix, job->number));
+    job->fence = absl::StrCat(folder_, "/", request->fence());
+    return WriteFence::Make(job->fence);
+  }
+  // No server writes for this job any more.
+  void CloseFence(const Job& job) {
+    if (job.fence.empty()) return;
+    const absl::Status closed = WriteFence::Close(job.fence, kFencePatience);
+    if (!closed.ok()) fenced_ = closed;
+  }
+  absl::Status KeepProgress() {
+    kept_ns_ = clock_.NowNs();
+    return files_.WriteAtomically(absl::StrCat(folder_, "/", kProgressFile),
+                                  ManifestText(manifest_));
   }
 
   absl::Status WatchJobs() {
@@ -294,6 +342,7 @@ class Saver {
 
   // All shards of the job that are not saved yet.
   void GiveUp(const Job& job, const absl::Status& error) {
+    CloseFence(job);
     for (const uint64_t packed : job.shards) Retry(packed, std::string(error.message()));
   }
 
@@ -361,28 +410,36 @@ class Saver {
     request.set_save(job.number);
     request.set_end(true);
     (void)cluster_.WatchSave(job.address, request);
+    CloseFence(job);
   }
   void EndJobs() {
     for (const Job& job : jobs_) End(job);
     jobs_.clear();
   }
 
-  // A file that the manifest does not name is of a try that failed.
-  absl::Status MakeWhole() {
-    manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
-    NameParent();
-    std::vector<std::string> named = {kSavingFile};
+  // Puts the shards in order.
+  absl::Status CheckWhole() {
     for (v1::CheckpointTable& table : *manifest_.mutable_tables()) {
       std::sort(table.mutable_shards()->pointer_begin(), table.mutable_shards()->pointer_end(),
                 [](const v1::CheckpointShard* a, const v1::CheckpointShard* b) {
                   return std::pair(a->column_first(), a->range_first()) <
                          std::pair(b->column_first(), b->range_first());
                 });
-      for (const v1::CheckpointShard& shard : table.shards()) named.push_back(shard.file());
     }
-    if (const auto parsed = ParseManifest(ManifestText(manifest_)); !parsed.ok()) {
-      return absl::AbortedError(absl::StrCat("the shards changed during the save (",
-                                             parsed.status().message(), "); save again"));
+    const auto parsed = ParseManifest(ManifestText(manifest_));
+    if (parsed.ok()) return absl::OkStatus();
+    return absl::AbortedError(absl::StrCat("the shards changed during the save (",
+                                           parsed.status().message(), "); save again"));
+  }
+
+  // A file that the manifest does not name is of a try that failed.
+  absl::Status MakeWhole() {
+    manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
+    NameParent();
+    HOTBED_RETURN_IF_ERROR(CheckWhole());
+    std::vector<std::string> named = {kSavingFile};
+    for (const v1::CheckpointTable& table : manifest_.tables()) {
+      for (const v1::CheckpointShard& shard : table.shards()) named.push_back(shard.file());
     }
     HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> there, files_.List(folder_));
     for (const std::string& name : there) {
@@ -443,9 +500,21 @@ class Saver {
   size_t shards_ = 0;
   uint64_t bytes_of_ended_ = 0;
   bool retry_ = false;  // the map is to be asked for again
+  // For an export.
+  bool exports_ = false;
+  bool weights_only_ = false;
+  absl::Status fenced_;  // an error: a server may still write
+  int64_t kept_ns_ = 0;
 };
 
 }  // namespace
+
+absl::Status SaveMissingShards(const SaveOptions& options, bool weights_only,
+                               const std::string& folder, CheckpointCluster* cluster,
+                               v1::CheckpointManifest* manifest) {
+  return Saver(options, cluster, FileSystem::Real(), Clock::Real())
+      .SaveMissing(folder, weights_only, manifest);
+}
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
                                                const SaveOptions& options) {

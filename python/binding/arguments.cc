@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cli/tables/table_option.h"
 #include "common/tables/table_spec.h"
 #include "python/binding/errors.h"
 
@@ -136,6 +137,27 @@ bool ReadPushOptions(PyObject* tuple, PushOptions* options) {
   options->has_learning_rate = true;
   options->learning_rate = static_cast<float>(value);
   return true;
+}
+
+absl::Status ReadTable(PyObject* items, TableOptions* spec, bool* failed) {
+  const Py_ssize_t count = PyTuple_Size(items);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    const char* text = nullptr;
+    *failed = PyArg_ParseTuple(PyTuple_GetItem(items, i), "ss", &name, &text) == 0;
+    if (*failed) return absl::OkStatus();
+    const TableOption* const option = FindTableOption(name);
+    if (option == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", spec->name, ": unknown option \"",
+                                                     name, "\"; docs/tables.md lists all of them"));
+    }
+    const absl::Status set = SetTableOption(*option, text, spec);
+    if (!set.ok()) {
+      return absl::Status(
+          set.code(), absl::StrCat("table ", spec->name, ": ", option->name, ": ", set.message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace hotbed::python

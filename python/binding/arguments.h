@@ -20,6 +20,9 @@ bool ReadNumber(PyObject* object, const char* name, double* value);
 bool ReadSeconds(PyObject* object, const char* name, absl::Duration* duration);
 // A dict of client options by the names of ClientOptions; unknown ones are an error.
 bool ReadClientOptions(PyObject* dict, ClientOptions* options);
+// The options of a table by the names of docs/tables.md: ((option, text), ...). `failed`: an
+// exception is set.
+absl::Status ReadTable(PyObject* items, TableOptions* spec, bool* failed);
 // (deadline, learning_rate or None, assign, gradient_scale, clip_global_norm)
 bool ReadPushOptions(PyObject* tuple, PushOptions* options);
 

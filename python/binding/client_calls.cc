@@ -86,27 +86,6 @@ PyObject* TableResult(const std::shared_ptr<Connection>& connection,
   return NewTable({connection, *table});
 }
 
-absl::Status ReadTable(PyObject* items, TableOptions* spec, bool* failed) {
-  const Py_ssize_t count = PyTuple_Size(items);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    const char* name = nullptr;
-    const char* text = nullptr;
-    *failed = PyArg_ParseTuple(PyTuple_GetItem(items, i), "ss", &name, &text) == 0;
-    if (*failed) return absl::OkStatus();
-    const TableOption* const option = FindTableOption(name);
-    if (option == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", spec->name, ": unknown option \"",
-                                                     name, "\"; docs/tables.md lists all of them"));
-    }
-    const absl::Status set = SetTableOption(*option, text, spec);
-    if (!set.ok()) {
-      return absl::Status(
-          set.code(), absl::StrCat("table ", spec->name, ": ", option->name, ": ", set.message()));
-    }
-  }
-  return ValidateTableSpec(*spec);
-}
-
 // create_table(client, name, ((option, text), ...), if_not_exists)
 PyObject* CreateTable(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
@@ -121,8 +100,9 @@ PyObject* CreateTable(PyObject*, PyObject* arguments) {
   TableOptions spec;
   spec.name = name;
   bool failed = false;
-  const absl::Status read = ReadTable(items, &spec, &failed);
+  absl::Status read = ReadTable(items, &spec, &failed);
   if (failed) return nullptr;
+  if (read.ok()) read = ValidateTableSpec(spec);
   if (!read.ok()) return Raise(read);
   const std::shared_ptr<Client> client = connection->client;
   absl::StatusOr<const Table*> table;

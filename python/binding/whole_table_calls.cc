@@ -1,5 +1,6 @@
 // Checkpoints, and tables that are followed.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "cli/tables/table_option.h"
+#include "hotbed/arrays.h"
 #include "hotbed/changes.h"
 #include "hotbed/checkpoint.h"
 #include "python/binding/arguments.h"
@@ -27,6 +29,11 @@ bool Interrupted() {
   const bool interrupted = PyErr_CheckSignals() != 0;
   PyGILState_Release(state);
   return interrupted;
+}
+
+// Asked by a call that may be broken off.
+std::function<bool()> StopsIf(bool* interrupted) {
+  return [interrupted] { return *interrupted = *interrupted || Interrupted(); };
 }
 
 PyObject* SizesOf(const std::vector<CheckpointTableSize>& tables) {
@@ -74,7 +81,7 @@ PyObject* Save(PyObject*, PyObject* arguments) {
     if (!ReadText(PyTuple_GetItem(tables, i), &options.tables.emplace_back())) return nullptr;
   }
   bool interrupted = false;
-  options.stop = [&interrupted] { return interrupted = interrupted || Interrupted(); };
+  options.stop = StopsIf(&interrupted);
   absl::StatusOr<SavedCheckpoint> saved;
   {
     const WithoutGil without;
@@ -140,6 +147,84 @@ PyObject* Restore(PyObject*, PyObject* arguments) {
   if (!sizes) return nullptr;
   return Py_BuildValue("{sssOsO}", "path", restored->path.c_str(), "sessions_continue",
                        restored->sessions_continue ? Py_True : Py_False, "tables", sizes.get());
+}
+
+// --- arrays
+
+PyObject* DoneWith(const absl::StatusOr<TableArraysDone>& done, bool interrupted) {
+  if (interrupted && PyErr_Occurred() != nullptr) return nullptr;
+  if (!done.ok()) return Raise(done.status());
+  return Py_BuildValue("{sKsIsKsO}", "rows", static_cast<unsigned long long>(done->rows), "dim",
+                       done->dim, "bytes", static_cast<unsigned long long>(done->bytes), "resumed",
+                       done->resumed ? Py_True : Py_False);
+}
+
+// export_table(target, table, weights, ids, state, bytes_per_s): texts may be empty.
+PyObject* Export(PyObject*, PyObject* arguments) {
+  PyObject* target = nullptr;
+  ClusterArgument cluster;
+  const char* table = nullptr;
+  const char* weights = nullptr;
+  const char* ids = nullptr;
+  const char* state = nullptr;
+  unsigned long long rate = 0;
+  if (PyArg_ParseTuple(arguments, "OssssK", &target, &table, &weights, &ids, &state, &rate) == 0 ||
+      !cluster.Read(target)) {
+    return nullptr;
+  }
+  ExportOptions options;
+  options.weights = weights;
+  options.ids = ids;
+  options.state = state;
+  options.bytes_per_s = rate;
+  bool interrupted = false;
+  options.stop = StopsIf(&interrupted);
+  absl::StatusOr<TableArraysDone> done;
+  {
+    const WithoutGil without;
+    done = cluster.connection != nullptr
+               ? ExportTable(cluster.connection->client.get(), table, options)
+               : ExportTable(cluster.address, table, options);
+  }
+  return DoneWith(done, interrupted);
+}
+
+// import_table(target, table, ((option, text), ...), weights, tensor, ids, state)
+PyObject* Import(PyObject*, PyObject* arguments) {
+  PyObject* target = nullptr;
+  ClusterArgument cluster;
+  const char* table = nullptr;
+  PyObject* items = nullptr;
+  const char* weights = nullptr;
+  const char* tensor = nullptr;
+  const char* ids = nullptr;
+  const char* state = nullptr;
+  if (PyArg_ParseTuple(arguments, "OsOssss", &target, &table, &items, &weights, &tensor, &ids,
+                       &state) == 0 ||
+      !cluster.Read(target)) {
+    return nullptr;
+  }
+  TableOptions spec;
+  spec.name = table;
+  bool failed = false;
+  const absl::Status read = ReadTable(items, &spec, &failed);
+  if (failed) return nullptr;
+  if (!read.ok()) return Raise(read);
+  ImportOptions options;
+  options.weights = weights;
+  options.tensor = tensor;
+  options.ids = ids;
+  options.state = state;
+  bool interrupted = false;
+  options.stop = StopsIf(&interrupted);
+  absl::StatusOr<TableArraysDone> done;
+  {
+    const WithoutGil without;
+    done = cluster.connection != nullptr
+               ? ImportTable(cluster.connection->client.get(), spec, options)
+               : ImportTable(cluster.address, spec, options);
+  }
+  return DoneWith(done, interrupted);
 }
 
 // --- following
@@ -269,6 +354,8 @@ PyObject* HasEnded(PyObject*, PyObject* capsule) {
 PyMethodDef whole_table_methods[] = {
     {"save_checkpoint", &Save, METH_VARARGS, nullptr},
     {"restore_checkpoint", &Restore, METH_VARARGS, nullptr},
+    {"export_table", &Export, METH_VARARGS, nullptr},
+    {"import_table", &Import, METH_VARARGS, nullptr},
     {"follow", &FollowCall, METH_VARARGS, nullptr},
     {"next_changes", &NextChanges, METH_VARARGS, nullptr},
     {"change_positions", &Positions, METH_O, nullptr},

@@ -11,6 +11,7 @@
 """
 
 from hotbed import errors, optim
+from hotbed.arrays import export_table, import_table
 from hotbed.changes import Changes, Stream, follow, scan
 from hotbed._hotbed import version as __version__
 from hotbed.checkpoints import restore, save
@@ -24,5 +25,5 @@ __all__ = [
     'Aborted', 'AlreadyExists', 'ArrayError', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
     'FailedPrecondition', 'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError',
     'PushResult', 'ResourceExhausted', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__', 'connect', 'errors',
-    'follow', 'local', 'optim', 'restore', 'save', 'scan',
+    'export_table',    'follow', 'local', 'optim', 'restore', 'save', 'scan',
 ]

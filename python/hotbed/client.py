@@ -36,6 +36,13 @@ def _text(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
+def table_items(given: Mapping[str, Any], optimizer: Optional[optim.Optimizer]) -> tuple[tuple[str, str], ...]:
+    """The options of a table as the binding takes them."""
+    options = {k.replace('_', '-'): v for k, v in given.items() if v is not None and v is not False}
+    options.update((optimizer or optim.RowWiseAdagrad()).options())
+    return tuple((k, _text(v)) for k, v in options.items())
+
+
 def connect(target: str, **options: Any) -> Client:
     """Connects to a cluster: `hotbed.connect("hotbed://127.0.0.1:7400", session="job-7/0")`; also to "local:DIR".
 
@@ -133,9 +140,7 @@ class Client:
         """
         durability = durability or self._durability
         given = {k: v for k, v in locals().items() if k not in ('self', 'name', 'optimizer', 'if_not_exists')}
-        options = {k.replace('_', '-'): v for k, v in given.items() if v is not None and v is not False}
-        options.update((optimizer or optim.RowWiseAdagrad()).options())
-        items = tuple((k, _text(v)) for k, v in options.items())
+        items = table_items(given, optimizer)
         return self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists)))
 
     def table(self, name: str) -> Table:

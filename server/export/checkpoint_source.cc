@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "row_math/position.h"
+#include "server/export/array_source.h"
 #include "server/protocol/session_table.h"
 
 namespace hotbed {
@@ -200,6 +201,7 @@ absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const Ta
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, from.table));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
+  if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
   auto rows = std::make_unique<FileRows>(saved, table, range);
   HOTBED_RETURN_IF_ERROR(
       AddParts(from.checkpoint, from.table, range, from.sessions, files_, rows.get()));

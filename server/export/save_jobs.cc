@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "server/export/array_sink.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {
@@ -26,24 +27,60 @@ absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
         absl::StrCat("a save has a number above 0 and an absolute path; it has ", request.save(),
                      " and \"", request.directory(), "\""));
   }
-  for (const v1::ShardToSave& shard : request.shards()) {
-    if (!shard.file().empty() && !absl::StrContains(shard.file(), '/')) continue;
+  const auto check = [](const std::string& file) {
+    if (!file.empty() && !absl::StrContains(file, '/')) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat("the file \"", shard.file(), "\" of a shard must lie in the folder itself"));
+        absl::StrCat("the file \"", file, "\" of a save must lie in the folder itself"));
+  };
+  if (request.has_arrays()) {
+    HOTBED_RETURN_IF_ERROR(check(request.fence()));
+    HOTBED_RETURN_IF_ERROR(check(request.arrays().weights().path()));
+    if (request.arrays().has_state()) {
+      HOTBED_RETURN_IF_ERROR(check(request.arrays().state().path()));
+    }
+  }
+  for (const v1::ShardToSave& shard : request.shards()) {
+    if (!request.has_arrays()) HOTBED_RETURN_IF_ERROR(check(shard.file()));
   }
   return absl::OkStatus();
 }
 
+// Rows into a file of their own.
+class RowsFileSink : public RowSink {
+ public:
+  // `stored_bytes`: how many bytes of each row's payload the file gets.
+  RowsFileSink(RowsFileWriter* file, uint32_t stored_bytes)
+      : file_(*file), stored_bytes_(stored_bytes) {}
+  absl::Status BeginPass(uint64_t /*bytes*/) override {
+    file_.BeginPass();
+    return absl::OkStatus();
+  }
+  absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) override {
+    const size_t bytes = payloads.size() / ids.size();
+    if (bytes == stored_bytes_) return file_.AddRows(ids, payloads);
+    stored_.clear();
+    for (size_t k = 0; k < ids.size(); ++k) {
+      const auto row = payloads.subspan(k * bytes, stored_bytes_);
+      stored_.insert(stored_.end(), row.begin(), row.end());
+    }
+    return file_.AddRows(ids, stored_);
+  }
+
+ private:
+  RowsFileWriter& file_;
+  const uint32_t stored_bytes_;
+  std::vector<uint8_t> stored_;
+};
+
 }  // namespace
 
-// Blocks of rows into a file, at the rate of the job.
-class SaveJobs::FileSink : public RowSink {
+// Passes blocks of rows on, at the rate of the job.
+class SaveJobs::JobSink : public RowSink {
  public:
-  FileSink(SaveJobs* jobs, Job* job, RowsFileWriter* file)
-      : jobs_(*jobs), job_(*job), file_(*file) {}
+  JobSink(SaveJobs* jobs, Job* job, RowSink* to) : jobs_(*jobs), job_(*job), to_(*to) {}
 
   absl::Status BeginPass(uint64_t bytes) override {
-    file_.BeginPass();
+    HOTBED_RETURN_IF_ERROR(to_.BeginPass(bytes));
     if (expected_ == 0) {  // further passes are short
       expected_ = std::max<uint64_t>(bytes, 1);
       job_.bytes_begun.fetch_add(expected_);
@@ -54,7 +91,7 @@ class SaveJobs::FileSink : public RowSink {
     if (job_.broken_off.load()) return absl::CancelledError("the save was broken off");
     const uint64_t bytes = ids.size() * sizeof(uint64_t) + payloads.size();
     HOTBED_RETURN_IF_ERROR(jobs_.AwaitRate(&job_, bytes));
-    HOTBED_RETURN_IF_ERROR(file_.AddRows(ids, payloads));
+    HOTBED_RETURN_IF_ERROR(to_.Take(ids, payloads));
     job_.bytes_written.fetch_add(bytes);
     written_ += bytes;
     return absl::OkStatus();
@@ -65,7 +102,7 @@ class SaveJobs::FileSink : public RowSink {
  private:
   SaveJobs& jobs_;
   Job& job_;
-  RowsFileWriter& file_;
+  RowSink& to_;
   uint64_t expected_ = 0;
   uint64_t written_ = 0;
 };
@@ -177,7 +214,7 @@ v1::SavedShard SaveJobs::Save(Job* job, const v1::ShardToSave& wanted) {
   HOTBED_LOG_EVERY_S(Warning, 1) << "the save of " << ShardId::FromPacked(wanted.shard()).ToString()
                                  << " failed: " << written.status().message();
   const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
-  if (files_->Exists(path)) (void)files_->Delete(path);
+  if (!wanted.file().empty() && files_->Exists(path)) (void)files_->Delete(path);
   saved.set_code(static_cast<uint32_t>(written.status().code()));
   saved.set_error(std::string(written.status().message()));
   return saved;
@@ -189,9 +226,6 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   if (shard == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
   }
-  const SpillShard rows = shard->spilled();
-  const RowsFileHeader header = {rows.hashed, BytesPerWeight(rows.weight_type) * rows.dim,
-                                 rows.payload_bytes};
   const std::string& folder = job->request.directory();
   if (!files_->Exists(absl::StrCat(folder, "/", kSavingFile))) {
     return absl::InvalidArgumentError(
@@ -199,38 +233,65 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
                      " is no checkpoint's folder as this server sees it; a checkpoint's "
                      "directory must be one that every server reaches under the same path"));
   }
-  const std::string path = absl::StrCat(folder, "/", wanted.file());
-  HOTBED_ASSIGN_OR_RETURN(const auto file, RowsFileWriter::Create(path, header, files_));
-  FileSink sink(this, job, file.get());
-  HOTBED_ASSIGN_OR_RETURN(
-      const CopiedShard copied,
-      host_->Copy(id, {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
-                  &sink));
-  sink.Ended();
-  if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
-  HOTBED_RETURN_IF_ERROR(file->Finish());
-  HOTBED_RETURN_IF_ERROR(files_->SyncDir(job->request.directory()));
   v1::CheckpointShard saved;
   saved.set_index(id.index);
   saved.set_range_first(shard->range().first);
-  saved.set_range_limit(shard->range().limit);
   saved.set_column_first(shard->range().column_first);
   saved.set_column_limit(shard->range().column_limit);
-  saved.set_epoch(copied.epoch);
-  saved.set_lsn(copied.lsn);
-  saved.set_file(wanted.file());
-  saved.set_bytes(file->bytes());
-  saved.set_rows(file->rows());
-  saved.set_passes(copied.passes);
-  saved.set_index_crc(file->index_crc());
-  saved.set_sessions(copied.session_count);
-  saved.set_last_step(copied.last_step);
-  saved.set_committed_step(copied.committed_step);
-  saved.set_staged_pushes(copied.staged_pushes);
-  saved.set_forgotten(copied.forgotten);
-  saved.set_lsn_epoch(copied.lsn_epoch);
-  saved.set_above_lsn(copied.above);
+  HOTBED_RETURN_IF_ERROR(job->request.has_arrays() ? WriteArrays(job, wanted, *shard, &saved)
+                                                   : WriteFile(job, wanted, *shard, &saved));
+  saved.set_range_limit(shard->range().limit);
   return saved;
+}
+
+absl::StatusOr<CopiedShard> SaveJobs::Copy(Job* job, const v1::ShardToSave& wanted, RowSink* to,
+                                           v1::CheckpointShard* saved) {
+  JobSink sink(this, job, to);
+  HOTBED_ASSIGN_OR_RETURN(
+      CopiedShard copied,
+      host_->Copy(ShardId::FromPacked(wanted.shard()),
+                  {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
+                  &sink));
+  sink.Ended();
+  saved->set_epoch(copied.epoch);
+  saved->set_lsn(copied.lsn);
+  saved->set_passes(copied.passes);
+  saved->set_sessions(copied.session_count);
+  saved->set_last_step(copied.last_step);
+  saved->set_committed_step(copied.committed_step);
+  saved->set_staged_pushes(copied.staged_pushes);
+  saved->set_forgotten(copied.forgotten);
+  saved->set_lsn_epoch(copied.lsn_epoch);
+  saved->set_above_lsn(copied.above);
+  return copied;
+}
+
+absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
+                                 v1::CheckpointShard* saved) {
+  const SpillShard rows = shard.spilled();
+  const uint32_t weight_bytes = BytesPerWeight(rows.weight_type) * rows.dim;
+  const uint32_t stored = job->request.weights_only() ? weight_bytes : rows.payload_bytes;
+  const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
+  HOTBED_ASSIGN_OR_RETURN(
+      const auto file, RowsFileWriter::Create(path, {rows.hashed, weight_bytes, stored}, files_));
+  RowsFileSink sink(file.get(), stored);
+  HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, &sink, saved));
+  if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
+  HOTBED_RETURN_IF_ERROR(file->Finish());
+  HOTBED_RETURN_IF_ERROR(files_->SyncDir(job->request.directory()));
+  saved->set_file(wanted.file());
+  saved->set_bytes(file->bytes());
+  saved->set_rows(file->rows());
+  saved->set_index_crc(file->index_crc());
+  return absl::OkStatus();
+}
+
+absl::Status SaveJobs::WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
+                                   v1::CheckpointShard* saved) {
+  HOTBED_ASSIGN_OR_RETURN(const auto sink,
+                          ArraySink::Open(job->request, shard.table(), shard.range()));
+  HOTBED_RETURN_IF_ERROR(Copy(job, wanted, sink.get(), saved).status());
+  return sink->Finish();
 }
 
 absl::Status SaveJobs::AwaitRate(Job* job, uint64_t bytes) {

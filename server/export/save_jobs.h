@@ -21,6 +21,7 @@
 #include "common/clock.h"
 #include "common/files/file_system.h"
 #include "proto/checkpoint.pb.h"
+#include "server/host/row_files.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {
@@ -54,7 +55,7 @@ class SaveJobs {
     int64_t watched_ns = 0;
     int64_t free_ns = 0;  // when the rate allows the next bytes
   };
-  class FileSink;
+  class JobSink;
 
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // Null: every shard of every save has begun.
@@ -62,6 +63,13 @@ class SaveJobs {
   v1::SavedShard Save(Job* job, const v1::ShardToSave& wanted) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<v1::CheckpointShard> Write(Job* job, const v1::ShardToSave& wanted)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // The rows of the shard into `to`, and what is known of them into `saved`.
+  absl::StatusOr<CopiedShard> Copy(Job* job, const v1::ShardToSave& wanted, RowSink* to,
+                                   v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WriteFile(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
+                         v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
+                           v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AwaitRate(Job* job, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void DropUnwatched(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

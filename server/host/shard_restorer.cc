@@ -16,7 +16,7 @@ namespace {
 // The rows come as one entry of the log, the first; the shard's pushes follow it.
 constexpr Lsn kRestoredLsn = 1;
 constexpr Epoch kRestoredEpoch = 1;
-constexpr int64_t kRestoreWarmNsMax = kSecondNs / 2;  // the other shards wait meanwhile
+constexpr int64_t kRestoreWarmNsMax = kSecondNs / 2;
 
 absl::StatusOr<std::string> MetaOf(const RowSource::Rows& rows) {
   ShardMeta meta;
@@ -109,7 +109,6 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
   }
   HOTBED_ASSIGN_OR_RETURN(const auto rows, wiring_.source->Open(restore.table, range));
   HOTBED_ASSIGN_OR_RETURN(const auto writer, wiring_.installer->EmptyShard(restore.shard));
-  const SpillShard spilled = restore.shard->spilled();
   std::vector<uint64_t> positions;
   std::vector<uint8_t> payloads;
   uint64_t count = 0;
@@ -118,8 +117,7 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
     if (!more) break;
     HOTBED_RETURN_IF_ERROR(CheckWanted(id));
     if (positions.empty()) continue;
-    HOTBED_RETURN_IF_ERROR(
-        writer->Write(MakeRowBlock(spilled, positions, payloads.data(), kRestoredLsn)));
+    HOTBED_RETURN_IF_ERROR(writer->WriteValues(positions, payloads.data(), kRestoredLsn));
     count += positions.size();
     absl::MutexLock lock(&mu_);
     bytes_[id.table] += payloads.size();
@@ -130,7 +128,9 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
   if (restore.table.durability == Durability::kCheckpoint) {
     HOTBED_RETURN_IF_ERROR(wiring_.checkpoints->KeepNow());
   }
-  HOTBED_RETURN_IF_ERROR(wiring_.installer->OpenFilled(id, range, kRestoreWarmNsMax));
+  // While other shards wait, the rows of this one come to memory as they are asked for.
+  const int64_t warm_ns_max = others_wait() ? 0 : kRestoreWarmNsMax;
+  HOTBED_RETURN_IF_ERROR(wiring_.installer->OpenFilled(id, range, warm_ns_max));
   HOTBED_LOG(Info) << id.ToString() << ": restored " << count << " rows from "
                    << restore.table.restored_from.checkpoint;
   return absl::OkStatus();

@@ -72,6 +72,10 @@ class ShardRestorer {
   absl::Status Fill(const Restore& restore) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckWanted(ShardId shard) const ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(Restore* restore, const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
+  bool others_wait() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return !waiting_.empty();
+  }
 
   const Wiring wiring_;
   mutable absl::Mutex mu_;

@@ -84,6 +84,11 @@ class Up:
     def cli(self, *args, **kwargs):
         return run("hotbed", *args, "--coordinator", self.coordinator, **kwargs)
 
+    def start(self, *args):
+        """A command as a process, which the caller ends."""
+        return subprocess.Popen([program("hotbed"), *map(str, args), "--coordinator", self.coordinator], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), stdin=subprocess.DEVNULL)
+
     def json(self, *args, **kwargs):
         code, out, err = self.cli(*args, "-o", "json", **kwargs)
         if code != 0:

@@ -1,31 +1,21 @@
-// hotbed table export and import: tables as NumPy arrays, by way of a checkpoint that is deleted
-// afterwards.
-#include "checkpoint/table_arrays.h"
-
+// hotbed table export and import: tables as arrays of NumPy and safetensors.
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/manifest.h"
 #include "cli/base/command.h"
-#include "cli/base/coordinator_stub.h"
 #include "cli/base/interrupt.h"
 #include "cli/commands/tables/table_flags.h"
-#include "cli/tables/find_table.h"
 #include "cli/tables/table_file.h"
 #include "common/clock.h"
-#include "common/files/file_system.h"
-#include "common/log.h"
 #include "common/status_macros.h"
-#include "hotbed/checkpoint.h"
+#include "config/units.h"
+#include "hotbed/arrays.h"
 #include "nlohmann/json.hpp"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"
@@ -35,141 +25,122 @@ namespace {
 
 struct TableArrayFlags {
   std::string name;
-  std::string rows;
+  std::string weights;
   std::string ids;
-  std::string directory;  // empty: that of `rows`
-  GivenOptions given;     // import
+  std::string state;
+  std::string rate;    // export
+  std::string tensor;  // import
+  GivenOptions given;  // import
 };
 
-std::string DirectoryOf(const TableArrayFlags& flags) {
-  const std::filesystem::path path = flags.directory.empty()
-                                         ? std::filesystem::absolute(flags.rows).parent_path()
-                                         : std::filesystem::path(flags.directory);
-  std::string text = std::filesystem::absolute(path).lexically_normal().string();
-  if (text.size() > 1 && text.back() == '/') text.pop_back();
-  return text;
+std::string Absolute(const std::string& path) {
+  return path.empty() ? path : std::filesystem::absolute(path).lexically_normal().string();
 }
 
-// The name of the checkpoint that rows pass through.
-std::string PassingName(const TableArrayFlags& flags) {
-  return absl::StrCat("passing-", absl::StrReplaceAll(flags.name, {{"/", "-"}}), "-",
-                      absl::ToUnixMillis(absl::Now()));
-}
-
-void DeletePassing(const std::string& folder) {
-  const absl::Status deleted = DeleteCheckpoint(folder, FileSystem::Real());
-  if (!deleted.ok()) HOTBED_LOG(Warning) << folder << " is left: " << deleted.message();
-}
-
-// A bar for the rows done; nothing with -o json. Says whether to go on.
-class RowBar {
+// A bar per stage; nothing with -o json.
+class StageBars {
  public:
-  RowBar(const CommandContext& context, const InterruptScope& interrupt, const char* label)
-      : context_(context), interrupt_(interrupt), label_(label) {}
-  bool operator()(uint64_t done, uint64_t rows) {
-    if (context_.json()) return !interrupt_.interrupted();
-    if (bar_ == nullptr) {
+  explicit StageBars(const CommandContext& context) : context_(context) {}
+  void operator()(const char* stage, uint64_t done, uint64_t all) {
+    if (context_.json()) return;
+    if (bar_ == nullptr || stage_ != stage) {
+      if (bar_ != nullptr) bar_->Finish();
+      stage_ = stage;
       bar_ = std::make_unique<Progress>(context_.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
-                                        label_, rows);
+                                        stage, kParts);
     }
-    bar_->Update(done);
-    return !interrupt_.interrupted();
+    const double part = static_cast<double>(done) / static_cast<double>(std::max<uint64_t>(all, 1));
+    bar_->Update(static_cast<uint64_t>(std::min(part, 1.0) * kParts), FormatBytes(done));
+  }
+  void Finish() {
+    if (bar_ != nullptr) bar_->Finish();
   }
 
  private:
+  static constexpr uint64_t kParts = 10'000;  // the bytes in all are an estimate that changes
+
   const CommandContext& context_;
-  const InterruptScope& interrupt_;
-  const char* const label_;
+  std::string stage_;
   std::unique_ptr<Progress> bar_;
 };
 
 absl::Status Answered(const CommandContext& context, const TableArrayFlags& flags, const char* did,
-                      uint64_t rows, uint32_t dim, int64_t begun_ns) {
+                      const TableArraysDone& done, int64_t begun_ns) {
   const double seconds = static_cast<double>(Clock::Real()->NowNs() - begun_ns) * 1e-9;
   return context.Answer({{"table", flags.name},
-                         {"rows", rows},
-                         {"dim", dim},
-                         {"file", flags.rows},
+                         {"rows", done.rows},
+                         {"dim", done.dim},
+                         {"bytes", done.bytes},
+                         {"file", flags.weights},
                          {"ids", flags.ids},
+                         {"state", flags.state},
+                         {"resumed", done.resumed},
                          {"seconds", seconds}},
-                        absl::StrCat(did, " ", WithCommas(rows), " rows of ", dim, " of table ",
-                                     flags.name, " in ", ShortSeconds(seconds), "\n"));
+                        absl::StrCat(did, " ", WithCommas(done.rows), " rows of ", done.dim,
+                                     " of table ", flags.name, " in ", ShortSeconds(seconds),
+                                     done.resumed ? ", going on from an earlier call" : "", "\n"));
 }
 
 absl::Status Export(const CommandContext& context, const TableArrayFlags& flags) {
   const int64_t begun_ns = Clock::Real()->NowNs();
-  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, flags.name));
-  HOTBED_RETURN_IF_ERROR(CheckIdsFile(spec, flags.ids));
-  for (const std::string& path : {flags.rows, flags.ids}) {
-    if (path.empty() || !FileSystem::Real()->Exists(path)) continue;
-    return absl::AlreadyExistsError(absl::StrCat(path, " exists already; name another file"));
+  ExportOptions options;
+  options.weights = Absolute(flags.weights);
+  options.ids = Absolute(flags.ids);
+  options.state = Absolute(flags.state);
+  if (!flags.rate.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
   }
-  SaveOptions save;
-  save.directory = DirectoryOf(flags);
-  save.name = PassingName(flags);
-  save.tables = {flags.name};
   const InterruptScope interrupt;
-  save.stop = [&interrupt] { return interrupt.interrupted(); };
-  HOTBED_ASSIGN_OR_RETURN(const SavedCheckpoint saved,
-                          SaveCheckpoint(absl::StrCat("hotbed://", context.coordinator), save));
-  RowBar bar(context, interrupt, "exporting");
-  auto written = [&]() -> absl::StatusOr<uint64_t> {
-    HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(saved.path, FileSystem::Real()));
-    return ExportTable(saved.path, manifest.tables(0), flags.rows, flags.ids, FileSystem::Real(),
-                       std::ref(bar));
-  }();
-  DeletePassing(saved.path);
-  HOTBED_RETURN_IF_ERROR(written.status());
-  return Answered(context, flags, "exported", *written, spec.dim, begun_ns);
+  options.stop = [&interrupt] { return interrupt.interrupted(); };
+  StageBars bars(context);
+  options.progress = std::ref(bars);
+  const auto done =
+      ExportTable(absl::StrCat("hotbed://", context.coordinator), flags.name, options);
+  bars.Finish();
+  if (absl::IsCancelled(done.status())) {
+    return absl::CancelledError(absl::StrCat(done.status().message(),
+                                             ". The same command goes on from here; to give up, "
+                                             "delete ",
+                                             options.weights, ".export"));
+  }
+  HOTBED_RETURN_IF_ERROR(done.status());
+  return Answered(context, flags, "exported", *done, begun_ns);
 }
 
-absl::StatusOr<TableSpec> SpecToImport(const TableArrayFlags& flags) {
+absl::Status Import(const CommandContext& context, const TableArrayFlags& flags) {
+  const int64_t begun_ns = Clock::Real()->NowNs();
   TableSpec spec = DefaultTableSpec();
   spec.name = flags.name;
   for (const auto& [option, text] : flags.given) {
     HOTBED_RETURN_IF_ERROR(SetTableOption(*option, text, &spec));
   }
-  HOTBED_RETURN_IF_ERROR(CheckArrays(flags.rows, flags.ids, &spec));
-  HOTBED_RETURN_IF_ERROR(NamingItsFlag(ValidateTableSpec(spec)));
-  if (spec.seed == 0) spec.seed = DefaultTableSeed(spec.name);
-  spec.initializer = FirstValuesOf(spec);
-  MakeCanonical(&spec);
-  return spec;
-}
-
-absl::Status Import(const CommandContext& context, const TableArrayFlags& flags) {
-  const int64_t begun_ns = Clock::Real()->NowNs();
-  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, SpecToImport(flags));
-  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  if (FindTable(map, flags.name).ok()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("table \"", flags.name, "\" exists already; drop it, or name another"));
-  }
+  ImportOptions options;
+  options.weights = Absolute(flags.weights);
+  options.tensor = flags.tensor;
+  options.ids = Absolute(flags.ids);
+  options.state = Absolute(flags.state);
   const InterruptScope interrupt;
-  RowBar bar(context, interrupt, "importing");
-  HOTBED_ASSIGN_OR_RETURN(const std::string folder,
-                          ImportTable(flags.rows, flags.ids, spec, DirectoryOf(flags),
-                                      PassingName(flags), FileSystem::Real(), std::ref(bar)));
-  RestoreOptions restore;
-  restore.checkpoint = folder;
-  restore.sessions = RestoredSessions::kAnew;
-  const auto restored = RestoreCheckpoint(absl::StrCat("hotbed://", context.coordinator), restore);
-  DeletePassing(folder);
-  HOTBED_RETURN_IF_ERROR(restored.status());
-  const uint64_t rows = restored->tables.front().rows / std::max<uint32_t>(spec.column_slices, 1);
-  return Answered(context, flags, "imported", rows, spec.dim, begun_ns);
+  options.stop = [&interrupt] { return interrupt.interrupted(); };
+  StageBars bars(context);
+  options.progress = std::ref(bars);
+  const auto done = ImportTable(absl::StrCat("hotbed://", context.coordinator), spec, options);
+  bars.Finish();
+  HOTBED_RETURN_IF_ERROR(NamingItsFlag(done.status()));
+  return Answered(context, flags, "imported", *done, begun_ns);
 }
 
 void AddPaths(CLI::App* app, TableArrayFlags* flags) {
   app->add_option("NAME", flags->name, "Name of the table")->required();
-  app->add_option("FILE", flags->rows, "Weights, rows x dim (.npy)")->required();
-  app->add_option("--ids", flags->ids, "Ids of the rows, for hashed tables (.npy)");
-  app->add_option("--dir", flags->directory,
-                  "Directory that every server reaches, for the rows on their way; that of FILE if "
-                  "not given");
+  app->add_option("FILE", flags->weights,
+                  "Weights, rows x dim (.npy or .safetensors), in a directory that every server "
+                  "reaches under the same path")
+      ->required();
+  app->add_option("--ids", flags->ids,
+                  "Ids of the rows, for hashed tables; FILE itself if it is a .safetensors file");
+  app->add_option(
+      "--state", flags->state,
+      "State of the optimizer, which is left out if not given; may be FILE itself if it "
+      "is a .safetensors file");
 }
 
 }  // namespace
@@ -177,8 +148,12 @@ void AddPaths(CLI::App* app, TableArrayFlags* flags) {
 void AddTableExportCommand(CLI::App* table, CommandContext* context) {
   auto flags = std::make_shared<TableArrayFlags>();
   CLI::App* app = table->add_subcommand(
-      "export", "Write the weights of a table into a NumPy array, while training goes on");
+      "export",
+      "Write a table into arrays of NumPy or safetensors, while training goes on; goes on where it "
+      "was if it was broken off");
   AddPaths(app, flags.get());
+  app->add_option("--rate", flags->rate,
+                  "Bytes per second that each server writes at most, as 100MiB");
   context->Runs(app, [context, flags] { return Export(*context, *flags); });
 }
 
@@ -186,8 +161,12 @@ void AddTableImportCommand(CLI::App* table, CommandContext* context) {
   auto flags = std::make_shared<TableArrayFlags>();
   CLI::App* app = table->add_subcommand(
       "import",
-      "Create a table with the weights of a NumPy array; see 'table create' for its flags");
+      "Create a table with the rows of arrays of NumPy or safetensors; see 'table create' for its "
+      "flags");
   AddPaths(app, flags.get());
+  app->add_option("--tensor", flags->tensor,
+                  "Name of the weights in a .safetensors file; 'weight', or the only tensor that "
+                  "can be, if not given");
   AddTableFlags(app, /*only_changing=*/false, &flags->given);
   context->Runs(app, [context, flags] { return Import(*context, *flags); });
 }

@@ -91,6 +91,8 @@ struct RestoreOptions {
   // How long the restore may make no progress.
   absl::Duration patience = absl::Minutes(1);
   OnCheckpointProgress progress;
+  // Asked ten times per second: true ends the wait. The restore goes on without it.
+  std::function<bool()> stop;
 };
 
 struct RestoredCheckpoint {

@@ -92,6 +92,9 @@ class ShardRowWriter {
   // DataLoss: damaged; InvalidArgument: rows of another shard or size, or not in order of position.
   // After these two, nothing of the block has been written; any other error is final.
   virtual absl::Status Write(absl::string_view block) = 0;
+  // The same for rows as values: weights and state of each, back to back, all of one LSN.
+  virtual absl::Status WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
+                                   Lsn lsn) = 0;
   // Writes the shard's meta and makes everything durable.
   virtual absl::Status Finish(absl::string_view meta) = 0;
 };
@@ -100,9 +103,6 @@ class ShardRowWriter {
 // block is damaged.
 absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
                        absl::FunctionRef<void(uint64_t position, const uint8_t* payload)> visit);
-// A block for a ShardRowWriter: the positions ascend, and `payloads` has payload_bytes for each.
-std::string MakeRowBlock(const SpillShard& shard, absl::Span<const uint64_t> positions,
-                         const uint8_t* payloads, Lsn lsn);
 
 }  // namespace hotbed
 

@@ -1,6 +1,4 @@
-// Blocks of rows (row_block.h) to and from plain values (api/rows.h).
-#include <cstring>
-#include <vector>
+// Blocks of rows (row_block.h) as plain values (api/rows.h).
 
 #include "common/status_macros.h"
 #include "server/tiers/api/rows.h"
@@ -17,19 +15,6 @@ absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
     visit(rows.position(row), SpillTier::PayloadOf(record));
   }
   return absl::OkStatus();
-}
-
-std::string MakeRowBlock(const SpillShard& shard, absl::Span<const uint64_t> positions,
-                         const uint8_t* payloads, Lsn lsn) {
-  RowBlockWriter block(shard.record_bytes());
-  std::vector<uint8_t> record(shard.record_bytes());
-  for (size_t row = 0; row < positions.size(); ++row) {
-    std::memcpy(record.data() + kSpillHeaderBytes, payloads + row * shard.payload_bytes,
-                shard.payload_bytes);
-    CompleteRecord(shard, SpillRowKey(shard, positions[row]), lsn, record.data());
-    block.Add(positions[row], {reinterpret_cast<const char*>(record.data()), record.size()});
-  }
-  return block.Finish();
 }
 
 }  // namespace hotbed

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/files/byte_order.h"
@@ -60,65 +61,115 @@ bool SpillReader::Wanted(absl::string_view record) const {
   return above_ == 0 || SpillTier::LsnOf(reinterpret_cast<const uint8_t*>(record.data())) > above_;
 }
 
+class SpillWriter::Values {
+ public:
+  Values(const SpillShard& shard, absl::Span<const uint64_t> positions, const uint8_t* payloads,
+         Lsn lsn)
+      : shard_(shard),
+        positions_(positions),
+        payloads_(payloads),
+        lsn_(lsn),
+        record_(shard.record_bytes()) {}
+
+  size_t rows() const { return positions_.size(); }
+  uint64_t position(size_t row) const { return positions_[row]; }
+  absl::string_view record(size_t row) const {  // until the next one is asked for
+    std::memcpy(record_.data() + kSpillHeaderBytes, payloads_ + row * shard_.payload_bytes,
+                shard_.payload_bytes);
+    CompleteRecord(shard_, SpillRowKey(shard_, positions_[row]), lsn_, record_.data());
+    return {reinterpret_cast<const char*>(record_.data()), record_.size()};
+  }
+
+ private:
+  const SpillShard& shard_;
+  const absl::Span<const uint64_t> positions_;
+  const uint8_t* const payloads_;
+  const Lsn lsn_;
+  mutable std::vector<uint8_t> record_;
+};
+
 absl::Status SpillWriter::Write(absl::string_view bytes) {
   HOTBED_RETURN_IF_ERROR(broken_);
   HOTBED_ASSIGN_OR_RETURN(const RowBlock block, RowBlock::Parse(bytes, shard_.record_bytes()));
   if (block.rows() == 0) return absl::OkStatus();
-  HOTBED_RETURN_IF_ERROR(Check(block));
-  broken_ = Put(block, bytes.size());
-  return broken_;
-}
-
-absl::Status SpillWriter::Put(const RowBlock& block, uint64_t bytes) {
-  if (file_ != nullptr &&
-      (block.position(0) <= last_position_ || file_->bytes() + bytes > kSnapshotFileBytes)) {
-    HOTBED_RETURN_IF_ERROR(EndFile());
-  }
+  HOTBED_RETURN_IF_ERROR(CheckPositions(block));
+  HOTBED_RETURN_IF_ERROR(CheckRecords(block));
   for (uint32_t row = 0; row < block.rows(); ++row) {
     const auto* const record = reinterpret_cast<const uint8_t*>(block.record(row).data());
     highest_ = std::max(highest_, SpillTier::LsnOf(record));
   }
-  if (file_ == nullptr && bytes < file_bytes_min_) return WriteFew(block);
-  return AddToFile(block);
+  broken_ = Put(block, bytes.size());
+  return broken_;
 }
 
-// Checks the whole block before any of it is written.
-absl::Status SpillWriter::Check(const RowBlock& block) const {
-  for (uint32_t row = 0; row < block.rows(); ++row) {
-    const uint64_t position = block.position(row);
+absl::Status SpillWriter::WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
+                                      Lsn lsn) {
+  HOTBED_RETURN_IF_ERROR(broken_);
+  if (positions.empty()) return absl::OkStatus();
+  const Values values(shard_, positions, payloads, lsn);
+  HOTBED_RETURN_IF_ERROR(CheckPositions(values));
+  highest_ = std::max(highest_, lsn);
+  broken_ = Put(values, positions.size() * (kRowBlockPositionBytes + shard_.record_bytes()));
+  return broken_;
+}
+
+template <typename Rows>
+absl::Status SpillWriter::Put(const Rows& rows, uint64_t bytes) {
+  if (file_ != nullptr &&
+      (rows.position(0) <= last_position_ || file_->bytes() + bytes > kSnapshotFileBytes)) {
+    HOTBED_RETURN_IF_ERROR(EndFile());
+  }
+  if (file_ == nullptr && bytes < file_bytes_min_) return WriteFew(rows);
+  return AddToFile(rows);
+}
+
+// Before any of the rows is written.
+template <typename Rows>
+absl::Status SpillWriter::CheckPositions(const Rows& rows) const {
+  for (size_t row = 0; row < rows.rows(); ++row) {
+    const uint64_t position = rows.position(row);
     if (position < shard_.first_position || position > shard_.last_position) {
       return absl::InvalidArgumentError(
           absl::StrCat("a block of rows for ", shard_.shard.ToString(), " has position ", position,
                        ", outside of ", shard_.first_position, " to ", shard_.last_position));
     }
-    if (row > 0 && position <= block.position(row - 1)) {
+    if (row > 0 && position <= rows.position(row - 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("a block of rows for ", shard_.shard.ToString(), " has position ", position,
-                       " behind ", block.position(row - 1), "; they must grow"));
+                       " behind ", rows.position(row - 1), "; they must grow"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpillWriter::CheckRecords(const RowBlock& block) const {
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    const uint64_t position = block.position(row);
     HOTBED_RETURN_IF_ERROR(
         CheckRecord(shard_, position, SpillRowKey(shard_, position), block.record(row)));
   }
   return absl::OkStatus();
 }
 
-absl::Status SpillWriter::WriteFew(const RowBlock& block) {
+template <typename Rows>
+absl::Status SpillWriter::WriteFew(const Rows& rows) {
   const std::unique_ptr<KvBatch> batch = store_->NewBatch();
-  for (uint32_t row = 0; row < block.rows(); ++row) {
-    batch->Put(View(SpillRowKey(shard_, block.position(row))), block.record(row));
+  for (size_t row = 0; row < rows.rows(); ++row) {
+    batch->Put(View(SpillRowKey(shard_, rows.position(row))), rows.record(row));
   }
   return store_->Write(batch.get());
 }
 
-absl::Status SpillWriter::AddToFile(const RowBlock& block) {
+template <typename Rows>
+absl::Status SpillWriter::AddToFile(const Rows& rows) {
   if (file_ == nullptr) {
     HOTBED_ASSIGN_OR_RETURN(file_, store_->NewFile());
   }
-  for (uint32_t row = 0; row < block.rows(); ++row) {
+  for (size_t row = 0; row < rows.rows(); ++row) {
     HOTBED_RETURN_IF_ERROR(
-        file_->Add(View(SpillRowKey(shard_, block.position(row))), block.record(row)));
+        file_->Add(View(SpillRowKey(shard_, rows.position(row))), rows.record(row)));
   }
-  last_position_ = block.position(block.rows() - 1);
+  last_position_ = rows.position(rows.rows() - 1);
   return absl::OkStatus();
 }
 

@@ -49,13 +49,24 @@ class SpillWriter : public ShardRowWriter {
   SpillWriter(const SpillShard& shard, std::shared_ptr<KvStore> store, uint64_t file_bytes_min)
       : shard_(shard), store_(std::move(store)), file_bytes_min_(file_bytes_min) {}
   absl::Status Write(absl::string_view block) override;
+  absl::Status WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
+                           Lsn lsn) override;
   absl::Status Finish(absl::string_view meta) override;
 
  private:
-  absl::Status Check(const RowBlock& block) const;
-  absl::Status Put(const RowBlock& block, uint64_t bytes);
-  absl::Status WriteFew(const RowBlock& block);
-  absl::Status AddToFile(const RowBlock& block);
+  // Rows as values; a record is made when it is asked for.
+  class Values;
+
+  absl::Status CheckRecords(const RowBlock& block) const;
+  // `Rows` is a RowBlock or Values: rows(), position(row), record(row).
+  template <typename Rows>
+  absl::Status CheckPositions(const Rows& rows) const;
+  template <typename Rows>
+  absl::Status Put(const Rows& rows, uint64_t bytes);
+  template <typename Rows>
+  absl::Status WriteFew(const Rows& rows);
+  template <typename Rows>
+  absl::Status AddToFile(const Rows& rows);
   absl::Status EndFile();
 
   const SpillShard shard_;
