@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """The memory of a real server and the time of its restart: two figures that no benchmark inside one process can measure.
 
-  server_bars.py --bin-dir build/bin [--only resident|restart] [--host-bytes-mib 512] [--seconds 10]
+  server_bars.py --bin-dir build/bin [--only resident|restart|shards] [--host-bytes-mib 512] [--seconds 10]
 
 resident   One server of --host-bytes-mib takes pushes and pulls of a table of four times that, for --seconds each. Its largest
            resident memory is compared with --host-bytes; the bar is 1.15.
 restart    One server holds 1,000,000 rows x 64 fp32, all written, and at least 1 GiB of log. It is killed with SIGKILL and
            started again; the time until a pull is answered is compared with 10 s. Three rounds, the median counts.
+shards     One server opens 20,000 shards without rows. Its memory per shard is compared with 2 KiB, the processor time that it
+           takes while nobody calls with 2 % of one core, and the time until all serve again after SIGKILL with 10 s.
 
 Prints one line a figure, the parts of it above; exit status 1 when a bar is missed. Standard library only.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -33,6 +36,8 @@ RESTART_BAR_SECONDS = 10
 RESTART_ROWS = 1_000_000
 RESTART_LOG_BYTES = 1 << 30
 ROUNDS = 3
+TABLES, SHARDS_PER_TABLE = 20, 1000
+SHARD_BAR_BYTES, IDLE_BAR = 2048, 0.02
 
 
 def hotbed(args, cluster, *words, check=True):
@@ -148,16 +153,62 @@ def restart(args, directory):
     return median <= RESTART_BAR_SECONDS
 
 
+def processor_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def await_shards(args, cluster, shards, since=0):
+    """(Seconds until all shards serve under an incarnation of the server after `since`, and that incarnation)."""
+    start = time.monotonic()
+    while True:
+        status = hotbed(args, cluster, "status", "-o", "json", check=False).stdout
+        told = json.loads(status) if status else {"servers": [], "tables": []}
+        active = sum(table["shards_active"] for table in told["tables"])
+        for server in told["servers"]:
+            if server["live"] and server["incarnation"] > since and active == shards:
+                return time.monotonic() - start, server["incarnation"]
+        if time.monotonic() - start > 120:
+            raise RuntimeError(f"not all shards served within 120 s:\n{status}")
+        time.sleep(0.1)
+
+
+def shards(args, directory):
+    cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=8GiB"])
+    count = TABLES * SHARDS_PER_TABLE
+    try:
+        cluster.start()
+        child = cluster.servers[0].child
+        before = memory(child.pid)["VmRSS"]
+        for table in range(TABLES):
+            hotbed(args, cluster, "table", "create", f"t{table}", "--dim", 8, "--rows", 100_000, "--shards", SHARDS_PER_TABLE)
+        _, incarnation = await_shards(args, cluster, count)
+        per_shard = (memory(child.pid)["VmRSS"] - before) / count
+        time.sleep(5)
+        used = processor_seconds(child.pid)
+        time.sleep(args.seconds)
+        idle = (processor_seconds(child.pid) - used) / args.seconds
+        cluster.servers[0].kill()
+        cluster.servers[0].start(wait_for_serving=False)
+        restarted, _ = await_shards(args, cluster, count, since=incarnation)
+    finally:
+        cluster.stop()
+    print(f"{count} shards   {per_shard / 1024:.1f} KiB per shard, at most {SHARD_BAR_BYTES / 1024:.0f}; idle {idle:.1%} of a "
+          f"core, at most {IDLE_BAR:.0%}; all serve {restarted:.1f} s after SIGKILL, at most {RESTART_BAR_SECONDS} s", flush=True)
+    return per_shard <= SHARD_BAR_BYTES and idle <= IDLE_BAR and restarted <= RESTART_BAR_SECONDS
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin-dir", default="build/bin")
-    parser.add_argument("--only", choices=["resident", "restart"])
+    parser.add_argument("--only", choices=["resident", "restart", "shards"])
     parser.add_argument("--host-bytes-mib", type=int, default=512)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--dir", help="a folder on the disk to measure; default: the system's for temporary files")
     args = parser.parse_args()
     met = True
-    for name, measure in (("resident", resident), ("restart", restart)):
+    for name, measure in (("resident", resident), ("restart", restart), ("shards", shards)):
         if args.only not in (None, name):
             continue
         directory = tempfile.mkdtemp(prefix=f"hotbed_{name}_", dir=args.dir)

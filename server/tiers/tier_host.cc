@@ -127,6 +127,7 @@ void TierHostImpl::Forget(TieredShard* shard) {
 
 // Each shard's share of the device is in proportion to the bytes of all its rows.
 void TierHostImpl::DivideDevice() {
+  if (device_ == nullptr) return;
   double whole = 0;
   for (const auto& entry : shards_) whole += static_cast<double>(entry.shard->whole_bytes());
   for (const auto& [shard, visits] : shards_) {
