@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -279,6 +281,10 @@ absl::StatusOr<std::vector<ArrayInfo>> FindArrays(const std::string& path) {
 }
 
 absl::Status MakeArrays(const std::string& path, std::vector<ArrayInfo>* arrays) {
+  if (!IsSafetensors(path) && arrays->size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is to have ", arrays->size(), " arrays, and an .npy file has one"));
+  }
   const std::string header =
       IsSafetensors(path) ? TensorsHeader(*arrays) : NpyHeader(arrays->front());
   uint64_t end = header.size();
@@ -298,11 +304,15 @@ absl::Status MakeArrays(const std::string& path, std::vector<ArrayInfo>* arrays)
 }
 
 absl::StatusOr<std::unique_ptr<ArrayFile>> ArrayFile::Open(const std::string& path, bool writes) {
-  const int fd = open(path.c_str(), (writes ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+  // A network file system reads the pages of a file that may be read, and writes whole ones back:
+  // also the part of another writer.
+  const int fd = open(path.c_str(), (writes ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
   if (fd < 0) return FileError("cannot be opened", path);
   std::unique_ptr<ArrayFile> file(new ArrayFile(path, fd));
   struct stat info = {};
   if (fstat(fd, &info) != 0) return FileError("cannot be opened", path);
+  struct statfs system = {};
+  file->remote_ = fstatfs(fd, &system) == 0 && system.f_type == NFS_SUPER_MAGIC;
   file->bytes_ = static_cast<uint64_t>(info.st_size);
   file->modified_unix_ns_ = info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
   return file;

@@ -46,6 +46,7 @@ absl::Status MakeArrays(const std::string& path, std::vector<ArrayInfo>* arrays)
 // The bytes of a file. Thread-safe; calls block. The messages name the file.
 class ArrayFile {
  public:
+  // To read it, or to write into it.
   static absl::StatusOr<std::unique_ptr<ArrayFile>> Open(const std::string& path, bool writes);
   ~ArrayFile();
   ArrayFile(const ArrayFile&) = delete;
@@ -56,6 +57,7 @@ class ArrayFile {
   // As of Open.
   uint64_t bytes() const { return bytes_; }
   int64_t modified_unix_ns() const { return modified_unix_ns_; }
+  bool remote() const { return remote_; }  // on NFS
 
  private:
   ArrayFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -64,6 +66,7 @@ class ArrayFile {
   const int fd_;
   uint64_t bytes_ = 0;
   int64_t modified_unix_ns_ = 0;
+  bool remote_ = false;
 };
 
 }  // namespace hotbed

@@ -118,7 +118,8 @@ absl::Status ArrayRowWriter::Finish() {
 absl::Status ArrayRowWriter::Flush() {
   if (buffered_ == 0) return absl::OkStatus();
   const auto write = [this] { return WriteBuffer(); };
-  HOTBED_RETURN_IF_ERROR(guard_ == nullptr ? write() : guard_(write));
+  HOTBED_RETURN_IF_ERROR(guard_ == nullptr ? write()
+                                           : guard_(weights_.size() + state_.size(), write));
   buffered_ = 0;
   weights_.clear();
   state_.clear();

@@ -36,8 +36,9 @@ class ArrayRowWriter {
  public:
   // The id of a row of the arrays.
   using IdOf = std::function<uint64_t(uint64_t row)>;
-  // Runs a write, or says why not.
-  using Guard = std::function<absl::Status(absl::FunctionRef<absl::Status()> write)>;
+  // Runs a write of so many bytes, or says why not.
+  using Guard =
+      std::function<absl::Status(uint64_t bytes, absl::FunctionRef<absl::Status()> write)>;
 
   // `spec` outlives it. The rows of the shard are [first_row, limit_row). Null `guard`: always.
   ArrayRowWriter(const TableSpec* spec, const ArraySlice& slice, const RowArrays& arrays,

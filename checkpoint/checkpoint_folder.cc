@@ -119,6 +119,7 @@ absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string&
     folder.path = Under(directory, name);
     const bool marked = files->Exists(Under(folder.path, kSavingFile));
     if (!marked && !files->Exists(Under(folder.path, kManifestFile))) continue;
+    if (files->Exists(Under(folder.path, kTransferLockFile))) continue;
     folder.bytes = FileBytes(folder.path, files);
     absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(folder.path, files);
     if (manifest.ok()) {

@@ -18,6 +18,8 @@ namespace hotbed {
 
 // Exists from the begin of a save until its manifest is there: such a folder is of a checkpoint.
 inline constexpr char kSavingFile[] = "saving";
+// A folder with this file belongs to an export or import (hotbed/arrays.h), and is no checkpoint.
+inline constexpr char kTransferLockFile[] = "lock";
 
 struct CheckpointFolder {
   std::string name;  // of the folder

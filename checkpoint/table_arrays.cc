@@ -420,6 +420,9 @@ absl::Status CheckNames(const TableSpec& spec, ArrayNames* names) {
     if (other->empty() || *other != names->weights || IsSafetensors(*other)) continue;
     return refused(absl::StrCat(*other, " is named twice, and an .npy file has one array"));
   }
+  if (!names->ids.empty() && names->ids == names->state && !IsSafetensors(names->ids)) {
+    return refused(absl::StrCat(names->ids, " is named twice, and an .npy file has one array"));
+  }
   return absl::OkStatus();
 }
 

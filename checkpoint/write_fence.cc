@@ -45,8 +45,9 @@ absl::Status WriteFence::Run(absl::FunctionRef<absl::Status()> write) {
     if (errno != EINTR) return FenceError(path_, "cannot be locked");
   }
   struct stat mine = {}, named = {};
-  const bool open = fstat(fd_, &mine) == 0 && stat(path_.c_str(), &named) == 0 &&
-                    mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+  const bool open = fstat(fd_, &mine) == 0 && mine.st_nlink > 0 &&
+                    stat(path_.c_str(), &named) == 0 && mine.st_ino == named.st_ino &&
+                    mine.st_dev == named.st_dev;
   const absl::Status done =
       open ? write() : absl::CancelledError(absl::StrCat(path_, " is gone: others go on"));
   flock(fd_, LOCK_UN);

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -32,7 +33,6 @@
 namespace hotbed {
 namespace {
 
-constexpr char kLockFile[] = "lock";
 // Only renames are left to do.
 constexpr char kCompleteFile[] = "complete";
 
@@ -40,7 +40,12 @@ absl::Status Renamed(const std::string& from, const std::string& to) {
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) {
     return absl::OkStatus();
   }
-  const int error = errno;
+  int error = errno;
+  if (error == EINVAL ||
+      error == ENOSYS) {  // as on NFS: a second name, which also replaces nothing
+    if (link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0) return absl::OkStatus();
+    error = errno;
+  }
   const std::string message = absl::StrCat(from, " cannot become ", to, ": ", strerror(error));
   return error == EEXIST ? absl::AlreadyExistsError(message) : absl::UnavailableError(message);
 }
@@ -120,11 +125,15 @@ class TableExport {
   absl::Status EnterFolder(const std::string& directory, const std::string& name) {
     if (files_.Exists(folder_)) {
       HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> there, files_.List(folder_));
-      if (!there.empty() && !files_.Exists(InFolder(kSavingFile))) {
+      // A call that was killed at its begin may have come no further than to a part of kSavingFile.
+      const bool ours = std::all_of(there.begin(), there.end(), [](const std::string& name) {
+        return absl::StartsWith(name, kSavingFile);
+      });
+      if (!ours && !files_.Exists(InFolder(kSavingFile))) {
         return absl::AlreadyExistsError(
             absl::StrCat(folder_, " exists, and is not the folder of an export; delete it"));
       }
-      HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kLockFile)));
+      HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kTransferLockFile)));
       HOTBED_RETURN_IF_ERROR(CloseFences());
       resumed_ = TakeProgress();
       if (resumed_ && files_.Exists(InFolder(kCompleteFile))) {
@@ -139,7 +148,7 @@ class TableExport {
     HOTBED_RETURN_IF_ERROR(
         MakeCheckpointFolder(directory, name + ".export", absl::ToUnixMillis(absl::Now()), &files_)
             .status());
-    HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kLockFile)));
+    HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kTransferLockFile)));
     v1::TableArrays& arrays = *table_().mutable_arrays();
     if (spec_.hashed) {  // the places are known when the rows are
       arrays.mutable_weights()->set_path(names_.weights);
@@ -222,7 +231,12 @@ class TableExport {
   absl::Status Publish() {
     std::vector<std::pair<std::string, std::string>> moves;  // name, path
     for (const auto& [path, name] : targets_) {
-      if (files_.Exists(InFolder(name))) moves.emplace_back(name, path);
+      if (files_.Exists(InFolder(name))) {
+        moves.emplace_back(name, path);
+      } else if (!files_.Exists(path)) {
+        return absl::DataLossError(absl::StrCat(path, " and ", InFolder(name), " are gone; delete ",
+                                                folder_, " and export anew"));
+      }
     }
     std::stable_partition(moves.begin(), moves.end(),
                           [this](const auto& move) { return move.second != options_.weights; });
@@ -231,9 +245,13 @@ class TableExport {
     return DeleteFolder();
   }
 
-  // The file that marks it as ours comes last.
+  // The file that marks it as ours comes last, and the progress first: without it a later call
+  // begins again.
   absl::Status DeleteFolder() {
     lock_ = nullptr;
+    if (files_.Exists(InFolder(kProgressFile))) {
+      HOTBED_RETURN_IF_ERROR(files_.Delete(InFolder(kProgressFile)));
+    }
     HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
     for (const std::string& name : names) {
       if (name != kSavingFile) HOTBED_RETURN_IF_ERROR(files_.Delete(InFolder(name)));

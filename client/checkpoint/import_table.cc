@@ -1,5 +1,6 @@
 // ImportTable: checks the arrays, describes them in a folder beside them as a checkpoint whose rows
 // lie there, and restores that. So servers read the arrays themselves.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,14 +30,17 @@ class TableImport {
 
   absl::StatusOr<TableArraysDone> Import() {
     HOTBED_RETURN_IF_ERROR(CheckPaths());
-    folder_ =
-        absl::StrCat(options_.weights, ".import-", absl::StrReplaceAll(spec_.name, {{"/", "-"}}));
     HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
+    folder_ = absl::StrCat(options_.weights, ".import-", map.cluster_id(), "-",
+                           absl::StrReplaceAll(spec_.name, {{"%", "%25"}, {"/", "%2F"}}));
     const v1::TableSpec* existing = nullptr;
     for (const v1::TableSpec& table : map.tables()) {
       if (table.name() == spec_.name) existing = &table;
     }
-    if (existing != nullptr && existing->restored_from().checkpoint() != folder_) {
+    // An import that has ended has deleted its folder.
+    const bool begun = existing != nullptr && existing->restored_from().checkpoint() == folder_ &&
+                       files_.Exists(folder_);
+    if (existing != nullptr && !begun) {
       return absl::AlreadyExistsError(
           absl::StrCat("table \"", spec_.name, "\" exists already; drop it, or name another"));
     }
@@ -52,7 +56,7 @@ class TableImport {
     HOTBED_ASSIGN_OR_RETURN(const FoundArrays arrays, Check());
     HOTBED_RETURN_IF_ERROR(Describe(arrays));
     const auto restored = Restore(restore, &cluster_);
-    if (!absl::IsCancelled(restored.status())) DeleteFolder();
+    if (restored.ok() || NobodyReads()) DeleteFolder();
     HOTBED_RETURN_IF_ERROR(restored.status());
     return Done(arrays.weights.rows, arrays.weights.row_bytes(), /*resumed=*/false);
   }
@@ -99,11 +103,19 @@ class TableImport {
     return described;
   }
 
+  // Certain: no table is filled from the folder.
+  bool NobodyReads() {
+    const auto map = cluster_.GetMap();
+    return map.ok() && std::none_of(map->tables().begin(), map->tables().end(),
+                                    [this](const v1::TableSpec& table) {
+                                      return table.restored_from().checkpoint() == folder_;
+                                    });
+  }
+
   // The table was made by an earlier call, and servers have been filling it since.
   absl::StatusOr<TableArraysDone> GoOn(const v1::TableSpec& table, const RestoreOptions& restore) {
-    const absl::Status served = AwaitRestored(restore, table, &cluster_);
-    if (!absl::IsCancelled(served)) DeleteFolder();
-    HOTBED_RETURN_IF_ERROR(served);
+    HOTBED_RETURN_IF_ERROR(AwaitRestored(restore, table, &cluster_));
+    DeleteFolder();
     ArrayNames names = {options_.weights, options_.tensor, options_.ids, options_.state};
     HOTBED_ASSIGN_OR_RETURN(const ArrayInfo weights, FindWeights(names));
     spec_.dim = table.dim();
@@ -114,7 +126,7 @@ class TableImport {
     return {rows, spec_.dim, rows * row_bytes, resumed};
   }
 
-  std::string LockFile() const { return absl::StrCat(folder_, "/lock"); }
+  std::string LockFile() const { return absl::StrCat(folder_, "/", kTransferLockFile); }
   void DeleteFolder() {
     if (files_.Exists(folder_)) (void)DeleteCheckpoint(folder_, &files_);
   }

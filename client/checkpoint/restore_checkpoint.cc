@@ -74,7 +74,10 @@ class Restorer {
     shards_ = waiting_.size();
     const absl::Status served = AwaitShards();
     if (served.ok() || absl::IsCancelled(served)) return served;
-    return absl::Status(served.code(), absl::StrCat(served.message(), ". ", TakeBack()));
+    // Trainers may use the table since.
+    return absl::Status(served.code(),
+                        absl::StrCat(served.message(), ". Call again to wait on, or drop table ",
+                                     table.name(), " and begin again"));
   }
 
  private:

@@ -27,7 +27,7 @@ absl::Status SaveMissingShards(const SaveOptions& options, bool weights_only,
 
 absl::StatusOr<RestoredCheckpoint> Restore(const RestoreOptions& options,
                                            CheckpointCluster* cluster);
-// Waits for a restore that an earlier call has begun, as RestoreCheckpoint does.
+// Waits for a restore that an earlier call has begun. After an error the table is left as it is.
 absl::Status AwaitRestored(const RestoreOptions& options, const v1::TableSpec& table,
                            CheckpointCluster* cluster);
 

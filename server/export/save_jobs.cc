@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/rows_file.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
@@ -28,7 +27,8 @@ absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
                      " and \"", request.directory(), "\""));
   }
   const auto check = [](const std::string& file) {
-    if (!file.empty() && !absl::StrContains(file, '/')) return absl::OkStatus();
+    const bool inside = !absl::StrContains(file, '/') && file != "." && file != "..";
+    if (!file.empty() && inside) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("the file \"", file, "\" of a save must lie in the folder itself"));
   };
@@ -40,7 +40,7 @@ absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
     }
   }
   for (const v1::ShardToSave& shard : request.shards()) {
-    if (!request.has_arrays()) HOTBED_RETURN_IF_ERROR(check(shard.file()));
+    HOTBED_RETURN_IF_ERROR(check(shard.file()));
   }
   return absl::OkStatus();
 }
@@ -90,7 +90,8 @@ class SaveJobs::JobSink : public RowSink {
   absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) override {
     if (job_.broken_off.load()) return absl::CancelledError("the save was broken off");
     const uint64_t bytes = ids.size() * sizeof(uint64_t) + payloads.size();
-    HOTBED_RETURN_IF_ERROR(jobs_.AwaitRate(&job_, bytes));
+    // Arrays also get first values, and count what they write themselves.
+    if (!job_.request.has_arrays()) HOTBED_RETURN_IF_ERROR(jobs_.AwaitRate(&job_, bytes));
     HOTBED_RETURN_IF_ERROR(to_.Take(ids, payloads));
     job_.bytes_written.fetch_add(bytes);
     written_ += bytes;
@@ -213,8 +214,6 @@ v1::SavedShard SaveJobs::Save(Job* job, const v1::ShardToSave& wanted) {
   }
   HOTBED_LOG_EVERY_S(Warning, 1) << "the save of " << ShardId::FromPacked(wanted.shard()).ToString()
                                  << " failed: " << written.status().message();
-  const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
-  if (!wanted.file().empty() && files_->Exists(path)) (void)files_->Delete(path);
   saved.set_code(static_cast<uint32_t>(written.status().code()));
   saved.set_error(std::string(written.status().message()));
   return saved;
@@ -238,9 +237,9 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   saved.set_range_first(shard->range().first);
   saved.set_column_first(shard->range().column_first);
   saved.set_column_limit(shard->range().column_limit);
+  saved.set_range_limit(shard->range().limit);
   HOTBED_RETURN_IF_ERROR(job->request.has_arrays() ? WriteArrays(job, wanted, *shard, &saved)
                                                    : WriteFile(job, wanted, *shard, &saved));
-  saved.set_range_limit(shard->range().limit);
   return saved;
 }
 
@@ -253,6 +252,10 @@ absl::StatusOr<CopiedShard> SaveJobs::Copy(Job* job, const v1::ShardToSave& want
                   {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
                   &sink));
   sink.Ended();
+  if (copied.range.first != saved->range_first() || copied.range.limit != saved->range_limit()) {
+    return absl::AbortedError(absl::StrCat(ShardId::FromPacked(wanted.shard()).ToString(),
+                                           " was cut before it was copied"));
+  }
   saved->set_epoch(copied.epoch);
   saved->set_lsn(copied.lsn);
   saved->set_passes(copied.passes);
@@ -274,7 +277,14 @@ absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const 
   const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
   HOTBED_ASSIGN_OR_RETURN(
       const auto file, RowsFileWriter::Create(path, {rows.hashed, weight_bytes, stored}, files_));
-  RowsFileSink sink(file.get(), stored);
+  const absl::Status filled = FillFile(job, wanted, file.get(), stored, saved);
+  if (!filled.ok()) (void)files_->Delete(path);
+  return filled;
+}
+
+absl::Status SaveJobs::FillFile(Job* job, const v1::ShardToSave& wanted, RowsFileWriter* file,
+                                uint32_t stored, v1::CheckpointShard* saved) {
+  RowsFileSink sink(file, stored);
   HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, &sink, saved));
   if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
   HOTBED_RETURN_IF_ERROR(file->Finish());
@@ -288,8 +298,12 @@ absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const 
 
 absl::Status SaveJobs::WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                                    v1::CheckpointShard* saved) {
+  const auto may_write = [this, job](uint64_t bytes) {
+    if (job->broken_off.load()) return absl::CancelledError("the save was broken off");
+    return AwaitRate(job, bytes);
+  };
   HOTBED_ASSIGN_OR_RETURN(const auto sink,
-                          ArraySink::Open(job->request, shard.table(), shard.range()));
+                          ArraySink::Open(job->request, shard.table(), shard.range(), may_write));
   HOTBED_RETURN_IF_ERROR(Copy(job, wanted, sink.get(), saved).status());
   return sink->Finish();
 }

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "checkpoint/rows_file.h"
 #include "common/clock.h"
 #include "common/files/file_system.h"
 #include "proto/checkpoint.pb.h"
@@ -68,6 +69,8 @@ class SaveJobs {
                                    v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status WriteFile(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                          v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status FillFile(Job* job, const v1::ShardToSave& wanted, RowsFileWriter* file,
+                        uint32_t stored, v1::CheckpointShard* saved);
   absl::Status WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                            v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AwaitRate(Job* job, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);

@@ -29,6 +29,7 @@ class RowSink {
 
 // The shard as its copy has it, beside the rows.
 struct CopiedShard {
+  ShardRange range;  // of the shard that was copied: it may have been cut since it was asked for
   Epoch epoch = 0;
   Lsn lsn = 0;  // all rows are as of this LSN
   Epoch lsn_epoch = 0;

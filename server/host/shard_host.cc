@@ -510,7 +510,10 @@ absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, const CopyOptions& o
     return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
   }
   if (options.writes_back_first) HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
-  return CopyChanges(shard, options.above, checkpoints_.get(), sink);
+  HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
+                          CopyChanges(shard, options.above, checkpoints_.get(), sink));
+  copied.range = shard->range();
+  return copied;
 }
 
 std::vector<ShardId> ShardHostImpl::Held() const {

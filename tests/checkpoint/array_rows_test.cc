@@ -57,8 +57,11 @@ TEST(ArrayRowsTest, RandomPassesGiveTheRowsOfAMap) {
     made[1].columns = spec.state_bytes_per_row() / 4;
     ASSERT_TRUE(MakeArrays(temporary.path_, &made).ok());
     const auto file = *ArrayFile::Open(temporary.path_, /*writes=*/true);
+    const auto written = *ArrayFile::Open(temporary.path_, /*writes=*/false);
     const RowArrays arrays = {file.get(), made[0].offset, WeightType::kFp32, file.get(),
                               made[1].offset};
+    const RowArrays to_read = {written.get(), made[0].offset, WeightType::kFp32, written.get(),
+                               made[1].offset};
     for (uint32_t s = 0; s < spec.column_slices; ++s) {
       const ColumnRange columns = SliceColumns(spec.dim, spec.column_slices, s);
       const ArraySlice slice(spec, columns.first, columns.limit);
@@ -68,7 +71,7 @@ TEST(ArrayRowsTest, RandomPassesGiveTheRowsOfAMap) {
       for (const auto& [first, limit] : {std::pair(uint64_t{0}, cut), std::pair(cut, spec.rows)}) {
         ArrayRowWriter writer(
             &spec, slice, arrays, first, limit, [](uint64_t row) { return row; },
-            [](absl::FunctionRef<absl::Status()> write) { return write(); });
+            [](uint64_t /*bytes*/, absl::FunctionRef<absl::Status()> write) { return write(); });
         for (uint64_t pass = 1 + random.Uniform(3); pass > 0; --pass) {
           ASSERT_TRUE(writer.BeginPass().ok());
           for (uint64_t row = first; row < limit; ++row) {
@@ -85,7 +88,7 @@ TEST(ArrayRowsTest, RandomPassesGiveTheRowsOfAMap) {
         }
         ASSERT_TRUE(writer.Finish().ok());
       }
-      ArrayRowReader reader(&spec, slice, arrays);
+      ArrayRowReader reader(&spec, slice, to_read);
       std::vector<uint8_t> got;
       ASSERT_TRUE(reader.Read(0, spec.rows, &got).ok());
       for (uint64_t row = 0; row < spec.rows; ++row) {

@@ -71,8 +71,10 @@ uint8_t* SlabAddresses::Take(uint64_t bytes) {
 
 void SlabAddresses::Give(uint8_t* from, uint64_t bytes) {
   // A new mapping in the place of the old one frees the kernel's page tables, too.
-  if (::mmap(from, bytes, PROT_READ | PROT_WRITE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED) {
-    ::madvise(from, bytes, MADV_DONTNEED);
+  // Where that fails the range may be no mapping any more, and is not lent again.
+  if (::mmap(from, bytes, PROT_READ | PROT_WRITE, kFlags | MAP_FIXED, -1, 0) == MAP_FAILED &&
+      ::madvise(from, bytes, MADV_DONTNEED) != 0) {
+    return;
   }
   ::madvise(from, bytes, MADV_NOHUGEPAGE);
   absl::MutexLock lock(&mu_);
