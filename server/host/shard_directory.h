@@ -59,7 +59,7 @@ class ShardDirectory {
 
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
-  // Of map_; null: not asked for since it was published.
+  // The shards of map_; null: nobody has asked for them since it was published.
   mutable std::shared_ptr<const ShardList> shards_ ABSL_GUARDED_BY(mu_);
   std::atomic<uint64_t> version_{0};  // unique in the process; 0: none
 };

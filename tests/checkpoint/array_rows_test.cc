@@ -39,6 +39,10 @@ TableSpec RandomTable(Random* random) {
   return spec;
 }
 
+RowArrays ArraysOf(ArrayFile* file, const std::vector<ArrayInfo>& made) {
+  return {file, made[0].offset, WeightType::kFp32, file, made[1].offset};
+}
+
 // Passes of random rows, and gaps, by slice and range, against a map of rows; then read back.
 TEST(ArrayRowsTest, RandomPassesGiveTheRowsOfAMap) {
   const TestSeed seed(11);
@@ -58,10 +62,8 @@ TEST(ArrayRowsTest, RandomPassesGiveTheRowsOfAMap) {
     ASSERT_TRUE(MakeArrays(temporary.path_, &made).ok());
     const auto file = *ArrayFile::Open(temporary.path_, /*writes=*/true);
     const auto written = *ArrayFile::Open(temporary.path_, /*writes=*/false);
-    const RowArrays arrays = {file.get(), made[0].offset, WeightType::kFp32, file.get(),
-                              made[1].offset};
-    const RowArrays to_read = {written.get(), made[0].offset, WeightType::kFp32, written.get(),
-                               made[1].offset};
+    const RowArrays arrays = ArraysOf(file.get(), made);
+    const RowArrays to_read = ArraysOf(written.get(), made);
     for (uint32_t s = 0; s < spec.column_slices; ++s) {
       const ColumnRange columns = SliceColumns(spec.dim, spec.column_slices, s);
       const ArraySlice slice(spec, columns.first, columns.limit);
