@@ -38,6 +38,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableCreateCommand(table, context);
   AddTableListCommand(table, context);
   AddTableDescribeCommand(table, context);
+  AddTableMemoryCommand(table, context);
   AddTableAlterCommand(table, context);
   AddTableDropCommand(table, context);
   AddTableExportCommand(table, context);

@@ -63,6 +63,7 @@ void AddDoctorCommand(CLI::App* root, CommandContext* context);
 void AddTableCreateCommand(CLI::App* table, CommandContext* context);
 void AddTableAlterCommand(CLI::App* table, CommandContext* context);
 void AddTableListCommand(CLI::App* table, CommandContext* context);
+void AddTableMemoryCommand(CLI::App* table, CommandContext* context);
 void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
 void AddTableExportCommand(CLI::App* table, CommandContext* context);

@@ -16,7 +16,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kBodyBytesMax = 8 << 20;
+constexpr size_t kBodyBytesMax = 64 << 20;
 
 class Socket {
  public:

@@ -11,7 +11,7 @@ namespace hotbed {
 
 struct HttpReply {
   int code = 0;
-  std::string body;  // at most 8 MiB
+  std::string body;  // at most 64 MiB
 };
 
 // `address` is HOST:PORT (common/host_port.h), else InvalidArgument. Unavailable: nobody answers

@@ -1,5 +1,6 @@
 #include "server/net/tool_stream.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -14,7 +15,8 @@ ToolStream::ToolStream(const ToolCalls* calls, grpc::AsyncGenericService* servic
       accept_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnAccepted(ok); }),
       read_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnRead(ok); }),
       write_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnWritten(ok); }),
-      finish_tag_(this, [](void* s, bool) { delete static_cast<ToolStream*>(s); }) {}
+      finish_tag_(this, [](void* s, bool) { static_cast<ToolStream*>(s)->OnFinished(); }),
+      late_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnLate(ok); }) {}
 
 void ToolStream::Start(const ToolCalls* calls, grpc::AsyncGenericService* service,
                        grpc::ServerCompletionQueue* queue) {
@@ -57,8 +59,29 @@ void ToolStream::OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer) {
   if (ToolCalls::IsStream(context_.method())) {
     stream_.Write(*answer, &write_tag_);
   } else {
+    if (held_.use_count() > 0) {
+      to_end_.store(2);
+      late_.Set(queue_,
+                std::chrono::system_clock::now() + std::chrono::nanoseconds(kUntakenAnswerNsMax),
+                &late_tag_);
+    }
     stream_.WriteAndFinish(*answer, grpc::WriteOptions(), grpc::Status::OK, &finish_tag_);
   }
+}
+
+void ToolStream::OnLate(bool fired) {
+  if (fired) context_.TryCancel();
+  Ended();
+}
+
+void ToolStream::OnFinished() {
+  held_ = nullptr;
+  late_.Cancel();
+  Ended();
+}
+
+void ToolStream::Ended() {
+  if (to_end_.fetch_sub(1) == 1) delete this;
 }
 
 void ToolStream::OnWritten(bool ok) {

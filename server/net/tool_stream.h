@@ -4,17 +4,24 @@
 #ifndef HOTBED_SERVER_NET_TOOL_STREAM_H_
 #define HOTBED_SERVER_NET_TOOL_STREAM_H_
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "proto/tool_calls.h"
 #include "server/net/rpc_tag.h"
 
 namespace hotbed {
+
+// An answer that holds memory and that the client has not taken by then ends its call.
+constexpr int64_t kUntakenAnswerNsMax = 5 * kSecondNs;
 
 // One call; owns itself from Start() to its end. One message at a time.
 class ToolStream {
@@ -31,6 +38,10 @@ class ToolStream {
   void OnRead(bool ok);
   void OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer);
   void OnWritten(bool ok);
+  void OnLate(bool fired);
+  void OnFinished();
+  // One of the two events that end a call with a time limit.
+  void Ended();
   void Finish(const grpc::Status& status) { stream_.Finish(status, &finish_tag_); }
 
   const ToolCalls* const calls_;
@@ -40,10 +51,13 @@ class ToolStream {
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer message_;
   std::shared_ptr<const void> held_;  // until the answer has left
+  grpc::Alarm late_;
+  std::atomic<int> to_end_{1};  // events
   RpcTag accept_tag_;
   RpcTag read_tag_;
   RpcTag write_tag_;
   RpcTag finish_tag_;
+  RpcTag late_tag_;
 };
 
 }  // namespace hotbed

@@ -22,6 +22,9 @@ StatusNumbers ShardStatus::Numbers() const {
   numbers.Add("device_bytes", "", "", store.device_bytes);
   numbers.Add("hot_bytes", "hotbed_table_hot_bytes",
               "Host memory of resident rows, with their overhead.", store.hot_bytes);
+  numbers.Add("overhead_bytes", "hotbed_table_overhead_bytes",
+              "Part of hotbed_table_hot_bytes that is not weights and state of resident rows.",
+              store.overhead_bytes);
   numbers.Add("rows_pulled", "hotbed_table_pulled_rows_total", "Rows read.", rows_pulled);
   numbers.Add("rows_pushed", "hotbed_table_pushed_rows_total", "Gradient rows applied.",
               rows_pushed);

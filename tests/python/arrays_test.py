@@ -170,10 +170,13 @@ class TableArrays(unittest.TestCase):
         self.assertEqual([n for n in os.listdir(self.directory.name) if 'port' in n], [])
 
     def killed_until_done(self, *command):
-        """Kills the call when its folder is there, twice more a little later, and lets it end then."""
+        """Kills the call when it has begun, twice more a little later, and lets it end then."""
+        def begun():
+            names = os.listdir(self.directory.name)
+            return any('.import-' in name or os.path.exists(self.path(os.path.join(name, 'progress.json'))) for name in names)
         for seconds in (0, 0.05, 0.3):
             process = self.up.start(*command)
-            while process.poll() is None and not any('port' in name for name in os.listdir(self.directory.name)):
+            while process.poll() is None and not begun():
                 time.sleep(0.01)
             time.sleep(seconds)
             process.kill()
@@ -206,6 +209,47 @@ class TableArrays(unittest.TestCase):
         both = self.path('both.npy')
         self.refused_with('named twice', 'table', 'export', 'two', self.path('two.npy'), '--ids', both, '--state', both)
         self.assertFalse(os.path.exists(both))
+
+    def test_the_memory_report_equals_what_the_servers_count(self):
+        row_wise, of_element = hotbed.optim.RowWiseAdagrad(lr=0.1), hotbed.optim.Adagrad(lr=0.1)
+        for name, optimizer, options, weight in (('mem', row_wise, {}, 4),
+                                                 ('mem-slices', of_element, {'column_slices': 2, 'weight_type': 'fp16'}, 2)):
+            table = self.client.create_table(name, dim=3, rows=3000, optimizer=optimizer, **options)
+            table.push(np.arange(0, 3000, 4), self.values(750, 3), step=1)
+            report = self.up.json('table', 'memory', name)['tables'][0]
+            self.assertGreater(report['rows'], 0)
+            self.assertEqual((report['weight_bytes_per_row'], report['state_bytes_per_row']), (3 * weight, 12 if options else 4))
+            for shard in report['shards']:
+                elements = shard['rows'] * shard['columns']
+                self.assertEqual(shard['weight_bytes'], elements * weight)
+                self.assertEqual(shard['state_bytes'], elements * 4 if options else shard['rows'] * 4)
+                self.assertEqual(shard['host_bytes'], shard['weight_bytes'] + shard['state_bytes'] + shard['overhead_bytes'])
+            for key in ('rows', 'weight_bytes', 'state_bytes', 'overhead_bytes', 'host_bytes', 'device_bytes'):
+                self.assertEqual(sum(shard[key] for shard in report['shards']), report[key], key)
+            for key, gauge in (('rows', 'resident_rows'), ('host_bytes', 'hot_bytes'), ('overhead_bytes', 'overhead_bytes')):
+                self.assertEqual(report[key], self.gauge(f'hotbed_table_{gauge}{{table="{name}"}}'), key)
+        code, text, _ = self.up.cli('table', 'memory', '--by-shard')
+        self.assertEqual(code, 0)
+        self.assertIn('mem', self.up.cli('table', 'memory')[1])
+        self.assertIn('overhead', text)
+
+    def gauge(self, name):
+        servers = [s['admin_address'] for s in self.up.json('status')['servers']]
+        lines = [line for server in servers for line in local.http(server, '/metrics')[2].splitlines()]
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name + ' '))
+
+    def test_sizes_are_estimated_by_formula(self):
+        def estimate(*flags):
+            return self.up.json('table', 'memory', '--estimate', *flags)
+        adam = estimate('--rows', 5000, '--dim', 3072, '--optimizer', 'adam', '--parts', 2)
+        self.assertEqual((adam['weight_bytes'], adam['bytes'], adam['largest_shard_bytes']), (61_440_000, 184_320_000, 92_160_000))
+        model = ('--rows', 1_048_576, '--dim', 512, '--optimizer', 'sgd')
+        self.assertEqual(estimate(*model, '--block-dim', 128)['block']['saved_elements'], 402_587_648)
+        self.assertEqual(estimate(*model, '--block-dim', 128, '--parts', 4)['block']['saved_elements'], 402_391_040)
+        self.assertEqual(estimate(*model, '--quotient', 1024)['quotient_remainder']['saved_elements'], 535_822_336)
+        code, _, err = self.up.cli('table', 'memory', '--estimate', '--rows', 5, '--dim', 2, '--parts', 6)
+        self.assertEqual(code, 1)
+        self.assertIn('--parts is 6; allowed: 1..5', err)
 
     def test_an_export_writes_over_nothing(self):
         self.client.create_table('kept', dim=2, rows=10)

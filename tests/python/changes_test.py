@@ -1,5 +1,6 @@
 """Lists of the rows of a table, and the stream of its changes, by the command."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -14,7 +16,8 @@ import numpy as np
 import hotbed
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
+sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), os.path.join(HERE, '..', 'fault'), HERE]
+import hostile  # noqa: E402  (tests/fault)
 import local  # noqa: E402  (tests/e2e)
 
 DIM = 4
@@ -76,6 +79,24 @@ class Changes(unittest.TestCase):
         np.testing.assert_array_equal(rows[700:1401:7], table.pull(np.arange(700, 1401, 7)))
         self.client.create_table('bare', dim=2, rows=10)
         self.assertEqual(self.scan('bare'), [])
+
+    def test_a_client_that_takes_no_answers_loses_its_calls(self):
+        table = self.client.create_table('untaken', dim=64, rows=3000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(3000), self.values(3000, 64), step=1)
+        server, number = next(
+            (server, shard['shard']) for server in self.up.json('status')['servers']
+            for shard in json.loads(local.http(server['admin_address'], '/api/status')[2])['shards']
+            if shard['table'] == 'untaken' and shard['primary'])
+        table_id, index = map(int, number.split('/'))
+        first, limit = self.up.json('table', 'describe', 'untaken')['shards'][index]['range']
+        with contextlib.closing(hostile.Peer(server['address'])) as peer:
+            # One answer leaves no room for another in the memory for answers (2 MiB, half of it); no window is ever opened.
+            request = (hostile.field(1, 10**6) + hostile.fixed(2, table_id << 32 | index) + hostile.field(3, first) +
+                       hostile.field(4, limit) + hostile.field(7, 1))
+            peer.send(peer.begin('/hotbed.v1.Changes/ListRows'), hostile.message(request), 10, hostile.END_STREAM)
+            begun = time.monotonic()
+            self.assertEqual(len(self.scan('untaken')), 3000)
+            self.assertLess(time.monotonic() - begun, 30)  # 5 s; or else until the connection is given up, after 50 s
 
     def test_a_stream_tells_all_rows_and_then_every_change(self):
         table = self.client.create_table('stream', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
