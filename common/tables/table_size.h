@@ -41,7 +41,11 @@ constexpr uint64_t UsualQuotient(uint64_t rows) {
   uint64_t low = 1, high = uint64_t{1} << 32;
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
-    middle < (uint64_t{1} << 32)&& middle* middle >= rows ? high = middle : low = middle + 1;
+    if (middle * middle >= rows) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
   }
   return low;
 }
