@@ -228,6 +228,11 @@ class TableArrays(unittest.TestCase):
                 self.assertEqual(sum(shard[key] for shard in report['shards']), report[key], key)
             for key, gauge in (('rows', 'resident_rows'), ('host_bytes', 'hot_bytes'), ('overhead_bytes', 'overhead_bytes')):
                 self.assertEqual(report[key], self.gauge(f'hotbed_table_{gauge}{{table="{name}"}}'), key)
+        whole = self.up.json('table', 'memory')
+        for server in whole['servers']:
+            self.assertEqual(server['host_bytes'] + server['granted_bytes'], server['hot_bytes'])
+            self.assertEqual(server['host_bytes'], sum(shard['host_bytes'] for table in whole['tables'] for shard in table['shards']
+                                                       if shard['server'] == server['name']))
         code, text, _ = self.up.cli('table', 'memory', '--by-shard')
         self.assertEqual(code, 0)
         self.assertIn('mem', self.up.cli('table', 'memory')[1])

@@ -1,6 +1,7 @@
 // hotbed table memory: bytes by table, shard and tier, as the servers count them now, or of a table
 // that is not there yet.
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -160,11 +161,15 @@ class MemoryReport {
         tables.AddRow(Cells(table.spec.name, absl::StrCat(table.sum.replicas), table.sum));
       }
     }
-    TablePrinter servers({"server", "shards", "rows in memory", "beside rows", "of"});
+    TablePrinter servers(
+        {"server", "shards", "memory", "for coming rows", "together", "of", "beside it"});
     for (const Json& server : servers_) {
+      const auto bytes = [&server](const char* key) {
+        return FormatBytes(server[key].get<uint64_t>());
+      };
       servers.AddRow({server["name"], absl::StrCat(server["shards"].get<uint64_t>()),
-                      FormatBytes(server["rows_bytes"]), FormatBytes(server["shard_bytes"]),
-                      FormatBytes(server["limit_bytes"])});
+                      bytes("host_bytes"), bytes("granted_bytes"), bytes("hot_bytes"),
+                      bytes("limit_bytes"), bytes("shard_bytes")});
     }
     return absl::StrCat(tables.ToText(), "\n", servers.ToText());
   }
@@ -205,9 +210,15 @@ class MemoryReport {
   }
   void AddServer(const std::string& name, const Json& status) {
     const auto number = [&status](const char* key) { return status.value(key, uint64_t{0}); };
+    const Json shards = status.value("shards", Json::array());
+    uint64_t of_shards = 0;
+    for (const Json& shard : shards) of_shards += shard.value("hot_bytes", uint64_t{0});
+    const uint64_t all = number("hot_bytes");
     servers_.push_back({{"name", name},
-                        {"shards", status.value("shards", Json::array()).size()},
-                        {"rows_bytes", number("hot_bytes")},
+                        {"shards", shards.size()},
+                        {"host_bytes", of_shards},
+                        {"granted_bytes", all - std::min(of_shards, all)},
+                        {"hot_bytes", all},
                         {"shard_bytes", number("shard_bytes")},
                         {"limit_bytes", number("hot_bytes_limit")}});
   }
