@@ -97,14 +97,42 @@ class Commands(unittest.TestCase):
                         self.assertLessEqual(set(yaml.safe_load(text)), self.settings[daemon], overlay)
 
     def test_of_compose(self):
-        services = yaml.safe_load(text_of("docker", "compose.yaml"))["services"]
+        document = yaml.safe_load(text_of("docker", "compose.yaml"))
+        services = document["services"]
         ours = {name: s for name, s in services.items() if s["image"].startswith("hotbed:")}
-        self.assertEqual(sum(s["command"] == ["/usr/bin/hotbed-server"] for s in ours.values()), 3)
+        runs = [s["command"][0] for s in services.values() if "command" in s]
+        for program, times in (("/usr/bin/hotbed-server", 3), ("/usr/bin/hotbed-coordinator", 2), ("/usr/local/bin/etcd", 3)):
+            self.assertEqual(runs.count(program), times, program)
         for name, service in ours.items():
             self.assertEqual(service["image"], f"hotbed:{version()}")
             self.check(name, service["command"], service.get("environment", {}))
             self.assertTrue(service["read_only"] and service["cap_drop"] == ["ALL"], name)
             self.assertTrue(all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name)
+        # Each service is called by its name, and each that is called is there.
+        named = {"HOTBED_COORDINATOR", "HOTBED_METADATA", "HOTBED_ADVERTISE", "HOTBED_ADVERTISE_ADMIN", "ETCD_INITIAL_CLUSTER",
+                 "ETCD_ADVERTISE_CLIENT_URLS", "ETCD_INITIAL_ADVERTISE_PEER_URLS"}
+        for name, service in services.items():
+            variables = service.get("environment", {})
+            for variable in named & set(variables):
+                for host in re.findall(r"([a-z][a-z0-9-]*):\d+", variables[variable]):
+                    self.assertIn(host, services, f"{name}: {variable}")
+            for own in ("HOTBED_ADVERTISE", "HOTBED_ADVERTISE_ADMIN", "ETCD_ADVERTISE_CLIENT_URLS", "ETCD_NAME"):
+                self.assertIn(name, variables.get(own, name), f"{name}: {own}")
+            for wanted in service.get("depends_on", []):
+                self.assertIn(wanted, services, name)
+            for volume in service.get("volumes", []):
+                source = volume.partition(":")[0]
+                self.assertTrue(source.startswith(".") or source in document["volumes"], f"{name}: {volume}")
+        members = {f"{name}=http://{name}:2380" for name in services if name.startswith("etcd-")}
+        self.assertEqual(set(services["etcd-0"]["environment"]["ETCD_INITIAL_CLUSTER"].split(",")), members)
+        if shutil.which("etcd") is not None:
+            told = subprocess.run(["etcd", "--help"], capture_output=True, text=True, check=False)
+            for variable in services["etcd-0"]["environment"]:
+                flag = variable.removeprefix("ETCD_").lower().replace("_", "-")
+                self.assertRegex(told.stdout + told.stderr, rf"(?m)^\s*--{flag}\b", variable)
+        scraped = yaml.safe_load(text_of("docker", "prometheus.yaml"))["scrape_configs"][0]["static_configs"][0]["targets"]
+        for target in scraped:
+            self.assertIn(target.partition(":")[0], ours)
         for mount in services["prometheus"]["volumes"]:
             self.assertTrue(os.path.exists(os.path.join(SOURCE, "docker", mount.split(":")[0])), mount)
 
