@@ -23,6 +23,7 @@ struct StoreFlags {
   std::string file;
   bool plain = false;
   bool dry_run = false;
+  bool replaces_later = false;  // of an import
 };
 
 void AddStoreFlags(CLI::App* command, const char* file_help, StoreFlags* flags) {
@@ -125,8 +126,9 @@ absl::Status ImportStore(const CommandContext& context, const StoreFlags& flags)
                        absl::StrCat("data directory ", flags.store.data_dir), *metadata, "");
   }
   HOTBED_ASSIGN_OR_RETURN(const Metadata to, OpenStore(flags, /*make=*/!flags.dry_run));
-  HOTBED_RETURN_IF_ERROR(InPlace(to.place, flags.dry_run ? MayImport(*metadata, to.store())
-                                                         : ImportMetadata(*metadata, to.store())));
+  HOTBED_RETURN_IF_ERROR(InPlace(
+      to.place, flags.dry_run ? MayImport(*metadata, flags.replaces_later, to.store())
+                              : ImportMetadata(*metadata, flags.replaces_later, to.store())));
   return AnswerMoved(context, flags, "imported", to.place, *metadata,
                      absl::StrCat("Start the coordinator with ", to.place,
                                   ", at the address that servers and clients know\n"));
@@ -147,6 +149,9 @@ void AddMetadataMoveCommands(CLI::App* metadata, CommandContext* context) {
   CLI::App* in = metadata->add_subcommand(
       "import", "Put exported metadata into an empty store, or back into the one they came from");
   AddStoreFlags(in, "What 'hotbed metadata export' wrote", to.get());
+  in->add_flag("--replace-later", to->replaces_later,
+               "Also where the store was exported later than the file was written: the changes "
+               "since are lost");
   context->Runs(in, [context, to] { return ImportStore(*context, *to); });
 }
 

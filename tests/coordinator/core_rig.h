@@ -55,6 +55,7 @@ class CoreRig {
   void Collect() {
     Ready ready = core->TakeReady();
     load_waiting |= ready.load;
+    if (ready.load) head_suffices = ready.head;
     if (ready.commit.has_value()) {
       ASSERT_FALSE(commit_waiting.has_value()) << "one transaction at a time";
       commit_waiting = std::move(ready.commit);
@@ -82,7 +83,11 @@ class CoreRig {
     if (load_waiting) {
       load_waiting = false;
       absl::StatusOr<MetaStore::RangeResult> result = error;
-      if (outcome == Outcome::kOk) result = store.Range(keys::kRoot, PrefixLimit(keys::kRoot));
+      if (outcome == Outcome::kOk) {
+        TwinStore twin(&store);
+        result = head_suffices ? ReadKeys(keys::kHeadKeys, &twin)
+                               : store.Range(keys::kRoot, PrefixLimit(keys::kRoot));
+      }
       core->Step(now_ns, LoadedEvent{std::move(result)});
     } else {
       const Transaction txn = *std::exchange(commit_waiting, std::nullopt);
@@ -219,6 +224,7 @@ class CoreRig {
   int64_t now_ns = 1;
   std::unique_ptr<Core> core;
   bool load_waiting = false;
+  bool head_suffices = false;  // of that load
   std::optional<Transaction> commit_waiting;
   std::map<CallerToken, absl::StatusOr<Reply>> replies;
   std::vector<ProbeRequest> probes;  // not yet answered

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "planner/coordinator/etcd/history_compaction.h"
 #include "planner/coordinator/state/keys.h"
 #include "planner/coordinator/state/metadata_backup.h"
 #include "tests/coordinator/control_client.h"
@@ -269,6 +271,36 @@ TEST(CoordinatorOnEtcd, BadFlagsAreNamed) {
   EXPECT_THAT(said("etcd://127.0.0.1:1", {"--etcd-user=u"}), HasSubstr("--etcd-password-file"));
   EXPECT_THAT(said("etcd://127.0.0.1:1", {"--etcd-key=k", "--etcd-ca=c"}),
               HasSubstr("--etcd-cert"));
+}
+
+TEST(HistoryCompactionTest, TheLeaderDropsWhatKeysWereBefore) {
+  EtcdProcess etcd;
+  EtcdClient client(etcd.Options());
+  EtcdMetaStore store(&client);
+  const auto put = [&](const std::string& value) {
+    return store.Txn({}, {{Op::Kind::kPut, "k", value}})->revision;
+  };
+  const auto value_at = [&](uint64_t revision) {
+    etcdserverpb::RangeRequest request;
+    request.set_key("k");
+    request.set_revision(static_cast<int64_t>(revision));
+    const auto found = client.Range(request);
+    return found.ok() ? absl::StatusOr<std::string>(found->kvs(0).value()) : found.status();
+  };
+  const uint64_t first = put("a");
+  put("b");
+  std::atomic<bool> leads = false;
+  const HistoryCompaction compaction(&client, absl::Milliseconds(20), [&] { return leads.load(); });
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_EQ(*value_at(first), "a") << "it does not lead";
+  leads = true;
+  absl::Status gone;
+  for (int tries = 0; gone.ok() && tries < 500; ++tries) {
+    absl::SleepFor(absl::Milliseconds(20));
+    gone = value_at(first).status();
+  }
+  EXPECT_EQ(gone.code(), absl::StatusCode::kOutOfRange) << gone;
+  EXPECT_EQ(*value_at(0), "b") << "what they are stays";
 }
 
 }  // namespace etcd_meta_store_test

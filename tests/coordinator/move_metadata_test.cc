@@ -59,7 +59,7 @@ TEST_F(MoveMetadataTest, ThereAndBack) {
 
   const auto parsed = ParseExport(SerializeExport(*exported));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
-  ASSERT_TRUE(ImportMetadata(*parsed, &to_).ok());
+  ASSERT_TRUE(ImportMetadata(*parsed, /*replaces_later=*/false, &to_).ok());
   std::map<std::string, std::string> expected = Contents(old_);
   expected[keys::kFormatKey] = keys::kFormat;
   expected[keys::kRevisionsKey] = absl::StrCat(old_.revision);
@@ -78,13 +78,38 @@ TEST_F(MoveMetadataTest, ThereAndBack) {
   // Back into the store that it came from, which still has what was true then.
   exported = ExportMetadata(/*mark=*/true, &to_);
   ASSERT_TRUE(exported.ok()) << exported.status();
-  ASSERT_TRUE(ImportMetadata(*exported, &from_).ok());
+  ASSERT_TRUE(ImportMetadata(*exported, /*replaces_later=*/false, &from_).ok());
   ExpectStatus(Begin(&new_), absl::StatusCode::kFailedPrecondition, "were exported from here");
   CoreRig back(&old_, "back ");
   back.Pump();
   ASSERT_TRUE(back.core->serving()) << back.core->trouble();
   EXPECT_NE(back.core->state().FindTable("u"), nullptr);
   EXPECT_GT(back.core->state().plan_revision(), plan_there);
+}
+
+// The store went on after the file was written, and was exported again.
+TEST_F(MoveMetadataTest, AnOlderExportIsRefusedUnlessAskedFor) {
+  const auto older = ExportMetadata(/*mark=*/true, &from_);
+  ASSERT_TRUE(older.ok()) << older.status();
+  ASSERT_TRUE(ImportMetadata(*older, /*replaces_later=*/false, &to_).ok());
+  CoreRig later(&new_, "new ");
+  later.Pump();
+  ASSERT_TRUE(later.Create(CoreRig::Table("u")).ok());
+  const auto newer = ExportMetadata(/*mark=*/true, &to_);
+  ASSERT_TRUE(newer.ok()) << newer.status();
+  const std::map<std::string, std::string> before = Contents(new_);
+  ExpectStatus(MayImport(*older, /*replaces_later=*/false, &to_),
+               absl::StatusCode::kFailedPrecondition, "--replace-later");
+  ExpectStatus(ImportMetadata(*older, /*replaces_later=*/false, &to_),
+               absl::StatusCode::kFailedPrecondition, "exported later than the file was written");
+  EXPECT_EQ(Contents(new_), before);
+  EXPECT_TRUE(MayImport(*newer, /*replaces_later=*/false, &to_).ok());
+  EXPECT_TRUE(MayImport(*newer, /*replaces_later=*/false, &from_).ok()) << "a later one";
+  ASSERT_TRUE(ImportMetadata(*older, /*replaces_later=*/true, &to_).ok());
+  CoreRig back(&new_, "back ");
+  back.Pump();
+  ASSERT_TRUE(back.core->serving()) << back.core->trouble();
+  EXPECT_EQ(back.core->state().FindTable("u"), nullptr);
 }
 
 TEST_F(MoveMetadataTest, ADryRunChangesNothing) {
@@ -116,7 +141,8 @@ TEST_F(MoveMetadataTest, AStoreThatIsUsedIsRefused) {
   const auto exported = ExportMetadata(true, &from_);
   ASSERT_TRUE(exported.ok());
   new_.Txn({}, {{Op::Kind::kPut, keys::kElectionKey, "h2:7400"}});
-  ExpectStatus(ImportMetadata(*exported, &to_), absl::StatusCode::kFailedPrecondition, "h2:7400");
+  ExpectStatus(ImportMetadata(*exported, /*replaces_later=*/false, &to_),
+               absl::StatusCode::kFailedPrecondition, "h2:7400");
   EXPECT_EQ(new_.keys.size(), 1u);
 }
 
@@ -126,15 +152,15 @@ TEST_F(MoveMetadataTest, MetadataInUseAreNotOverwritten) {
   CoreRig other(&new_, "other ");
   other.Pump();
   const std::map<std::string, std::string> before = Contents(new_);
-  ExpectStatus(ImportMetadata(*exported, &to_), absl::StatusCode::kFailedPrecondition,
-               "holds metadata of cluster");
+  ExpectStatus(ImportMetadata(*exported, /*replaces_later=*/false, &to_),
+               absl::StatusCode::kFailedPrecondition, "holds metadata of cluster");
   EXPECT_EQ(Contents(new_), before);
   // Also not those of another cluster that were exported.
   ASSERT_TRUE(ExportMetadata(true, &to_).ok());
   auto strange = *exported;
   strange.cluster_id = "strange";
-  ExpectStatus(ImportMetadata(strange, &to_), absl::StatusCode::kFailedPrecondition,
-               "and the file is of cluster strange");
+  ExpectStatus(ImportMetadata(strange, /*replaces_later=*/false, &to_),
+               absl::StatusCode::kFailedPrecondition, "and the file is of cluster strange");
 }
 
 // Cut short after each of its transactions, then run again.
@@ -160,7 +186,7 @@ TEST_F(MoveMetadataTest, AnImportThatWasCutShortHoldsOffCoordinatorsAndIsRunAgai
   for (absl::Status status = absl::UnknownError("first"); !status.ok(); ++transactions) {
     MapMetaStore target;
     Breaks breaks(&target, transactions);
-    status = ImportMetadata(*exported, &breaks);
+    status = ImportMetadata(*exported, /*replaces_later=*/false, &breaks);
     if (status.ok()) break;
     ASSERT_LT(transactions, 100);
     if (transactions > 0) {
@@ -172,7 +198,7 @@ TEST_F(MoveMetadataTest, AnImportThatWasCutShortHoldsOffCoordinatorsAndIsRunAgai
                    "an import into it has not ended");
     }
     TwinStore again(&target);
-    ASSERT_TRUE(ImportMetadata(*exported, &again).ok());
+    ASSERT_TRUE(ImportMetadata(*exported, /*replaces_later=*/false, &again).ok());
     EXPECT_TRUE(Begin(&target).ok());
   }
   EXPECT_GE(transactions, 4);

@@ -121,6 +121,7 @@ void Core::AskToLoad() {
   phase_ = Phase::kLoading;
   load_in_flight_ = true;
   ready_.load = true;
+  ready_.head = !leading_ && !leader_written_;
 }
 
 void Core::OnLoaded(LoadedEvent event) {

@@ -104,7 +104,9 @@ struct ReplyAction {
 };
 
 struct Ready {
-  bool load = false;                  // read the store, then Step(LoadedEvent)
+  bool load = false;  // read the store, then Step(LoadedEvent)
+  // With `load`: the keys kHeadKeys suffice, since all is read once more when this one leads.
+  bool head = false;
   std::optional<Transaction> commit;  // commit it, then Step(CommittedEvent)
   std::vector<ReplyAction> replies;
   std::vector<ProbeRequest> probes;   // probe, then Step(ProbedEvent)
@@ -153,6 +155,9 @@ class Core {
   // For those who wait for news: none while the metadata await a rebuild.
   std::optional<v1::ClusterMap> MapToFollow(uint64_t revision_known) const;
   size_t pending() const { return normal_.queue.size() + urgent_.queue.size(); }
+  // As the planner sees it.
+  ClusterView View() const;
+  ClusterView WeighedView() const;  // with loads, if any were measured
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
   v1::ListMovesReply Moves(const v1::ListMovesRequest& request) const;
   v1::ListEventsReply Events(const v1::ListEventsRequest& request) const;
@@ -208,7 +213,6 @@ class Core {
   // Ends the process when the fields contradict each other.
   void CheckInvariants() const;
   void OnEndedLeases();
-  ClusterView View() const;
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
   // Asks now and then for cuts of shards that have grown too large.

@@ -172,6 +172,12 @@ ClusterView Core::View() const {
       LastLoads(&leases_));
 }
 
+ClusterView Core::WeighedView() const {
+  ClusterView view = View();
+  if (std::optional<ClusterView> weighed = rebalance_.Weighed(view)) return *std::move(weighed);
+  return view;
+}
+
 void Core::Rebalance() {
   // A view costs some microseconds per shard: with many shards it is made less often.
   constexpr int64_t kNsPerShard = 50'000;

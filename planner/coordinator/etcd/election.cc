@@ -46,6 +46,17 @@ absl::Status Election::trouble() const {
   return trouble_;
 }
 
+uint64_t Election::term() const {
+  absl::MutexLock lock(&mu_);
+  return term_;
+}
+
+void Election::NoteHolder(int64_t lease) {
+  leads_ = lease != 0;
+  if (term_lease_ != lease) ++term_;
+  term_lease_ = lease;
+}
+
 void Election::Run() {
   while (true) {
     const absl::Status status = leads() ? Keep() : Campaign();
@@ -54,7 +65,13 @@ void Election::Run() {
     if (leads_ && !status.ok()) {
       leads_ = false;
       leader_.clear();
-      lease_ = 0;  // what is left of it ends by itself
+      // Where etcd only did not answer, such as while its members elect one of them, it may hold
+      // the key for this lease still: Campaign finds it there. With another lease it would wait for
+      // the end of this one.
+      if (absl::IsAborted(status)) {
+        lease_ = 0;
+        NoteHolder(0);
+      }
     }
     if (AwaitFor(&mu_, absl::Condition(&stops_), kLookEvery)) return;
   }
@@ -68,6 +85,8 @@ absl::Status Election::Campaign() {
     HOTBED_ASSIGN_OR_RETURN(const int64_t left_s, client_->KeepLease(lease_));
     if (left_s <= 0) {
       lease_ = 0;
+      absl::MutexLock lock(&mu_);
+      NoteHolder(0);
       return absl::OkStatus();
     }
   }
@@ -87,7 +106,7 @@ absl::Status Election::Campaign() {
   absl::MutexLock lock(&mu_);
   leader_ = found.kvs().empty() ? "" : found.kvs(0).value();
   // A transaction whose answer was lost may have taken it before.
-  leads_ = !found.kvs().empty() && found.kvs(0).lease() == lease_;
+  NoteHolder(!found.kvs().empty() && found.kvs(0).lease() == lease_ ? lease_ : 0);
   if (leads_) held_until_ns_ = begin_ns + kLeaseNs;
   return absl::OkStatus();
 }

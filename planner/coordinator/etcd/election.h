@@ -32,6 +32,10 @@ class Election {
 
   // Holds while etcd was heard of lately enough, so that no other one leads meanwhile.
   bool leads() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Grows when this one begins to lead, and when it is known that another one may have led since.
+  // So nobody has led in between where it leads with the same number again, such as after etcd did
+  // not answer for a while.
+  uint64_t term() const ABSL_LOCKS_EXCLUDED(mu_);
   // The address of the leader, or empty while nobody is known to lead.
   std::string leader() const ABSL_LOCKS_EXCLUDED(mu_);
   // Why etcd cannot be asked, or OK.
@@ -41,6 +45,8 @@ class Election {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // Takes the key if nobody has it.
   absl::Status Campaign() ABSL_LOCKS_EXCLUDED(mu_);
+  // The key belongs to this one by its lease; or, for 0, to another one or to nobody.
+  void NoteHolder(int64_t lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Renews the lease. An error once it is lost, or may be.
   absl::Status Keep() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -52,6 +58,8 @@ class Election {
   mutable absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   bool leads_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t term_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t term_lease_ ABSL_GUARDED_BY(mu_) = 0;  // by which this one has led; 0: it has not
   std::string leader_ ABSL_GUARDED_BY(mu_);
   absl::Status trouble_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

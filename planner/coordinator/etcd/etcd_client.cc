@@ -172,6 +172,15 @@ absl::StatusOr<etcdserverpb::TxnResponse> EtcdClient::Txn(const etcdserverpb::Tx
   return response;
 }
 
+absl::Status EtcdClient::Compact(int64_t revision) {
+  etcdserverpb::CompactionRequest request;
+  request.set_revision(revision);
+  etcdserverpb::CompactionResponse response;
+  return Call(/*repeat=*/true, [&](Member& member, grpc::ClientContext* context) {
+    return member.kv->Compact(context, request, &response);
+  });
+}
+
 absl::StatusOr<int64_t> EtcdClient::GrantLease(int64_t ttl_s) {
   etcdserverpb::LeaseGrantRequest request;
   request.set_ttl(ttl_s);

@@ -34,6 +34,9 @@ class EtcdClient {
   // unknown.
   absl::StatusOr<etcdserverpb::TxnResponse> Txn(const etcdserverpb::TxnRequest& request);
 
+  // Drops what keys were before `revision`. OutOfRange: it was done before.
+  absl::Status Compact(int64_t revision);
+
   // A lease that ends `ttl_s` after it was last kept; its number.
   absl::StatusOr<int64_t> GrantLease(int64_t ttl_s);
   // The seconds that it has now; 0: there is no such lease.

@@ -28,17 +28,18 @@ absl::StatusOr<MetaStore::RangeResult> EtcdMetaStore::ReadPages(const std::strin
   request.set_limit(page_keys_);
   RangeResult result;
   while (true) {
-    HOTBED_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse page, client_->Range(request));
+    HOTBED_ASSIGN_OR_RETURN(etcdserverpb::RangeResponse page, client_->Range(request));
     if (request.revision() == 0) {
       result.revision = static_cast<uint64_t>(page.header().revision());
       request.set_revision(page.header().revision());
     }
-    for (const etcdserverpb::KeyValue& kv : page.kvs()) {
-      result.kvs.push_back(
-          {kv.key().substr(prefix_size), kv.value(), static_cast<uint64_t>(kv.mod_revision())});
+    const bool more = page.more() && !page.kvs().empty();
+    if (more) request.set_key(page.kvs().rbegin()->key() + '\0');  // the first key after it
+    for (etcdserverpb::KeyValue& kv : *page.mutable_kvs()) {
+      result.kvs.push_back({kv.key().substr(prefix_size), std::move(*kv.mutable_value()),
+                            static_cast<uint64_t>(kv.mod_revision())});
     }
-    if (!page.more() || page.kvs().empty()) return result;
-    request.set_key(page.kvs().rbegin()->key() + '\0');  // the first key after it
+    if (!more) return result;
   }
 }
 

@@ -1,7 +1,7 @@
 // The metadata store in an etcd cluster, so that several coordinators can share it.
 //
 // Nothing is kept here. Large ranges are read in pages of one revision. The history of keys is not
-// needed: etcd should be told to drop it (--auto-compaction-retention).
+// needed, and dropped (history_compaction.h).
 //
 // Thread-safe.
 #ifndef HOTBED_PLANNER_COORDINATOR_ETCD_ETCD_META_STORE_H_
@@ -19,7 +19,7 @@ namespace hotbed {
 
 class EtcdMetaStore : public MetaStore {
  public:
-  static constexpr int64_t kPageKeys = 1000;
+  static constexpr int64_t kPageKeys = 8192;
 
   // `client` must outlive it.
   explicit EtcdMetaStore(EtcdClient* client, int64_t page_keys = kPageKeys)

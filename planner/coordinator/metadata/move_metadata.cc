@@ -66,6 +66,28 @@ absl::Status Mark(const std::vector<KeyValue>& there, const char* format, MetaSt
   return marked.succeeded ? absl::OkStatus() : WrittenMeanwhile();
 }
 
+// The revisions of the stores in which these metadata were before.
+absl::StatusOr<uint64_t> RevisionsBefore(const std::vector<KeyValue>& records) {
+  uint64_t before = 0;
+  const std::string revisions = ValueOf(records, keys::kRevisionsKey);
+  if (revisions.empty() || absl::SimpleAtoi(revisions, &before)) return before;
+  return absl::DataLossError(absl::StrCat(keys::kRevisionsKey, " is \"", revisions, "\""));
+}
+
+// Whether what was exported from the store `there` is in the file, or was when it was written.
+absl::Status CheckNotOlder(const ExportedMetadata& metadata, const std::vector<KeyValue>& there) {
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t file, RevisionsBefore(metadata.records));
+  HOTBED_ASSIGN_OR_RETURN(uint64_t store, RevisionsBefore(there));
+  uint64_t last = 0;
+  for (const KeyValue& record : there) last = std::max(last, record.mod_revision);
+  store += last;
+  if (file >= store) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the store was exported later than the file was written: its changes go up to revision ",
+      store, ", those of the file up to ", file,
+      ". Import the later export; or, to lose the changes since, give --replace-later"));
+}
+
 absl::Status CheckExportable(const std::vector<KeyValue>& records) {
   const std::string format = ValueOf(records, keys::kFormatKey);
   if (format.empty()) return absl::NotFoundError("there are no metadata");
@@ -108,11 +130,7 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store) {
     HOTBED_ASSIGN_OR_RETURN(all, ReadAll(store));
     if (ValueOf(all.kvs, keys::kFormatKey) != keys::kExported) return WrittenMeanwhile();
   }
-  uint64_t before = 0;
-  const std::string revisions = ValueOf(all.kvs, keys::kRevisionsKey);
-  if (!revisions.empty() && !absl::SimpleAtoi(revisions, &before)) {
-    return absl::DataLossError(absl::StrCat(keys::kRevisionsKey, " is \"", revisions, "\""));
-  }
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t before, RevisionsBefore(all.kvs));
   ExportedMetadata metadata;
   metadata.cluster_id = ValueOf(all.kvs, keys::kClusterKey);
   for (KeyValue& record : all.kvs) {
@@ -124,13 +142,15 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store) {
   return metadata;
 }
 
-absl::Status MayImport(const ExportedMetadata& metadata, MetaStore* store) {
+absl::Status MayImport(const ExportedMetadata& metadata, bool replaces_later, MetaStore* store) {
   HOTBED_RETURN_IF_ERROR(CheckNobodyLeads(store));
   HOTBED_ASSIGN_OR_RETURN(const MetaStore::RangeResult there, ReadAll(store));
   const std::string format = ValueOf(there.kvs, keys::kFormatKey);
   const std::string cluster = ValueOf(there.kvs, keys::kClusterKey);
   if (there.kvs.empty() || format == keys::kImporting) return absl::OkStatus();
-  if (format == keys::kExported && cluster == metadata.cluster_id) return absl::OkStatus();
+  if (format == keys::kExported && cluster == metadata.cluster_id) {
+    return replaces_later ? absl::OkStatus() : CheckNotOlder(metadata, there.kvs);
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "the store holds metadata of cluster ", cluster,
       format == keys::kExported ? ", which were exported, and the file is of cluster " : "",
@@ -139,8 +159,9 @@ absl::Status MayImport(const ExportedMetadata& metadata, MetaStore* store) {
       "exported from"));
 }
 
-absl::Status ImportMetadata(const ExportedMetadata& metadata, MetaStore* store) {
-  HOTBED_RETURN_IF_ERROR(MayImport(metadata, store));
+absl::Status ImportMetadata(const ExportedMetadata& metadata, bool replaces_later,
+                            MetaStore* store) {
+  HOTBED_RETURN_IF_ERROR(MayImport(metadata, replaces_later, store));
   HOTBED_ASSIGN_OR_RETURN(MetaStore::RangeResult there, ReadAll(store));
   HOTBED_RETURN_IF_ERROR(Mark(there.kvs, keys::kImporting, store));
   HOTBED_ASSIGN_OR_RETURN(there, ReadAll(store));

@@ -39,10 +39,12 @@ absl::StatusOr<ExportedMetadata> ParseExport(absl::string_view bytes);
 absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store);
 
 // OK: ImportMetadata would begin. FailedPrecondition: a coordinator uses the store, or it holds
-// metadata that are in use, or those of another cluster.
-absl::Status MayImport(const ExportedMetadata& metadata, MetaStore* store);
+// metadata that are in use, or those of another cluster, or, unless `replaces_later`, changes that
+// were made after the export.
+absl::Status MayImport(const ExportedMetadata& metadata, bool replaces_later, MetaStore* store);
 // Aborted: somebody else wrote meanwhile.
-absl::Status ImportMetadata(const ExportedMetadata& metadata, MetaStore* store);
+absl::Status ImportMetadata(const ExportedMetadata& metadata, bool replaces_later,
+                            MetaStore* store);
 
 }  // namespace hotbed
 

@@ -53,6 +53,8 @@ inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
 inline constexpr char kClusterKey[] = "/hotbed/cluster";
 inline constexpr char kLeaderKey[] = "/hotbed/leader";
+// By these a coordinator knows whether it may begin, and begins.
+inline constexpr const char* kHeadKeys[] = {kClusterKey, kFormatKey, kLeaderKey};
 inline constexpr char kGenerationKey[] = "/hotbed/generation";
 inline constexpr char kRevisionsKey[] = "/hotbed/revisions";
 inline constexpr char kGivenKey[] = "/hotbed/given";

@@ -3,12 +3,25 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
+
+absl::StatusOr<MetaStore::RangeResult> ReadKeys(absl::Span<const char* const> keys,
+                                                MetaStore* store) {
+  MetaStore::RangeResult read;
+  for (const char* key : keys) {
+    HOTBED_ASSIGN_OR_RETURN(MetaStore::RangeResult one, store->Range(key, ""));
+    read.revision = one.revision;
+    for (KeyValue& kv : one.kvs) read.kvs.push_back(std::move(kv));
+  }
+  return read;
+}
 
 std::string PrefixLimit(const std::string& prefix) {
   std::string limit = prefix;

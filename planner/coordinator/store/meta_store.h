@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace hotbed {
 
@@ -67,6 +68,10 @@ size_t TransactionBytes(const Op& op);
 
 // InvalidArgument: too many or too large operations, or a key named twice.
 absl::Status CheckTransaction(const std::vector<Compare>& compares, const std::vector<Op>& ops);
+
+// Those of the keys that there are, each as of another moment; the revision is that of the last.
+absl::StatusOr<MetaStore::RangeResult> ReadKeys(absl::Span<const char* const> keys,
+                                                MetaStore* store);
 
 // The first key after all keys with `prefix`.
 std::string PrefixLimit(const std::string& prefix);
