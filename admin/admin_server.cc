@@ -41,8 +41,8 @@ std::optional<HttpResponse> AnswerProbe(const AdminOptions& options, const HttpR
 
 // Scripts, styles and data of the same port alone; no frame may show the page.
 constexpr char kOwnPagesOnly[] =
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'";
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 HttpResponse NoSuchPage(const AdminOptions& options) {
   std::string all =

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "common/clock.h"
+
 namespace hotbed {
 namespace {
 
@@ -63,6 +65,8 @@ void AddProcessMetrics(std::vector<MetricSample>* samples) {
   };
   add("process_cpu_seconds_total", "User and system CPU time of the process.",
       (field[14] + field[15]) / ticks);
+  add("process_clock_seconds", "The process's clock when it was asked, in seconds since 1970.",
+      static_cast<double>(Clock::Real()->WallUs()) * 1e-6);
   add("process_max_fds", "Most file descriptors the process may have open.",
       static_cast<double>(limit.rlim_cur));
   add("process_open_fds", "File descriptors the process has open.",

@@ -20,6 +20,8 @@ constexpr absl::Duration kLook = absl::Milliseconds(5);
 constexpr absl::Duration kHeadStart = absl::Milliseconds(50);
 // Between two calls while nobody leads.
 constexpr absl::Duration kCallAgain = absl::Milliseconds(50);
+// After a call whose end nobody has told.
+constexpr absl::Duration kLostAgain = absl::Milliseconds(100);
 // gRPC's deadlines cannot be infinite.
 constexpr absl::Duration kTimeoutMax = absl::Hours(24);
 
@@ -128,7 +130,7 @@ bool LeaderStub::Learn(const Place& place, const grpc::Status& status,
   return stands_by;
 }
 
-grpc::Status LeaderStub::Call(absl::Duration timeout, bool patient, Attempt attempt) {
+grpc::Status LeaderStub::Call(absl::Duration timeout, bool patient, Attempt attempt, Again again) {
   const absl::Duration end = Now() + std::min(timeout, kTimeoutMax);
   for (size_t tries = 1;; ++tries) {
     const std::shared_ptr<const Place> place = Find(end - Now(), patient);
@@ -137,8 +139,14 @@ grpc::Status LeaderStub::Call(absl::Duration timeout, bool patient, Attempt atte
     // One of several that breaks now is no reason to wait: another may lead.
     context.set_wait_for_ready(patient && CurrentFirst().size() == 1);
     const grpc::Status status = attempt(place->stub.get(), &context);
-    if (status.ok() || !Learn(*place, status, context)) return status;
-    const absl::Duration pause = tries <= named_ ? absl::ZeroDuration() : kCallAgain;
+    if (status.ok()) return status;
+    const bool stood_by = Learn(*place, status, context);
+    const bool lost =
+        again == Again::kUnavailable && status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    if (!stood_by && !lost) return status;
+    const absl::Duration pause = !stood_by         ? kLostAgain
+                                 : tries <= named_ ? absl::ZeroDuration()
+                                                   : kCallAgain;
     if (Now() + pause >= end || !Pause(pause)) return status;
   }
 }

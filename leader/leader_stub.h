@@ -2,8 +2,7 @@
 //
 // Several coordinators may be named. One leads; each other one answers every call with UNAVAILABLE
 // and, in the trailing metadata, the leader's address. A call goes to the leader as far as it is
-// known, else to a coordinator that is connected. It is made again while the answer is that of a
-// coordinator that stands by, since nothing was done then. Thread-safe.
+// known, else to a coordinator that is connected. Thread-safe.
 //
 // Included by files that hold gRPC types only.
 #ifndef HOTBED_LEADER_LEADER_STUB_H_
@@ -44,11 +43,16 @@ class LeaderStub {
   LeaderStub(absl::string_view addresses, const ClientIdentity& identity,
              grpc::ChannelArguments args);
 
-  // Makes a call until its end is not that of a coordinator that stands by, or `timeout` is over.
+  // Which calls are made again: those that ended at a coordinator that stands by, since nothing was
+  // done then; or, where they may be carried out twice, all that ended with UNAVAILABLE, as when a
+  // coordinator is killed meanwhile.
+  enum class Again { kStoodBy, kUnavailable };
+  // Makes a call until its end is no reason to make it again, or `timeout` is over.
   // `patient`: waits for a connection; otherwise the call fails once no coordinator can be
   // connected to. `attempt` makes the call; the context has the deadline.
   using Attempt = absl::FunctionRef<grpc::Status(v1::Coordinator::Stub*, grpc::ClientContext*)>;
-  grpc::Status Call(absl::Duration timeout, bool patient, Attempt attempt);
+  grpc::Status Call(absl::Duration timeout, bool patient, Attempt attempt,
+                    Again again = Again::kStoodBy);
 
   // For streams: where to open one, at once or within `timeout`; and what its end has told. Learn
   // is true after the answer of a coordinator that stands by. `context` is that of the call, which

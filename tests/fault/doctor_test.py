@@ -98,7 +98,7 @@ class Patient:
 
     def well(self):
         self.await_ready(200)
-        for check in ("servers", "ready", "data ports", "damage", "memory", "in flight"):
+        for check in ("servers", "ready", "data ports", "damage", "memory", "in flight", "open files", "clocks"):
             self.await_doctor(check, "ok")
 
     # The faults. Each mends what it has broken.
