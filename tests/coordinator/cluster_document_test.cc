@@ -105,5 +105,33 @@ TEST_F(ClusterDocumentTest, StatesMovesAndEvents) {
   EXPECT_EQ(document["events"][0]["text"], "not UTF-8: \xef\xbf\xbd");
 }
 
+TEST_F(ClusterDocumentTest, NeighboursShareAnEntryWhereThereAreMany) {
+  for (uint32_t index = 1; index < 10; ++index) {
+    v1::ShardRecord* const record = map_.add_shards();
+    record->set_shard(ShardId{3, index}.packed());
+    record->set_range_first(100 * index);
+    record->set_range_limit(100 * index + 100);
+    record->set_active(index != 5);
+  }
+  map_.add_shards()->set_shard(ShardId{4, 0}.packed());
+  const Json all = Document()["shards"];
+  ASSERT_EQ(all.size(), 11u);
+  EXPECT_EQ(all[5]["shards"], 1);
+  const Json few = Json::parse(ClusterDocument(
+      {.map = map_, .moves = moves_, .events = events_, .entries_max = 3}))["shards"];
+  ASSERT_EQ(few.size(), 4u) << "three of table 3 with four shards at most, one of table 4";
+  EXPECT_EQ(few[0]["shards"], 4);
+  EXPECT_EQ(few[0]["first"], 0);
+  EXPECT_EQ(few[0]["limit"], 400);
+  EXPECT_EQ(few[0]["active"], true);
+  EXPECT_EQ(few[0]["rows_pulled_total"], 20);
+  EXPECT_EQ(few[0]["records_behind"], 8);
+  EXPECT_EQ(few[1]["index"], 4);
+  EXPECT_EQ(few[1]["active"], false);
+  EXPECT_EQ(few[1]["inactive"], 1);
+  EXPECT_EQ(few[2]["shards"], 2);
+  EXPECT_EQ(few[3]["table"], 4);
+}
+
 }  // namespace cluster_document_test
 }  // namespace hotbed

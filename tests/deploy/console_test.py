@@ -3,7 +3,7 @@
 
   console_test.py --bin-dir build/bin [--pictures DIR]
 
-Exit status: 0 all well; anything else a failure. `--pictures` keeps what the browser has drawn, 1440 and 360 pixels wide.
+Exit status: 0 all well; anything else a failure. `--pictures` keeps what the browser has drawn, 1440 and 360 pixels wide, in light and dark.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from meter import Table  # noqa: E402
 CHROMIUM = ("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=9000")
 
 
-def browse(address, *flags):
-    done = subprocess.run([*CHROMIUM, *flags, f"http://{address}/console"], capture_output=True, text=True, timeout=120, check=True)
+def browse(address, *flags, part=""):
+    done = subprocess.run([*CHROMIUM, *flags, f"http://{address}/console{part}"], capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
 
 
@@ -56,9 +56,15 @@ def main():
         page = browse(cluster.coordinator_admin, "--window-size=1440,1300", "--dump-dom")
         check(page, "all well", "Servers live 3 of 3", r"Rows pushed [1-9][0-9.]*( k)?/s", r"s0 live host \S+ MiB of 256 MiB",
               "clicks, 60 shards", "users, 24 shards", "moved users/1", "replicated x 2")
+        page = browse(cluster.coordinator_admin, "--window-size=1440,1300", "--dump-dom", part="#plan")
+        check(page, r"(moves of \S+ \S+; the slowest server|The placement is good enough as it is)", r"Planned at .*, revision \d+",
+              r"s0 live \S+ MiB \S+ MiB \S+ ms")
         for width in (1440, 360) if args.pictures else ():
-            browse(cluster.coordinator_admin, f"--window-size={width},{1160 if width > 1000 else 2400}",
-                   f"--screenshot={os.path.join(args.pictures, f'console-{width}.png')}")
+            for colours in ("light", "dark"):
+                for name, part in (("console", ""), ("console-plan", "#plan")):
+                    browse(cluster.coordinator_admin, f"--window-size={width},{2100 if width > 1000 else 3600}",
+                           f"--blink-settings=preferredColorScheme={int(colours == 'light')}",
+                           f"--screenshot={os.path.join(args.pictures, f'{name}-{width}-{colours}.png')}", part=part)
         victim = cluster.servers[2]
         victim.kill()
         time.sleep(5)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,23 +109,75 @@ Json ServersOf(const Members& members) {
   return servers;
 }
 
-Json ShardOf(const v1::ShardRecord& record, const ShardSum& sum) {
+// Neighbouring shards of one table.
+struct ShardsEntry {
+  const v1::ShardRecord* first = nullptr;
+  uint64_t limit = 0;  // of the last one
+  uint64_t shards = 0;
+  uint64_t inactive = 0;
+  uint64_t bytes = 0;
+  uint64_t pulled = 0;
+  uint64_t pushed = 0;
+  std::optional<uint64_t> behind;  // records; the most of any
+
+  void Add(const v1::ShardRecord& record, const ShardSum& sum) {
+    if (first == nullptr) first = &record;
+    limit = record.range_limit();
+    ++shards;
+    inactive += record.active() ? 0 : 1;
+    bytes += sum.bytes;
+    pulled += sum.pulled;
+    pushed += sum.pushed;
+    if (sum.applied == 0 || sum.behind == 0) return;
+    behind = std::max(behind.value_or(0), sum.applied - std::min(sum.applied, sum.behind));
+  }
+};
+
+Json EntryOf(const ShardsEntry& entry) {
+  const v1::ShardRecord& record = *entry.first;
   const ShardId shard = ShardId::FromPacked(record.shard());
-  const bool known = sum.applied > 0 && sum.behind > 0;
   return {{"table", shard.table},
           {"index", shard.index},
+          {"shards", entry.shards},
           {"first", record.range_first()},
-          {"limit", record.range_limit()},
+          {"limit", entry.limit},
           {"primary", record.primary().server()},
           {"members", ServersOf(record.members())},
           {"learners", ServersOf(record.learners())},
           {"epoch", record.epoch()},
-          {"active", record.active()},
-          {"bytes", sum.bytes},
-          {"rows_pulled_total", sum.pulled},
-          {"rows_pushed_total", sum.pushed},
-          {"records_behind",
-           known ? Json(sum.applied - std::min(sum.applied, sum.behind)) : Json(nullptr)}};
+          {"active", entry.inactive == 0},
+          {"inactive", entry.inactive},
+          {"bytes", entry.bytes},
+          {"rows_pulled_total", entry.pulled},
+          {"rows_pushed_total", entry.pushed},
+          {"records_behind", entry.behind.has_value() ? Json(*entry.behind) : Json(nullptr)}};
+}
+
+// Table by table; within a table in the order of the ranges where several shards share an entry.
+Json ShardsOf(const v1::ClusterMap& map, uint64_t entries_max, Sums* sums) {
+  std::map<TableId, std::vector<const v1::ShardRecord*>> tables;
+  for (const v1::ShardRecord& record : map.shards()) {
+    tables[ShardId::FromPacked(record.shard()).table].push_back(&record);
+  }
+  const auto all = static_cast<uint64_t>(map.shards_size());
+  const uint64_t per_entry = entries_max == 0 ? 1 : (all + entries_max - 1) / entries_max;
+  Json shards = Json::array();
+  for (auto& [table, records] : tables) {
+    if (per_entry > 1) {
+      std::stable_sort(records.begin(), records.end(), [](const auto* a, const auto* b) {
+        return std::pair(a->column_first(), a->range_first()) <
+               std::pair(b->column_first(), b->range_first());
+      });
+    }
+    for (size_t i = 0; i < records.size();) {
+      ShardsEntry entry;
+      for (; i < records.size() && entry.shards < per_entry; ++i) {
+        entry.Add(*records[i], sums->shards[records[i]->shard()]);
+      }
+      shards.push_back(EntryOf(entry));
+    }
+  }
+  return shards;
 }
 
 Json MoveOf(const v1::ShardMove& move) {
@@ -191,10 +244,6 @@ std::string ClusterDocument(const ClusterFacts& facts) {
   for (const v1::TableSpec& table : facts.map.tables()) {
     tables.push_back(TableOf(table, sums.tables[table.id()]));
   }
-  Json shards = Json::array();
-  for (const v1::ShardRecord& record : facts.map.shards()) {
-    shards.push_back(ShardOf(record, sums.shards[record.shard()]));
-  }
   Json doubts = Json::array();
   for (const v1::ShardDoubt& doubt : facts.moves.doubts()) doubts.push_back(DoubtOf(doubt));
   const Json document = {{"unix_ms", facts.unix_ms},
@@ -206,7 +255,7 @@ std::string ClusterDocument(const ClusterFacts& facts) {
                          {"rebalancing", facts.moves.rebalance().on()},
                          {"servers", std::move(servers)},
                          {"tables", std::move(tables)},
-                         {"shards", std::move(shards)},
+                         {"shards", ShardsOf(facts.map, facts.entries_max, &sums)},
                          {"moves", MovesOf(facts.moves)},
                          {"doubts", std::move(doubts)},
                          {"events", EventsOf(facts.events)}};

@@ -20,6 +20,9 @@ struct ClusterFacts {
   bool serving = false;
   std::string trouble;  // why it does not serve, or empty
   int64_t unix_ms = 0;
+  // 0: every shard. Otherwise neighbouring shards of a table are one entry, so that there are about
+  // so many entries, and at least one per table.
+  uint64_t entries_max = 0;
 };
 
 std::string ClusterDocument(const ClusterFacts& facts);

@@ -1,4 +1,4 @@
-// The console: asks for /api/cluster every two seconds and draws the answer. All text goes into the page as text.
+// The console: asks for /api/cells every two seconds and draws the answer. All text goes into the page as text.
 'use strict';
 
 const PERIOD_MS = 2000;
@@ -106,20 +106,21 @@ function state(text, kind) {
 
 function drawSummary() {
   const live = now.servers.filter(s => s.state !== 'down').length;
-  const active = now.shards.filter(s => s.active).length;
   const sum = (list, field) => list.reduce((total, item) => total + item[field], 0);
+  const shards = sum(now.shards, 'shards');
+  const active = shards - sum(now.shards, 'inactive');
   const earlier = before === null ? undefined : before;
   const pulled = rate(sum(now.servers, 'rows_pulled_total'), earlier && sum(earlier.servers, 'rows_pulled_total'));
   const pushed = rate(sum(now.servers, 'rows_pushed_total'), earlier && sum(earlier.servers, 'rows_pushed_total'));
   const behind = now.shards.reduce((most, s) => Math.max(most, s.records_behind || 0), 0);
   const tiles = [
     ['Servers live', `${live} of ${now.servers.length}`], ['Tables', now.tables.length],
-    ['Shards active', `${active} of ${now.shards.length}`], ['Rows pulled', perSecond(pulled)],
+    ['Shards active', `${active} of ${shards}`], ['Rows pulled', perSecond(pulled)],
     ['Rows pushed', perSecond(pushed)], ['Moves', now.moves.total], ['Largest lag of a replica', `${count(behind)} records`],
   ];
   byId('summary').replaceChildren(...tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, String(value)))));
   byId('where').textContent = `cluster ${now.cluster_id}, coordinator ${now.coordinator}, revision ${now.plan_revision}, rebalancing ${now.rebalancing ? 'on' : 'off'}`;
-  const well = now.serving && live === now.servers.length && active === now.shards.length && now.doubts.length === 0;
+  const well = now.serving && live === now.servers.length && active === shards && now.doubts.length === 0;
   const trouble = !now.serving ? `not serving: ${now.trouble}` : well ? 'all well' : 'see below';
   setState(trouble, well ? 'good' : 'bad');
 }
@@ -165,10 +166,13 @@ function cellsOf(shards) {
   return cells;
 }
 
+const shardsIn = cell => cell.reduce((sum, s) => sum + s.shards, 0);
+
 function describe(cell) {
   const [first, last] = [cell[0], cell[cell.length - 1]];
   const load = cell.reduce((sum, s) => sum + rates.get(keyOf(s)), 0);
-  const where = `${tableName(first.table)}/${first.index}${cell.length > 1 ? ` to ${last.index}` : ''}`;
+  const shards = shardsIn(cell);
+  const where = `${tableName(first.table)}/${first.index}${shards > 1 ? ` and ${shards - 1} neighbours` : ''}`;
   const rest = first.members.filter(m => m !== first.primary);
   return `${where}: rows or buckets ${first.first} to ${last.limit - 1}, primary ${serverName(first.primary)}` +
       (rest.length ? `, replicas on ${names(rest)}` : '') + (first.learners.length ? `, transfer to ${names(first.learners)}` : '') +
@@ -188,7 +192,7 @@ function drawMap() {
     const rows = Math.ceil(cells.length / columns);
     const drawing = make('svg', {viewBox: `0 0 ${columns * CELL} ${rows * CELL}`, height: rows * CELL, tabindex: 0, role: 'img',
                                  preserveAspectRatio: 'xMinYMin', 'data-table': table.id,
-                                 'aria-label': `${table.name}: ${shards.length} shards, ${shards.filter(s => s.active).length} active, on ${names([...new Set(shards.map(s => s.primary))])}`});
+                                 'aria-label': `${table.name}: ${shardsIn(shards)} shards, ${shardsIn(shards) - shards.reduce((sum, s) => sum + s.inactive, 0)} active, on ${names([...new Set(shards.map(s => s.primary))])}`});
     cells.forEach((cell, i) => {
       const load = cell.reduce((sum, s) => Math.max(sum, rates.get(keyOf(s))), 0) / most;
       const waiting = cell.some(s => !s.active);
@@ -207,7 +211,7 @@ function drawMap() {
       const at = cells.findIndex(cell => keyOf(cell[0]) === chosen);
       choose(cells[Math.min(Math.max(at < 0 ? 0 : at + step, 0), cells.length - 1)]);
     });
-    return make('div', {class: 'table-map'}, make('h3', {}, `${table.name}, ${shards.length} shards`), drawing);
+    return make('div', {class: 'table-map'}, make('h3', {}, `${table.name}, ${shardsIn(shards)} shards`), drawing);
   });
   byId('map').replaceChildren(...(maps.length ? maps : [make('p', {class: 'none'}, 'no table yet')]));
   if (focused !== undefined) {
@@ -250,7 +254,7 @@ function drawTables() {
   fill(byId('tables'), [['table'], ['rows/s', 'number'], ['in memory, all replicas', 'number'], ['hits', 'number'], ['shards', 'number'],
                         ['ids'], ['dim', 'number'], ['optimizer'], ['durability']],
        [...now.tables].sort((a, b) => load.get(b.id) - load.get(a.id) || a.id - b.id).slice(0, 100).map(t => [
-         t.name, count(load.get(t.id)), `${count(t.rows_resident)} rows`, ratio(t), shardsOf.get(t.id).length,
+         t.name, count(load.get(t.id)), `${count(t.rows_resident)} rows`, ratio(t), shardsIn(shardsOf.get(t.id)),
          t.ids === 'hashed' ? 'hashed' : `${count(t.rows)} rows`, t.dim, t.optimizer,
          t.replicas > 1 ? `${t.durability} x ${t.replicas}` : t.durability,
        ]), 'no table yet');
@@ -291,10 +295,49 @@ function draw() {
   drawEvents();
 }
 
+// --- the plan, when it is asked for
+
+const milliseconds = ms => ms === null ? 'unknown' : ms >= 10 ? `${Math.round(ms)} ms` : `${ms.toPrecision(2)} ms`;
+
+function drawPlan(plan) {
+  byId('plan').hidden = plan.trouble !== '';
+  if (plan.trouble !== '') {
+    byId('plan-sum').textContent = `No plan: ${plan.trouble}`;
+    return;
+  }
+  byId('plan-sum').textContent = (plan.moves_total === 0 ? 'The placement is good enough as it is.'
+      : `${plan.moves_total} moves of ${bytes(plan.move_bytes)}; the slowest server then takes ${milliseconds(plan.slowest_step_ms_after)} per step instead of ${milliseconds(plan.slowest_step_ms_before)}. 'hotbed plan apply' carries them out.`) +
+      ` Planned at ${new Date(plan.unix_ms).toLocaleTimeString()}, revision ${plan.plan_revision}.`;
+  const picture = byId('plan-picture');
+  picture.src = `/api/plan.svg?${plan.unix_ms}`;
+  picture.alt = 'Bytes on each server before and after the plan, by table; the table below has the numbers.';
+  fill(byId('plan-servers'), [['server'], ['state'], ['bytes', 'number'], ['after', 'number'], ['per step', 'number'], ['after', 'number']],
+       plan.servers.map(s => [s.name, state(s.state, s.state === 'live' ? 'good' : s.state === 'draining' ? 'warn' : 'bad'),
+                              bytes(s.bytes_before), bytes(s.bytes_after), milliseconds(s.step_ms_before),
+                              milliseconds(s.step_ms_after)]), 'no server has registered');
+  fill(byId('plan-moves'), [['table'], ['rows or buckets'], ['from'], ['to'], ['bytes', 'number'], ['why', 'wrap']],
+       plan.moves.map(m => [m.table, `${m.first} to ${m.limit - 1}`, m.from || 'a server that is gone', m.to, bytes(m.bytes), m.reason]),
+       'no moves');
+}
+
+byId('plan-ask').addEventListener('click', async () => {
+  byId('plan-ask').disabled = true;
+  byId('plan-sum').textContent = 'The planner is at work.';
+  try {
+    const answer = await fetch('/api/plan', {cache: 'no-store'});
+    if (!answer.ok) throw new Error(`the coordinator answers ${answer.status}`);
+    drawPlan(await answer.json());
+  } catch (error) {
+    byId('plan-sum').textContent = `No plan: ${error.message}`;
+  } finally {
+    byId('plan-ask').disabled = false;
+  }
+});
+
 async function refresh() {
   try {
     if (document.hidden) return;
-    const answer = await fetch('/api/cluster', {cache: 'no-store'});
+    const answer = await fetch('/api/cells', {cache: 'no-store'});
     if (!answer.ok) throw new Error(`the coordinator answers ${answer.status}`);
     const document_ = await answer.json();
     history = history.filter(d => d.cluster_id === document_.cluster_id && d.unix_ms > document_.unix_ms - RATE_MS);
@@ -317,3 +360,4 @@ for (const radio of document.querySelectorAll('input[name="colour"]')) {
 }
 addEventListener('resize', () => now !== null && drawMap());
 refresh();
+if (location.hash === '#plan') byId('plan-ask').click();
