@@ -108,7 +108,7 @@ int Main(int argc, char** argv) {
   const std::vector<TableSpec> tables = Tables();
   host.Serve(tables, 1);
   for (const TableSpec& table : tables) host.Fill(table, 1, 1.0f);
-  DataPlane plane(DataPlaneLimits(), host.get(), Clock::Real());
+  DataPlane plane({.slow_request_ms = 1000}, host.get(), Clock::Real());
   Random random(20261121);
   std::vector<TableId> all;
   for (TableId id = 1; id <= kTables; ++id) all.push_back(id);

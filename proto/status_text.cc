@@ -27,6 +27,7 @@ constexpr CodeMeaning kMeanings[] = {
     {v1::DEADLINE_EXCEEDED, absl::StatusCode::kDeadlineExceeded},
     {v1::INTERNAL, absl::StatusCode::kInternal},
     {v1::STEP_OVER, absl::StatusCode::kAborted},
+    {v1::PERMISSION_DENIED, absl::StatusCode::kPermissionDenied},
 };
 static_assert(sizeof(kMeanings) / sizeof(kMeanings[0]) == v1::Code_ARRAYSIZE,
               "a code without a meaning");

@@ -1,5 +1,6 @@
 #include "security/access.h"
 
+#include <fnmatch.h>
 #include <sys/stat.h>
 #include <yaml-cpp/yaml.h>
 
@@ -66,6 +67,13 @@ bool AmongServers(absl::string_view method) {
   return only->contains(method);
 }
 
+// Methods that concern more than the tables that a call names, such as whole servers.
+bool BeyondTables(absl::string_view method) {
+  static const Methods* const limited = new Methods{"AlterTable", "DropTable"};
+  return method == kAll || AmongServers(method) ||
+         (OperatorMethods().contains(method) && !limited->contains(method));
+}
+
 }  // namespace
 
 bool AccessRules::Knows(absl::string_view method) {
@@ -74,27 +82,63 @@ bool AccessRules::Knows(absl::string_view method) {
 }
 
 AccessRules::AccessRules() {
-  methods_[static_cast<size_t>(AccessRole::kReader)] = ReaderMethods();
-  methods_[static_cast<size_t>(AccessRole::kTrainer)] = TrainerMethods();
-  methods_[static_cast<size_t>(AccessRole::kOperator)] = {kAll};
-  methods_[static_cast<size_t>(AccessRole::kServer)] = ServerMethods();
+  rules_[static_cast<size_t>(AccessRole::kReader)] = {{ReaderMethods(), {}, 0}};
+  rules_[static_cast<size_t>(AccessRole::kTrainer)] = {{TrainerMethods(), {}, 0}};
+  rules_[static_cast<size_t>(AccessRole::kOperator)] = {{{kAll}, {}, 0}};
+  rules_[static_cast<size_t>(AccessRole::kServer)] = {{ServerMethods(), {}, 0}};
+}
+
+bool AccessRules::Rule::Includes(absl::string_view method) const {
+  return methods.contains(method) || (methods.contains(kAll) && !AmongServers(method));
+}
+
+bool AccessRules::Rule::Includes(absl::string_view method, absl::string_view table) const {
+  const std::string name(table);
+  return Includes(method) &&
+         (tables.empty() || std::any_of(tables.begin(), tables.end(), [&](const std::string& t) {
+            return fnmatch(t.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+          }));
+}
+
+template <typename Predicate>
+bool AccessRules::AnyRule(const Caller& caller, Predicate is_such) const {
+  return std::any_of(caller.roles.begin(), caller.roles.end(), [&](AccessRole role) {
+    return std::any_of(RulesOf(role).begin(), RulesOf(role).end(), is_such);
+  });
+}
+
+absl::Status AccessRules::Refusal(const Caller& caller, absl::string_view what) const {
+  std::vector<std::string> refusing;
+  for (const AccessRole role : caller.roles) {
+    std::vector<std::string> lines;
+    for (const Rule& rule : RulesOf(role)) {
+      if (rule.line != 0) lines.push_back(absl::StrCat("line ", rule.line));
+    }
+    refusing.push_back(
+        absl::StrCat("role ", AccessRoleName(role),
+                     lines.empty() ? " by default"
+                                   : absl::StrCat(" by ", path_, " ", absl::StrJoin(lines, ", "))));
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "\"", caller.name, "\" may not call ", what, ": ",
+      refusing.empty() ? "it has no role"
+                       : absl::StrCat(absl::StrJoin(refusing, " and "), " does not include it")));
 }
 
 absl::Status AccessRules::Check(const Caller& caller, absl::string_view method) const {
-  std::vector<std::string> refusing;
-  for (const AccessRole role : caller.roles) {
-    const auto& methods = methods_[static_cast<size_t>(role)];
-    if (methods.contains(method)) return absl::OkStatus();
-    if (methods.contains(kAll) && !AmongServers(method)) return absl::OkStatus();
-    const int line = lines_[static_cast<size_t>(role)];
-    refusing.push_back(
-        absl::StrCat("role ", AccessRoleName(role),
-                     line == 0 ? " by default" : absl::StrCat(" by ", path_, " line ", line)));
-  }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "\"", caller.name, "\" may not call ", method, ": ",
-      refusing.empty() ? "it has no role"
-                       : absl::StrCat(absl::StrJoin(refusing, " and "), " does not include it")));
+  const bool may = AnyRule(caller, [&](const Rule& rule) { return rule.Includes(method); });
+  return may ? absl::OkStatus() : Refusal(caller, method);
+}
+
+absl::Status AccessRules::CheckTable(const Caller& caller, absl::string_view method,
+                                     absl::string_view table) const {
+  const bool may = AnyRule(caller, [&](const Rule& rule) { return rule.Includes(method, table); });
+  return may ? absl::OkStatus() : Refusal(caller, absl::StrCat(method, " with table ", table));
+}
+
+bool AccessRules::AllTables(const Caller& caller, absl::string_view method) const {
+  return AnyRule(caller,
+                 [&](const Rule& rule) { return rule.tables.empty() && rule.Includes(method); });
 }
 
 std::optional<Caller> AccessRules::CallerOfToken(absl::string_view token) const {
@@ -133,22 +177,28 @@ class RulesReader {
     return node.Scalar();
   }
 
-  // The values of a map that must have exactly `keys`.
-  static std::vector<YAML::Node> Fields(const YAML::Node& node,
-                                        const std::vector<std::string>& keys) {
-    Require(node, node.IsMap(), absl::StrCat("expected ", absl::StrJoin(keys, ", ")));
+  // The values of a map that must have `keys`, and may have `more` behind them: null without.
+  static std::vector<YAML::Node> Fields(const YAML::Node& node, std::vector<std::string> keys,
+                                        const std::vector<std::string>& more = {}) {
+    const std::string required = absl::StrJoin(keys, ", ");
+    const size_t needed = keys.size();
+    Require(node, node.IsMap(), absl::StrCat("expected ", required));
+    keys.insert(keys.end(), more.begin(), more.end());
     std::vector<YAML::Node> values(keys.size());
-    size_t given = 0;
+    std::set<size_t> given;
     for (const auto& entry : node) {
       const std::string key = Text(entry.first, "a key");
       const auto found = std::find(keys.begin(), keys.end(), key);
       Require(entry.first, found != keys.end(),
               absl::StrCat("unknown key ", key, "; allowed: ", absl::StrJoin(keys, ", ")));
-      values[static_cast<size_t>(found - keys.begin())].reset(entry.second);
-      ++given;
+      const auto at = static_cast<size_t>(found - keys.begin());
+      Require(entry.first, given.insert(at).second,
+              absl::StrCat("the key ", key, " a second time"));
+      values[at].reset(entry.second);
     }
-    Require(node, given == keys.size(),
-            absl::StrCat("expected ", absl::StrJoin(keys, ", "), ", each once"));
+    for (size_t i = 0; i < needed; ++i) {
+      Require(node, given.contains(i), absl::StrCat("expected ", required, ", each once"));
+    }
     return values;
   }
 
@@ -159,20 +209,28 @@ class RulesReader {
   }
 
   void ReadRule(const YAML::Node& node) {
-    const std::vector<YAML::Node> fields = Fields(node, {"role", "methods"});
-    const auto role = static_cast<size_t>(ReadRole(fields[0]));
-    Require(node, rules_->lines_[role] == 0,
-            absl::StrCat("a second rule of role ", AccessRoleName(kAccessRoles[role])));
+    const std::vector<YAML::Node> fields = Fields(node, {"role", "methods"}, {"tables"});
+    std::vector<AccessRules::Rule>& rules =
+        rules_->rules_[static_cast<size_t>(ReadRole(fields[0]))];
+    if (rules.front().line == 0) rules.clear();  // the first of the file takes the default's place
+    AccessRules::Rule& rule = rules.emplace_back();
+    rule.line = node.Mark().line + 1;
+    const bool limited = node["tables"].IsDefined();
     Require(fields[1], fields[1].IsSequence(), "methods must be a list");
-    std::set<std::string, std::less<>> methods;
     for (const YAML::Node& one : fields[1]) {
       const std::string method = Text(one, "a method");
       Require(one, AccessRules::Knows(method),
               absl::StrCat("unknown method ", method, "; docs/security.md lists them"));
-      methods.insert(method);
+      Require(one, !limited || !BeyondTables(method),
+              absl::StrCat("method ", method,
+                           " cannot be limited to tables; give it in a rule without tables"));
+      rule.methods.insert(method);
     }
-    rules_->methods_[role] = std::move(methods);
-    rules_->lines_[role] = node.Mark().line + 1;
+    if (!limited) return;
+    rules_->names_tables_ = true;
+    Require(fields[2], fields[2].IsSequence() && fields[2].size() > 0,
+            "tables must be a list of names or patterns, at least one");
+    for (const YAML::Node& one : fields[2]) rule.tables.push_back(Text(one, "a table"));
   }
 
   void ReadToken(const YAML::Node& node) {

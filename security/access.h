@@ -2,7 +2,10 @@
 //
 //   rules:                      # a role that is not named keeps its default
 //     - role: reader
-//       methods: [Lookup, GetClusterMap, WatchClusterMap]
+//       methods: [GetClusterMap, WatchClusterMap]
+//     - role: reader            # a further rule of the role adds to what it may do
+//       methods: [Lookup]
+//       tables: [ads.*]         # of these methods alone; without it, of all tables
 //   tokens:                     # callers without a certificate
 //     - name: dashboard
 //       role: reader
@@ -37,21 +40,48 @@ class AccessRules {
  public:
   AccessRules();  // the defaults, and no token
   // InvalidArgument names `path`, the line, and what is allowed. Strict: unknown keys, roles and
-  // methods, and two tokens of one name or hash, are refused.
+  // methods, methods that cannot be limited to tables where a rule names tables, and two tokens of
+  // one name or hash, are refused.
   static absl::StatusOr<AccessRules> Parse(const std::string& path, const std::string& yaml);
 
   // Whether rules may name it: a method of the protocol, or "*".
   static bool Knows(absl::string_view method);
 
   // OK, or PermissionDenied with the caller, the method and the rule that refuses; such as "Pull".
+  // Whether a method that is limited to some tables may be called at all.
   absl::Status Check(const Caller& caller, absl::string_view method) const;
+  // The same for one table.
+  absl::Status CheckTable(const Caller& caller, absl::string_view method,
+                          absl::string_view table) const;
+  // Whether CheckTable is OK for every table.
+  bool AllTables(const Caller& caller, absl::string_view method) const;
+  // Whether any rule limits a method to tables.
+  bool names_tables() const { return names_tables_; }
   // Nothing: no token has this hash.
   std::optional<Caller> CallerOfToken(absl::string_view token) const;
 
  private:
   friend class RulesReader;
-  std::array<std::set<std::string, std::less<>>, kAccessRoles.size()> methods_;
-  std::array<int, kAccessRoles.size()> lines_ = {};  // of the file; 0: the default
+  struct Rule {
+    std::set<std::string, std::less<>> methods;
+    std::vector<std::string> tables;  // patterns; empty: all tables
+    int line = 0;                     // of the file; 0: the default
+
+    bool Includes(absl::string_view method) const;
+    bool Includes(absl::string_view method, absl::string_view table) const;
+  };
+
+  const std::vector<Rule>& RulesOf(AccessRole role) const {
+    return rules_[static_cast<size_t>(role)];
+  }
+  // Whether a rule of a role of the caller is such.
+  template <typename Predicate>
+  bool AnyRule(const Caller& caller, Predicate is_such) const;
+  // `what`: the method, or the method and a table.
+  absl::Status Refusal(const Caller& caller, absl::string_view what) const;
+
+  std::array<std::vector<Rule>, kAccessRoles.size()> rules_;
+  bool names_tables_ = false;
   std::string path_;
   std::map<std::string, Caller, std::less<>> tokens_;  // by the token's hash
 };

@@ -6,16 +6,15 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <memory>
-#include <string>
 
+#include "security/call_access.h"
 #include "security/server_security.h"
 
 namespace hotbed {
 
-// Each call is decided when it begins, by its token or else by the roles of its certificate. `port`
-// names the port in the log and in metrics: "data".
+// `access` decides each call when it begins; null: plaintext.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerSecurity& security,
-                                                             const std::string& port);
+                                                             std::shared_ptr<CallAccess> access);
 
 }  // namespace hotbed
 

@@ -201,8 +201,10 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
   grpc::ServerBuilder builder;
   TuneDataPlaneServer(&builder, ReceiveBytesMax(options.limits.message_bytes_max));
   GuardServer({.quota_bytes = options.grpc_bytes_max}, &builder);
+  const std::shared_ptr<CallAccess> access = CallAccess::Of(options.security, port_options.name);
+  impl.plane.tables_of = TableAccessBy(access);
   std::function<void(int)> hand_over =
-      HandOverTo(&builder, ServerCredentialsOf(options.security, port_options.name));
+      HandOverTo(&builder, ServerCredentialsOf(options.security, access));
   AllowKeepalives(&builder);
   builder.RegisterService(&impl.service);
   builder.RegisterService(&impl.replica_service);
@@ -223,7 +225,7 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
     PullStream::Start(&impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
     TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
-    ToolStream::Start(&impl.tools, &impl.other_calls, queue.get());
+    ToolStream::Start(&impl.tools, &impl.plane.tables_of, &impl.other_calls, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
       LookupCall::Start(&impl.plane, &impl.service, queue.get());
     }

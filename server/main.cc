@@ -147,7 +147,8 @@ absl::Status StartParts(Process* process) {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
   data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
-  data_options.slow_calls = ChangeCalls(process->lists.get(), process->changes.get());
+  data_options.slow_calls =
+      ChangeCalls(process->host.get(), process->lists.get(), process->changes.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);

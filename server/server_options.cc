@@ -134,6 +134,9 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                     {.min = 1000});
   schema->AddInt("pull-ids-max", &o->pull_ids_max, "Ids in one segment of a pull.",
                  {.min = 1, .max = 1 << 24});
+  schema->AddMillis("slow-request-ms", &o->slow_request_ms,
+                    "Pulls, pushes and lookups that take longer are logged, with the time of each "
+                    "stage; at most ten lines per second. 0: none.");
   schema->AddMillis(
       "checkpoint-interval-ms", &o->host.checkpoint_interval_ms,
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
@@ -292,6 +295,7 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
            data.port.limits.unfinished_bytes_max) +
       kGrpcBytes;
   data.limits.write_timeout_ms = options.write_timeout_ms;
+  data.limits.slow_request_ms = options.slow_request_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
 }

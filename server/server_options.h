@@ -41,6 +41,7 @@ struct ServerOptions {
   int64_t connections_per_peer_max = 0;
   int64_t message_timeout_ms = 60'000;
   int64_t pull_ids_max = 1 << 20;
+  int64_t slow_request_ms = 1000;
   int64_t drain_ms_max = 30'000;
   SecurityFlags security;
 };

@@ -277,7 +277,17 @@ class TableStream : public ChangeStream {
     if (shard->state == State::kListing) shard->state = State::kToList;
   }
 
+  // A call that the caller's role may not make is not repeated.
+  void NoteRefusal(const grpc::Status& status) {
+    const auto code = static_cast<absl::StatusCode>(status.error_code());
+    if (code != absl::StatusCode::kPermissionDenied && code != absl::StatusCode::kUnauthenticated) {
+      return;
+    }
+    refused_ = absl::Status(code, status.error_message());
+  }
+
   absl::Status CheckPatience() {
+    if (!refused_.ok()) return refused_;
     for (const auto& [index, shard] : shards_) {
       if (shard.failing_since_ns == 0 ||
           clock_.NowNs() - shard.failing_since_ns < absl::ToInt64Nanoseconds(options_.patience)) {
@@ -422,6 +432,7 @@ class TableStream : public ChangeStream {
     Followed* const shard = Find(call.shards[0]);
     if (shard == nullptr) return;
     const v1::ListRowsReply& reply = call.listed;
+    NoteRefusal(call.status);
     if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) return Postpone(shard);
     if (!call.status.ok() || reply.elsewhere()) {
       return Fail(shard,
@@ -460,6 +471,7 @@ class TableStream : public ChangeStream {
   }
 
   void TakeChanged(const OpenCall& call) {
+    NoteRefusal(call.status);
     if (!call.status.ok()) {
       for (const auto& asked : call.shards) {
         Followed* const shard = Find(asked);
@@ -551,6 +563,7 @@ class TableStream : public ChangeStream {
   size_t turn_ = 0;
   std::map<uint32_t, Followed> shards_;
   std::map<OpenCall*, std::unique_ptr<OpenCall>> calls_;
+  absl::Status refused_;  // for good, by a server's rules
   std::deque<Ready> ready_;
   size_t changes_ready_ = 0;          // of them, those that were not listed
   std::deque<RangePosition> others_;  // of tables that had the name before, not told yet

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "client/map/map_messages.h"
 #include "client/net/grpc_checkpoint_cluster.h"
-#include "common/clock.h"
 #include "common/status_macros.h"
 #include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
@@ -23,7 +22,6 @@ namespace {
 
 // A map of many thousand shards is larger than gRPC's default of 4 MiB.
 constexpr int kMapBytesMax = 256 << 20;
-constexpr int64_t kAgainNs = 100 * kMillisecondNs;
 constexpr absl::Duration kConnectMax = absl::Seconds(1);  // for a watch, which is tried again
 
 class GrpcControlPlane final : public ControlPlane {
@@ -120,28 +118,19 @@ class GrpcControlPlane final : public ControlPlane {
   }
 
  private:
-  // For calls that may be carried out twice. A coordinator that is killed during the call resets
-  // the connection; the call is made again until the time is over.
+  // For calls that may be carried out twice.
   template <typename Method, typename Request, typename Reply>
   absl::Status CallAgain(Method method, const Request& request, absl::Duration timeout,
                          Reply* reply) const {
-    const Clock* const clock = Clock::Real();
-    const int64_t end_ns =
-        clock->NowNs() + absl::ToInt64Nanoseconds(std::min(timeout, absl::Hours(24)));
-    while (true) {
-      const int64_t left_ns = end_ns - clock->NowNs();
-      const absl::Status status = Call(method, request, absl::Nanoseconds(left_ns), reply);
-      if (!absl::IsUnavailable(status) || clock->NowNs() + kAgainNs >= end_ns) return status;
-      clock->SleepNs(kAgainNs);
-    }
+    return Call(method, request, timeout, reply, LeaderStub::Again::kUnavailable);
   }
   template <typename Method, typename Request, typename Reply>
-  absl::Status Call(Method method, const Request& request, absl::Duration timeout,
-                    Reply* reply) const {
-    return Checked(leader_->Call(timeout, /*patient=*/true,
-                                 [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-                                   return (stub->*method)(context, request, reply);
-                                 }));
+  absl::Status Call(Method method, const Request& request, absl::Duration timeout, Reply* reply,
+                    LeaderStub::Again again = LeaderStub::Again::kStoodBy) const {
+    const auto attempt = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+      return (stub->*method)(context, request, reply);
+    };
+    return Checked(leader_->Call(timeout, /*patient=*/true, attempt, again));
   }
   absl::Status Checked(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();

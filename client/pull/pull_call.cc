@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/net/call_trace.h"
 #include "client/net/message_limits.h"
 #include "common/check.h"
 
@@ -37,7 +38,7 @@ void PullCall::Supersede() {
 
 void PullCall::Close(absl::Status status) {
   if ((gate_.fetch_or(kClosed, std::memory_order_acq_rel) & kClosed) != 0) return;
-  result_ = std::move(status);
+  result_ = InTrace(std::move(status), traceparent);
 }
 
 }  // namespace hotbed

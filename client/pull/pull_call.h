@@ -156,10 +156,11 @@ class PullCall {
   // The features of the call, in case they have to be planned again.
   std::vector<PullFeature> features;
   PullOptions options;
-  BufferRef ids;       // of all parts
-  BufferRef lengths;   // of all partial bags
-  BufferRef weights;   // of all weighted partial bags
-  uint64_t bytes = 0;  // of all parts, as they travel
+  std::string traceparent;  // empty: the call belongs to no trace
+  BufferRef ids;            // of all parts
+  BufferRef lengths;        // of all partial bags
+  BufferRef weights;        // of all weighted partial bags
+  uint64_t bytes = 0;       // of all parts, as they travel
   std::atomic<uint32_t> parts_left{0};
   Promise<absl::Status> promise;
 

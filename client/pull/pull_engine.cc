@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "client/net/call_trace.h"
 #include "client/net/message_limits.h"
 #include "client/pull/pull_answer.h"
 #include "client/pull/pull_message.h"
@@ -90,9 +91,15 @@ PullEngine::PullEngine(const EngineParts& parts, ReadChoice* reads)
 
 Future<absl::Status> PullEngine::Start(absl::Span<const PullFeature> features,
                                        const PullOptions& options, Lane lane, int64_t deadline_ns) {
+  std::string traceparent;
+  absl::Status traced = TakeTrace(&traceparent);
+  if (!traced.ok()) return Future<absl::Status>::Ready(std::move(traced));
   absl::StatusOr<CallPtr> prepared = Prepare(features, options, lane, deadline_ns);
-  if (!prepared.ok()) return Future<absl::Status>::Ready(prepared.status());
+  if (!prepared.ok()) {
+    return Future<absl::Status>::Ready(InTrace(prepared.status(), traceparent));
+  }
   const CallPtr call = *std::move(prepared);
+  call->traceparent = std::move(traceparent);
   if (call->scratch->PartCount() == 0) return Future<absl::Status>::Ready(absl::OkStatus());
   absl::Status admitted = calls_.Admit(call);
   if (!admitted.ok()) {
@@ -138,8 +145,11 @@ void PullEngine::PlanAgain(PullCall* superseded) {
   options.wire_type = &superseded->wire_type;
   absl::StatusOr<CallPtr> prepared =
       Prepare(superseded->features, options, superseded->lane, superseded->deadline_ns);
-  if (!prepared.ok()) return superseded->promise.Set(prepared.status());
+  if (!prepared.ok()) {
+    return superseded->promise.Set(InTrace(prepared.status(), superseded->traceparent));
+  }
   const CallPtr call = *std::move(prepared);
+  call->traceparent = std::move(superseded->traceparent);
   call->promise = std::move(superseded->promise);
   if (absl::Status admitted = calls_.Admit(call, /*waits=*/false); !admitted.ok()) {
     return call->promise.Set(calls_.EndNotAdmitted(call.get(), std::move(admitted)));

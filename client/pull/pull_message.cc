@@ -70,6 +70,7 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
   header.set_want_flags(call.want_flags);
   header.set_strict(call.strict);
   header.set_staleness_ms_max(call.staleness_ms_max);
+  if (!call.traceparent.empty()) header.add_traceparents(call.traceparent);
   OutgoingMessage message;
   message.deadline_ms = static_cast<uint32_t>(
       std::clamp<int64_t>(left_ns / 1'000'000, 1, std::numeric_limits<int32_t>::max()));

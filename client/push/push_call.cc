@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/batch/split.h"
+#include "client/net/call_trace.h"
 
 namespace hotbed {
 
@@ -66,7 +67,8 @@ PushResult PushCall::Result() const {
     });
     result.outcome =
         open == refused.end() ? PushResult::Outcome::kFailed : PushResult::Outcome::kIndeterminate;
-    result.status = open == refused.end() ? refused.front().status : open->status;
+    result.status =
+        InTrace(open == refused.end() ? refused.front().status : open->status, traceparent);
   }
   if (parts_left == 0) return result;
   const auto add_open = [&result](const PushPart& part) {
@@ -77,10 +79,11 @@ PushResult PushCall::Result() const {
   std::for_each(parts.begin(), parts.end(), add_open);
   std::for_each(cut_parts.begin(), cut_parts.end(), add_open);
   result.outcome = PushResult::Outcome::kIndeterminate;
-  result.status = absl::DeadlineExceededError(
+  const absl::Status late = absl::DeadlineExceededError(
       absl::StrCat("push of step ", step, ": ", parts_left, " of ", parts.size() + cut_parts.size(),
                    " parts were not answered in time; Client::Retry goes on asking",
                    last_error.ok() ? "" : absl::StrCat("; last: ", last_error.message())));
+  result.status = InTrace(late, traceparent);
   return result;
 }
 

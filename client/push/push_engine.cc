@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/net/call_trace.h"
 #include "client/net/message_limits.h"
 #include "client/push/push_prepare.h"
 #include "common/status_macros.h"
@@ -58,36 +59,42 @@ Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
 
 Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature> features,
                                      const PushOptions& options, int64_t deadline_ns) {
+  std::string traceparent;
+  absl::Status traced = TakeTrace(&traceparent);
+  if (!traced.ok()) return Refuse(step, std::move(traced));
+  const auto refuse = [&](absl::Status why) {
+    return Refuse(step, InTrace(std::move(why), traceparent));
+  };
   std::unique_ptr<PushCall> call;
   const auto prepare = [&] {
     call = std::make_unique<PushCall>();
     call->deadline_ns = deadline_ns;
+    call->traceparent = traceparent;
     return Prepare(step, features, options, call.get());
   };
   absl::Status prepared = prepare();
-  if (!prepared.ok()) return Refuse(step, std::move(prepared));
+  if (!prepared.ok()) return refuse(std::move(prepared));
   if (call->parts.empty()) return Future<PushResult>::Ready(call->Result());
   const absl::StatusOr<SessionIdentity> identity = session_->Open(deadline_ns);
-  if (!identity.ok()) return Refuse(step, identity.status());
+  if (!identity.ok()) return refuse(identity.status());
   Resolutions resolutions;
   Future<PushResult> future;
   {
     absl::MutexLock lock(&mu_);
     identity_ = *identity;
     if (!WaitForRoom(*call)) {
-      return Refuse(step,
-                    absl::DeadlineExceededError(absl::StrCat(
-                        "push of step ", step, " was not sent: ", ledger_.window().ToString())));
+      return refuse(absl::DeadlineExceededError(
+          absl::StrCat("push of step ", step, " was not sent: ", ledger_.window().ToString())));
     }
-    if (shut_down_) return Refuse(step, absl::CancelledError("the client is closing"));
+    if (shut_down_) return refuse(absl::CancelledError("the client is closing"));
     ClusterMapPtr map = use_.map->Get();
     for (; call->cuts != map->cuts(); map = use_.map->Get()) {  // a shard was cut meanwhile
       prepared = prepare();
-      if (!prepared.ok()) return Refuse(step, std::move(prepared));
+      if (!prepared.ok()) return refuse(std::move(prepared));
     }
     Flush(LearnCuts(*map), &resolutions);
     absl::Status steps = ledger_.CheckSteps(*call);
-    if (!steps.ok()) return Refuse(step, std::move(steps));
+    if (!steps.ok()) return refuse(std::move(steps));
     const std::vector<ShardChain*> touched = Chain(*map, call.get());
     future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
     Flush(touched, &resolutions);

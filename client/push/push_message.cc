@@ -1,5 +1,6 @@
 #include "client/push/push_message.h"
 
+#include <string>
 #include <utility>
 
 #include "proto/convert.h"
@@ -18,6 +19,14 @@ void BeginGroup(const PushPart& part, v1::PushGroup* group) {
   group->set_step(part.call->step);
   if (options.has_learning_rate) group->set_learning_rate(options.learning_rate);
   group->set_assign(options.assign);
+}
+
+// Calls follow one another.
+void AddTrace(const std::string& traceparent, v1::PushHeader* header) {
+  const int traces = header->traceparents_size();
+  if (traceparent.empty()) return;
+  if (traces > 0 && header->traceparents(traces - 1) == traceparent) return;
+  header->add_traceparents(traceparent);
 }
 
 void AddSegment(const SentPart& sent, v1::PushGroup* group) {
@@ -51,6 +60,7 @@ OutgoingMessage BuildPushMessage(const SessionIdentity& identity, RowType gradie
       if (group != nullptr) PackColumns(group);
       group = header.add_groups();
       BeginGroup(part, group);
+      AddTrace(part.call->traceparent, &header);
     }
     before = &part;
     AddSegment(sent, group);

@@ -34,6 +34,7 @@ LABELS = {
     "hotbed_server_in_flight_limit_bytes": ("budget",),
     "hotbed_server_numbers_not_given_total": ("number",),
     "hotbed_server_refusals_total": ("code",),
+    "hotbed_server_slow_requests_total": ("kind",),
 }
 # What is counted, where the last word of the name does not say it.
 COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending": "requests", "ended": "connections",
@@ -43,6 +44,7 @@ COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending":
            "revision": "number", "step": "number", "items": "messages", "changes": "shards"}
 EXACT = {"hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_replica_messages_refused_total": "messages",
          "hotbed_server_numbers_not_given_total": "requests",
+         "hotbed_server_traceparents_ignored_total": "trace contexts",
          "hotbed_server_snapshots_failed_total": "shards", "hotbed_server_snapshots_sent_total": "shards",
          "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups"}
 UNITS = (("_bytes_per_second", "bytes/s"), ("_seconds", "seconds"), ("_bytes", "bytes"), ("_info", "1"), ("_fds", "files"))

@@ -121,14 +121,16 @@ bool ReadClientOptions(PyObject* dict, ClientOptions* options) {
   return true;
 }
 
-bool ReadPushOptions(PyObject* tuple, PushOptions* options) {
+bool ReadPushOptions(PyObject* tuple, PushOptions* options, std::string* traceparent) {
   PyObject* deadline = nullptr;
   PyObject* rate = nullptr;
   int assign = 0;
-  if (PyArg_ParseTuple(tuple, "OOpff", &deadline, &rate, &assign, &options->gradient_scale,
-                       &options->clip_global_norm) == 0) {
+  const char* trace = nullptr;
+  if (PyArg_ParseTuple(tuple, "OOpffz", &deadline, &rate, &assign, &options->gradient_scale,
+                       &options->clip_global_norm, &trace) == 0) {
     return false;
   }
+  if (trace != nullptr) *traceparent = trace;
   options->assign = assign != 0;
   if (!ReadSeconds(deadline, "deadline", &options->deadline)) return false;
   if (rate == Py_None) return true;

@@ -23,8 +23,8 @@ bool ReadClientOptions(PyObject* dict, ClientOptions* options);
 // The options of a table by the names of docs/tables.md: ((option, text), ...). `failed`: an
 // exception is set.
 absl::Status ReadTable(PyObject* items, TableOptions* spec, bool* failed);
-// (deadline, learning_rate or None, assign, gradient_scale, clip_global_norm)
-bool ReadPushOptions(PyObject* tuple, PushOptions* options);
+// (deadline, learning_rate or None, assign, gradient_scale, clip_global_norm, traceparent or None)
+bool ReadPushOptions(PyObject* tuple, PushOptions* options, std::string* traceparent);
 
 }  // namespace hotbed::python
 

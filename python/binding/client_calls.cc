@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "cli/tables/table_option.h"
 #include "common/status_macros.h"
+#include "common/traceparent.h"
 #include "hotbed/local.h"
+#include "hotbed/trace.h"
 #include "python/binding/arguments.h"
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
@@ -241,13 +243,15 @@ bool ReadPullFeature(PyObject* tuple, Py_ssize_t index, Py_ssize_t count, Borrow
   return feature->rows != nullptr;
 }
 
-// pull(client, (feature, ...), deadline or None, lookup)
+// pull(client, (feature, ...), deadline or None, lookup, traceparent or None)
 PyObject* Pull(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
   PyObject* tuple = nullptr;
   PyObject* deadline = nullptr;
   int lookup = 0;
-  if (PyArg_ParseTuple(arguments, "OOOp", &capsule, &tuple, &deadline, &lookup) == 0) {
+  const char* traceparent = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOpz", &capsule, &tuple, &deadline, &lookup, &traceparent) ==
+      0) {
     return nullptr;
   }
   const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
@@ -267,6 +271,7 @@ PyObject* Pull(PyObject*, PyObject* arguments) {
   const std::shared_ptr<Client> client = connection->client;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent == nullptr ? "" : traceparent);
     pending->future = lookup != 0 ? client->Lookup(call.features, call.options)
                                   : client->Pull(call.features, call.options);
   }
@@ -306,8 +311,9 @@ PyObject* Push(PyObject*, PyObject* arguments) {
   const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
   uint64_t step = 0;
   PushOptions options;
+  std::string traceparent;
   if (connection == nullptr || !ReadUnsigned(step_object, "step", &step) ||
-      !ReadPushOptions(options_tuple, &options)) {
+      !ReadPushOptions(options_tuple, &options, &traceparent)) {
     return nullptr;
   }
   auto pending = std::make_unique<Pending>();
@@ -323,9 +329,18 @@ PyObject* Push(PyObject*, PyObject* arguments) {
   const std::shared_ptr<Client> client = connection->client;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent);
     pending->future = client->Push(step, features, options);
   }
   return NewPending(std::move(pending));
+}
+
+// check_traceparent(text)
+PyObject* CheckTrace(PyObject*, PyObject* text) {
+  std::string traceparent;
+  if (!ReadText(text, &traceparent)) return nullptr;
+  const absl::Status checked = CheckTraceparent(traceparent);
+  return checked.ok() ? None() : Raise(checked);
 }
 
 // --- pending calls
@@ -511,6 +526,7 @@ PyMethodDef client_methods[] = {
     {"list_tables", &ListTables, METH_O, nullptr},
     {"pull", &Pull, METH_VARARGS, nullptr},
     {"push", &Push, METH_VARARGS, nullptr},
+    {"check_traceparent", &CheckTrace, METH_O, nullptr},
     {"is_done", &IsDone, METH_O, nullptr},
     {"wait", &Wait, METH_VARARGS, nullptr},
     {"when_done", &WhenDone, METH_VARARGS, nullptr},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "hotbed/trace.h"
 #include "python/binding/arguments.h"
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
@@ -116,25 +117,28 @@ bool ReadBatch(PyObject* tuple, JaggedBatch* batch) {
   return true;
 }
 
-// announce(embeddings, batch)
+// announce(embeddings, batch, traceparent or None)
 PyObject* Announce(PyObject*, PyObject* arguments) {
   PyObject *capsule, *tuple;
+  const char* traceparent = nullptr;
   JaggedBatch batch;
-  if (PyArg_ParseTuple(arguments, "OO", &capsule, &tuple) == 0) return nullptr;
+  if (PyArg_ParseTuple(arguments, "OOz", &capsule, &tuple, &traceparent) == 0) return nullptr;
   const std::shared_ptr<EmbeddingsHandle> handle = EmbeddingsOf(capsule);
   if (handle == nullptr || !ReadBatch(tuple, &batch)) return nullptr;
   absl::Status announced;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent == nullptr ? "" : traceparent);
     announced = handle->embeddings->Announce(batch);
   }
   return announced.ok() ? Owned::New(Py_None).Release() : Raise(announced);
 }
 
-// forward(embeddings, batch): a call whose outputs `outputs` gives.
+// forward(embeddings, batch, traceparent or None): a call whose outputs `outputs` gives.
 PyObject* Forward(PyObject*, PyObject* arguments) {
   PyObject *capsule, *tuple;
-  if (PyArg_ParseTuple(arguments, "OO", &capsule, &tuple) == 0) return nullptr;
+  const char* traceparent = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOz", &capsule, &tuple, &traceparent) == 0) return nullptr;
   auto step = std::make_shared<ForwardStep>();
   step->embeddings = EmbeddingsOf(capsule);
   if (step->embeddings == nullptr || !ReadBatch(tuple, &step->batch)) return nullptr;
@@ -143,6 +147,7 @@ PyObject* Forward(PyObject*, PyObject* arguments) {
   pending->forward = step;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent == nullptr ? "" : traceparent);
     pending->future = step->embeddings->embeddings->Forward(step->batch, &step->output);
   }
   return NewPending(std::move(pending));
@@ -225,10 +230,11 @@ PyObject* Backward(PyObject*, PyObject* arguments) {
   ForwardStep* const kept = StepOf(forward);
   uint64_t number = 0;
   PushOptions options;
+  std::string traceparent;
   OutputGradients gradients;
   auto pending = std::make_unique<Pending>();
   if (kept == nullptr || !ReadUnsigned(step_object, "step", &number) ||
-      !ReadPushOptions(options_tuple, &options) ||
+      !ReadPushOptions(options_tuple, &options, &traceparent) ||
       !ReadGradients(values, sequences, *kept, &pending->borrowed, &gradients)) {
     return nullptr;
   }
@@ -236,6 +242,7 @@ PyObject* Backward(PyObject*, PyObject* arguments) {
   pending->forward = forward->forward;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent);
     pending->future = kept->embeddings->embeddings->Backward(number, kept->batch, kept->output,
                                                              gradients, options);
   }
@@ -289,8 +296,9 @@ PyObject* PushSum(PyObject*, PyObject* arguments) {
   auto* const gradients = static_cast<Gradients*>(PyCapsule_GetPointer(sum, kSum));
   uint64_t number = 0;
   PushOptions options;
+  std::string traceparent;
   if (step == nullptr || gradients == nullptr || !ReadUnsigned(step_object, "step", &number) ||
-      !ReadPushOptions(options_tuple, &options)) {
+      !ReadPushOptions(options_tuple, &options, &traceparent)) {
     return nullptr;
   }
   auto pending = std::make_unique<Pending>();
@@ -298,6 +306,7 @@ PyObject* PushSum(PyObject*, PyObject* arguments) {
   pending->kept = *gradients;
   {
     const WithoutGil without;
+    const TraceScope trace(traceparent);
     pending->future = PushGradients(step->embeddings->client.get(), number, **gradients, options);
   }
   return NewPending(std::move(pending));

@@ -7,7 +7,7 @@ import os
 import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
-from hotbed import _arrays, _hotbed, errors, optim
+from hotbed import _arrays, _hotbed, errors, optim, tracing
 from hotbed.futures import Future, PushResult, push_result
 
 __all__ = ['Client', 'Table', 'connect', 'local']
@@ -182,7 +182,8 @@ class Client:
     def pull_async(self, ids: Mapping[str, Any], *, deadline: Optional[float] = None) -> Future[dict[str, Any]]:
         """`pull`, as a Future."""
         made = {name: _pull_feature(self.table(name), given, None) for name, given in ids.items()}
-        call = _hotbed.pull(self._connection, tuple(feature for feature, _ in made.values()), deadline, False)
+        call = _hotbed.pull(self._connection, tuple(feature for feature, _ in made.values()), deadline, False,
+                            tracing.current())
         return _future(call, lambda: {name: finish() for name, (_, finish) in made.items()})
 
     def push(self, gradients: Mapping[str, tuple[Any, Any]], *, step: int, lr: Optional[float] = None, assign: bool = False,
@@ -211,8 +212,8 @@ class Client:
         """`push`, as a Future. Pushes of one session to one shard are applied in the order of the calls."""
         features = tuple((self.table(name)._handle, _arrays.readable(ids, 'ids'), _arrays.readable(values, 'gradients'))
                          for name, (ids, values) in gradients.items())
-        return Future(_hotbed.push(self._connection, step, features, (deadline, lr, assign, scale, clip_global_norm)),
-                      push_result)
+        return Future(_hotbed.push(self._connection, step, features,
+                                   (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
 
     # --- steps of a group of trainers (docs/tables.md, Consistency of training)
 
@@ -286,12 +287,14 @@ class Table:
                    exists: Any = None, deadline: Optional[float] = None) -> Future[Any]:
         """`pull`, as a Future."""
         feature, finish = _pull_feature(self, ids, out, lengths, pooling, weights, exists)
-        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, False), finish)
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, False, tracing.current()),
+                       finish)
 
     def lookup(self, ids: Any, out: Any = None, *, deadline: Optional[float] = None) -> Any:
         """As `pull`, for inference: no session, and no view of this client's own pushes."""
         feature, finish = _pull_feature(self, ids, out)
-        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True), finish).result()
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True, tracing.current()),
+                       finish).result()
 
     def push(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False, scale: float = 1.0,
              clip_global_norm: float = 0.0, deadline: Optional[float] = None) -> PushResult:
@@ -305,7 +308,7 @@ class Table:
         """`push`, as a Future."""
         feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'))
         return Future(_hotbed.push(self._client._connection, step, (feature,),
-                                   (deadline, lr, assign, scale, clip_global_norm)), push_result)
+                                   (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
 
 
 def _pull_feature(table: Table, ids: Any, out: Any, lengths: Any = None, pooling: str = 'sum', weights: Any = None,

@@ -61,24 +61,48 @@ std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const Sh
 namespace {
 
 template <typename Request>
-ToolCalls::SlowCall ParsedSlow(std::function<void(const Request&, ToolCalls::Done)> begin) {
-  return [begin = std::move(begin)](const std::string& message, ToolCalls::Done done) {
+using Begins =
+    std::function<void(const Request& request, const ToolCalls::MayUse& may_use, ToolCalls::Done)>;
+
+template <typename Request>
+ToolCalls::SlowCall ParsedSlow(Begins<Request> begin) {
+  return [begin = std::move(begin)](const std::string& message, const ToolCalls::MayUse& may_use,
+                                    ToolCalls::Done done) {
     Request request;
     if (!request.ParseFromString(message)) return done(DoesNotParse<Request>(message), nullptr);
-    begin(request, std::move(done));
+    begin(request, may_use, std::move(done));
   };
+}
+
+// Whether the caller may read the shard's table, which only a shard that is here names.
+absl::Status MayRead(const ShardHost& host, uint64_t packed, const ToolCalls::MayUse& may_use) {
+  if (!may_use) return absl::OkStatus();
+  const ShardId id = ShardId::FromPacked(packed);
+  const std::shared_ptr<Shard> shard = host.Find(id);
+  if (shard != nullptr) return may_use(ShardHost::TableNameOf(*shard));
+  return absl::UnavailableError(
+      absl::StrCat(id.ToString(), " is not on this server; look at the map again"));
 }
 
 }  // namespace
 
-std::map<std::string, ToolCalls::SlowCall> ChangeCalls(RowLists* lists, ChangeReads* changes) {
+std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, RowLists* lists,
+                                                       ChangeReads* changes) {
   std::map<std::string, ToolCalls::SlowCall> calls;
   calls["/hotbed.v1.Changes/ListRows"] = ParsedSlow<v1::ListRowsRequest>(
-      [lists](const v1::ListRowsRequest& request, ToolCalls::Done done) {
+      [host, lists](const v1::ListRowsRequest& request, const ToolCalls::MayUse& may_use,
+                    ToolCalls::Done done) {
+        const absl::Status may = MayRead(*host, request.shard(), may_use);
+        if (!may.ok()) return done(may, nullptr);
         lists->List(request, std::move(done));
       });
   calls["/hotbed.v1.Changes/ReadChanges"] = ParsedSlow<v1::ReadChangesRequest>(
-      [changes](const v1::ReadChangesRequest& request, ToolCalls::Done done) {
+      [host, changes](const v1::ReadChangesRequest& request, const ToolCalls::MayUse& may_use,
+                      ToolCalls::Done done) {
+        for (const v1::FollowedShard& shard : request.shards()) {
+          const absl::Status may = MayRead(*host, shard.shard(), may_use);
+          if (!may.ok()) return done(may, nullptr);
+        }
         changes->Read(request, std::move(done));
       });
   return calls;

@@ -21,7 +21,8 @@ v1::WatchRestoreReply RestoreState(const ShardHost& host, TableId table);
 
 // By method. Both outlive the calls.
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
-std::map<std::string, ToolCalls::SlowCall> ChangeCalls(RowLists* lists, ChangeReads* changes);
+std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, RowLists* lists,
+                                                       ChangeReads* changes);
 
 }  // namespace hotbed
 

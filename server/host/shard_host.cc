@@ -718,4 +718,6 @@ absl::StatusOr<std::unique_ptr<ShardHost>> ShardHost::Open(const ShardHostOption
 
 uint32_t ShardHost::DimOf(const Shard& shard) { return shard.dim(); }
 
+const std::string& ShardHost::TableNameOf(const Shard& shard) { return shard.table().name; }
+
 }  // namespace hotbed

@@ -65,6 +65,7 @@ class BidiStream : private StreamWatch::Watched {
   virtual void OnRoom(void* /*message*/) {}
 
   std::string peer() const { return context_.peer(); }  // as gRPC writes it
+  const grpc::ServerContextBase& context() const { return context_; }
 
   void Accept() { RequestCall(&context_, &stream_, &accept_tag_); }
 

@@ -33,12 +33,16 @@ struct StreamMetrics {
       "Streams and lookups ended because their client read nothing for --write-timeout-ms."};
   Counter requests_parked{"hotbed_server_requests_parked_total",
                           "Requests that waited for room in a budget of bytes in flight."};
+  Counter traceparents_ignored{"hotbed_server_traceparents_ignored_total",
+                               "Trace contexts of requests that are not valid."};
   LatencyHistogram pull_seconds{"hotbed_server_pull_seconds",
                                 "From a pull's arrival to its encoded answer."};
   LatencyHistogram push_seconds{"hotbed_server_push_seconds",
                                 "From a push's arrival to its acknowledgement."};
   LatencyHistogram lookup_seconds{"hotbed_server_lookup_seconds",
                                   "From a lookup's arrival to its encoded answer."};
+
+  std::vector<std::unique_ptr<Counter>> slow_requests;  // by RequestKind (slow_requests.h)
 
   // Counts refused segments by code; a message refused as a whole counts once.
   void CountRefusal(SegmentCode code) { refusals_[static_cast<size_t>(code)]->Add(1); }

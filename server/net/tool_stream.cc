@@ -7,9 +7,10 @@
 #include "absl/status/statusor.h"
 
 namespace hotbed {
-ToolStream::ToolStream(const ToolCalls* calls, grpc::AsyncGenericService* service,
-                       grpc::ServerCompletionQueue* queue)
+ToolStream::ToolStream(const ToolCalls* calls, const TableAccessOf* tables_of,
+                       grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue)
     : calls_(calls),
+      tables_of_(tables_of),
       service_(service),
       queue_(queue),
       accept_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnAccepted(ok); }),
@@ -18,9 +19,9 @@ ToolStream::ToolStream(const ToolCalls* calls, grpc::AsyncGenericService* servic
       finish_tag_(this, [](void* s, bool) { static_cast<ToolStream*>(s)->OnFinished(); }),
       late_tag_(this, [](void* s, bool ok) { static_cast<ToolStream*>(s)->OnLate(ok); }) {}
 
-void ToolStream::Start(const ToolCalls* calls, grpc::AsyncGenericService* service,
-                       grpc::ServerCompletionQueue* queue) {
-  auto* const stream = new ToolStream(calls, service, queue);
+void ToolStream::Start(const ToolCalls* calls, const TableAccessOf* tables_of,
+                       grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue) {
+  auto* const stream = new ToolStream(calls, tables_of, service, queue);
   service->RequestCall(&stream->context_, &stream->stream_, queue, queue, &stream->accept_tag_);
 }
 
@@ -29,7 +30,7 @@ void ToolStream::OnAccepted(bool ok) {
     delete this;
     return;
   }
-  Start(calls_, service_, queue_);
+  Start(calls_, tables_of_, service_, queue_);
   stream_.Read(&message_, &read_tag_);
 }
 
@@ -41,12 +42,21 @@ void ToolStream::OnRead(bool ok) {
     return;
   }
   const bool later = calls_->AnswerLater(
-      context_.method(), message_,
+      context_.method(), message_, MayUse(),
       [this](absl::StatusOr<grpc::ByteBuffer> answer, std::shared_ptr<const void> held) {
         held_ = std::move(held);
         OnAnswer(answer);  // this may be gone then
       });
   if (!later) OnAnswer(calls_->Answer(context_.method(), message_));
+}
+
+ToolCalls::MayUse ToolStream::MayUse() const {
+  if (!*tables_of_) return nullptr;
+  const std::string& method = context_.method();
+  const std::shared_ptr<const TableAccess> tables =
+      (*tables_of_)(context_, method.substr(method.rfind('/') + 1));
+  if (tables == nullptr) return nullptr;
+  return [tables](absl::string_view table) { return tables->Check(table); };
 }
 
 void ToolStream::OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer) {

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "proto/tool_calls.h"
+#include "security/table_access.h"
 #include "server/net/rpc_tag.h"
 
 namespace hotbed {
@@ -26,16 +27,18 @@ constexpr int64_t kUntakenAnswerNsMax = 5 * kSecondNs;
 // One call; owns itself from Start() to its end. One message at a time.
 class ToolStream {
  public:
-  // Waits for a call; when one comes, the next is waited for on the same queue.
-  static void Start(const ToolCalls* calls, grpc::AsyncGenericService* service,
-                    grpc::ServerCompletionQueue* queue);
+  // Waits for a call; when one comes, the next is waited for on the same queue. `tables_of` may be
+  // empty.
+  static void Start(const ToolCalls* calls, const TableAccessOf* tables_of,
+                    grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue);
 
  private:
-  ToolStream(const ToolCalls* calls, grpc::AsyncGenericService* service,
-             grpc::ServerCompletionQueue* queue);
+  ToolStream(const ToolCalls* calls, const TableAccessOf* tables_of,
+             grpc::AsyncGenericService* service, grpc::ServerCompletionQueue* queue);
 
   void OnAccepted(bool ok);
   void OnRead(bool ok);
+  ToolCalls::MayUse MayUse() const;
   void OnAnswer(const absl::StatusOr<grpc::ByteBuffer>& answer);
   void OnWritten(bool ok);
   void OnLate(bool fired);
@@ -45,6 +48,7 @@ class ToolStream {
   void Finish(const grpc::Status& status) { stream_.Finish(status, &finish_tag_); }
 
   const ToolCalls* const calls_;
+  const TableAccessOf* const tables_of_;
   grpc::AsyncGenericService* const service_;
   grpc::ServerCompletionQueue* const queue_;
   grpc::GenericServerContext context_;

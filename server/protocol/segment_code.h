@@ -24,6 +24,7 @@ enum class SegmentCode : uint8_t {
   kDeadlineExceeded = 13,
   kInternal = 14,
   kStepOver = 15,
+  kPermissionDenied = 16,
 };
 
 }  // namespace hotbed

@@ -34,6 +34,7 @@ void CommitPipeline::Drain() {
       for (const CoreSend& send : send_scratch_) parts_.exchange->Send(send);
       send_scratch_.clear();
     } else if (!ready.applies.empty()) {
+      if (parts_.tail->keeps()) NoteCommitted(ready.applies.front().lsn, ready.applies.back().lsn);
       apply_queue_.insert(apply_queue_.end(), ready.applies.begin(), ready.applies.end());
       ready.applies.clear();
     } else if (!applying_ && !shard_.serving.stalled() && !apply_queue_.empty()) {
@@ -123,6 +124,7 @@ void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
 void CommitPipeline::AfterAppend(PushState* state) {
   --appends_in_flight_;
   state->in_log = false;
+  state->EndStage(RequestStages::kLog);
   state->running.End();  // where the core has left the entry before
   const absl::Status status = std::move(state->append_status);
   if (state->cut) {
@@ -146,6 +148,16 @@ void CommitPipeline::AfterAppend(PushState* state) {
   }
   if (!status.ok()) ResumeLog();
   Drain();
+}
+
+// The other replicas hold the entries from `first` through `last`.
+void CommitPipeline::NoteCommitted(Lsn first, Lsn last) {
+  if (unapplied_.empty() || last < unapplied_.front().lsn) return;
+  const Lsn front = unapplied_.front().lsn;
+  for (Lsn lsn = std::max(first, front); lsn <= last && lsn - front < unapplied_.size(); ++lsn) {
+    PushState* const state = unapplied_[lsn - front].state;
+    if (state != nullptr) state->EndStage(RequestStages::kReplicas);
+  }
 }
 
 void CommitPipeline::ResumeLog() {
@@ -226,7 +238,7 @@ void CommitPipeline::ApplyNext() {
     RecordHeader header;
     header.lsn = entry.lsn;
     header.scalars = state->scalars;
-    applying_ = true;
+    applying_ = late_ = true;
     if (parts_.steps->Apply(header, shard_.core.StagedOf(entry.seq >> kStepShift, sessions),
                             after)) {
       AfterApply(absl::OkStatus());
@@ -238,7 +250,7 @@ void CommitPipeline::ApplyNext() {
   }
   const RowUpdates updates = UpdatesOf(state->append.header, state->ids, state->gradients);
   if (shard_.store->ApplyAtOnce(updates)) return AfterApply(absl::OkStatus());
-  applying_ = true;
+  applying_ = late_ = true;
   if (shard_.store->Apply(updates, after)) {
     AfterApply(absl::OkStatus());
   }
@@ -252,6 +264,7 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
       if (serving.closed()) return LeaveUnapplied();
       // The entry is in the log and not in the rows: it will be, when the disk takes rows again.
       // Until a retry succeeds, no sender is answered.
+      late_ = true;
       return serving.Stall(absl::StrCat("waits to apply a push: ", status.message()));
     }
     serving.Refuse(status);
@@ -260,7 +273,9 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
   apply_queue_.pop_front();
   Unapplied applied = std::move(unapplied_.front());
   unapplied_.pop_front();
-  const PushState* const state = applied.state;
+  PushState* const state = applied.state;
+  if (late_ && state != nullptr) state->EndStage(RequestStages::kRows);
+  late_ &= !apply_queue_.empty();
   if (serving.error().ok()) {
     const bool commits = entry.kind == RecordKind::kStepCommit;
     shard_.core.Applied(entry.lsn);

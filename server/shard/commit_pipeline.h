@@ -94,6 +94,7 @@ class CommitPipeline {
   // Entries in flight were not encoded while no other replica wanted them.
   void EncodeUnapplied();
   void AfterAppend(PushState* state);
+  void NoteCommitted(Lsn first, Lsn last);
   void ApplyNext();
   void LeaveUnapplied();
   void AfterApply(const absl::Status& status);
@@ -107,6 +108,7 @@ class CommitPipeline {
   std::deque<CoreEntry> apply_queue_;  // committed; the first is being applied
   std::deque<Unapplied> unapplied_;    // (applied, last]
   bool applying_ = false;              // the store has an Apply in flight
+  bool late_ = false;                  // the entries in apply_queue_ have waited for rows
   uint32_t appends_in_flight_ = 0;
   CountedBytes session_bytes_;
   Epoch promise_wanted_ = 0;

@@ -50,6 +50,7 @@ struct PushState {
   SharedBytes record;
   uint64_t ticket = 0;         // of the entry that was handed to the log
   int64_t waits_until_ns = 0;  // for the shard to know its record or to become active
+  int64_t since_ns = 0;        // of the stage that the push is in
   LogAppend append;
   absl::Status append_status;
 
@@ -60,6 +61,14 @@ struct PushState {
   // Takes `bytes` as the record. False: not a whole record of the log, or damaged; then no field of
   // the state may be used.
   bool TakeRecord(SharedBytes bytes);
+
+  // For the log of slow requests, where a sender waits. A stage that ends begins the next one.
+  void BeginStage() {
+    if (work != nullptr) since_ns = work->stages.NowNs();
+  }
+  void EndStage(RequestStages::Stage stage) {
+    if (work != nullptr) since_ns = NoteStage(stage, work, segment, since_ns);
+  }
 
   // An empty state, one of this thread's spare ones if there are any.
   static PushState* Take();

@@ -44,7 +44,13 @@ void Shard::Pull(PullWork* work, PullSegment* segment) {
   bool finished = true;
   const Strand::Outcome outcome = strand_.TryRun(
       [&] { finished = PullNow(work, segment); },
-      [&] { return [work, segment] { segment->shard->RestartPull(work, segment); }; });
+      [&] {
+        segment->since_ns = work->stages.NowNs();
+        return [work, segment] {
+          NoteStage(RequestStages::kStrand, work, segment, std::exchange(segment->since_ns, 0));
+          segment->shard->RestartPull(work, segment);
+        };
+      });
   if (outcome == Strand::Outcome::kQueued) return;
   if (outcome == Strand::Outcome::kFull) RefuseSegment(segment, StrandIsFull(options_));
   if (finished) FinishSegment(work);
@@ -88,10 +94,12 @@ bool Shard::PullNow(PullWork* work, PullSegment* segment) {
   gauges_.AddPulled(segment->count);
   segment->type = work->row_type;
   segment->answer = work->answer;
+  segment->since_ns = work->stages.NowNs();
   InFlight::Token running = in_flight_.Begin();
   // Two words of capture: the store keeps it without an allocation.
   if (!store_->Pull(*segment, [work, segment](absl::Status status) {
         InFlight::Token adopted = segment->shard->in_flight_.Adopt();
+        NoteStage(RequestStages::kRows, work, segment, segment->since_ns);
         segment->shard->FillPullResult(*work, segment, status);
         adopted.End();
         FinishSegment(work);  // ends the segment too
@@ -176,9 +184,16 @@ void Shard::Push(PushWork* work, PushSegment* segment) {
   PushState* state = PushState::Take();
   state->work = work;
   state->segment = segment;
+  state->since_ns = work->stages.begun_ns();
   PrepareRows(context_, state);
-  const Strand::Outcome outcome =
-      strand_.TryRun([&] { PushNow(state); }, [&] { return [this, state] { PushNow(state); }; });
+  const Strand::Outcome outcome = strand_.TryRun([&] { PushNow(state); },
+                                                 [&] {
+                                                   state->BeginStage();
+                                                   return [this, state] {
+                                                     state->EndStage(RequestStages::kStrand);
+                                                     PushNow(state);
+                                                   };
+                                                 });
   if (outcome != Strand::Outcome::kFull) return;
   state->Give();
   RefuseSegment(segment, StrandIsFull(options_));

@@ -48,6 +48,7 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
     return {SegmentCode::kResourceExhausted,
             absl::StrCat(options_->Name(), ": ", options_->parked_max, " pulls wait for an LSN")};
   }
+  if (segment->since_ns == 0) segment->since_ns = work->stages.NowNs();
   pulls_.push_back({work, segment, in_flight_->Begin()});
   Count();
   return {};
@@ -66,7 +67,10 @@ bool WaitingRequests::IsEarly(const PushState& state) const {
 bool WaitingRequests::ParkPush(PushState* state) {
   if (options_->outlet == nullptr || !IsEarly(*state)) return false;
   const int64_t now_ns = options_->clock->NowNs();
-  if (state->waits_until_ns == 0) state->waits_until_ns = now_ns + kPushWaitNsMax;
+  if (state->waits_until_ns == 0) {
+    state->waits_until_ns = now_ns + kPushWaitNsMax;
+    state->BeginStage();
+  }
   if (now_ns >= state->waits_until_ns || pushes_.size() >= options_->parked_max) return false;
   pushes_.push_back({state, in_flight_->Begin()});
   Count();
@@ -78,14 +82,21 @@ void WaitingRequests::RunAllPulls() {
   std::vector<ParkedPull> waiting;
   waiting.swap(pulls_);
   Count();
-  for (const ParkedPull& pull : waiting) restart_pull_(pull.work, pull.segment);
+  for (const ParkedPull& pull : waiting) {
+    NoteStage(RequestStages::kState, pull.work, pull.segment, pull.segment->since_ns);
+    restart_pull_(pull.work, pull.segment);
+  }
 }
 
 void WaitingRequests::RunAllPushes() {
   std::vector<ParkedPush> waiting;
   waiting.swap(pushes_);
   Count();
-  for (const ParkedPush& push : waiting) restart_push_(push.state);
+  for (const ParkedPush& push : waiting) {
+    PushState* const state = push.state;
+    NoteStage(RequestStages::kState, state->work, state->segment, state->since_ns);
+    restart_push_(state);
+  }
 }
 
 }  // namespace hotbed

@@ -9,11 +9,14 @@
 #include <memory>
 
 #include "common/clock.h"
+#include "security/table_access.h"
 #include "server/host/shard_host.h"
 #include "server/net/answer_pool.h"
 #include "server/net/byte_budget.h"
 #include "server/net/connection_accounts.h"
 #include "server/net/stream_watch.h"
+#include "server/streams/slow_requests.h"
+#include "server/streams/stream_tables.h"
 
 namespace hotbed {
 
@@ -32,6 +35,7 @@ struct DataPlaneLimits {
   uint32_t requests_waiting_max = 4096;  // for a budget; beyond it RESOURCE_EXHAUSTED
   uint32_t segments_max = 16384;         // per message
   uint32_t retry_after_ms = 20;          // sent with RESOURCE_EXHAUSTED and UNAVAILABLE
+  int64_t slow_request_ms = 0;  // requests that take longer are logged (slow_requests.h); 0: none
 };
 
 struct DataPlane {
@@ -39,6 +43,7 @@ struct DataPlane {
       : limits(Shared(limits)),
         host(host),
         clock(clock),
+        slow(limits.slow_request_ms, clock, SlowRequests::CoarseClock()),
         pull_budget(limits.pull_bytes_in_flight_max - LookupBytes(limits),
                     limits.requests_waiting_max),
         lookup_budget(LookupBytes(limits), limits.requests_waiting_max),
@@ -53,6 +58,9 @@ struct DataPlane {
   static uint64_t LookupBytes(const DataPlaneLimits& limits) {
     return limits.pull_bytes_in_flight_max / 4;
   }
+  StreamTables TablesOf(const grpc::ServerContextBase& context, const char* method) const {
+    return tables_of ? StreamTables(tables_of(context, method)) : StreamTables();
+  }
   static DataPlaneLimits Shared(DataPlaneLimits limits) {
     limits.stream_bytes_in_flight_max = std::max<uint64_t>(
         1, std::min({limits.stream_bytes_in_flight_max, limits.pull_bytes_in_flight_max / 4,
@@ -63,6 +71,7 @@ struct DataPlane {
   const DataPlaneLimits limits;
   ShardHost* const host;
   const Clock* const clock;
+  SlowRequests slow;
   // Before the budgets' users: it outlives them.
   ConnectionAccounts accounts;
   ByteBudget pull_budget;
@@ -70,6 +79,7 @@ struct DataPlane {
   ByteBudget push_budget;
   const std::shared_ptr<AnswerPool> answers;
   StreamWatch watch;
+  TableAccessOf tables_of;  // set before the first call; empty: every caller may use every table
   std::atomic<bool> draining{false};  // new messages are answered UNAVAILABLE
   std::atomic<uint32_t> streams{0};   // open now
   std::atomic<uint64_t> calls{0};     // call objects alive, including those that wait for a client

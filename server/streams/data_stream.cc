@@ -23,6 +23,7 @@ bool DataStream::OnAccepted(grpc::Status* refusal) {
   StartNext();
   counted_ = true;
   connection_ = plane_->accounts.Of(peer());
+  tables_ = plane_->TablesOf(context(), method());
   *refusal = AdmitStream(plane_);
   return refusal->ok();
 }

@@ -26,6 +26,7 @@ class DataStream : public BidiStream {
 
   // Waits for the next client of this method.
   virtual void StartNext() = 0;
+  virtual const char* method() const = 0;  // as rules name it
 
   bool heard_hello() const { return heard_hello_; }
   // Whether a message for which Parse returned `parsed` may continue. If not, it is recycled and
@@ -61,6 +62,8 @@ class DataStream : public BidiStream {
   // The account of this stream's connection; from OnAccepted on.
   ConnectionAccount* connection() const { return connection_.get(); }
   int64_t NowNs() const { return plane_->clock->NowNs(); }
+  // Null: the caller may use all tables. For OnMessage.
+  StreamTables* tables() { return tables_.limited(); }
 
   DataPlane* const plane_;
   RawDataService* const service_;
@@ -70,6 +73,7 @@ class DataStream : public BidiStream {
   bool OnAccepted(grpc::Status* refusal) final;
 
   std::shared_ptr<ConnectionAccount> connection_;
+  StreamTables tables_;
   bool counted_ = false;
   bool heard_hello_ = false;  // touched by OnMessage only
 };

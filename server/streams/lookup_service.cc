@@ -54,7 +54,8 @@ void LookupCall::OnAcceptDone(bool ok) {
   connection_ = plane_->accounts.Of(context_.peer());
   PullMessage* const message = PullMessage::Take();
   const int64_t now_ns = plane_->clock->NowNs();
-  grpc::Status status = StreamError(message->Parse(request_, plane_, now_ns, 0));
+  StreamTables tables = plane_->TablesOf(context_, "Lookup");
+  grpc::Status status = StreamError(message->Parse(request_, plane_, now_ns, 0, tables.limited()));
   request_.Clear();
   if (status.ok() && message->hello() != nullptr) status = CheckHello(message->hello(), *plane_);
   if (!status.ok()) {
@@ -69,8 +70,12 @@ void LookupCall::OnAcceptDone(bool ok) {
 void LookupCall::PullDone(PullMessage* message) {
   v1::Hello hello;
   if (message->hello() != nullptr) FillHello(*plane_, &hello);
+  const int64_t since_ns = message->stages.NowNs();
   grpc::ByteBuffer answer = message->Encode(message->hello() != nullptr ? &hello : nullptr);
-  StreamMetrics::Get().lookup_seconds.RecordNs(plane_->clock->NowNs() - message->arrival_ns());
+  const int64_t took_ns = plane_->clock->NowNs() - message->arrival_ns();
+  StreamMetrics::Get().lookup_seconds.RecordNs(took_ns);
+  LogIfSlow(&plane_->slow, RequestKind::kLookup, *message, took_ns, since_ns,
+            connection_->lookups.peer);
   reserved_ = message->reserved();
   message->Recycle();
   watched_ = answer.Length() > kWatchedBytes;

@@ -49,7 +49,8 @@ static_assert(static_cast<int>(RowPooling::kNone) == v1::POOLING_NONE &&
               static_cast<int>(RowPooling::kSum) == v1::POOLING_SUM &&
               static_cast<int>(RowPooling::kMax) == v1::POOLING_MAX);
 
-void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max) {
+void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max,
+                             StreamTables* tables) {
   const DataPlaneLimits& limits = plane_->limits;
   const v1::PullHeader& header = view.header;
   request_ = header.request();
@@ -58,6 +59,7 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
     hello_ = header.hello();
     peer_message_bytes_max = hello_.message_bytes_max();
   }
+  traces_.Take(header.traceparents());
   const uint64_t asked = CountSegments(header.groups());
   asked_ = static_cast<uint32_t>(asked);
   want_flags_ = header.want_flags();
@@ -82,11 +84,11 @@ void PullMessage::TakeHeader(const PullRequestView& view, uint64_t peer_message_
   if (!type.ok())
     return Refuse(SegmentCode::kInvalidArgument, std::string(type.status().message()));
   row_type = *type;
-  TakeSegments(view);
+  TakeSegments(view, tables);
   if (refusal_.ok()) SizeAnswer(peer_message_bytes_max);
 }
 
-void PullMessage::TakeSegments(const PullRequestView& view) {
+void PullMessage::TakeSegments(const PullRequestView& view, StreamTables* tables) {
   const v1::PullHeader& header = view.header;
   const BulkCounts counts = CountBulk(header);
   if (counts.ids * 8 != view.ids.bytes) {
@@ -118,12 +120,13 @@ void PullMessage::TakeSegments(const PullRequestView& view) {
   SegmentPlace at;
   Shard* const* next = found.data();
   for (const v1::PullGroup& group : header.groups()) {
-    TakeGroup(group, next, &at);
+    TakeGroup(group, next, tables, &at);
     next += group.shards_size();
   }
 }
 
-void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, SegmentPlace* at) {
+void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, StreamTables* tables,
+                            SegmentPlace* at) {
   const Column epochs(group.epochs());
   const Column id_counts(group.id_counts());
   const Column lsns_min(group.lsns_min());
@@ -143,8 +146,13 @@ void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, Seg
     at->length_at += segment.bags;
     at->weight_at += at->weighted ? segment.count : 0;
     if (std::string error = SegmentError(group, segment); !error.empty()) {
-      RefuseLast(std::move(error));
-    } else if (segment.shard != nullptr) {
+      RefuseLast(SegmentCode::kInvalidArgument, std::move(error));
+    } else if (segment.shard == nullptr) {
+      continue;
+    } else if (tables != nullptr && !tables->Check(group.table(), *segment.shard).ok()) {
+      RefuseLast(SegmentCode::kPermissionDenied,
+                 std::string(tables->Check(group.table(), *segment.shard).message()));
+    } else {
       SizeRows(segment, group.want_arg_max(), &place);
     }
   }
@@ -169,10 +177,10 @@ std::string PullMessage::SegmentError(const v1::PullGroup& group,
 }
 
 // Takes the newest segment back.
-void PullMessage::RefuseLast(std::string error) {
+void PullMessage::RefuseLast(SegmentCode code, std::string error) {
   const uint32_t number = static_cast<uint32_t>(segments.size() - 1 + refusals_.size());
   SegmentResult refused;
-  refused.code = SegmentCode::kInvalidArgument;
+  refused.code = code;
   refused.detail =
       absl::StrCat("segment ", number, " for ", segments.back().shard_id.ToString(), ": ", error);
   refusals_.emplace_back(number, std::move(refused));

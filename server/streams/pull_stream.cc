@@ -36,17 +36,18 @@ void PullMessage::Refuse(SegmentCode code, std::string detail) {
 }
 
 absl::Status PullMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
-                                uint64_t peer_message_bytes_max) {
+                                uint64_t peer_message_bytes_max, StreamTables* tables) {
   // Shared by all messages of a thread, so that the generated header keeps its memory.
   static thread_local PullRequestView view;
   static thread_local MessageSlices slices;
   plane_ = plane;
   arrival_ns_ = now_ns;
+  stages.Begin(plane->slow.stage_clock());
   slices.Load(message);
   const absl::Status parsed = ParsePullRequest(slices.fragments, &view);
   if (parsed.ok()) {
     request_bytes_ = slices.bytes;
-    TakeHeader(view, peer_message_bytes_max);
+    TakeHeader(view, peer_message_bytes_max, tables);
     if (refusal_.ok()) CopyBulk(slices.fragments, view);
   }
   slices.Clear();
@@ -62,7 +63,8 @@ void PullMessage::Run(PullSink* sink) {
   ByteBudget& budget = *sink_->budget();
   switch (budget.Reserve(bytes(), {this, deadline_ns, request_bytes_, sink_->account()})) {
     case ByteBudget::Outcome::kReserved:
-      return Granted();
+      reserved_ = true;
+      return Work();
     case ByteBudget::Outcome::kWaiting:
       StreamMetrics::Get().requests_parked.Add(1);
       return;
@@ -76,8 +78,25 @@ void PullMessage::Run(PullSink* sink) {
 }
 
 void PullMessage::Granted() {
+  NoteKeptBack();
   reserved_ = true;
   Work();
+}
+
+void PullMessage::Expired() {
+  NoteKeptBack();
+  Work();
+}
+
+AnsweredRequest PullMessage::Describe() const {
+  AnsweredRequest request;
+  request.rows = rows_;
+  request.request_bytes = request_bytes_;
+  request.answer_bytes = row_bytes_;
+  request.traces = &traces_;
+  request.stages = &stages;
+  DescribeSegments(segments, &request);
+  return request;
 }
 
 void PullMessage::Work() {
@@ -235,23 +254,33 @@ void PullStream::OnMessage(grpc::ByteBuffer* raw) {
   StreamMetrics::Get().pull_messages.Add(1);
   PullMessage* const message = PullMessage::Take();
   const absl::Status parsed =
-      message->Parse(*raw, plane_, plane_->clock->NowNs(), peer_message_bytes_max_);
+      message->Parse(*raw, plane_, plane_->clock->NowNs(), peer_message_bytes_max_, tables());
   raw->Clear();
   const bool first = !heard_hello();
   if (!Hears(parsed, message)) return;
   if (first) peer_message_bytes_max_ = message->hello()->message_bytes_max();
-  if (OpenRequest(message->bytes(), message->deadline_ns, message)) OnRoom(message);
+  if (OpenRequest(message->bytes(), message->deadline_ns, message)) Run(message);
 }
 
-void PullStream::OnRoom(void* message) {
+void PullStream::OnRoom(void* held) {
+  auto* const message = static_cast<PullMessage*>(held);
+  message->NoteKeptBack();
+  Run(message);
+}
+
+void PullStream::Run(PullMessage* message) {
   ReadOn();  // before the work, so that another thread can take the next message
-  static_cast<PullMessage*>(message)->Run(this);
+  message->Run(this);
 }
 
 void PullStream::PullDone(PullMessage* message) {
   End(message, [&](const v1::Hello* hello) {
+    const int64_t since_ns = message->stages.NowNs();
     grpc::ByteBuffer answer = message->Encode(hello);
-    StreamMetrics::Get().pull_seconds.RecordNs(NowNs() - message->arrival_ns());
+    const int64_t took_ns = NowNs() - message->arrival_ns();
+    StreamMetrics::Get().pull_seconds.RecordNs(took_ns);
+    LogIfSlow(&plane_->slow, RequestKind::kPull, *message, took_ns, since_ns,
+              connection()->pulls.peer);
     return answer;
   });
 }

@@ -40,12 +40,15 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   ~PullMessage() override;
 
   // Cuts `message` into segments. Not OK: it cannot be parsed, and the stream must end. A message
-  // that parses but exceeds a limit or is inconsistent is refused as a whole, in its answer.
+  // that parses but exceeds a limit or is inconsistent is refused as a whole, in its answer; a
+  // segment of a table that `tables` does not allow, alone. Null: all tables.
   absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
-                     uint64_t peer_message_bytes_max);
+                     uint64_t peer_message_bytes_max, StreamTables* tables = nullptr);
   // Waits for the budget, gathers, then passes itself to `sink`, perhaps before it returns, perhaps
   // on another thread.
   void Run(PullSink* sink);
+  // It was kept back, for lack of room, since it was parsed.
+  void NoteKeptBack() { stages.Note(RequestStages::kMemory, stages.begun_ns(), 0); }
   // The answer, with `hello` if not null. Once, after PullDone.
   grpc::ByteBuffer Encode(const v1::Hello* hello);
   // Ends its life. The `reserved()` bytes of the pull budget stay with the answer: its sender
@@ -58,12 +61,14 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   uint64_t bytes() const { return request_bytes_ + answer_bytes_ + stage_bytes_; }
   uint64_t reserved() const { return reserved_ ? bytes() : 0; }
   uint64_t rows() const { return rows_; }
+  // For the log of slow requests, until Recycle.
+  AnsweredRequest Describe() const;
   int64_t arrival_ns() const { return arrival_ns_; }
 
  private:
   void Done() override { sink_->PullDone(this); }  // PullWork
   void Granted() override;                         // ByteBudget::Waiter
-  void Expired() override { Work(); }
+  void Expired() override;
   bool Gone() const override { return sink_->abandoned(); }
   void Work();
   void Refuse(SegmentCode code, std::string detail);
@@ -78,11 +83,13 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
     bool weighted = false;
   };
   // pull_segments.cc
-  void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max);
-  void TakeSegments(const PullRequestView& view);
-  void TakeGroup(const v1::PullGroup& group, Shard* const* found, SegmentPlace* at);
+  void TakeHeader(const PullRequestView& view, uint64_t peer_message_bytes_max,
+                  StreamTables* tables);
+  void TakeSegments(const PullRequestView& view, StreamTables* tables);
+  void TakeGroup(const v1::PullGroup& group, Shard* const* found, StreamTables* tables,
+                 SegmentPlace* at);
   std::string SegmentError(const v1::PullGroup& group, const PullSegment& segment) const;
-  void RefuseLast(std::string error);
+  void RefuseLast(SegmentCode code, std::string error);
   void SizeRows(const PullSegment& segment, bool want_arg_max, SegmentPlace* place);
   void SizeAnswer(uint64_t peer_message_bytes_max);
   void CopyBulk(Fragments fragments, const PullRequestView& view);
@@ -122,6 +129,7 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
   std::string lengths_misfit_;
   std::string weights_misfit_;
   int64_t arrival_ns_ = 0;
+  RequestTraces traces_;
 };
 
 class PullStream final : public DataStream, private PullSink {
@@ -133,10 +141,12 @@ class PullStream final : public DataStream, private PullSink {
   using DataStream::DataStream;
 
   void StartNext() override { Start(plane_, service_, queue_); }
+  const char* method() const override { return "Pull"; }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
-  void OnRoom(void* message) override;
+  void OnRoom(void* held) override;
+  void Run(PullMessage* message);
   void PullDone(PullMessage* message) override;
   bool abandoned() const override { return cancelled(); }
   ByteBudget* budget() override { return &plane_->pull_budget; }

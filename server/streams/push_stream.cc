@@ -24,6 +24,14 @@ ObjectPool<PushMessage>& PushMessagePool() {
   return *pool;
 }
 
+// True, with `why`: the caller may not push to the segment's table.
+bool IsDenied(const PushSegment& segment, StreamTables* tables, std::string* why) {
+  if (tables == nullptr || segment.shard == nullptr) return false;
+  const absl::Status& checked = tables->Check(segment.shard_id.table, *segment.shard);
+  if (!checked.ok()) *why = std::string(checked.message());
+  return !checked.ok();
+}
+
 }  // namespace
 
 PushMessage* PushMessage::Take() { return PushMessagePool().Take(); }
@@ -33,13 +41,15 @@ void PushMessage::Refuse(SegmentCode code, std::string detail) {
   segments.clear();
 }
 
-absl::Status PushMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns) {
+absl::Status PushMessage::Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
+                                StreamTables* tables) {
   static thread_local PushRequestView view;  // the generated header keeps its memory
   plane_ = plane;
   arrival_ns_ = now_ns;
+  stages.Begin(plane->slow.stage_clock());
   slices_.Load(message);
   const absl::Status parsed = ParsePushRequest(slices_.fragments, &view);
-  if (parsed.ok() && TakeHeader(view) && FindDims(view)) AddSegments(view);
+  if (parsed.ok() && TakeHeader(view) && FindDims(view)) AddSegments(view, tables);
   return parsed;
 }
 
@@ -52,6 +62,7 @@ bool PushMessage::TakeHeader(const PushRequestView& view) {
   session = header.session();
   incarnation = header.incarnation();
   if (header.deadline_ms() > 0) deadline_ns = arrival_ns_ + int64_t{1000000} * header.deadline_ms();
+  traces_.Take(header.traceparents());
   const uint64_t asked = CountSegments(header.groups());
   asked_ = static_cast<uint32_t>(asked);
   if (asked > limits.segments_max) {
@@ -146,7 +157,7 @@ bool PushMessage::FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t di
   return true;
 }
 
-void PushMessage::AddSegments(const PushRequestView& view) {
+void PushMessage::AddSegments(const PushRequestView& view, StreamTables* tables) {
   const uint64_t count_all = view.ids.bytes / 8;
   if (ids_.size() < count_all) ids_.resize(count_all);
   if (gradients_.size() < count_all) gradients_.resize(count_all);
@@ -157,21 +168,21 @@ void PushMessage::AddSegments(const PushRequestView& view) {
   uint32_t first = 0;
   for (const v1::PushGroup& group : view.header.groups()) {
     if (group.commit() != 0) {
-      AddCommits(view.header, group, first);
+      AddCommits(view.header, group, first, tables);
       const Column id_counts(group.id_counts());  // rows that a commit must not have
       for (int i = 0; i < group.shards_size(); ++i) {
         at += id_counts[i];
         if (id_counts[i] > 0) reader.Skip(id_counts[i] * row_bytes_[first + i]);
       }
     } else {
-      AddGroup(group, first, &at, &reader);
+      AddGroup(group, first, tables, &at, &reader);
     }
     first += static_cast<uint32_t>(group.shards_size());
   }
 }
 
-void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, uint64_t* at,
-                           FragmentReader* reader) {
+void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, StreamTables* tables,
+                           uint64_t* at, FragmentReader* reader) {
   const Column epochs(group.epochs());
   const Column id_counts(group.id_counts());
   const Column numbers(group.numbers());
@@ -185,9 +196,13 @@ void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, uint64_t*
     PushSegment& segment = segments.emplace_back();
     segment.shard = found_[number];
     segment.shard_id = {group.table(), group.shards(i)};
-    if (std::string error = SegmentError(segment, count, row_bytes, group.step(), numbers[i]);
-        !error.empty()) {
-      RefuseLast(std::move(error));
+    SegmentCode refusal = SegmentCode::kInvalidArgument;
+    std::string error = SegmentError(segment, count, row_bytes, group.step(), numbers[i]);
+    if (error.empty() && IsDenied(segment, tables, &error)) {
+      refusal = SegmentCode::kPermissionDenied;
+    }
+    if (!error.empty()) {
+      RefuseLast(refusal, std::move(error));
       if (count > 0) reader->Skip(count * row_bytes);
       *at += count;
       continue;
@@ -228,10 +243,10 @@ std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count
 }
 
 // Takes the newest segment back.
-void PushMessage::RefuseLast(std::string error) {
+void PushMessage::RefuseLast(SegmentCode code, std::string error) {
   const uint32_t number = static_cast<uint32_t>(segments.size() - 1 + refusals_.size());
   SegmentResult refused;
-  refused.code = SegmentCode::kInvalidArgument;
+  refused.code = code;
   refused.detail =
       absl::StrCat("segment ", number, " for ", segments.back().shard_id.ToString(), " ", error);
   refusals_.emplace_back(number, std::move(refused));
@@ -239,7 +254,7 @@ void PushMessage::RefuseLast(std::string error) {
 }
 
 void PushMessage::AddCommits(const v1::PushHeader& header, const v1::PushGroup& group,
-                             uint32_t first) {
+                             uint32_t first, StreamTables* tables) {
   const uint32_t index = group.commit() - 1;
   const Column epochs(group.epochs());
   const Column id_counts(group.id_counts());
@@ -249,14 +264,19 @@ void PushMessage::AddCommits(const v1::PushHeader& header, const v1::PushGroup& 
       commit_sessions_.emplace_back(commit.sessions().begin(), commit.sessions().end());
     }
   }
+  std::string denied;
   for (int i = 0; i < group.shards_size(); ++i) {
     PushSegment& segment = segments.emplace_back();
     segment.shard = found_[first + static_cast<uint32_t>(i)];
     segment.shard_id = {group.table(), group.shards(i)};
-    if (id_counts[i] != 0) {
-      RefuseLast(absl::StrCat("is a commit and has ", id_counts[i], " rows; allowed is none"));
+    if (IsDenied(segment, tables, &denied)) {
+      RefuseLast(SegmentCode::kPermissionDenied, denied);
+    } else if (id_counts[i] != 0) {
+      RefuseLast(SegmentCode::kInvalidArgument,
+                 absl::StrCat("is a commit and has ", id_counts[i], " rows; allowed is none"));
     } else if (index >= commits || header.commits(index).step() == 0) {
-      RefuseLast(absl::StrCat("names commit ", index + 1, " of ", commits,
+      RefuseLast(SegmentCode::kInvalidArgument,
+                 absl::StrCat("names commit ", index + 1, " of ", commits,
                               "; it must be there, and its step above 0"));
     } else {
       segment.epoch = epochs[i];
@@ -293,8 +313,26 @@ void PushMessage::Run(PushSink* sink) {
 }
 
 void PushMessage::Granted() {
+  stages.Note(RequestStages::kMemory, stages.begun_ns(), 0);
   reserved_ = true;
   Work();
+}
+
+void PushMessage::Expired() {
+  stages.Note(RequestStages::kMemory, stages.begun_ns(), 0);
+  Work();
+}
+
+AnsweredRequest PushMessage::Describe() const {
+  AnsweredRequest request;
+  request.request_bytes = bytes();
+  request.traces = &traces_;
+  request.stages = &stages;
+  for (const PushSegment& segment : segments) {
+    if (segment.commit_step == 0) request.rows += segment.count;
+  }
+  DescribeSegments(segments, &request);
+  return request;
 }
 
 bool PushMessage::Gone() const { return sink_->abandoned(); }
@@ -379,7 +417,7 @@ void PushStream::OnMessage(grpc::ByteBuffer* raw) {
   metrics.push_messages.Add(1);
   metrics.push_bytes.Add(raw->Length());
   PushMessage* const message = PushMessage::Take();
-  const absl::Status parsed = message->Parse(*raw, plane_, plane_->clock->NowNs());
+  const absl::Status parsed = message->Parse(*raw, plane_, plane_->clock->NowNs(), tables());
   raw->Clear();
   if (!Hears(parsed, message)) return;
   OpenRequest(message->bytes());  // never kept back: the push budget bounds it from here on
@@ -388,8 +426,12 @@ void PushStream::OnMessage(grpc::ByteBuffer* raw) {
 
 void PushStream::PushDone(PushMessage* message) {
   End(message, [&](const v1::Hello* hello) {
+    const int64_t since_ns = message->stages.NowNs();
     grpc::ByteBuffer answer = EncodeHeaderOnly(message->Reply(hello));
-    StreamMetrics::Get().push_seconds.RecordNs(NowNs() - message->arrival_ns());
+    const int64_t took_ns = NowNs() - message->arrival_ns();
+    StreamMetrics::Get().push_seconds.RecordNs(took_ns);
+    LogIfSlow(&plane_->slow, RequestKind::kPush, *message, took_ns, since_ns,
+              connection()->pushes.peer);
     return answer;
   });
 }

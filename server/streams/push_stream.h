@@ -43,7 +43,8 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   static PushMessage* Take();
 
   // As PullMessage::Parse.
-  absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns);
+  absl::Status Parse(const grpc::ByteBuffer& message, DataPlane* plane, int64_t now_ns,
+                     StreamTables* tables = nullptr);
   // Waits for the budget, then passes itself to the host, perhaps after this has returned.
   void Run(PushSink* sink);
   // The reply lives in the calling thread's storage, until its next call.
@@ -54,11 +55,13 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   uint64_t bytes() const { return slices_.bytes; }
   uint64_t reserved() const { return reserved_ ? bytes() : 0; }
   int64_t arrival_ns() const { return arrival_ns_; }
+  // For the log of slow requests, until Recycle.
+  AnsweredRequest Describe() const;
 
  private:
   void Done() override;     // PushWork
   void Granted() override;  // ByteBudget::Waiter
-  void Expired() override { Work(); }
+  void Expired() override;
   bool Gone() const override;
   void Work();
   void Refuse(SegmentCode code, std::string detail);
@@ -72,12 +75,14 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   };
   bool FindDims(const PushRequestView& view);
   bool FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim, KnownBytes* known);
-  void AddSegments(const PushRequestView& view);
-  void AddGroup(const v1::PushGroup& group, uint32_t first, uint64_t* at, FragmentReader* reader);
+  void AddSegments(const PushRequestView& view, StreamTables* tables);
+  void AddGroup(const v1::PushGroup& group, uint32_t first, StreamTables* tables, uint64_t* at,
+                FragmentReader* reader);
   std::string SegmentError(const PushSegment& segment, uint32_t count, uint64_t row_bytes,
                            uint64_t step, uint32_t number) const;
-  void RefuseLast(std::string error);
-  void AddCommits(const v1::PushHeader& header, const v1::PushGroup& group, uint32_t first);
+  void RefuseLast(SegmentCode code, std::string error);
+  void AddCommits(const v1::PushHeader& header, const v1::PushGroup& group, uint32_t first,
+                  StreamTables* tables);
 
   DataPlane* plane_ = nullptr;
   PushSink* sink_ = nullptr;
@@ -96,6 +101,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   uint32_t asked_ = 0;
   uint64_t request_ = 0;
   int64_t arrival_ns_ = 0;
+  RequestTraces traces_;
 };
 
 class PushStream final : public DataStream, private PushSink {
@@ -107,6 +113,7 @@ class PushStream final : public DataStream, private PushSink {
   using DataStream::DataStream;
 
   void StartNext() override { Start(plane_, service_, queue_); }
+  const char* method() const override { return "Push"; }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;

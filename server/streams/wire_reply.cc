@@ -27,7 +27,8 @@ static_assert(static_cast<int>(SegmentCode::kCorrupt) == v1::CORRUPT);
 static_assert(static_cast<int>(SegmentCode::kDeadlineExceeded) == v1::DEADLINE_EXCEEDED);
 static_assert(static_cast<int>(SegmentCode::kInternal) == v1::INTERNAL);
 static_assert(static_cast<int>(SegmentCode::kStepOver) == v1::STEP_OVER);
-static_assert(v1::Code_ARRAYSIZE == static_cast<int>(SegmentCode::kStepOver) + 1);
+static_assert(static_cast<int>(SegmentCode::kPermissionDenied) == v1::PERMISSION_DENIED);
+static_assert(v1::Code_ARRAYSIZE == static_cast<int>(SegmentCode::kPermissionDenied) + 1);
 
 v1::Code ToWire(SegmentCode code) { return static_cast<v1::Code>(code); }
 

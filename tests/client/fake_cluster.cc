@@ -489,6 +489,7 @@ v1::PushReply FakeCluster::ServePush(int server, const v1::PushRequest& request)
   absl::MutexLock lock(&mu_);
   AwaitNotHanging(server);
   ++pushes_;
+  scripts_[server].last_push = request.header();
   largest_ = std::max<uint64_t>(largest_, request.ByteSizeLong());
   v1::PushReply reply;
   reply.mutable_header()->set_request(request.header().request());
@@ -627,6 +628,10 @@ uint64_t FakeCluster::pull_messages_of(int server) const {
 v1::PullHeader FakeCluster::last_pull_of(int server) const {
   absl::MutexLock lock(&mu_);
   return scripts_[server].last_pull;
+}
+v1::PushHeader FakeCluster::last_push_of(int server) const {
+  absl::MutexLock lock(&mu_);
+  return scripts_[server].last_push;
 }
 uint64_t FakeCluster::largest_message() const {
   absl::MutexLock lock(&mu_);

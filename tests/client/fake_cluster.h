@@ -92,7 +92,8 @@ class FakeCluster {
   uint64_t push_messages() const;
   uint64_t lookup_messages() const;
   uint64_t pull_messages_of(int server) const;
-  v1::PullHeader last_pull_of(int server) const;
+  v1::PullHeader last_pull_of(int server) const;  // or lookup
+  v1::PushHeader last_push_of(int server) const;
   uint64_t largest_message() const;
   uint64_t refused_messages() const;  // as larger than message_bytes_max
 
@@ -110,6 +111,7 @@ class FakeCluster {
     bool hanging = false;
     uint64_t pulls = 0;
     v1::PullHeader last_pull;
+    v1::PushHeader last_push;
   };
   struct FakeTable {
     v1::TableSpec spec;

@@ -17,10 +17,17 @@ RULES = """rules:
     methods: [%s]
   - role: operator
     methods: [%s]
-tokens:
+%stokens:
   - name: dashboard
     role: reader
     sha256: %s
+"""
+BY_TABLE = """  - role: reader
+    methods: [Lookup, ListRows, ReadChanges]
+    tables: ["ads.*"]
+  - role: trainer
+    methods: [GetClusterMap, WatchClusterMap, OpenSession, CreateTable, CreateTables, AlterTable, DropTable, Push]
+    tables: ["ads.*", "bench-*"]
 """
 READS = "Lookup, Pull, GetClusterMap, WatchClusterMap"
 PUSHES = ("bench", "push", "--rows", "1000", "--repeats", "1", "--no-roofs", "-o", "json", "--seconds")
@@ -49,9 +56,9 @@ class Tls(unittest.TestCase):
         cls.directory.__exit__(None, None, None)
 
     @classmethod
-    def allow(cls, reader, operator="'*'"):
+    def allow(cls, reader, operator="'*'", more=""):
         with open(cls.rules + ".new", "w", encoding="utf-8") as file:
-            file.write(RULES % (reader, operator, cls.hash))
+            file.write(RULES % (reader, operator, more, cls.hash))
         os.rename(cls.rules + ".new", cls.rules)
 
     def allow_reads(self):
@@ -128,6 +135,31 @@ class Tls(unittest.TestCase):
         self.assertIn('may not call Push', err)
         # Not at once: the change closes connections, that of such a call as well.
         local.eventually("the reader is refused", lambda: '"reader" may not call Lookup' in self.call("reader", "row", "get", "t", "7")[2])
+
+    def test_rules_hold_for_single_tables(self):
+        self.addCleanup(self.allow_reads)
+        for table in ("ads.user", "other"):
+            self.ok("operator", "table", "create", table, "--dim", 4, "--rows", 100)
+        self.allow("GetClusterMap, WatchClusterMap", more=BY_TABLE)
+        other = '"reader" may not call Lookup with table other'
+        local.eventually("the rules hold", lambda: other in self.call("reader", "row", "get", "other", "7")[2])
+        local.eventually("the connections are back", lambda: self.call("reader", "row", "get", "ads.user", "7")[0] == 0)
+        self.refused("token", ['"dashboard" may not call Lookup with table other', "rules.yaml line 2, line 6"], "row", "get", "other", "7")
+        self.ok("token", "row", "get", "ads.user", "7")
+        self.ok("reader", "table", "scan", "ads.user")
+        self.refused("reader", ['"reader" may not call ListRows with table other'], "table", "scan", "other")
+        self.ok("trainer", "table", "create", "ads.item", "--dim", 4, "--rows", 100)
+        self.refused("trainer", ["may not call CreateTable", "with table item"], "table", "create", "item", "--dim", 4, "--rows", 100)
+        self.ok("trainer", "table", "alter", "ads.item", "--at-step", 10, "--learning-rate", "0.5")
+        self.refused("trainer", ["may not call AlterTable with table other"], "table", "alter", "other", "--at-step", 10, "--learning-rate", "0.5")
+        self.refused("trainer", ["may not call DropTable with table other"], "table", "drop", "other", "--yes")
+        self.ok("trainer", "table", "drop", "ads.item", "--yes")
+        self.ok("trainer", *PUSHES, "0.2")
+        for table in ("ads.user", "other"):
+            self.ok("operator", "table", "drop", table, "--yes")
+        text = "".join(local.http(s["admin_address"], "/metrics")[2]
+                       for s in json.loads(self.ok("operator", "status", "-o", "json"))["servers"])
+        self.assertRegex(text, r'hotbed_access_refused_total\{port="data"\} [1-9]')
 
     def test_new_certificates_are_taken_under_load(self):
         results = []

@@ -189,16 +189,26 @@ class Process:
             return "".join(log.readlines()[-lines:])
 
 
+def start_etcd_members(directory, members):
+    """(processes, client ports) of an etcd with so many members."""
+    ports = free_ports(2 * members)
+    clients, peers = ports[:members], ports[members:]
+    cluster = ",".join(f"e{i}=http://127.0.0.1:{peer}" for i, peer in enumerate(peers))
+    started = []
+    for i, (client, peer) in enumerate(zip(clients, peers)):
+        url = f"http://127.0.0.1:{client}"
+        started.append(Process(f"etcd{i}", ["etcd", f"--name=e{i}", f"--data-dir={directory}/etcd{i}", f"--listen-client-urls={url}",
+                                            f"--advertise-client-urls={url}", f"--listen-peer-urls=http://127.0.0.1:{peer}",
+                                            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+                                            f"--initial-cluster={cluster}", "--logger=zap", "--log-level=error"],
+                               f"{directory}/etcd{i}.log"))
+        started[-1].start(wait_for_serving=False)
+    return started, clients
+
+
 def start_etcd(directory):
     """(process, port) of an etcd with one member."""
-    client, peer = free_ports(2)
-    url = f"http://127.0.0.1:{client}"
-    etcd = Process("etcd", ["etcd", "--name=e", f"--data-dir={directory}/etcd", f"--listen-client-urls={url}",
-                            f"--advertise-client-urls={url}", f"--listen-peer-urls=http://127.0.0.1:{peer}",
-                            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
-                            f"--initial-cluster=e=http://127.0.0.1:{peer}", "--logger=zap", "--log-level=error"],
-                   f"{directory}/etcd.log")
-    etcd.start(wait_for_serving=False)
+    (etcd,), (client,) = start_etcd_members(directory, 1)
     return etcd, client
 
 

@@ -92,6 +92,40 @@ TEST(AccessRulesTest, ARuleReplacesTheDefaultOfItsRoleAndIsNamedByItsRefusal) {
   EXPECT_TRUE(May(rules, AccessRole::kTrainer, "Pull"));
 }
 
+TEST(AccessRulesTest, RulesOfARoleAddUpAndMayBeLimitedToTables) {
+  const AccessRules rules = Parsed(
+      "rules:\n"
+      "  - {role: trainer, methods: [GetClusterMap, OpenSession]}\n"
+      "  - {role: trainer, methods: [Pull, Push], tables: [ads.*, shared]}\n"
+      "  - {role: trainer, methods: [Pull], tables: ['news?']}\n"
+      "  - {role: reader, methods: [Lookup]}\n");
+  EXPECT_TRUE(rules.names_tables());
+  const Caller trainer = {.name = "job", .roles = {AccessRole::kTrainer}};
+  const auto may = [&](const char* method, const char* table) {
+    return rules.CheckTable(trainer, method, table).ok();
+  };
+  EXPECT_TRUE(rules.Check(trainer, "GetClusterMap").ok());
+  EXPECT_TRUE(rules.Check(trainer, "Push").ok()) << "with some tables";
+  EXPECT_TRUE(may("Push", "ads.user"));
+  EXPECT_TRUE(may("Push", "ads./deep"));
+  EXPECT_TRUE(may("Push", "shared"));
+  EXPECT_FALSE(may("Push", "shared2"));
+  EXPECT_FALSE(may("Push", "ads"));
+  EXPECT_FALSE(may("Push", "news1"));
+  EXPECT_TRUE(may("Pull", "news1"));
+  EXPECT_FALSE(may("Pull", "news12"));
+  EXPECT_FALSE(may("DropTable", "shared"));
+  EXPECT_FALSE(rules.AllTables(trainer, "Pull"));
+  const Caller both = {.name = "b", .roles = {AccessRole::kTrainer, AccessRole::kReader}};
+  EXPECT_TRUE(rules.AllTables(both, "Lookup"));
+  EXPECT_TRUE(rules.CheckTable(both, "Lookup", "any").ok());
+  EXPECT_EQ(rules.CheckTable(trainer, "Push", "billing").message(),
+            "\"job\" may not call Push with table billing: role trainer by rules.yaml line 2, line "
+            "3, line 4 does not include it");
+  EXPECT_FALSE(AccessRules().names_tables());
+  EXPECT_TRUE(AccessRules().AllTables(trainer, "Push"));
+}
+
 TEST(AccessRulesTest, AllDoesNotIncludeTheCallsBetweenServers) {
   const AccessRules rules = Parsed("rules:\n  - role: trainer\n    methods: ['*']\n");
   EXPECT_TRUE(May(rules, AccessRole::kTrainer, "DropTable"));
@@ -122,8 +156,14 @@ TEST(AccessRulesTest, AnythingUnexpectedIsRefusedWithItsLine) {
       {"rules:\n  - role: king\n    methods: []\n", "line 2", "allowed: reader"},
       {"rules:\n  - role: reader\n    methods: [Steal]\n", "line 3", "unknown method Steal"},
       {"rules:\n  - role: reader\n", "line 2", "role, methods"},
-      {"rules:\n  - {role: reader, methods: []}\n  - {role: reader, methods: []}\n", "line 3",
-       "a second rule"},
+      {"rules:\n  - {role: reader, methods: [], methods: []}\n", "line 2", "a second time"},
+      {"rules:\n  - {role: reader, methods: [Pull], tables: }\n", "line 2", "at least one"},
+      {"rules:\n  - {role: reader, methods: [Pull], tables: []}\n", "line 2", "at least one"},
+      {"rules:\n  - {role: reader, methods: [Pull], tables: a}\n", "line 2", "must be a list"},
+      {"rules:\n  - {role: reader, methods: ['*'], tables: [a]}\n", "line 2",
+       "method * cannot be limited to tables"},
+      {"rules:\n  - {role: operator, methods: [MoveShards], tables: [a]}\n", "line 2",
+       "method MoveShards cannot be limited to tables"},
       {"tokens:\n  - {name: a, role: reader, sha256: abc}\n", "line 2", "64 hexadecimal"},
       {absl::StrCat("tokens:\n  - {name: a, role: reader, sha256: ", hash,
                     "}\n  - {name: b, role: trainer, sha256: ", hash, "}\n"),

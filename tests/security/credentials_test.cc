@@ -17,6 +17,26 @@
 namespace hotbed {
 namespace {
 
+// Tells the caller of a method whether it may use the table "ads".
+class TableService : public grpc::CallbackGenericService {
+ public:
+  TableAccessOf tables_of;
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    class Answer : public grpc::ServerGenericBidiReactor {
+     public:
+      explicit Answer(const grpc::Status& status) { Finish(status); }
+      void OnDone() override { delete this; }
+    };
+    const std::string method = context->method().substr(context->method().rfind('/') + 1);
+    const std::unique_ptr<TableAccess> tables = tables_of(*context, method);
+    const absl::Status may = tables == nullptr ? absl::OkStatus() : tables->Check("ads");
+    if (may.ok()) return new Answer({grpc::StatusCode::UNIMPLEMENTED, "may"});
+    return new Answer({grpc::StatusCode::PERMISSION_DENIED, std::string(may.message())});
+  }
+};
+
 // A server that knows no method: who passes the gate is told UNIMPLEMENTED.
 class CredentialsTest : public testing::Test {
  protected:
@@ -50,7 +70,9 @@ class CredentialsTest : public testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.status();
     ServerSecurity security = {.files = FilesOf(certificate), .rules = *std::move(opened)};
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", ServerCredentialsOf(security, "test"), &port_);
+    const std::shared_ptr<CallAccess> access = CallAccess::Of(security, "test");
+    service_.tables_of = TableAccessBy(access);
+    builder.AddListeningPort("127.0.0.1:0", ServerCredentialsOf(security, access), &port_);
     builder.RegisterCallbackGenericService(&service_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
@@ -84,7 +106,7 @@ class CredentialsTest : public testing::Test {
   std::string dir_;
   int64_t now_s_ = 0;
   int port_ = 0;
-  grpc::CallbackGenericService service_;
+  TableService service_;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -169,6 +191,31 @@ TEST_F(CredentialsTest, NewCertificatesAreTakenWhileTheServerRuns) {
     }
     EXPECT_EQ(status.error_code(), kPassed) << name << ": " << status.error_message();
   }
+}
+
+TEST_F(CredentialsTest, TablesAreDecidedForCertificatesAndTokens) {
+  const std::string rules = dir_ + "/tables.yaml";
+  std::ofstream(rules) << "rules:\n"
+                          "  - {role: reader, methods: [Lookup], tables: [news]}\n"
+                          "  - {role: trainer, methods: [Push], tables: [a*]}\n"
+                          "tokens:\n  - {name: page, role: reader, sha256: "
+                       << Sha256Hex("secret") << "}\n";
+  std::ofstream(dir_ + "/token") << "secret\n";
+  Serve("s0", rules);
+  Make("job", AccessRole::kTrainer);
+  Make("web", AccessRole::kReader);
+  Make("admin", AccessRole::kOperator);
+  EXPECT_EQ(Call({.files = FilesOf("job")}, "Push").error_code(), kPassed);
+  EXPECT_EQ(Call({.files = FilesOf("admin")}, "Push").error_code(), kPassed) << "by default";
+  const grpc::Status refused = Call({.files = FilesOf("web")}, "Lookup");
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_NE(refused.error_message().find("\"web\" may not call Lookup with table ads"),
+            std::string::npos)
+      << refused.error_message();
+  ClientIdentity page = {.token_file = dir_ + "/token"};
+  page.files.authority = dir_ + "/ca.crt";
+  EXPECT_NE(Call(page, "Lookup").error_message().find("\"page\" may not call Lookup with table"),
+            std::string::npos);
 }
 
 }  // namespace

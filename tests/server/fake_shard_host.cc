@@ -17,6 +17,11 @@ struct FakeShardHost::FakeShard {
 // The streams see a Shard as a name only; this program links no other definition.
 uint32_t ShardHost::DimOf(const Shard& shard) { return *reinterpret_cast<const uint32_t*>(&shard); }
 
+const std::string& ShardHost::TableNameOf(const Shard& /*shard*/) {
+  static const std::string* const name = new std::string("fake");
+  return *name;
+}
+
 void FakeShardHost::AddShard(ShardId shard, uint32_t dim, Epoch epoch) {
   absl::MutexLock lock(&mu_);
   shards_[shard] = std::make_shared<FakeShard>(FakeShard{dim, epoch});

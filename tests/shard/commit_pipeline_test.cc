@@ -37,6 +37,26 @@ TEST_F(CommitPipelineTest, APushIsAnsweredOnceItIsInTheLogAndInTheRows) {
   EXPECT_TRUE(parts_.in_flight.none());
 }
 
+TEST_F(CommitPipelineTest, ThePushNotesHowLongItWasInTheLogAndInTheRows) {
+  const auto push = parts_.Push(1, &parts_.clock);
+  parts_.clock.Advance(7 * kMillisecondNs);
+  parts_.log.Commit();
+  ASSERT_TRUE(push->done);
+  EXPECT_EQ(push->stages.of(RequestStages::kLog).ns, 7 * kMillisecondNs);
+  EXPECT_EQ(push->stages.of(RequestStages::kReplicas).ns, 0);
+  EXPECT_EQ(push->stages.of(RequestStages::kRows).ns, 0);
+  parts_.store.results = {absl::ResourceExhaustedError("the spill tier is full")};
+  const auto stalled = parts_.Push(2, &parts_.clock);
+  parts_.log.Commit();
+  EXPECT_FALSE(stalled->done);
+  parts_.clock.Advance(9 * kMillisecondNs);
+  parts_.serving.EndStall();
+  parts_.pipeline.Drain();
+  ASSERT_TRUE(stalled->done);
+  EXPECT_EQ(stalled->stages.of(RequestStages::kLog).ns, 0);
+  EXPECT_EQ(stalled->stages.of(RequestStages::kRows).ns, 9 * kMillisecondNs);
+}
+
 TEST_F(CommitPipelineTest, AFailedAppendCutsWhatFollowsAndTheLogIsTriedAgain) {
   const auto first = parts_.Push(1);
   const auto second = parts_.Push(2);

@@ -148,9 +148,10 @@ class ShardParts {
     pipeline.KeepRecordsIfFollowed();
     pipeline.Drain();
   }
-  // One push of one row, as Shard::Push.
-  std::unique_ptr<PartsPush> Push(uint64_t seq) {
+  // One push of one row, as Shard::Push; its stages are noted with a clock.
+  std::unique_ptr<PartsPush> Push(uint64_t seq, const Clock* stages = nullptr) {
     auto push = std::make_unique<PartsPush>();
+    push->stages.Begin(stages);
     push->session = 7;
     push->incarnation = 1;
     push->pending = 1;
@@ -168,6 +169,7 @@ class ShardParts {
     PushState* const state = PushState::Take();
     state->work = push.get();
     state->segment = &segment;
+    state->since_ns = push->stages.begun_ns();
     PrepareRows(context, state);
     EXPECT_TRUE(state->refusal.ok()) << state->refusal.detail;
     CorePush core_push;

@@ -21,6 +21,9 @@ constexpr uint64_t kGrpcBytesMax = 256ull << 20;
 
 }  // namespace
 
+ControlServer::ControlServer(const ServerSecurity& security)
+    : security_(security), access_(CallAccess::Of(security, kName)) {}
+
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Open(
     const ControlServerOptions& options, const Clock* clock) {
   std::unique_ptr<ControlServer> server(new ControlServer(options.security));
@@ -36,7 +39,8 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Open(
 void ControlServer::Serve(grpc::Service* methods, grpc::CallbackGenericService* others) {
   grpc::ServerBuilder builder;
   GuardServer({.quota_bytes = kGrpcBytesMax, .streams_max = kStreamsPerConnectionMax}, &builder);
-  std::function<void(int)> hand_over = HandOverTo(&builder, ServerCredentialsOf(security_, kName));
+  std::function<void(int)> hand_over =
+      HandOverTo(&builder, ServerCredentialsOf(security_, access_));
   builder.SetMaxReceiveMessageSize(kRequestBytesMax);
   builder.SetMaxSendMessageSize(-1);
   AllowKeepalives(&builder);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "ports/port.h"
+#include "security/call_access.h"
 #include "security/server_security.h"
 
 namespace hotbed {
@@ -29,15 +30,18 @@ class ControlServer {
   ~ControlServer();  // calls Shutdown
 
   const Port& port() const { return *port_; }
+  // Which tables a caller of `methods` may use; empty: all.
+  TableAccessOf tables_of() const { return TableAccessBy(access_); }
   // Accepts no more connections.
   void StopAccepting() { port_->Stop(); }
   // Calls that are under way get two seconds. Idempotent.
   void Shutdown();
 
  private:
-  explicit ControlServer(const ServerSecurity& security) : security_(security) {}
+  explicit ControlServer(const ServerSecurity& security);
 
   const ServerSecurity security_;
+  const std::shared_ptr<CallAccess> access_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<grpc::Server> server_;
 };

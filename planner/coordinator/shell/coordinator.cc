@@ -133,7 +133,7 @@ Coordinator::Answers Coordinator::TakeReady() {
   for (const int64_t ns : ready.fail_over_ns) FailOverSeconds().RecordNs(ns);
   if (ready.load || ready.commit.has_value()) {
     HOTBED_CHECK(!work_.has_value());
-    work_ = StoreWork{ready.load, std::move(ready.commit)};
+    work_ = StoreWork{ready.load, ready.head, std::move(ready.commit)};
   }
   Answers answers;
   for (ReplyAction& action : ready.replies) {
@@ -160,6 +160,7 @@ void Coordinator::Give(Answers&& answers) {
 }
 
 Event Coordinator::Carry(StoreWork work) {
+  if (work.load && work.head) return LoadedEvent{ReadKeys(keys::kHeadKeys, store_)};
   if (work.load) {
     return LoadedEvent{store_->Range(keys::kRoot, PrefixLimit(keys::kRoot))};
   }
@@ -271,6 +272,12 @@ std::optional<Coordinator::ServerNews> Coordinator::NewsFor(ServerId server,
   std::optional<v1::HeartbeatReply> reply = core_.News(server, incarnation, known);
   if (!reply.has_value()) return std::nullopt;
   return ServerNews{*std::move(reply), core_.NewsNow()};
+}
+
+absl::StatusOr<ClusterView> Coordinator::View() const {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  return core_.WeighedView();
 }
 
 bool Coordinator::Serving() const {

@@ -76,6 +76,9 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::optional<v1::ClusterMap>> MapToFollow(uint64_t revision_known) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  // The cluster as the planner sees it, with measured loads if there are any. Unavailable until it
+  // serves.
+  absl::StatusOr<ClusterView> View() const ABSL_LOCKS_EXCLUDED(mu_);
   bool Serving() const ABSL_LOCKS_EXCLUDED(mu_);
   // The newest revision that Map would show.
   uint64_t plan_revision() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -105,6 +108,7 @@ class Coordinator {
   using Answers = std::vector<std::pair<OnReply, absl::StatusOr<Reply>>>;
   struct StoreWork {
     bool load = false;
+    bool head = false;  // as in Ready
     std::optional<Transaction> commit;
   };
 

@@ -26,7 +26,10 @@
 #include "config/config.h"
 #include "planner/coordinator/console/cluster_document.h"
 #include "planner/coordinator/console/console.h"
+#include "planner/coordinator/console/kept.h"
+#include "planner/coordinator/console/plan_document.h"
 #include "planner/coordinator/etcd/election.h"
+#include "planner/coordinator/etcd/history_compaction.h"
 #include "planner/coordinator/metadata/metadata_flags.h"
 #include "planner/coordinator/shell/backup_folder.h"
 #include "planner/coordinator/shell/control_server.h"
@@ -60,6 +63,7 @@ struct Options {
   int64_t connections_max = 0;
   int64_t connections_per_peer_max = 0;
   int64_t message_timeout_ms = 60'000;
+  int64_t etcd_compact_interval_ms = 300'000;
   std::string log_format = "text";
   std::string restore;
   BackupFolderOptions backups;
@@ -195,7 +199,12 @@ absl::Status StandBy(const Options& options, const ServerSecurity& security,
   return absl::OkStatus();
 }
 
-std::string ClusterJson(const Coordinator& coordinator, const std::string& address) {
+// As many squares as the console draws with ease.
+constexpr uint64_t kCells = 2048;
+
+// `entries_max` as in ClusterFacts.
+std::string ClusterJson(const Coordinator& coordinator, const std::string& address,
+                        uint64_t entries_max) {
   const CoordinatorStatus status = coordinator.Status();
   return ClusterDocument({.map = status.map,
                           .moves = status.moves,
@@ -203,8 +212,42 @@ std::string ClusterJson(const Coordinator& coordinator, const std::string& addre
                           .address = address,
                           .serving = status.serving,
                           .trouble = status.trouble,
-                          .unix_ms = Clock::Real()->WallUs() / 1000});
+                          .unix_ms = Clock::Real()->WallUs() / 1000,
+                          .entries_max = entries_max});
 }
+
+PlanDocument PlanNow(const Coordinator& coordinator) {
+  const absl::StatusOr<ClusterView> view = coordinator.View();
+  return PlanDocumentOf(view.ok() ? *view : ClusterView(), coordinator.plan_revision(),
+                        Clock::Real()->WallUs() / 1000);
+}
+
+// What the admin port shows of a leader beside what every process shows. Outlives the port.
+class ConsolePages {
+ public:
+  ConsolePages(const Coordinator* coordinator, const std::string& address)
+      : coordinator_(coordinator),
+        address_(address),
+        plan_(10 * kSecondNs, [this] { return PlanNow(*coordinator_); }),
+        cells_(0, [this] { return ClusterJson(*coordinator_, address_, kCells); }) {}
+
+  std::vector<AdminPage> List() {
+    return {{"/console", "text/html; charset=utf-8", [] { return kConsoleHtml; }},
+            {"/console.css", "text/css; charset=utf-8", [] { return kConsoleCss; }},
+            {"/console.js", "text/javascript; charset=utf-8", [] { return kConsoleJs; }},
+            {"/api/cluster", "application/json",
+             [this] { return ClusterJson(*coordinator_, address_, /*entries_max=*/0); }},
+            {"/api/cells", "application/json", [this] { return cells_.Get(); }},
+            {"/api/plan", "application/json", [this] { return plan_.Get().json; }},
+            {"/api/plan.svg", "image/svg+xml", [this] { return plan_.Get().svg; }}};
+  }
+
+ private:
+  const Coordinator* const coordinator_;
+  const std::string address_;
+  Kept<PlanDocument> plan_;
+  Kept<std::string> cells_;
+};
 
 // Until a signal comes, or it cannot go on. `election`: null where the store is its own; Aborted
 // when the leadership is lost after it has served.
@@ -213,7 +256,11 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   if (!options.restore.empty()) HOTBED_RETURN_IF_ERROR(Restore(options.restore, metadata));
   Coordinator coordinator(CoreOptionsOf(options), metadata.store(), Clock::Real());
 
-  if (election != nullptr) coordinator.SetLeads([election] { return election->leads(); });
+  const uint64_t term = election == nullptr ? 0 : election->term();
+  if (election != nullptr) {
+    coordinator.SetLeads(
+        [election, term] { return election->leads() && election->term() == term; });
+  }
   CoordinatorServiceOptions service_options;
   service_options.control = ControlOptionsOf(options, security);
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
@@ -222,6 +269,7 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   MetricSource gauges([&](std::vector<MetricSample>* samples) {
     AddGauges(coordinator.Status(), service->watches(), samples);
   });
+  ConsolePages pages(&coordinator, service->address());
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
   admin_options.healthy = [&](std::string* why_not) {
@@ -239,13 +287,7 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   admin_options.status = [&] {
     return MakeStatusPage(coordinator.Status(), service->address(), service->watches());
   };
-  admin_options.pages = {
-      {"/console", "text/html; charset=utf-8", [] { return kConsoleHtml; }},
-      {"/console.css", "text/css; charset=utf-8", [] { return kConsoleCss; }},
-      {"/console.js", "text/javascript; charset=utf-8", [] { return kConsoleJs; }},
-      {"/api/cluster", "application/json",
-       [&] { return ClusterJson(coordinator, service->address()); }},
-  };
+  admin_options.pages = pages.List();
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<AdminServer> admin,
                           AdminServer::Start(std::move(admin_options)));
   coordinator.SetAdminAddress(admin->address());
@@ -259,7 +301,9 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {
     usleep(50 * 1000);
     fatal = coordinator.Fatal();
-    if (election != nullptr && fatal.ok() && !election->leads()) {
+    // Not at once when etcd does not answer: where it finds the key unchanged afterwards, nobody
+    // has led meanwhile, and what is in memory holds.
+    if (election != nullptr && fatal.ok() && election->term() != term) {
       fatal = absl::UnavailableError("the leadership is lost");
     }
     backups.Tick(Clock::Real()->NowNs(), Clock::Real()->WallUs() / 1000);
@@ -286,6 +330,9 @@ absl::Status Run(const Options& options) {
   if (metadata.etcd == nullptr) return Serve(options, security, metadata, nullptr);
   HOTBED_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options));
   const Election election(metadata.for_election.get(), advertised);
+  const HistoryCompaction compaction(metadata.etcd.get(),
+                                     absl::Milliseconds(options.etcd_compact_interval_ms),
+                                     [&] { return election.leads(); });
   while (true) {
     HOTBED_RETURN_IF_ERROR(StandBy(options, security, election));
     if (stop_signal != 0) return absl::OkStatus();
@@ -308,6 +355,35 @@ void BeginProcess(const Options& options) {
   setenv("GRPC_VERBOSITY", "NONE", 0);  // we report a port in use ourselves
 }
 
+// When servers and trainers count as gone, and what becomes of their shards.
+void AddMembershipFlags(ConfigSchema* schema, Options* options) {
+  schema->AddMillis("lease-ttl-ms", &options->lease_ttl_ms,
+                    "A server that sends no heartbeat for this long counts as down.",
+                    {.min = 100, .max = 600000});
+  schema->AddMillis("heartbeat-interval-ms", &options->heartbeat_interval_ms,
+                    "How often servers send a heartbeat; at most half the lease.",
+                    {.min = 10, .max = 60000});
+  schema->AddMillis("trainer-lease-ms", &options->trainer_lease_ms,
+                    "A trainer of a group that is silent for this long is given up; the others "
+                    "continue without it.",
+                    {.min = 100, .max = 600000});
+  schema->AddMillis("refill-wait-ms", &options->refill_wait_ms,
+                    "How long a lost server may take to come back before its replicas are made on "
+                    "other servers; and how long a shard that has lost all its members waits for "
+                    "the others once the first of them is back.",
+                    {.min = 0, .max = 3600000});
+  schema->AddBytes("split-above-bytes", &options->split_above_bytes,
+                   "A shard of a hashed table that takes more than this is cut in two while it is "
+                   "used; 0: none is.");
+  schema->AddChoice("without-members", &options->without_members, {"continue", "ask"},
+                    "What a shard that has lost all its members does when not all of them are back "
+                    "within --refill-wait-ms: continue with the one whose log ends last, or stay "
+                    "stopped until they are back or a person chooses (hotbed shard choose).");
+  schema->AddInt("transfers-per-server", &options->transfers_per_server,
+                 "Snapshot transfers from a server, and to a server, at once.",
+                 {.min = 1, .max = 64});
+}
+
 int Main(int argc, char** argv) {
   RaiseDescriptorLimit();
   Options options;
@@ -320,6 +396,10 @@ int Main(int argc, char** argv) {
   schema.AddHostPort("admin-listen", &options.admin_listen,
                      "Where metrics, health and the status page are served.", 0);
   AddMetadataFlags(&schema, &options.metadata);
+  schema.AddMillis("etcd-compact-interval-ms", &options.etcd_compact_interval_ms,
+                   "With etcd: what its keys were longer ago than this is dropped, as often. 0: it "
+                   "stays, and whoever runs etcd must see to it.",
+                   {.min = 0, .max = 7 * 86'400'000});
   schema.Add("backup-dir", &options.backups.path, "directory",
              "Where backups of the metadata are written, best on another disk; created if it does "
              "not exist. Empty: nowhere.");
@@ -331,31 +411,7 @@ int Main(int argc, char** argv) {
   schema.Add("restore", &options.restore, "file",
              "A backup of the metadata to begin with, if the metadata store holds none. Tables and "
              "servers are then added by 'hotbed metadata rebuild --from-servers'.");
-  schema.AddMillis("lease-ttl-ms", &options.lease_ttl_ms,
-                   "A server that sends no heartbeat for this long counts as down.",
-                   {.min = 100, .max = 600000});
-  schema.AddMillis("heartbeat-interval-ms", &options.heartbeat_interval_ms,
-                   "How often servers send a heartbeat; at most half the lease.",
-                   {.min = 10, .max = 60000});
-  schema.AddMillis("trainer-lease-ms", &options.trainer_lease_ms,
-                   "A trainer of a group that is silent for this long is given up; the others "
-                   "continue without it.",
-                   {.min = 100, .max = 600000});
-  schema.AddMillis("refill-wait-ms", &options.refill_wait_ms,
-                   "How long a lost server may take to come back before its replicas are made on "
-                   "other servers; and how long a shard that has lost all its members waits for "
-                   "the others once the first of them is back.",
-                   {.min = 0, .max = 3600000});
-  schema.AddBytes("split-above-bytes", &options.split_above_bytes,
-                  "A shard of a hashed table that takes more than this is cut in two while it is "
-                  "used; 0: none is.");
-  schema.AddChoice("without-members", &options.without_members, {"continue", "ask"},
-                   "What a shard that has lost all its members does when not all of them are back "
-                   "within --refill-wait-ms: continue with the one whose log ends last, or stay "
-                   "stopped until they are back or a person chooses (hotbed shard choose).");
-  schema.AddInt("transfers-per-server", &options.transfers_per_server,
-                "Snapshot transfers from a server, and to a server, at once.",
-                {.min = 1, .max = 64});
+  AddMembershipFlags(&schema, &options);
   schema.AddInt("connections-max", &options.connections_max,
                 "Connections open to the port; beyond it one that is idle makes room, or the new "
                 "one is closed. 0: the limit of open files less 768, at most 8192.",

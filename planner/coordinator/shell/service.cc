@@ -4,7 +4,9 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
 #include "common/metrics.h"
@@ -39,6 +41,23 @@ void LogAltered(const v1::AlterTableReply& reply) {
 
 }  // namespace
 
+// The tables that a request names; its caller must be allowed to use them.
+template <typename Request>
+std::vector<std::string> TablesNamed(const Request& request) {
+  if constexpr (std::is_same_v<Request, v1::CreateTableRequest>) {
+    return {request.spec().name()};
+  } else if constexpr (std::is_same_v<Request, v1::CreateTablesRequest>) {
+    std::vector<std::string> names;
+    for (const v1::NewTable& table : request.tables()) names.push_back(table.spec().name());
+    return names;
+  } else if constexpr (std::is_same_v<Request, v1::AlterTableRequest> ||
+                       std::is_same_v<Request, v1::DropTableRequest>) {
+    return {request.name()};
+  } else {
+    return {};
+  }
+}
+
 class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
  public:
   Methods(Coordinator* coordinator, WatchHub* watches, AttendHub* attends)
@@ -54,8 +73,9 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
     return answer;                                                                             \
   }
 // A method whose request becomes an operation of the core.
-#define HOTBED_OPERATION(Method) \
-  HOTBED_UNARY(Method, Method##Request, Method##Reply, Submit(context, *request, reply, &counters))
+#define HOTBED_OPERATION(Method)                       \
+  HOTBED_UNARY(Method, Method##Request, Method##Reply, \
+               Submit(context, #Method, *request, reply, &counters))
 
   HOTBED_OPERATION(CreateTable)
   HOTBED_OPERATION(CreateTables)
@@ -73,7 +93,7 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_UNARY(RegisterServer, RegisterServerRequest, RegisterServerReply,
                Register(context, *request, reply, &counters))
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
-               Submit(context, *request, reply, &counters, LogAltered))
+               Submit(context, "AlterTable", *request, reply, &counters, LogAltered))
   HOTBED_UNARY(GetClusterMap, GetClusterMapRequest, ClusterMap,
                Answer(context, coordinator_->Map(request->plan_revision_known(), request->rates()),
                       reply, &counters))
@@ -101,6 +121,9 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
     return attends_->Open(context);
   }
 
+  // Before the first call. Empty: every caller may use every table.
+  void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }
+
  private:
   template <typename ReplyMessage>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
@@ -118,15 +141,17 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
                                      v1::RegisterServerRequest request,
                                      v1::RegisterServerReply* reply, MethodCounters* counters) {
     const absl::Status filled = FillSeenHosts(context->peer(), &request);
-    if (filled.ok()) return Submit(context, request, reply, counters);
+    if (filled.ok()) return Submit(context, "RegisterServer", request, reply, counters);
     return Answer(context, absl::StatusOr<v1::RegisterServerReply>(filled), reply, counters);
   }
 
   template <typename RequestMessage, typename ReplyMessage>
-  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context,
+  grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context, const char* method,
                                    const RequestMessage& request, ReplyMessage* reply,
                                    MethodCounters* counters,
                                    void (*log)(const ReplyMessage&) = nullptr) {
+    const absl::Status may = MayUse(*context, method, TablesNamed(request));
+    if (!may.ok()) return Answer(context, absl::StatusOr<ReplyMessage>(may), reply, counters);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     coordinator_->Submit(request, [reactor, reply, counters, log](absl::StatusOr<Reply> answer) {
       counters->Count(answer.ok());
@@ -138,9 +163,19 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
     return reactor;
   }
 
+  absl::Status MayUse(const grpc::ServerContextBase& context, const char* method,
+                      const std::vector<std::string>& tables) const {
+    if (tables.empty() || !tables_of_) return absl::OkStatus();
+    const std::unique_ptr<TableAccess> access = tables_of_(context, method);
+    if (access == nullptr) return absl::OkStatus();
+    for (const std::string& table : tables) HOTBED_RETURN_IF_ERROR(access->Check(table));
+    return absl::OkStatus();
+  }
+
   Coordinator* const coordinator_;
   WatchHub* const watches_;
   AttendHub* const attends_;
+  TableAccessOf tables_of_;
 };
 
 CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
@@ -176,6 +211,7 @@ absl::Status CoordinatorService::Listen(const CoordinatorServiceOptions& options
   });
   HOTBED_RETURN_IF_ERROR(coordinator_->Start());
   HOTBED_ASSIGN_OR_RETURN(server_, ControlServer::Open(options.control, clock_));
+  methods_->SetTablesOf(server_->tables_of());
   server_->Serve(methods_.get(), &tools_);
   return absl::OkStatus();
 }

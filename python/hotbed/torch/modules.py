@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from hotbed import _hotbed, errors, optim
+from hotbed import _hotbed, errors, optim, tracing
 from hotbed.client import Client, Table
 from hotbed.torch.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from hotbed.torch.training import training
@@ -116,13 +116,13 @@ class _Lookups(torch.nn.Module):
         return (tuple(keys), lengths.detach().cpu(), values.detach().cpu(), None if weights is None else weights.detach().cpu())
 
     def announce(self, batch: tuple[Any, ...]) -> None:
-        _hotbed.announce(self._ahead, batch)
+        _hotbed.announce(self._ahead, batch, tracing.current())
 
     def look_up(self, batch: tuple[Any, ...], device: torch.device) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
         """(pooled, sequence of each feature), and the features as _hotbed.outputs describes them."""
         trains = self.training and torch.is_grad_enabled()
         self._training.before_forward(id(self), trains)
-        call = _hotbed.forward(self._handle if self._ahead is None else self._ahead, batch)
+        call = _hotbed.forward(self._handle if self._ahead is None else self._ahead, batch, tracing.current())
         _hotbed.wait(call, None)
         _hotbed.result(call)
         tensors = _Lookup.apply(self._anchor, self, call, device)

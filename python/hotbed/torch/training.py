@@ -8,7 +8,7 @@ from typing import Any, Iterator, Optional
 
 import torch
 
-from hotbed import _hotbed, errors
+from hotbed import _hotbed, errors, tracing
 from hotbed.client import Client
 from hotbed.futures import Future, PushResult, push_result
 
@@ -104,7 +104,7 @@ class Training:
         if not kept:
             return
         scale *= self._scale()
-        options = (None, self.lr, False, scale, self.clip_global_norm)
+        options = (None, self.lr, False, scale, self.clip_global_norm, tracing.current())
         if len(kept) == 1:
             pooled, *sequences = kept[0].gradients
             call = _hotbed.backward(kept[0].call, self.step, pooled, tuple(sequences), options)

@@ -18,6 +18,7 @@
 #include "common/ids.h"
 #include "server/kernels/row_batches.h"
 #include "server/protocol/segment_code.h"
+#include "server/shard/request/request_stages.h"
 
 namespace hotbed {
 
@@ -42,6 +43,7 @@ struct PullSegment : RowReads {
   Lsn lsn_min = 0;
   // Owned by the shard while the pull waits for an LSN.
   int64_t waits_until_ns = 0;
+  int64_t since_ns = 0;           // of the stage that it is in, where it waits there
   bool waits_for_commit = false;  // lsn_min covers what a strict pull has to see
   SegmentResult result;
 };
@@ -58,6 +60,7 @@ struct PullWork {
   uint32_t staleness_ms_max = 0;
   absl::InlinedVector<PullSegment, 8> segments;
   std::shared_ptr<const void> shards;  // keeps those of the segments alive
+  RequestStages stages;
   // Owned by the host.
   std::atomic<int32_t> pending{0};
   PullLatency* latency = nullptr;  // null: the pull is not timed
@@ -94,8 +97,17 @@ struct PushWork {
   int64_t deadline_ns = 0;
   absl::InlinedVector<PushSegment, 8> segments;
   std::shared_ptr<const void> shards;  // keeps those of the segments alive
-  std::atomic<int32_t> pending{0};     // owned by the host
+  RequestStages stages;
+  std::atomic<int32_t> pending{0};  // owned by the host
 };
+
+// The segment was in `stage` since `since_ns`. Returns the time.
+template <typename Work, typename Segment>
+int64_t NoteStage(RequestStages::Stage stage, Work* work, const Segment* segment,
+                  int64_t since_ns) {
+  if (!work->stages.noted()) return 0;
+  return work->stages.Note(stage, since_ns, static_cast<size_t>(segment - work->segments.data()));
+}
 
 }  // namespace hotbed
 
