@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -20,18 +21,42 @@ std::string Under(const std::string& folder, const std::string& name) {
   return absl::StrCat(folder, "/", name);
 }
 
-uint64_t FileBytes(const std::string& folder, FileSystem* files) {
-  uint64_t bytes = 0;
-  const auto names = files->List(folder);
-  if (!names.ok()) return 0;
-  for (const std::string& name : *names) bytes += files->FileSize(Under(folder, name)).value_or(0);
-  return bytes;
+bool Has(const std::vector<Place::Entry>& entries, absl::string_view name) {
+  return std::any_of(entries.begin(), entries.end(),
+                     [name](const Place::Entry& entry) { return entry.name == name; });
+}
+
+// The place could not be asked.
+bool SaysNothing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
+
+// The checkpoint of that folder, whose files are `entries`.
+absl::StatusOr<CheckpointFolder> Described(const std::string& path,
+                                           const std::vector<Place::Entry>& entries, Place* place) {
+  CheckpointFolder folder;
+  folder.path = path;
+  folder.name = path.substr(path.rfind('/') + 1);
+  for (const Place::Entry& entry : entries) folder.bytes += entry.bytes;
+  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path, place);
+  if (manifest.ok()) {
+    folder.whole = true;
+    folder.begun_unix_ms = manifest->begun_unix_ms();
+    folder.manifest = *std::move(manifest);
+    return folder;
+  }
+  if (SaysNothing(manifest.status())) return manifest.status();
+  folder.trouble = absl::IsNotFound(manifest.status()) ? "its save has not ended"
+                                                       : std::string(manifest.status().message());
+  const auto begun = place->ReadAll(Under(path, kSavingFile));
+  if (begun.ok()) (void)absl::SimpleAtoi(*begun, &folder.begun_unix_ms);
+  return folder;
 }
 
 class TableVerifier {
  public:
-  TableVerifier(const std::string& folder, FileSystem* files, std::function<void(uint64_t)> read)
-      : folder_(folder), files_(files), read_(std::move(read)) {}
+  TableVerifier(const std::string& folder, Place* place, std::function<void(uint64_t)> read)
+      : folder_(folder), place_(place), read_(std::move(read)) {}
 
   absl::Status Verify(const v1::CheckpointTable& table, Verified* verified) {
     HOTBED_ASSIGN_OR_RETURN(spec_, FromProto(table.spec()));
@@ -49,7 +74,7 @@ class TableVerifier {
   absl::Status VerifyShard(const v1::CheckpointShard& shard) {
     path_ = Under(folder_, shard.file());
     HOTBED_ASSIGN_OR_RETURN(const auto reader,
-                            RowsFileReader::Open(path_, shard.bytes(), shard.index_crc(), files_));
+                            RowsFileReader::Open(path_, shard.bytes(), shard.index_crc(), place_));
     const uint32_t columns = shard.column_limit() - shard.column_first();
     const uint32_t weights = BytesPerWeight(spec_.weight_type) * columns;
     const RowsFileHeader expected = {spec_.hashed, weights,
@@ -94,7 +119,7 @@ class TableVerifier {
   }
 
   const std::string folder_;
-  FileSystem* const files_;
+  Place* const place_;
   const std::function<void(uint64_t)> read_;
   TableSpec spec_;
   std::string path_;
@@ -107,33 +132,22 @@ class TableVerifier {
 }  // namespace
 
 absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string& directory,
-                                                              FileSystem* files) {
-  if (!files->Exists(directory)) {
-    return absl::NotFoundError(absl::StrCat("there is no directory ", directory));
+                                                              Place* place) {
+  const absl::StatusOr<std::vector<Place::Entry>> listed = place->List(directory);
+  if (absl::IsNotFound(listed.status())) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no directory ", directory, ": ", listed.status().message()));
   }
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->List(directory));
+  HOTBED_RETURN_IF_ERROR(listed.status());
   std::vector<CheckpointFolder> found;
-  for (const std::string& name : names) {
-    CheckpointFolder folder;
-    folder.name = name;
-    folder.path = Under(directory, name);
-    const bool marked = files->Exists(Under(folder.path, kSavingFile));
-    if (!marked && !files->Exists(Under(folder.path, kManifestFile))) continue;
-    if (files->Exists(Under(folder.path, kTransferLockFile))) continue;
-    folder.bytes = FileBytes(folder.path, files);
-    absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(folder.path, files);
-    if (manifest.ok()) {
-      folder.whole = true;
-      folder.begun_unix_ms = manifest->begun_unix_ms();
-      folder.manifest = *std::move(manifest);
-    } else {
-      folder.trouble = absl::IsNotFound(manifest.status())
-                           ? "its save has not ended"
-                           : std::string(manifest.status().message());
-      const auto begun = files->ReadAll(Under(folder.path, kSavingFile));
-      if (begun.ok()) (void)absl::SimpleAtoi(*begun, &folder.begun_unix_ms);
-    }
-    found.push_back(std::move(folder));
+  for (const Place::Entry& entry : *listed) {
+    const std::string path = Under(directory, entry.name);
+    const absl::StatusOr<std::vector<Place::Entry>> files = place->List(path);
+    if (SaysNothing(files.status())) return files.status();
+    if (!files.ok()) continue;  // no folder, or another user's
+    if (!Has(*files, kSavingFile) && !Has(*files, kManifestFile)) continue;
+    if (Has(*files, kTransferLockFile)) continue;
+    HOTBED_ASSIGN_OR_RETURN(found.emplace_back(), Described(path, *files, place));
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const CheckpointFolder& a, const CheckpointFolder& b) {
@@ -142,11 +156,11 @@ absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string&
   return found;
 }
 
-absl::StatusOr<std::string> FindCheckpoint(const std::string& path, FileSystem* files) {
-  if (files->Exists(Under(path, kManifestFile)) || files->Exists(Under(path, kSavingFile))) {
-    return path;
-  }
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<CheckpointFolder> found, ListCheckpoints(path, files));
+absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place) {
+  const absl::StatusOr<std::vector<Place::Entry>> files = place->List(path);
+  if (SaysNothing(files.status())) return files.status();
+  if (files.ok() && (Has(*files, kManifestFile) || Has(*files, kSavingFile))) return path;
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<CheckpointFolder> found, ListCheckpoints(path, place));
   for (auto folder = found.rbegin(); folder != found.rend(); ++folder) {
     if (folder->whole) return folder->path;
   }
@@ -155,50 +169,46 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path, FileSystem* 
 
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
                                                  const std::string& name, int64_t now_unix_ms,
-                                                 FileSystem* files) {
+                                                 Place* place) {
   const std::string folder = Under(directory, name);
-  if (files->Exists(folder)) {
+  const absl::Status made = place->MakeFolder(folder);
+  if (absl::IsAlreadyExists(made)) {
     return absl::AlreadyExistsError(
-        absl::StrCat(folder, " exists already; choose another name for the checkpoint"));
+        absl::StrCat(made.message(), "; choose another name for the checkpoint"));
   }
-  HOTBED_RETURN_IF_ERROR(files->MakeDir(folder));
-  HOTBED_RETURN_IF_ERROR(
-      files->WriteAtomically(Under(folder, kSavingFile), absl::StrCat(now_unix_ms)));
-  HOTBED_RETURN_IF_ERROR(files->SyncDir(directory));
+  HOTBED_RETURN_IF_ERROR(made);
+  HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), absl::StrCat(now_unix_ms)));
   return folder;
 }
 
-absl::Status DeleteCheckpoint(const std::string& folder, FileSystem* files) {
-  HOTBED_ASSIGN_OR_RETURN(std::vector<std::string> names, files->List(folder));
-  const auto rank = [](const std::string& name) {
-    return name == kManifestFile ? 0 : name == kSavingFile ? 2 : 1;
-  };
-  if (files->Exists(Under(folder, kManifestFile)) && !files->Exists(Under(folder, kSavingFile))) {
-    HOTBED_RETURN_IF_ERROR(files->WriteAtomically(Under(folder, kSavingFile), "1"));
-    names.push_back(kSavingFile);
+absl::Status DeleteCheckpoint(const std::string& folder, Place* place) {
+  HOTBED_ASSIGN_OR_RETURN(std::vector<Place::Entry> files, place->List(folder));
+  const bool marked = Has(files, kSavingFile);
+  if (Has(files, kManifestFile)) {
+    if (!marked) HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), "1"));
+    HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kManifestFile}));
   }
-  std::stable_sort(names.begin(), names.end(),
-                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  for (const std::string& name : names) {
-    if (name == kSavingFile) continue;
-    HOTBED_RETURN_IF_ERROR(files->Delete(Under(folder, name)));
-    if (name == kManifestFile) HOTBED_RETURN_IF_ERROR(files->SyncDir(folder));
+  HOTBED_RETURN_IF_ERROR(
+      place->EndUnfinished(folder, std::numeric_limits<int64_t>::max()).status());
+  std::vector<std::string> names;
+  for (const Place::Entry& file : files) {
+    if (file.name != kSavingFile && file.name != kManifestFile) names.push_back(file.name);
   }
-  HOTBED_ASSIGN_OR_RETURN(names, files->List(folder));
-  if (names.size() > 1) {
-    return absl::AbortedError(absl::StrCat(folder, ": a server still writes ", names[0]));
+  HOTBED_RETURN_IF_ERROR(place->Delete(folder, names));
+  HOTBED_ASSIGN_OR_RETURN(files, place->List(folder));
+  if (files.size() > 1) {
+    return absl::AbortedError(absl::StrCat(folder, ": a server still writes ", files[0].name));
   }
-  for (const std::string& name : names) HOTBED_RETURN_IF_ERROR(files->Delete(Under(folder, name)));
-  return files->Delete(folder);
+  if (!files.empty()) HOTBED_RETURN_IF_ERROR(place->Delete(folder, {files[0].name}));
+  return place->DeleteFolder(folder);
 }
 
-absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder,
-                                                       FileSystem* files) {
+absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder, Place* place) {
   std::vector<std::string> folders = {folder};
-  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(folder, files));
+  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(folder, place));
   while (!manifest.parent().empty()) {
     folders.push_back(ParentOf(folders.back(), manifest));
-    HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest parent, ReadManifest(folders.back(), files));
+    HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest parent, ReadManifest(folders.back(), place));
     if (parent.generation() + 1 != manifest.generation() ||
         parent.cluster_id() != manifest.cluster_id()) {
       return absl::DataLossError(
@@ -209,19 +219,19 @@ absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder
   return folders;
 }
 
-absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, FileSystem* files,
+absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, Place* place,
                                           const std::function<void(uint64_t, uint64_t)>& progress) {
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> folders, FoldersNeeded(folder, files));
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> folders, FoldersNeeded(folder, place));
   std::vector<v1::CheckpointManifest> manifests;
   uint64_t total = 0;
   for (const std::string& one : folders) {
-    HOTBED_ASSIGN_OR_RETURN(manifests.emplace_back(), ReadManifest(one, files));
+    HOTBED_ASSIGN_OR_RETURN(manifests.emplace_back(), ReadManifest(one, place));
     for (const v1::CheckpointTable& table : manifests.back().tables()) total += BytesOf(table);
   }
   uint64_t done = 0;
   Verified verified;
   for (size_t i = 0; i < folders.size(); ++i) {
-    TableVerifier verifier(folders[i], files, [&](uint64_t bytes) {
+    TableVerifier verifier(folders[i], place, [&](uint64_t bytes) {
       done += bytes;
       progress(done, total);
     });

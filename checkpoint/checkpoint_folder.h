@@ -1,6 +1,6 @@
 // Directories of checkpoints: each checkpoint is a folder of its own. A folder without a manifest
-// is of a save that still runs, or of one that did not end (an orphan). Pure functions over the
-// file system; they block.
+// is of a save that still runs, or of one that did not end (an orphan). Pure functions over a
+// place; they block.
 #ifndef HOTBED_CHECKPOINT_CHECKPOINT_FOLDER_H_
 #define HOTBED_CHECKPOINT_CHECKPOINT_FOLDER_H_
 
@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/files/file_system.h"
+#include "places/place.h"
 #include "proto/checkpoint.pb.h"
 
 namespace hotbed {
@@ -33,20 +33,19 @@ struct CheckpointFolder {
 
 // The checkpoints in `directory`, and the orphans, by time. NotFound: there is no such directory.
 absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string& directory,
-                                                              FileSystem* files);
+                                                              Place* place);
 // The whole checkpoint that `path` means: a checkpoint's own folder, or the newest in a directory.
-absl::StatusOr<std::string> FindCheckpoint(const std::string& path, FileSystem* files);
+absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place);
 
 // Makes the folder of a checkpoint in `directory`, which is made if need be.
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
                                                  const std::string& name, int64_t now_unix_ms,
-                                                 FileSystem* files);
+                                                 Place* place);
 // That checkpoint, then its parent, and so on: all that it needs. NotFound, DataLoss: one of them
 // is not whole, or not the one that it was when its child was saved.
-absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder,
-                                                       FileSystem* files);
+absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder, Place* place);
 // The manifest first: what is left after a kill is an orphan.
-absl::Status DeleteCheckpoint(const std::string& folder, FileSystem* files);
+absl::Status DeleteCheckpoint(const std::string& folder, Place* place);
 
 struct Verified {
   uint64_t checkpoints = 0;  // it, and those that it needs; shards, rows and bytes are of all
@@ -58,7 +57,7 @@ struct Verified {
 // Reads every byte of a checkpoint, and of those that it needs, and compares the checksums, sizes,
 // counts and orders. An error names the file and the place. `progress` gets the bytes read so far,
 // and those in all.
-absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, FileSystem* files,
+absl::StatusOr<Verified> VerifyCheckpoint(const std::string& folder, Place* place,
                                           const std::function<void(uint64_t, uint64_t)>& progress);
 
 }  // namespace hotbed

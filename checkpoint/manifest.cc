@@ -98,24 +98,25 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
   return manifest;
 }
 
-absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, FileSystem* files) {
+absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, Place* place) {
   const std::string path = absl::StrCat(folder, "/", kManifestFile);
-  if (!files->Exists(path)) {
-    return absl::NotFoundError(
-        absl::StrCat(path, " is not there: ", folder,
-                     files->Exists(folder) ? " holds no whole checkpoint" : " does not exist",
-                     ". 'hotbed checkpoint list' shows those of a directory"));
+  const absl::StatusOr<std::string> text = place->ReadAll(path);
+  if (absl::IsNotFound(text.status())) {
+    const bool empty = absl::IsNotFound(place->List(folder).status());
+    return absl::NotFoundError(absl::StrCat(
+        path, " is not there: ", folder, empty ? " does not exist" : " holds no whole checkpoint",
+        ". 'hotbed checkpoint list' shows those of a directory"));
   }
-  HOTBED_ASSIGN_OR_RETURN(const std::string text, files->ReadAll(path));
-  absl::StatusOr<v1::CheckpointManifest> manifest = ParseManifest(text);
+  HOTBED_RETURN_IF_ERROR(text.status());
+  absl::StatusOr<v1::CheckpointManifest> manifest = ParseManifest(*text);
   if (manifest.ok()) return manifest;
   return absl::Status(manifest.status().code(),
                       absl::StrCat(path, ": ", manifest.status().message()));
 }
 
 absl::Status WriteManifest(const std::string& folder, const v1::CheckpointManifest& manifest,
-                           FileSystem* files) {
-  return files->WriteAtomically(absl::StrCat(folder, "/", kManifestFile), ManifestText(manifest));
+                           Place* place) {
+  return place->Put(absl::StrCat(folder, "/", kManifestFile), ManifestText(manifest));
 }
 
 std::string ParentOf(const std::string& folder, const v1::CheckpointManifest& manifest) {

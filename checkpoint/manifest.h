@@ -1,6 +1,6 @@
 // The manifest of a checkpoint: what is in it, and in which files. The first line of the file is
 // {"crc32c": "xxxxxxxx"}, the CRC-32C of all bytes behind it; then follows a CheckpointManifest in
-// protobuf's JSON form. It is renamed into place last: a checkpoint without one is not whole.
+// protobuf's JSON form. It is written last, all at once: a checkpoint without one is not whole.
 #ifndef HOTBED_CHECKPOINT_MANIFEST_H_
 #define HOTBED_CHECKPOINT_MANIFEST_H_
 
@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/files/file_system.h"
+#include "places/place.h"
 #include "proto/checkpoint.pb.h"
 
 namespace hotbed {
@@ -26,10 +26,10 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text)
 
 // Reads that of the checkpoint in `folder`. NotFound: there is none, or a save that did not end.
 // The messages name the file.
-absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, FileSystem* files);
+absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, Place* place);
 // Makes the checkpoint whole.
 absl::Status WriteManifest(const std::string& folder, const v1::CheckpointManifest& manifest,
-                           FileSystem* files);
+                           Place* place);
 
 // The folder of the checkpoint that has what this one, in `folder`, leaves out.
 std::string ParentOf(const std::string& folder, const v1::CheckpointManifest& manifest);

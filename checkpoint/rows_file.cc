@@ -1,7 +1,5 @@
 #include "checkpoint/rows_file.h"
 
-#include <sys/uio.h>
-
 #include <cstring>
 #include <utility>
 
@@ -65,21 +63,16 @@ absl::string_view AsBytes(absl::Span<const T> values) {
 
 absl::StatusOr<std::unique_ptr<RowsFileWriter>> RowsFileWriter::Create(const std::string& path,
                                                                        const RowsFileHeader& header,
-                                                                       FileSystem* files) {
-  if (files->Exists(path)) return absl::AlreadyExistsError(absl::StrCat(path, " exists already"));
-  HOTBED_ASSIGN_OR_RETURN(auto file, files->OpenAppend(path));
+                                                                       Place* place) {
+  HOTBED_ASSIGN_OR_RETURN(auto file, place->Create(path));
   std::unique_ptr<RowsFileWriter> writer(new RowsFileWriter(header, std::move(file)));
   HOTBED_RETURN_IF_ERROR(writer->Append({HeaderBytes(header)}));
   return writer;
 }
 
 absl::Status RowsFileWriter::Append(std::vector<absl::string_view> pieces) {
-  std::vector<iovec> parts;
-  for (const absl::string_view piece : pieces) {
-    if (!piece.empty()) parts.push_back({const_cast<char*>(piece.data()), piece.size()});
-    bytes_ += piece.size();
-  }
-  return file_->Append(parts);
+  for (const absl::string_view piece : pieces) bytes_ += piece.size();
+  return file_->Append(pieces);
 }
 
 absl::Status RowsFileWriter::AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces) {
@@ -129,8 +122,7 @@ absl::Status RowsFileWriter::Finish() {
   AppendLittle<uint32_t>(index_crc_, &trailer);
   trailer.append(std::string(kEnd));
   HOTBED_RETURN_IF_ERROR(Append({index, trailer}));
-  HOTBED_RETURN_IF_ERROR(file_->Sync());
-  return file_->Close();
+  return file_->Finish();
 }
 
 // --- reading
@@ -138,8 +130,9 @@ absl::Status RowsFileWriter::Finish() {
 absl::StatusOr<std::unique_ptr<RowsFileReader>> RowsFileReader::Open(const std::string& path,
                                                                      uint64_t bytes,
                                                                      uint32_t index_crc,
-                                                                     FileSystem* files) {
-  std::unique_ptr<RowsFileReader> reader(new RowsFileReader(path, files));
+                                                                     Place* place) {
+  HOTBED_ASSIGN_OR_RETURN(auto file, place->Open(path));
+  std::unique_ptr<RowsFileReader> reader(new RowsFileReader(path, std::move(file)));
   HOTBED_RETURN_IF_ERROR(reader->ReadHeader());
   HOTBED_RETURN_IF_ERROR(reader->ReadIndex(bytes, index_crc));
   return reader;
@@ -151,7 +144,7 @@ absl::Status RowsFileReader::Damaged(absl::string_view what) const {
 
 absl::Status RowsFileReader::ReadBytes(uint64_t offset, uint64_t bytes, std::string* out) {
   out->resize(bytes);
-  HOTBED_ASSIGN_OR_RETURN(const uint64_t got, files_->ReadAt(path_, offset, bytes, out->data()));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t got, file_->ReadAt(offset, bytes, out->data()));
   if (got == bytes) return absl::OkStatus();
   return Damaged(absl::StrCat("it ends at byte ", offset + got, ", wanted were ", bytes, " from ",
                               offset, " on"));
@@ -177,7 +170,7 @@ absl::Status RowsFileReader::ReadHeader() {
 }
 
 absl::Status RowsFileReader::ReadIndex(uint64_t bytes, uint32_t index_crc) {
-  HOTBED_ASSIGN_OR_RETURN(const uint64_t size, files_->FileSize(path_));
+  const uint64_t size = file_->size();
   if (size != bytes || size < kHeaderBytes + kTrailerBytes) {
     return Damaged(absl::StrCat("it has ", size, " bytes, the manifest says ", bytes));
   }

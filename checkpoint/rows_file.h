@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/files/file_system.h"
+#include "places/place.h"
 
 namespace hotbed {
 
@@ -51,15 +51,15 @@ struct RowsFileEntry {
 
 class RowsFileWriter {
  public:
-  // Makes a new file. AlreadyExists: there is one of that name.
+  // Makes a new file. AlreadyExists: there is one of that name (Place::Create).
   static absl::StatusOr<std::unique_ptr<RowsFileWriter>> Create(const std::string& path,
                                                                 const RowsFileHeader& header,
-                                                                FileSystem* files);
+                                                                Place* place);
   void BeginPass() { ++pass_; }
   // One block. The ids are in the order of their positions, behind those of this pass so far.
   absl::Status AddRows(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads);
   absl::Status AddSessions(absl::string_view bytes);
-  // Writes the index and syncs the file.
+  // Writes the index and makes the file durable.
   absl::Status Finish();
 
   uint64_t bytes() const { return bytes_; }
@@ -67,13 +67,13 @@ class RowsFileWriter {
   uint32_t index_crc() const { return index_crc_; }  // after Finish
 
  private:
-  RowsFileWriter(const RowsFileHeader& header, std::unique_ptr<WritableFile> file)
+  RowsFileWriter(const RowsFileHeader& header, std::unique_ptr<PlaceWriter> file)
       : header_(header), file_(std::move(file)) {}
   absl::Status Append(std::vector<absl::string_view> pieces);
   absl::Status AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces);
 
   const RowsFileHeader header_;
-  const std::unique_ptr<WritableFile> file_;
+  const std::unique_ptr<PlaceWriter> file_;
   std::vector<RowsFileEntry> index_;
   uint32_t pass_ = 0;
   uint64_t bytes_ = 0;
@@ -87,7 +87,7 @@ class RowsFileReader {
   // another version. NotFound: there is none. The messages name the file.
   static absl::StatusOr<std::unique_ptr<RowsFileReader>> Open(const std::string& path,
                                                               uint64_t bytes, uint32_t index_crc,
-                                                              FileSystem* files);
+                                                              Place* place);
   const RowsFileHeader& header() const { return header_; }
   const std::vector<RowsFileEntry>& index() const { return index_; }
   // DataLoss: the block is damaged.
@@ -96,7 +96,8 @@ class RowsFileReader {
   absl::StatusOr<std::string> ReadSessions();  // empty: the file has none
 
  private:
-  RowsFileReader(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
+  RowsFileReader(std::string path, std::unique_ptr<PlaceReader> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status ReadIndex(uint64_t bytes, uint32_t index_crc);
   absl::Status ReadHeader();
   // The block without its head.
@@ -105,7 +106,7 @@ class RowsFileReader {
   absl::Status Damaged(absl::string_view what) const;
 
   const std::string path_;
-  FileSystem* const files_;
+  const std::unique_ptr<PlaceReader> file_;
   RowsFileHeader header_;
   std::vector<RowsFileEntry> index_;
   std::string block_;

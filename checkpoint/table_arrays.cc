@@ -284,8 +284,8 @@ ArrayInfo ArrayToMake(const char* name, const std::string& path, ElementType ele
 class RowsJoin {
  public:
   RowsJoin(const std::string& folder, const v1::CheckpointTable& table, const TableSpec& spec,
-           FileSystem* files, const OnArrayProgress& progress)
-      : folder_(folder), spec_(spec), files_(*files), progress_(progress) {
+           Place* place, const OnArrayProgress& progress)
+      : folder_(folder), spec_(spec), place_(*place), progress_(progress) {
     for (const v1::CheckpointShard& shard : table.shards()) {
       ranges_[shard.range_first()].push_back(&shard);
     }
@@ -337,7 +337,7 @@ class RowsJoin {
   absl::Status ForEachRows(const v1::CheckpointShard& shard, Visit visit) const {
     HOTBED_ASSIGN_OR_RETURN(const auto file,
                             RowsFileReader::Open(absl::StrCat(folder_, "/", shard.file()),
-                                                 shard.bytes(), shard.index_crc(), &files_));
+                                                 shard.bytes(), shard.index_crc(), &place_));
     std::vector<uint64_t> ids;
     std::vector<uint8_t> payloads;
     for (const RowsFileEntry& entry : file->index()) {
@@ -389,7 +389,7 @@ class RowsJoin {
 
   const std::string folder_;
   const TableSpec& spec_;
-  FileSystem& files_;
+  Place& place_;
   const OnArrayProgress& progress_;
   std::map<uint64_t, Shards> ranges_;
 };
@@ -457,7 +457,7 @@ absl::StatusOr<FoundArrays> CheckArrays(const ArrayNames& names, TableSpec* spec
 }
 
 absl::Status DescribeArrays(const FoundArrays& arrays, const TableSpec& spec,
-                            const std::string& folder, FileSystem* files) {
+                            const std::string& folder, FileSystem* files, Place* place) {
   v1::CheckpointManifest manifest;
   manifest.set_format(kCheckpointFormat);
   manifest.set_name(folder.substr(folder.rfind('/') + 1));
@@ -479,8 +479,8 @@ absl::Status DescribeArrays(const FoundArrays& arrays, const TableSpec& spec,
     HOTBED_RETURN_IF_ERROR(WriteOrder(absl::StrCat(folder, "/", kOrderFile), arrays, files));
   }
   HOTBED_RETURN_IF_ERROR(files->SyncDir(folder));
-  HOTBED_RETURN_IF_ERROR(WriteManifest(folder, manifest, files));
-  return files->Delete(absl::StrCat(folder, "/", kSavingFile));
+  HOTBED_RETURN_IF_ERROR(WriteManifest(folder, manifest, place));
+  return place->Delete(folder, {kSavingFile});
 }
 
 absl::Status MakeExportFiles(const TableSpec& spec, const std::string& folder,
@@ -516,10 +516,10 @@ absl::Status MakeExportFiles(const TableSpec& spec, const std::string& folder,
 }
 
 absl::StatusOr<uint64_t> JoinRows(const std::string& folder, const v1::CheckpointTable& table,
-                                  const ArrayNames& names, FileSystem* files,
+                                  const ArrayNames& names, Place* place,
                                   const OnArrayProgress& progress) {
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(table.spec()));
-  return RowsJoin(folder, table, spec, files, progress).Write(names);
+  return RowsJoin(folder, table, spec, place, progress).Write(names);
 }
 
 }  // namespace hotbed

@@ -17,6 +17,7 @@
 #include "checkpoint/array_file.h"
 #include "common/files/file_system.h"
 #include "common/tables/table_spec.h"
+#include "places/place.h"
 #include "proto/checkpoint.pb.h"
 
 namespace hotbed {
@@ -58,7 +59,7 @@ absl::StatusOr<FoundArrays> CheckArrays(const ArrayNames& names, TableSpec* spec
 // Writes a checkpoint of one table into `folder`, which has a file `saving`: its rows lie in the
 // arrays.
 absl::Status DescribeArrays(const FoundArrays& arrays, const TableSpec& spec,
-                            const std::string& folder, FileSystem* files);
+                            const std::string& folder, FileSystem* files, Place* place);
 
 // --- export
 
@@ -71,7 +72,7 @@ absl::Status MakeExportFiles(const TableSpec& spec, const std::string& folder,
 // Joins the files of rows of a hashed table, in `folder`, into new files there: the rows that
 // exist, in order of position. Returns their number.
 absl::StatusOr<uint64_t> JoinRows(const std::string& folder, const v1::CheckpointTable& table,
-                                  const ArrayNames& names, FileSystem* files,
+                                  const ArrayNames& names, Place* place,
                                   const OnArrayProgress& progress);
 
 }  // namespace hotbed

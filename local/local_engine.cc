@@ -129,7 +129,7 @@ absl::Status LocalEngine::StartHost(const std::string& path, const LocalOptions&
   }
   host.restores = &restored_;
   HOTBED_ASSIGN_OR_RETURN(host_, ShardHost::Open(host, clock_));
-  saves_ = std::make_unique<SaveJobs>(host_.get(), FileSystem::Real(), clock_);
+  saves_ = std::make_unique<SaveJobs>(host_.get(), &places_, clock_);
   plane_ = std::make_unique<DataPlane>(LimitsOf(options.host_bytes), host_.get(), clock_);
   applier_.emplace(host_.get(), nullptr);
   absl::MutexLock lock(&taking_up_);
@@ -257,6 +257,7 @@ LocalEngine::~LocalEngine() {
     stops_ = true;
   }
   if (thread_.joinable()) thread_.join();
+  places_.Stop();
   saves_.reset();
   if (host_ != nullptr) {
     host_->SetActivationListener(nullptr);

@@ -105,7 +105,8 @@ class LocalEngine {
   const Clock* const clock_ = Clock::Real();
   std::unique_ptr<MemoryDirectory> memory_;
   DataDir metadata_;
-  CheckpointSource restored_{FileSystem::Real()};
+  PlaceFinder places_{FileSystem::Real()};
+  CheckpointSource restored_{&places_};
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<SaveJobs> saves_;
   std::unique_ptr<DataPlane> plane_;

@@ -30,8 +30,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/sha256.h"
 #include "security/access_role.h"
-#include "security/token_hash.h"
 
 namespace hotbed {
 

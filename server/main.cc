@@ -52,7 +52,7 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
-  CheckpointSource checkpoints{FileSystem::Real()};
+  CheckpointSource checkpoints{PlaceFinder::Real()};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;
@@ -130,7 +130,7 @@ absl::Status StartParts(Process* process) {
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
   process->saves =
-      std::make_unique<SaveJobs>(process->host.get(), FileSystem::Real(), process->clock);
+      std::make_unique<SaveJobs>(process->host.get(), PlaceFinder::Real(), process->clock);
   process->changes = std::make_unique<ChangeReads>(process->host.get(), host_options.change_memory,
                                                    process->clock);
   process->lists =
@@ -201,6 +201,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->changes != nullptr) process->changes->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
+  PlaceFinder::Real()->Stop();
   if (process->saves != nullptr) process->saves->Stop();
   return process->host != nullptr ? process->host->Shutdown() : absl::OkStatus();
 }

@@ -11,10 +11,10 @@
 #include "absl/time/clock.h"
 #include "cli/base/command.h"
 #include "common/files/file_system.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "security/certificate.h"
-#include "security/token_hash.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {

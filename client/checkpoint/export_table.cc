@@ -28,6 +28,7 @@
 #include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "hotbed/arrays.h"
+#include "places/directory_place.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -53,7 +54,7 @@ absl::Status Renamed(const std::string& from, const std::string& to) {
 class TableExport {
  public:
   TableExport(const ExportOptions& options, CheckpointCluster* cluster, FileSystem* files)
-      : options_(options), cluster_(*cluster), files_(*files) {}
+      : options_(options), cluster_(*cluster), files_(*files), place_(files) {}
 
   absl::StatusOr<TableArraysDone> Export(const std::string& table) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
@@ -146,7 +147,7 @@ class TableExport {
     }
     HOTBED_RETURN_IF_ERROR(CheckNoneExists());
     HOTBED_RETURN_IF_ERROR(
-        MakeCheckpointFolder(directory, name + ".export", absl::ToUnixMillis(absl::Now()), &files_)
+        MakeCheckpointFolder(directory, name + ".export", absl::ToUnixMillis(absl::Now()), &place_)
             .status());
     HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kTransferLockFile)));
     v1::TableArrays& arrays = *table_().mutable_arrays();
@@ -222,7 +223,7 @@ class TableExport {
       return !options_.stop || !options_.stop();
     };
     HOTBED_ASSIGN_OR_RETURN(const uint64_t rows,
-                            JoinRows(folder_, table_(), names_, &files_, told));
+                            JoinRows(folder_, table_(), names_, &place_, told));
     table_().mutable_arrays()->set_rows(rows);
     return absl::OkStatus();
   }
@@ -256,12 +257,13 @@ class TableExport {
     for (const std::string& name : names) {
       if (name != kSavingFile) HOTBED_RETURN_IF_ERROR(files_.Delete(InFolder(name)));
     }
-    return DeleteCheckpoint(folder_, &files_);
+    return DeleteCheckpoint(folder_, &place_);
   }
 
   const ExportOptions& options_;
   CheckpointCluster& cluster_;
   FileSystem& files_;
+  DirectoryPlace place_;
   TableSpec spec_;
   v1::CheckpointManifest manifest_;             // of the one table
   std::map<std::string, std::string> targets_;  // path -> name in the folder

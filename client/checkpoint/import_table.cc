@@ -18,6 +18,7 @@
 #include "common/status_macros.h"
 #include "hotbed/arrays.h"
 #include "hotbed/checkpoint.h"
+#include "places/directory_place.h"
 
 namespace hotbed {
 namespace {
@@ -26,7 +27,7 @@ class TableImport {
  public:
   TableImport(const TableOptions& table, const ImportOptions& options, CheckpointCluster* cluster,
               FileSystem* files)
-      : spec_(table), options_(options), cluster_(*cluster), files_(*files) {}
+      : spec_(table), options_(options), cluster_(*cluster), files_(*files), place_(files) {}
 
   absl::StatusOr<TableArraysDone> Import() {
     HOTBED_RETURN_IF_ERROR(CheckPaths());
@@ -91,14 +92,14 @@ class TableImport {
   absl::Status Describe(const FoundArrays& arrays) {
     if (files_.Exists(folder_)) {  // of a call that did not come as far as to make the table
       HOTBED_RETURN_IF_ERROR(files_.Lock(LockFile()).status());
-      HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder_, &files_));
+      HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder_, &place_));
     }
     const size_t slash = folder_.rfind('/');
     HOTBED_RETURN_IF_ERROR(MakeCheckpointFolder(folder_.substr(0, slash), folder_.substr(slash + 1),
-                                                absl::ToUnixMillis(absl::Now()), &files_)
+                                                absl::ToUnixMillis(absl::Now()), &place_)
                                .status());
     HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(LockFile()));
-    const absl::Status described = DescribeArrays(arrays, spec_, folder_, &files_);
+    const absl::Status described = DescribeArrays(arrays, spec_, folder_, &files_, &place_);
     if (!described.ok()) DeleteFolder();
     return described;
   }
@@ -128,13 +129,14 @@ class TableImport {
 
   std::string LockFile() const { return absl::StrCat(folder_, "/", kTransferLockFile); }
   void DeleteFolder() {
-    if (files_.Exists(folder_)) (void)DeleteCheckpoint(folder_, &files_);
+    if (files_.Exists(folder_)) (void)DeleteCheckpoint(folder_, &place_);
   }
 
   TableSpec spec_;
   const ImportOptions& options_;
   CheckpointCluster& cluster_;
   FileSystem& files_;
+  DirectoryPlace place_;
   std::string folder_;
   std::unique_ptr<WritableFile> lock_;  // of the folder
 };

@@ -16,10 +16,10 @@
 #include "client/map/checkpoint_cluster.h"
 #include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
-#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "hotbed/checkpoint.h"
+#include "places/place_finder.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -32,24 +32,21 @@ constexpr int kPlacementsMax = 5;
 // Trying again does not help.
 bool IsFinal(absl::StatusCode code) {
   return code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kInvalidArgument ||
-         code == absl::StatusCode::kFailedPrecondition || code == absl::StatusCode::kUnimplemented;
+         code == absl::StatusCode::kFailedPrecondition ||
+         code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kPermissionDenied ||
+         code == absl::StatusCode::kUnauthenticated;
 }
 
 class Restorer {
  public:
-  Restorer(const RestoreOptions& options, CheckpointCluster* cluster, FileSystem* files,
+  Restorer(const RestoreOptions& options, CheckpointCluster* cluster, Place* place,
            const Clock* clock)
-      : options_(options), cluster_(*cluster), files_(*files), clock_(*clock) {}
+      : options_(options), cluster_(*cluster), place_(place), clock_(*clock) {}
 
   absl::StatusOr<RestoredCheckpoint> Restore() {
-    if (options_.checkpoint.empty() || options_.checkpoint[0] != '/') {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the checkpoint \"", options_.checkpoint,
-          "\" is not an absolute path; it must be one that every server reaches under this path"));
-    }
-    HOTBED_ASSIGN_OR_RETURN(result_.path, FindCheckpoint(options_.checkpoint, &files_));
-    HOTBED_ASSIGN_OR_RETURN(manifest_, ReadManifest(result_.path, &files_));
-    HOTBED_RETURN_IF_ERROR(FoldersNeeded(result_.path, &files_).status());
+    HOTBED_ASSIGN_OR_RETURN(result_.path, FindCheckpoint(options_.checkpoint, place_));
+    HOTBED_ASSIGN_OR_RETURN(manifest_, ReadManifest(result_.path, place_));
+    HOTBED_RETURN_IF_ERROR(FoldersNeeded(result_.path, place_).status());
     HOTBED_ASSIGN_OR_RETURN(const v1::CreateTablesReply created, CreateTables());
     for (const v1::CreateTableReply& table : created.tables()) {
       tables_.push_back(table.spec());
@@ -137,7 +134,7 @@ class Restorer {
       if (options_.shards != 0) {
         table.set_shards(options_.shards);
       } else {
-        Place(*saved, map, &table);
+        PlaceShards(*saved, map, &table);
       }
       result_.tables.push_back({spec.name, 0, RowsOf(*saved), BytesOf(*saved)});
       bytes_ += BytesOf(*saved);
@@ -169,7 +166,8 @@ class Restorer {
   }
 
   // The shards that were saved, each on the server that has the fewest bytes of them so far.
-  void Place(const v1::CheckpointTable& saved, const v1::ClusterMap& map, v1::NewTable* table) {
+  void PlaceShards(const v1::CheckpointTable& saved, const v1::ClusterMap& map,
+                   v1::NewTable* table) {
     for (const uint64_t server : UsableServers(map)) placed_.try_emplace(server, 0);
     if (placed_.empty()) return;  // the coordinator says so
     for (const v1::CheckpointShard& shard : saved.shards()) {
@@ -286,7 +284,7 @@ class Restorer {
 
   const RestoreOptions& options_;
   CheckpointCluster& cluster_;
-  FileSystem& files_;
+  Place* const place_;  // not for Await
   const Clock& clock_;
   v1::CheckpointManifest manifest_;
   RestoredCheckpoint result_;
@@ -303,24 +301,27 @@ class Restorer {
 
 absl::StatusOr<RestoredCheckpoint> Restore(const RestoreOptions& options,
                                            CheckpointCluster* cluster) {
-  return Restorer(options, cluster, FileSystem::Real(), Clock::Real()).Restore();
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(options.checkpoint));
+  RestoreOptions canonical = options;
+  HOTBED_ASSIGN_OR_RETURN(canonical.checkpoint, PlacePath(options.checkpoint));
+  return Restorer(canonical, cluster, place, Clock::Real()).Restore();
 }
 
 absl::Status AwaitRestored(const RestoreOptions& options, const v1::TableSpec& table,
                            CheckpointCluster* cluster) {
-  return Restorer(options, cluster, FileSystem::Real(), Clock::Real()).Await(table);
+  return Restorer(options, cluster, nullptr, Clock::Real()).Await(table);
 }
 
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
                                                      const RestoreOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const auto cluster, GrpcCheckpointCluster::Connect(target));
-  return Restorer(options, cluster.get(), FileSystem::Real(), Clock::Real()).Restore();
+  return Restore(options, cluster.get());
 }
 
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(Client* client,
                                                      const RestoreOptions& options) {
   const auto cluster = static_cast<ClientImpl*>(client)->WholeTables();
-  return Restorer(options, cluster.get(), FileSystem::Real(), Clock::Real()).Restore();
+  return Restore(options, cluster.get());
 }
 
 }  // namespace hotbed

@@ -1,6 +1,7 @@
 // SaveCheckpoint: gives each shard to its primary, watches the servers, gives shards that failed or
 // moved to their next primary, and writes the manifest when all are there.
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,10 +20,10 @@
 #include "client/map/checkpoint_cluster.h"
 #include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
-#include "common/files/file_system.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "hotbed/checkpoint.h"
+#include "places/place_finder.h"
 
 namespace hotbed {
 namespace {
@@ -41,9 +42,8 @@ bool MayPass(absl::StatusCode code) {
 
 class Saver {
  public:
-  Saver(const SaveOptions& options, CheckpointCluster* cluster, FileSystem* files,
-        const Clock* clock)
-      : options_(options), cluster_(*cluster), files_(*files), clock_(*clock) {}
+  Saver(const SaveOptions& options, CheckpointCluster* cluster, Place* place, const Clock* clock)
+      : options_(options), cluster_(*cluster), place_(*place), clock_(*clock) {}
 
   absl::StatusOr<SavedCheckpoint> Save() {
     HOTBED_RETURN_IF_ERROR(CheckOptions());
@@ -57,7 +57,7 @@ class Saver {
     HOTBED_RETURN_IF_ERROR(ChooseTables());
     if (options_.incremental) HOTBED_RETURN_IF_ERROR(ChooseParent());
     HOTBED_ASSIGN_OR_RETURN(folder_, MakeCheckpointFolder(options_.directory, manifest_.name(),
-                                                          manifest_.begun_unix_ms(), &files_));
+                                                          manifest_.begun_unix_ms(), &place_));
     const absl::Status done = SaveShards();
     EndJobs();
     const absl::Status whole = done.ok() ? MakeWhole() : done;
@@ -103,11 +103,6 @@ class Saver {
   };
 
   absl::Status CheckOptions() const {
-    if (options_.directory.empty() || options_.directory[0] != '/') {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the directory \"", options_.directory,
-          "\" is not an absolute path; it must be one that every server reaches under this path"));
-    }
     if (absl::StrContains(options_.name, '/') || absl::StartsWith(options_.name, ".")) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the name \"", options_.name, "\" is a folder's: no '/', and no '.' at its begin"));
@@ -141,12 +136,14 @@ class Saver {
   }
 
   absl::Status ChooseParent() {
-    if (!files_.Exists(options_.directory)) return absl::OkStatus();
-    HOTBED_ASSIGN_OR_RETURN(auto found, ListCheckpoints(options_.directory, &files_));
+    auto listed = ListCheckpoints(options_.directory, &place_);
+    if (absl::IsNotFound(listed.status())) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(listed.status());
+    std::vector<CheckpointFolder>& found = *listed;
     while (!found.empty() && !found.back().whole) found.pop_back();
     if (found.empty() || found.back().manifest.generation() >= kGenerationsMax ||
         found.back().manifest.cluster_id() != manifest_.cluster_id() ||
-        !FoldersNeeded(found.back().path, &files_).ok()) {
+        !FoldersNeeded(found.back().path, &place_).ok()) {
       return absl::OkStatus();
     }
     parent_ = std::move(found.back().manifest);
@@ -310,8 +307,7 @@ class Saver {
   }
   absl::Status KeepProgress() {
     kept_ns_ = clock_.NowNs();
-    return files_.WriteAtomically(absl::StrCat(folder_, "/", kProgressFile),
-                                  ManifestText(manifest_));
+    return place_.Put(absl::StrCat(folder_, "/", kProgressFile), ManifestText(manifest_));
   }
 
   absl::Status WatchJobs() {
@@ -441,13 +437,17 @@ class Saver {
     for (const v1::CheckpointTable& table : manifest_.tables()) {
       for (const v1::CheckpointShard& shard : table.shards()) named.push_back(shard.file());
     }
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> there, files_.List(folder_));
-    for (const std::string& name : there) {
-      const bool wanted = std::count(named.begin(), named.end(), name) > 0;
-      if (!wanted) HOTBED_RETURN_IF_ERROR(files_.Delete(absl::StrCat(folder_, "/", name)));
+    HOTBED_ASSIGN_OR_RETURN(const auto there, place_.List(folder_));
+    std::vector<std::string> unnamed;
+    for (const Place::Entry& file : there) {
+      const bool wanted = std::count(named.begin(), named.end(), file.name) > 0;
+      if (!wanted) unnamed.push_back(file.name);
     }
-    HOTBED_RETURN_IF_ERROR(WriteManifest(folder_, manifest_, &files_));
-    return files_.Delete(absl::StrCat(folder_, "/", kSavingFile));
+    HOTBED_RETURN_IF_ERROR(place_.Delete(folder_, unnamed));
+    HOTBED_RETURN_IF_ERROR(
+        place_.EndUnfinished(folder_, std::numeric_limits<int64_t>::max()).status());
+    HOTBED_RETURN_IF_ERROR(WriteManifest(folder_, manifest_, &place_));
+    return place_.Delete(folder_, {kSavingFile});
   }
 
   // If a shard needs it.
@@ -466,7 +466,7 @@ class Saver {
     constexpr int kTries = 20;  // servers that were told to end still write their last block
     absl::Status deleted;
     for (int i = 0; i < kTries; ++i) {
-      deleted = DeleteCheckpoint(folder_, &files_);
+      deleted = DeleteCheckpoint(folder_, &place_);
       if (deleted.ok()) return "Nothing is left of this save";
       clock_.SleepNs(kSaveWatchNs);
     }
@@ -487,7 +487,7 @@ class Saver {
 
   const SaveOptions& options_;
   CheckpointCluster& cluster_;
-  FileSystem& files_;
+  Place& place_;
   const Clock& clock_;
   v1::CheckpointManifest manifest_;
   v1::CheckpointManifest parent_;  // without tables: none
@@ -507,24 +507,31 @@ class Saver {
   int64_t kept_ns_ = 0;
 };
 
+absl::StatusOr<SavedCheckpoint> Saved(CheckpointCluster* cluster, const SaveOptions& options) {
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(options.directory));
+  SaveOptions canonical = options;
+  HOTBED_ASSIGN_OR_RETURN(canonical.directory, PlacePath(options.directory));
+  return Saver(canonical, cluster, place, Clock::Real()).Save();
+}
+
 }  // namespace
 
 absl::Status SaveMissingShards(const SaveOptions& options, bool weights_only,
                                const std::string& folder, CheckpointCluster* cluster,
                                v1::CheckpointManifest* manifest) {
-  return Saver(options, cluster, FileSystem::Real(), Clock::Real())
-      .SaveMissing(folder, weights_only, manifest);
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(folder));
+  return Saver(options, cluster, place, Clock::Real()).SaveMissing(folder, weights_only, manifest);
 }
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
                                                const SaveOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const auto cluster, GrpcCheckpointCluster::Connect(target));
-  return Saver(options, cluster.get(), FileSystem::Real(), Clock::Real()).Save();
+  return Saved(cluster.get(), options);
 }
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(Client* client, const SaveOptions& options) {
   const auto cluster = static_cast<ClientImpl*>(client)->WholeTables();
-  return Saver(options, cluster.get(), FileSystem::Real(), Clock::Real()).Save();
+  return Saved(cluster.get(), options);
 }
 
 }  // namespace hotbed

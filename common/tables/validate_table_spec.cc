@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
@@ -77,9 +78,11 @@ void CheckName(const std::string& name, Rules* rules) {
 void CheckRestoredFrom(const RestoredFrom& from, Rules* rules) {
   if (from == RestoredFrom()) return;
   const std::string& path = from.checkpoint;
-  rules->Require(!path.empty() && path[0] == '/' && path.size() <= kPathBytesMax,
-                 "restored_from.checkpoint", absl::StrCat("\"", path, "\""),
-                 absl::StrCat("an absolute path of at most ", kPathBytesMax, " bytes"));
+  const bool somewhere = absl::StartsWith(path, "/") || absl::StartsWith(path, "s3://");
+  rules->Require(
+      somewhere && path.size() <= kPathBytesMax, "restored_from.checkpoint",
+      absl::StrCat("\"", path, "\""),
+      absl::StrCat("an absolute path or s3://BUCKET/PREFIX of at most ", kPathBytesMax, " bytes"));
   rules->Require(!from.table.empty() && from.table.size() <= kNameBytesMax, "restored_from.table",
                  absl::StrCat("of ", from.table.size(), " bytes"),
                  absl::StrCat("1..", kNameBytesMax));

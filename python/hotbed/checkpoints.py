@@ -17,13 +17,18 @@ def _cluster(target: Union[str, Client]) -> Any:
     return target._connection if isinstance(target, Client) else target
 
 
+def _place(path: Union[str, os.PathLike[str]]) -> str:
+    text = os.fspath(path)
+    return text if text.startswith('s3://') else os.path.abspath(text)
+
+
 def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
          incremental: bool = False, bytes_per_s: int = 0) -> dict[str, Any]:
     """Saves tables while training goes on, each shard as of one LSN.
 
     Args:
         target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
-        directory: one that every server and this process reach under the same path.
+        directory: one that every server and this process reach under the same path, or s3://BUCKET/PREFIX.
         tables: their names; all if empty.
         name: of the checkpoint, a folder in the directory; by the time if empty.
         incremental: only the rows that have changed since the newest checkpoint in the directory.
@@ -35,7 +40,7 @@ def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *,
     Raises:
         InvalidArgument, NotFound, AlreadyExists, Unavailable, ...: there is no checkpoint then.
     """
-    return _hotbed.save_checkpoint(_cluster(target), os.path.abspath(directory), name, tuple(tables), bytes_per_s, incremental)
+    return _hotbed.save_checkpoint(_cluster(target), _place(directory), name, tuple(tables), bytes_per_s, incremental)
 
 
 def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),
@@ -45,7 +50,7 @@ def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]]
 
     Args:
         target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
-        checkpoint: its folder, or a directory of checkpoints: the newest whole one.
+        checkpoint: its folder, or a directory or s3://BUCKET/PREFIX of checkpoints: the newest whole one.
         tables: their names, or {name: new name}; all if empty.
         durability, weight_type: others than saved, as of `create_table`; "replicated=2" too.
         shards: of each table, at least; 0: the saved ones.
@@ -58,5 +63,5 @@ def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]]
     if sessions not in _SESSIONS:
         raise errors.InvalidArgument(f'sessions is "{sessions}"; allowed: {", ".join(_SESSIONS)}', value=sessions)
     names = tables.items() if isinstance(tables, Mapping) else ((name, '') for name in tables)
-    return _hotbed.restore_checkpoint(_cluster(target), os.path.abspath(checkpoint), tuple(names), durability or '', weight_type or '',
+    return _hotbed.restore_checkpoint(_cluster(target), _place(checkpoint), tuple(names), durability or '', weight_type or '',
                                       shards, _SESSIONS.index(sessions))

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 1ull << 20;
 
-struct Place {
+struct RowPlace {
   uint64_t position = 0;
   uint64_t row = 0;
 };
@@ -91,7 +91,7 @@ class ArrayRows : public RowSource::Rows {
   absl::Status FindOrder(const std::string& path) {
     HOTBED_ASSIGN_OR_RETURN(order_, ArrayFile::Open(path, /*writes=*/false));
     HOTBED_ASSIGN_OR_RETURN(const uint64_t first, FirstFrom(next_));
-    limit_ = order_->bytes() / sizeof(Place);
+    limit_ = order_->bytes() / sizeof(RowPlace);
     if (last_ != ~uint64_t{0}) {
       HOTBED_ASSIGN_OR_RETURN(limit_, FirstFrom(last_ + 1));
     }
@@ -101,10 +101,10 @@ class ArrayRows : public RowSource::Rows {
 
   // The first place in the order whose position is not below `position`.
   absl::StatusOr<uint64_t> FirstFrom(uint64_t position) const {
-    uint64_t first = 0, limit = order_->bytes() / sizeof(Place);
+    uint64_t first = 0, limit = order_->bytes() / sizeof(RowPlace);
     while (first < limit) {
       const uint64_t middle = first + (limit - first) / 2;
-      Place place;
+      RowPlace place;
       HOTBED_RETURN_IF_ERROR(order_->Read(middle * sizeof(place), sizeof(place), &place));
       place.position < position ? first = middle + 1 : limit = middle;
     }
@@ -116,14 +116,14 @@ class ArrayRows : public RowSource::Rows {
                           std::vector<uint8_t>* payloads) {
     places_.resize(count);
     HOTBED_RETURN_IF_ERROR(
-        order_->Read(next_ * sizeof(Place), count * sizeof(Place), places_.data()));
+        order_->Read(next_ * sizeof(RowPlace), count * sizeof(RowPlace), places_.data()));
     for (uint64_t i = 0; i < count;) {
       uint64_t run = 1;
       while (i + run < count && places_[i + run].row == places_[i].row + run) ++run;
       HOTBED_RETURN_IF_ERROR(reader_->Read(places_[i].row, run, payloads));
       i += run;
     }
-    for (const Place& place : places_) positions->push_back(place.position);
+    for (const RowPlace& place : places_) positions->push_back(place.position);
     return absl::OkStatus();
   }
 
@@ -139,7 +139,7 @@ class ArrayRows : public RowSource::Rows {
   std::unique_ptr<ArrayFile> state_;
   std::unique_ptr<ArrayFile> order_;  // of a hashed table
   std::optional<ArrayRowReader> reader_;
-  std::vector<Place> places_;
+  std::vector<RowPlace> places_;
 };
 
 }  // namespace

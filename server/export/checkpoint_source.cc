@@ -65,12 +65,12 @@ class FileRows : public RowSource::Rows {
 
   // Rows of `part` alone.
   absl::Status Add(const std::string& folder, const v1::CheckpointShard& shard,
-                   const ShardRange& part, bool sessions, FileSystem* files) {
+                   const ShardRange& part, bool sessions, Place* place) {
     Part added = {nullptr, std::max(first_, part.first_position(hashed_)),
                   std::min(last_, part.last_position(hashed_))};
     HOTBED_ASSIGN_OR_RETURN(
         added.file, RowsFileReader::Open(absl::StrCat(folder, "/", shard.file()), shard.bytes(),
-                                         shard.index_crc(), files));
+                                         shard.index_crc(), place));
     const std::unique_ptr<RowsFileReader>& file = added.file;
     const uint32_t weights = BytesPerWeight(saved_type_) * columns_;
     if (!(file->header() == RowsFileHeader{hashed_, weights, weights + state_bytes_})) {
@@ -95,7 +95,7 @@ class FileRows : public RowSource::Rows {
       const Part& part = parts_[part_];
       RowsFileReader& file = *part.file;
       if (block_ == file.index().size()) {
-        ++part_;
+        parts_[part_++].file.reset();  // with what it has read ahead
         block_ = 0;
         continue;
       }
@@ -170,8 +170,8 @@ class FileRows : public RowSource::Rows {
 // The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
 // one: where a shard was saved without the rows that had not changed, its parent's come first.
 absl::Status AddParts(const std::string& folder, const std::string& table, const ShardRange& range,
-                      bool sessions, FileSystem* files, FileRows* rows) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, files));
+                      bool sessions, Place* place, FileRows* rows) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, place));
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, table));
   for (const v1::CheckpointShard& shard : found->shards()) {
     const bool same_columns =
@@ -184,9 +184,9 @@ absl::Status AddParts(const std::string& folder, const std::string& table, const
     part.limit = std::min(part.limit, shard.range_limit());
     if (shard.above_lsn() != 0) {
       HOTBED_RETURN_IF_ERROR(
-          AddParts(ParentOf(folder, manifest), table, part, /*sessions=*/false, files, rows));
+          AddParts(ParentOf(folder, manifest), table, part, /*sessions=*/false, place, rows));
     }
-    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, files));
+    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
   }
   return absl::OkStatus();
 }
@@ -196,15 +196,16 @@ absl::Status AddParts(const std::string& folder, const std::string& table, const
 absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const TableSpec& table,
                                                                         const ShardRange& range) {
   const RestoredFrom& from = table.restored_from;
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(from.checkpoint));
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
-                          ReadManifest(from.checkpoint, files_));
+                          ReadManifest(from.checkpoint, place));
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, from.table));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
   if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
   auto rows = std::make_unique<FileRows>(saved, table, range);
   HOTBED_RETURN_IF_ERROR(
-      AddParts(from.checkpoint, from.table, range, from.sessions, files_, rows.get()));
+      AddParts(from.checkpoint, from.table, range, from.sessions, place, rows.get()));
   return rows;
 }
 

@@ -6,21 +6,21 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/files/file_system.h"
+#include "places/place_finder.h"
 #include "server/host/row_files.h"
 
 namespace hotbed {
 
 class CheckpointSource : public RowSource {
  public:
-  explicit CheckpointSource(FileSystem* files) : files_(files) {}
+  explicit CheckpointSource(PlaceFinder* places) : places_(places) {}
   // The rows of TableSpec::restored_from. DataLoss: the checkpoint is damaged; InvalidArgument: it
   // does not fit the table; FailedPrecondition: its sessions cannot go on in this range.
   absl::StatusOr<std::unique_ptr<Rows>> Open(const TableSpec& table,
                                              const ShardRange& range) override;
 
  private:
-  FileSystem* const files_;
+  PlaceFinder* const places_;
 };
 
 }  // namespace hotbed

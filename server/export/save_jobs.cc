@@ -21,11 +21,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(500);
 constexpr int64_t kRateStepNs = 50 * kMillisecondNs;
 
 absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
-  if (request.save() == 0 || request.directory().empty() || request.directory()[0] != '/') {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a save has a number above 0 and an absolute path; it has ", request.save(),
-                     " and \"", request.directory(), "\""));
-  }
+  if (request.save() == 0) return absl::InvalidArgumentError("a save has a number above 0");
   const auto check = [](const std::string& file) {
     const bool inside = !absl::StrContains(file, '/') && file != "." && file != "..";
     if (!file.empty() && inside) return absl::OkStatus();
@@ -33,6 +29,9 @@ absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
         absl::StrCat("the file \"", file, "\" of a save must lie in the folder itself"));
   };
   if (request.has_arrays()) {
+    if (NamesObjectStore(request.directory())) {
+      return absl::InvalidArgumentError("arrays are written into a directory");
+    }
     HOTBED_RETURN_IF_ERROR(check(request.fence()));
     HOTBED_RETURN_IF_ERROR(check(request.arrays().weights().path()));
     if (request.arrays().has_state()) {
@@ -108,8 +107,8 @@ class SaveJobs::JobSink : public RowSink {
   uint64_t written_ = 0;
 };
 
-SaveJobs::SaveJobs(ShardHost* host, FileSystem* files, const Clock* clock)
-    : host_(host), files_(files), clock_(clock) {
+SaveJobs::SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock)
+    : host_(host), places_(places), clock_(clock) {
   for (int i = 0; i < kCopiesMax; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -126,6 +125,7 @@ void SaveJobs::Stop() {
 
 absl::Status SaveJobs::Begin(const v1::BeginSaveRequest& request) {
   HOTBED_RETURN_IF_ERROR(CheckRequest(request));
+  HOTBED_RETURN_IF_ERROR(places_->Of(request.directory()).status());
   const int64_t now_ns = clock_->NowNs();
   absl::MutexLock lock(&mu_);
   if (stops_) return absl::UnavailableError("this server is stopping");
@@ -226,7 +226,9 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
     return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
   }
   const std::string& folder = job->request.directory();
-  if (!files_->Exists(absl::StrCat(folder, "/", kSavingFile))) {
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(folder));
+  HOTBED_ASSIGN_OR_RETURN(const bool being_saved, place->Has(folder, kSavingFile));
+  if (!being_saved) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,
                      " is no checkpoint's folder as this server sees it; a checkpoint's "
@@ -274,11 +276,12 @@ absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const 
   const SpillShard rows = shard.spilled();
   const uint32_t weight_bytes = BytesPerWeight(rows.weight_type) * rows.dim;
   const uint32_t stored = job->request.weights_only() ? weight_bytes : rows.payload_bytes;
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(job->request.directory()));
   const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
-  HOTBED_ASSIGN_OR_RETURN(
-      const auto file, RowsFileWriter::Create(path, {rows.hashed, weight_bytes, stored}, files_));
+  HOTBED_ASSIGN_OR_RETURN(const auto file,
+                          RowsFileWriter::Create(path, {rows.hashed, weight_bytes, stored}, place));
   const absl::Status filled = FillFile(job, wanted, file.get(), stored, saved);
-  if (!filled.ok()) (void)files_->Delete(path);
+  if (!filled.ok()) (void)place->Delete(job->request.directory(), {wanted.file()});
   return filled;
 }
 
@@ -288,7 +291,6 @@ absl::Status SaveJobs::FillFile(Job* job, const v1::ShardToSave& wanted, RowsFil
   HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, &sink, saved));
   if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
   HOTBED_RETURN_IF_ERROR(file->Finish());
-  HOTBED_RETURN_IF_ERROR(files_->SyncDir(job->request.directory()));
   saved->set_file(wanted.file());
   saved->set_bytes(file->bytes());
   saved->set_rows(file->rows());

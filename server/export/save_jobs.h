@@ -20,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "checkpoint/rows_file.h"
 #include "common/clock.h"
-#include "common/files/file_system.h"
+#include "places/place_finder.h"
 #include "proto/checkpoint.pb.h"
 #include "server/host/row_files.h"
 #include "server/host/shard_host.h"
@@ -34,7 +34,7 @@ constexpr int64_t kUnwatchedNsMax = 60 * kSecondNs;
 class SaveJobs {
  public:
   // All outlive it.
-  SaveJobs(ShardHost* host, FileSystem* files, const Clock* clock);
+  SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock);
   ~SaveJobs() { Stop(); }
 
   // InvalidArgument; ResourceExhausted: too many saves. A save that is there already is left alone.
@@ -77,7 +77,7 @@ class SaveJobs {
   void DropUnwatched(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ShardHost* const host_;
-  FileSystem* const files_;
+  PlaceFinder* const places_;
   const Clock* const clock_;
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;

@@ -12,27 +12,28 @@
 namespace hotbed {
 namespace checkpoint_folder_test {
 
-absl::StatusOr<Verified> Verify(const std::string& folder, FileSystem* files) {
-  return VerifyCheckpoint(folder, files, [](uint64_t, uint64_t) {});
+absl::StatusOr<Verified> Verify(const std::string& folder, Place* place) {
+  return VerifyCheckpoint(folder, place, [](uint64_t, uint64_t) {});
 }
 
 TEST(CheckpointFolderTest, ListsThemByTimeAndFindsTheNewestWholeOne) {
   FaultFileSystem files(1);
-  EXPECT_TRUE(absl::IsNotFound(ListCheckpoints("/c", &files).status()));
-  ASSERT_TRUE(Save("/c", "b", 1000, &files).ok());
-  ASSERT_TRUE(Save("/c", "a", 2000, &files).ok());
-  ASSERT_TRUE(MakeCheckpointFolder("/c", "broken", 3000, &files).ok());
+  DirectoryPlace place(&files);
+  EXPECT_TRUE(absl::IsNotFound(ListCheckpoints("/c", &place).status()));
+  ASSERT_TRUE(Save("/c", "b", 1000, &place).ok());
+  ASSERT_TRUE(Save("/c", "a", 2000, &place).ok());
+  ASSERT_TRUE(MakeCheckpointFolder("/c", "broken", 3000, &place).ok());
   ASSERT_TRUE(files.MakeDir("/c/else").ok());
-  const auto listed = ListCheckpoints("/c", &files);
+  const auto listed = ListCheckpoints("/c", &place);
   ASSERT_TRUE(listed.ok()) << listed.status();
   std::vector<std::string> names;
   for (const CheckpointFolder& folder : *listed) names.push_back(folder.name);
   EXPECT_THAT(names, testing::ElementsAre("b", "a", "broken"));
   EXPECT_EQ((*listed)[2].trouble, "its save has not ended");
-  EXPECT_EQ(*FindCheckpoint("/c", &files), "/c/a");
-  EXPECT_EQ(*FindCheckpoint("/c/b", &files), "/c/b");
-  EXPECT_TRUE(absl::IsAlreadyExists(Save("/c", "a", 4000, &files).status()));
-  const auto verified = Verify("/c/a", &files);
+  EXPECT_EQ(*FindCheckpoint("/c", &place), "/c/a");
+  EXPECT_EQ(*FindCheckpoint("/c/b", &place), "/c/b");
+  EXPECT_TRUE(absl::IsAlreadyExists(Save("/c", "a", 4000, &place).status()));
+  const auto verified = Verify("/c/a", &place);
   ASSERT_TRUE(verified.ok()) << verified.status();
   EXPECT_EQ(verified->shards, 2u);
   EXPECT_EQ(verified->rows, 10u);
@@ -44,54 +45,58 @@ TEST(CheckpointFolderTest, ASaveThatBreaksOffIsNeverWhole) {
   uint64_t bytes_of_save = 0;
   {
     FaultFileSystem files(1);
-    ASSERT_TRUE(Save("/c", "new", 2000, &files).ok());
-    const auto listed = ListCheckpoints("/c", &files);
+    DirectoryPlace place(&files);
+    ASSERT_TRUE(Save("/c", "new", 2000, &place).ok());
+    const auto listed = ListCheckpoints("/c", &place);
     for (const CheckpointFolder& folder : *listed) bytes_of_save += folder.bytes;
   }
   for (uint64_t free = 0; free <= bytes_of_save + 100; free += 13) {
     FaultFileSystem files(free + 1);
-    ASSERT_TRUE(Save("/c", "old", 1000, &files).ok());
+    DirectoryPlace place(&files);
+    ASSERT_TRUE(Save("/c", "old", 1000, &place).ok());
     files.SetFreeBytes(free);
-    const bool saved = Save("/c", "new", 2000, &files).ok();
+    const bool saved = Save("/c", "new", 2000, &place).ok();
     files.Crash();
     files.SetFreeBytes(UINT64_MAX);
-    EXPECT_TRUE(Verify("/c/old", &files).ok()) << free;
-    const std::string newest = *FindCheckpoint("/c", &files);
-    const auto verified = Verify(newest, &files);
+    EXPECT_TRUE(Verify("/c/old", &place).ok()) << free;
+    const std::string newest = *FindCheckpoint("/c", &place);
+    const auto verified = Verify(newest, &place);
     EXPECT_TRUE(verified.ok()) << free << ": " << verified.status();
     if (saved) {
       EXPECT_EQ(newest, "/c/new");
     }
-    const auto listed = ListCheckpoints("/c", &files);
+    const auto listed = ListCheckpoints("/c", &place);
     ASSERT_TRUE(listed.ok());
     for (const CheckpointFolder& folder : *listed) {
       if (folder.whole) continue;
-      EXPECT_TRUE(DeleteCheckpoint(folder.path, &files).ok()) << free;
+      EXPECT_TRUE(DeleteCheckpoint(folder.path, &place).ok()) << free;
     }
   }
 }
 
 TEST(CheckpointFolderTest, ADeletionThatBreaksOffLeavesAnOrphan) {
   FaultFileSystem files(1);
-  ASSERT_TRUE(Save("/c", "one", 1000, &files).ok());
+  DirectoryPlace place(&files);
+  ASSERT_TRUE(Save("/c", "one", 1000, &place).ok());
   ASSERT_TRUE(files.WriteAtomically("/c/one/saving", "1").ok());
   ASSERT_TRUE(files.Delete("/c/one/manifest.json").ok());
-  EXPECT_FALSE((*ListCheckpoints("/c", &files))[0].whole);
-  EXPECT_TRUE(absl::IsNotFound(FindCheckpoint("/c", &files).status()));
-  ASSERT_TRUE(DeleteCheckpoint("/c/one", &files).ok());
-  EXPECT_THAT(*ListCheckpoints("/c", &files), testing::IsEmpty());
+  EXPECT_FALSE((*ListCheckpoints("/c", &place))[0].whole);
+  EXPECT_TRUE(absl::IsNotFound(FindCheckpoint("/c", &place).status()));
+  ASSERT_TRUE(DeleteCheckpoint("/c/one", &place).ok());
+  EXPECT_THAT(*ListCheckpoints("/c", &place), testing::IsEmpty());
 }
 
 TEST(CheckpointFolderTest, VerifyNamesWhatDoesNotFit) {
   FaultFileSystem files(1);
-  const std::string folder = *Save("/c", "one", 1000, &files);
-  v1::CheckpointManifest manifest = *ReadManifest(folder, &files);
+  DirectoryPlace place(&files);
+  const std::string folder = *Save("/c", "one", 1000, &place);
+  v1::CheckpointManifest manifest = *ReadManifest(folder, &place);
   const auto expect = [&](const char* message) {
-    ASSERT_TRUE(WriteManifest(folder, manifest, &files).ok());
-    const auto verified = Verify(folder, &files);
+    ASSERT_TRUE(WriteManifest(folder, manifest, &place).ok());
+    const auto verified = Verify(folder, &place);
     EXPECT_TRUE(absl::IsDataLoss(verified.status())) << verified.status();
     EXPECT_THAT(std::string(verified.status().message()), testing::HasSubstr(message));
-    manifest = *ReadManifest(*Save("/c", std::string(message), 1, &files), &files);
+    manifest = *ReadManifest(*Save("/c", std::string(message), 1, &place), &place);
   };
   manifest.mutable_tables(0)->mutable_shards(1)->set_rows(6);
   expect("it has 5 rows, the manifest says 6");

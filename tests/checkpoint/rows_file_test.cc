@@ -15,12 +15,13 @@ namespace rows_file_test {
 
 TEST(RowsFileTest, ReadsWhatItWrote) {
   FaultFileSystem files(1);
+  DirectoryPlace place(&files);
   ASSERT_TRUE(files.MakeDir("/c").ok());
-  const auto shard = SaveShard("/c", 3, 40, 100, &files);
+  const auto shard = SaveShard("/c", 3, 40, 100, &place);
   ASSERT_TRUE(shard.ok()) << shard.status();
   EXPECT_EQ(shard->rows(), 5u);
   const auto file =
-      RowsFileReader::Open("/c/1-3-1.rows", shard->bytes(), shard->index_crc(), &files);
+      RowsFileReader::Open("/c/1-3-1.rows", shard->bytes(), shard->index_crc(), &place);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->header(), (RowsFileHeader{false, 8, 8}));
   EXPECT_EQ(*(*file)->ReadSessions(), "sessions");
@@ -43,13 +44,14 @@ TEST(RowsFileTest, ReadsWhatItWrote) {
 
 TEST(RowsFileTest, TheIndexOfAHashedTableHasPositions) {
   FaultFileSystem files(1);
-  const auto writer = RowsFileWriter::Create("/rows", {true, 4, 4}, &files);
+  DirectoryPlace place(&files);
+  const auto writer = RowsFileWriter::Create("/rows", {true, 4, 4}, &place);
   ASSERT_TRUE(writer.ok()) << writer.status();
   const std::vector<uint64_t> ids = {Unmix64(5), Unmix64(~uint64_t{0})};
   ASSERT_TRUE((*writer)->AddRows(ids, std::vector<uint8_t>(8)).ok());
   ASSERT_TRUE((*writer)->Finish().ok());
   const auto file =
-      RowsFileReader::Open("/rows", (*writer)->bytes(), (*writer)->index_crc(), &files);
+      RowsFileReader::Open("/rows", (*writer)->bytes(), (*writer)->index_crc(), &place);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->index()[0].first_position, 5u);
   EXPECT_EQ((*file)->index()[0].last_position, ~uint64_t{0});
@@ -58,13 +60,14 @@ TEST(RowsFileTest, TheIndexOfAHashedTableHasPositions) {
 
 TEST(RowsFileTest, EveryFlippedBitAndEveryCutIsFound) {
   FaultFileSystem files(1);
+  DirectoryPlace place(&files);
   ASSERT_TRUE(files.MakeDir("/c").ok());
-  const auto shard = SaveShard("/c", 0, 0, 40, &files);
+  const auto shard = SaveShard("/c", 0, 0, 40, &place);
   ASSERT_TRUE(shard.ok()) << shard.status();
   const std::string path = "/c/1-0-1.rows";
   const auto read = [&]() -> absl::Status {
     HOTBED_ASSIGN_OR_RETURN(const auto file,
-                            RowsFileReader::Open(path, shard->bytes(), shard->index_crc(), &files));
+                            RowsFileReader::Open(path, shard->bytes(), shard->index_crc(), &place));
     std::vector<uint64_t> ids;
     std::vector<uint8_t> payloads;
     for (const RowsFileEntry& entry : file->index()) {
@@ -91,8 +94,9 @@ TEST(RowsFileTest, EveryFlippedBitAndEveryCutIsFound) {
 
 TEST(RowsFileTest, NeverReplacesAFile) {
   FaultFileSystem files(1);
-  ASSERT_TRUE(RowsFileWriter::Create("/rows", {}, &files).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(RowsFileWriter::Create("/rows", {}, &files).status()));
+  DirectoryPlace place(&files);
+  ASSERT_TRUE(RowsFileWriter::Create("/rows", {}, &place).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(RowsFileWriter::Create("/rows", {}, &place).status()));
 }
 
 }  // namespace rows_file_test

@@ -11,9 +11,9 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
-#include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "common/tables/table_spec.h"
+#include "places/directory_place.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -29,8 +29,7 @@ inline TableSpec SavedTable() {
 }
 
 inline absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& folder, uint32_t index,
-                                                     uint64_t first, uint64_t limit,
-                                                     FileSystem* files) {
+                                                     uint64_t first, uint64_t limit, Place* place) {
   v1::CheckpointShard shard;
   shard.set_index(index);
   shard.set_range_first(first);
@@ -39,7 +38,7 @@ inline absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& folder, 
   shard.set_file(absl::StrCat("1-", index, "-1.rows"));
   HOTBED_ASSIGN_OR_RETURN(
       const auto file,
-      RowsFileWriter::Create(absl::StrCat(folder, "/", shard.file()), {false, 8, 8}, files));
+      RowsFileWriter::Create(absl::StrCat(folder, "/", shard.file()), {false, 8, 8}, place));
   const std::vector<uint8_t> payloads(16, static_cast<uint8_t>(index + 1));
   file->BeginPass();
   HOTBED_RETURN_IF_ERROR(file->AddRows({first, first + 1}, payloads));
@@ -48,7 +47,6 @@ inline absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& folder, 
   HOTBED_RETURN_IF_ERROR(file->AddRows({first + 1}, absl::MakeConstSpan(payloads).subspan(0, 8)));
   HOTBED_RETURN_IF_ERROR(file->AddSessions("sessions"));
   HOTBED_RETURN_IF_ERROR(file->Finish());
-  HOTBED_RETURN_IF_ERROR(files->SyncDir(folder));
   shard.set_bytes(file->bytes());
   shard.set_rows(file->rows());
   shard.set_index_crc(file->index_crc());
@@ -57,9 +55,9 @@ inline absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& folder, 
 
 // The path of its folder.
 inline absl::StatusOr<std::string> Save(const std::string& directory, const std::string& name,
-                                        int64_t now_ms, FileSystem* files) {
+                                        int64_t now_ms, Place* place) {
   HOTBED_ASSIGN_OR_RETURN(const std::string folder,
-                          MakeCheckpointFolder(directory, name, now_ms, files));
+                          MakeCheckpointFolder(directory, name, now_ms, place));
   v1::CheckpointManifest manifest;
   manifest.set_format(kCheckpointFormat);
   manifest.set_name(name);
@@ -68,10 +66,10 @@ inline absl::StatusOr<std::string> Save(const std::string& directory, const std:
   *table.mutable_spec() = ToProto(SavedTable());
   for (uint32_t index = 0; index < 2; ++index) {
     HOTBED_ASSIGN_OR_RETURN(*table.add_shards(),
-                            SaveShard(folder, index, index * 40, index == 0 ? 40 : 100, files));
+                            SaveShard(folder, index, index * 40, index == 0 ? 40 : 100, place));
   }
-  HOTBED_RETURN_IF_ERROR(WriteManifest(folder, manifest, files));
-  HOTBED_RETURN_IF_ERROR(files->Delete(absl::StrCat(folder, "/", kSavingFile)));
+  HOTBED_RETURN_IF_ERROR(WriteManifest(folder, manifest, place));
+  HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kSavingFile}));
   return folder;
 }
 

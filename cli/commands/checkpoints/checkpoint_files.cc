@@ -4,7 +4,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,16 +11,29 @@
 #include "absl/time/time.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/prune.h"
 #include "cli/base/command.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "places/place_finder.h"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {
+
+struct Found {
+  std::string path;
+  Place* place = nullptr;
+};
+absl::StatusOr<Found> Find(const std::string& written) {
+  Found found;
+  HOTBED_ASSIGN_OR_RETURN(found.path, PlacePath(written));
+  HOTBED_ASSIGN_OR_RETURN(found.place, PlaceFinder::Real()->Of(found.path));
+  return found;
+}
 
 std::string UtcText(int64_t unix_ms) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
@@ -34,7 +46,8 @@ std::vector<std::string> TableNames(const v1::CheckpointManifest& manifest) {
 }
 
 absl::Status List(const CommandContext& context, const std::string& directory) {
-  HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(directory, FileSystem::Real()));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(directory));
+  HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(at.path, at.place));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter table({"name", "begun (UTC)", "bytes", "since", "tables"});
   for (const CheckpointFolder& folder : found) {
@@ -90,8 +103,9 @@ std::string StepText(const v1::CheckpointTable& table) {
 }
 
 absl::Status Show(const CommandContext& context, const std::string& path) {
-  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(path, FileSystem::Real()));
-  HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(folder, FileSystem::Real()));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(path));
+  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
+  HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(folder, at.place));
   nlohmann::ordered_json tables = nlohmann::ordered_json::array();
   std::string text = absl::StrCat(folder, ", of cluster ", manifest.cluster_id(), ", ",
                                   UtcText(manifest.begun_unix_ms()), " to ",
@@ -121,7 +135,8 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
 }
 
 absl::Status Verify(const CommandContext& context, const std::string& path) {
-  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(path, FileSystem::Real()));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(path));
+  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
   std::unique_ptr<Progress> bar;
   const auto progress = [&](uint64_t done, uint64_t total) {
     if (context.json()) return;
@@ -131,8 +146,7 @@ absl::Status Verify(const CommandContext& context, const std::string& path) {
     }
     bar->Update(done);
   };
-  HOTBED_ASSIGN_OR_RETURN(const Verified verified,
-                          VerifyCheckpoint(folder, FileSystem::Real(), progress));
+  HOTBED_ASSIGN_OR_RETURN(const Verified verified, VerifyCheckpoint(folder, at.place, progress));
   if (bar != nullptr) bar->Finish();
   return context.Answer(
       {{"checkpoint", folder},
@@ -147,49 +161,27 @@ absl::Status Verify(const CommandContext& context, const std::string& path) {
 
 struct PruneFlags {
   std::string directory;
-  uint32_t keep = 0;  // 0: all
   uint32_t orphan_minutes = 60;
-  bool dry_run = false;
+  PruneOptions options;
 };
 
-// The newest whole ones, and what they need.
-std::set<std::string> NeededByNewest(const std::vector<CheckpointFolder>& found, uint32_t keep) {
-  std::set<std::string> needed;
-  for (auto folder = found.rbegin(); folder != found.rend() && keep > 0; ++folder) {
-    if (!folder->whole) continue;
-    --keep;
-    needed.insert(folder->path);
-    const auto chain = FoldersNeeded(folder->path, FileSystem::Real());
-    if (chain.ok()) needed.insert(chain->begin(), chain->end());
-  }
-  return needed;
-}
-
 absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
-  HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(flags.directory, FileSystem::Real()));
-  size_t whole = std::count_if(found.begin(), found.end(),
-                               [](const CheckpointFolder& folder) { return folder.whole; });
-  const int64_t orphan_since_ms = absl::ToUnixMillis(absl::Now()) - flags.orphan_minutes * 60'000;
-  const std::set<std::string> needed = NeededByNewest(found, flags.keep);
-  std::vector<std::string> deleted;
-  uint64_t bytes = 0;
-  for (const CheckpointFolder& folder : found) {                      // the oldest first
-    const bool damaged = !folder.whole && folder.begun_unix_ms == 0;  // a person looks at that
-    const bool orphan = !folder.whole && !damaged && folder.begun_unix_ms < orphan_since_ms;
-    const bool old = folder.whole && flags.keep != 0 && !needed.contains(folder.path);
-    if (folder.whole && old) --whole;
-    if (!orphan && !old) continue;
-    if (!flags.dry_run) {
-      HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder.path, FileSystem::Real()));
-    }
-    deleted.push_back(folder.name);
-    bytes += folder.bytes;
-  }
+  HOTBED_ASSIGN_OR_RETURN(const Found directory, Find(flags.directory));
+  PruneOptions options = flags.options;
+  options.orphans_before_unix_ms = absl::ToUnixMillis(absl::Now()) - flags.orphan_minutes * 60'000;
+  HOTBED_ASSIGN_OR_RETURN(const Pruned pruned,
+                          PruneCheckpoints(directory.path, options, directory.place));
+  const bool dry_run = options.dry_run;
   return context.Answer(
-      {{"deleted", deleted}, {"bytes", bytes}, {"kept", whole}, {"dry_run", flags.dry_run}},
-      absl::StrCat(flags.dry_run ? "would delete " : "deleted ", deleted.size(), " (",
-                   FormatBytes(bytes), ")", deleted.empty() ? "" : ": ",
-                   absl::StrJoin(deleted, ", "), "; ", whole, " whole checkpoints stay\n"));
+      {{"deleted", pruned.deleted},
+       {"bytes", pruned.bytes},
+       {"kept", pruned.kept},
+       {"unfinished_files", pruned.unfinished},
+       {"dry_run", dry_run}},
+      absl::StrCat(dry_run ? "would delete " : "deleted ", pruned.deleted.size(), " (",
+                   FormatBytes(pruned.bytes), ")", pruned.deleted.empty() ? "" : ": ",
+                   absl::StrJoin(pruned.deleted, ", "), "; ", pruned.kept,
+                   " whole checkpoints stay\n"));
 }
 
 using Work = absl::Status (*)(const CommandContext&, const std::string&);
@@ -198,16 +190,17 @@ void AddOne(CLI::App* checkpoint, CommandContext* context, const char* name, con
             const char* path_help, Work work) {
   auto path = std::make_shared<std::string>();
   CLI::App* app = checkpoint->add_subcommand(name, help);
-  app->add_option("DIR", *path, path_help)->required();
+  app->add_option("PLACE", *path, path_help)->required();
   context->Runs(app, [context, path, work] { return work(*context, *path); });
 }
 
 }  // namespace
 
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
-  constexpr char kOne[] = "A checkpoint's folder, or a directory: the newest whole one in it";
-  AddOne(checkpoint, context, "list", "List the checkpoints in a directory, and orphans",
-         "Directory of checkpoints", List);
+  constexpr char kAll[] = "Directory of checkpoints, or s3://BUCKET/PREFIX";
+  constexpr char kOne[] =
+      "A checkpoint's folder, or a directory or s3://BUCKET/PREFIX: the newest whole one there";
+  AddOne(checkpoint, context, "list", "List the checkpoints of a place, and orphans", kAll, List);
   AddOne(checkpoint, context, "show", "Show what a checkpoint holds, shard by shard with -o json",
          kOne, Show);
   AddOne(checkpoint, context, "verify", "Read all of a checkpoint and compare the checksums", kOne,
@@ -215,14 +208,15 @@ void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
   auto flags = std::make_shared<PruneFlags>();
   CLI::App* prune = checkpoint->add_subcommand(
       "prune", "Delete old checkpoints, and what saves left that did not end");
-  prune->add_option("DIR", flags->directory, "Directory of checkpoints")->required();
-  prune->add_option("--keep", flags->keep, "Whole checkpoints that stay, the newest; 0: all")
+  prune->add_option("PLACE", flags->directory, kAll)->required();
+  prune
+      ->add_option("--keep", flags->options.keep, "Whole checkpoints that stay, the newest; 0: all")
       ->capture_default_str();
   prune
       ->add_option("--orphan-minutes", flags->orphan_minutes,
                    "A save that began before this and has not ended is taken for broken off")
       ->capture_default_str();
-  prune->add_flag("--dry-run", flags->dry_run, "Say what would be deleted");
+  prune->add_flag("--dry-run", flags->options.dry_run, "Say what would be deleted");
   context->Runs(prune, [context, flags] { return Prune(*context, *flags); });
 }
 

@@ -4,7 +4,6 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +14,7 @@
 #include "config/units.h"
 #include "hotbed/checkpoint.h"
 #include "nlohmann/json.hpp"
+#include "places/place_finder.h"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"
 
@@ -41,10 +41,7 @@ Enum Chosen(const std::vector<std::string>& words, const std::string& word) {
 
 absl::StatusOr<RestoreOptions> OptionsOf(const CheckpointRestoreFlags& flags) {
   RestoreOptions options;
-  options.checkpoint = std::filesystem::absolute(flags.checkpoint).lexically_normal().string();
-  if (options.checkpoint.size() > 1 && options.checkpoint.back() == '/') {
-    options.checkpoint.pop_back();
-  }
+  HOTBED_ASSIGN_OR_RETURN(options.checkpoint, PlacePath(flags.checkpoint));
   if (flags.names.size() > flags.tables.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(flags.names.size(), " names are given with --as, for ", flags.tables.size(),
@@ -115,8 +112,10 @@ void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context) 
   auto flags = std::make_shared<CheckpointRestoreFlags>();
   CLI::App* app = checkpoint->add_subcommand(
       "restore", "Create tables that begin with saved rows, on any number of servers");
-  app->add_option("DIR", flags->checkpoint,
-                  "A checkpoint's folder, or a directory of checkpoints: the newest whole one")
+  app->add_option(
+         "PLACE", flags->checkpoint,
+         "A checkpoint's folder, or a directory or s3://BUCKET/PREFIX of checkpoints: the newest "
+         "whole one")
       ->required();
   app->add_option("--table", flags->tables, "Restore this table; may be repeated. All if not given")
       ->allow_extra_args(false);

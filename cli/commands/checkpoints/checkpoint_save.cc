@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "config/units.h"
 #include "hotbed/checkpoint.h"
 #include "nlohmann/json.hpp"
+#include "places/place_finder.h"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"
 
@@ -29,7 +29,7 @@ struct CheckpointSaveFlags {
 
 absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flags) {
   SaveOptions options;
-  options.directory = std::filesystem::absolute(flags.directory).lexically_normal().string();
+  HOTBED_ASSIGN_OR_RETURN(options.directory, PlacePath(flags.directory));
   options.name = flags.name;
   options.tables = absl::StrSplit(flags.tables, ',', absl::SkipEmpty());
   options.incremental = flags.incremental;
@@ -84,15 +84,16 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
   auto flags = std::make_shared<CheckpointSaveFlags>();
   CLI::App* app = checkpoint->add_subcommand(
       "save", "Save tables while training goes on; each shard as of one LSN, with its sessions");
-  app->add_option("DIR", flags->directory,
-                  "Directory of checkpoints, which every server reaches under the same path")
+  app->add_option("PLACE", flags->directory,
+                  "Directory of checkpoints, which every server reaches under the same path, or "
+                  "s3://BUCKET/PREFIX")
       ->required();
   app->add_option("--tables", flags->tables, "Names, separated by commas; all if not given");
   app->add_option("--name", flags->name, "Name of the checkpoint; by the time if not given");
   app->add_option("--rate", flags->rate,
                   "Bytes per second that each server writes at most, as 100MiB");
   app->add_flag("--incremental", flags->incremental,
-                "Only the rows that have changed since the newest checkpoint in DIR; all rows if "
+                "Only the rows that have changed since the newest checkpoint in PLACE; all rows if "
                 "there is none, and in every ninth one");
   context->Runs(app, [context, flags] { return Save(*context, *flags); });
 }

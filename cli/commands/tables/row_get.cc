@@ -64,13 +64,13 @@ std::string WeightsText(const float* weights, uint32_t dim, bool all) {
 }
 
 // By column slice; at least one each.
-struct Place {
+struct RowPlace {
   std::vector<std::string> shards;
   std::vector<std::string> servers;
 };
 
-Place PlaceOf(const v1::ClusterMap& map, const std::vector<const v1::ShardRecord*>& shards) {
-  Place place;
+RowPlace PlaceOf(const v1::ClusterMap& map, const std::vector<const v1::ShardRecord*>& shards) {
+  RowPlace place;
   for (const v1::ShardRecord* shard : shards) {
     place.shards.push_back(ShardName(map, shard->shard()));
     place.servers.push_back(ServerName(map, shard->primary().server()));
@@ -88,7 +88,7 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter printer({"id", "exists", "shard", "server", "weights"});
   for (size_t i = 0; i < rows.ids.size(); ++i) {
-    const Place place = PlaceOf(map, ShardsOfId(spec, shards, rows.ids[i]));
+    const RowPlace place = PlaceOf(map, ShardsOfId(spec, shards, rows.ids[i]));
     const float* weights = rows.weights.data() + i * spec.dim;
     const bool missing = rows.missing[i] != 0;
     json.push_back({{"id", rows.ids[i]},

@@ -5,8 +5,10 @@
 //   auto restored = hotbed::RestoreCheckpoint("hotbed://10.0.0.7:7400",
 //                                             {.checkpoint = saved->path});
 //
-// Servers write and read the files themselves; the caller, which has to reach the directory too,
-// only writes the manifest. The calls block. Thread-safe.
+// The files lie in a directory that every server reaches, or in an object store
+// (s3://BUCKET/PREFIX, with credentials by AWS's environment variables where the servers and the
+// caller are started). Servers write and read the files themselves; the caller, which has to reach
+// the place too, only writes the manifest. The calls block. Thread-safe.
 #ifndef HOTBED_CHECKPOINT_H_
 #define HOTBED_CHECKPOINT_H_
 
@@ -32,7 +34,7 @@ struct CheckpointProgress {
 using OnCheckpointProgress = std::function<void(const CheckpointProgress&)>;
 
 struct SaveOptions {
-  std::string directory;            // absolute path, which every server reaches
+  std::string directory;            // absolute path or s3://BUCKET/PREFIX, which all servers reach
   std::string name;                 // of the checkpoint, a folder in it; empty: by the time
   std::vector<std::string> tables;  // empty: all
   uint64_t bytes_per_s = 0;         // of each server; 0: no limit

@@ -1,4 +1,4 @@
-#include "security/token_hash.h"
+#include "common/sha256.h"
 
 #include <openssl/sha.h>
 

@@ -1,0 +1,68 @@
+#include "places/place_finder.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/status_macros.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::string_view kObjectStore = "s3://";
+
+}  // namespace
+
+PlaceFinder* PlaceFinder::Real() {
+  static PlaceFinder* const finder = new PlaceFinder(FileSystem::Real());
+  return finder;
+}
+
+absl::StatusOr<Place*> PlaceFinder::Of(const std::string& path) {
+  if (absl::StartsWith(path, "/")) return &directories_;
+  if (!NamesObjectStore(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", path, "\" is neither an absolute path nor s3://BUCKET/PREFIX"));
+  }
+  HOTBED_RETURN_IF_ERROR(PlacePath(path).status());
+  absl::MutexLock lock(&mu_);
+  if (stopped_) return absl::CancelledError(absl::StrCat(path, ": this process is stopping"));
+  if (objects_ == nullptr) {
+    HOTBED_ASSIGN_OR_RETURN(S3Options options, S3Options::OfEnvironment());
+    HOTBED_ASSIGN_OR_RETURN(objects_, S3Place::Make(std::move(options)));
+  }
+  return objects_.get();
+}
+
+void PlaceFinder::Stop() {
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  if (objects_ != nullptr) objects_->Stop();
+}
+
+bool NamesObjectStore(absl::string_view path) { return absl::StartsWith(path, kObjectStore); }
+
+absl::StatusOr<std::string> PlacePath(const std::string& written) {
+  if (!NamesObjectStore(written)) {
+    if (written.empty()) return absl::InvalidArgumentError("the path is empty");
+    std::string path = std::filesystem::absolute(written).lexically_normal().string();
+    if (path.size() > 1 && path.back() == '/') path.pop_back();
+    return path;
+  }
+  absl::string_view rest = written;
+  absl::ConsumePrefix(&rest, kObjectStore);
+  absl::ConsumeSuffix(&rest, "/");
+  for (const absl::string_view part : absl::StrSplit(rest, '/')) {
+    if (!part.empty() && part != "." && part != "..") continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", written,
+                     "\" is not of the form s3://BUCKET/PREFIX, in which no part is empty, "
+                     "\".\" or \"..\""));
+  }
+  return absl::StrCat(kObjectStore, rest);
+}
+
+}  // namespace hotbed

@@ -1,0 +1,41 @@
+// An object store as a place for checkpoints, by S3's API. The path s3://BUCKET/KEY names an
+// object; a folder is there as long as an object is below it.
+#ifndef HOTBED_PLACES_S3_PLACE_H_
+#define HOTBED_PLACES_S3_PLACE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "places/place.h"
+#include "places/s3_requests.h"
+
+namespace hotbed {
+
+class S3Place : public Place {
+ public:
+  static absl::StatusOr<std::unique_ptr<S3Place>> Make(S3Options options);
+
+  absl::StatusOr<std::vector<Entry>> List(const std::string& folder) override;
+  absl::StatusOr<std::string> ReadAll(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<PlaceReader>> Open(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<PlaceWriter>> Create(const std::string& path) override;
+  absl::Status Put(const std::string& path, absl::string_view content) override;
+  absl::Status Delete(const std::string& folder, const std::vector<std::string>& files) override;
+  absl::Status MakeFolder(const std::string& folder) override;
+  absl::Status DeleteFolder(const std::string& folder) override;
+  absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
+                                         int64_t before_unix_ms) override;
+  void Stop() { requests_->Stop(); }
+
+ private:
+  explicit S3Place(std::unique_ptr<S3Requests> requests) : requests_(std::move(requests)) {}
+
+  const std::unique_ptr<S3Requests> requests_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLACES_S3_PLACE_H_
