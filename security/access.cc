@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/files/file_system.h"
@@ -67,10 +68,11 @@ bool AmongServers(absl::string_view method) {
   return only->contains(method);
 }
 
-// Methods that concern more than the tables that a call names, such as whole servers.
+// Methods that concern more than the tables that a call names, such as whole servers, the sessions
+// of other trainers, or a group of trainers with all its tables.
 bool BeyondTables(absl::string_view method) {
   static const Methods* const limited = new Methods{"AlterTable", "DropTable"};
-  return method == kAll || AmongServers(method) ||
+  return method == kAll || method == "OpenSession" || method == "Train" || AmongServers(method) ||
          (OperatorMethods().contains(method) && !limited->contains(method));
 }
 
@@ -127,13 +129,20 @@ absl::Status AccessRules::Refusal(const Caller& caller, absl::string_view what) 
 
 absl::Status AccessRules::Check(const Caller& caller, absl::string_view method) const {
   const bool may = AnyRule(caller, [&](const Rule& rule) { return rule.Includes(method); });
-  return may ? absl::OkStatus() : Refusal(caller, method);
+  return may ? absl::OkStatus() : Refusal(caller, absl::CEscape(method.substr(0, 80)));
 }
 
 absl::Status AccessRules::CheckTable(const Caller& caller, absl::string_view method,
                                      absl::string_view table) const {
   const bool may = AnyRule(caller, [&](const Rule& rule) { return rule.Includes(method, table); });
-  return may ? absl::OkStatus() : Refusal(caller, absl::StrCat(method, " with table ", table));
+  if (may) return absl::OkStatus();
+  // The name is the caller's: neither long nor more than one line.
+  return Refusal(caller, absl::StrCat(method, " with table ", absl::CEscape(table.substr(0, 80))));
+}
+
+absl::Status AccessRules::RefuseBeyondTables(const Caller& caller, absl::string_view method,
+                                             absl::string_view what) const {
+  return Refusal(caller, absl::StrCat(method, " ", what, ", which needs a rule without tables"));
 }
 
 bool AccessRules::AllTables(const Caller& caller, absl::string_view method) const {

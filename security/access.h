@@ -53,6 +53,9 @@ class AccessRules {
   // The same for one table.
   absl::Status CheckTable(const Caller& caller, absl::string_view method,
                           absl::string_view table) const;
+  // The refusal of what concerns more than single tables.
+  absl::Status RefuseBeyondTables(const Caller& caller, absl::string_view method,
+                                  absl::string_view what) const;
   // Whether CheckTable is OK for every table.
   bool AllTables(const Caller& caller, absl::string_view method) const;
   // Whether any rule limits a method to tables.

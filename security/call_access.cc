@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
@@ -52,6 +53,12 @@ class CallAccess::Tables final : public TableAccess {
     return checked;
   }
 
+  absl::Status Refuse(absl::string_view what) const override {
+    absl::Status refused = rules_->RefuseBeyondTables(caller_, method_, what);
+    access_->NoteRefusal(refused.message());
+    return refused;
+  }
+
  private:
   const std::shared_ptr<CallAccess> access_;
   const std::shared_ptr<const AccessRules> rules_;
@@ -96,7 +103,8 @@ grpc::Status CallAccess::Begin(const Metadata& metadata, const grpc::AuthContext
   method = method.substr(method.rfind('/') + 1);
   const absl::StatusOr<Caller> caller = CallerOf(*rules, metadata, context);
   if (!caller.ok()) {
-    const std::string text = absl::StrCat(method, " by ", caller.status().message());
+    const std::string text =
+        absl::StrCat(absl::CEscape(method.substr(0, 80)), " by ", caller.status().message());
     NoteRefusal(text);
     return {grpc::StatusCode::UNAUTHENTICATED, text};
   }

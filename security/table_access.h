@@ -19,6 +19,9 @@ class TableAccess {
   // OK, or PermissionDenied with the caller, the method, the table and the rule. A refusal is
   // counted and logged.
   virtual absl::Status Check(absl::string_view table) const = 0;
+  // The same of what concerns more than some tables, such as a checkpoint: `what` follows the
+  // method's name. Never OK, since the rules limit the caller.
+  virtual absl::Status Refuse(absl::string_view what) const = 0;
 };
 
 // Those of the caller of a call that has begun, such as of "Pull". Null: every table. Rules that

@@ -34,7 +34,7 @@ struct StreamMetrics {
   Counter requests_parked{"hotbed_server_requests_parked_total",
                           "Requests that waited for room in a budget of bytes in flight."};
   Counter traceparents_ignored{"hotbed_server_traceparents_ignored_total",
-                               "Trace contexts of requests that are not valid."};
+                               "Trace contexts of messages that are not valid or beyond 16."};
   LatencyHistogram pull_seconds{"hotbed_server_pull_seconds",
                                 "From a pull's arrival to its encoded answer."};
   LatencyHistogram push_seconds{"hotbed_server_push_seconds",

@@ -65,7 +65,10 @@ bool WaitingRequests::IsEarly(const PushState& state) const {
 }
 
 bool WaitingRequests::ParkPush(PushState* state) {
-  if (options_->outlet == nullptr || !IsEarly(*state)) return false;
+  if (options_->outlet == nullptr || !IsEarly(*state)) {
+    if (state->waits_until_ns != 0) state->BeginStage();  // the wait has been noted
+    return false;
+  }
   const int64_t now_ns = options_->clock->NowNs();
   if (state->waits_until_ns == 0) {
     state->waits_until_ns = now_ns + kPushWaitNsMax;

@@ -313,13 +313,13 @@ void PushMessage::Run(PushSink* sink) {
 }
 
 void PushMessage::Granted() {
-  stages.Note(RequestStages::kMemory, stages.begun_ns(), 0);
+  stages.NoteAll(RequestStages::kMemory);
   reserved_ = true;
   Work();
 }
 
 void PushMessage::Expired() {
-  stages.Note(RequestStages::kMemory, stages.begun_ns(), 0);
+  stages.NoteAll(RequestStages::kMemory);
   Work();
 }
 

@@ -71,13 +71,17 @@ std::string StageText(const AnsweredRequest& request, RequestStages::Stage stage
 }  // namespace
 
 void RequestTraces::TakeValid(const google::protobuf::RepeatedPtrField<std::string>& traceparents) {
-  for (const std::string& traceparent : traceparents) {
-    if (!CheckTraceparent(traceparent).ok()) {
-      StreamMetrics::Get().traceparents_ignored.Add(1);
-    } else if (traces_.size() < kTracesMax) {
+  const auto given = static_cast<size_t>(traceparents.size());
+  const size_t ignored = given - std::min(given, kTracesMax);
+  for (size_t i = 0; i < given - ignored; ++i) {
+    const std::string& traceparent = traceparents[static_cast<int>(i)];
+    if (CheckTraceparent(traceparent).ok()) {
       traces_.emplace_back(TraceIdOf(traceparent));
+    } else {
+      StreamMetrics::Get().traceparents_ignored.Add(1);
     }
   }
+  if (ignored > 0) StreamMetrics::Get().traceparents_ignored.Add(ignored);
 }
 
 std::string SlowRequestText(const AnsweredRequest& request) {
@@ -100,14 +104,16 @@ std::string SlowRequestText(const AnsweredRequest& request) {
   return text;
 }
 
-void SlowRequests::Log(const AnsweredRequest& request) {
-  StreamMetrics::Get().slow_requests[static_cast<size_t>(request.kind)]->Add(1);
+bool SlowRequests::TakeLine(RequestKind kind) {
+  StreamMetrics::Get().slow_requests[static_cast<size_t>(kind)]->Add(1);
   const int64_t second = clock_->NowNs() / kSecondNs;
   if (second_.exchange(second, std::memory_order_relaxed) != second) lines_.store(0);
-  if (lines_.fetch_add(1, std::memory_order_relaxed) >= kLinesPerS) {
-    left_out_.fetch_add(1, std::memory_order_relaxed);
-    return;
-  }
+  if (lines_.fetch_add(1, std::memory_order_relaxed) < kLinesPerS) return true;
+  left_out_.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+void SlowRequests::Log(const AnsweredRequest& request) {
   const uint64_t left_out = left_out_.exchange(0);
   const std::string before =
       left_out == 0 ? "" : absl::StrCat(" (", left_out, " slow requests before it have no line)");

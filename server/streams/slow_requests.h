@@ -23,7 +23,7 @@ enum class RequestKind : uint8_t { kPull, kPush, kLookup };
 // The trace contexts of a message that are valid. The others are counted.
 class RequestTraces {
  public:
-  // More are left out: a message has as many as calls were joined in it.
+  // More are not looked at, and counted: a message has as many as calls were joined in it.
   static constexpr size_t kTracesMax = 16;
 
   void Take(const google::protobuf::RepeatedPtrField<std::string>& traceparents) {
@@ -75,8 +75,9 @@ class SlowRequests {
 
   const Clock* stage_clock() const { return stage_clock_; }
   bool IsSlow(int64_t took_ns) const { return took_ns >= threshold_ns_; }
-  // Writes a line, unless this second has had enough of them: the next line then says how many
-  // are missing.
+  // Counts a slow request. False: this second has had enough lines; the next line then says how
+  // many are missing.
+  bool TakeLine(RequestKind kind);
   void Log(const AnsweredRequest& request);
 
   // A clock with steps of some milliseconds that costs a third of Clock::Real(); never deleted. Not
@@ -108,7 +109,7 @@ void DescribeSegments(const Segments& segments, AnsweredRequest* request) {
 template <typename Message>
 void LogIfSlow(SlowRequests* slow, RequestKind kind, const Message& message, int64_t took_ns,
                int64_t answer_since_ns, const std::string& peer) {
-  if (!slow->IsSlow(took_ns)) return;
+  if (!slow->IsSlow(took_ns) || !slow->TakeLine(kind)) return;
   AnsweredRequest request = message.Describe();
   request.kind = kind;
   request.took_ns = took_ns;

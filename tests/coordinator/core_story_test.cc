@@ -360,5 +360,26 @@ TEST(CoreStart, WaitsForAStoreThatIsAway) {
   EXPECT_TRUE(rig.core->serving());
 }
 
+TEST(CoreStart, AnOutageOfTheStoreEndsNoLease) {
+  CoreRig rig;
+  rig.Pump();
+  const auto server = rig.Register("s1");
+  ASSERT_TRUE(server.ok());
+  rig.Send(CoreRig::Table("t"));
+  rig.StepStore(CoreRig::Outcome::kLost);
+  for (int64_t ms = 0; ms < 3 * CoreOptions().lease_ttl_ms; ms += 50) {
+    if (rig.StoreWaits()) rig.StepStore(CoreRig::Outcome::kLost);
+    rig.Tick(50);
+  }
+  rig.Tick(1000);
+  rig.Pump();
+  ASSERT_TRUE(rig.core->serving());
+  rig.Tick(50);
+  rig.Pump();
+  const auto beat = rig.Heartbeat(server->server(), server->incarnation());
+  ASSERT_TRUE(beat.ok()) << beat.status();
+  EXPECT_TRUE(beat->lease_held());
+}
+
 }  // namespace core_story_test
 }  // namespace hotbed

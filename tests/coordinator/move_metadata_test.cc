@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -48,6 +49,31 @@ class MoveMetadataTest : public ::testing::Test {
   TwinStore to_{&new_};
   CoreRig rig_;
 };
+
+TEST_F(MoveMetadataTest, ACoordinatorThatBeginsSeesAMarkBetweenItsReads) {
+  constexpr size_t kKeys = std::size(keys::kHeadKeys);
+  for (size_t marked_after = 0; marked_after <= kKeys; ++marked_after) {
+    MapMetaStore store = old_;
+    TwinStore twin(&store);
+    CoreRig other(&store, "other ");
+    ASSERT_TRUE(other.load_waiting && other.head_suffices);
+    MetaStore::RangeResult read;
+    for (size_t i = 0; i <= kKeys; ++i) {
+      if (i == marked_after) ASSERT_TRUE(ExportMetadata(/*mark=*/true, &twin).ok());
+      if (i == kKeys) break;
+      const auto one = twin.Range(keys::kHeadKeys[i], "");
+      ASSERT_TRUE(one.ok());
+      read.revision = one->revision;
+      read.kvs.insert(read.kvs.end(), one->kvs.begin(), one->kvs.end());
+    }
+    other.load_waiting = false;
+    other.Step(LoadedEvent{read});
+    other.Pump();
+    EXPECT_FALSE(other.core->serving()) << marked_after;
+    ExpectStatus(other.core->trouble(), absl::StatusCode::kFailedPrecondition,
+                 "were exported from here");
+  }
+}
 
 TEST_F(MoveMetadataTest, ThereAndBack) {
   const uint64_t plan = rig_.core->state().plan_revision();

@@ -26,7 +26,9 @@ BY_TABLE = """  - role: reader
     methods: [Lookup, ListRows, ReadChanges]
     tables: ["ads.*"]
   - role: trainer
-    methods: [GetClusterMap, WatchClusterMap, OpenSession, CreateTable, CreateTables, AlterTable, DropTable, Push]
+    methods: [GetClusterMap, WatchClusterMap, OpenSession]
+  - role: trainer
+    methods: [CreateTable, CreateTables, AlterTable, DropTable, Push]
     tables: ["ads.*", "bench-*"]
 """
 READS = "Lookup, Pull, GetClusterMap, WatchClusterMap"

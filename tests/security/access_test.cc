@@ -122,6 +122,14 @@ TEST(AccessRulesTest, RulesOfARoleAddUpAndMayBeLimitedToTables) {
   EXPECT_EQ(rules.CheckTable(trainer, "Push", "billing").message(),
             "\"job\" may not call Push with table billing: role trainer by rules.yaml line 2, line "
             "3, line 4 does not include it");
+  EXPECT_EQ(rules.CheckTable(trainer, "Push", "a\nW forged").message(),
+            "\"job\" may not call Push with table a\\nW forged: role trainer by rules.yaml line 2, "
+            "line 3, line 4 does not include it");
+  EXPECT_LT(rules.CheckTable(trainer, "Push", std::string(9999, 'x')).message().size(), 250u);
+  EXPECT_EQ(
+      rules.RefuseBeyondTables(trainer, "CreateTable", "from a checkpoint").message(),
+      "\"job\" may not call CreateTable from a checkpoint, which needs a rule without tables: "
+      "role trainer by rules.yaml line 2, line 3, line 4 does not include it");
   EXPECT_FALSE(AccessRules().names_tables());
   EXPECT_TRUE(AccessRules().AllTables(trainer, "Push"));
 }
@@ -164,6 +172,10 @@ TEST(AccessRulesTest, AnythingUnexpectedIsRefusedWithItsLine) {
        "method * cannot be limited to tables"},
       {"rules:\n  - {role: operator, methods: [MoveShards], tables: [a]}\n", "line 2",
        "method MoveShards cannot be limited to tables"},
+      {"rules:\n  - {role: trainer, methods: [OpenSession], tables: [a]}\n", "line 2",
+       "method OpenSession cannot be limited to tables"},
+      {"rules:\n  - {role: trainer, methods: [Train], tables: [a]}\n", "line 2",
+       "method Train cannot be limited to tables"},
       {"tokens:\n  - {name: a, role: reader, sha256: abc}\n", "line 2", "64 hexadecimal"},
       {absl::StrCat("tokens:\n  - {name: a, role: reader, sha256: ", hash,
                     "}\n  - {name: b, role: trainer, sha256: ", hash, "}\n"),

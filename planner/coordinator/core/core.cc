@@ -289,6 +289,7 @@ void Core::Bootstrapped() {
   leading_ = true;
   bootstrapped_ = true;
   leases_.Sync(now_ns_, state_);
+  leases_.RenewAll(now_ns_);  // nobody's heartbeats counted while the store was away
   membership_.OnLoaded(state_);
   trainers_.OnLoaded(now_ns_, state_, new_cluster_);
   TakeFromTrainers();

@@ -32,6 +32,8 @@ Operation MakeBootstrap(std::string token, std::string new_cluster_id) {
     if (empty) {
       txn.Put(keys::kFormatKey, keys::kFormat);
       txn.Put(keys::kClusterKey, new_cluster_id);
+    } else {
+      txn.Require(keys::kFormatKey);  // an export may have marked it since it was read
     }
     return txn;
   };

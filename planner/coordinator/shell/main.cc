@@ -95,6 +95,11 @@ absl::Status Check(const Options& options) {
         absl::StrCat("--heartbeat-interval-ms is ", options.heartbeat_interval_ms,
                      ", allowed: at most half of --lease-ttl-ms, which is ", options.lease_ttl_ms));
   }
+  if (options.etcd_compact_interval_ms > 0 && options.etcd_compact_interval_ms < 10'000) {
+    return absl::InvalidArgumentError(absl::StrCat("--etcd-compact-interval-ms is ",
+                                                   options.etcd_compact_interval_ms,
+                                                   ", allowed: 0, or at least 10000"));
+  }
   return absl::OkStatus();
 }
 
@@ -249,6 +254,10 @@ class ConsolePages {
   Kept<std::string> cells_;
 };
 
+// How long a leader whose lease has ended waits for etcd to confirm that it leads still. After that
+// it stands by and tells callers so, that they look for another one.
+constexpr int64_t kUnheardNsMax = kSecondNs;
+
 // Until a signal comes, or it cannot go on. `election`: null where the store is its own; Aborted
 // when the leadership is lost after it has served.
 absl::Status Serve(const Options& options, const ServerSecurity& security, Metadata& metadata,
@@ -295,6 +304,7 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   std::cout << "hotbed-coordinator serving: " << service->address() << " admin " << admin->address()
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
   absl::Status fatal;
+  int64_t led_ns = Clock::Real()->NowNs();
   const auto backup = [&] { return BackupOf(coordinator); };
   BackupFolder backups(options.backups, backup, FileSystem::Real());
   ResidentBound resident(kResidentBytes, ResidentBound::Real());
@@ -303,8 +313,12 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
     fatal = coordinator.Fatal();
     // Not at once when etcd does not answer: where it finds the key unchanged afterwards, nobody
     // has led meanwhile, and what is in memory holds.
-    if (election != nullptr && fatal.ok() && election->term() != term) {
+    const int64_t now_ns = Clock::Real()->NowNs();
+    if (election == nullptr || election->leads()) led_ns = now_ns;
+    if (fatal.ok() && election != nullptr && election->term() != term) {
       fatal = absl::UnavailableError("the leadership is lost");
+    } else if (fatal.ok() && now_ns - led_ns > kUnheardNsMax) {
+      fatal = absl::UnavailableError("etcd does not answer, so that another one may lead");
     }
     backups.Tick(Clock::Real()->NowNs(), Clock::Real()->WallUs() / 1000);
     if (ticks % 20 == 0) resident.Check();
@@ -330,9 +344,10 @@ absl::Status Run(const Options& options) {
   if (metadata.etcd == nullptr) return Serve(options, security, metadata, nullptr);
   HOTBED_ASSIGN_OR_RETURN(const std::string advertised, Advertised(options));
   const Election election(metadata.for_election.get(), advertised);
-  const HistoryCompaction compaction(metadata.etcd.get(),
-                                     absl::Milliseconds(options.etcd_compact_interval_ms),
-                                     [&] { return election.leads(); });
+  const bool alone = metadata.etcd->address().prefix.empty();
+  const HistoryCompaction compaction(
+      metadata.etcd.get(), absl::Milliseconds(alone ? options.etcd_compact_interval_ms : 0),
+      [&] { return election.leads(); });
   while (true) {
     HOTBED_RETURN_IF_ERROR(StandBy(options, security, election));
     if (stop_signal != 0) return absl::OkStatus();
@@ -397,8 +412,9 @@ int Main(int argc, char** argv) {
                      "Where metrics, health and the status page are served.", 0);
   AddMetadataFlags(&schema, &options.metadata);
   schema.AddMillis("etcd-compact-interval-ms", &options.etcd_compact_interval_ms,
-                   "With etcd: what its keys were longer ago than this is dropped, as often. 0: it "
-                   "stays, and whoever runs etcd must see to it.",
+                   "With etcd and no path in --metadata: the whole etcd's history that is older "
+                   "than this is dropped, as often. With a path (others may use the etcd too), or "
+                   "with 0, it stays, and whoever runs etcd must see to it.",
                    {.min = 0, .max = 7 * 86'400'000});
   schema.Add("backup-dir", &options.backups.path, "directory",
              "Where backups of the metadata are written, best on another disk; created if it does "

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -55,6 +56,19 @@ std::vector<std::string> TablesNamed(const Request& request) {
     return {request.name()};
   } else {
     return {};
+  }
+}
+
+// Whether the request reads a checkpoint, which may be one of any table.
+template <typename Request>
+bool ReadsCheckpoint(const Request& request) {
+  if constexpr (std::is_same_v<Request, v1::CreateTableRequest>) {
+    return request.spec().has_restored_from();
+  } else if constexpr (std::is_same_v<Request, v1::CreateTablesRequest>) {
+    return std::any_of(request.tables().begin(), request.tables().end(),
+                       [](const v1::NewTable& t) { return t.spec().has_restored_from(); });
+  } else {
+    return false;
   }
 }
 
@@ -150,7 +164,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
                                    const RequestMessage& request, ReplyMessage* reply,
                                    MethodCounters* counters,
                                    void (*log)(const ReplyMessage&) = nullptr) {
-    const absl::Status may = MayUse(*context, method, TablesNamed(request));
+    const absl::Status may =
+        MayUse(*context, method, TablesNamed(request), ReadsCheckpoint(request));
     if (!may.ok()) return Answer(context, absl::StatusOr<ReplyMessage>(may), reply, counters);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     coordinator_->Submit(request, [reactor, reply, counters, log](absl::StatusOr<Reply> answer) {
@@ -164,10 +179,11 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   }
 
   absl::Status MayUse(const grpc::ServerContextBase& context, const char* method,
-                      const std::vector<std::string>& tables) const {
+                      const std::vector<std::string>& tables, bool reads_checkpoint) const {
     if (tables.empty() || !tables_of_) return absl::OkStatus();
     const std::unique_ptr<TableAccess> access = tables_of_(context, method);
     if (access == nullptr) return absl::OkStatus();
+    if (reads_checkpoint) return access->Refuse("from a checkpoint");
     for (const std::string& table : tables) HOTBED_RETURN_IF_ERROR(access->Check(table));
     return absl::OkStatus();
   }

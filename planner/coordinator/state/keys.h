@@ -53,8 +53,9 @@ inline constexpr char kRoot[] = "/hotbed/";
 inline constexpr char kFormatKey[] = "/hotbed/format";
 inline constexpr char kClusterKey[] = "/hotbed/cluster";
 inline constexpr char kLeaderKey[] = "/hotbed/leader";
-// By these a coordinator knows whether it may begin, and begins.
-inline constexpr const char* kHeadKeys[] = {kClusterKey, kFormatKey, kLeaderKey};
+// By these a coordinator knows whether it may begin, and begins. The leader's record is read first:
+// whoever takes the metadata out of use writes it with the format.
+inline constexpr const char* kHeadKeys[] = {kLeaderKey, kFormatKey, kClusterKey};
 inline constexpr char kGenerationKey[] = "/hotbed/generation";
 inline constexpr char kRevisionsKey[] = "/hotbed/revisions";
 inline constexpr char kGivenKey[] = "/hotbed/given";

@@ -39,8 +39,10 @@ class RequestStages {
     begun_ns_ = NowNs();
     for (auto& stage : longest_) stage.store(0, std::memory_order_relaxed);
   }
-  int64_t begun_ns() const { return begun_ns_; }
+  int64_t begun_ns() const { return begun_ns_; }  // its segments
   bool noted() const { return clock_ != nullptr; }
+  // The request as a whole has waited in `stage` since it began; its segments begin now.
+  void NoteAll(Stage stage) { begun_ns_ = Note(stage, begun_ns_, 0); }
   // 0 where nothing is noted.
   int64_t NowNs() const { return clock_ == nullptr ? 0 : clock_->NowNs(); }
   // The segment of this number was in `stage` from `since_ns` on. Returns the time. Any thread.
