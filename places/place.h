@@ -56,9 +56,9 @@ class Place {
   // With the folders above it. AlreadyExists: it is there.
   virtual absl::Status MakeFolder(const std::string& folder) = 0;
   virtual absl::Status DeleteFolder(const std::string& folder) = 0;  // an empty one
-  // Takes back the files of saves, N-N-N.rows, in `folder` and in the folders in it, that were begun
-  // before then and are not whole, where List does not show such files. Their writers fail. Returns
-  // their number.
+  // Takes back the files of saves, N-N-N.rows, in `folder` and in the folders in it, that were
+  // begun before then and are not whole, where List does not show such files. Their writers fail.
+  // Returns their number.
   virtual absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                                  int64_t before_unix_ms) = 0;
 

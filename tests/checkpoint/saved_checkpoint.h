@@ -57,7 +57,7 @@ inline absl::StatusOr<v1::CheckpointShard> SaveShard(const std::string& folder, 
 inline absl::StatusOr<std::string> Save(const std::string& directory, const std::string& name,
                                         int64_t now_ms, Place* place) {
   HOTBED_ASSIGN_OR_RETURN(const std::string folder,
-                          MakeCheckpointFolder(directory, name, now_ms, place));
+                          MakeCheckpointFolder(directory, name, absl::StrCat(now_ms), place));
   v1::CheckpointManifest manifest;
   manifest.set_format(kCheckpointFormat);
   manifest.set_name(name);

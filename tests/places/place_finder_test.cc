@@ -23,6 +23,14 @@ TEST(PlaceFinderTest, PathsHaveOneForm) {
   }
 }
 
+TEST(PlaceFinderTest, ABucketIsNoPartOfAnAddress) {
+  for (const char* bucket : {"evil%2Ecom#", "[::1]:80", "a@host", "localhost:8443", "b", "a b c"}) {
+    const auto path = PlacePath(absl::StrCat("s3://", bucket, "/x"));
+    EXPECT_TRUE(absl::IsInvalidArgument(path.status())) << bucket;
+  }
+  EXPECT_EQ(*PlacePath("s3://my.bucket_1-x/a b%/"), "s3://my.bucket_1-x/a b%");
+}
+
 TEST(PlaceFinderTest, AnObjectStoreNeedsCredentialsAndADirectoryNone) {
   FaultFileSystem files(1);
   PlaceFinder places(&files);

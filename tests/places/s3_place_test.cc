@@ -93,10 +93,10 @@ TEST(S3PlaceTest, AnswersAsADirectoryDoesWhateverFails) {
         }
       } else if (what == 1 && place->List(at).ok()) {
         answers[twin] = absl::StatusCodeToString(place->Put(at + "/" + name, content).code());
-      } else if (what == 2 && place->List(at).ok() && !*place->Has(at, "new")) {
+      } else if (what == 2 && place->List(at).ok() && !*place->Has(at + "/new")) {
         answers[twin] =
             absl::StatusCodeToString(Write(at + "/new", content, place, &random).code());
-      } else if (what == 3 && *place->Has(at, name)) {
+      } else if (what == 3 && *place->Has(absl::StrCat(at, "/", name))) {
         answers[twin] = absl::StatusCodeToString(place->Delete(at, {name}).code());
       } else if (what == 4) {
         const auto got = place->ReadAll(at + "/" + name);
@@ -153,7 +153,7 @@ TEST(S3PlaceTest, WhatIsNotFinishedIsNotThere) {
   const S3ServerProcess server("--page 1");
   const std::unique_ptr<S3Place> place = Connect(server);
   Random random(1);
-  auto kept = place->Create("s3://bucket/c/kept");
+  auto kept = place->Create("s3://bucket/c/1-0-7.rows");
   ASSERT_TRUE(kept.ok());
   const std::string part(kS3PartBytes + 1, 'x');
   ASSERT_TRUE((*kept)->Append({part}).ok());
@@ -161,7 +161,12 @@ TEST(S3PlaceTest, WhatIsNotFinishedIsNotThere) {
     auto dropped = place->Create("s3://bucket/c/dropped");
     ASSERT_TRUE(dropped.ok() && (*dropped)->Append({part}).ok());
   }
-  ASSERT_TRUE(place->Create("s3://bucket/cc/else").ok());
+  ASSERT_TRUE(place->Create("s3://bucket/cc/1-0-7.rows").ok());
+  // Others keep their own files in the bucket, which a save and prune leave alone.
+  auto foreign = place->Create("s3://bucket/c/backup.tar");
+  auto deeper = place->Create("s3://bucket/c/d/e/1-0-7.rows");
+  ASSERT_TRUE(foreign.ok() && (*foreign)->Append({part}).ok());
+  ASSERT_TRUE(deeper.ok() && (*deeper)->Append({part}).ok());
   EXPECT_TRUE(absl::IsNotFound(place->List("s3://bucket/c").status()));
   EXPECT_EQ(*place->EndUnfinished("s3://bucket/c", 1000), 0u);  // it is younger
   EXPECT_EQ(*place->EndUnfinished("s3://bucket/c", kAll), 1u);
@@ -169,6 +174,8 @@ TEST(S3PlaceTest, WhatIsNotFinishedIsNotThere) {
   const absl::Status ended = (*kept)->Finish();
   EXPECT_FALSE(ended.ok());
   EXPECT_TRUE(absl::IsNotFound(place->List("s3://bucket/c").status()));
+  EXPECT_TRUE((*foreign)->Finish().ok());
+  EXPECT_TRUE((*deeper)->Finish().ok());
 }
 
 TEST(S3PlaceTest, RefusalsNameTheReasonAndAreNotTriedAgain) {
