@@ -28,7 +28,8 @@ bool Has(const std::vector<Place::Entry>& entries, absl::string_view name) {
 
 // The place could not be asked.
 bool SaysNothing(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
+         absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
 }
 
 // The checkpoint of that folder, whose files are `entries`.
@@ -49,7 +50,9 @@ absl::StatusOr<CheckpointFolder> Described(const std::string& path,
   folder.trouble = absl::IsNotFound(manifest.status()) ? "its save has not ended"
                                                        : std::string(manifest.status().message());
   const auto begun = place->ReadAll(Under(path, kSavingFile));
-  if (begun.ok()) (void)absl::SimpleAtoi(*begun, &folder.begun_unix_ms);
+  if (begun.ok()) {
+    (void)absl::SimpleAtoi(begun->substr(0, begun->find(' ')), &folder.begun_unix_ms);
+  }
   return folder;
 }
 
@@ -168,7 +171,7 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place
 }
 
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
-                                                 const std::string& name, int64_t now_unix_ms,
+                                                 const std::string& name, const std::string& mark,
                                                  Place* place) {
   const std::string folder = Under(directory, name);
   const absl::Status made = place->MakeFolder(folder);
@@ -177,7 +180,7 @@ absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
         absl::StrCat(made.message(), "; choose another name for the checkpoint"));
   }
   HOTBED_RETURN_IF_ERROR(made);
-  HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), absl::StrCat(now_unix_ms)));
+  HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), mark));
   return folder;
 }
 
@@ -188,13 +191,13 @@ absl::Status DeleteCheckpoint(const std::string& folder, Place* place) {
     if (!marked) HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), "1"));
     HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kManifestFile}));
   }
-  HOTBED_RETURN_IF_ERROR(
-      place->EndUnfinished(folder, std::numeric_limits<int64_t>::max()).status());
   std::vector<std::string> names;
   for (const Place::Entry& file : files) {
     if (file.name != kSavingFile && file.name != kManifestFile) names.push_back(file.name);
   }
   HOTBED_RETURN_IF_ERROR(place->Delete(folder, names));
+  // Not every store lists what is not whole; 'prune' tells of that.
+  (void)place->EndUnfinished(folder, std::numeric_limits<int64_t>::max());
   HOTBED_ASSIGN_OR_RETURN(files, place->List(folder));
   if (files.size() > 1) {
     return absl::AbortedError(absl::StrCat(folder, ": a server still writes ", files[0].name));

@@ -37,9 +37,11 @@ absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string&
 // The whole checkpoint that `path` means: a checkpoint's own folder, or the newest in a directory.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place);
 
-// Makes the folder of a checkpoint in `directory`, which is made if need be.
+// Makes the folder of a checkpoint in `directory`, which is made if need be. `mark` becomes the
+// content of kSavingFile: the time in ms since 1970, and perhaps a blank and what tells a save from
+// another one that has made the folder at the same moment.
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
-                                                 const std::string& name, int64_t now_unix_ms,
+                                                 const std::string& name, const std::string& mark,
                                                  Place* place);
 // That checkpoint, then its parent, and so on: all that it needs. NotFound, DataLoss: one of them
 // is not whole, or not the one that it was when its child was saved.

@@ -61,6 +61,8 @@ absl::StatusOr<std::vector<Place::Entry>> DirectoryPlace::List(const std::string
   return entries;
 }
 
+absl::StatusOr<bool> DirectoryPlace::Has(const std::string& path) { return files_.Exists(path); }
+
 absl::StatusOr<std::string> DirectoryPlace::ReadAll(const std::string& path) {
   return files_.ReadAll(path);
 }

@@ -16,6 +16,7 @@ class DirectoryPlace : public Place {
   explicit DirectoryPlace(FileSystem* files) : files_(*files) {}
 
   absl::StatusOr<std::vector<Entry>> List(const std::string& folder) override;
+  absl::StatusOr<bool> Has(const std::string& path) override;
   absl::StatusOr<std::string> ReadAll(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<PlaceReader>> Open(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<PlaceWriter>> Create(const std::string& path) override;

@@ -56,20 +56,14 @@ class Place {
   // With the folders above it. AlreadyExists: it is there.
   virtual absl::Status MakeFolder(const std::string& folder) = 0;
   virtual absl::Status DeleteFolder(const std::string& folder) = 0;  // an empty one
-  // Takes back the files below `folder` that were begun before then and are not whole, where List
-  // does not show such files. Their writers fail. Returns their number.
+  // Takes back the files of saves, N-N-N.rows, in `folder` and in the folders in it, that were begun
+  // before then and are not whole, where List does not show such files. Their writers fail. Returns
+  // their number.
   virtual absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                                  int64_t before_unix_ms) = 0;
 
-  absl::StatusOr<bool> Has(const std::string& folder, absl::string_view name) {
-    const absl::StatusOr<std::vector<Entry>> entries = List(folder);
-    if (absl::IsNotFound(entries.status())) return false;
-    if (!entries.ok()) return entries.status();
-    for (const Entry& entry : *entries) {
-      if (entry.name == name) return true;
-    }
-    return false;
-  }
+  // Whether the file is there.
+  virtual absl::StatusOr<bool> Has(const std::string& path) = 0;
 };
 
 }  // namespace hotbed

@@ -1,8 +1,10 @@
 #include "places/place_finder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -61,6 +63,15 @@ absl::StatusOr<std::string> PlacePath(const std::string& written) {
         absl::StrCat("\"", written,
                      "\" is not of the form s3://BUCKET/PREFIX, in which no part is empty, "
                      "\".\" or \"..\""));
+  }
+  const absl::string_view bucket = rest.substr(0, rest.find('/'));
+  const bool plain = std::all_of(bucket.begin(), bucket.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+  if (!plain || bucket.size() < 3 || bucket.size() > 63) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the bucket \"", bucket,
+                     "\" is not of 3 to 63 letters, digits, dots, hyphens and underscores"));
   }
   return absl::StrCat(kObjectStore, rest);
 }

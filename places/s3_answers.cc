@@ -14,6 +14,8 @@
 namespace hotbed {
 namespace {
 
+constexpr size_t kErrorTextMax = 300;
+
 std::string Encoded(absl::string_view text, bool slashes_stay) {
   std::string out;
   for (const char c : text) {
@@ -81,7 +83,8 @@ S3Error ErrorIn(absl::string_view xml) {
   size_t at = 0;
   absl::string_view contents;
   if (!Next(xml, "Error", &at, &contents)) return {};
-  return {TextOf(contents, "Code"), TextOf(contents, "Message")};
+  return {TextOf(contents, "Code").substr(0, kErrorTextMax),
+          TextOf(contents, "Message").substr(0, kErrorTextMax)};
 }
 
 absl::StatusOr<S3Listing> ListingIn(absl::string_view xml) {
@@ -126,6 +129,10 @@ absl::StatusOr<S3Uploads> UploadsIn(absl::string_view xml) {
 absl::StatusOr<std::string> UploadIdIn(absl::string_view xml) {
   HOTBED_RETURN_IF_ERROR(NoAnswer(xml, "InitiateMultipartUploadResult"));
   return TextOf(xml, "UploadId");
+}
+
+absl::Status CompletedBy(absl::string_view xml) {
+  return NoAnswer(xml, "CompleteMultipartUploadResult");
 }
 
 std::string CompletionOf(const std::vector<std::string>& etags) {

@@ -49,6 +49,8 @@ struct S3Uploads {
 absl::StatusOr<S3Uploads> UploadsIn(absl::string_view xml);
 absl::StatusOr<std::string> UploadIdIn(absl::string_view xml);
 
+// Unavailable: the answer to the end of an upload does not say that it has ended.
+absl::Status CompletedBy(absl::string_view xml);
 // The body that makes one object of parts 1, 2, ...
 std::string CompletionOf(const std::vector<std::string>& etags);
 

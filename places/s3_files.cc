@@ -114,10 +114,11 @@ absl::Status S3Writer::Finish() {
 
 absl::Status S3Writer::MakeWhole(const std::vector<std::string>& etags) {
   const std::string body = CompletionOf(etags);
-  const absl::Status made =
-      requests_.Send({"POST", path_.bucket, path_.key, QueryOf({{"uploadId", upload_}}), body})
-          .status();
-  if (absl::IsNotFound(made)) {  // it may be made already, where an answer was lost
+  const absl::StatusOr<S3Answer> answer =
+      requests_.Send({"POST", path_.bucket, path_.key, QueryOf({{"uploadId", upload_}}), body});
+  const absl::Status made = answer.ok() ? CompletedBy(answer->body) : answer.status();
+  // It may be made already, where an answer was lost.
+  if (absl::IsNotFound(made) || (answer.ok() && !made.ok())) {
     const auto there = requests_.Send({"HEAD", path_.bucket, path_.key});
     if (!there.ok() || there->length != bytes_) return absl::AbortedError(made.message());
   } else {

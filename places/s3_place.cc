@@ -1,7 +1,6 @@
 #include "places/s3_place.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +22,17 @@ S3Path PathOf(absl::string_view path) {
 
 std::string PrefixOf(const S3Path& folder) {
   return folder.key.empty() ? "" : absl::StrCat(folder.key, "/");
+}
+
+// Whether a file of that key is N-N-N.rows in the folder, or in one in it. Others may keep files of
+// their own in the bucket.
+bool IsOfSave(absl::string_view key, const S3Path& folder) {
+  if (!absl::ConsumePrefix(&key, PrefixOf(folder))) return false;
+  const size_t slash = key.find('/');
+  if (slash != key.npos) key.remove_prefix(slash + 1);
+  if (!absl::ConsumeSuffix(&key, ".rows")) return false;
+  return std::count(key.begin(), key.end(), '-') == 2 &&
+         key.find_first_not_of("0123456789-") == key.npos;
 }
 
 }  // namespace
@@ -62,6 +72,14 @@ absl::StatusOr<std::vector<Place::Entry>> S3Place::List(const std::string& folde
   return entries;
 }
 
+absl::StatusOr<bool> S3Place::Has(const std::string& path) {
+  const S3Path object = PathOf(path);
+  const absl::Status there = requests_->Send({"HEAD", object.bucket, object.key}).status();
+  if (absl::IsNotFound(there)) return false;
+  if (!there.ok()) return there;
+  return true;
+}
+
 absl::StatusOr<std::string> S3Place::ReadAll(const std::string& path) {
   S3Path object = PathOf(path);
   HOTBED_ASSIGN_OR_RETURN(S3Answer answer, requests_->Send({"GET", object.bucket, object.key}));
@@ -99,8 +117,8 @@ absl::Status S3Place::MakeFolder(const std::string& folder) {
                                                                : entries.status();
 }
 
-absl::Status S3Place::DeleteFolder(const std::string& folder) {
-  return EndUnfinished(folder, std::numeric_limits<int64_t>::max()).status();
+absl::Status S3Place::DeleteFolder(const std::string& /*folder*/) {
+  return absl::OkStatus();  // there are no folders, but keys
 }
 
 absl::StatusOr<uint64_t> S3Place::EndUnfinished(const std::string& folder, int64_t before_unix_ms) {
@@ -118,7 +136,7 @@ absl::StatusOr<uint64_t> S3Place::EndUnfinished(const std::string& folder, int64
                             requests_->Send({"GET", path.bucket, "", QueryOf(query)}));
     HOTBED_ASSIGN_OR_RETURN(found, UploadsIn(answer.body));
     for (const S3Uploads::Upload& upload : found.uploads) {
-      if (upload.begun_unix_ms >= before_unix_ms) continue;
+      if (upload.begun_unix_ms >= before_unix_ms || !IsOfSave(upload.key, path)) continue;
       const absl::Status done =
           requests_->Send({"DELETE", path.bucket, upload.key, QueryOf({{"uploadId", upload.id}})})
               .status();

@@ -19,6 +19,7 @@ class S3Place : public Place {
   static absl::StatusOr<std::unique_ptr<S3Place>> Make(S3Options options);
 
   absl::StatusOr<std::vector<Entry>> List(const std::string& folder) override;
+  absl::StatusOr<bool> Has(const std::string& path) override;
   absl::StatusOr<std::string> ReadAll(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<PlaceReader>> Open(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<PlaceWriter>> Create(const std::string& path) override;

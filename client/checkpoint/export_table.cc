@@ -146,9 +146,10 @@ class TableExport {
       HOTBED_RETURN_IF_ERROR(DeleteFolder());
     }
     HOTBED_RETURN_IF_ERROR(CheckNoneExists());
-    HOTBED_RETURN_IF_ERROR(
-        MakeCheckpointFolder(directory, name + ".export", absl::ToUnixMillis(absl::Now()), &place_)
-            .status());
+    HOTBED_RETURN_IF_ERROR(MakeCheckpointFolder(directory, name + ".export",
+                                                absl::StrCat(absl::ToUnixMillis(absl::Now())),
+                                                &place_)
+                               .status());
     HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(InFolder(kTransferLockFile)));
     v1::TableArrays& arrays = *table_().mutable_arrays();
     if (spec_.hashed) {  // the places are known when the rows are

@@ -96,7 +96,8 @@ class TableImport {
     }
     const size_t slash = folder_.rfind('/');
     HOTBED_RETURN_IF_ERROR(MakeCheckpointFolder(folder_.substr(0, slash), folder_.substr(slash + 1),
-                                                absl::ToUnixMillis(absl::Now()), &place_)
+                                                absl::StrCat(absl::ToUnixMillis(absl::Now())),
+                                                &place_)
                                .status());
     HOTBED_ASSIGN_OR_RETURN(lock_, files_.Lock(LockFile()));
     const absl::Status described = DescribeArrays(arrays, spec_, folder_, &files_, &place_);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,11 @@ bool MayPass(absl::StatusCode code) {
          code == absl::StatusCode::kNotFound || code == absl::StatusCode::kCancelled;
 }
 
+uint64_t RandomMark() {
+  std::random_device entropy;
+  return uint64_t{entropy()} << 32 | entropy();
+}
+
 class Saver {
  public:
   Saver(const SaveOptions& options, CheckpointCluster* cluster, Place* place, const Clock* clock)
@@ -56,8 +62,9 @@ class Saver {
     manifest_.set_begun_unix_ms(absl::ToUnixMillis(now));
     HOTBED_RETURN_IF_ERROR(ChooseTables());
     if (options_.incremental) HOTBED_RETURN_IF_ERROR(ChooseParent());
-    HOTBED_ASSIGN_OR_RETURN(folder_, MakeCheckpointFolder(options_.directory, manifest_.name(),
-                                                          manifest_.begun_unix_ms(), &place_));
+    mark_ = absl::StrCat(manifest_.begun_unix_ms(), " ", RandomMark());
+    HOTBED_ASSIGN_OR_RETURN(
+        folder_, MakeCheckpointFolder(options_.directory, manifest_.name(), mark_, &place_));
     const absl::Status done = SaveShards();
     EndJobs();
     const absl::Status whole = done.ok() ? MakeWhole() : done;
@@ -88,7 +95,6 @@ class Saver {
  private:
   struct Wanted {
     v1::ShardRecord record;  // the newest
-    int attempts = 0;
     bool in_job = false;
     int64_t not_before_ns = 0;
     int64_t failing_since_ns = 0;  // 0: it is not
@@ -275,8 +281,7 @@ class Saver {
       v1::ShardToSave& shard = *request.add_shards();
       shard.set_shard(packed);
       // A server that was given up may still write to its file.
-      const uint64_t attempt = exports_ ? number_ : ++wanted_[packed].attempts;
-      shard.set_file(absl::StrCat(id.table, "-", id.index, "-", attempt, ".rows"));
+      shard.set_file(absl::StrCat(id.table, "-", id.index, "-", number_, ".rows"));
       wanted_[packed].in_job = true;
       const v1::CheckpointShard* const before = InParent(wanted_[packed].record);
       if (before == nullptr) continue;
@@ -433,21 +438,48 @@ class Saver {
     manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
     NameParent();
     HOTBED_RETURN_IF_ERROR(CheckWhole());
-    std::vector<std::string> named = {kSavingFile};
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> unnamed, CheckFiles());
+    HOTBED_RETURN_IF_ERROR(place_.Delete(folder_, unnamed));
+    // Not every store lists what is not whole; 'prune' tells of that.
+    (void)place_.EndUnfinished(folder_, std::numeric_limits<int64_t>::max());
+    if (!manifest_.parent().empty()) {
+      const std::string parent = absl::StrCat(options_.directory, "/", manifest_.parent());
+      HOTBED_RETURN_IF_ERROR(FoldersNeeded(parent, &place_).status());
+    }
+    if (!OwnsFolder()) {
+      return absl::AbortedError(
+          absl::StrCat(folder_, " was deleted meanwhile, or another save has taken it"));
+    }
+    HOTBED_RETURN_IF_ERROR(WriteManifest(folder_, manifest_, &place_));
+    return place_.Delete(folder_, {kSavingFile});
+  }
+
+  // All files of the manifest are there as they were written. Returns those that it does not name.
+  absl::StatusOr<std::vector<std::string>> CheckFiles() {
+    std::map<std::string, uint64_t> named = {{kSavingFile, mark_.size()}};
     for (const v1::CheckpointTable& table : manifest_.tables()) {
-      for (const v1::CheckpointShard& shard : table.shards()) named.push_back(shard.file());
+      for (const v1::CheckpointShard& shard : table.shards()) named[shard.file()] = shard.bytes();
     }
     HOTBED_ASSIGN_OR_RETURN(const auto there, place_.List(folder_));
     std::vector<std::string> unnamed;
     for (const Place::Entry& file : there) {
-      const bool wanted = std::count(named.begin(), named.end(), file.name) > 0;
-      if (!wanted) unnamed.push_back(file.name);
+      const auto it = named.find(file.name);
+      if (it == named.end()) {
+        unnamed.push_back(file.name);
+      } else if (it->second == file.bytes) {
+        named.erase(it);
+      }
     }
-    HOTBED_RETURN_IF_ERROR(place_.Delete(folder_, unnamed));
-    HOTBED_RETURN_IF_ERROR(
-        place_.EndUnfinished(folder_, std::numeric_limits<int64_t>::max()).status());
-    HOTBED_RETURN_IF_ERROR(WriteManifest(folder_, manifest_, &place_));
-    return place_.Delete(folder_, {kSavingFile});
+    if (named.empty()) return unnamed;
+    return absl::AbortedError(absl::StrCat(folder_, "/", named.begin()->first,
+                                           " is not there any more as it was written"));
+  }
+
+  // Another save may have made the same folder in the same moment, and prune deletes what looks
+  // like an orphan.
+  bool OwnsFolder() {
+    const auto mark = place_.ReadAll(absl::StrCat(folder_, "/", kSavingFile));
+    return mark.ok() && *mark == mark_;
   }
 
   // If a shard needs it.
@@ -464,10 +496,10 @@ class Saver {
 
   std::string TakeBack() {
     constexpr int kTries = 20;  // servers that were told to end still write their last block
-    absl::Status deleted;
-    for (int i = 0; i < kTries; ++i) {
-      deleted = DeleteCheckpoint(folder_, &place_);
+    for (int i = 0; i < kTries && OwnsFolder(); ++i) {
+      const absl::Status deleted = DeleteCheckpoint(folder_, &place_);
       if (deleted.ok()) return "Nothing is left of this save";
+      if (absl::IsUnavailable(deleted)) break;  // it was asked for a minute
       clock_.SleepNs(kSaveWatchNs);
     }
     return absl::StrCat("'hotbed checkpoint prune ", options_.directory,
@@ -492,6 +524,7 @@ class Saver {
   v1::CheckpointManifest manifest_;
   v1::CheckpointManifest parent_;  // without tables: none
   std::string folder_;
+  std::string mark_;                   // in kSavingFile
   std::map<uint32_t, int> table_of_;   // table id -> index in the manifest
   std::map<uint64_t, Wanted> wanted_;  // by packed shard; those that are not saved
   std::map<uint64_t, std::string> addresses_;

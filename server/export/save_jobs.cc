@@ -227,7 +227,8 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   }
   const std::string& folder = job->request.directory();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(folder));
-  HOTBED_ASSIGN_OR_RETURN(const bool being_saved, place->Has(folder, kSavingFile));
+  HOTBED_ASSIGN_OR_RETURN(const bool being_saved,
+                          place->Has(absl::StrCat(folder, "/", kSavingFile)));
   if (!being_saved) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,

@@ -22,7 +22,7 @@ TEST(CheckpointFolderTest, ListsThemByTimeAndFindsTheNewestWholeOne) {
   EXPECT_TRUE(absl::IsNotFound(ListCheckpoints("/c", &place).status()));
   ASSERT_TRUE(Save("/c", "b", 1000, &place).ok());
   ASSERT_TRUE(Save("/c", "a", 2000, &place).ok());
-  ASSERT_TRUE(MakeCheckpointFolder("/c", "broken", 3000, &place).ok());
+  ASSERT_TRUE(MakeCheckpointFolder("/c", "broken", "3000 17", &place).ok());
   ASSERT_TRUE(files.MakeDir("/c/else").ok());
   const auto listed = ListCheckpoints("/c", &place);
   ASSERT_TRUE(listed.ok()) << listed.status();
