@@ -20,7 +20,8 @@ struct PlanDocument {
 inline constexpr uint64_t kShardsPlannedMax = 200'000;
 
 // `view`: an error is the trouble that the document tells.
-PlanDocument PlanDocumentOf(const absl::StatusOr<ClusterView>& view, uint64_t plan_revision, int64_t unix_ms);
+PlanDocument PlanDocumentOf(const absl::StatusOr<ClusterView>& view, uint64_t plan_revision,
+                            int64_t unix_ms);
 
 }  // namespace hotbed
 
