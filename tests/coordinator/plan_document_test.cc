@@ -61,6 +61,8 @@ TEST(PlanDocumentTest, SaysWhyThereIsNoPlan) {
   const PlanDocument none = PlanDocumentOf(ClusterView(), 1, 1);
   EXPECT_EQ(Json::parse(none.json)["trouble"], "there is no table yet");
   EXPECT_NE(none.svg.find("No plan: there is no table yet"), std::string::npos);
+  const PlanDocument away = PlanDocumentOf(absl::UnavailableError("etcd is away"), 1, 1);
+  EXPECT_EQ(Json::parse(away.json)["trouble"], "etcd is away");
   const PlanDocument many =
       PlanDocumentOf(Uneven(static_cast<uint32_t>(kShardsPlannedMax) + 1), 1, 1);
   const std::string trouble = Json::parse(many.json)["trouble"];

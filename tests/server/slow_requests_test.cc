@@ -78,7 +78,7 @@ TEST(RequestTracesTest, IgnoresAndCountsWhatIsNotOne) {
   const uint64_t before = StreamMetrics::Get().traceparents_ignored.Value();
   RequestTraces traces;
   traces.Take(header.traceparents());
-  EXPECT_EQ(StreamMetrics::Get().traceparents_ignored.Value() - before, 1u + 5u) << "and those beyond 16";
+  EXPECT_EQ(StreamMetrics::Get().traceparents_ignored.Value() - before, 1u + 5u) << "beyond 16";
   EXPECT_EQ(traces.traces().size(), RequestTraces::kTracesMax - 1);
   traces.Take(v1::PullHeader().traceparents());
   EXPECT_TRUE(traces.traces().empty());

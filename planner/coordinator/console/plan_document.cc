@@ -96,10 +96,11 @@ std::string Sentence(absl::string_view text) {
 
 }  // namespace
 
-PlanDocument PlanDocumentOf(const ClusterView& view, uint64_t plan_revision, int64_t unix_ms) {
+PlanDocument PlanDocumentOf(const absl::StatusOr<ClusterView>& view, uint64_t plan_revision,
+                            int64_t unix_ms) {
   Json document = {{"unix_ms", unix_ms}, {"plan_revision", plan_revision}, {"trouble", ""}};
   PlanDocument made;
-  const absl::StatusOr<Plans> plans = PlansOf(view);
+  const absl::StatusOr<Plans> plans = view.ok() ? PlansOf(*view) : view.status();
   if (plans.ok()) {
     uint64_t bytes = 0;
     for (const PlannedMove& move : plans->after.moves) bytes += move.bytes;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "planner/cluster_problem.h"
 
 namespace hotbed {
@@ -18,7 +19,9 @@ struct PlanDocument {
 // Planning takes a while; of clusters with more shards, only `hotbed plan apply --dry-run` does it.
 inline constexpr uint64_t kShardsPlannedMax = 200'000;
 
-PlanDocument PlanDocumentOf(const ClusterView& view, uint64_t plan_revision, int64_t unix_ms);
+// `view`: an error is the trouble that the document tells.
+PlanDocument PlanDocumentOf(const absl::StatusOr<ClusterView>& view, uint64_t plan_revision,
+                            int64_t unix_ms);
 
 }  // namespace hotbed
 

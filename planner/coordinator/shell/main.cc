@@ -222,8 +222,7 @@ std::string ClusterJson(const Coordinator& coordinator, const std::string& addre
 }
 
 PlanDocument PlanNow(const Coordinator& coordinator) {
-  const absl::StatusOr<ClusterView> view = coordinator.View();
-  return PlanDocumentOf(view.ok() ? *view : ClusterView(), coordinator.plan_revision(),
+  return PlanDocumentOf(coordinator.View(), coordinator.plan_revision(),
                         Clock::Real()->WallUs() / 1000);
 }
 
