@@ -50,7 +50,7 @@ CoreOptions OptionsOf(const std::string& token) {
 }
 
 template <typename ReplyMessage>
-ReplyMessage Ask(Coordinator* coordinator, Request request) {
+ReplyMessage Ask(Coordinator* coordinator, Request&& request) {
   absl::StatusOr<Reply> reply;
   absl::Notification done;
   coordinator->Submit(std::move(request), [&](absl::StatusOr<Reply> answer) {
@@ -119,7 +119,7 @@ void Run(const Flags& flags) {
     v1::RegisterServerRequest server;
     server.set_name(absl::StrCat("server_", s));
     server.set_address(absl::StrCat("10.0.0.", s + 1, ":7500"));
-    server.set_run(static_cast<uint64_t>(s + 1));
+    server.set_run(static_cast<uint64_t>(s) + 1);
     Ask<v1::RegisterServerReply>(first.get(), std::move(server));
   }
   std::printf("%d tables of %d shards in %s\n", flags.tables, flags.shards,

@@ -14,6 +14,7 @@
 #include "planner/coordinator/metadata/metadata_flags.h"
 #include "planner/coordinator/metadata/move_metadata.h"
 #include "planner/coordinator/state/keys.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {

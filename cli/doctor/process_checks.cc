@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -58,6 +57,18 @@ std::string VersionOf(const Report& report) {
   });
   return version;
 }
+
+// A counter with a label, and what its value says of a peer.
+struct Counted {
+  const char* metric;
+  const char* label;
+  const char* words;
+};
+constexpr Counted kPeersStopped[] = {
+    {"hotbed_port_ended", "reason", "connections ended or refused for "},
+    {"hotbed_server_numbers_not_given", "number",
+     "requests with a number that nobody has given out: "},
+};
 
 }  // namespace
 
@@ -182,17 +193,16 @@ Check CheckPeers(const std::vector<Report>& reports) {
   const double now_s = static_cast<double>(Clock::Real()->WallUs()) * 1e-6;
   std::string bad;
   for (const Report& report : reports) {
-    for (const auto& [name, label, words] :
-         {std::tuple("hotbed_port_ended", "reason", "connections ended or refused for "),
-          std::tuple("hotbed_server_numbers_not_given", "number",
-                     "requests with a number that nobody has given out: ")}) {
-      report.ForEach(
-          absl::StrCat(name, kLastTimeSuffix), [&](const nlohmann::json& labels, double last_s) {
-            if (now_s - last_s > kRecentSeconds) return;
-            if (labels.value(label, "") == "access_changed") return;  // by a person
-            absl::StrAppend(&bad, " ", report.process.name, ": ", words, labels.value(label, ""),
-                            ", the last ", ShortSeconds(std::max(0.0, now_s - last_s)), " ago;");
-          });
+    for (const Counted& counted : kPeersStopped) {
+      report.ForEach(absl::StrCat(counted.metric, kLastTimeSuffix),
+                     [&](const nlohmann::json& labels, double last_s) {
+                       const std::string why = labels.value(counted.label, "");
+                       if (now_s - last_s > kRecentSeconds) return;
+                       if (why == "access_changed") return;  // by a person
+                       absl::StrAppend(&bad, " ", report.process.name, ": ", counted.words, why,
+                                       ", the last ", ShortSeconds(std::max(0.0, now_s - last_s)),
+                                       " ago;");
+                     });
     }
   }
   if (bad.empty()) return {"peers", Verdict::kOk, "no peer had to be stopped lately"};

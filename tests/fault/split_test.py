@@ -124,7 +124,8 @@ class Split:
 
     def expect(self, expected, pushed):
         if self.table.sum() != expected or pushed["errors"] != 0:
-            raise RuntimeError(f"{self.kind}: the table holds {self.table.sum()}, pushed were {expected}; errors: {pushed['errors']}")
+            raise RuntimeError(f"{self.kind}: the table holds {self.table.sum()}, pushed were {expected}; errors: {pushed['errors']} "
+                               f"{pushed['first_error']}")
 
 
 def main():
