@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -27,9 +28,9 @@ TEST_F(WriteFenceTest, NobodyWritesOnceItIsClosed) {
   std::atomic<int> writes{0};
   std::vector<std::thread> writers;
   for (int i = 0; i < 4; ++i) {
-    writers.emplace_back([&] {
-      auto fence = WriteFence::Open(path_);
-      ASSERT_TRUE(fence.ok());
+    auto opened = WriteFence::Open(path_);
+    ASSERT_TRUE(opened.ok());
+    writers.emplace_back([&, fence = std::move(opened)] {
       absl::Status status;
       while (status.ok()) {
         status = (*fence)->Run([&] {
