@@ -35,7 +35,7 @@ LeaderStub::LeaderStub(absl::string_view addresses, const ClientIdentity& identi
         // A name may have the addresses of several coordinators: calls then take turns among those
         // that are connected.
         args.SetLoadBalancingPolicyName("round_robin");
-        return std::move(args);
+        return args;
       }()) {
   absl::MutexLock lock(&mu_);
   for (const absl::string_view address : absl::StrSplit(addresses, ',')) {

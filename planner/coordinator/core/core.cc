@@ -229,7 +229,7 @@ Core::Lane* Core::NextLane(bool* looked) {
   if (normal_.running.has_value()) return &normal_;
   if (!state_.Orphans(1).empty()) {
     // Between operations, every shard without a table is a leftover.
-    normal_.running.emplace();
+    normal_.running = Pending();
     normal_.running->made = MakeCleanup();
   } else if (membership_.HasWork() && !*looked && (moves_turn_ || normal_.queue.empty())) {
     StartMembership(&normal_, /*urgent=*/false);
@@ -246,7 +246,7 @@ Core::Lane* Core::NextLane(bool* looked) {
 }
 
 void Core::StartMembership(Lane* lane, bool urgent) {
-  lane->running.emplace();
+  lane->running = Pending();
   lane->running->made = [this, urgent, done = false](const ClusterState& state) mutable -> Next {
     if (std::exchange(done, true)) return Reply();
     std::optional<Transaction> batch = membership_.NextBatch(state, now_ns_, unix_ms_, urgent);
