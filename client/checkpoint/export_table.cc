@@ -237,7 +237,7 @@ class TableExport {
         moves.emplace_back(name, path);
       } else if (!files_.Exists(path)) {
         return absl::DataLossError(absl::StrCat(path, " and ", InFolder(name), " are gone; delete ",
-                                                folder_, " and export anew"));
+                                                folder_, " and export again"));
       }
     }
     std::stable_partition(moves.begin(), moves.end(),

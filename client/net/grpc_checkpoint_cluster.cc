@@ -16,21 +16,10 @@
 namespace hotbed {
 namespace {
 
-constexpr int kReplyBytesMax = 256 << 20;  // a map of many thousand shards
+constexpr int kReplyBytesMax = 256 << 20;  // gRPC's default of 4 MiB is too little for a map
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 // A new table is answered once it is placed.
 constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
-
-grpc::ChannelArguments ChannelArgumentsHere() {
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kReplyBytesMax);
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  SetKeepalive(kClientKeepalive, &args);
-  return args;
-}
 
 absl::Status Said(const std::string& who, const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -61,6 +50,17 @@ absl::Status Call(const std::string& who, Stub* stub,
 
 }  // namespace
 
+grpc::ChannelArguments MapChannelArguments() {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kReplyBytesMax);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  SetKeepalive(kClientKeepalive, &args);
+  return args;
+}
+
 absl::StatusOr<std::unique_ptr<GrpcCheckpointCluster>> GrpcCheckpointCluster::Connect(
     const std::string& target) {
   absl::string_view address = target;
@@ -76,13 +76,13 @@ GrpcCheckpointCluster::GrpcCheckpointCluster(const std::string& address,
                                              const ClientIdentity& identity)
     : coordinator_(absl::StrCat("coordinator at ", address)),
       identity_(identity),
-      leader_(address, identity, ChannelArgumentsHere()) {}
+      leader_(address, identity, MapChannelArguments()) {}
 
 const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::string& address) {
   Server& server = servers_[address];
   if (server.checkpoints == nullptr) {
     const std::shared_ptr<grpc::Channel> channel =
-        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), ChannelArgumentsHere());
+        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), MapChannelArguments());
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
   }

@@ -2,6 +2,8 @@
 #ifndef HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 #define HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 
+#include <grpcpp/support/channel_arguments.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +15,9 @@
 #include "security/identity.h"
 
 namespace hotbed {
+
+// For channels over which maps of many thousand shards come.
+grpc::ChannelArguments MapChannelArguments();
 
 class GrpcCheckpointCluster final : public CheckpointCluster {
  public:

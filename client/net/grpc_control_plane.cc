@@ -15,28 +15,18 @@
 #include "leader/leader_stub.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
-#include "proto/grpc_tuning.h"
 
 namespace hotbed {
 namespace {
 
-// A map of many thousand shards is larger than gRPC's default of 4 MiB.
-constexpr int kMapBytesMax = 256 << 20;
 constexpr absl::Duration kConnectMax = absl::Seconds(1);  // for a watch, which is tried again
 
 class GrpcControlPlane final : public ControlPlane {
  public:
   GrpcControlPlane(const std::string& address, const ClientIdentity& identity)
-      : address_(address), identity_(identity) {
-    grpc::ChannelArguments args;
-    args.SetMaxReceiveMessageSize(kMapBytesMax);
-    args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-    args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-    args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    SetKeepalive(kClientKeepalive, &args);
-    leader_ = std::make_unique<LeaderStub>(address, identity, args);
-  }
+      : address_(address),
+        identity_(identity),
+        leader_(std::make_unique<LeaderStub>(address, identity, MapChannelArguments())) {}
 
   absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
     v1::GetClusterMapRequest request;
