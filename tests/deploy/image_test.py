@@ -105,12 +105,12 @@ class Containers:
                                   *command)
 
 
-def train_and_kill(args, containers, directory):
+def train_and_kill(args, containers):
     containers.job("/usr/bin/hotbed", "datagen", "criteo", "--rows=60000", "--seed=1", "--out=/data/clicks.tsv")
     table = Table(args.bin_dir, containers.address, "kept", ROWS, DIM, "replicated=2", shards=6)
     table.wait_for(replicas=2)
-    pushed = table.meter("fill", directory=directory).result()["ids_acknowledged"]
-    load = table.meter("shards", "--seconds=300", "--pace-ms=50", "--ids=4", directory=directory)
+    pushed = table.meter("fill").result()["ids_acknowledged"]
+    load = table.meter("shards", "--seconds=300", "--pace-ms=50", "--ids=4")
     trainer = containers.engine.docker("run", "--detach", "--name=trainer", *SAFE, "--volume=job:/data", "--no-healthcheck",
                                        f"--env=HOTBED_COORDINATOR={containers.address}", containers.image,
                                        "/usr/bin/hotbed-train-ctr", "--format=criteo", "--train=/data/clicks.tsv",
@@ -151,8 +151,7 @@ def main():
         check_image(engine, image)
         containers = Containers(engine, image)
         containers.wait_healthy()
-        with tempfile.TemporaryDirectory() as directory:
-            train_and_kill(args, containers, directory)
+        train_and_kill(args, containers)
         return 0
     except RuntimeError as error:
         print(f"FAILED: {error}")

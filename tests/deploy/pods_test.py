@@ -35,8 +35,8 @@ HOST_BYTES = "128MiB"
 
 
 class Story:
-    def __init__(self, args, cluster, directory):
-        self.args, self.cluster, self.directory = args, cluster, directory
+    def __init__(self, args, cluster):
+        self.args, self.cluster = args, cluster
         self.address = f"{COORDINATOR}:7400"
         self.begin = time.monotonic()
         self.coordinators = []
@@ -68,7 +68,7 @@ class Story:
         self.json("rebalance", "off")
         self.table = Table(self.args.bin_dir, self.address, "kept", ROWS, DIM, "replicated=2", shards=6)
         self.table.wait_for(replicas=2)
-        self.acknowledged = self.table.meter("fill", directory=self.directory).result()["ids_acknowledged"]
+        self.acknowledged = self.table.meter("fill").result()["ids_acknowledged"]
 
     def roll(self, pod):
         """As the controller of a StatefulSet does: the next one is deleted as soon as this one is ready."""
@@ -129,7 +129,7 @@ class Story:
                 raise RuntimeError(f"{shard['shard']} has two members on one node: {shard['members']} on {places}")
 
     def under_load(self, what, push_seconds_max, actions):
-        load = self.table.meter("shards", "--seconds=600", "--pace-ms=50", "--ids=4", directory=self.directory)
+        load = self.table.meter("shards", "--seconds=600", "--pace-ms=50", "--ids=4")
         for action in actions:
             action()
             self.check_domains()
@@ -232,7 +232,7 @@ def main():
         secrets.add_to(objects)
     cluster = Cluster(objects, args.old_bin_dir or args.bin_dir, directory, network, NODES)
     try:
-        run(args, Story(args, cluster, directory))
+        run(args, Story(args, cluster))
         return 0
     except RuntimeError as error:
         print(f"FAILED: {error}")

@@ -41,7 +41,7 @@ class Follower:
 
 class Changes:
     def __init__(self, args, kind, directory):
-        self.bin_dir, self.kind, self.directory = args.bin_dir, kind, directory
+        self.bin_dir, self.kind = args.bin_dir, kind
         self.random = random.Random(f"{args.seed}-{kind}")
         self.replicas = 2 if kind == "r2" else 1
         flags = ["--host-bytes=128MiB"] + (["--checkpoint-interval-ms=1000"] if kind == "checkpoint" else [])
@@ -53,8 +53,7 @@ class Changes:
             raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
 
     def load(self, seed):
-        return self.table.meter("load", "--seconds=300", "--rate=200", "--ids=64", "--pull-flights=1", directory=self.directory,
-                                seed=seed)
+        return self.table.meter("load", "--seconds=300", "--rate=200", "--ids=64", "--pull-flights=1", seed=seed)
 
     def move_one(self):
         shards = self.table.shards()

@@ -83,8 +83,8 @@ class Table:
                 raise RuntimeError(f"{len(missing)} shards are not active with {replicas} replicas after {seconds} s: {missing[:5]}")
             time.sleep(0.1)
 
-    def meter(self, mode, *flags, directory=None, seed=1, host=None):
-        return Meter(self, mode, flags, directory or tempfile.gettempdir(), seed, host)
+    def meter(self, mode, *flags, seed=1, host=None):
+        return Meter(self, mode, flags, seed, host)
 
     def sum(self):
         return self.meter("sum").result()["sum"]
@@ -93,13 +93,13 @@ class Table:
 class Meter:
     """A running hotbed-load-meter."""
 
-    def __init__(self, table, mode, flags, directory, seed, host):
-        self.log = os.path.join(directory, f"meter-{os.getpid()}-{mode}-{seed}.log")
+    def __init__(self, table, mode, flags, seed, host):
+        # Without a name: processes in namespaces of their own have equal process ids.
+        self.log = tempfile.TemporaryFile()
         command = [os.path.join(table.bin_dir, "hotbed-load-meter"), mode, f"--coordinator={table.coordinator}",
                    f"--table={table.name}", f"--seed={seed}", *map(str, flags)]
-        with open(self.log, "wb") as log:
-            self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True,
-                                          preexec_fn=host.enter if host else None)
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True,
+                                      preexec_fn=host.enter if host else None)
 
     def push_now(self):
         """Mode shards: the next push to each shard is due."""
@@ -112,9 +112,9 @@ class Meter:
 
     def result(self):
         out, _ = self.child.communicate()
-        with open(self.log, errors="replace") as log:
-            said = log.read()
-        os.unlink(self.log)
+        self.log.seek(0)
+        said = self.log.read().decode(errors="replace")
+        self.log.close()
         if self.child.returncode != 0:
             raise RuntimeError(f"hotbed-load-meter ended with {self.child.returncode}: {said}")
         return json.loads(out)

@@ -49,18 +49,18 @@ def restart_all(cluster, table, everywhere):
     return sent
 
 
-def run(args, cluster, directory):
+def run(args, cluster):
     cluster.start()
     run_command(args.bin_dir, cluster.address, "rebalance", "off")
     table = Table(args.bin_dir, cluster.address, "kept", ROWS, DIM, "replicated=2", shards=6)
     everywhere = Table(args.bin_dir, cluster.address, "everywhere", ROWS // 10, DIM, more=["--data-parallel"])
     table.wait_for(replicas=2)
     everywhere.wait_for(replicas=1)
-    everywhere.meter("fill", directory=directory).result()
-    filled = table.meter("fill", directory=directory).result()["ids_acknowledged"]
+    everywhere.meter("fill").result()
+    filled = table.meter("fill").result()["ids_acknowledged"]
     before = holders(table)
     at_first = sum(map(sent_bytes, cluster.admin))
-    load = table.meter("shards", "--seconds=120", "--pace-ms=50", "--ids=4", directory=directory)
+    load = table.meter("shards", "--seconds=120", "--pace-ms=50", "--ids=4")
     sent = restart_all(cluster, table, everywhere)
     pushed = load.stop()
     sent += sum(map(sent_bytes, cluster.admin)) - at_first
@@ -89,7 +89,7 @@ def main():
     # Nobody is given up, however slow this machine is. A refill that does not wait comes at once.
     cluster.coordinator.command.append("--refill-wait-ms=120s")
     try:
-        run(args, cluster, directory)
+        run(args, cluster)
         return 0
     except RuntimeError as error:
         print(error)

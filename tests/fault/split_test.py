@@ -30,7 +30,6 @@ class Split:
     def __init__(self, args, kind, directory):
         self.bin_dir = args.bin_dir
         self.kind = kind
-        self.directory = directory
         self.random = random.Random(f"{args.seed}-{kind}")
         self.replicas = 2 if kind == "r2" else 1
         flags = ("--host-bytes=256MiB", "--checkpoint-interval-ms=2000") if kind == "checkpoint" else ("--host-bytes=256MiB",)
@@ -48,8 +47,7 @@ class Split:
         return time.monotonic() - begin
 
     def load(self):
-        return self.table.meter("load", "--seconds=300", "--rate=200", "--ids=64", "--pull-flights=1", "--slow-ms=20",
-                                directory=self.directory)
+        return self.table.meter("load", "--seconds=300", "--rate=200", "--ids=64", "--pull-flights=1", "--slow-ms=20")
 
     def check_tiling(self, count):
         ranges = sorted(s["range"] for s in self.table.shards())
@@ -86,7 +84,7 @@ class Split:
         self.command("rebalance", "off")
         self.table = Table(self.bin_dir, self.cluster.address, "t", ROWS, DIM, DURABILITY[self.kind], shards=SHARDS)
         self.table.wait_for(replicas=self.replicas)
-        expected = self.table.meter("fill", directory=self.directory).result()["ids_acknowledged"]
+        expected = self.table.meter("fill").result()["ids_acknowledged"]
         load = self.load()
         time.sleep(0.5)
         seconds = self.split("all")
