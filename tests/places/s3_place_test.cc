@@ -92,7 +92,8 @@ TEST(S3PlaceTest, AnswersAsADirectoryDoesWhateverFails) {
           ASSERT_TRUE(place->Put(at + "/saving", "1").ok());
         }
       } else if (what == 1 && place->List(at).ok()) {
-        answers[twin] = absl::StatusCodeToString(place->Put(absl::StrCat(at, "/", name), content).code());
+        answers[twin] =
+            absl::StatusCodeToString(place->Put(absl::StrCat(at, "/", name), content).code());
       } else if (what == 2 && place->List(at).ok() && !*place->Has(at + "/new")) {
         answers[twin] =
             absl::StatusCodeToString(Write(at + "/new", content, place, &random).code());
