@@ -52,7 +52,7 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
-  CheckpointSource checkpoints{PlaceFinder::Real()};
+  CheckpointSource checkpoints{PlaceFinder::Real(), clock};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;

@@ -52,6 +52,11 @@ class JoinedSessions {
   SessionTable joined_;
 };
 
+constexpr int64_t kManifestNsMax = 30 * kSecondNs;
+constexpr size_t kManifestsMax = 2 * (kGenerationsMax + 1);
+
+}  // namespace
+
 class FileRows : public RowSource::Rows {
  public:
   FileRows(const TableSpec& saved, const TableSpec& wanted, const ShardRange& range)
@@ -167,12 +172,26 @@ class FileRows : public RowSource::Rows {
   std::vector<uint8_t> saved_;
 };
 
-// The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
-// one: where a shard was saved without the rows that had not changed, its parent's come first.
-absl::Status AddParts(const std::string& folder, const std::string& table, const ShardRange& range,
-                      bool sessions, Place* place, FileRows* rows) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, place));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, table));
+absl::StatusOr<CheckpointSource::Manifest> CheckpointSource::ManifestOf(const std::string& folder,
+                                                                        Place* place) {
+  absl::MutexLock lock(&mu_);
+  const int64_t now_ns = clock_.NowNs();
+  const auto kept = kept_.find(folder);
+  if (kept != kept_.end() && now_ns - kept->second.read_ns < kManifestNsMax) {
+    return kept->second.manifest;
+  }
+  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(folder, place));
+  if (kept_.size() >= kManifestsMax) kept_.clear();
+  const auto read = std::make_shared<const v1::CheckpointManifest>(std::move(manifest));
+  kept_[folder] = {read, now_ns};
+  return Manifest(read);
+}
+
+absl::Status CheckpointSource::AddParts(const std::string& folder, const std::string& table,
+                                        const ShardRange& range, bool sessions, Place* place,
+                                        FileRows* rows) {
+  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(folder, place));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, table));
   for (const v1::CheckpointShard& shard : found->shards()) {
     const bool same_columns =
         shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
@@ -184,22 +203,19 @@ absl::Status AddParts(const std::string& folder, const std::string& table, const
     part.limit = std::min(part.limit, shard.range_limit());
     if (shard.above_lsn() != 0) {
       HOTBED_RETURN_IF_ERROR(
-          AddParts(ParentOf(folder, manifest), table, part, /*sessions=*/false, place, rows));
+          AddParts(ParentOf(folder, *manifest), table, part, /*sessions=*/false, place, rows));
     }
     HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const TableSpec& table,
                                                                         const ShardRange& range) {
   const RestoredFrom& from = table.restored_from;
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(from.checkpoint));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
-                          ReadManifest(from.checkpoint, place));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, from.table));
+  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(from.checkpoint, place));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, from.table));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
   if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
