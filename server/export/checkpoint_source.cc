@@ -107,7 +107,11 @@ class FileRows : public RowSource::Rows {
       const RowsFileEntry& entry = file.index()[block_++];
       if (!Overlaps(entry, part)) continue;
       HOTBED_RETURN_IF_ERROR(file.ReadRows(entry, &ids_, &saved_));
-      Convert(part, positions, payloads);
+      if (saved_type_ == wanted_type_ && IsWithin(entry, part)) {
+        Take(positions, payloads);
+      } else {
+        Convert(part, positions, payloads);
+      }
       return true;
     }
     return false;
@@ -126,6 +130,18 @@ class FileRows : public RowSource::Rows {
   static bool Overlaps(const RowsFileEntry& entry, const Part& part) {
     return entry.kind == RowsFileBlock::kRows && entry.first_position <= part.last &&
            entry.last_position >= part.first;
+  }
+
+  static bool IsWithin(const RowsFileEntry& entry, const Part& part) {
+    return entry.first_position >= part.first && entry.last_position <= part.last;
+  }
+
+  // The rows of the block as they are.
+  void Take(std::vector<uint64_t>* positions, std::vector<uint8_t>* payloads) {
+    positions->swap(ids_);
+    payloads->swap(saved_);
+    if (!hashed_) return;
+    for (uint64_t& position : *positions) position = Mix64(position);
   }
 
   // The rows of the block that lie in the part, in the weight type that is wanted.

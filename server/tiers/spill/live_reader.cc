@@ -46,7 +46,7 @@ absl::StatusOr<std::string> LiveReader::Next(uint64_t bytes_max) {
     HOTBED_ASSIGN_OR_RETURN(journal_, RowJournals::Above(shard_, pass_.above, reads_));
     asked_journal_ = true;
   }
-  RowBlockWriter block(shard_.record_bytes());
+  RowBlockWriter block(shard_.record_bytes(), sealed_);
   for (bool full = false; !full && !at_end_;) {
     HOTBED_RETURN_IF_ERROR(ReadWindow(bytes_max, &block, &full));
   }
@@ -101,7 +101,9 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
       return false;
     }
     uint8_t* const record = window->rows.records.data() + k * shard_.record_bytes();
-    CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
+    if (sealed_) {
+      CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
+    }
     block->Add(position, {reinterpret_cast<const char*>(record), shard_.record_bytes()});
   }
   return true;

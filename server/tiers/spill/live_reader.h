@@ -6,7 +6,8 @@
 // in the spill tier by then. A row that enters memory meanwhile is read with its older value and
 // the LSN of that value. For a pass of one moment (LivePass::at_once) the spill tier is read as it
 // was when the reader was made. A further pass reads those rows of the spill tier alone that its
-// journal names, and those of the pass. Thread-compatible; prevents SpillTier::Renew while it lives.
+// journal names, and those of the pass. Thread-compatible; prevents SpillTier::Renew while it
+// lives.
 #ifndef HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 #define HOTBED_SERVER_TIERS_SPILL_LIVE_READER_H_
 
@@ -34,6 +35,7 @@ class LiveReader : public ShardRowReader {
   LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<KvStore> store);
   absl::StatusOr<std::string> Next(uint64_t bytes_max) override;
   uint64_t bytes_total() const override { return bytes_total_; }
+  void StayHere() override { sealed_ = false; }
 
  private:
   // The rows that memory held of the window's positions, and how many positions have been handled.
@@ -69,6 +71,7 @@ class LiveReader : public ShardRowReader {
   size_t next_ = 0;      // index in the pass's positions
   uint64_t cursor_ = 0;  // positions below are done
   bool at_end_ = false;
+  bool sealed_ = true;
 };
 
 }  // namespace hotbed

@@ -81,7 +81,7 @@ absl::Status SpillReader::Visit(
 
 absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {
   if (at_end_) return std::string();
-  RowBlockWriter block(shard_.record_bytes());
+  RowBlockWriter block(shard_.record_bytes(), sealed_);
   absl::Status damage;
   uint64_t read_bytes = 0;
   at_end_ = true;

@@ -29,6 +29,7 @@ class SpillReader : public ShardRowReader {
                                                            std::shared_ptr<KvStore> store);
   absl::StatusOr<std::string> Next(uint64_t bytes_max) override;
   uint64_t bytes_total() const override { return bytes_total_; }
+  void StayHere() override { sealed_ = false; }
 
  private:
   SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store);
@@ -47,6 +48,7 @@ class SpillReader : public ShardRowReader {
   const std::string limit_;
   uint64_t bytes_total_ = 0;
   bool at_end_ = false;
+  bool sealed_ = true;
 };
 
 // Visits the rows of `positions` (ascending) that exist, in their order, until `visit` returns
