@@ -113,7 +113,7 @@ class RowJournalTest : public ::testing::Test {
   }
   // What the journal says; nothing: it does not go back that far.
   std::optional<std::vector<uint64_t>> Above(uint32_t index, Lsn above) {
-    auto positions = RowJournals::Above(Shard(index), above, tier_->store());
+    auto positions = RowJournals::Above(Shard(index), above, 0, UINT64_MAX, tier_->store());
     EXPECT_TRUE(positions.ok()) << positions.status();
     return positions.ok() ? *std::move(positions) : std::nullopt;
   }
@@ -212,10 +212,10 @@ TEST_F(RowJournalTest, APartBeginsWithoutAJournal) {
   const uint64_t position = kRows - 1;
   const SpillRows rows = {&position, reinterpret_cast<uint8_t*>(record.data()), 1, 6};
   ASSERT_TRUE(tier_->Write(part, {&rows, 1}, 6).ok());
-  auto early = RowJournals::Above(part, 4, tier_->store());
+  auto early = RowJournals::Above(part, 4, 0, UINT64_MAX, tier_->store());
   ASSERT_TRUE(early.ok());
   EXPECT_FALSE(early->has_value()) << "rows of the whole have LSN 5";
-  auto late = RowJournals::Above(part, 5, tier_->store());
+  auto late = RowJournals::Above(part, 5, 0, UINT64_MAX, tier_->store());
   ASSERT_TRUE(late.ok() && late->has_value());
   EXPECT_EQ(**late, std::vector<uint64_t>{position});
 }
@@ -229,7 +229,8 @@ TEST_F(RowJournalTest, DamageIsTold) {
   ASSERT_TRUE(stored.ok()) << stored.status();
   batch->Put(key, stored->substr(0, stored->size() - 6) + stored->substr(stored->size() - 5));
   ASSERT_TRUE(tier_->store()->Write(batch.get()).ok());
-  EXPECT_TRUE(absl::IsDataLoss(RowJournals::Above(Shard(0), 0, tier_->store()).status()));
+  EXPECT_TRUE(
+      absl::IsDataLoss(RowJournals::Above(Shard(0), 0, 0, UINT64_MAX, tier_->store()).status()));
 }
 
 }  // namespace row_journal_test

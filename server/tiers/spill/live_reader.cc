@@ -43,7 +43,9 @@ LiveReader::LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<K
 absl::StatusOr<std::string> LiveReader::Next(uint64_t bytes_max) {
   // A row that has changed and left memory since the pass began is one of pass_.positions.
   if (pass_.above != 0 && !asked_journal_) {
-    HOTBED_ASSIGN_OR_RETURN(journal_, RowJournals::Above(shard_, pass_.above, reads_));
+    HOTBED_ASSIGN_OR_RETURN(journal_,
+                            RowJournals::Above(shard_, pass_.above, shard_.first_position,
+                                               std::numeric_limits<uint64_t>::max(), reads_));
     asked_journal_ = true;
   }
   RowBlockWriter block(shard_.record_bytes(), sealed_);

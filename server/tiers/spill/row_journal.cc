@@ -211,21 +211,27 @@ void RowJournals::ForgetAll() {
 }
 
 absl::StatusOr<std::optional<std::vector<uint64_t>>> RowJournals::Above(const SpillShard& shard,
-                                                                        Lsn above, KvReads* store) {
+                                                                        Lsn above, uint64_t from,
+                                                                        uint64_t positions_max,
+                                                                        KvReads* store) {
+  from = std::max(from, shard.first_position);
   std::optional<std::vector<uint64_t>> positions;
   HOTBED_RETURN_IF_ERROR(Read(shard, store, [&](const Entry& entry) {
     if (entry.number == kFloor && entry.lsn <= above) positions.emplace();
     if (!positions.has_value()) return false;
     if (entry.lsn <= above) return true;
     for (const uint64_t position : entry.positions) {
-      if (position < shard.first_position || position > shard.last_position) continue;
-      positions->push_back(position);
+      if (position >= from && position <= shard.last_position) positions->push_back(position);
     }
     return true;
   }));
   if (!positions.has_value()) return positions;
   std::sort(positions->begin(), positions->end());
   positions->erase(std::unique(positions->begin(), positions->end()), positions->end());
+  if (positions->size() > positions_max) {
+    positions->resize(positions_max);
+    positions->shrink_to_fit();
+  }
   return positions;
 }
 

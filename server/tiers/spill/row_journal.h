@@ -46,10 +46,13 @@ class RowJournals {
   // A journal without entries for rows with LSNs up to `floor`.
   static void Begin(const SpillShard& shard, Lsn floor, KvBatch* batch);
   static absl::Status Delete(const SpillShard& shard, KvReads* store, KvBatch* batch);
-  // The positions in the shard's range, ascending and unique, of all rows with LSNs above `above`,
-  // and of others. Nothing: the journal does not go back that far.
+  // The positions from `from` to the end of the shard's range, ascending and unique, of all rows
+  // with LSNs above `above`, and of others; the first `positions_max` of them. Nothing: the journal
+  // does not go back that far.
   static absl::StatusOr<std::optional<std::vector<uint64_t>>> Above(const SpillShard& shard,
-                                                                    Lsn above, KvReads* store);
+                                                                    Lsn above, uint64_t from,
+                                                                    uint64_t positions_max,
+                                                                    KvReads* store);
 
  private:
   struct Journal {

@@ -16,6 +16,7 @@ namespace {
 // A call reads so many bytes of records, so that it ends soon where few of them are wanted.
 constexpr uint64_t kScanBytesMax = 8ull << 20;
 constexpr uint64_t kReadAheadRows = 128;
+constexpr size_t kPositionsKept = 4096;
 constexpr uint64_t kReadAheadBytes = 1ull << 20;
 
 }  // namespace
@@ -62,7 +63,8 @@ absl::StatusOr<std::unique_ptr<SpillReader>> SpillReader::Open(const SpillShard&
   auto reader = std::unique_ptr<SpillReader>(new SpillReader(shard, above, std::move(store)));
   if (above != 0) {
     HOTBED_ASSIGN_OR_RETURN(reader->positions_,
-                            RowJournals::Above(shard, above, reader->snapshot_.get()));
+                            RowJournals::Above(shard, above, shard.first_position, kPositionsKept,
+                                               reader->snapshot_.get()));
   }
   reader->bytes_total_ = reader->positions_.has_value()
                              ? reader->positions_->size() * shard.record_bytes()
@@ -73,10 +75,23 @@ absl::StatusOr<std::unique_ptr<SpillReader>> SpillReader::Open(const SpillShard&
 absl::Status SpillReader::Visit(
     absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit) {
   if (!positions_.has_value()) return snapshot_->Scan(View(next_), limit_, visit);
-  const auto from = std::lower_bound(positions_->begin(), positions_->end(),
-                                     LoadBig64(next_.data() + kSpillKeyBytes - 8));
-  return VisitRowsAt(shard_, absl::MakeConstSpan(*positions_).subspan(from - positions_->begin()),
-                     snapshot_.get(), visit);
+  uint64_t from = LoadBig64(next_.data() + kSpillKeyBytes - 8);
+  bool stopped = false;
+  for (;;) {
+    const auto first = std::lower_bound(positions_->begin(), positions_->end(), from);
+    HOTBED_RETURN_IF_ERROR(
+        VisitRowsAt(shard_, absl::MakeConstSpan(*positions_).subspan(first - positions_->begin()),
+                    snapshot_.get(), [&](absl::string_view key, absl::string_view record) {
+                      stopped = !visit(key, record);
+                      return !stopped;
+                    }));
+    if (stopped || positions_->size() < kPositionsKept) return absl::OkStatus();
+    from = positions_->back() + 1;
+    if (from == 0) return absl::OkStatus();
+    // The snapshot's journal is the same as before.
+    HOTBED_ASSIGN_OR_RETURN(
+        positions_, RowJournals::Above(shard_, above_, from, kPositionsKept, snapshot_.get()));
+  }
 }
 
 absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {

@@ -42,7 +42,8 @@ class SpillReader : public ShardRowReader {
   const Lsn above_;
   const std::shared_ptr<KvStore> store_;
   const std::unique_ptr<KvSnapshot> snapshot_;
-  // Where rows with LSNs above above_ may be, ascending; nothing: anywhere.
+  // The next positions where rows with LSNs above above_ may be, ascending; nothing: anywhere. Few
+  // at a time, since readers of slow clients live long.
   std::optional<std::vector<uint64_t>> positions_;
   SpillKey next_;
   const std::string limit_;
