@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/threads/background.h"
 #include "server/export/array_sink.h"
 #include "server/shard/shard.h"
 
@@ -183,6 +184,7 @@ std::shared_ptr<SaveJobs::Job> SaveJobs::FirstWaiting() const {
 }
 
 void SaveJobs::Work() {
+  EnterBackground();
   for (;;) {
     std::shared_ptr<Job> job;
     int shard = 0;
