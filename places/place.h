@@ -63,6 +63,10 @@ class Place {
   virtual absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                                  int64_t before_unix_ms) = 0;
 
+  // Memory that a writer or a reader takes at most.
+  virtual uint64_t writer_bytes() const { return 0; }
+  virtual uint64_t reader_bytes() const { return 0; }
+
   // Whether the file is there.
   virtual absl::StatusOr<bool> Has(const std::string& path) = 0;
 };

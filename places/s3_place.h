@@ -33,6 +33,8 @@ class S3Place : public Place {
   absl::Status DeleteFolder(const std::string& folder) override;
   absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                          int64_t before_unix_ms) override;
+  uint64_t writer_bytes() const override { return (kS3PartsInFlight + 1) * kS3PartBytes; }
+  uint64_t reader_bytes() const override { return 2 * kS3AheadBytes; }
   void Stop() { requests_->Stop(); }
 
  private:

@@ -125,7 +125,6 @@ absl::Status StartParts(Process* process) {
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
-  host_options.change_memory = std::make_shared<ChangeMemory>(ChangeBytesMax(options));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);

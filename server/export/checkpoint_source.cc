@@ -91,6 +91,7 @@ class FileRows : public RowSource::Rows {
       forgotten_ = std::max(forgotten_, shard.forgotten());
     }
     parts_.push_back(std::move(added));
+    ahead_bytes_ = place->reader_bytes();  // one part is read at a time
     return absl::OkStatus();
   }
 
@@ -117,6 +118,7 @@ class FileRows : public RowSource::Rows {
     return false;
   }
   uint64_t bytes_total() const override { return bytes_total_; }
+  uint64_t ahead_bytes() const override { return ahead_bytes_; }
   std::string sessions() const override { return sessions_.bytes(); }
   Incarnation forgotten() const override { return forgotten_; }
 
@@ -182,6 +184,7 @@ class FileRows : public RowSource::Rows {
   JoinedSessions sessions_;
   Incarnation forgotten_ = 0;
   uint64_t bytes_total_ = 0;
+  uint64_t ahead_bytes_ = 0;
   size_t part_ = 0;
   size_t block_ = 0;
   std::vector<uint64_t> ids_;
