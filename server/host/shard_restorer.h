@@ -7,7 +7,8 @@
 // deletes the rows and begins again. After an error the shard is tried again in a few seconds; it
 // answers nothing until then.
 //
-// kRestoresMax shards are filled at a time, as far as CopyMemory has room; the others wait in order. Thread-safe.
+// kRestoresMax shards are filled at a time, as far as CopyMemory has room; the others wait in
+// order. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_SHARD_RESTORER_H_
 #define HOTBED_SERVER_HOST_SHARD_RESTORER_H_
 
