@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore_rules.h"
@@ -54,8 +55,6 @@ class JoinedSessions {
 
 constexpr int64_t kManifestNsMax = 30 * kSecondNs;
 constexpr size_t kManifestsMax = 2 * (kGenerationsMax + 1);
-
-}  // namespace
 
 class FileRows : public RowSource::Rows {
  public:
@@ -191,6 +190,36 @@ class FileRows : public RowSource::Rows {
   std::vector<uint8_t> saved_;
 };
 
+using Manifest = std::shared_ptr<const v1::CheckpointManifest>;
+
+// The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
+// one: where a shard was saved without the rows that had not changed, its parent's come first.
+absl::Status AddParts(
+    const std::string& folder, const std::string& table, const ShardRange& range, bool sessions,
+    absl::FunctionRef<absl::StatusOr<Manifest>(const std::string& folder)> manifest_of,
+    Place* place, FileRows* rows) {
+  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, manifest_of(folder));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, table));
+  for (const v1::CheckpointShard& shard : found->shards()) {
+    const bool same_columns =
+        shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
+    if (!same_columns || shard.range_first() >= range.limit || shard.range_limit() <= range.first) {
+      continue;
+    }
+    ShardRange part = range;
+    part.first = std::max(part.first, shard.range_first());
+    part.limit = std::min(part.limit, shard.range_limit());
+    if (shard.above_lsn() != 0) {
+      HOTBED_RETURN_IF_ERROR(AddParts(ParentOf(folder, *manifest), table, part, /*sessions=*/false,
+                                      manifest_of, place, rows));
+    }
+    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<CheckpointSource::Manifest> CheckpointSource::ManifestOf(const std::string& folder,
                                                                         Place* place) {
   absl::MutexLock lock(&mu_);
@@ -206,29 +235,6 @@ absl::StatusOr<CheckpointSource::Manifest> CheckpointSource::ManifestOf(const st
   return Manifest(read);
 }
 
-absl::Status CheckpointSource::AddParts(const std::string& folder, const std::string& table,
-                                        const ShardRange& range, bool sessions, Place* place,
-                                        FileRows* rows) {
-  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(folder, place));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, table));
-  for (const v1::CheckpointShard& shard : found->shards()) {
-    const bool same_columns =
-        shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
-    if (!same_columns || shard.range_first() >= range.limit || shard.range_limit() <= range.first) {
-      continue;
-    }
-    ShardRange part = range;
-    part.first = std::max(part.first, shard.range_first());
-    part.limit = std::min(part.limit, shard.range_limit());
-    if (shard.above_lsn() != 0) {
-      HOTBED_RETURN_IF_ERROR(
-          AddParts(ParentOf(folder, *manifest), table, part, /*sessions=*/false, place, rows));
-    }
-    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const TableSpec& table,
                                                                         const ShardRange& range) {
   const RestoredFrom& from = table.restored_from;
@@ -239,8 +245,9 @@ absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const Ta
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
   if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
   auto rows = std::make_unique<FileRows>(saved, table, range);
-  HOTBED_RETURN_IF_ERROR(
-      AddParts(from.checkpoint, from.table, range, from.sessions, place, rows.get()));
+  HOTBED_RETURN_IF_ERROR(AddParts(
+      from.checkpoint, from.table, range, from.sessions,
+      [&](const std::string& folder) { return ManifestOf(folder, place); }, place, rows.get()));
   return rows;
 }
 

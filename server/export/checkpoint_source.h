@@ -19,8 +19,6 @@
 
 namespace hotbed {
 
-class FileRows;
-
 class CheckpointSource : public RowSource {
  public:
   // Both outlive it.
@@ -41,12 +39,6 @@ class CheckpointSource : public RowSource {
   // Many shards begin with one checkpoint, so its manifest is kept for a moment. It vouches for the
   // files: if another checkpoint took its place, they are refused.
   absl::StatusOr<Manifest> ManifestOf(const std::string& folder, Place* place)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // The saved shards that have rows of `range`, in the order in which a later row replaces an
-  // earlier one: where a shard was saved without the rows that had not changed, its parent's come
-  // first.
-  absl::Status AddParts(const std::string& folder, const std::string& table,
-                        const ShardRange& range, bool sessions, Place* place, FileRows* rows)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   PlaceFinder* const places_;

@@ -134,7 +134,7 @@ TEST_F(RowJournalTest, FindsWhatAMapWouldFind) {
   int named = 0;
   int not_named = 0;
   std::map<uint64_t, Lsn> frozen[3];
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE(::testing::Message() << "round " << round);
     const auto index = static_cast<uint32_t>(random_.Uniform(3));
     lsn += random_.Uniform(4);
