@@ -27,16 +27,11 @@ absl::StatusOr<std::unique_ptr<KvFile>> RocksFile::Open(rocksdb::DB* db, const s
   rocksdb::Status status = options.env->CreateDirIfMissing(IncomingDir(dir));
   if (!status.ok()) return ToStatus(status, absl::StrCat("creating ", IncomingDir(dir)));
   const std::string path = absl::StrCat(IncomingDir(dir), "/", number, ".sst");
-  rocksdb::EnvOptions how(options);
-  std::unique_ptr<RocksFile> file;
-  for (const bool direct : {true, false}) {  // not every file system has it
-    how.use_direct_writes = direct;
-    file = nullptr;
-    file.reset(new RocksFile(db, path, how, options, bytes_left, errors, flush, taken_over));
-    status = file->writer_.Open(path);
-    if (status.ok()) return file;
-  }
-  return file->Told(status, "creating ");
+  auto file = std::unique_ptr<RocksFile>(new RocksFile(db, path, options, bytes_left, errors,
+                                                       std::move(flush), std::move(taken_over)));
+  status = file->writer_.Open(path);
+  if (!status.ok()) return file->Told(status, "creating ");
+  return file;
 }
 
 absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
@@ -46,18 +41,17 @@ absl::Status RocksFile::DeleteLeftovers(const std::string& dir) {
   return absl::UnavailableError(absl::StrCat("removing ", IncomingDir(dir), ": ", error.message()));
 }
 
-// Written past the page cache: copies into it took a fourth of a restore's processor time, and
-// would push out what others read.
-RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::EnvOptions& how,
-                     const rocksdb::Options& options, uint64_t bytes_left, RocksErrors* errors,
-                     std::function<absl::Status()> flush, std::function<void()> taken_over)
+// The file is read back soon, so it stays in the page cache.
+RocksFile::RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options,
+                     uint64_t bytes_left, RocksErrors* errors, std::function<absl::Status()> flush,
+                     std::function<void()> taken_over)
     : db_(db),
       path_(std::move(path)),
       bytes_left_(bytes_left),
       errors_(errors),
       flush_(std::move(flush)),
       taken_over_(std::move(taken_over)),
-      writer_(how, options, db->DefaultColumnFamily(),
+      writer_(rocksdb::EnvOptions(options), options, db->DefaultColumnFamily(),
               /*invalidate_page_cache=*/false) {}
 
 RocksFile::~RocksFile() {

@@ -42,9 +42,9 @@ class RocksFile : public KvFile {
   absl::Status Ingest() override;
 
  private:
-  RocksFile(rocksdb::DB* db, std::string path, const rocksdb::EnvOptions& how,
-            const rocksdb::Options& options, uint64_t bytes_left, RocksErrors* errors,
-            std::function<absl::Status()> flush, std::function<void()> taken_over);
+  RocksFile(rocksdb::DB* db, std::string path, const rocksdb::Options& options, uint64_t bytes_left,
+            RocksErrors* errors, std::function<absl::Status()> flush,
+            std::function<void()> taken_over);
   rocksdb::Status TakeOver(bool may_flush);
   absl::Status Told(const rocksdb::Status& status, absl::string_view what) const;
 

@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
-#include "common/threads/background.h"
 #include "server/export/array_sink.h"
 #include "server/shard/shard.h"
 
@@ -184,7 +183,6 @@ std::shared_ptr<SaveJobs::Job> SaveJobs::FirstWaiting() const {
 }
 
 void SaveJobs::Work() {
-  EnterBackground();
   for (;;) {
     std::shared_ptr<Job> job;
     int shard = 0;

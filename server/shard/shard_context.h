@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "common/threads/background.h"
 #include "common/threads/strand.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
@@ -49,16 +48,11 @@ struct ShardContext {
   template <typename Task>
   void RunAndWait(Task task) {
     absl::Notification done;
-    RunInTurn([&] {
+    strand.Run([&] {
       task();
       done.Notify();
     });
     done.WaitForNotification();
-  }
-  // Runs `task` on the strand; the caller waits for its end.
-  void RunInTurn(Strand::Task task) {
-    if (!InBackground()) return strand.Run(std::move(task));
-    options.pool->Submit([this, task = std::move(task)]() mutable { strand.Run(std::move(task)); });
   }
 };
 

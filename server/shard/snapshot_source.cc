@@ -161,7 +161,7 @@ absl::StatusOr<SnapshotBase> SnapshotSource::WriteBackFor(const Member* to, bool
     SnapshotBase base;
   } result;
   absl::MutexLock one_at_a_time(&write_back_mu_);
-  shard_.RunInTurn([this, to, holds, &result] {
+  shard_.strand.Run([this, to, holds, &result] {
     absl::StatusOr<SnapshotBase> base = TakeBase(to, holds);
     result.status = base.status();
     if (!base.ok()) return result.done.Notify();
