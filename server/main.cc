@@ -118,7 +118,7 @@ absl::Status StartParts(Process* process) {
   absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
   if (!security.ok()) return security.status();
   WarnIfPlain(*security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(*security, options.admin_listen);
   ShardHostOptions host_options = HostOptionsOf(options);
   host_options.open_device = [&options] {
     return OpenChosenDevice(options.device, options.device_bytes,
@@ -158,6 +158,7 @@ absl::Status StartParts(Process* process) {
   admin_options.healthy = [process](std::string* why) { return process->data->Healthy(why); };
   admin_options.ready = [process] { return ConditionsOf(*process); };
   admin_options.status = [process] { return RenderStatus(SnapshotOf(*process)); };
+  admin_options.may_read = security->admin_access();
   auto admin = AdminServer::Start(std::move(admin_options));
   if (!admin.ok()) return admin.status();
   process->admin = *std::move(admin);

@@ -180,6 +180,7 @@ absl::Status StandBy(const Options& options, const ServerSecurity& security,
   control->Serve(nullptr, &service);
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
+  admin_options.may_read = security.admin_access();
   admin_options.healthy = [](std::string*) { return true; };
   // One that can tell callers the way is ready, so that a rolling restart goes on to the next.
   admin_options.ready = [&] {
@@ -282,6 +283,7 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   ConsolePages pages(&coordinator, service->address());
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
+  admin_options.may_read = security.admin_access();
   admin_options.healthy = [&](std::string* why_not) {
     *why_not = std::string(coordinator.Fatal().message());
     return why_not->empty() && service->port().Answers(why_not);
@@ -337,7 +339,7 @@ absl::Status Run(const Options& options) {
   HOTBED_ASSIGN_OR_RETURN(const ServerSecurity security,
                           OpenServerSecurity(options.security, options.listen));
   WarnIfPlain(security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(security, options.admin_listen);
   HOTBED_ASSIGN_OR_RETURN(
       Metadata metadata,
       OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",
