@@ -52,7 +52,7 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
-  CheckpointSource checkpoints{PlaceFinder::Real()};
+  CheckpointSource checkpoints{PlaceFinder::Real(), clock};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;
@@ -125,7 +125,6 @@ absl::Status StartParts(Process* process) {
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
-  host_options.change_memory = std::make_shared<ChangeMemory>(ChangeBytesMax(options));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
