@@ -52,7 +52,7 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
-  CheckpointSource checkpoints{PlaceFinder::Real()};
+  CheckpointSource checkpoints{PlaceFinder::Real(), clock};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;
@@ -118,14 +118,13 @@ absl::Status StartParts(Process* process) {
   absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
   if (!security.ok()) return security.status();
   WarnIfPlain(*security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(*security, options.admin_listen);
   ShardHostOptions host_options = HostOptionsOf(options);
   host_options.open_device = [&options] {
     return OpenChosenDevice(options.device, options.device_bytes,
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
-  host_options.change_memory = std::make_shared<ChangeMemory>(ChangeBytesMax(options));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
@@ -159,6 +158,7 @@ absl::Status StartParts(Process* process) {
   admin_options.healthy = [process](std::string* why) { return process->data->Healthy(why); };
   admin_options.ready = [process] { return ConditionsOf(*process); };
   admin_options.status = [process] { return RenderStatus(SnapshotOf(*process)); };
+  admin_options.may_read = security->admin_access();
   auto admin = AdminServer::Start(std::move(admin_options));
   if (!admin.ok()) return admin.status();
   process->admin = *std::move(admin);

@@ -31,6 +31,7 @@ struct CommandContext {
   std::string output = "table";  // table | json
   std::string timeout = "10s";   // for one request to the cluster
   ClientIdentity identity;       // towards the cluster; also in the environment
+  std::string admin_token_file;  // for admin ports; also in the environment
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
 

@@ -249,11 +249,16 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
 absl::StatusOr<CopiedShard> SaveJobs::Copy(Job* job, const v1::ShardToSave& wanted, RowSink* to,
                                            v1::CheckpointShard* saved) {
   JobSink sink(this, job, to);
-  HOTBED_ASSIGN_OR_RETURN(
-      CopiedShard copied,
-      host_->Copy(ShardId::FromPacked(wanted.shard()),
-                  {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
-                  &sink));
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(job->request.directory()));
+  ShardHost::CopyOptions options = {{wanted.above_epoch(), wanted.above_lsn()},
+                                    job->request.begins_series()};
+  options.sink_bytes = place->writer_bytes();
+  options.wanted = [job] {
+    return job->broken_off.load() ? absl::CancelledError("the save was broken off")
+                                  : absl::OkStatus();
+  };
+  HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
+                          host_->Copy(ShardId::FromPacked(wanted.shard()), options, &sink));
   sink.Ended();
   if (copied.range.first != saved->range_first() || copied.range.limit != saved->range_limit()) {
     return absl::AbortedError(absl::StrCat(ShardId::FromPacked(wanted.shard()).ToString(),

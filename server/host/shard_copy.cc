@@ -15,6 +15,7 @@ namespace {
 
 absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, RowSink* sink) {
   HOTBED_RETURN_IF_ERROR(sink->BeginPass(rows->bytes_total()));
+  rows->StayHere();
   std::vector<uint64_t> ids;
   std::vector<uint8_t> payloads;
   for (;;) {

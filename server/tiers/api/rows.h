@@ -80,6 +80,8 @@ class ShardRowReader {
   // wanted had to be read; empty at the end. DataLoss names shard and id.
   virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
   virtual uint64_t bytes_total() const = 0;  // an estimate
+  // The blocks from now on are for VisitRows in this process alone, and have no checksums.
+  virtual void StayHere() {}
 };
 
 // Writes the blocks of a shard's ShardRowReader into the spill tier: those of one pass in order,
