@@ -175,6 +175,10 @@ class ShardHost : public ReplicaSink {
     ChangePosition above;            // not 0: only rows that have changed since, if that is known
     bool writes_back_first = false;  // so that a later copy finds unchanged rows unchanged
   };
+  // Takes rows for a later CopyTaken (shard_copy.h). Blocks.
+  virtual absl::StatusOr<TakenRows> Take(ShardId /*shard*/, const ChangePosition& /*above*/) {
+    return absl::UnimplementedError("this host takes no rows");
+  }
   // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h). Blocks.
   virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, const CopyOptions& /*options*/,
                                            RowSink* /*sink*/) {
