@@ -43,7 +43,13 @@ absl::StatusOr<CheckpointFolder> Described(const std::string& path,
   if (manifest.ok()) {
     folder.whole = true;
     folder.begun_unix_ms = manifest->begun_unix_ms();
-    folder.manifest = *std::move(manifest);
+    folder.cluster_id = manifest->cluster_id();
+    folder.parent = manifest->parent();
+    folder.generation = manifest->generation();
+    folder.folded_from = manifest->folded_from();
+    for (const v1::CheckpointTable& table : manifest->tables()) {
+      folder.tables.push_back(table.spec().name());
+    }
     return folder;
   }
   if (SaysNothing(manifest.status())) return manifest.status();

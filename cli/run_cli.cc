@@ -61,6 +61,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
       AddGroup(root, "checkpoint", "Save tables into files, and begin tables with saved rows");
   AddCheckpointSaveCommand(checkpoint, context);
   AddCheckpointRestoreCommand(checkpoint, context);
+  AddCheckpointScheduleCommand(checkpoint, context);
   AddCheckpointFileCommands(checkpoint, context);
   CLI::App* metadata =
       AddGroup(root, "metadata",

@@ -36,6 +36,9 @@ class LocalCheckpointCluster final : public CheckpointCluster {
         engine_->Call<v1::DropTableReply>(std::move(request), kCallTimeout).status());
     return engine_->TakeUp();
   }
+  absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) override {
+    return engine_->Call<v1::HoldStepReply>(v1::HoldStepRequest(request), kCallTimeout);
+  }
   absl::Status BeginSave(const std::string& /*address*/,
                          const v1::BeginSaveRequest& request) override {
     return engine_->saves()->Begin(request);

@@ -28,9 +28,9 @@ using Methods = std::set<std::string, std::less<>>;
 // The methods that servers call of each other and of the coordinator. Nobody else may: they move
 // rows and primaries.
 const Methods& ServerMethods() {
-  static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",   "Check", "CommitCut",      "GetClusterMap",
-                  "RegisterServer", "Transfer", "Watch", "WatchClusterMap"};
+  static const Methods* const methods = new Methods{
+      "ActivateShards", "Attend",   "BeginSave", "Check",           "CommitCut", "GetClusterMap",
+      "RegisterServer", "Transfer", "Watch",     "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
@@ -54,11 +54,21 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods =
-      new Methods{"AlterTable",          "BeginSave",     "WatchRestore", "WatchSave",
-                  "BackupMetadata",      "ChooseReplica", "ControlMoves", "CutShard",
-                  "DrainServer",         "DropTable",     "MoveShards",   "RebuildMetadata",
-                  "ServerReflectionInfo"};
+  static const Methods* const methods = new Methods{"AlterTable",
+                                                    "BeginSave",
+                                                    "WatchRestore",
+                                                    "WatchSave",
+                                                    "BackupMetadata",
+                                                    "ChooseReplica",
+                                                    "ControlMoves",
+                                                    "CutShard",
+                                                    "DrainServer",
+                                                    "DropTable",
+                                                    "HoldStep",
+                                                    "MoveShards",
+                                                    "RebuildMetadata",
+                                                    "ScheduleCheckpoints",
+                                                    "ServerReflectionInfo"};
   return *methods;
 }
 

@@ -85,7 +85,8 @@ void AddMetadataCommands(CLI::App* metadata, CommandContext* context);      // b
 void AddMetadataMoveCommands(CLI::App* metadata, CommandContext* context);  // export, import
 void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
-// list, show, verify, prune: of files alone, without a cluster.
+void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context);  // show, stop
+// list, show, verify, fold, prune: of files alone, without a cluster.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);

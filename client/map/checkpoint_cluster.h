@@ -20,6 +20,7 @@ class CheckpointCluster {
   virtual absl::StatusOr<v1::CreateTablesReply> CreateTables(
       const v1::CreateTablesRequest& request) = 0;
   virtual absl::Status DropTable(const std::string& name) = 0;
+  virtual absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) = 0;
   virtual absl::Status BeginSave(const std::string& address,
                                  const v1::BeginSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,

@@ -111,6 +111,14 @@ absl::Status GrpcCheckpointCluster::DropTable(const std::string& name) {
   return CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::DropTable, request, &reply);
 }
 
+absl::StatusOr<v1::HoldStepReply> GrpcCheckpointCluster::HoldStep(
+    const v1::HoldStepRequest& request) {
+  v1::HoldStepReply reply;
+  HOTBED_RETURN_IF_ERROR(
+      CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::HoldStep, request, &reply));
+  return reply;
+}
+
 absl::Status GrpcCheckpointCluster::BeginSave(const std::string& address,
                                               const v1::BeginSaveRequest& request) {
   v1::BeginSaveReply reply;

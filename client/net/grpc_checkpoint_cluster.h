@@ -30,6 +30,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   absl::StatusOr<v1::CreateTablesReply> CreateTables(
       const v1::CreateTablesRequest& request) override;
   absl::Status DropTable(const std::string& name) override;
+  absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) override;
   absl::Status BeginSave(const std::string& address, const v1::BeginSaveRequest& request) override;
   absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
                                                const v1::WatchSaveRequest& request) override;

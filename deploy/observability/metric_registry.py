@@ -48,7 +48,8 @@ EXACT = {"hotbed_access_refused_total": "refusals",
          "hotbed_server_numbers_not_given_total": "requests",
          "hotbed_server_traceparents_ignored_total": "trace contexts",
          "hotbed_server_snapshots_failed_total": "shards", "hotbed_server_snapshots_sent_total": "shards",
-         "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups"}
+         "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups",
+         "hotbed_coordinator_scheduled_save_failures_total": "saves"}
 UNITS = (("_bytes_per_second", "bytes/s"), ("_seconds", "seconds"), ("_bytes", "bytes"), ("_info", "1"), ("_fds", "files"))
 NO_YES = re.compile(r"_(read_only|device_failed|data_given_up)$")
 

@@ -58,7 +58,8 @@ struct ClusterArgument {
   }
 };
 
-// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental)
+// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental, at_step, group):
+// at_step below 0: at none.
 PyObject* Save(PyObject*, PyObject* arguments) {
   PyObject* target = nullptr;
   ClusterArgument cluster;
@@ -67,8 +68,10 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   PyObject* tables = nullptr;
   unsigned long long rate = 0;
   int incremental = 0;
-  if (PyArg_ParseTuple(arguments, "OssOKp", &target, &directory, &name, &tables, &rate,
-                       &incremental) == 0 ||
+  long long at_step = 0;
+  const char* group = nullptr;
+  if (PyArg_ParseTuple(arguments, "OssOKpLs", &target, &directory, &name, &tables, &rate,
+                       &incremental, &at_step, &group) == 0 ||
       !cluster.Read(target)) {
     return nullptr;
   }
@@ -77,6 +80,8 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   options.name = name;
   options.bytes_per_s = rate;
   options.incremental = incremental != 0;
+  if (at_step >= 0) options.at_step = static_cast<uint64_t>(at_step);
+  options.group = group;
   for (Py_ssize_t i = 0; i < PyTuple_Size(tables); ++i) {
     if (!ReadText(PyTuple_GetItem(tables, i), &options.tables.emplace_back())) return nullptr;
   }
@@ -93,8 +98,9 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   if (!saved.ok()) return Raise(saved.status());
   const Owned sizes(SizesOf(saved->tables));
   if (!sizes) return nullptr;
-  return Py_BuildValue("{sssssO}", "path", saved->path.c_str(), "parent", saved->parent.c_str(),
-                       "tables", sizes.get());
+  return Py_BuildValue("{sssssKsO}", "path", saved->path.c_str(), "parent", saved->parent.c_str(),
+                       "at_step", static_cast<unsigned long long>(saved->at_step), "tables",
+                       sizes.get());
 }
 
 // restore_checkpoint(target, checkpoint, ((table, as), ...), durability, weight type, shards,

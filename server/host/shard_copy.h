@@ -39,6 +39,12 @@ absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
                                         const ChangePosition& above, TableCheckpoints* checkpoints,
                                         RowSink* sink);
 
+// Takes the rows that have changed since `above`, or all as CopyChanges does. They come from the
+// spill tier, as in StillRows.
+absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
+                                     const ChangePosition& above, TableCheckpoints* checkpoints);
+absl::StatusOr<CopiedShard> CopyTaken(TakenRows taken, RowSink* sink);
+
 // All rows of a shard, or those with LSNs above `above`, as of one LSN, from the spill tier. The
 // reader of the rows outlives neither the shard nor its host, and holds up nobody, however slow it
 // is. Blocks; pushes are refused for a moment.

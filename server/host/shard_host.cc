@@ -160,6 +160,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   absl::StatusOr<CopiedShard> Copy(ShardId shard, const CopyOptions& options,
                                    RowSink* sink) override;
+  absl::StatusOr<TakenRows> Take(ShardId shard, const ChangePosition& above) override;
   absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard) override {
     return hotbed::StillRows(shard, checkpoints_.get(), /*above=*/0);
   }
@@ -523,6 +524,14 @@ absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, const CopyOptions& o
                           CopyChanges(shard, options.above, checkpoints_.get(), sink));
   copied.range = shard->range();
   return copied;
+}
+
+absl::StatusOr<TakenRows> ShardHostImpl::Take(ShardId id, const ChangePosition& above) {
+  const std::shared_ptr<Shard> shard = Find(id);
+  if (shard == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
+  }
+  return TakeRowsOf(shard, above, checkpoints_.get());
 }
 
 std::vector<ShardId> ShardHostImpl::Held() const {

@@ -180,6 +180,10 @@ class ShardHost : public ReplicaSink {
     // Its error ends a copy that waits for memory.
     std::function<absl::Status()> wanted = [] { return absl::OkStatus(); };
   };
+  // Takes rows for a later CopyTaken (shard_copy.h). Blocks.
+  virtual absl::StatusOr<TakenRows> Take(ShardId /*shard*/, const ChangePosition& /*above*/) {
+    return absl::UnimplementedError("this host takes no rows");
+  }
   // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h), when there is
   // memory for it (CopyMemory). Blocks.
   virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, const CopyOptions& /*options*/,
