@@ -47,6 +47,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableScanCommand(table, context);
   AddTableFollowCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
+  AddTopKCommand(root, context);
   CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
   AddShardListCommand(shard, context);
   AddShardMoveCommand(shard, context);

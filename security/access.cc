@@ -36,8 +36,8 @@ const Methods& ServerMethods() {
 
 const Methods& ReaderMethods() {
   static const Methods* const methods = new Methods{
-      "Check",  "GetClusterMap", "ListEvents",  "ListMoves", "ListRows",       "ListTrainers",
-      "Lookup", "Pull",          "ReadChanges", "Watch",     "WatchClusterMap"};
+      "Check",  "GetClusterMap", "ListEvents",  "ListMoves", "ListRows", "ListTrainers",
+      "Lookup", "Pull",          "ReadChanges", "TopK",      "Watch",    "WatchClusterMap"};
   return *methods;
 }
 

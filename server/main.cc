@@ -57,6 +57,7 @@ struct Process {
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;
   std::unique_ptr<RowLists> lists;
+  std::unique_ptr<TopKCalls> top_k;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -134,6 +135,8 @@ absl::Status StartParts(Process* process) {
                                                    process->clock);
   process->lists =
       std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
+  process->top_k =
+      std::make_unique<TopKCalls>(process->host.get(), host_options.change_memory, process->clock);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -146,8 +149,8 @@ absl::Status StartParts(Process* process) {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
   data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
-  data_options.slow_calls =
-      ChangeCalls(process->host.get(), process->lists.get(), process->changes.get());
+  data_options.slow_calls = RowCalls(process->host.get(), process->lists.get(),
+                                     process->changes.get(), process->top_k.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -199,6 +202,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   // Their calls are to be answered while the port can.
   if (process->lists != nullptr) process->lists->Stop();
   if (process->changes != nullptr) process->changes->Stop();
+  if (process->top_k != nullptr) process->top_k->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
   PlaceFinder::Real()->Stop();

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
+#include "proto/top_k.pb.h"
 
 namespace hotbed {
 
@@ -27,6 +28,9 @@ class CheckpointCluster {
                                                        const v1::WatchSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& address, const v1::WatchRestoreRequest& request) = 0;
+  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK.
+  virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
+                                             const v1::TopKRequest& request) = 0;
 };
 
 }  // namespace hotbed

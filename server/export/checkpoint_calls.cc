@@ -112,8 +112,8 @@ absl::StatusOr<v1::ReadChangesRequest> Allowed(v1::ReadChangesRequest request,
 
 }  // namespace
 
-std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, RowLists* lists,
-                                                       ChangeReads* changes) {
+std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLists* lists,
+                                                    ChangeReads* changes, TopKCalls* top_k) {
   std::map<std::string, ToolCalls::SlowCall> calls;
   calls["/hotbed.v1.Changes/ListRows"] = ParsedSlow<v1::ListRowsRequest>(
       [host, lists](const v1::ListRowsRequest& request, const ToolCalls::MayUse& may_use,
@@ -126,6 +126,17 @@ std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, Ro
         const absl::StatusOr<v1::ReadChangesRequest> allowed = Allowed(request, *host, may_use);
         if (!allowed.ok()) return done(allowed.status(), nullptr);
         changes->Read(*allowed, std::move(done));
+      });
+  calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
+      [host, top_k](const v1::TopKRequest& request, const ToolCalls::MayUse& may_use,
+                    ToolCalls::Done done) {
+        const absl::StatusOr<bool> here =
+            may_use ? MayRead(*host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+        if (!here.ok()) return done(here.status(), nullptr);
+        if (*here) return top_k->TopK(request, std::move(done));
+        v1::TopKReply reply;
+        reply.set_elsewhere(true);
+        done(reply.SerializeAsString(), nullptr);
       });
   return calls;
 }

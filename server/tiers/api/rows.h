@@ -106,6 +106,16 @@ class ShardRowWriter {
 absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
                        absl::FunctionRef<void(uint64_t position, const uint8_t* payload)> visit);
 
+// The rows of a ShardRowReader's block as they lie there. DataLoss: the block is damaged.
+struct BlockRows {
+  const uint8_t* first = nullptr;  // the weights of the first row
+  uint64_t stride = 0;
+  uint32_t count = 0;
+
+  uint64_t position(uint32_t row) const;
+};
+absl::StatusOr<BlockRows> RowsIn(const SpillShard& shard, absl::string_view block);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_SERVER_TIERS_API_ROWS_H_
