@@ -49,6 +49,9 @@ class OwnCluster final : public CheckpointCluster {
       const std::string& address, const v1::WatchRestoreRequest& request) override {
     return servers_.WatchRestore(address, request);
   }
+  absl::StatusOr<v1::TopKReply> TopK(const std::string&, const v1::TopKRequest&) override {
+    return absl::UnimplementedError("a save ranks no rows");
+  }
 
  private:
   const Coordinator& coordinator_;
