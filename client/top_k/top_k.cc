@@ -59,6 +59,11 @@ absl::Status CheckCall(const TableOptions& table, absl::Span<const float> vector
         absl::StrCat("metric is ", static_cast<int>(options.metric), ", allowed: dot, cosine, l2"));
   }
   HOTBED_RETURN_IF_ERROR(CheckVectors(table, vectors));
+  if (const size_t count = vectors.size() / table.dim; count * k > kTopKRowsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(count, " vectors with k ", k, " are ", count * k,
+                                                   " rows, allowed: at most ", kTopKRowsMax,
+                                                   " per call; split the vectors"));
+  }
   return CheckIds(table, options);
 }
 

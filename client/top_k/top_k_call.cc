@@ -20,7 +20,6 @@ constexpr size_t kTopKVectorBytesMax = 32 << 10;
 constexpr size_t kIdsPerRequest = 3'072;
 constexpr int64_t kTopKRetryNs = kSecondNs / 10;
 constexpr int64_t kTopKTimeoutMsMax = 600'000;
-constexpr absl::Duration kTopKMapTimeout = absl::Seconds(2);
 
 size_t VectorsPerRequest(uint32_t dim, uint32_t k) {
   return std::clamp<size_t>(kTopKVectorBytesMax / (dim * sizeof(float)), 1, kTopKMax / k);
@@ -117,6 +116,7 @@ absl::Status TopKCall::Ask(Part part) {
     return absl::NotFoundError(absl::StrCat("table ", table_.name, " was dropped"));
   }
   std::vector<Part> cut;
+  uint64_t covered = 0;
   for (const ShardRecord& record : route->shards) {
     const ShardRange& range = record.range;
     if (range.first < part.range_first || range.limit > part.range_limit) continue;
@@ -128,7 +128,11 @@ absl::Status TopKCall::Ask(Part part) {
       const absl::Status asked = AskShard(part, record, server->address);
       return ShardMayAnswerLater(asked) ? Postpone(part, asked) : asked;
     }
+    covered += range.limit - range.first;
     cut.push_back({range.first, range.limit, part.vector_first, part.vector_limit});
+  }
+  if (covered != part.range_limit - part.range_first) {
+    return Postpone(part, absl::UnavailableError("the map has no shards that make it up"));
   }
   absl::MutexLock lock(&mu_);
   waiting_.insert(waiting_.end(), cut.begin(), cut.end());
@@ -142,12 +146,8 @@ absl::Status TopKCall::Postpone(Part part, const absl::Status& why) {
         absl::StrCat("table ", table_.name, ": the rows of range ", part.range_first, " to ",
                      part.range_limit, " were not read before the deadline: ", why.message()));
   }
-  if (!absl::IsResourceExhausted(why)) {
-    const absl::Duration left = absl::Nanoseconds(deadline_ns_ - now_ns);
-    // The coordinator may be away; the map may be right all the same.
-    (void)parts_.follower->Refresh(std::min(kTopKMapTimeout, left));
-  }
-  part.not_before_ns = parts_.clock->NowNs() + kTopKRetryNs;
+  if (!absl::IsResourceExhausted(why)) parts_.follower->RequestRefresh();
+  part.not_before_ns = now_ns + kTopKRetryNs;
   absl::MutexLock lock(&mu_);
   waiting_.push_back(part);
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
@@ -323,6 +324,7 @@ class Table:
         if len(shape) not in (1, 2) or shape[-1] != self.dim:
             raise errors.ArrayError(f'vectors has shape {shape}; allowed: ({self.dim},) or (n, {self.dim}), as table '
                                     f'{self.name} has dim {self.dim}')
+        first_id, last_id = _id(first_id, 'first_id'), _id(last_id, 'last_id')
         ids = None if filter is None else _arrays.readable(filter, 'filter')
         counts, found, scores = _hotbed.top_k(self._handle, _arrays.readable(vectors, 'vectors'), k, metric, ids, first_id,
                                               last_id, deadline)
@@ -343,6 +345,13 @@ class Table:
         feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'))
         return Future(_hotbed.push(self._client._connection, step, (feature,),
                                    (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
+
+
+def _id(value: Any, name: str) -> int:
+    number = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise errors.InvalidArgument(f'{name} is {number}; allowed: 0 to 2**64 - 1', value=value)
+    return number
 
 
 def _pull_feature(table: Table, ids: Any, out: Any, lengths: Any = None, pooling: str = 'sum', weights: Any = None,

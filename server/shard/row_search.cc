@@ -11,7 +11,9 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kReadAgainMax = 512;  // rows that one task of the strand reads
+// That one task of the strand reads.
+constexpr uint64_t kReadAgainRowsMax = 512;
+constexpr uint64_t kReadAgainBytesMax = 256 << 10;
 constexpr uint64_t kSearchBlockBytes = 256 << 10;
 
 }  // namespace
@@ -52,14 +54,16 @@ absl::Status RowSearch::Only(absl::Span<const uint64_t> positions, RowRanking* r
   MemoryWalk none;
   none.slots_left = 0;
   HOTBED_ASSIGN_OR_RETURN(const bool readable, StepOverMemory(ranking, &none));
-  if (!readable) {
+  if (!readable && !positions.empty()) {
     if (absl::StatusOr<Lsn> written = snapshots_.WriteBack(); !written.ok()) {
       return written.status();
     }
   }
-  for (size_t first = 0; first < positions.size(); first += kReadAgainMax) {
+  const uint64_t step = std::clamp<uint64_t>(
+      kReadAgainBytesMax / shard_.options.Spilled().record_bytes(), 1, kReadAgainRowsMax);
+  for (size_t first = 0; first < positions.size(); first += step) {
     HOTBED_RETURN_IF_ERROR(go_on());
-    const absl::Span<const uint64_t> some = positions.subspan(first, kReadAgainMax);
+    const absl::Span<const uint64_t> some = positions.subspan(first, step);
     HOTBED_RETURN_IF_ERROR(readable ? ReadAgain(some, ranking) : FromSpill(some, ranking));
   }
   return absl::OkStatus();
@@ -121,15 +125,16 @@ absl::Status RowSearch::AllFromSpill(bool exact, RowRanking* ranking, GoOn go_on
       *position = rows.position(row);
       return true;
     };
+    std::vector<uint64_t> again;
     if (exact) {
       ranking->Offer(run, position_of);
-      continue;
+    } else {
+      for (const uint32_t row : ranking->Wanted(run, position_of)) {
+        again.push_back(rows.position(row));
+      }
     }
-    std::vector<uint64_t> again;
-    for (const uint32_t row : ranking->Wanted(run, position_of)) {
-      again.push_back(rows.position(row));
-    }
-    HOTBED_RETURN_IF_ERROR(again.empty() ? absl::OkStatus() : Only(again, ranking, go_on));
+    // Also without rows: it ends the search of a shard that has left this server.
+    HOTBED_RETURN_IF_ERROR(Only(again, ranking, go_on));
   }
 }
 

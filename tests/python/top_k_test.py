@@ -164,6 +164,9 @@ class TopK(unittest.TestCase):
             (lambda: table.topk(np.ones(DIM, np.float32), 0), hotbed.InvalidArgument, 'k is 0'),
             (lambda: table.topk(np.ones(DIM, np.float32), 1, metric='max'), hotbed.InvalidArgument, 'metric is "max"'),
             (lambda: table.topk(np.ones((1025, DIM), np.float32), 1), hotbed.InvalidArgument, 'there are 1025 vectors'),
+            (lambda: table.topk(np.ones((1024, DIM), np.float32), 1025), hotbed.InvalidArgument, 'allowed: at most 1048576'),
+            (lambda: table.topk(np.ones(DIM, np.float32), 1, first_id=-1), hotbed.InvalidArgument, 'first_id is -1'),
+            (lambda: table.topk(np.ones(DIM, np.float32), 1, last_id=2**64), hotbed.InvalidArgument, 'last_id is 18446'),
         ):
             with self.assertRaises(error) as raised:
                 call()

@@ -31,6 +31,7 @@ namespace hotbed {
 
 constexpr uint32_t kTopKMax = 16'384;
 constexpr size_t kTopKVectorsMax = 1'024;
+constexpr size_t kTopKRowsMax = 1'048'576;  // k times vectors
 constexpr size_t kTopKIdsMax = 1'000'000;
 
 struct TopKOptions {

@@ -27,6 +27,7 @@ SlotRange WantedSlots(const RowTable& rows, const RowRanking& ranking) {
 
 void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking* ranking,
                     MemoryWalk* walk) {
+  if (walk->slots_left == 0) return;
   const RowTable& rows = *residency->table();
   const HotTier& hot = *residency->hot();
   const SlotRange wanted = WantedSlots(rows, *ranking);
