@@ -103,7 +103,7 @@ class Served {
   template <typename Reply, typename Request>
   absl::StatusOr<Reply> Call(const std::string& method, const Request& request,
                              const ToolCalls::MayUse& may_use) {
-    auto calls = ChangeCalls(server_.host(), lists_.get(), changes_.get());
+    auto calls = RowCalls(server_.host(), lists_.get(), changes_.get(), /*top_k=*/nullptr);
     return Answer<Reply>([&](ToolCalls::Done done) {
       calls.at("/hotbed.v1.Changes/" + method)(request.SerializeAsString(), may_use,
                                                std::move(done));
