@@ -56,7 +56,7 @@ Peer Start(const std::vector<std::string>& args) {
   peer.process = PeerProcess::Start(args).value();
   peer.stub = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(
       absl::StrCat("127.0.0.1:", peer.process->port()), grpc::InsecureChannelCredentials(),
-      DataPlaneChannelArguments(256 << 20)));
+      DataPlaneChannelArguments(256 << 20, /*tls=*/false)));
   return peer;
 }
 

@@ -32,18 +32,26 @@ inline constexpr std::pair<const char*, int> kDataPlaneArgs[] = {
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
 
+// The longest time for one attempt to connect. An attempt that is given up is made again. TLS gets
+// more: where a thousand clients connect at once, a handshake waits for those of the others, and
+// all of the work is lost when it is given up.
+inline constexpr int kConnectMs = 1000;
+inline constexpr int kTlsConnectMs = 5000;
+inline void SetConnectTimeout(bool tls, grpc::ChannelArguments* args) {
+  args->SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, tls ? kTlsConnectMs : kConnectMs);
+}
+
 // Arguments of a client's channel to a shard server. `message_bytes_max` bounds a received reply;
 // beyond it gRPC ends the stream, so it has to exceed the limit that Hello announces. Each channel
 // gets a connection of its own.
-inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max) {
+inline grpc::ChannelArguments DataPlaneChannelArguments(int message_bytes_max, bool tls) {
   grpc::ChannelArguments args;
   for (const auto& [name, value] : kDataPlaneArgs) args.SetInt(name, value);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retries are ours: by session and sequence
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  // The minimum is also the longest time for one attempt to connect.
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  SetConnectTimeout(tls, &args);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);  // finds a restarted server soon
   args.SetMaxReceiveMessageSize(message_bytes_max);
   args.SetMaxSendMessageSize(-1);
@@ -87,8 +95,8 @@ inline void SetKeepalive(const Keepalive& keepalive, grpc::ChannelArguments* arg
 }
 
 // Arguments of a server's channel to another server.
-inline grpc::ChannelArguments PeerChannelArguments() {
-  grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20);
+inline grpc::ChannelArguments PeerChannelArguments(bool tls) {
+  grpc::ChannelArguments args = DataPlaneChannelArguments(1 << 20, tls);
   SetKeepalive(kPeerKeepalive, &args);
   return args;
 }

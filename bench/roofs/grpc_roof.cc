@@ -164,9 +164,9 @@ absl::StatusOr<Session> Connect(const MessageLoad& load) {
   Session session;
   HOTBED_ASSIGN_OR_RETURN(session.peer,
                           PeerProcess::Start({"grpc", absl::StrCat(load.reply_bytes), "0"}));
-  auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", session.peer->port()),
-                                           grpc::InsecureChannelCredentials(),
-                                           DataPlaneChannelArguments(kMessageBytesMax));
+  auto channel = grpc::CreateCustomChannel(
+      absl::StrCat("127.0.0.1:", session.peer->port()), grpc::InsecureChannelCredentials(),
+      DataPlaneChannelArguments(kMessageBytesMax, /*tls=*/false));
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(10))) {
     return absl::UnavailableError("cannot connect to the peer of a gRPC roof");
   }

@@ -50,11 +50,11 @@ absl::Status Call(const std::string& who, Stub* stub,
 
 }  // namespace
 
-grpc::ChannelArguments MapChannelArguments() {
+grpc::ChannelArguments MapChannelArguments(const ClientIdentity& identity) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kReplyBytesMax);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  SetConnectTimeout(identity.files.any(), &args);
   args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   SetKeepalive(kClientKeepalive, &args);
@@ -76,14 +76,14 @@ GrpcCheckpointCluster::GrpcCheckpointCluster(const std::string& address,
                                              const ClientIdentity& identity)
     : coordinator_(absl::StrCat("coordinator at ", address)),
       identity_(identity),
-      leader_(address, identity, MapChannelArguments()) {}
+      leader_(address, identity, MapChannelArguments(identity)) {}
 
 const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::string& address) {
   absl::MutexLock lock(&mu_);
   Server& server = servers_[address];  // which stays where it is
   if (server.checkpoints == nullptr) {
-    const std::shared_ptr<grpc::Channel> channel =
-        grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), MapChannelArguments());
+    const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+        address, ChannelCredentialsOf(identity_), MapChannelArguments(identity_));
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
     server.search = v1::Search::NewStub(channel);

@@ -20,7 +20,7 @@
 namespace hotbed {
 
 // For channels over which maps of many thousand shards come.
-grpc::ChannelArguments MapChannelArguments();
+grpc::ChannelArguments MapChannelArguments(const ClientIdentity& identity);
 
 class GrpcCheckpointCluster final : public CheckpointCluster {
  public:

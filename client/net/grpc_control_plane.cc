@@ -26,7 +26,7 @@ class GrpcControlPlane final : public ControlPlane {
   GrpcControlPlane(const std::string& address, const ClientIdentity& identity)
       : address_(address),
         identity_(identity),
-        leader_(std::make_unique<LeaderStub>(address, identity, MapChannelArguments())) {}
+        leader_(std::make_unique<LeaderStub>(address, identity, MapChannelArguments(identity))) {}
 
   absl::StatusOr<MapUpdate> GetMap(uint64_t revision_known, absl::Duration timeout) override {
     v1::GetClusterMapRequest request;

@@ -175,7 +175,8 @@ GrpcTransport::Endpoint* GrpcTransport::EndpointOf(const std::string& address, L
   }
   Endpoint& endpoint = endpoints_[{address, lane}];
   if (endpoint.stub == nullptr) {
-    grpc::ChannelArguments args = DataPlaneChannelArguments(AnswerBytesMax());
+    grpc::ChannelArguments args =
+        DataPlaneChannelArguments(AnswerBytesMax(), identity_.files.any());
     SetKeepalive(kClientKeepalive, &args);
     endpoint.stub = std::make_unique<grpc::GenericStub>(
         grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), args));

@@ -29,7 +29,7 @@ uint64_t WireBytes(const ReplicaMessage& message) { return kItemBytes + BodyByte
 struct PeerStream::Call {
   Call(const std::string& address, const ClientIdentity& identity)
       : stub(grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity),
-                                       PeerChannelArguments())) {}
+                                       PeerChannelArguments(identity.files.any()))) {}
   grpc::GenericStub stub;
   grpc::ClientContext context;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream;

@@ -18,9 +18,9 @@
 namespace hotbed {
 namespace {
 
-constexpr int kThreads = 16;
+constexpr int kThreads = 4;
 // So many pulls of a thread, and one of its clients is replaced.
-constexpr int kPullsPerConnect = 50;
+constexpr int kPullsPerConnect = 25;
 
 struct One {
   std::unique_ptr<Client> client;
@@ -65,6 +65,8 @@ class ManyClients {
     const int64_t begin_ns = Clock::Real()->NowNs();
     for (uint64_t turn = 1; *stop_ == 0 && SecondsSince(begin_ns) < o_.seconds; ++turn) {
       if (mine.empty()) return;
+      // Each client pulls once per second.
+      Clock::Real()->SleepNs(kSecondNs / static_cast<int64_t>(mine.size()));
       One& one = mine[turn % mine.size()];
       if (turn % kPullsPerConnect == 0 || one.client == nullptr) one = Connected();
       if (one.client != nullptr) Note(Pull(one), &pulls_);
