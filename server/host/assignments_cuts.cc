@@ -4,6 +4,7 @@
 // the state of a part is durable under its own name, recovery takes it from the whole
 // (Catalog::cuts).
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -128,6 +129,19 @@ absl::Status Assignments::CloseForCut(const std::shared_ptr<Shard>& shard) {
   return absl::OkStatus();
 }
 
+// An error does no harm: the shards ask again.
+void Assignments::PromiseParts(const ShardRecord& record,
+                               const std::vector<ShardRecord>& parts) const {
+  const Member self = wiring_.data->self();
+  std::vector<ShardRecord> held;
+  if (record.Holds(self)) held.push_back(record);
+  for (const ShardRecord& part : parts) {
+    if (part.Holds(self)) held.push_back(part);
+  }
+  const absl::Status kept = wiring_.promises->KeepAhead(held);
+  if (!kept.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep promises: " << kept;
+}
+
 absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts,
                               Map* map) {
   const std::shared_ptr<Shard> whole = (*map)[record.shard].shard;
@@ -138,14 +152,18 @@ absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<Shard
         wiring_.tiers->InheritMeta(whole->spilled(), SpillShard(table, part.range, part.shard)));
   }
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
-  HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* changed) {
-    changed->shards[record.shard] = record.range;
+  // Pushes wait: the promises that the parts will ask for come to the disk meanwhile.
+  std::thread promising([&, this] { PromiseParts(record, parts); });
+  const absl::Status changed = wiring_.data->ChangeCatalog([&](Catalog* catalog) {
+    catalog->shards[record.shard] = record.range;
     for (const ShardRecord& part : parts) {
-      changed->shards[part.shard] = part.range;
-      changed->log_from[part.shard] = end;
-      changed->cuts[part.shard] = {record.shard, changed->LogFrom(record.shard)};
+      catalog->shards[part.shard] = part.range;
+      catalog->log_from[part.shard] = end;
+      catalog->cuts[part.shard] = {record.shard, catalog->LogFrom(record.shard)};
     }
-  }));
+  });
+  promising.join();
+  HOTBED_RETURN_IF_ERROR(changed);
   const auto open = [&](ShardId id, const ShardRange& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     auto shard =
         wiring_.factory->Make(table, id, range, whole->installed(), cutting_.at(record.shard));

@@ -38,6 +38,15 @@ void PromiseKeeper::Learn(const ShardRecord& record) {
   learnt_.insert(record.shard);
 }
 
+absl::Status PromiseKeeper::KeepAhead(const std::vector<ShardRecord>& records) {
+  absl::MutexLock batching(&batch_mu_);
+  std::vector<PromiseFile::Promise> batch;
+  for (const ShardRecord& record : records) {
+    batch.push_back({record.shard, record.epoch, HoldersIn(record)});
+  }
+  return file_->Raise(batch);
+}
+
 void PromiseKeeper::Forget(ShardId shard) {
   absl::MutexLock lock(&mu_);
   wanted_.erase(shard);

@@ -35,6 +35,9 @@ class PromiseKeeper {
   // this one.
   absl::Status KeepAll() ABSL_LOCKS_EXCLUDED(batch_mu_, mu_);
 
+  // Promises the epochs of these records before their shards ask for it. Blocks on the disk.
+  absl::Status KeepAhead(const std::vector<ShardRecord>& records) ABSL_LOCKS_EXCLUDED(batch_mu_);
+
   // The shard is dropped: its promise is not wanted any more.
   void Forget(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
   // The table is dropped, and its id is never used again.

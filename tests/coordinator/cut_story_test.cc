@@ -85,6 +85,22 @@ TEST_F(CutStory, BothPartsBeginTheNextEpochWithTheMembersOfTheWhole) {
               ElementsAre("0: [0, 3) e2", absl::StrCat("1: [3, ", whole.range.limit, ") e2")));
 }
 
+// There is nobody to bring to the end of its log.
+TEST_F(CutStory, PartsOfAShardWithOneMemberAreActiveFromTheCommitOn) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  const ShardRecord whole = rig_.core->state().shards().begin()->second;
+  auto asked = Ask(0, 3);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())).ok());
+  EXPECT_THAT(Ranges(),
+              ElementsAre("0: [0, 3) e2", absl::StrCat("1: [3, ", whole.range.limit, ") e2")));
+  for (const auto& [packed, part] : rig_.core->state().shards()) {
+    EXPECT_EQ(part.members, whole.members);
+    EXPECT_EQ(part.primary, whole.primary);
+  }
+}
+
 TEST_F(CutStory, WhatCannotBeCutIsRefused) {
   Start({"s1"});
   Create("t", 1, 1);

@@ -88,5 +88,27 @@ TEST_F(PromiseKeeperTest, HoldersFollowTheRecords) {
   EXPECT_THAT(kept().holders, ElementsAre(5));
 }
 
+// What was promised ahead is not written again when the shard asks for it.
+TEST_F(PromiseKeeperTest, AShardThatAsksForWhatWasPromisedAheadNeedsNoDisk) {
+  ShardRecord record;
+  record.shard = kPromisedA;
+  record.epoch = 3;
+  record.members = {{1, 10}};
+  files_.SetFreeBytes(4);
+  EXPECT_FALSE(keeper_.KeepAhead({record}).ok());
+  EXPECT_EQ(keeper_.Get(kPromisedA), 0u);
+  files_.SetFreeBytes(1 << 20);
+  ASSERT_TRUE(keeper_.KeepAhead({record}).ok());
+  EXPECT_EQ(keeper_.Get(kPromisedA), 3u);
+  directory_.Publish({{kPromisedA, {.record = record}}});
+  keeper_.Learn(record);
+  keeper_.Want(kPromisedA, 3);
+  files_.SetFreeBytes(4);
+  EXPECT_TRUE(keeper_.KeepAll().ok());
+  record.epoch = 2;
+  ASSERT_TRUE(keeper_.KeepAhead({record}).ok());
+  EXPECT_EQ(keeper_.Get(kPromisedA), 3u) << "it never falls";
+}
+
 }  // namespace promise_keeper_test
 }  // namespace hotbed

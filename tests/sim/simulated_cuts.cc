@@ -132,7 +132,7 @@ bool ClusterSimulation::CommitCut(const CutAsk& ask) {
   ++stats_.cuts;
   ShardRecord lower = whole;
   ++lower.epoch;
-  lower.active = false;
+  lower.active = whole.members.size() == 1;
   lower.base = whole.members;
   lower.learners.clear();
   lower.readers.clear();

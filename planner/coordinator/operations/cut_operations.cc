@@ -80,11 +80,13 @@ const ShardRecord* PartAt(const ClusterState& state, TableId table, uint64_t at)
 }
 
 // Both parts begin the epoch after the whole's, with its members: these hold everything that was
-// acknowledged of either. Learners begin anew, because nobody knows how far they are.
+// acknowledged of either. Where there is one, there is nobody to bring to the end of its log, and
+// the parts are active from the start: pushes to them do not wait for another commit. Learners
+// begin anew, because nobody knows how far they are.
 std::pair<ShardRecord, ShardRecord> PartsOf(const ShardRecord& whole, const CutPlan& plan) {
   ShardRecord lower = whole;
   ++lower.epoch;
-  lower.active = false;
+  lower.active = whole.members.size() == 1;
   lower.base = whole.members;
   lower.learners.clear();
   lower.readers.clear();
