@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
 #include "common/clock.h"
@@ -61,7 +62,9 @@ absl::StatusOr<CheckpointFolder> Described(const std::string& path,
                                                        : std::string(manifest.status().message());
   const auto begun = place->ReadAll(Under(path, kSavingFile));
   if (begun.ok()) {
-    (void)absl::SimpleAtoi(begun->substr(0, begun->find(' ')), &folder.begun_unix_ms);
+    const std::vector<std::string> mark = absl::StrSplit(*begun, absl::MaxSplits(' ', 2));
+    (void)absl::SimpleAtoi(mark[0], &folder.begun_unix_ms);
+    if (mark.size() == 3) folder.parent = mark[2];
   }
   return folder;
 }
@@ -178,6 +181,10 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place
     if (folder->whole) return folder->path;
   }
   return absl::NotFoundError(absl::StrCat(path, " holds no whole checkpoint"));
+}
+
+std::string SavingMark(int64_t unix_ms, uint64_t random, absl::string_view needed) {
+  return absl::StrCat(unix_ms, " ", random, needed.empty() ? "" : " ", needed);
 }
 
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,

@@ -29,7 +29,7 @@ struct CheckpointFolder {
   bool whole = false;
   // As the manifest has them, if whole.
   std::string cluster_id;
-  std::string parent;
+  std::string parent;  // also of a save that has not ended
   uint32_t generation = 0;
   std::string folded_from;
   std::vector<std::string> tables;  // their names
@@ -44,9 +44,11 @@ absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string&
 // The whole checkpoint that `path` means: a checkpoint's own folder, or the newest in a directory.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path, Place* place);
 
+// The time in ms since 1970, what tells a save from another one that has made the folder at the
+// same moment, and the checkpoint that the save needs, by which 'prune' leaves that alone.
+std::string SavingMark(int64_t unix_ms, uint64_t random, absl::string_view needed);
 // Makes the folder of a checkpoint in `directory`, which is made if need be. `mark` becomes the
-// content of kSavingFile: the time in ms since 1970, and perhaps a blank and what tells a save from
-// another one that has made the folder at the same moment.
+// content of kSavingFile: SavingMark, or the time alone.
 absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
                                                  const std::string& name, const std::string& mark,
                                                  Place* place);

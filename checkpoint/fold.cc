@@ -93,8 +93,8 @@ class Folder {
     folded_.checkpoints = chain.size();
     if (chain.size() == 1) return folded_;
     begun_ns_ = clock_.NowNs();
-    mark_ = absl::StrCat(clock_.WallUs() / 1000, " ", std::random_device()());
     const std::string name = source_.substr(source_.rfind('/') + 1);
+    mark_ = SavingMark(clock_.WallUs() / 1000, std::random_device()(), name);
     manifest_.set_folded_from(name);
     manifest_.set_name(name + kSuffix);
     manifest_.clear_parent();

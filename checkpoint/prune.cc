@@ -8,19 +8,28 @@
 namespace hotbed {
 namespace {
 
-// The newest whole ones, and what they need. One that was folded counts only as its folded form.
+// The newest whole ones, and what they and saves under way need. One that was folded counts only as
+// its folded form.
 absl::StatusOr<std::set<std::string>> NeededByNewest(const std::vector<CheckpointFolder>& found,
-                                                     uint32_t keep, Place* place) {
+                                                     const PruneOptions& options, Place* place) {
   std::set<std::string> folded;
   for (const CheckpointFolder& folder : found) {
     if (folder.whole) folded.insert(folder.folded_from);
   }
-  std::set<std::string> needed;
-  for (auto folder = found.rbegin(); folder != found.rend() && keep > 0; ++folder) {
-    if (!folder->whole || folded.contains(folder->name)) continue;
-    --keep;
-    needed.insert(folder->path);
-    const auto chain = FoldersNeeded(folder->path, place);
+  std::vector<std::string> wanted;
+  uint32_t kept = 0;
+  for (auto folder = found.rbegin(); folder != found.rend(); ++folder) {
+    if (!folder->whole && !folder->parent.empty() &&
+        folder->begun_unix_ms >= options.orphans_before_unix_ms) {
+      wanted.push_back(folder->path.substr(0, folder->path.rfind('/') + 1) + folder->parent);
+    }
+    if (!folder->whole || folded.contains(folder->name) || kept == options.keep) continue;
+    ++kept;
+    wanted.push_back(folder->path);
+  }
+  std::set<std::string> needed(wanted.begin(), wanted.end());
+  for (const std::string& path : wanted) {
+    const auto chain = FoldersNeeded(path, place);
     if (chain.ok()) needed.insert(chain->begin(), chain->end());
     const bool broken = absl::IsNotFound(chain.status()) || absl::IsDataLoss(chain.status());
     if (!chain.ok() && !broken) return chain.status();
@@ -34,7 +43,7 @@ absl::StatusOr<Pruned> PruneCheckpoints(const std::string& directory, const Prun
                                         Place* place) {
   HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(directory, place));
   HOTBED_ASSIGN_OR_RETURN(const std::set<std::string> needed,
-                          NeededByNewest(found, options.keep, place));
+                          NeededByNewest(found, options, place));
   Pruned pruned;
   for (const CheckpointFolder& folder : found) {  // the oldest first
     const bool damaged = !folder.whole && folder.begun_unix_ms == 0;

@@ -25,7 +25,8 @@ struct Pruned {
   uint64_t unfinished = 0;  // files of an object store that were never whole
 };
 
-// A damaged checkpoint stays, for a person to look at.
+// A damaged checkpoint stays, for a person to look at. So do those that a save or fold under way
+// needs.
 absl::StatusOr<Pruned> PruneCheckpoints(const std::string& directory, const PruneOptions& options,
                                         Place* place);
 

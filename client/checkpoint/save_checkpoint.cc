@@ -116,7 +116,7 @@ class Saver {
 
   absl::Status MakeFolder() {
     manifest_.set_begun_unix_ms(absl::ToUnixMillis(absl::Now()));
-    mark_ = absl::StrCat(manifest_.begun_unix_ms(), " ", RandomMark());
+    mark_ = SavingMark(manifest_.begun_unix_ms(), RandomMark(), parent_.name());
     const auto made = MakeCheckpointFolder(options_.directory, manifest_.name(), mark_, &place_);
     made_ = made.ok();
     return made.status();

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/prune.h"
 #include "tests/checkpoint/saved_checkpoint.h"
 #include "tests/common/fault_file_system.h"
 
@@ -37,6 +39,27 @@ TEST(CheckpointFolderTest, ListsThemByTimeAndFindsTheNewestWholeOne) {
   ASSERT_TRUE(verified.ok()) << verified.status();
   EXPECT_EQ(verified->shards, 2u);
   EXPECT_EQ(verified->rows, 10u);
+}
+
+TEST(PruneTest, WhatASaveUnderWayNeedsStays) {
+  FaultFileSystem files(1);
+  DirectoryPlace place(&files);
+  for (const auto& [name, ms] : {std::pair("a", 1000), {"its parent", 2000}, {"c", 3000}}) {
+    ASSERT_TRUE(Save("/c", name, ms, &place).ok());
+  }
+  ASSERT_TRUE(MakeCheckpointFolder("/c", "d", SavingMark(4000, 17, "its parent"), &place).ok());
+  const auto deleted = [&](int64_t orphans_before_ms) {
+    const auto pruned =
+        PruneCheckpoints("/c", {.keep = 1, .orphans_before_unix_ms = orphans_before_ms}, &place);
+    return pruned.ok() ? pruned->deleted : std::vector<std::string>{pruned.status().ToString()};
+  };
+  EXPECT_THAT(deleted(4000), testing::ElementsAre("a"));
+  EXPECT_THAT(deleted(4001), testing::ElementsAre("its parent", "d")) << "it has broken off";
+  EXPECT_TRUE(Verify("/c/c", &place).ok());
+  // One that needs no other keeps none.
+  ASSERT_TRUE(Save("/c", "e", 5000, &place).ok());
+  ASSERT_TRUE(MakeCheckpointFolder("/c", "f", SavingMark(6000, 17, ""), &place).ok());
+  EXPECT_THAT(deleted(4001), testing::ElementsAre("c"));
 }
 
 // As an object store that has moved to another region.
