@@ -150,7 +150,8 @@ absl::StatusOr<Reply> Coordinator::Checked(absl::StatusOr<Reply> reply) const {
   // These rest on what was read under the leadership that is over. Other answers come out of a
   // transaction, which compared the leader's record.
   const bool rests = !reply.ok() || std::holds_alternative<v1::HeartbeatReply>(*reply) ||
-                     std::holds_alternative<v1::TrainReply>(*reply);
+                     std::holds_alternative<v1::TrainReply>(*reply) ||
+                     std::holds_alternative<v1::ServingOrders>(*reply);
   if (!rests) return reply;
   return absl::UnavailableError(kLedBefore);
 }
@@ -248,6 +249,12 @@ absl::StatusOr<v1::ListEventsReply> Coordinator::Events(
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
   return core_.Events(request);
+}
+
+absl::StatusOr<v1::ServingMap> Coordinator::ServingTables() const {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  return core_.Serving();
 }
 
 absl::StatusOr<v1::BackupMetadataReply> Coordinator::Backup() const {

@@ -152,6 +152,10 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     v1::OpenSessionReply session;
     decoded = session.ParseFromString(value);
     sessions_[std::string(rest)] = {session.session(), session.incarnation()};
+  } else if (absl::StartsWith(rest, keys::kServing)) {
+    v1::ServedTable table;
+    decoded = table.ParseFromString(value) && keys::Served(table.table()) == key;
+    if (decoded) served_[table.table()] = std::move(table);
   } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
     v1::GroupCommit commit;
     decoded = commit.ParseFromString(value) && commit.group() == rest;
@@ -250,6 +254,10 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     ServerId server = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &server));
     left_out_.erase(server);
+  } else if (absl::ConsumePrefix(&rest, keys::kServing)) {
+    TableId id = 0;
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
+    served_.erase(id);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
   }

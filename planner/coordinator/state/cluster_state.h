@@ -87,6 +87,9 @@ class ClusterState {
   // The shards of adopted servers whose tables the rebuild has left out.
   const absl::btree_map<ServerId, v1::RegisterServerRequest>& left_out() const { return left_out_; }
 
+  // The tables that serving servers have copies of.
+  const absl::btree_map<TableId, v1::ServedTable>& served() const { return served_; }
+
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
   const absl::btree_map<uint64_t, v1::ClusterEvent>& events() const { return events_; }
@@ -145,6 +148,7 @@ class ClusterState {
   absl::btree_map<std::string, v1::GroupCommit> groups_;
   absl::btree_map<TableId, std::string> dropped_;
   absl::btree_map<ServerId, v1::RegisterServerRequest> left_out_;
+  absl::btree_map<TableId, v1::ServedTable> served_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();
