@@ -56,7 +56,7 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
 
 // Null: refused.
 std::shared_ptr<const TableReplica> Admit(
-    const ServedTables& tables, const std::function<absl::Status(absl::string_view)>& may_read,
+    const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
     uint32_t table, uint64_t staleness_ms_max, Outcome* said) {
   std::shared_ptr<const TableReplica> replica = tables.Find(table);
   if (replica == nullptr) {
@@ -122,7 +122,7 @@ void ReadRows(const ServedRows& rows, RowType type, const char* ids, uint32_t co
 
 }  // namespace
 
-uint64_t AnswerBytes(const ServedTables& tables, const v1::ServingLookupRequest& request) {
+uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
   const absl::StatusOr<RowType> type = FromProto(request.row_type());
   uint64_t bytes = 0;
   for (const v1::ServingLookupTable& table : request.tables()) {
@@ -133,7 +133,7 @@ uint64_t AnswerBytes(const ServedTables& tables, const v1::ServingLookupRequest&
   return bytes;
 }
 
-absl::Status AnswerLookup(const ServedTables& tables,
+absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply) {
   HOTBED_RETURN_IF_ERROR(CheckRequest(request));

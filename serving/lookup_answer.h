@@ -8,15 +8,15 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/serving.pb.h"
-#include "serving/served_tables.h"
+#include "serving/table_replicas.h"
 
 namespace hotbed {
 
 // At least what the answer to `request` takes; tables that are not here count nothing.
-uint64_t AnswerBytes(const ServedTables& tables, const v1::ServingLookupRequest& request);
+uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request);
 
 // InvalidArgument: the request contradicts itself, or has no tables. `may_read` may be empty.
-absl::Status AnswerLookup(const ServedTables& tables,
+absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view table)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply);
 

@@ -26,7 +26,7 @@
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
 #include "serving/lookup_answer.h"
-#include "serving/served_tables.h"
+#include "serving/table_replicas.h"
 
 namespace hotbed {
 namespace {
@@ -71,7 +71,7 @@ class LookupReactor final : public grpc::ServerUnaryReactor {
 
 class LookupMethods final : public v1::Serving::CallbackService {
  public:
-  LookupMethods(const ServingOptions& options, const ServedTables* tables, const Clock* clock)
+  LookupMethods(const ServingOptions& options, const TableReplicas* tables, const Clock* clock)
       : message_bytes_max_(options.message_bytes_max),
         answer_bytes_max_(options.answer_bytes_max),
         tables_(*tables),
@@ -121,7 +121,7 @@ class LookupMethods final : public v1::Serving::CallbackService {
 
   const uint64_t message_bytes_max_;
   const uint64_t answer_bytes_max_;
-  const ServedTables& tables_;
+  const TableReplicas& tables_;
   const Clock& clock_;
   TableAccessOf tables_of_;
   std::atomic<uint64_t> in_flight_{0};
@@ -313,7 +313,7 @@ class Serving final : public ServingProcess {
 
   const ServingOptions options_;
   const Clock& clock_;
-  ServedTables tables_;
+  TableReplicas tables_;
   LookupMethods methods_;
   ServingCalls calls_;
   std::unique_ptr<Port> port_;

@@ -86,6 +86,7 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
 // list, show, verify, prune: of files alone, without a cluster.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
+void AddServeCommands(CLI::App* serve, CommandContext* context);  // add, remove, status
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);

@@ -153,7 +153,7 @@ class GrpcServingClient final : public ServingClient {
     std::pair<int, int> best_rank;
     const size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
     for (size_t i = 0; i < table.replicas.size(); ++i) {
-      // Of equal ones not always the same.
+      // Equal ones take turns.
       const size_t at = (i + turn) % table.replicas.size();
       const std::shared_ptr<Server>& server = table.replicas[at];
       if (wanted.tried.contains(server.get())) continue;

@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 import re
 
-FOLDERS = ("admin", "common", "kv", "ports", "proto", "server", "planner")
+FOLDERS = ("admin", "common", "kv", "ports", "proto", "server", "serving", "planner")
 LITERALS = r'("(?:\\.|[^"\\])*"(?:\s*"(?:\\.|[^"\\])*")*)'
 METRIC = re.compile(r'(?P<before>\w*)\s*[({]\s*(?:"[\w ]*",\s*)?"(?P<name>(?:hotbed|process)_[a-z0-9_]+)"\s*,\s*(?P<help>' + LITERALS[1:-1] + ')')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\]\s*=\s*' + LITERALS + ';')
@@ -35,12 +35,17 @@ LABELS = {
     "hotbed_server_numbers_not_given_total": ("number",),
     "hotbed_server_refusals_total": ("code",),
     "hotbed_server_slow_requests_total": ("kind",),
+    "hotbed_serving_age_seconds": ("table",),
+    "hotbed_serving_lookups_total": ("outcome",),
+    "hotbed_serving_ready": ("table",),
+    "hotbed_serving_rows": ("table",),
+    "hotbed_serving_rows_bytes": ("table",),
 }
 # What is counted, where the last word of the name does not say it.
 COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending": "requests", "ended": "connections",
            "accepted": "connections", "overflows": "times", "broken": "streams", "opened": "streams", "failed": "streams",
            "stalled": "streams", "sent": "records", "taken": "records", "refused": "shards", "diverged": "shards",
-           "parked": "requests", "received": "shards", "appends": "records", "renewals": "times", "refusals": "segments",
+           "parked": "requests", "received": "shards", "appends": "records", "renewals": "times", "written": "rows", "deleted": "rows", "refusals": "segments",
            "revision": "number", "step": "number", "items": "messages", "changes": "shards"}
 EXACT = {"hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_replica_messages_refused_total": "messages",
          "hotbed_server_numbers_not_given_total": "requests",
@@ -48,7 +53,7 @@ EXACT = {"hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_re
          "hotbed_server_snapshots_failed_total": "shards", "hotbed_server_snapshots_sent_total": "shards",
          "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups"}
 UNITS = (("_bytes_per_second", "bytes/s"), ("_seconds", "seconds"), ("_bytes", "bytes"), ("_info", "1"), ("_fds", "files"))
-NO_YES = re.compile(r"_(read_only|device_failed|data_given_up)$")
+NO_YES = re.compile(r"_(read_only|device_failed|data_given_up|ready)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +79,7 @@ def text_of(literals):
 
 
 def exporter_of(path):
-    return {"server": "server", "planner": "coordinator"}.get(path.parts[0], "both")
+    return {"server": "server", "serving": "server", "planner": "coordinator"}.get(path.parts[0], "both")
 
 
 def metrics_of(source, path):

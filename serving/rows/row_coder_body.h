@@ -1,4 +1,4 @@
-// The loops of RowCoder; compiled once per instruction set (row_math/isa.h). All give the same bits.
+// The loops of RowCoder, compiled once per instruction set (row_math/isa.h), with the same bits.
 #ifndef HOTBED_SERVING_ROWS_ROW_CODER_BODY_H_
 #define HOTBED_SERVING_ROWS_ROW_CODER_BODY_H_
 

@@ -65,9 +65,9 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
     ASSERT_NE(used->GetDescriptor(), nullptr);
   }
   int methods = 0;
-  for (const char* file :
-       {"proto/control.proto", "proto/data.proto", "proto/replica.proto", "proto/health.proto",
-        "proto/reflection.proto", "proto/checkpoint.proto", "proto/changes.proto", "proto/serving.proto"}) {
+  for (const char* file : {"proto/control.proto", "proto/data.proto", "proto/replica.proto",
+                           "proto/health.proto", "proto/reflection.proto", "proto/checkpoint.proto",
+                           "proto/changes.proto", "proto/serving.proto"}) {
     const auto* const found =
         google::protobuf::DescriptorPool::generated_pool()->FindFileByName(file);
     ASSERT_NE(found, nullptr) << file;

@@ -181,7 +181,7 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
     const uint64_t filled = FilledBytes(name, tables) + wanted;
     const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
     if (filled > room) continue;
-    // Of servers that are equally full the one with fewer tables.
+    // Equally full ones: the one with fewer tables.
     const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
       return Contains(one.second, name);
     });

@@ -153,15 +153,20 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     decoded = session.ParseFromString(value);
     sessions_[std::string(rest)] = {session.session(), session.incarnation()};
   } else if (absl::StartsWith(rest, keys::kServing)) {
-    v1::ServedTable table;
-    decoded = table.ParseFromString(value) && keys::Served(table.table()) == key;
-    if (decoded) served_[table.table()] = std::move(table);
+    return PutServed(key, value);
   } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
     v1::GroupCommit commit;
     decoded = commit.ParseFromString(value) && commit.group() == rest;
     if (decoded) groups_[std::string(rest)] = std::move(commit);
   }
   return decoded ? absl::OkStatus() : Damaged(key);
+}
+
+absl::Status ClusterState::PutServed(const std::string& key, const std::string& value) {
+  v1::ServedTable table;
+  if (!table.ParseFromString(value) || keys::Served(table.table()) != key) return Damaged(key);
+  served_[table.table()] = std::move(table);
+  return absl::OkStatus();
 }
 
 absl::Status ClusterState::PutGoal(const std::string& key, const std::string& value) {

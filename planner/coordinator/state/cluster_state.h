@@ -21,6 +21,7 @@
 #include "common/tables/shard_record.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
+#include "proto/serving.pb.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {
@@ -128,6 +129,7 @@ class ClusterState {
   void Delete(const std::string& key, uint64_t revision);
   absl::Status PutShard(const std::string& key, const std::string& value, uint64_t revision);
   absl::Status PutGoal(const std::string& key, const std::string& value);
+  absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
   void IndexShard(const ShardRecord& record, bool add);

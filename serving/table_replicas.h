@@ -1,6 +1,6 @@
 // The tables that this serving server has, as the coordinator orders. Thread-safe.
-#ifndef HOTBED_SERVING_SERVED_TABLES_H_
-#define HOTBED_SERVING_SERVED_TABLES_H_
+#ifndef HOTBED_SERVING_TABLE_REPLICAS_H_
+#define HOTBED_SERVING_TABLE_REPLICAS_H_
 
 #include <cstdint>
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace hotbed {
 
-class ServedTables {
+class TableReplicas {
  public:
   // `clock` outlives it.
-  ServedTables(const TableReplica::Source& source, uint64_t bytes_max, const Clock* clock)
+  TableReplicas(const TableReplica::Source& source, uint64_t bytes_max, const Clock* clock)
       : source_(source), memory_(bytes_max), clock_(clock) {}
-  ~ServedTables() { Stop(); }
+  ~TableReplicas() { Stop(); }
 
   // Begins to follow the ordered tables, and drops all others. One thread calls it.
   void Obey(const v1::ServingOrders& orders) ABSL_LOCKS_EXCLUDED(mu_);
@@ -39,4 +39,4 @@ class ServedTables {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVING_SERVED_TABLES_H_
+#endif  // HOTBED_SERVING_TABLE_REPLICAS_H_

@@ -1,4 +1,4 @@
-#include "serving/served_tables.h"
+#include "serving/table_replicas.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace hotbed {
 
-void ServedTables::Obey(const v1::ServingOrders& orders) {
+void TableReplicas::Obey(const v1::ServingOrders& orders) {
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> next;
   std::vector<std::shared_ptr<TableReplica>> gone;
   {
@@ -47,19 +47,19 @@ void ServedTables::Obey(const v1::ServingOrders& orders) {
   for (const std::shared_ptr<TableReplica>& replica : gone) replica->Stop();
 }
 
-std::shared_ptr<const TableReplica> ServedTables::Find(uint32_t table) const {
+std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {
   absl::MutexLock lock(&mu_);
   const auto found = tables_.find(table);
   return found == tables_.end() ? nullptr : found->second;
 }
 
-std::vector<std::shared_ptr<const TableReplica>> ServedTables::All() const {
+std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   absl::MutexLock lock(&mu_);
   std::vector<std::shared_ptr<const TableReplica>> all;
   for (const auto& [table, replica] : tables_) all.push_back(replica);
   return all;
 }
 
-void ServedTables::Stop() { Obey(v1::ServingOrders()); }
+void TableReplicas::Stop() { Obey(v1::ServingOrders()); }
 
 }  // namespace hotbed
