@@ -87,7 +87,7 @@ TEST(ServedRowsTest, AFullBudgetIsToldAndRowsStay) {
 }
 
 TEST(ServedRowsTest, ARowOfDim64InInt8TakesThreeTenthsOfFp32) {
-  constexpr uint64_t kRows = kSanitized ? 30'000 : 400'000;
+  constexpr uint64_t kRows = kSanitized ? 30'000 : 300'000;
   const auto bytes_of = [&](RowFormatKind kind) {
     ServedMemory memory(kPlenty);
     ServedRows rows(RowCoder(kind, 64), &memory);
