@@ -191,8 +191,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
   }
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (broken > 0) ReplicaCounters::Get().broken.Add(broken);
-  // Until the list of a part has ended, its changes are told up to nowhere.
-  if (changes.lsn != 0) EndList(changes.range);
+  if (changes.listed) EndList(changes.range);
   return absl::OkStatus();
 }
 

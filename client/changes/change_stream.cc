@@ -473,6 +473,7 @@ class TableStream : public ChangeStream {
     shard->state = options_.once ? State::kListed : State::kFollowing;
     Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
         reply.at().through().lsn(), shard->listed_ns);
+    ready_.back().changes.listed = true;
   }
 
   // Changes that were told are lost: everything comes again.

@@ -71,6 +71,9 @@ struct RowChanges {
   ChangedRange range;
   // All rows of the range come again: forget those that were told.
   bool again = false;
+  // A list of the range ends with these: of all its rows, or of those that have changed since the
+  // position that was told.
+  bool listed = false;
   // The changes of the range are told up to here. With `once`: the rows are as of it.
   uint64_t lsn = 0;
   std::vector<uint64_t> ids;
