@@ -34,7 +34,6 @@ class ServeTables {
     HOTBED_RETURN_IF_ERROR(Check());
     Transaction txn(&state);
     ServedTables after = state.served();
-    std::vector<std::string> texts;
     for (const std::string& name : request_.tables()) {
       const v1::TableSpec* const spec = state.FindTable(name);
       if (spec == nullptr) {
