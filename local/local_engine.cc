@@ -104,6 +104,7 @@ absl::Status LocalEngine::StartCoordinator(const std::string& path, uint64_t see
   core.new_cluster_id = absl::StrFormat("%016x", seed);
   core.lease_ttl_ms = kLeaseMs;
   core.split_above_bytes = 0;  // one process holds all shards, and nobody here would cut them
+  core.split_above_rows_per_s = 0;
   coordinator_ = std::make_unique<Coordinator>(core, metadata_.store.get(), clock_);
   coordinator_->SetNewsListener([this](bool) {
     absl::MutexLock lock(&mu_);

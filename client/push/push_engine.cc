@@ -79,6 +79,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
   if (!identity.ok()) return refuse(identity.status());
   Resolutions resolutions;
   Future<PushResult> future;
+  absl::Status steps;
   {
     absl::MutexLock lock(&mu_);
     identity_ = *identity;
@@ -92,16 +93,20 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
       prepared = prepare();
       if (!prepared.ok()) return refuse(std::move(prepared));
     }
-    Flush(LearnCuts(*map), &resolutions);
-    absl::Status steps = ledger_.CheckSteps(*call);
-    if (!steps.ok()) return refuse(std::move(steps));
-    const std::vector<ShardChain*> touched = Chain(*map, call.get());
-    future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
+    const std::vector<ShardChain*> free_again = LearnCuts(*map);
+    std::vector<ShardChain*> touched;
+    steps = ledger_.CheckSteps(*call);
+    if (steps.ok()) {
+      touched = Chain(*map, call.get());
+      future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
+    }
+    touched.insert(touched.end(), free_again.begin(), free_again.end());
+    // Only now: Flush may learn of a newer map, and divides the parts that were chained by this one.
     Flush(touched, &resolutions);
   }
-  use_.timer->AddWatcher();
+  if (steps.ok()) use_.timer->AddWatcher();
   PushLedger::Resolve(std::move(resolutions));
-  return future;
+  return steps.ok() ? future : refuse(std::move(steps));
 }
 
 absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> features,

@@ -161,5 +161,89 @@ TEST_F(CutStory, LargeShardsOfHashedTablesAreSplit) {
   EXPECT_EQ(AskedNow().shard(), (ShardId{2, 0}.packed()));
 }
 
+class BusyStory : public CutStory {
+ protected:
+  void SetUp() override {
+    Start({"s1"});
+    Create("bounded", 1, 1);
+    v1::CreateTableRequest request = Request("hashed", 1, 1);
+    request.mutable_spec()->set_hashed(true);
+    request.mutable_spec()->set_rows(0);
+    ASSERT_TRUE(rig_.Create(request).ok());
+    fleet_.Run(300);
+    for (const uint32_t table : {1u, 2u}) {
+      fleet_.at("s1").load.add_shards()->set_shard(ShardId{table, 0}.packed());
+    }
+  }
+  // Each shard that is reported serves so many rows per second: pulls of the first, pushes of the
+  // others. Cuts that are asked for are made at once, and only the lower parts are reported.
+  void Serve(int seconds, uint64_t rows_per_s) {
+    for (int second = 0; second < seconds; ++second) {
+      for (v1::ShardLoad& shard : *fleet_.at("s1").load.mutable_shards()) {
+        shard.set_rows_pulled_total(shard.rows_pulled_total() + rows_per_s / 2);
+        shard.set_rows_pushed_total(shard.rows_pushed_total() + rows_per_s / 2);
+      }
+      fleet_.Run(1000);
+      ++now_s_;
+      const auto news = rig_.core->News(1, 1, NewsKnown());
+      if (!news.has_value()) continue;
+      for (const v1::ShardCut& cut : news->cuts()) {
+        cut_at_s_.push_back(now_s_);
+        ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(cut)).ok());
+      }
+    }
+  }
+
+  int now_s_ = 0;
+  std::vector<int> cut_at_s_;
+};
+
+TEST_F(BusyStory, ABurstSplitsNothing) {
+  for (int i = 0; i < 6; ++i) {
+    Serve(50, 3'000'000);
+    Serve(20, 10'000);
+  }
+  Serve(120, 990'000);
+  EXPECT_THAT(Events("cut_asked"), ElementsAre());
+}
+
+TEST_F(BusyStory, ALastingLoadSplitsAShardOnce) {
+  Serve(100, 1'500'000);
+  ASSERT_EQ(cut_at_s_.size(), 1u);
+  EXPECT_GE(cut_at_s_[0], 60);
+  EXPECT_THAT(Events("cut_asked"),
+              ElementsAre(HasSubstr("hashed/0 at 4096, 1500000 rows per second over 60 s, above "
+                                    "1000000")))
+      << "and bounded tables are not split";
+  EXPECT_THAT(Events("shard_cut"), ElementsAre(HasSubstr("1500000 rows per second")));
+  Serve(600, 750'000);
+  EXPECT_EQ(cut_at_s_.size(), 1u);
+  Serve(100, 1'200'000);
+  EXPECT_EQ(cut_at_s_.size(), 2u) << "a part is split like any other shard";
+}
+
+// One row has the load, so that a part has all of it after each split.
+TEST_F(BusyStory, SplitsThatDoNotHelpBecomeRare) {
+  Serve(1500, 2'000'000);
+  ASSERT_EQ(cut_at_s_.size(), 4u);
+  EXPECT_GE(cut_at_s_[1] - cut_at_s_[0], 180);
+  EXPECT_GE(cut_at_s_[2] - cut_at_s_[1], 360);
+  EXPECT_GE(cut_at_s_[3] - cut_at_s_[2], 720);
+}
+
+// Load halves with each split, and is still too much.
+TEST_F(BusyStory, SplitsThatHelpGoOn) {
+  Serve(100, 8'000'000);
+  ASSERT_EQ(cut_at_s_.size(), 1u);
+  Serve(150, 4'000'000);
+  EXPECT_EQ(cut_at_s_.size(), 1u) << "within three minutes";
+  Serve(100, 4'000'000);
+  EXPECT_EQ(cut_at_s_.size(), 2u);
+  Serve(250, 2'000'000);
+  EXPECT_EQ(cut_at_s_.size(), 3u);
+  Serve(600, 900'000);
+  EXPECT_EQ(cut_at_s_.size(), 3u);
+}
+
 }  // namespace cut_story_test
 }  // namespace hotbed

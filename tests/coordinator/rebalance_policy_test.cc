@@ -260,6 +260,48 @@ TEST(RebalancePolicy, WhatDoesNotImproveIsNotMoved) {
   EXPECT_GT(rig.policy.report().next_ms, rig.now_ms);
 }
 
+// The same in a hashed table: the shard is cut in two, and one part moves.
+TEST(RebalancePolicy, AShardThatNoMoveHelpsIsSplit) {
+  const auto trace = [](int64_t, ShardId shard) {
+    return shard.index < 7 ? Rate{1000, 1000} : Rate{100000, 100000};
+  };
+  for (const bool splits : {true, false}) {
+    RebalanceOptions options;
+    options.splits = splits;
+    RebalanceRig rig(options);
+    rig.AddServer(1);
+    rig.AddServer(2);
+    rig.AddTable(1, 8, {1, 2}, 1, 1'000'000, /*hashed=*/true);
+    rig.Run(55'000, trace);
+    EXPECT_THAT(rig.waves, SizeIs(0)) << "not before it lasts";
+    rig.Run(kHour, trace);
+    const auto split =
+        std::find_if(rig.waves.begin(), rig.waves.end(),
+                     [](const RebalanceWave& wave) { return wave.split.has_value(); });
+    ASSERT_EQ(split != rig.waves.end(), splits);
+    if (!splits) continue;
+    EXPECT_EQ(*split->split, (ShardId{1, 7}));
+    EXPECT_THAT(split->reason, HasSubstr("no move helps, and the shard has 1.7"));
+    EXPECT_EQ(rig.view.tables[0].shards.size(), 9u) << "once";
+    EXPECT_LT(rig.Imbalance(trace), 1.1);
+    EXPECT_NE(rig.view.tables[0].shards[7].primary, rig.view.tables[0].shards[8].primary);
+  }
+}
+
+// The load is that of a few rows: splits do not help, and are tried twice per hour at most.
+TEST(RebalancePolicy, SplitsThatDoNotHelpAreRare) {
+  RebalanceRig rig;
+  rig.AddServer(1);
+  rig.AddServer(2);
+  rig.AddTable(1, 8, {1, 2}, 1, 1'000'000, /*hashed=*/true);
+  rig.Run(3 * kHour, [&](int64_t, ShardId shard) {
+    const bool last = shard.index + 1 == rig.view.tables[0].shards.size();
+    return last ? Rate{100000, 100000} : Rate{};
+  });
+  EXPECT_GE(rig.view.tables[0].shards.size(), 8u + 2);
+  EXPECT_LE(rig.view.tables[0].shards.size(), 8u + 6);
+}
+
 // After a server died its primaries are on others, and it came back with nothing but backups: roles
 // change, nothing is copied.
 TEST(RebalancePolicy, RolesChangeBeforeAnythingIsCopied) {

@@ -51,11 +51,12 @@ class RebalanceRig {
 
   // A table of equal shards on `servers`, by turns, each with its backups on the next ones.
   void AddTable(TableId id, uint32_t shards, const std::vector<ServerId>& servers,
-                uint32_t replicas = 1, uint64_t rows = 1'000'000) {
+                uint32_t replicas = 1, uint64_t rows = 1'000'000, bool hashed = false) {
     ClusterTable table;
     table.spec.id = id;
     table.spec.name = absl::StrCat("t", id);
     table.spec.rows = rows;
+    table.spec.hashed = hashed;
     table.spec.dim = 16;
     table.spec.replicas = replicas;
     table.spec.durability = replicas > 1 ? Durability::kReplicated : Durability::kLog;
@@ -83,7 +84,8 @@ class RebalanceRig {
       std::optional<RebalanceWave> wave = policy.Tick(now_ms, view, open.size());
       if (!wave.has_value()) continue;
       ASSERT_TRUE(open.empty()) << "one wave at a time";
-      ASSERT_FALSE(wave->goals.empty());
+      ASSERT_EQ(wave->goals.empty(), wave->split.has_value());
+      if (wave->split.has_value()) CutInTwo(*wave->split);
       ASSERT_FALSE(wave->reason.empty());
       CheckGoals(*wave);
       open = wave->goals;
@@ -144,6 +146,16 @@ class RebalanceRig {
   size_t replicas_named_max = 1000;  // in a heartbeat
 
  private:
+  // The last shard of its table, so that the order of the others stays.
+  void CutInTwo(ShardId shard) {
+    std::vector<ClusterShard>& shards = view.tables[shard.table - 1].shards;
+    ASSERT_EQ(shard.index + 1, shards.size());
+    ClusterShard upper = shards.back();
+    upper.range.first += (upper.range.limit - upper.range.first) / 2;
+    shards.back().range.limit = upper.range.first;
+    shards.push_back(upper);
+  }
+
   struct Counters {
     double pulled = 0;
     double pushed = 0;

@@ -51,12 +51,23 @@ class Forged:
         for trainer in self.trainers:
             if trainer.child.wait(SECONDS) != 0:
                 raise Wrong(f"{trainer.name} ended with {trainer.child.returncode}: {trainer.tail(5)}")
-        done = subprocess.run([self.trainer, "verify", *self.common], capture_output=True, text=True, timeout=SECONDS, check=False)
-        if done.returncode != 0 or len(done.stdout.splitlines()) != TRAINERS * STEPS:
-            raise Wrong(f"not every step of every trainer was applied once: {done.stderr}")
+        self.check_steps()
         if new := [e for e in self.json("events", "--limit", 4096)[events:] if e["kind"] not in ("tables_made", "trainer")]:
             raise Wrong(f"events of the forgeries: {new}")
         return f"{sent} forged messages; {self.expect_exact()}"
+
+    def check_steps(self):
+        """Every step that a trainer ended is applied once. A trainer that starts late joins at a later step than the first."""
+        done = subprocess.run([self.trainer, "verify", *self.common], capture_output=True, text=True, timeout=SECONDS, check=False)
+        applied = {tuple(map(int, line.split()[1:3])) for line in done.stdout.splitlines()}
+        ended = set()
+        for k, trainer in enumerate(self.trainers):
+            with open(trainer.log_path, encoding="ascii", errors="replace") as log:
+                ended |= {(k, int(line.split()[1])) for line in log if line.startswith("ended ")}
+            if (k, STEPS) not in ended:
+                raise Wrong(f"{trainer.name} did not end step {STEPS}: {trainer.tail(5)}")
+        if done.returncode != 0 or not ended <= applied:
+            raise Wrong(f"steps of (trainer, step) {sorted(ended - applied)} were not applied once: {done.stderr}")
 
     def forge(self):
         """Every forgery once; how many."""

@@ -92,14 +92,15 @@ TEST(S3PlaceTest, AnswersAsADirectoryDoesWhateverFails) {
           ASSERT_TRUE(place->Put(at + "/saving", "1").ok());
         }
       } else if (what == 1 && place->List(at).ok()) {
-        answers[twin] = absl::StatusCodeToString(place->Put(at + "/" + name, content).code());
+        answers[twin] =
+            absl::StatusCodeToString(place->Put(absl::StrCat(at, "/", name), content).code());
       } else if (what == 2 && place->List(at).ok() && !*place->Has(at + "/new")) {
         answers[twin] =
             absl::StatusCodeToString(Write(at + "/new", content, place, &random).code());
       } else if (what == 3 && *place->Has(absl::StrCat(at, "/", name))) {
         answers[twin] = absl::StatusCodeToString(place->Delete(at, {name}).code());
       } else if (what == 4) {
-        const auto got = place->ReadAll(at + "/" + name);
+        const auto got = place->ReadAll(absl::StrCat(at, "/", name));
         answers[twin] = got.ok() ? *got : absl::StatusCodeToString(got.status().code());
       } else if (what == 5) {
         const auto file = place->Open(at + "/new");

@@ -72,7 +72,7 @@ class FakeLog final : public ShardLog {
   bool read_only = false;
 
  private:
-  const std::vector<Damage> damage_;
+  const std::vector<Damage> damage_{};
 };
 
 class FakeOutlet final : public ReplicaOutlet {

@@ -69,6 +69,10 @@ class LoadBoard {
 
   // The part of the shard's load that only its primary has: its pulls.
   double PrimaryLoad(uint32_t table, uint32_t shard) const { return pulled_[table][shard]; }
+  // All that the shard costs its primary.
+  double WholeLoad(uint32_t table, uint32_t shard) const {
+    return pulled_[table][shard] + members_[table][shard];
+  }
 
   // Moves the shard from its holders to others; the first of each is the primary.
   void Change(uint32_t table, uint32_t shard, const std::vector<ServerId>& from,

@@ -3,6 +3,7 @@
 #define HOTBED_PLANNER_COORDINATOR_BALANCE_REBALANCE_MOVES_H_
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct RebalanceWave {
   std::string cause;   // drain, arrival, loss or imbalance
   std::string reason;  // for the event log: the cause, with names and numbers
   std::vector<WantedShard> goals;
-  uint64_t bytes = 0;      // to be sent
+  std::optional<ShardId> split;  // in place of goals: first this shard is to be cut in two
+  uint64_t bytes = 0;            // to be sent
   uint32_t moves = 0;      // replicas that change servers; the other goals only switch primaries
   bool cut_short = false;  // the limit left out further moves
 };

@@ -229,7 +229,8 @@ std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const Cluster
                              " replicas were moved within the last hour, which is the limit"));
     return std::nullopt;
   }
-  LoadBoard board(view, LoadsBetween(*since_, *until_, view), options_.rows_per_s_min);
+  const LoadBoard now(view, LoadsBetween(*since_, *until_, view), options_.rows_per_s_min);
+  LoadBoard board = now;
   const double busiest = board.Busiest();
   const double mean = std::max(board.Mean(), 1e-9);
   const std::string reason = absl::StrCat("rebalance: ", why);
@@ -249,6 +250,9 @@ std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const Cluster
   const bool better = board.Busiest() <= busiest * (1 - options_.improvement_min);
   Answered(cause, better && wave.cut_short, now_ms);
   if (wave.goals.empty() || !better) {
+    if (cause == Cause::kImbalance) {
+      if (std::optional<RebalanceWave> split = Split(now_ms, view, now, why)) return split;
+    }
     Say(now_ms, absl::StrFormat("%s; no move makes the busiest server's load (%.2f times the mean) "
                                 "less by %.0f %%",
                                 why, busiest / mean, options_.improvement_min * 100));
@@ -260,6 +264,36 @@ std::optional<RebalanceWave> RebalancePolicy::Plan(int64_t now_ms, const Cluster
       "%d bytes, and %d that only change roles",
       why, busiest / mean, board.Busiest() / mean, wave.moves, wave.bytes,
       Switches(view, wave.goals));
+  return wave;
+}
+
+// The busiest shard of the busiest server, if it has as much as makes an imbalance.
+std::optional<RebalanceWave> RebalancePolicy::Split(int64_t now_ms, const ClusterView& view,
+                                                    const LoadBoard& board,
+                                                    const std::string& why) {
+  if (!options_.splits || now_ms < split_again_ms_) return std::nullopt;
+  const ServerId busiest = board.BusiestServer();
+  double most = (options_.imbalance_begin - 1) * board.Mean();
+  RebalanceWave wave;
+  for (uint32_t t = 0; t < view.tables.size(); ++t) {
+    const ClusterTable& table = view.tables[t];
+    if (!table.spec.hashed || table.spec.column_slices > 1) continue;
+    for (uint32_t i = 0; i < table.shards.size(); ++i) {
+      const ShardRange& range = table.shards[i].range;
+      if (table.shards[i].primary != busiest || range.limit - range.first < 2) continue;
+      if (board.WholeLoad(t, i) < most) continue;
+      most = board.WholeLoad(t, i);
+      wave.split = table.IdOf(i);
+    }
+  }
+  if (!wave.split.has_value()) return std::nullopt;
+  split_again_ms_ = now_ms + options_.patience_ms;
+  unfinished_ = true;
+  uneven_ = 0;
+  wave.cause = "imbalance";
+  wave.reason =
+      absl::StrFormat("rebalance: %s, no move helps, and the shard has %.2f times the mean", why,
+                      most / board.Mean());
   return wave;
 }
 

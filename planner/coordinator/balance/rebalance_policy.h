@@ -23,6 +23,10 @@
 // that the rate limit cut short remains a cause. Except for drains, a wave must lower the busiest
 // server's load by improvement_min.
 //
+// Where no move does that for an imbalance, because one shard of a hashed table has much of the
+// load, this shard is to be cut in two, once within patience_ms. Its parts are moved if the
+// imbalance lasts.
+//
 // Thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_BALANCE_REBALANCE_POLICY_H_
 #define HOTBED_PLANNER_COORDINATOR_BALANCE_REBALANCE_POLICY_H_
@@ -55,6 +59,7 @@ struct RebalanceOptions {
       1'800'000;                   // before another wave for an imbalance that the last did not end
   uint32_t moves_per_hour = 1000;  // replicas that change servers; switching roles is free
   uint32_t moves_per_wave = 500;
+  bool splits = true;  // may want shards cut in two
   double improvement_min = 0.02;
   double rows_per_s_min = 1000;  // of the whole cluster; below this, load is not judged
 };
@@ -110,6 +115,8 @@ class RebalancePolicy {
   bool Lasting(int64_t now_ms) const;
   std::optional<RebalanceWave> Plan(int64_t now_ms, const ClusterView& view, Cause cause,
                                     const std::string& why);
+  std::optional<RebalanceWave> Split(int64_t now_ms, const ClusterView& view,
+                                     const LoadBoard& board, const std::string& why);
   void Answered(Cause cause, bool cut_short, int64_t now_ms);
   uint32_t MovesLeft(int64_t now_ms);
   void Say(int64_t now_ms, std::string reason);
@@ -126,7 +133,8 @@ class RebalancePolicy {
   bool evened_ =
       false;  // a wave for imbalance went out, and the imbalance was not below its end since
   int64_t patient_until_ms_ = 0;
-  bool unfinished_ = false;  // the last wave for imbalance was cut short
+  bool unfinished_ = false;  // the last wave for imbalance was cut short, or split a shard
+  int64_t split_again_ms_ = 0;
   int64_t drain_again_ms_ = 0;
   std::deque<std::pair<int64_t, uint32_t>>
       moved_;  // time and number of replicas, over the last hour

@@ -15,6 +15,12 @@ namespace {
 constexpr int kAttemptsMax = 20;                 // of an operation that keeps conflicting
 constexpr int64_t kLoadRetryNs = 100 * 1000000;  // between two reads of a store that fails
 
+RebalanceOptions RebalanceOf(const CoreOptions& options) {
+  RebalanceOptions rebalance = options.rebalance;
+  rebalance.splits = rebalance.splits && options.split_above_rows_per_s > 0;
+  return rebalance;
+}
+
 absl::Status OutcomeUnknown(const absl::Status& store) {
   return absl::UnavailableError(absl::StrCat(
       "the metadata store failed, the change may or may not have been made: ", store.ToString()));
@@ -26,7 +32,8 @@ Core::Core(CoreOptions options)
     : options_(std::move(options)),
       leases_({options_.lease_ttl_ms * 1000000, options_.refill_wait_ms * 1000000}),
       membership_(options_.membership, &leases_),
-      rebalance_(options_.rebalance),
+      rebalance_(RebalanceOf(options_)),
+      busy_shards_(options_.split_above_rows_per_s),
       serving_({.alive_ns = options_.lease_ttl_ms * 1000000,
                 .away_ns = options_.refill_wait_ms * 1000000}),
       trainers_(options_.trainers) {
@@ -92,7 +99,7 @@ void Core::Tick(int64_t now_ns) {
   }
   OnEndedLeases();
   Rebalance();
-  SplitLargeShards();
+  SplitShards();
   PlaceServing();
   Advance();
 }

@@ -39,6 +39,7 @@
 #include "absl/status/statusor.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/core/trainer_groups.h"
+#include "planner/coordinator/membership/busy_shards.h"
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/split_tries.h"
 #include "planner/coordinator/operations/operations.h"
@@ -60,6 +61,8 @@ struct CoreOptions {
   size_t pending_max = 8192;       // waiting requests; further ones fail with ResourceExhausted
   // A shard of a hashed table above so many bytes is cut in two; 0: none is.
   uint64_t split_above_bytes = 512ull << 20;
+  // The same of a shard that serves so many rows per second, pulled and pushed.
+  uint64_t split_above_rows_per_s = 1'000'000;
   MembershipOptions membership;
   RebalanceOptions rebalance;
   ClusterLimits limits;
@@ -220,8 +223,8 @@ class Core {
   void Rebalance();
   // Places the tables of serving servers that are away elsewhere.
   void PlaceServing();
-  // Asks now and then for cuts of shards that have grown too large.
-  void SplitLargeShards();
+  // Asks now and then for cuts of shards that have grown too large or too busy.
+  void SplitShards();
   v1::RebalanceStatus RebalancingNow() const;
 
   const CoreOptions options_;
@@ -251,6 +254,7 @@ class Core {
   int64_t rebalance_again_ns_ = 0;  // not before
   int64_t split_again_ns_ = 0;      // the same
   SplitTries split_tries_;
+  BusyShards busy_shards_;
   ServingServers serving_;
   int64_t place_serving_again_ns_ = 0;  // not before
   TrainerGroups trainers_;

@@ -226,23 +226,34 @@ void Core::Rebalance() {
   std::optional<RebalanceWave> wave = rebalance_.Tick(now_ms, View(), state_.goals().size());
   if (!wave.has_value()) return;
   Pending pending;
-  pending.made = MakeRebalance(*std::move(wave), Context());
+  if (wave->split.has_value()) {
+    v1::CutShardRequest request;
+    request.set_shard(wave->split->packed());
+    request.set_reason(wave->reason);
+    pending.made = MakeOperation(std::move(request), Context());
+  } else {
+    pending.made = MakeRebalance(*std::move(wave), Context());
+  }
   normal_.queue.push_back(std::move(pending));
 }
 
 // A few at a time. Servers report the sizes of the parts some seconds after a cut.
-void Core::SplitLargeShards() {
+void Core::SplitShards() {
   constexpr int64_t kEveryNs = 20'000'000'000;
   constexpr size_t kAtOnce = 4;
-  if (options_.split_above_bytes == 0 || state_.move_control().limits().paused() ||
-      now_ns_ < split_again_ns_) {
-    return;
-  }
+  busy_shards_.Tick(now_ns_, state_, leases_);
+  if (state_.move_control().limits().paused() || now_ns_ < split_again_ns_) return;
   split_again_ns_ = now_ns_ + kEveryNs;
   if (!cuts_.empty()) return;
-  auto large = LargeShards(state_, leases_, options_.split_above_bytes);
-  split_tries_.Choose(state_, now_ns_, kAtOnce, &large);
-  for (v1::CutShardRequest& request : large) {
+  std::vector<v1::CutShardRequest> wanted;
+  if (options_.split_above_bytes > 0) {
+    wanted = LargeShards(state_, leases_, options_.split_above_bytes);
+    split_tries_.Choose(state_, now_ns_, kAtOnce, &wanted);
+  }
+  for (auto& busy : busy_shards_.Take(now_ns_, state_, kAtOnce - wanted.size())) {
+    wanted.push_back(std::move(busy));
+  }
+  for (v1::CutShardRequest& request : wanted) {
     Pending pending;
     pending.made = MakeOperation(std::move(request), Context());
     normal_.queue.push_back(std::move(pending));

@@ -58,6 +58,7 @@ struct Options {
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
   uint64_t split_above_bytes = 512ull << 20;
+  int64_t split_above_rows_per_s = 1'000'000;
   int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
@@ -137,6 +138,7 @@ CoreOptions CoreOptionsOf(const Options& options) {
   core.trainers.lease_ms = options.trainer_lease_ms;
   core.refill_wait_ms = options.refill_wait_ms;
   core.split_above_bytes = options.split_above_bytes;
+  core.split_above_rows_per_s = static_cast<uint64_t>(options.split_above_rows_per_s);
   core.membership.asks_person = options.without_members == "ask";
   core.membership.transfers_per_server = static_cast<size_t>(options.transfers_per_server);
   return core;
@@ -389,6 +391,12 @@ void AddMembershipFlags(ConfigSchema* schema, Options* options) {
   schema->AddBytes("split-above-bytes", &options->split_above_bytes,
                    "A shard of a hashed table that takes more than this is cut in two while it is "
                    "used; 0: none is.");
+  schema->AddInt(
+      "split-above-rows-per-s", &options->split_above_rows_per_s,
+      "A shard of a hashed table that serves more rows per second than this for a minute, "
+      "pulled and pushed, is cut in two while it is used. So is one whose load keeps "
+      "servers from being evened out. 0: none is.",
+      {.min = 0, .max = 1'000'000'000});
   schema->AddChoice("without-members", &options->without_members, {"continue", "ask"},
                     "What a shard that has lost all its members does when not all of them are back "
                     "within --refill-wait-ms: continue with the one whose log ends last, or stay "

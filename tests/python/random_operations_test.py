@@ -1,0 +1,157 @@
+"""Random operations on a cluster beside a map in this process: pushes, kills, moves, splits, saves, restores to other clusters.
+
+HOTBED_SEED=N repeats a run, HOTBED_OPERATIONS=N makes it longer.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import hotbed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, '..', 'fault'), os.path.join(HERE, '..', 'e2e'), HERE]
+import cluster as fault  # noqa: E402  (tests/fault)
+import local  # noqa: E402  (tests/e2e)
+
+DIM, ROWS, SERVERS = 4, 2000, 3
+SEED = int(os.environ.get('HOTBED_SEED', 0)) or random.SystemRandom().randrange(1, 2**31)
+OPERATIONS = int(os.environ.get('HOTBED_OPERATIONS', 40))
+TABLES = {
+    'bounded': dict(rows=ROWS, durability='replicated=2'),
+    'hashed': dict(hashed=True, durability='log'),
+}
+
+
+def ids_of(name, numbers):
+    return numbers * np.uint64(0x9e3779b97f4a7c15) if name == 'hashed' else numbers
+
+
+class RandomOperations(unittest.TestCase):
+    """A push adds whole numbers, so that sums are exact: every row equals its twin to the bit, in any order of additions."""
+
+    def setUp(self):
+        self.random = random.Random(SEED)
+        directory = tempfile.TemporaryDirectory(prefix='hotbed-random-')
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.saved = os.path.join(self.directory, 'saved')
+        self.cluster = fault.Cluster(os.environ['HOTBED_BIN'], os.path.join(self.directory), SERVERS,
+                                     server_flags=('--host-bytes=64MiB',))
+        self.addCleanup(self.cluster.stop)
+        self.cluster.start()
+        self.client = hotbed.connect(f'hotbed://{self.cluster.address}', session='random')
+        self.addCleanup(self.client.close)
+        self.tables = {name: self.client.create_table(name, dim=DIM, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), **options)
+                       for name, options in TABLES.items()}
+        self.rows = {name: np.zeros((ROWS, DIM), np.float32) for name in TABLES}
+        self.saves = []  # (path, the rows that each table had)
+        self.step = 0
+        self.restored = 0
+
+    def test_contents_equal_those_of_a_map(self):
+        ways = {self.push: 12, self.kill: 1, self.move: 3, self.split: 2, self.save: 4, self.restore: 3}
+        told = []
+        try:
+            for _ in range(OPERATIONS):
+                way = self.random.choices(list(ways), list(ways.values()))[0]
+                told.append(f'{way.__name__} {way()}')
+            told.append(f'save {self.save()}')
+            told.append('compare')
+            self.compare(self.client, {name: name for name in TABLES}, self.rows)
+            for servers in (2, 5):
+                told.append(f'restore to {servers} servers')
+                self.restore_elsewhere(servers)
+        except BaseException:
+            print(f'HOTBED_SEED={SEED} HOTBED_OPERATIONS={OPERATIONS}; operations:', *told, sep='\n  ', file=sys.stderr)
+            raise
+
+    def command(self, *words):
+        status, out, err = self.cluster.run(*words)
+        self.assertEqual(status, 0, f'hotbed {" ".join(words)}: {err or out}')
+
+    def push(self):
+        for call in self.start_push():
+            call.result()
+        return self.step
+
+    def start_push(self):
+        calls = []
+        for name, table in self.tables.items():
+            numbers = np.array(self.random.sample(range(ROWS), 200), np.uint64)
+            values = np.array([[self.random.randrange(-9, 10) for _ in range(DIM)] for _ in numbers], np.float32)
+            self.step += 1
+            calls.append(table.push_async(ids_of(name, numbers), values, step=self.step, deadline=120))
+            self.rows[name][numbers.astype(np.int64)] -= values
+        return calls
+
+    def kill(self):
+        victim = self.random.choice(self.cluster.servers)
+        victim.kill()
+        calls = self.start_push() if self.random.random() < 0.5 else []
+        victim.start()
+        for call in calls:
+            call.result()
+        return victim.name
+
+    def shard(self):
+        return self.random.choice([s for name in TABLES for s in self.cluster.json('shard', 'list', '--table', name)])
+
+    def move(self):
+        shard = self.shard()
+        others = [server.name for server in self.cluster.servers if server.name not in shard['members']]
+        if not others:
+            return 'nothing'
+        self.command('shard', 'move', shard['shard'], '--from', self.random.choice(shard['members']), '--to',
+                     self.random.choice(others), '--timeout=60s')
+        return shard['shard']
+
+    def split(self):
+        shard = self.shard()['shard']
+        self.command('shard', 'split', shard, '--timeout=60s')
+        return shard
+
+    def save(self):
+        """A full one, or one of what changed since the newest."""
+        name = f'c{len(self.saves)}'
+        more = ['--incremental'] if self.saves and self.random.random() < 0.6 else []
+        self.command('checkpoint', 'save', self.saved, '--name', name, '--timeout=60s', *more)
+        self.saves.append((os.path.join(self.saved, name), {table: rows.copy() for table, rows in self.rows.items()}))
+        return name
+
+    def restore(self):
+        """A table of a random checkpoint, under another name."""
+        if not self.saves:
+            return 'nothing'
+        path, rows = self.random.choice(self.saves)
+        name = self.random.choice(list(TABLES))
+        self.restored += 1
+        self.command('checkpoint', 'restore', path, '--table', name, '--as', f'{name}-{self.restored}', '--sessions', 'anew',
+                     '--timeout=60s')
+        self.compare(self.client, {name: f'{name}-{self.restored}'}, rows)
+        self.client.drop_table(f'{name}-{self.restored}')
+        return path
+
+    def restore_elsewhere(self, servers):
+        up = local.Up(os.path.join(self.directory, f'of-{servers}'), '--servers', servers, '--port', 0, '--host-bytes', '64MiB')
+        try:
+            path, rows = self.random.choice(self.saves)
+            self.assertEqual(local.run('hotbed', 'checkpoint', 'verify', path)[0], 0)
+            up.json('checkpoint', 'restore', path)
+            with hotbed.connect(f'hotbed://{up.coordinator}') as client:
+                self.compare(client, {name: name for name in TABLES}, rows)
+        finally:
+            up.stop()
+
+    def compare(self, client, names, rows):
+        for name, called in names.items():
+            got = client.table(called).pull(ids_of(name, np.arange(ROWS, dtype=np.uint64)))
+            np.testing.assert_array_equal(got, rows[name], err_msg=called)
+
+
+if __name__ == '__main__':
+    unittest.main()
