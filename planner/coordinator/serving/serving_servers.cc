@@ -1,6 +1,7 @@
 #include "planner/coordinator/serving/serving_servers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -35,7 +36,7 @@ RowFormatKind KindOf(v1::ServedFormat format) {
   }
 }
 
-bool Contains(const v1::ServedTable& table, const std::string& server) {
+bool HasCopy(const v1::ServedTable& table, const std::string& server) {
   return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
 }
 
@@ -70,7 +71,9 @@ absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& r
                      options_.alive_ns / kMsNs, " ms after its last report"));
   }
   if (known == servers_.end() && servers_.size() >= options_.servers_max) {
-    std::erase_if(servers_, [&](const auto& one) { return Away(now_ns, one.first); });
+    for (auto it = servers_.begin(); it != servers_.end();) {
+      it = Away(now_ns, it->first) ? servers_.erase(it) : std::next(it);
+    }
     if (servers_.size() >= options_.servers_max) {
       return absl::ResourceExhaustedError(absl::StrCat("serving server \"", report.name(),
                                                        "\": there are ", servers_.size(),
@@ -105,7 +108,7 @@ v1::ServingOrders ServingServers::OrdersFor(const std::string& name, const Serve
   orders.set_report_interval_ms(options_.report_interval_ms);
   for (const auto& [id, table] : tables) {
     const auto spec = specs.find(id);
-    if (spec == specs.end() || !Contains(table, name)) continue;
+    if (spec == specs.end() || !HasCopy(table, name)) continue;
     *orders.add_tables() = table;
     *orders.add_specs() = spec->second;
   }
@@ -158,7 +161,7 @@ uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables
   const auto server = servers_.find(name);
   uint64_t bytes = 0;
   for (const auto& [id, table] : tables) {
-    if (!Contains(table, name)) continue;
+    if (!HasCopy(table, name)) continue;
     uint64_t there = 0;
     for (const v1::ReplicaReport& replica : server->second.report.replicas()) {
       if (replica.table() == id && replica.ready()) there = replica.bytes();
@@ -177,13 +180,13 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
   std::string best;
   double best_part = 0;
   for (const auto& [name, server] : servers_) {
-    if (!Alive(now_ns, name) || server.report.stopping() || Contains(table, name)) continue;
+    if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
     const uint64_t filled = FilledBytes(name, tables) + wanted;
     const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
     if (filled > room) continue;
     // Equally full ones: the one with fewer tables.
     const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
-      return Contains(one.second, name);
+      return HasCopy(one.second, name);
     });
     const double part =
         static_cast<double>(filled) / static_cast<double>(room) + static_cast<double>(has) * 1e-6;
