@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "admin/http_port.h"
 #include "admin/metric_export.h"
 #include "admin/status_render.h"
@@ -51,7 +53,28 @@ HttpResponse NoSuchPage(const AdminOptions& options) {
   return {.code = 404, .reason = "Not Found", .body = absl::StrCat(all, "\n")};
 }
 
+// "Bearer TOKEN", or "Basic" with the token as the password, as browsers send it. Empty: none.
+std::string TokenOf(const HttpRequest& request) {
+  const std::string field = request.authorization.value_or("");
+  absl::string_view text = field;
+  if (absl::ConsumePrefix(&text, "Bearer ")) return std::string(text);
+  std::string pair;
+  if (!absl::ConsumePrefix(&text, "Basic ") || !absl::Base64Unescape(text, &pair)) return "";
+  const size_t colon = pair.find(':');
+  return colon == std::string::npos ? "" : pair.substr(colon + 1);
+}
+
+HttpResponse TokenMissing() {
+  return {.code = 401,
+          .reason = "Unauthorized",
+          .body =
+              "this page needs a token of the file of --admin-tokens, as 'Authorization: "
+              "Bearer TOKEN' or as a password; /healthz and /readyz need none\n",
+          .challenge = "Basic realm=\"hotbed: a token as the password\", Bearer"};
+}
+
 HttpResponse MakePage(const AdminOptions& options, const HttpRequest& request) {
+  if (options.may_read && !options.may_read(TokenOf(request))) return TokenMissing();
   const absl::string_view path = request.path;
   if (path == "/") {
     const std::string first = options.pages.empty() ? "/statusz" : options.pages[0].path;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace hotbed {
 
@@ -48,6 +49,9 @@ struct AdminOptions {
   std::function<bool(std::string* why_not)> healthy;  // liveness: the event loops turn
   std::function<std::vector<ReadyCondition>()> ready;
   std::function<StatusPage()> status;
+  // Whether who has this token may see the pages; empty: everybody may. Probes are for all. It may
+  // read a file.
+  std::function<bool(absl::string_view token)> may_read;
   std::vector<AdminPage> pages;  // the first one is shown at "/"; none: /statusz is
 };
 

@@ -59,6 +59,7 @@ std::optional<HttpRequest> Parse(absl::string_view head) {
     const std::string value(absl::StripAsciiWhitespace(field.second));
     if (absl::EqualsIgnoreCase(field.first, "accept")) request.accept = value;
     if (absl::EqualsIgnoreCase(field.first, "user-agent")) request.user_agent = value;
+    if (absl::EqualsIgnoreCase(field.first, "authorization")) request.authorization = value;
   }
   return request;
 }
@@ -283,6 +284,9 @@ void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
       response.content_policy == nullptr
           ? ""
           : absl::StrCat("Content-Security-Policy: ", response.content_policy, "\r\n"),
+      response.challenge == nullptr
+          ? ""
+          : absl::StrCat("WWW-Authenticate: ", response.challenge, "\r\n"),
       "\r\n", connection->head_only ? "" : response.body);
   connection->state = Connection::State::kWriting;
   connection->until_ns = Clock::Real()->NowNs() + kAnswerNsMax;

@@ -36,6 +36,7 @@ struct HttpRequest {
   std::string path;  // without the query
   std::optional<std::string> accept;
   std::optional<std::string> user_agent;
+  std::optional<std::string> authorization;
 };
 
 struct HttpResponse {
@@ -45,6 +46,7 @@ struct HttpResponse {
   std::string body = {};
   std::string location = {};
   const char* content_policy = nullptr;  // the Content-Security-Policy of a page
+  const char* challenge = nullptr;       // WWW-Authenticate, of a 401
 };
 
 class HttpPort {

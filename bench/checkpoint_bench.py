@@ -69,6 +69,22 @@ def fill(table, rows, step):
     return step
 
 
+def measure_series(up, pushes, place):
+    """Incremental saves after one row in a hundred has changed: at once, and when the servers have had time to compact."""
+    full = up.json('checkpoint', 'save', place, '--incremental', timeout=600)
+    for what, pause in (('at once', 0), ('after 20 s', 20)):
+        ids = pushes.random.choice(pushes.rows, pushes.rows // 100, replace=False).astype(np.uint64)
+        for first in range(0, len(ids), PUSH_ROWS):
+            part = ids[first:first + PUSH_ROWS]
+            pushes.table.push(part, np.full((len(part), DIM), 0.01, np.float32), step=pushes.step)
+            pushes.step += 1
+        time.sleep(pause)
+        changed = up.json('checkpoint', 'save', place, '--incremental', timeout=600)
+        print(f"incremental save of 1 % of the rows, {what}: {changed['bytes'] / full['bytes']:.3f} of the bytes and "
+              f"{changed['seconds'] / full['seconds']:.3f} of the time of a full one ({changed['seconds']:.2f} of {full['seconds']:.2f} s)",
+              flush=True)
+
+
 def measure(up, directory, mib):
     rows = mib * 2**20 // (4 * DIM)
     saved = os.path.join(directory, 'saved')
@@ -87,6 +103,7 @@ def measure(up, directory, mib):
         report('save, with pushes', result[0], disk)
         print(f'pushes while saving: {busy_rate:.0f}/s ({busy_rate / rate:.2f} of alone), p99 {busy_p99 * 1e3:.1f} ms '
               f'({busy_p99 / p99:.1f} x)', flush=True)
+        measure_series(up, pushes, os.path.join(directory, 'series'))
         client.drop_table('bench')
         restored = up.json('checkpoint', 'restore', os.path.join(saved, 'alone'), '--table', 'bench', timeout=600)
         restored['bytes'] = alone['bytes']

@@ -26,10 +26,10 @@ bool Has(const std::vector<Place::Entry>& entries, absl::string_view name) {
                      [name](const Place::Entry& entry) { return entry.name == name; });
 }
 
-// The place could not be asked.
+// The place could not be asked, or refused to tell: an older checkpoint must not be taken instead.
 bool SaysNothing(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
-         absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status);
+  return !status.ok() && !absl::IsNotFound(status) && !absl::IsDataLoss(status) &&
+         !absl::IsFailedPrecondition(status);
 }
 
 // The checkpoint of that folder, whose files are `entries`.
@@ -43,7 +43,13 @@ absl::StatusOr<CheckpointFolder> Described(const std::string& path,
   if (manifest.ok()) {
     folder.whole = true;
     folder.begun_unix_ms = manifest->begun_unix_ms();
-    folder.manifest = *std::move(manifest);
+    folder.cluster_id = manifest->cluster_id();
+    folder.parent = manifest->parent();
+    folder.generation = manifest->generation();
+    folder.folded_from = manifest->folded_from();
+    for (const v1::CheckpointTable& table : manifest->tables()) {
+      folder.tables.push_back(table.spec().name());
+    }
     return folder;
   }
   if (SaysNothing(manifest.status())) return manifest.status();
@@ -147,7 +153,7 @@ absl::StatusOr<std::vector<CheckpointFolder>> ListCheckpoints(const std::string&
     const std::string path = Under(directory, entry.name);
     const absl::StatusOr<std::vector<Place::Entry>> files = place->List(path);
     if (SaysNothing(files.status())) return files.status();
-    if (!files.ok()) continue;  // no folder, or another user's
+    if (!files.ok()) continue;  // no folder
     if (!Has(*files, kSavingFile) && !Has(*files, kManifestFile)) continue;
     if (Has(*files, kTransferLockFile)) continue;
     HOTBED_ASSIGN_OR_RETURN(found.emplace_back(), Described(path, *files, place));

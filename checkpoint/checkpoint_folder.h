@@ -24,9 +24,14 @@ inline constexpr char kTransferLockFile[] = "lock";
 struct CheckpointFolder {
   std::string name;  // of the folder
   std::string path;
-  v1::CheckpointManifest manifest;  // if whole
   bool whole = false;
-  std::string trouble;  // why it is not whole
+  // As the manifest has them, if whole.
+  std::string cluster_id;
+  std::string parent;
+  uint32_t generation = 0;
+  std::string folded_from;
+  std::vector<std::string> tables;  // their names
+  std::string trouble;              // why it is not whole
   int64_t begun_unix_ms = 0;
   uint64_t bytes = 0;  // of its files
 };

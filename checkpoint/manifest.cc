@@ -110,8 +110,10 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& folder, P
   HOTBED_RETURN_IF_ERROR(text.status());
   absl::StatusOr<v1::CheckpointManifest> manifest = ParseManifest(*text);
   if (manifest.ok()) return manifest;
-  return absl::Status(manifest.status().code(),
-                      absl::StrCat(path, ": ", manifest.status().message()));
+  const bool other_format = absl::IsFailedPrecondition(manifest.status());
+  return absl::Status(
+      other_format ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kDataLoss,
+      absl::StrCat(path, ": ", manifest.status().message()));
 }
 
 absl::Status WriteManifest(const std::string& folder, const v1::CheckpointManifest& manifest,

@@ -8,12 +8,16 @@
 namespace hotbed {
 namespace {
 
-// The newest whole ones, and what they need.
+// The newest whole ones, and what they need. One that was folded counts only as its folded form.
 absl::StatusOr<std::set<std::string>> NeededByNewest(const std::vector<CheckpointFolder>& found,
                                                      uint32_t keep, Place* place) {
+  std::set<std::string> folded;
+  for (const CheckpointFolder& folder : found) {
+    if (folder.whole) folded.insert(folder.folded_from);
+  }
   std::set<std::string> needed;
   for (auto folder = found.rbegin(); folder != found.rend() && keep > 0; ++folder) {
-    if (!folder->whole) continue;
+    if (!folder->whole || folded.contains(folder->name)) continue;
     --keep;
     needed.insert(folder->path);
     const auto chain = FoldersNeeded(folder->path, place);

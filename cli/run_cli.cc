@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "cli/base/command.h"
 #include "cli/base/row_id.h"
+#include "cli/cluster/http_get.h"
 #include "common/host_port.h"
 #include "config/config.h"
 #include "nlohmann/json.hpp"
@@ -46,6 +47,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableScanCommand(table, context);
   AddTableFollowCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
+  AddTopKCommand(root, context);
   CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
   AddShardListCommand(shard, context);
   AddShardMoveCommand(shard, context);
@@ -60,6 +62,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
       AddGroup(root, "checkpoint", "Save tables into files, and begin tables with saved rows");
   AddCheckpointSaveCommand(checkpoint, context);
   AddCheckpointRestoreCommand(checkpoint, context);
+  AddCheckpointScheduleCommand(checkpoint, context);
   AddCheckpointFileCommands(checkpoint, context);
   CLI::App* metadata =
       AddGroup(root, "metadata",
@@ -190,7 +193,8 @@ constexpr char kKeyName[] = "HOTBED_TLS_KEY";
 constexpr char kAuthorityName[] = "HOTBED_TLS_CA";
 constexpr char kTokenName[] = "HOTBED_TOKEN_FILE";
 
-void AddIdentityOptions(CLI::App* root, ClientIdentity* identity) {
+void AddIdentityOptions(CLI::App* root, CommandContext* context) {
+  ClientIdentity* const identity = &context->identity;
   root->add_option("--tls-ca", identity->files.authority,
                    "TLS: certificates in PEM that sign those of the cluster's servers")
       ->envname(kAuthorityName);
@@ -200,15 +204,20 @@ void AddIdentityOptions(CLI::App* root, ClientIdentity* identity) {
   root->add_option("--token-file", identity->token_file,
                    "File with a bearer token, in place of a certificate")
       ->envname(kTokenName);
+  root->add_option("--admin-token-file", context->admin_token_file,
+                   "File with a token for the pages of admin ports that ask for one")
+      ->envname(kAdminTokenName);
 }
 
 // From there every part that connects has it, and the processes that a command starts.
-void PutIntoEnvironment(const ClientIdentity& identity) {
+void PutIntoEnvironment(const CommandContext& context) {
+  const ClientIdentity& identity = context.identity;
   const std::pair<const char*, const std::string&> values[] = {
       {kCertificateName, identity.files.certificate},
       {kKeyName, identity.files.key},
       {kAuthorityName, identity.files.authority},
-      {kTokenName, identity.token_file}};
+      {kTokenName, identity.token_file},
+      {kAdminTokenName, context.admin_token_file}};
   for (const auto& [name, value] : values) {
     if (!value.empty()) setenv(name, value.c_str(), 1);
   }
@@ -257,7 +266,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
         return *ms > 0 ? std::string() : absl::StrCat("--timeout ", text, " must be above 0");
       })
       ->capture_default_str();
-  AddIdentityOptions(&root, &context.identity);
+  AddIdentityOptions(&root, &context);
   AddCommands(&root, &context);
   const int parsed = ParseAndChoose(&root, &context, WithoutNegativeIds(args));
   if (parsed != kExitOk || !context.run) return parsed;
@@ -265,7 +274,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream* out, std::ostream
   context.coordinator = std::string(absl::StripPrefix(context.coordinator, "hotbed://"));
   absl::Status status = CheckIdentity(context.identity);
   if (status.ok()) {
-    PutIntoEnvironment(context.identity);
+    PutIntoEnvironment(context);
     status = context.run();
   }
   out->flush();

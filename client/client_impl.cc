@@ -94,6 +94,12 @@ int64_t ClientImpl::DeadlineNs(absl::Duration deadline) const {
   return clock_->NowNs() + ns;
 }
 
+CheckpointCluster* ClientImpl::KeptWholeTables() {
+  absl::MutexLock lock(&mu_);
+  if (whole_tables_ == nullptr) whole_tables_ = control_->WholeTables();
+  return whole_tables_.get();
+}
+
 absl::Status ClientImpl::Start() {
   HOTBED_RETURN_IF_ERROR(follower_.Start(options_.deadline));
   transport_->SetClusterId(map_.Get()->cluster_id());

@@ -63,6 +63,13 @@ class ClientImpl final : public Client {
   ClientStats Stats() const override;
   std::string cluster_id() const override { return map_.Get()->cluster_id(); }
   std::unique_ptr<CheckpointCluster> WholeTables() { return control_->WholeTables(); }
+  // The same one for all callers, so that its connections last.
+  CheckpointCluster* KeptWholeTables();
+  ClusterMapHolder* map() { return &map_; }
+  MapFollower* follower() { return &follower_; }
+  const Clock* clock() const { return clock_; }
+  // When a call that begins now ends; zero: after the client's own deadline.
+  int64_t DeadlineNs(absl::Duration deadline) const;
   TrainerSteps trainer_steps() const { return trainer_.Steps(); }
   ClientCounters* counters() { return &counters_; }
   const ClientOptions& options() const { return options_; }
@@ -70,8 +77,6 @@ class ClientImpl final : public Client {
  private:
   const Table* HandleOf(const TableRoute& route);
   std::vector<const TableHandle*> Handles();
-  // When a call that begins now ends; zero: after the client's own deadline.
-  int64_t DeadlineNs(absl::Duration deadline) const;
 
   const ClientOptions options_;
   const Clock* const clock_;
@@ -91,6 +96,7 @@ class ClientImpl final : public Client {
   Timer timer_;  // last: its thread calls the engines
 
   absl::Mutex mu_;
+  std::unique_ptr<CheckpointCluster> whole_tables_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<TableId, std::unique_ptr<TableHandle>> tables_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -202,27 +202,7 @@ class RocksKvStore : public KvStore {
 
   absl::Status MultiGet(absl::Span<const absl::string_view> keys,
                         const std::function<void(size_t, absl::string_view)>& visit) override {
-    rocksdb::ReadOptions read;
-    read.fill_cache = options_.cache_values;  // indexes and filters are cached anyway
-    const bool sorted = std::is_sorted(keys.begin(), keys.end());
-    std::array<rocksdb::Slice, kMultiGetKeys> slices;
-    std::array<rocksdb::PinnableSlice, kMultiGetKeys> values;
-    std::array<rocksdb::Status, kMultiGetKeys> statuses;
-    for (size_t first = 0; first < keys.size(); first += kMultiGetKeys) {
-      const size_t count = std::min(kMultiGetKeys, keys.size() - first);
-      for (size_t i = 0; i < count; ++i) slices[i] = ToSlice(keys[first + i]);
-      db_->MultiGet(read, db_->DefaultColumnFamily(), count, slices.data(), values.data(),
-                    statuses.data(), sorted);
-      for (size_t i = 0; i < count; ++i) {
-        if (statuses[i].ok()) {
-          visit(first + i, ToView(values[i]));
-        } else if (!statuses[i].IsNotFound()) {
-          return ToStatus(statuses[i], absl::StrCat("reading from ", options_.dir));
-        }
-        values[i].Reset();
-      }
-    }
-    return absl::OkStatus();
+    return MultiGetAt(nullptr, keys, visit);
   }
 
   absl::Status Scan(
@@ -328,11 +308,41 @@ class RocksKvStore : public KvStore {
       // Scans are short, so read-ahead ends at their limit.
       return store_->ScanAt(at_, 0, first, limit, visit);
     }
+    absl::Status MultiGet(absl::Span<const absl::string_view> keys,
+                          const std::function<void(size_t, absl::string_view)>& visit) override {
+      return store_->MultiGetAt(at_, keys, visit);
+    }
 
    private:
     RocksKvStore* const store_;
     const rocksdb::Snapshot* const at_;
   };
+
+  absl::Status MultiGetAt(const rocksdb::Snapshot* at, absl::Span<const absl::string_view> keys,
+                          const std::function<void(size_t, absl::string_view)>& visit) {
+    rocksdb::ReadOptions read;
+    read.snapshot = at;
+    read.fill_cache = options_.cache_values;  // indexes and filters are cached anyway
+    const bool sorted = std::is_sorted(keys.begin(), keys.end());
+    std::array<rocksdb::Slice, kMultiGetKeys> slices;
+    std::array<rocksdb::PinnableSlice, kMultiGetKeys> values;
+    std::array<rocksdb::Status, kMultiGetKeys> statuses;
+    for (size_t first = 0; first < keys.size(); first += kMultiGetKeys) {
+      const size_t count = std::min(kMultiGetKeys, keys.size() - first);
+      for (size_t i = 0; i < count; ++i) slices[i] = ToSlice(keys[first + i]);
+      db_->MultiGet(read, db_->DefaultColumnFamily(), count, slices.data(), values.data(),
+                    statuses.data(), sorted);
+      for (size_t i = 0; i < count; ++i) {
+        if (statuses[i].ok()) {
+          visit(first + i, ToView(values[i]));
+        } else if (!statuses[i].IsNotFound()) {
+          return ToStatus(statuses[i], absl::StrCat("reading from ", options_.dir));
+        }
+        values[i].Reset();
+      }
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status ScanAt(const rocksdb::Snapshot* at, uint64_t readahead_bytes,
                       absl::string_view first, absl::string_view limit,

@@ -70,34 +70,35 @@ class KvFile {
   virtual absl::Status Ingest() = 0;
 };
 
-// The store as it was at one moment, while this object lives. It holds no memory of the store, only
-// files that compaction could otherwise delete. Thread-compatible; does not outlive the store.
-class KvSnapshot {
+// Reads of many entries: of the store as it is, or as it was at one moment.
+class KvReads {
  public:
-  virtual ~KvSnapshot() = default;
-  // As KvStore::Scan.
+  virtual ~KvReads() = default;
+  // Keys in [first, limit) in order until `visit` returns false.
   virtual absl::Status Scan(
       absl::string_view first, absl::string_view limit,
       const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
-};
-
-class KvStore {
- public:
-  static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options);
-  static absl::Status Destroy(const std::string& dir);
-  virtual ~KvStore() = default;
-
-  virtual std::unique_ptr<KvBatch> NewBatch() = 0;
-  virtual absl::Status Write(KvBatch* batch) = 0;
-
-  virtual absl::StatusOr<std::string> Get(absl::string_view key) = 0;  // NotFound
-
   // Batched lookup of keys, fastest when they are sorted. Calls `visit(i, value)` for each key that
   // exists, in any order, on this thread; the view is valid during the call. DataLoss when RocksDB
   // reports corruption.
   virtual absl::Status MultiGet(
       absl::Span<const absl::string_view> keys,
       const std::function<void(size_t i, absl::string_view value)>& visit) = 0;
+};
+
+// The store as it was at one moment, while this object lives. It holds no memory of the store, only
+// files that compaction could otherwise delete. Thread-compatible; does not outlive the store.
+class KvSnapshot : public KvReads {};
+
+class KvStore : public KvReads {
+ public:
+  static absl::StatusOr<std::unique_ptr<KvStore>> Open(const KvOptions& options);
+  static absl::Status Destroy(const std::string& dir);
+
+  virtual std::unique_ptr<KvBatch> NewBatch() = 0;
+  virtual absl::Status Write(KvBatch* batch) = 0;
+
+  virtual absl::StatusOr<std::string> Get(absl::string_view key) = 0;  // NotFound
 
   // Fails as Write does while the store has a background error or is full.
   virtual absl::StatusOr<std::unique_ptr<KvFile>> NewFile() = 0;
@@ -105,11 +106,6 @@ class KvStore {
   // range may stay, and older versions that they had replaced may come back. Snapshots lose the
   // files too.
   virtual absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) = 0;
-
-  // Keys in [first, limit) in order until `visit` returns false.
-  virtual absl::Status Scan(
-      absl::string_view first, absl::string_view limit,
-      const std::function<bool(absl::string_view key, absl::string_view value)>& visit) = 0;
 
   virtual std::unique_ptr<KvSnapshot> TakeSnapshot() = 0;
   // Roughly how many bytes the entries in [first, limit) take.

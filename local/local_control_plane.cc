@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "client/map/map_messages.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "server/export/checkpoint_calls.h"
+#include "server/export/top_k_calls.h"
 
 namespace hotbed {
 namespace {
@@ -36,6 +38,9 @@ class LocalCheckpointCluster final : public CheckpointCluster {
         engine_->Call<v1::DropTableReply>(std::move(request), kCallTimeout).status());
     return engine_->TakeUp();
   }
+  absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) override {
+    return engine_->Call<v1::HoldStepReply>(v1::HoldStepRequest(request), kCallTimeout);
+  }
   absl::Status BeginSave(const std::string& /*address*/,
                          const v1::BeginSaveRequest& request) override {
     return engine_->saves()->Begin(request);
@@ -47,6 +52,15 @@ class LocalCheckpointCluster final : public CheckpointCluster {
   absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& /*address*/, const v1::WatchRestoreRequest& request) override {
     return RestoreState(engine_->host(), request.table());
+  }
+  absl::StatusOr<v1::TopKReply> TopK(const std::string& /*address*/,
+                                     const v1::TopKRequest& request) override {
+    const Clock& clock = *Clock::Real();
+    const int64_t until_ns = clock.NowNs() + request.timeout_ms() * kMillisecondNs;
+    return AnswerTopK(engine_->host(), request, [&clock, until_ns] {
+      return clock.NowNs() < until_ns ? absl::OkStatus()
+                                      : absl::DeadlineExceededError("no time is left");
+    });
   }
 
  private:

@@ -106,7 +106,7 @@ class LocalEngine {
   std::unique_ptr<MemoryDirectory> memory_;
   DataDir metadata_;
   PlaceFinder places_{FileSystem::Real()};
-  CheckpointSource restored_{&places_};
+  CheckpointSource restored_{&places_, clock_};
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<SaveJobs> saves_;
   std::unique_ptr<DataPlane> plane_;

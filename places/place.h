@@ -58,9 +58,14 @@ class Place {
   virtual absl::Status DeleteFolder(const std::string& folder) = 0;  // an empty one
   // Takes back the files of saves, N-N-N.rows, in `folder` and in the folders in it, that were
   // begun before then and are not whole, where List does not show such files. Their writers fail.
-  // Returns their number.
+  // Likewise files in folders of the folder that have nothing else, where a folder is no more than
+  // a name: they were written when it had been deleted. Returns their number.
   virtual absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                                  int64_t before_unix_ms) = 0;
+
+  // Memory that a writer or a reader takes at most.
+  virtual uint64_t writer_bytes() const { return 0; }
+  virtual uint64_t reader_bytes() const { return 0; }
 
   // Whether the file is there.
   virtual absl::StatusOr<bool> Has(const std::string& path) = 0;

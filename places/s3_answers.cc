@@ -1,6 +1,8 @@
 #include "places/s3_answers.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -58,6 +60,13 @@ std::string TextOf(absl::string_view xml, absl::string_view name) {
                                         {"&amp;", "&"}});
 }
 
+std::optional<int64_t> UnixMsOf(const std::string& text) {
+  absl::Time time;
+  std::string error;
+  if (!absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return std::nullopt;
+  return absl::ToUnixMillis(time);
+}
+
 absl::Status NoAnswer(absl::string_view xml, absl::string_view root) {
   if (absl::StrContains(xml, absl::StrCat("</", root, ">"))) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("the store answered no ", root, ", but \"",
@@ -92,7 +101,9 @@ absl::StatusOr<S3Listing> ListingIn(absl::string_view xml) {
   S3Listing listing;
   absl::string_view contents;
   for (size_t at = 0; Next(xml, "Contents", &at, &contents);) {
-    S3Listing::Object object = {TextOf(contents, "Key"), 0};
+    S3Listing::Object object = {
+        TextOf(contents, "Key"), 0,
+        UnixMsOf(TextOf(contents, "LastModified")).value_or(std::numeric_limits<int64_t>::max())};
     if (!absl::SimpleAtoi(TextOf(contents, "Size"), &object.bytes)) {
       return absl::UnavailableError(absl::StrCat("the store names no size of ", object.key));
     }
@@ -110,14 +121,12 @@ absl::StatusOr<S3Uploads> UploadsIn(absl::string_view xml) {
   S3Uploads found;
   absl::string_view contents;
   for (size_t at = 0; Next(xml, "Upload", &at, &contents);) {
-    absl::Time begun;
-    std::string error;
     const std::string text = TextOf(contents, "Initiated");
-    if (!absl::ParseTime(absl::RFC3339_full, text, &begun, &error)) {
+    const std::optional<int64_t> begun = UnixMsOf(text);
+    if (!begun.has_value()) {
       return absl::UnavailableError(absl::StrCat("the store names \"", text, "\" as a time"));
     }
-    found.uploads.push_back(
-        {TextOf(contents, "Key"), TextOf(contents, "UploadId"), absl::ToUnixMillis(begun)});
+    found.uploads.push_back({TextOf(contents, "Key"), TextOf(contents, "UploadId"), *begun});
   }
   if (TextOf(xml, "IsTruncated") == "true") {
     found.next_key = TextOf(xml, "NextKeyMarker");
@@ -142,6 +151,28 @@ std::string CompletionOf(const std::vector<std::string>& etags) {
                     "</ETag></Part>");
   }
   return absl::StrCat(body, "</CompleteMultipartUpload>");
+}
+
+std::string DeletionOf(absl::Span<const std::string> keys) {
+  std::string body = "<Delete><Quiet>true</Quiet>";
+  for (const std::string& key : keys) {
+    absl::StrAppend(&body, "<Object><Key>",
+                    absl::StrReplaceAll(key, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}}),
+                    "</Key></Object>");
+  }
+  return absl::StrCat(body, "</Delete>");
+}
+
+absl::Status DeletedBy(absl::string_view xml) {
+  if (!absl::StrContains(xml, "<DeleteResult")) return NoAnswer(xml, "DeleteResult");
+  size_t at = 0;
+  absl::string_view contents;
+  if (!Next(xml, "Error", &at, &contents)) return absl::OkStatus();
+  const std::string code = TextOf(contents, "Code");
+  const std::string message = absl::StrCat("deleting ", TextOf(contents, "Key"), ": ", code, ": ",
+                                           TextOf(contents, "Message"));
+  return code == "AccessDenied" ? absl::PermissionDeniedError(message)
+                                : absl::UnavailableError(message);
 }
 
 }  // namespace hotbed

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace hotbed {
 
@@ -28,6 +29,7 @@ struct S3Listing {
   struct Object {
     std::string key;
     uint64_t bytes = 0;
+    int64_t modified_unix_ms = 0;  // in a far future, if the store does not say
   };
   std::vector<Object> objects;
   std::vector<std::string> prefixes;  // that the delimiter cuts off, with their slash
@@ -53,6 +55,11 @@ absl::StatusOr<std::string> UploadIdIn(absl::string_view xml);
 absl::Status CompletedBy(absl::string_view xml);
 // The body that makes one object of parts 1, 2, ...
 std::string CompletionOf(const std::vector<std::string>& etags);
+
+constexpr size_t kS3DeletionsMax = 1000;  // keys in one body
+std::string DeletionOf(absl::Span<const std::string> keys);
+// The error of the first key that the store did not delete. Unavailable: no such answer.
+absl::Status DeletedBy(absl::string_view xml);
 
 }  // namespace hotbed
 

@@ -114,11 +114,12 @@ absl::Status S3Writer::Finish() {
 
 absl::Status S3Writer::MakeWhole(const std::vector<std::string>& etags) {
   const std::string body = CompletionOf(etags);
-  const absl::StatusOr<S3Answer> answer =
-      requests_.Send({"POST", path_.bucket, path_.key, QueryOf({{"uploadId", upload_}}), body});
+  S3Request request = {"POST", path_.bucket, path_.key, QueryOf({{"uploadId", upload_}}), body};
+  request.completes = true;
+  const absl::StatusOr<S3Answer> answer = requests_.Send(request);
   const absl::Status made = answer.ok() ? CompletedBy(answer->body) : answer.status();
   // It may be made already, where an answer was lost.
-  if (absl::IsNotFound(made) || (answer.ok() && !made.ok())) {
+  if (absl::IsNotFound(made) || absl::IsUnavailable(made)) {
     const auto there = requests_.Send({"HEAD", path_.bucket, path_.key});
     if (!there.ok() || there->length != bytes_) return absl::AbortedError(made.message());
   } else {

@@ -8,8 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "places/place.h"
+#include "places/s3_answers.h"
+#include "places/s3_files.h"
 #include "places/s3_requests.h"
 
 namespace hotbed {
@@ -29,10 +33,21 @@ class S3Place : public Place {
   absl::Status DeleteFolder(const std::string& folder) override;
   absl::StatusOr<uint64_t> EndUnfinished(const std::string& folder,
                                          int64_t before_unix_ms) override;
+  uint64_t writer_bytes() const override { return (kS3PartsInFlight + 1) * kS3PartBytes; }
+  uint64_t reader_bytes() const override { return 2 * kS3AheadBytes; }
   void Stop() { requests_->Stop(); }
 
  private:
   explicit S3Place(std::unique_ptr<S3Requests> requests) : requests_(std::move(requests)) {}
+  // Lists the keys that begin with `prefix`, page by page; `delimiter` may be empty.
+  absl::Status ListPages(const S3Path& path, const std::string& prefix,
+                         const std::string& delimiter,
+                         absl::FunctionRef<void(const S3Listing& page)> visit);
+  absl::Status DeleteKeys(const std::string& bucket, absl::Span<const std::string> keys);
+  absl::StatusOr<uint64_t> EndUploads(const S3Path& path, int64_t before_unix_ms);
+  // Files of saves in folders without a mark or manifest: a server wrote them when the folder had
+  // been deleted.
+  absl::StatusOr<uint64_t> DeleteStrays(const S3Path& path, int64_t before_unix_ms);
 
   const std::unique_ptr<S3Requests> requests_;
 };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -47,7 +48,8 @@ bool IsFinal(CURLcode code) {
   return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
          code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
          code == CURLE_ABORTED_BY_CALLBACK || code == CURLE_WRITE_ERROR ||
-         code == CURLE_OUT_OF_MEMORY;
+         code == CURLE_OUT_OF_MEMORY || code == CURLE_UNKNOWN_OPTION ||
+         code == CURLE_NOT_BUILT_IN || code == CURLE_BAD_FUNCTION_ARGUMENT;
 }
 
 }  // namespace
@@ -62,7 +64,7 @@ struct S3Requests::Reply {
   bool good() const { return result == CURLE_OK && code >= 200 && code < 300; }
   bool may_pass() const {
     if (result != CURLE_OK) return !IsFinal(result);
-    return code >= 500 || code == 429 || code == 408 ||
+    return (code >= 500 && code != 501) || code == 429 || code == 408 ||
            (code == 400 && ErrorIn(answer.body).code == "RequestTimeout");
   }
 };
@@ -147,17 +149,25 @@ CURL* S3Requests::TakeHandle() {
   return handle;
 }
 
-void S3Requests::SetUp(CURL* handle, const S3Request& request, const std::string& url,
-                       Reply* reply) const {
-  const auto set = [&](CURLoption option, auto value) { curl_.setopt(handle, option, value); };
+CURLcode S3Requests::SetUp(CURL* handle, const S3Request& request, const std::string& url,
+                           Reply* reply) const {
+  CURLcode refused = CURLE_OK;
+  const auto set = [&](CURLoption option, auto value) {
+    const CURLcode result = curl_.setopt(handle, option, value);
+    if (refused == CURLE_OK) refused = result;
+  };
   curl_.reset(handle);  // keeps the connection
   set(CURLOPT_URL, url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_CONNECTTIMEOUT_MS, long{kConnectMs});
   set(CURLOPT_EXPECT_100_TIMEOUT_MS, long{kContinueMs});
-  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(CURLOPT_LOW_SPEED_TIME, long{kS3SilenceS});
+  if (request.completes) {
+    set(CURLOPT_TIMEOUT, long{options_.completion_s});
+  } else {
+    set(CURLOPT_LOW_SPEED_LIMIT, long{kS3BytesPerSMin});
+    set(CURLOPT_LOW_SPEED_TIME, long{options_.silence_s});
+  }
   if (!options_.ca_file.empty()) set(CURLOPT_CAINFO, options_.ca_file.c_str());
   set(CURLOPT_USERNAME, options_.access_key.c_str());
   set(CURLOPT_PASSWORD, options_.secret_key.c_str());
@@ -198,18 +208,23 @@ void S3Requests::SetUp(CURL* handle, const S3Request& request, const std::string
       +[](void* stopped, curl_off_t, curl_off_t, curl_off_t, curl_off_t) -> int {
         return static_cast<std::atomic<bool>*>(stopped)->load() ? 1 : 0;
       });
+  return refused;
 }
 
 S3Requests::Reply S3Requests::Once(const S3Request& request) {
   Reply reply;
   CURL* const handle = TakeHandle();
   const std::string url = UrlOf(request);
-  SetUp(handle, request, url, &reply);
+  reply.result = SetUp(handle, request, url, &reply);
   curl_slist* headers = nullptr;
   const auto header = [&](absl::string_view name, absl::string_view value) {
     headers = curl_.slist_append(headers, absl::StrCat(name, ": ", value).c_str());
   };
-  header("x-amz-content-sha256", Sha256Hex(request.body));
+  const std::string checksum = Sha256Hex(request.body);
+  header("x-amz-content-sha256", checksum);
+  if (request.has_checksum) {
+    header("x-amz-checksum-sha256", absl::Base64Escape(absl::HexStringToBytes(checksum)));
+  }
   if (!options_.session_token.empty()) header("x-amz-security-token", options_.session_token);
   if (request.range.has_value()) {
     header("range", absl::StrCat("bytes=", request.range->first, "-", request.range->second));
@@ -218,7 +233,8 @@ S3Requests::Reply S3Requests::Once(const S3Request& request) {
   curl_.setopt(handle, CURLOPT_HTTPHEADER, headers);
   std::array<char, CURL_ERROR_SIZE> error = {};
   curl_.setopt(handle, CURLOPT_ERRORBUFFER, error.data());
-  reply.result = stopped_.load() ? CURLE_ABORTED_BY_CALLBACK : curl_.perform(handle);
+  if (stopped_.load()) reply.result = CURLE_ABORTED_BY_CALLBACK;
+  if (reply.result == CURLE_OK) reply.result = curl_.perform(handle);
   if (reply.result != CURLE_OK) {
     reply.error = error[0] != '\0' ? error.data() : curl_.strerror(reply.result);
   }
@@ -226,8 +242,7 @@ S3Requests::Reply S3Requests::Once(const S3Request& request) {
   curl_.setopt(handle, CURLOPT_ERRORBUFFER, nullptr);
   curl_.slist_free_all(headers);
   // The end of an upload may be answered with an error after the status was sent.
-  if (reply.good() && absl::string_view(request.method) == "POST" &&
-      !ErrorIn(reply.answer.body).code.empty()) {
+  if (reply.good() && request.completes && !ErrorIn(reply.answer.body).code.empty()) {
     reply.code = 500;
   }
   absl::MutexLock lock(&mu_);
@@ -263,6 +278,7 @@ absl::Status S3Requests::Failed(const S3Request& request, const Reply& reply, in
         ". AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be those of the "
         "bucket, and may list, read, write and delete in it"));
   }
+  if (reply.code == 501) return absl::UnimplementedError(message);
   if (reply.code >= 500 || reply.code == 429 || reply.code == 408) {
     return absl::UnavailableError(absl::StrCat(message, tried));
   }

@@ -26,7 +26,7 @@ namespace hotbed {
 
 constexpr int kS3TriesMax = 8;
 constexpr int64_t kS3PatienceNs = 60 * kSecondNs;
-constexpr int kS3SilenceS = 20;
+constexpr long kS3BytesPerSMin = 1024;
 
 struct S3Options {
   std::string endpoint;  // http://... or https://..., which has all buckets; empty: AWS
@@ -35,6 +35,8 @@ struct S3Options {
   std::string secret_key;
   std::string session_token;  // may be empty
   std::string ca_file;        // empty: the system's authorities
+  int silence_s = 20;
+  int completion_s = 600;
 
   // By the variables that AWS's tools have (docs/checkpoints.md). Unauthenticated: no credentials;
   // InvalidArgument: the endpoint is no URL.
@@ -48,6 +50,8 @@ struct S3Request {
   std::string query;  // QueryOf
   absl::string_view body;
   std::optional<std::pair<uint64_t, uint64_t>> range;  // first and last byte
+  bool has_checksum = false;  // says the body's in a header of its own, too
+  bool completes = false;     // the store may think for minutes
 };
 
 struct S3Answer {
@@ -63,7 +67,7 @@ class S3Requests {
                                                           uint64_t seed);
   ~S3Requests();
 
-  // NotFound; PermissionDenied, Unauthenticated, InvalidArgument: the store refuses it; Unavailable
+  // NotFound; PermissionDenied, Unimplemented, InvalidArgument: the store refuses it; Unavailable
   // after the last try; Cancelled: stopped. The message names method, URL and the store's words.
   absl::StatusOr<S3Answer> Send(const S3Request& request) ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
@@ -75,7 +79,9 @@ class S3Requests {
   std::string UrlOf(const S3Request& request) const;
   // The reply of one try; its `error` is empty if the store answered at all.
   Reply Once(const S3Request& request) ABSL_LOCKS_EXCLUDED(mu_);
-  void SetUp(CURL* handle, const S3Request& request, const std::string& url, Reply* reply) const;
+  // The first option that libcurl refuses ends the request: it might go out without a signature.
+  CURLcode SetUp(CURL* handle, const S3Request& request, const std::string& url,
+                 Reply* reply) const;
   absl::Status Failed(const S3Request& request, const Reply& reply, int tries) const;
   // False: stopped.
   bool Wait(int tries) ABSL_LOCKS_EXCLUDED(mu_);

@@ -28,17 +28,18 @@ using Methods = std::set<std::string, std::less<>>;
 // The methods that servers call of each other and of the coordinator. Nobody else may: they move
 // rows and primaries.
 const Methods& ServerMethods() {
-  static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",   "Check",       "CommitCut",
-                  "GetClusterMap",  "ListRows", "ReadChanges", "RegisterServer",
-                  "ReportServing",  "Transfer", "Watch",       "WatchClusterMap"};
+  static const Methods* const methods = new Methods{
+      "ActivateShards", "Attend",   "BeginSave",       "Check",          "CommitCut",
+      "GetClusterMap",  "ListRows", "ReadChanges",     "RegisterServer", "ReportServing",
+      "Transfer",       "Watch",    "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
 const Methods& ReaderMethods() {
-  static const Methods* const methods = new Methods{
-      "Check",        "GetClusterMap", "GetServing", "ListEvents",  "ListMoves", "ListRows",
-      "ListTrainers", "Lookup",        "Pull",       "ReadChanges", "Watch",     "WatchClusterMap"};
+  static const Methods* const methods =
+      new Methods{"Check",    "GetClusterMap", "GetServing",     "ListEvents", "ListMoves",
+                  "ListRows", "ListTrainers",  "Lookup",         "Pull",       "ReadChanges",
+                  "TopK",     "Watch",         "WatchClusterMap"};
   return *methods;
 }
 
@@ -55,10 +56,11 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods = new Methods{
-      "AlterTable",    "BeginSave",       "WatchRestore", "WatchSave",           "BackupMetadata",
-      "ChooseReplica", "ControlMoves",    "CutShard",     "DrainServer",         "DropTable",
-      "MoveShards",    "RebuildMetadata", "ServeTables",  "ServerReflectionInfo"};
+  static const Methods* const methods =
+      new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
+                  "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
+                  "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
+                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo"};
   return *methods;
 }
 

@@ -60,6 +60,7 @@ class AccessRules {
   bool AllTables(const Caller& caller, absl::string_view method) const;
   // Whether any rule limits a method to tables.
   bool names_tables() const { return names_tables_; }
+  bool has_tokens() const { return !tokens_.empty(); }
   // Nothing: no token has this hash.
   std::optional<Caller> CallerOfToken(absl::string_view token) const;
 

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
-#include "common/log.h"
 
 namespace hotbed {
 namespace {
@@ -49,13 +48,13 @@ class CallAccess::Tables final : public TableAccess {
 
   absl::Status Check(absl::string_view table) const override {
     absl::Status checked = rules_->CheckTable(caller_, method_, table);
-    if (!checked.ok()) access_->NoteRefusal(checked.message());
+    if (!checked.ok()) access_->refusals_.Note(checked.message());
     return checked;
   }
 
   absl::Status Refuse(absl::string_view what) const override {
     absl::Status refused = rules_->RefuseBeyondTables(caller_, method_, what);
-    access_->NoteRefusal(refused.message());
+    access_->refusals_.Note(refused.message());
     return refused;
   }
 
@@ -67,11 +66,7 @@ class CallAccess::Tables final : public TableAccess {
 };
 
 CallAccess::CallAccess(std::shared_ptr<WatchedRules> rules, const std::string& port)
-    : rules_(std::move(rules)),
-      port_(port),
-      refused_("hotbed_access_refused_total",
-               "Calls, and uses of tables, refused for lack of a role or token.",
-               {{"port", port}}) {}
+    : rules_(std::move(rules)), refusals_(port) {}
 
 std::shared_ptr<CallAccess> CallAccess::Of(const ServerSecurity& security,
                                            const std::string& port) {
@@ -105,12 +100,12 @@ grpc::Status CallAccess::Begin(const Metadata& metadata, const grpc::AuthContext
   if (!caller.ok()) {
     const std::string text =
         absl::StrCat(absl::CEscape(method.substr(0, 80)), " by ", caller.status().message());
-    NoteRefusal(text);
+    refusals_.Note(text);
     return {grpc::StatusCode::UNAUTHENTICATED, text};
   }
   const absl::Status checked = rules->Check(*caller, method);
   if (checked.ok()) return grpc::Status::OK;
-  NoteRefusal(checked.message());
+  refusals_.Note(checked.message());
   return {grpc::StatusCode::PERMISSION_DENIED, std::string(checked.message())};
 }
 
@@ -125,11 +120,6 @@ std::unique_ptr<TableAccess> CallAccess::TablesOf(const grpc::ServerContextBase&
   if (caller.ok() && rules->AllTables(*caller, method)) return nullptr;
   return std::make_unique<Tables>(shared_from_this(), std::move(rules),
                                   caller.ok() ? *std::move(caller) : Caller(), std::string(method));
-}
-
-void CallAccess::NoteRefusal(absl::string_view text) {
-  refused_.Add(1);
-  HOTBED_LOG_EVERY_S(Warning, 1) << "access refused on the " << port_ << " port: " << text;
 }
 
 TableAccessOf TableAccessBy(std::shared_ptr<CallAccess> access) {

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/metrics.h"
 #include "security/access.h"
+#include "security/refusals.h"
 #include "security/server_security.h"
 #include "security/table_access.h"
 
@@ -42,11 +42,9 @@ class CallAccess : public std::enable_shared_from_this<CallAccess> {
   // Unauthenticated: nobody that the rules know.
   static absl::StatusOr<Caller> CallerOf(const AccessRules& rules, const Metadata& metadata,
                                          const grpc::AuthContext& context);
-  void NoteRefusal(absl::string_view text);
 
   const std::shared_ptr<WatchedRules> rules_;
-  const std::string port_;
-  Counter refused_;
+  Refusals refusals_;
 };
 
 // Empty where `access` is null: every caller may use every table.

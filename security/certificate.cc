@@ -27,6 +27,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -198,6 +199,33 @@ TlsFiles TlsFilesOfEnvironment() {
           .authority = value("HOTBED_TLS_CA")};
 }
 
+namespace {
+
+// While a pair is being replaced, one file may be new and the other not yet.
+constexpr int kLooksMax = 20;
+constexpr int64_t kLookAgainNs = 50'000'000;
+
+// FailedPrecondition: the key is that of another certificate.
+absl::StatusOr<std::vector<X509Ptr>> ReadPairOnce(const TlsFiles& files) {
+  HOTBED_ASSIGN_OR_RETURN(std::vector<X509Ptr> own, ReadX509(files.certificate));
+  HOTBED_ASSIGN_OR_RETURN(const Key key, ReadKey(files.key));
+  if (X509_check_private_key(own[0].get(), key.get()) == 1) return own;
+  ERR_clear_error();
+  return absl::FailedPreconditionError(
+      absl::StrCat(files.key, ": is not the key of the certificate in ", files.certificate));
+}
+
+absl::StatusOr<std::vector<X509Ptr>> ReadPair(const TlsFiles& files) {
+  absl::StatusOr<std::vector<X509Ptr>> own = ReadPairOnce(files);
+  for (int look = 1; look < kLooksMax && absl::IsFailedPrecondition(own.status()); ++look) {
+    Clock::Real()->SleepNs(kLookAgainNs);
+    own = ReadPairOnce(files);
+  }
+  return own;
+}
+
+}  // namespace
+
 absl::Status CheckTlsFiles(const TlsFiles& files, int64_t now_s) {
   if (files.authority.empty()) {
     return absl::InvalidArgumentError(
@@ -211,13 +239,7 @@ absl::Status CheckTlsFiles(const TlsFiles& files, int64_t now_s) {
   }
   HOTBED_ASSIGN_OR_RETURN(const std::vector<X509Ptr> authorities, ReadX509(files.authority));
   if (files.certificate.empty()) return absl::OkStatus();
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<X509Ptr> own, ReadX509(files.certificate));
-  HOTBED_ASSIGN_OR_RETURN(const Key key, ReadKey(files.key));
-  if (X509_check_private_key(own[0].get(), key.get()) != 1) {
-    ERR_clear_error();
-    return absl::FailedPreconditionError(
-        absl::StrCat(files.key, ": is not the key of the certificate in ", files.certificate));
-  }
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<X509Ptr> own, ReadPair(files));
   HOTBED_RETURN_IF_ERROR(CheckTime(files.certificate, Describe(own[0].get()), now_s));
   return CheckSigned(files, own, authorities, now_s);
 }

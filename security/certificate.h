@@ -45,7 +45,8 @@ TlsFiles TlsFilesOfEnvironment();
 
 // Whether the files can be used at `now_s`: each is there, the key is the certificate's, its time
 // has come and is not over, and the authority has signed it. Certificate and key may both be
-// missing where a token says who calls. The error names the file and the next step.
+// missing where a token says who calls. The error names the file and the next step. A key that is
+// not the certificate's is looked at again for a second, since the two may be being replaced.
 absl::Status CheckTlsFiles(const TlsFiles& files, int64_t now_s);
 
 inline constexpr int64_t kDayS = 86'400;

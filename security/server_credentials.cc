@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "security/call_access.h"
+#include "security/handshake_refusals.h"
 
 namespace hotbed {
 namespace {
@@ -31,6 +32,7 @@ class Gate final : public grpc::AuthMetadataProcessor {
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const ServerSecurity& security,
                                                              std::shared_ptr<CallAccess> access) {
   if (access == nullptr) return grpc::InsecureServerCredentials();
+  TellHandshakeRefusals();
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           security.files.key, security.files.certificate, security.files.authority, kLookEveryS));

@@ -9,6 +9,7 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "security/refusals.h"
 
 namespace hotbed {
 
@@ -17,6 +18,19 @@ std::function<uint64_t()> ServerSecurity::access_version() const {
   return [rules = rules] {
     static_cast<void>(rules->Get(Clock::Real()->NowNs()));
     return rules->version();
+  };
+}
+
+std::function<bool(absl::string_view token)> ServerSecurity::admin_access() const {
+  if (admin_tokens == nullptr) return nullptr;
+  return [tokens = admin_tokens,
+          refusals = std::make_shared<Refusals>("admin")](absl::string_view token) {
+    if (!token.empty() && tokens->Get(Clock::Real()->NowNs())->CallerOfToken(token).has_value()) {
+      return true;
+    }
+    refusals->Note(token.empty() ? "a request without a token, which --admin-tokens wants"
+                                 : "a request with a token that --admin-tokens does not list");
+    return false;
   };
 }
 
@@ -34,6 +48,10 @@ void AddSecurityFlags(ConfigSchema* schema, SecurityFlags* flags) {
   schema->Add("access-rules", &flags->access_rules, "FILE",
               "YAML file of roles, their methods, and tokens; read again when it changes. Empty: "
               "the defaults of docs/security.md, and no token.");
+  schema->Add("admin-tokens", &flags->admin_tokens, "FILE",
+              "YAML file in the form of --access-rules; read again when it changes. The admin port "
+              "shows its pages only to who has one of its tokens, of any role; /healthz and "
+              "/readyz to all. Empty: it asks for none.");
 }
 
 bool ListensWide(const std::string& listen) {
@@ -41,8 +59,21 @@ bool ListensWide(const std::string& listen) {
   return place.ok() && !IsLoopbackHost(place->host);
 }
 
-absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
-                                                  const std::string& listen) {
+namespace {
+
+absl::StatusOr<std::shared_ptr<WatchedRules>> OpenAdminTokens(const std::string& path) {
+  if (path.empty()) return nullptr;
+  HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<WatchedRules> tokens, WatchedRules::Open(path));
+  if (tokens->Get(Clock::Real()->NowNs())->has_tokens()) return tokens;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--admin-tokens=", path,
+                   ": it lists no token, so nobody could read the admin port's pages; 'hotbed cert "
+                   "hash-token' prints what to list"));
+}
+
+// The part that the data port or control port needs.
+absl::StatusOr<ServerSecurity> OpenPortSecurity(const SecurityFlags& flags,
+                                                const std::string& listen) {
   const bool off = absl::StartsWith(flags.secure, "off");
   if (off && flags.files.any()) {
     return absl::InvalidArgumentError(
@@ -84,16 +115,25 @@ absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
   return ServerSecurity{};
 }
 
+}  // namespace
+
+absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
+                                                  const std::string& listen) {
+  HOTBED_ASSIGN_OR_RETURN(ServerSecurity security, OpenPortSecurity(flags, listen));
+  HOTBED_ASSIGN_OR_RETURN(security.admin_tokens, OpenAdminTokens(flags.admin_tokens));
+  return security;
+}
+
 void WarnIfPlain(const ServerSecurity& security, const std::string& listen) {
   if (security.files.any() || !ListensWide(listen)) return;
   HOTBED_LOG(Warning) << "listening on " << listen
                       << " without TLS: whoever reaches this port can read and write all rows";
 }
 
-void WarnIfAdminWide(const std::string& admin_listen) {
-  if (!ListensWide(admin_listen)) return;
+void WarnIfAdminWide(const ServerSecurity& security, const std::string& admin_listen) {
+  if (security.admin_tokens != nullptr || !ListensWide(admin_listen)) return;
   HOTBED_LOG(Warning) << "the admin port listens on " << admin_listen
-                      << ", without TLS: whoever reaches it can read metrics and status";
+                      << ", without --admin-tokens: whoever reaches it can read metrics and status";
 }
 
 }  // namespace hotbed

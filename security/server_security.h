@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "config/config.h"
 #include "security/access.h"
 #include "security/identity.h"
@@ -17,6 +18,10 @@ struct ServerSecurity {
   TlsFiles files;                       // none: plaintext, and nobody is asked who calls
   std::shared_ptr<WatchedRules> rules;  // with files
 
+  std::shared_ptr<WatchedRules> admin_tokens;  // null: the admin port asks for no token
+
+  // For AdminOptions::may_read, which counts and logs whom it refuses. Empty: everybody may.
+  std::function<bool(absl::string_view token)> admin_access() const;
   // For PortOptions::access_version; looks at the file of rules. Empty without TLS.
   std::function<uint64_t()> access_version() const;
   // The same certificate shows who calls other servers.
@@ -27,6 +32,7 @@ struct SecurityFlags {
   std::string secure = "auto";  // auto, on, off, off-beyond-loopback
   TlsFiles files;
   std::string access_rules;  // a file; empty: the defaults
+  std::string admin_tokens;  // a file; empty: none is asked for
 };
 void AddSecurityFlags(ConfigSchema* schema, SecurityFlags* flags);
 
@@ -40,7 +46,7 @@ absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
 
 // In the log: that a port beyond loopback has no TLS.
 void WarnIfPlain(const ServerSecurity& security, const std::string& listen);
-void WarnIfAdminWide(const std::string& admin_listen);
+void WarnIfAdminWide(const ServerSecurity& security, const std::string& admin_listen);
 
 }  // namespace hotbed
 

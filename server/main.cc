@@ -53,11 +53,12 @@ int Fail(const absl::Status& status) {
 struct Process {
   ServerOptions options;
   const Clock* clock = Clock::Real();
-  CheckpointSource checkpoints{PlaceFinder::Real()};
+  CheckpointSource checkpoints{PlaceFinder::Real(), clock};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
   std::unique_ptr<ChangeReads> changes;
   std::unique_ptr<RowLists> lists;
+  std::unique_ptr<TopKCalls> top_k;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -119,14 +120,13 @@ absl::Status StartParts(Process* process) {
   absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
   if (!security.ok()) return security.status();
   WarnIfPlain(*security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(*security, options.admin_listen);
   ShardHostOptions host_options = HostOptionsOf(options);
   host_options.open_device = [&options] {
     return OpenChosenDevice(options.device, options.device_bytes,
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
-  host_options.change_memory = std::make_shared<ChangeMemory>(ChangeBytesMax(options));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
@@ -136,6 +136,8 @@ absl::Status StartParts(Process* process) {
                                                    process->clock);
   process->lists =
       std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
+  process->top_k =
+      std::make_unique<TopKCalls>(process->host.get(), host_options.change_memory, process->clock);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -148,8 +150,8 @@ absl::Status StartParts(Process* process) {
     return process->link_seen.load() != nullptr && IsReady(ConditionsOf(*process));
   };
   data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
-  data_options.slow_calls =
-      ChangeCalls(process->host.get(), process->lists.get(), process->changes.get());
+  data_options.slow_calls = RowCalls(process->host.get(), process->lists.get(),
+                                     process->changes.get(), process->top_k.get());
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -160,6 +162,7 @@ absl::Status StartParts(Process* process) {
   admin_options.healthy = [process](std::string* why) { return process->data->Healthy(why); };
   admin_options.ready = [process] { return ConditionsOf(*process); };
   admin_options.status = [process] { return RenderStatus(SnapshotOf(*process)); };
+  admin_options.may_read = security->admin_access();
   auto admin = AdminServer::Start(std::move(admin_options));
   if (!admin.ok()) return admin.status();
   process->admin = *std::move(admin);
@@ -200,6 +203,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   // Their calls are to be answered while the port can.
   if (process->lists != nullptr) process->lists->Stop();
   if (process->changes != nullptr) process->changes->Stop();
+  if (process->top_k != nullptr) process->top_k->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
   PlaceFinder::Real()->Stop();

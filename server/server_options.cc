@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "config/units.h"
 #include "server/host/host_budget.h"
+#include "server/shard/change_feed.h"
 
 namespace hotbed {
 namespace {
@@ -86,9 +87,12 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
   schema->AddBytes("session-bytes-max", &o->host.session_bytes_max,
                    "Memory of the sessions that push here, up to 64 bytes per session and shard; "
                    "beyond it new ones are refused. 0: a 64th of --host-bytes.");
-  schema->AddBytes("change-bytes-max", &o->change_bytes_max,
-                   "Memory of lists of rows and of changes for those who follow tables; one that "
-                   "falls behind reads its rows again. At least 2 MiB; 0: a 64th of --host-bytes.");
+  schema->AddBytes(
+      "export-bytes-max", &o->export_bytes_max,
+      "Memory beside the rows of what leaves tables, and enters them in files: a third "
+      "for lists of rows and for changes, of which those who follow and fall behind "
+      "read their rows again; the rest for saves, restores, exports and imports, which "
+      "wait for each other. At least 6 MiB; 0: three 64ths of --host-bytes.");
   schema->AddBytes(
       "replica-tail-bytes", &o->host.replica_tail_bytes,
       "Log records kept in memory for other replicas. A new replica that pushes outrun "
@@ -189,7 +193,7 @@ uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
       shares.message_bytes / 2);
   add("--staged-bytes-max", options.host.staged_bytes_max, shares.staged_bytes);
   add("--session-bytes-max", options.host.session_bytes_max, shares.session_bytes);
-  add("--change-bytes-max", options.change_bytes_max, shares.change_bytes);
+  add("--export-bytes-max", options.export_bytes_max, shares.export_bytes);
   add("--replica-tail-bytes", options.host.replica_tail_bytes, shares.replica_tail_bytes);
   add("--transfer-bytes-max", options.transfer_bytes_max, shares.transfer_bytes);
   return above;
@@ -236,10 +240,10 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                        "the flag out"));
     }
   }
-  if (options.change_bytes_max > 0 && options.change_bytes_max < 2 * kMiB) {
-    return absl::InvalidArgumentError(absl::StrCat("--change-bytes-max is ",
-                                                   FormatBytes(options.change_bytes_max),
-                                                   "; allowed: 0, or 2 MiB and more"));
+  if (options.export_bytes_max > 0 && options.export_bytes_max < 6 * kMiB) {
+    return absl::InvalidArgumentError(absl::StrCat("--export-bytes-max is ",
+                                                   FormatBytes(options.export_bytes_max),
+                                                   "; allowed: 0, or 6 MiB and more"));
   }
   std::string which;
   const uint64_t above = BytesAboveShares(options, &which);
@@ -258,14 +262,17 @@ ShardHostOptions HostOptionsOf(const ServerOptions& options) {
   const uint64_t hot_bytes = CarveHostBytes(host.host_bytes).hot_bytes;
   // Parts that were given more than their share get it from the rows.
   if (above > 0) host.hot_bytes = hot_bytes - std::min(above, hot_bytes - 1);
+  const uint64_t export_bytes = ExportBytesMax(options);
+  host.change_memory = std::make_shared<ChangeMemory>(export_bytes / 3);
+  host.copy_bytes_max = export_bytes - export_bytes / 3;
   host.pool_threads = static_cast<int>(options.pool_threads);
   host.pull_ids_max = static_cast<uint32_t>(options.pull_ids_max);
   return host;
 }
 
-uint64_t ChangeBytesMax(const ServerOptions& options) {
-  return options.change_bytes_max > 0 ? options.change_bytes_max
-                                      : CarveHostBytes(options.host.host_bytes).change_bytes;
+uint64_t ExportBytesMax(const ServerOptions& options) {
+  return options.export_bytes_max > 0 ? options.export_bytes_max
+                                      : CarveHostBytes(options.host.host_bytes).export_bytes;
 }
 
 DataServerOptions DataOptionsOf(const ServerOptions& options) {

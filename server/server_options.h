@@ -35,7 +35,7 @@ struct ServerOptions {
   uint64_t pull_bytes_in_flight_max = 0;
   uint64_t push_bytes_in_flight_max = 0;
   uint64_t transfer_bytes_max = 0;
-  uint64_t change_bytes_max = 0;
+  uint64_t export_bytes_max = 0;
   uint64_t transfer_queue_bytes_max = 64ull << 20;
   int64_t write_timeout_ms = 10'000;
   int64_t streams_max = 4096;
@@ -55,7 +55,7 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 absl::Status CheckServerOptions(const ServerOptions& options);
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
-uint64_t ChangeBytesMax(const ServerOptions& options);
+uint64_t ExportBytesMax(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
 // With --role=serving: nine sixteenths of the memory are for rows. The rest is for messages and for
 // the program itself.

@@ -179,6 +179,42 @@ __attribute__((target("avx2"))) void PooledSum256(const float* rows, const uint6
 
 }  // namespace
 
+namespace {
+
+// 32 words at a time, so that no addition waits for another.
+#define HOTBED_PLAIN_READ_LOOP                                  \
+  uint64_t lanes[32] = {};                                      \
+  uint64_t i = 0;                                               \
+  for (; i + 32 <= count; i += 32) {                            \
+    __builtin_prefetch(words + i + 512);                        \
+    for (uint32_t l = 0; l < 32; ++l) lanes[l] ^= words[i + l]; \
+  }                                                             \
+  uint64_t parity = 0;                                          \
+  for (uint32_t l = 0; l < 32; ++l) parity ^= lanes[l];         \
+  for (; i < count; ++i) parity ^= words[i];                    \
+  return parity;
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) uint64_t Read512(const uint64_t* words, uint64_t count) {
+  HOTBED_PLAIN_READ_LOOP
+}
+__attribute__((target("avx2"))) uint64_t Read256(const uint64_t* words,
+                                                 uint64_t count){HOTBED_PLAIN_READ_LOOP}
+#endif
+uint64_t ReadPlain(const uint64_t* words, uint64_t count) {
+  HOTBED_PLAIN_READ_LOOP
+}
+
+}  // namespace
+
+uint64_t PlainRead(const uint64_t* words, uint64_t count) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return Read512(words, count);
+  if (__builtin_cpu_supports("avx2")) return Read256(words, count);
+#endif
+  return ReadPlain(words, count);
+}
+
 void PlainPooledSum(const float* rows, const uint64_t* ids, uint32_t bags, uint32_t length,
                     float* out) {
 #if defined(__x86_64__)

@@ -29,6 +29,9 @@ void PlainUpdatePerLookup(float* rows, float* state, const uint64_t* ids, uint32
                           uint32_t bag, const float* gradients, float learning_rate, float epsilon,
                           bool prefetch);
 
+// Reads memory in order, with loads as wide as the processor has; the parity of its words.
+uint64_t PlainRead(const uint64_t* words, uint64_t count);
+
 // out[b] = the sum of the rows of bag b, 128 floats each, in the order of the ids; all bags have
 // `length` ids. Sums stay in registers, columns are unrolled by hand, rows are fetched early.
 constexpr uint32_t kPlainPooledDim = 128;

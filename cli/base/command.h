@@ -31,6 +31,7 @@ struct CommandContext {
   std::string output = "table";  // table | json
   std::string timeout = "10s";   // for one request to the cluster
   ClientIdentity identity;       // towards the cluster; also in the environment
+  std::string admin_token_file;  // for admin ports; also in the environment
   bool json() const { return output == "json"; }
   absl::Duration timeout_duration() const;
 
@@ -70,6 +71,7 @@ void AddTableExportCommand(CLI::App* table, CommandContext* context);
 void AddTableFollowCommand(CLI::App* table, CommandContext* context);
 void AddTableImportCommand(CLI::App* table, CommandContext* context);
 void AddTableScanCommand(CLI::App* table, CommandContext* context);
+void AddTopKCommand(CLI::App* root, CommandContext* context);
 void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
 void AddShardMoveCommand(CLI::App* shard, CommandContext* context);
@@ -84,7 +86,8 @@ void AddMetadataCommands(CLI::App* metadata, CommandContext* context);      // b
 void AddMetadataMoveCommands(CLI::App* metadata, CommandContext* context);  // export, import
 void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
-// list, show, verify, prune: of files alone, without a cluster.
+void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context);  // show, stop
+// list, show, verify, fold, prune: of files alone, without a cluster.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
 void AddServeCommands(CLI::App* serve, CommandContext* context);  // add, remove, status
 void AddEventsCommand(CLI::App* root, CommandContext* context);

@@ -91,6 +91,7 @@ HOTBED_CALL(ListMoves)
 HOTBED_CALL(ControlMoves)
 HOTBED_CALL(RebuildMetadata)
 HOTBED_CALL(ListEvents)
+HOTBED_CALL(ScheduleCheckpoints)
 #undef HOTBED_CALL
 
 }  // namespace hotbed

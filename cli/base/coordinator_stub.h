@@ -38,6 +38,8 @@ class CoordinatorStub {
       const v1::RebuildMetadataRequest& request);
   absl::StatusOr<v1::BackupMetadataReply> BackupMetadata();
   absl::StatusOr<v1::ListEventsReply> ListEvents(const v1::ListEventsRequest& request);
+  absl::StatusOr<v1::ScheduleCheckpointsReply> ScheduleCheckpoints(
+      const v1::ScheduleCheckpointsRequest& request);
 
  private:
   struct Grpc;

@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/dial.h"
+#include "common/files/file_system.h"
 #include "common/status_macros.h"
 
 namespace hotbed {
@@ -34,10 +37,19 @@ absl::Status Unreachable(const std::string& address, const char* what) {
       absl::StrCat("http://", address, ": ", what, ": ", std::strerror(errno)));
 }
 
+// The header field of the token, or nothing.
+absl::StatusOr<std::string> Authorization() {
+  const char* const path = std::getenv(kAdminTokenName);
+  if (path == nullptr || *path == '\0') return "";
+  HOTBED_ASSIGN_OR_RETURN(const std::string token, FileSystem::Real()->ReadAll(path));
+  return absl::StrCat("Authorization: Bearer ", absl::StripAsciiWhitespace(token), "\r\n");
+}
+
 }  // namespace
 
 absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string& path,
                                   absl::Duration timeout) {
+  HOTBED_ASSIGN_OR_RETURN(const std::string authorization, Authorization());
   const absl::StatusOr<int> dialed = Dial(address, timeout);
   if (absl::IsInvalidArgument(dialed.status())) return dialed.status();
   if (!dialed.ok()) {
@@ -48,9 +60,9 @@ absl::StatusOr<HttpReply> HttpGet(const std::string& address, const std::string&
   setsockopt(socket.fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   setsockopt(socket.fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   fcntl(socket.fd(), F_SETFL, 0);  // waits, as long as the limits say
-  const std::string request =
-      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", address,
-                   "\r\nAccept: application/json, text/plain\r\nConnection: close\r\n\r\n");
+  const std::string request = absl::StrCat(
+      "GET ", path, " HTTP/1.1\r\nHost: ", address,
+      "\r\nAccept: application/json, text/plain\r\nConnection: close\r\n", authorization, "\r\n");
   if (send(socket.fd(), request.data(), request.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(request.size())) {
     return Unreachable(address, "cannot send");

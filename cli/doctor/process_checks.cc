@@ -92,7 +92,11 @@ std::vector<Report> AskAll(const std::vector<ProcessPorts>& processes, absl::Dur
   for (const ProcessPorts& process : processes) {
     Report report{process, AdminPage(process, "/readyz", timeout), nlohmann::json::array()};
     const absl::StatusOr<HttpReply> page = AdminPage(process, "/api/metrics", timeout);
-    if (page.ok()) {
+    if (page.ok() && page->code != 200) {
+      report.metrics =
+          absl::PermissionDeniedError(absl::StrCat("/api/metrics answers ", page->code, ": ",
+                                                   absl::StripTrailingAsciiWhitespace(page->body)));
+    } else if (page.ok()) {
       report.asked_s = UnixSeconds();
       report.metrics = nlohmann::json::parse(page->body, nullptr, false);
       if (!report.metrics->is_array()) {

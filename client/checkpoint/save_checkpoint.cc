@@ -1,9 +1,12 @@
 // SaveCheckpoint: gives each shard to its primary, watches the servers, gives shards that failed or
 // moved to their next primary, and writes the manifest when all are there.
+#include "client/checkpoint/save_checkpoint.h"
+
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -16,6 +19,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/write_fence.h"
+#include "client/checkpoint/step_hold.h"
 #include "client/checkpoint/whole_table.h"
 #include "client/client_impl.h"
 #include "client/map/checkpoint_cluster.h"
@@ -31,6 +35,7 @@ namespace {
 
 constexpr int kShardsPerCall = 256;  // a call's message stays below 64 KiB
 constexpr int64_t kSaveWatchNs = 100 * kMillisecondNs;
+constexpr int64_t kTakeWatchNs = 10 * kMillisecondNs;  // while trainers are held
 constexpr int64_t kRetryNs = kSecondNs / 2;
 constexpr int64_t kKeepNs = kSecondNs / 4;  // between two writes of an export's progress
 
@@ -59,12 +64,10 @@ class Saver {
     manifest_.set_name(!options_.name.empty()
                            ? options_.name
                            : absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
-    manifest_.set_begun_unix_ms(absl::ToUnixMillis(now));
+    folder_ = absl::StrCat(options_.directory, "/", manifest_.name());
     HOTBED_RETURN_IF_ERROR(ChooseTables());
     if (options_.incremental) HOTBED_RETURN_IF_ERROR(ChooseParent());
-    mark_ = absl::StrCat(manifest_.begun_unix_ms(), " ", RandomMark());
-    HOTBED_ASSIGN_OR_RETURN(
-        folder_, MakeCheckpointFolder(options_.directory, manifest_.name(), mark_, &place_));
+    if (!options_.at_step.has_value()) HOTBED_RETURN_IF_ERROR(MakeFolder());
     const absl::Status done = SaveShards();
     EndJobs();
     const absl::Status whole = done.ok() ? MakeWhole() : done;
@@ -100,13 +103,24 @@ class Saver {
     int64_t failing_since_ns = 0;  // 0: it is not
     std::string error;
   };
+  // Of a save at a step.
+  enum class Phase : uint8_t { kAnyMoment, kPreparing, kHolding, kTaking, kTaken };
   struct Job {
     std::string address;
     uint64_t number = 0;
+    uint32_t count = 0;            // of its shards
     std::vector<uint64_t> shards;  // packed
     v1::WatchSaveReply last;
     std::string fence;  // of an export into arrays
   };
+
+  absl::Status MakeFolder() {
+    manifest_.set_begun_unix_ms(absl::ToUnixMillis(absl::Now()));
+    mark_ = absl::StrCat(manifest_.begun_unix_ms(), " ", RandomMark());
+    const auto made = MakeCheckpointFolder(options_.directory, manifest_.name(), mark_, &place_);
+    made_ = made.ok();
+    return made.status();
+  }
 
   absl::Status CheckOptions() const {
     if (absl::StrContains(options_.name, '/') || absl::StartsWith(options_.name, ".")) {
@@ -147,12 +161,12 @@ class Saver {
     HOTBED_RETURN_IF_ERROR(listed.status());
     std::vector<CheckpointFolder>& found = *listed;
     while (!found.empty() && !found.back().whole) found.pop_back();
-    if (found.empty() || found.back().manifest.generation() >= kGenerationsMax ||
-        found.back().manifest.cluster_id() != manifest_.cluster_id() ||
+    if (found.empty() || found.back().generation >= kGenerationsMax ||
+        found.back().cluster_id != manifest_.cluster_id() ||
         !FoldersNeeded(found.back().path, &place_).ok()) {
       return absl::OkStatus();
     }
-    parent_ = std::move(found.back().manifest);
+    HOTBED_ASSIGN_OR_RETURN(parent_, ReadManifest(found.back().path, &place_));
     parent_.set_name(found.back().name);
     return absl::OkStatus();
   }
@@ -179,10 +193,105 @@ class Saver {
   // Shards may be cut meanwhile: what is saved of one then is its lower part, and the others are
   // saved after it.
   absl::Status SaveShards() {
+    if (options_.at_step.has_value()) return SaveAtStep();
     do {
       HOTBED_RETURN_IF_ERROR(SaveWanted());
       HOTBED_RETURN_IF_ERROR(WantParts());
     } while (!wanted_.empty());
+    return absl::OkStatus();
+  }
+
+  // --- at a step
+
+  // The servers write back what they can while training goes on; then the trainers are held at the
+  // step, the rows of all shards are taken, the trainers go on, and the rows are written.
+  absl::Status SaveAtStep() {
+    if (wanted_.empty()) {
+      return absl::FailedPreconditionError("there is no table to be saved at a step");
+    }
+    v1::HoldStepRequest wanted;
+    wanted.set_hold(RandomMark() | 1);
+    wanted.set_group(options_.group);
+    wanted.set_step(*options_.at_step);
+    for (const auto& [table, index] : table_of_) wanted.add_tables(table);
+    hold_.emplace(wanted, options_.patience, &cluster_, &clock_);
+    phase_ = Phase::kPreparing;
+    absl::Status done = SaveWanted();
+    if (done.ok()) done = WantParts();
+    const std::string group = hold_->group();
+    hold_.reset();  // the trainers go on
+    HOTBED_RETURN_IF_ERROR(done);
+    if (wanted_.empty()) return CheckSteps(group);
+    return absl::AbortedError("shards were split while their rows were taken; save again");
+  }
+
+  // The next phase, if it is time.
+  absl::Status Advance() {
+    switch (phase_) {
+      case Phase::kAnyMoment:
+        return absl::OkStatus();
+      case Phase::kPreparing:
+        if (AllJobs([](const Job& job) { return job.last.prepared() == job.count; })) {
+          phase_ = Phase::kHolding;
+        }
+        return absl::OkStatus();
+      case Phase::kHolding:
+        return AwaitStep();
+      case Phase::kTaking:
+        if (!AllJobs([](const Job& job) { return job.last.taken() == job.count; })) {
+          return hold_->Hold().status();
+        }
+        if (const absl::Status ended = hold_->End(); !ended.ok()) {
+          return absl::IsUnavailable(ended) ? hold_->Hold().status() : ended;  // asked again
+        }
+        phase_ = Phase::kTaken;
+        return absl::OkStatus();
+      case Phase::kTaken:
+        return CheckTaken();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AwaitStep() {
+    HOTBED_ASSIGN_OR_RETURN(const bool reached, hold_->Hold());
+    if (!reached) return absl::OkStatus();
+    HOTBED_RETURN_IF_ERROR(MakeFolder());  // not before: the step may be hours away
+    phase_ = Phase::kTaking;
+    manifest_.set_at_step(hold_->step());
+    manifest_.set_group(hold_->group());
+    return absl::OkStatus();
+  }
+
+  template <typename Holds>
+  bool AllJobs(Holds holds) const {
+    const auto in_job = [](const auto& entry) { return entry.second.in_job; };
+    return std::all_of(wanted_.begin(), wanted_.end(), in_job) &&
+           std::all_of(jobs_.begin(), jobs_.end(), holds);
+  }
+
+  // The rows of the step are gone where they could not be written.
+  absl::Status CheckTaken() const {
+    for (const auto& [packed, wanted] : wanted_) {
+      if (wanted.in_job) continue;
+      return absl::AbortedError(absl::StrCat(ShardId::FromPacked(packed).ToString(),
+                                             " was not saved as it was at step ", hold_->step(),
+                                             ": ", wanted.error, "; save again"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSteps(const std::string& group) const {
+    for (const v1::CheckpointTable& table : manifest_.tables()) {
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        if (shard.committed_step() == table.shards(0).committed_step()) continue;
+        return absl::AbortedError(
+            absl::StrCat("table ", table.spec().name(), " is of step ", shard.committed_step(),
+                         " in one "
+                         "shard and of step ",
+                         table.shards(0).committed_step(), " in another: group ", group,
+                         " does not train it alone"));
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -226,10 +335,11 @@ class Saver {
       HOTBED_RETURN_IF_ERROR(WatchJobs());
       HOTBED_RETURN_IF_ERROR(fenced_);
       HOTBED_RETURN_IF_ERROR(CheckPatience());
+      HOTBED_RETURN_IF_ERROR(Advance());
       if (exports_ && clock_.NowNs() - kept_ns_ > kKeepNs) HOTBED_RETURN_IF_ERROR(KeepProgress());
       TellProgress();
       if (options_.stop && options_.stop()) return absl::CancelledError("the save was broken off");
-      if (!wanted_.empty()) clock_.SleepNs(kSaveWatchNs);
+      if (!wanted_.empty()) clock_.SleepNs(phase_ == Phase::kTaking ? kTakeWatchNs : kSaveWatchNs);
     }
     return absl::OkStatus();
   }
@@ -276,6 +386,7 @@ class Saver {
     request.set_directory(folder_);
     request.set_bytes_per_s(options_.bytes_per_s);
     request.set_begins_series(options_.incremental);
+    request.set_takes_when_told(phase_ != Phase::kAnyMoment);
     for (const uint64_t packed : shards) {
       const ShardId id = ShardId::FromPacked(packed);
       v1::ShardToSave& shard = *request.add_shards();
@@ -288,7 +399,8 @@ class Saver {
       shard.set_above_epoch(before->lsn_epoch());
       shard.set_above_lsn(before->lsn());
     }
-    Job job = {address, request.save(), std::move(shards), {}, ""};
+    const auto count = static_cast<uint32_t>(shards.size());
+    Job job = {address, request.save(), count, std::move(shards), {}, ""};
     absl::Status begun = exports_ ? PrepareExport(&request, &job) : absl::OkStatus();
     if (begun.ok()) begun = cluster_.BeginSave(address, request);
     if (!begun.ok()) return GiveUp(job, begun);
@@ -319,6 +431,7 @@ class Saver {
     for (auto job = jobs_.begin(); job != jobs_.end();) {
       v1::WatchSaveRequest request;
       request.set_save(job->number);
+      request.set_take(phase_ >= Phase::kTaking);
       auto reply = cluster_.WatchSave(job->address, request);
       if (!reply.ok()) {
         GiveUp(*job, reply.status());
@@ -396,6 +509,7 @@ class Saver {
     progress.shards = shards_;
     progress.shards_done = shards_ - wanted_.size();
     progress.bytes_done = progress.bytes = bytes_of_ended_;
+    if (hold_.has_value()) progress.waits_for = hold_->waits_for();
     size_t in_jobs = progress.shards_done;
     for (const Job& job : jobs_) {
       progress.bytes_done += job.last.bytes_written();
@@ -495,6 +609,7 @@ class Saver {
   }
 
   std::string TakeBack() {
+    if (!made_) return "Nothing is left of this save";
     constexpr int kTries = 20;  // servers that were told to end still write their last block
     for (int i = 0; i < kTries && OwnsFolder(); ++i) {
       const absl::Status deleted = DeleteCheckpoint(folder_, &place_);
@@ -510,6 +625,8 @@ class Saver {
     SavedCheckpoint result;
     result.path = folder_;
     result.parent = manifest_.parent();
+    result.generation = manifest_.generation();
+    result.at_step = manifest_.at_step();
     for (const v1::CheckpointTable& table : manifest_.tables()) {
       result.tables.push_back({table.spec().name(), static_cast<uint64_t>(table.shards_size()),
                                RowsOf(table), BytesOf(table)});
@@ -525,6 +642,7 @@ class Saver {
   v1::CheckpointManifest parent_;  // without tables: none
   std::string folder_;
   std::string mark_;                   // in kSavingFile
+  bool made_ = false;                  // the folder, with the mark
   std::map<uint32_t, int> table_of_;   // table id -> index in the manifest
   std::map<uint64_t, Wanted> wanted_;  // by packed shard; those that are not saved
   std::map<uint64_t, std::string> addresses_;
@@ -533,6 +651,9 @@ class Saver {
   size_t shards_ = 0;
   uint64_t bytes_of_ended_ = 0;
   bool retry_ = false;  // the map is to be asked for again
+  // For a save at a step.
+  Phase phase_ = Phase::kAnyMoment;
+  std::optional<StepHold> hold_;
   // For an export.
   bool exports_ = false;
   bool weights_only_ = false;
@@ -540,14 +661,15 @@ class Saver {
   int64_t kept_ns_ = 0;
 };
 
-absl::StatusOr<SavedCheckpoint> Saved(CheckpointCluster* cluster, const SaveOptions& options) {
+}  // namespace
+
+absl::StatusOr<SavedCheckpoint> SaveCheckpoint(CheckpointCluster* cluster,
+                                               const SaveOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(options.directory));
   SaveOptions canonical = options;
   HOTBED_ASSIGN_OR_RETURN(canonical.directory, PlacePath(options.directory));
   return Saver(canonical, cluster, place, Clock::Real()).Save();
 }
-
-}  // namespace
 
 absl::Status SaveMissingShards(const SaveOptions& options, bool weights_only,
                                const std::string& folder, CheckpointCluster* cluster,
@@ -559,12 +681,12 @@ absl::Status SaveMissingShards(const SaveOptions& options, bool weights_only,
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(const std::string& target,
                                                const SaveOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const auto cluster, GrpcCheckpointCluster::Connect(target));
-  return Saved(cluster.get(), options);
+  return SaveCheckpoint(cluster.get(), options);
 }
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(Client* client, const SaveOptions& options) {
   const auto cluster = static_cast<ClientImpl*>(client)->WholeTables();
-  return Saved(cluster.get(), options);
+  return SaveCheckpoint(cluster.get(), options);
 }
 
 }  // namespace hotbed

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
+#include "proto/top_k.pb.h"
 
 namespace hotbed {
 
@@ -20,12 +21,16 @@ class CheckpointCluster {
   virtual absl::StatusOr<v1::CreateTablesReply> CreateTables(
       const v1::CreateTablesRequest& request) = 0;
   virtual absl::Status DropTable(const std::string& name) = 0;
+  virtual absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) = 0;
   virtual absl::Status BeginSave(const std::string& address,
                                  const v1::BeginSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
                                                        const v1::WatchSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& address, const v1::WatchRestoreRequest& request) = 0;
+  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK.
+  virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
+                                             const v1::TopKRequest& request) = 0;
 };
 
 }  // namespace hotbed

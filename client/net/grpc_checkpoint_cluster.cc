@@ -42,9 +42,9 @@ absl::Status CallLeader(const std::string& who, LeaderStub* leader, Method metho
 template <typename Stub, typename Request, typename Reply>
 absl::Status Call(const std::string& who, Stub* stub,
                   grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-                  const Request& request, Reply* reply) {
+                  const Request& request, Reply* reply, absl::Duration timeout = kTimeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kTimeout));
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(timeout));
   return Said(who, (stub->*method)(&context, request, reply));
 }
 
@@ -79,12 +79,14 @@ GrpcCheckpointCluster::GrpcCheckpointCluster(const std::string& address,
       leader_(address, identity, MapChannelArguments()) {}
 
 const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::string& address) {
-  Server& server = servers_[address];
+  absl::MutexLock lock(&mu_);
+  Server& server = servers_[address];  // which stays where it is
   if (server.checkpoints == nullptr) {
     const std::shared_ptr<grpc::Channel> channel =
         grpc::CreateCustomChannel(address, ChannelCredentialsOf(identity_), MapChannelArguments());
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
+    server.search = v1::Search::NewStub(channel);
   }
   return server;
 }
@@ -111,6 +113,14 @@ absl::Status GrpcCheckpointCluster::DropTable(const std::string& name) {
   return CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::DropTable, request, &reply);
 }
 
+absl::StatusOr<v1::HoldStepReply> GrpcCheckpointCluster::HoldStep(
+    const v1::HoldStepRequest& request) {
+  v1::HoldStepReply reply;
+  HOTBED_RETURN_IF_ERROR(
+      CallLeader(coordinator_, &leader_, &v1::Coordinator::Stub::HoldStep, request, &reply));
+  return reply;
+}
+
 absl::Status GrpcCheckpointCluster::BeginSave(const std::string& address,
                                               const v1::BeginSaveRequest& request) {
   v1::BeginSaveReply reply;
@@ -133,6 +143,15 @@ absl::StatusOr<v1::WatchRestoreReply> GrpcCheckpointCluster::WatchRestore(
   HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
                               ServerAt(address).checkpoints.get(),
                               &v1::Checkpoints::Stub::WatchRestore, request, &reply));
+  return reply;
+}
+
+absl::StatusOr<v1::TopKReply> GrpcCheckpointCluster::TopK(const std::string& address,
+                                                          const v1::TopKRequest& request) {
+  v1::TopKReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address).search.get(),
+                              &v1::Search::Stub::TopK, request, &reply,
+                              absl::Milliseconds(request.timeout_ms())));
   return reply;
 }
 

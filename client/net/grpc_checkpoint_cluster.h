@@ -8,10 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "client/map/checkpoint_cluster.h"
 #include "leader/leader_stub.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
+#include "proto/top_k.grpc.pb.h"
 #include "security/identity.h"
 
 namespace hotbed {
@@ -30,11 +33,14 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   absl::StatusOr<v1::CreateTablesReply> CreateTables(
       const v1::CreateTablesRequest& request) override;
   absl::Status DropTable(const std::string& name) override;
+  absl::StatusOr<v1::HoldStepReply> HoldStep(const v1::HoldStepRequest& request) override;
   absl::Status BeginSave(const std::string& address, const v1::BeginSaveRequest& request) override;
   absl::StatusOr<v1::WatchSaveReply> WatchSave(const std::string& address,
                                                const v1::WatchSaveRequest& request) override;
   absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& address, const v1::WatchRestoreRequest& request) override;
+  absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
+                                     const v1::TopKRequest& request) override;
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {
     return ServerAt(address).changes.get();
@@ -44,13 +50,15 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   struct Server {
     std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
     std::unique_ptr<v1::Changes::Stub> changes;
+    std::unique_ptr<v1::Search::Stub> search;
   };
-  const Server& ServerAt(const std::string& address);
+  const Server& ServerAt(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string coordinator_;
   const ClientIdentity identity_;
   LeaderStub leader_;
-  std::map<std::string, Server> servers_;  // by address
+  absl::Mutex mu_;
+  std::map<std::string, Server> servers_ ABSL_GUARDED_BY(mu_);  // by address
 };
 
 }  // namespace hotbed

@@ -101,7 +101,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
       future = ledger_.Add(std::move(call), use_.transport->driver(), use_.clock->NowNs());
     }
     touched.insert(touched.end(), free_again.begin(), free_again.end());
-    // Only now: Flush may learn of a newer map, and divides the parts that were chained by this one.
+    // Only now: Flush may learn of a newer map, and divides what was chained by this one.
     Flush(touched, &resolutions);
   }
   if (steps.ok()) use_.timer->AddWatcher();

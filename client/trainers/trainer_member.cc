@@ -73,6 +73,7 @@ absl::Status TrainerMember::NoteReply(const v1::TrainReply& reply) {
   absl::MutexLock lock(&mu_);
   ended_min_ = std::max(ended_min_, reply.ended_min());
   members_ = reply.members();
+  if (reply.hold_step() != 0) hold_step_ = reply.hold_step();
   group_commits_ |= reply.commit().tables_size() > 0;
   if (reply.lease_ms() != 0) lease_ns_ = int64_t{reply.lease_ms()} * 1'000'000;
   if (!reply.member() && joined_ && lost_.ok()) {
@@ -114,6 +115,7 @@ absl::StatusOr<uint64_t> TrainerMember::Join(int64_t deadline_ns) {
     joined_ = renewing_ = true;
     ended_ = reply.ended_step();
     members_ = reply.members();
+    hold_step_ = reply.hold_step();
     lease_ns_ = int64_t{reply.lease_ms()} * 1'000'000;
     group_commits_ = reply.commit().tables_size() > 0;
   }
@@ -174,6 +176,12 @@ void TrainerMember::RenewLoop() {
 absl::Status TrainerMember::AdmitPush(uint64_t step, absl::Span<const PushFeature> features,
                                       const PushOptions& options, int64_t deadline_ns) {
   if (options.assign) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(AdmitSteps(step, features, deadline_ns));
+  return AwaitHold(step, deadline_ns);
+}
+
+absl::Status TrainerMember::AdmitSteps(uint64_t step, absl::Span<const PushFeature> features,
+                                       int64_t deadline_ns) {
   bool synchronous = false;
   std::optional<uint32_t> staleness;
   for (const PushFeature& feature : features) {
@@ -239,6 +247,7 @@ absl::Status TrainerMember::Begin(uint64_t step, int64_t deadline_ns) {
   if (staleness.has_value() && step >= *staleness + 1) {
     HOTBED_RETURN_IF_ERROR(AwaitEnded(step - 1 - *staleness, deadline_ns));
   }
+  HOTBED_RETURN_IF_ERROR(AwaitHold(step, deadline_ns));
   absl::MutexLock lock(&mu_);
   begun_ = step;
   return absl::OkStatus();
@@ -275,6 +284,31 @@ absl::Status TrainerMember::AwaitEnded(uint64_t step, int64_t deadline_ns) {
       return absl::DeadlineExceededError(absl::StrCat(
           "not all trainers of group ", options_->trainer_group, " have ended step ", step,
           "; the slowest, ", reply.slowest(), ", has ended step ", reply.ended_min()));
+    }
+  }
+}
+
+absl::Status TrainerMember::AwaitHold(uint64_t step, int64_t deadline_ns) {
+  while (true) {
+    v1::TrainRequest request;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!joined_ || hold_step_ == 0 || step <= hold_step_) return absl::OkStatus();
+      HOTBED_RETURN_IF_ERROR(Member());
+      request = Request(v1::TrainRequest::RENEW);
+    }
+    request.set_wait_step(step);
+    HOTBED_ASSIGN_OR_RETURN(const v1::TrainReply reply, Ask(std::move(request), deadline_ns));
+    HOTBED_RETURN_IF_ERROR(NoteReply(reply));
+    const bool held = reply.hold_step() != 0 && step > reply.hold_step();
+    {
+      absl::MutexLock lock(&mu_);
+      if (!held) hold_step_ = reply.hold_step();
+    }
+    if (held && clock_->NowNs() + kSlackNs >= deadline_ns) {
+      return absl::DeadlineExceededError(absl::StrCat("group ", options_->trainer_group,
+                                                      " is held at step ", reply.hold_step(),
+                                                      " for a checkpoint; try again"));
     }
   }
 }

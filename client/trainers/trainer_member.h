@@ -80,6 +80,10 @@ class TrainerMember {
   absl::Status NoteReply(const v1::TrainReply& reply) ABSL_LOCKS_EXCLUDED(mu_);
   // Until all members have ended `step`.
   absl::Status AwaitEnded(uint64_t step, int64_t deadline_ns);
+  // Until no checkpoint holds the group below `step`.
+  absl::Status AwaitHold(uint64_t step, int64_t deadline_ns);
+  absl::Status AdmitSteps(uint64_t step, absl::Span<const PushFeature> features,
+                          int64_t deadline_ns);
   absl::Status AdmitSynchronous(uint64_t step, absl::Span<const PushFeature> features);
   absl::Status Deliver(const v1::GroupCommit& commit, int64_t deadline_ns);
   absl::Status AwaitCommit(uint64_t step, int64_t deadline_ns);
@@ -110,6 +114,9 @@ class TrainerMember {
   uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;    // has synchronous pushes; 0: none
   std::set<TableId> pushed_ ABSL_GUARDED_BY(mu_);  // synchronous tables that got pushes
   bool group_commits_ ABSL_GUARDED_BY(mu_) = false;  // the group has synchronous tables
+  // No step above it begins; 0: no such limit. Replies set it, and only one that was asked for
+  // afterwards lifts it: replies may overtake each other.
+  uint64_t hold_step_ ABSL_GUARDED_BY(mu_) = 0;
   std::thread renewer_ ABSL_GUARDED_BY(step_mu_);
 };
 

@@ -8,13 +8,14 @@ import dataclasses
 import pathlib
 import re
 
-FOLDERS = ("admin", "common", "kv", "ports", "proto", "server", "serving", "planner")
+FOLDERS = ("admin", "common", "kv", "ports", "proto", "security", "server", "serving", "planner")
 LITERALS = r'("(?:\\.|[^"\\])*"(?:\s*"(?:\\.|[^"\\])*")*)'
 METRIC = re.compile(r'(?P<before>\w*)\s*[({]\s*(?:"[\w ]*",\s*)?"(?P<name>(?:hotbed|process)_[a-z0-9_]+)"\s*,\s*(?P<help>' + LITERALS[1:-1] + ')')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\]\s*=\s*' + LITERALS + ';')
 COMMENT = re.compile(r'//[^\n]*')
 # Labels that the sources do not write beside the name.
 LABELS = {
+    "hotbed_access_refused_total": ("port",),
     "hotbed_build_info": ("compiler", "version"),
     "hotbed_coordinator_group_committed_step": ("group",),
     "hotbed_coordinator_group_fastest_step": ("group",),
@@ -47,11 +48,13 @@ COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending":
            "stalled": "streams", "sent": "records", "taken": "records", "refused": "shards", "diverged": "shards",
            "parked": "requests", "received": "shards", "appends": "records", "renewals": "times", "written": "rows", "deleted": "rows", "refusals": "segments",
            "revision": "number", "step": "number", "items": "messages", "changes": "shards"}
-EXACT = {"hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_replica_messages_refused_total": "messages",
+EXACT = {"hotbed_access_refused_total": "refusals",
+         "hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_replica_messages_refused_total": "messages",
          "hotbed_server_numbers_not_given_total": "requests",
          "hotbed_server_traceparents_ignored_total": "trace contexts",
          "hotbed_server_snapshots_failed_total": "shards", "hotbed_server_snapshots_sent_total": "shards",
-         "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups"}
+         "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups",
+         "hotbed_coordinator_scheduled_save_failures_total": "saves"}
 UNITS = (("_bytes_per_second", "bytes/s"), ("_seconds", "seconds"), ("_bytes", "bytes"), ("_info", "1"), ("_fds", "files"))
 NO_YES = re.compile(r"_(read_only|device_failed|data_given_up|ready)$")
 

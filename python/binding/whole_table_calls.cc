@@ -4,15 +4,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/tables/table_option.h"
 #include "hotbed/arrays.h"
 #include "hotbed/changes.h"
 #include "hotbed/checkpoint.h"
+#include "hotbed/top_k.h"
 #include "python/binding/arguments.h"
+#include "python/binding/arrays.h"
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
@@ -58,7 +62,8 @@ struct ClusterArgument {
   }
 };
 
-// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental)
+// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental, at_step, group):
+// at_step below 0: at none.
 PyObject* Save(PyObject*, PyObject* arguments) {
   PyObject* target = nullptr;
   ClusterArgument cluster;
@@ -67,8 +72,10 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   PyObject* tables = nullptr;
   unsigned long long rate = 0;
   int incremental = 0;
-  if (PyArg_ParseTuple(arguments, "OssOKp", &target, &directory, &name, &tables, &rate,
-                       &incremental) == 0 ||
+  long long at_step = 0;
+  const char* group = nullptr;
+  if (PyArg_ParseTuple(arguments, "OssOKpLs", &target, &directory, &name, &tables, &rate,
+                       &incremental, &at_step, &group) == 0 ||
       !cluster.Read(target)) {
     return nullptr;
   }
@@ -77,6 +84,8 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   options.name = name;
   options.bytes_per_s = rate;
   options.incremental = incremental != 0;
+  if (at_step >= 0) options.at_step = static_cast<uint64_t>(at_step);
+  options.group = group;
   for (Py_ssize_t i = 0; i < PyTuple_Size(tables); ++i) {
     if (!ReadText(PyTuple_GetItem(tables, i), &options.tables.emplace_back())) return nullptr;
   }
@@ -93,8 +102,9 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   if (!saved.ok()) return Raise(saved.status());
   const Owned sizes(SizesOf(saved->tables));
   if (!sizes) return nullptr;
-  return Py_BuildValue("{sssssO}", "path", saved->path.c_str(), "parent", saved->parent.c_str(),
-                       "tables", sizes.get());
+  return Py_BuildValue("{sssssKsO}", "path", saved->path.c_str(), "parent", saved->parent.c_str(),
+                       "at_step", static_cast<unsigned long long>(saved->at_step), "tables",
+                       sizes.get());
 }
 
 // restore_checkpoint(target, checkpoint, ((table, as), ...), durability, weight type, shards,
@@ -327,6 +337,79 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
                        static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)));
 }
 
+// --- top-k
+
+bool ReadMetric(const char* word, RowMetric* metric) {
+  for (const auto& [name, value] :
+       {std::pair("dot", RowMetric::kDot), std::pair("cosine", RowMetric::kCosine),
+        std::pair("l2", RowMetric::kL2)}) {
+    *metric = value;
+    if (std::string_view(word) == name) return true;
+  }
+  Raise(absl::InvalidArgumentError(
+      absl::StrCat("metric is \"", word, "\", allowed: dot, cosine, l2")));
+  return false;
+}
+
+// top_k(table, vectors, k, metric, ids or None, first_id, last_id, deadline or None): the rows per
+// vector, and ids (u64) and scores (fp64) of all as bytes.
+PyObject* TopKOf(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *vectors, *ids, *deadline;
+  long long k = 0;
+  const char* metric = nullptr;
+  unsigned long long first = 0;
+  unsigned long long last = 0;
+  TopKOptions options;
+  if (PyArg_ParseTuple(arguments, "OOLsOKKO", &capsule, &vectors, &k, &metric, &ids, &first, &last,
+                       &deadline) == 0 ||
+      !ReadMetric(metric, &options.metric) ||
+      !ReadSeconds(deadline, "deadline", &options.deadline)) {
+    return nullptr;
+  }
+  const TableHandle* const handle = TableOf(capsule);
+  if (handle == nullptr) return nullptr;
+  options.first_id = first;
+  options.last_id = last;
+  Borrowed borrowed;
+  ArrayView shape;
+  absl::Span<const float> floats;
+  if (!shape.Take(vectors, "vectors", /*writable=*/false) ||
+      !TakeFloats(vectors, "vectors", shape.elements(), "floats", &borrowed, &floats)) {
+    return nullptr;
+  }
+  absl::Span<const uint64_t> only;
+  if (ids != Py_None) {
+    if (!TakeIds(ids, "filter", handle->table, &borrowed, &only)) return nullptr;
+    options.only_ids = only;
+  }
+  absl::StatusOr<std::vector<std::vector<ScoredRow>>> nearest;
+  {
+    const std::shared_ptr<Client> client = handle->connection->client;
+    const uint32_t rows = static_cast<uint32_t>(std::clamp<long long>(k, 0, UINT32_MAX));
+    const WithoutGil without;
+    nearest = TopK(client.get(), handle->table, floats, rows, options);
+  }
+  if (PyErr_CheckSignals() != 0) return nullptr;
+  if (!nearest.ok()) return Raise(nearest.status());
+  const Owned counts(PyTuple_New(static_cast<Py_ssize_t>(nearest->size())));
+  if (!counts) return nullptr;
+  std::vector<uint64_t> found;
+  std::vector<double> scores;
+  for (size_t v = 0; v < nearest->size(); ++v) {
+    PyObject* const count = PyLong_FromSize_t((*nearest)[v].size());
+    if (count == nullptr) return nullptr;
+    PyTuple_SetItem(counts.get(), static_cast<Py_ssize_t>(v), count);
+    for (const ScoredRow& row : (*nearest)[v]) {
+      found.push_back(row.id);
+      scores.push_back(row.score);
+    }
+  }
+  return Py_BuildValue("(Oy#y#)", counts.get(), reinterpret_cast<const char*>(found.data()),
+                       static_cast<Py_ssize_t>(found.size() * sizeof(uint64_t)),
+                       reinterpret_cast<const char*>(scores.data()),
+                       static_cast<Py_ssize_t>(scores.size() * sizeof(double)));
+}
+
 // change_positions(stream): a tuple of 9 numbers for each part.
 PyObject* Positions(PyObject*, PyObject* capsule) {
   const ChangeStream* const stream = StreamOf(capsule);
@@ -357,6 +440,7 @@ PyMethodDef whole_table_methods[] = {
     {"export_table", &Export, METH_VARARGS, nullptr},
     {"import_table", &Import, METH_VARARGS, nullptr},
     {"follow", &FollowCall, METH_VARARGS, nullptr},
+    {"top_k", &TopKOf, METH_VARARGS, nullptr},
     {"next_changes", &NextChanges, METH_VARARGS, nullptr},
     {"change_positions", &Positions, METH_O, nullptr},
     {"has_ended", &HasEnded, METH_O, nullptr},

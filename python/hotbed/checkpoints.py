@@ -23,7 +23,8 @@ def _place(path: Union[str, os.PathLike[str]]) -> str:
 
 
 def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
-         incremental: bool = False, bytes_per_s: int = 0) -> dict[str, Any]:
+         incremental: bool = False, bytes_per_s: int = 0, at_step: Union[int, str, None] = None,
+         group: str = '') -> dict[str, Any]:
     """Saves tables while training goes on, each shard as of one LSN.
 
     Args:
@@ -33,14 +34,23 @@ def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *,
         name: of the checkpoint, a folder in the directory; by the time if empty.
         incremental: only the rows that have changed since the newest checkpoint in the directory.
         bytes_per_s: that each server writes at most; 0: no limit.
+        at_step: all shards between this step of a group of trainers and the next one; "next": the first step for which
+            that is possible.
+        group: the `trainer_group` whose step it is; the only one at work if empty.
 
     Returns:
-        {"path": folder, "parent": name of the checkpoint that it needs or "", "tables": [{"name", "shards", "rows", "bytes"}]}
+        {"path": folder, "parent": name of the checkpoint that it needs or "", "at_step": 0 if it is aligned to none,
+        "tables": [{"name", "shards", "rows", "bytes"}]}
 
     Raises:
         InvalidArgument, NotFound, AlreadyExists, Unavailable, ...: there is no checkpoint then.
     """
-    return _hotbed.save_checkpoint(_cluster(target), _place(directory), name, tuple(tables), bytes_per_s, incremental)
+    if at_step is None and group:
+        raise errors.InvalidArgument('group goes with at_step', value=group)
+    if at_step is not None and at_step != 'next' and (not isinstance(at_step, int) or at_step < 1):
+        raise errors.InvalidArgument(f'at_step is {at_step!r}; allowed: a step above 0, or "next"', value=at_step)
+    step = -1 if at_step is None else 0 if at_step == 'next' else at_step
+    return _hotbed.save_checkpoint(_cluster(target), _place(directory), name, tuple(tables), bytes_per_s, incremental, step, group)
 
 
 def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import operator
 import os
 import weakref
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
@@ -296,6 +297,41 @@ class Table:
         return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True, tracing.current()),
                        finish).result()
 
+    def topk(self, vectors: Any, k: int, *, metric: str = 'dot', filter: Any = None, first_id: int = 0, last_id: int = 2**64 - 1,
+             deadline: Optional[float] = None) -> Any:
+        """The rows that are nearest to a vector, exactly (docs/topk.md).
+
+        Args:
+            vectors: floats of shape (dim,) or (n, dim).
+            k: rows per vector.
+            metric: "dot" or "cosine", the largest first; "l2", the square of the distance, the smallest first.
+            filter: ids: only these rows.
+            first_id, last_id: only rows of these ids.
+            deadline: seconds.
+
+        Returns:
+            (ids, scores) as numpy arrays, uint64 and float64, the nearest first; for vectors of shape (n, dim) a list of n
+            such pairs. There are fewer than k rows where the table has fewer.
+
+        Raises:
+            ArrayError, InvalidArgument, OutOfRange, DeadlineExceeded, NotFound: the table was dropped.
+        """
+        import numpy as np
+
+        if isinstance(vectors, (list, tuple)):
+            vectors = np.asarray(vectors, np.float32)
+        shape = tuple(_arrays.shape_of(vectors))
+        if len(shape) not in (1, 2) or shape[-1] != self.dim:
+            raise errors.ArrayError(f'vectors has shape {shape}; allowed: ({self.dim},) or (n, {self.dim}), as table '
+                                    f'{self.name} has dim {self.dim}')
+        first_id, last_id = _id(first_id, 'first_id'), _id(last_id, 'last_id')
+        ids = None if filter is None else _arrays.readable(filter, 'filter')
+        counts, found, scores = _hotbed.top_k(self._handle, _arrays.readable(vectors, 'vectors'), k, metric, ids, first_id,
+                                              last_id, deadline)
+        edges = np.cumsum(counts)[:-1]
+        pairs = list(zip(np.split(np.frombuffer(found, np.uint64), edges), np.split(np.frombuffer(scores, np.float64), edges)))
+        return pairs[0] if len(shape) == 1 else pairs
+
     def push(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False, scale: float = 1.0,
              clip_global_norm: float = 0.0, deadline: Optional[float] = None) -> PushResult:
         """Gradients for `ids`; see `Client.push`."""
@@ -309,6 +345,13 @@ class Table:
         feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'))
         return Future(_hotbed.push(self._client._connection, step, (feature,),
                                    (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
+
+
+def _id(value: Any, name: str) -> int:
+    number = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise errors.InvalidArgument(f'{name} is {number}; allowed: 0 to 2**64 - 1', value=value)
+    return number
 
 
 def _pull_feature(table: Table, ids: Any, out: Any, lengths: Any = None, pooling: str = 'sum', weights: Any = None,

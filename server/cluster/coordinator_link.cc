@@ -19,6 +19,8 @@ constexpr size_t kUnansweredMax = 4;
 // The record of an activation may be lost with its answer, so the host is asked again this often.
 constexpr absl::Duration kActivationsAgain = absl::Milliseconds(200);
 constexpr absl::Duration kActivationsRetry = absl::Milliseconds(50);
+// Looking for shards that no map has named takes a while with very many shards.
+constexpr int64_t kUnnamedNsPerShard = 100'000;
 constexpr int64_t kDrainStepNs = 5'000'000;
 // A draining server waits no longer than this for a coordinator that does not answer.
 constexpr int64_t kDrainUnansweredNs = 1'000'000'000;
@@ -289,7 +291,11 @@ void CoordinatorLink::EndStream() {
 
 void CoordinatorLink::FillHeartbeat(v1::HeartbeatRequest* request) {
   report_.Fill(request);
-  for (const ShardId shard : applier_.Unnamed()) request->add_held_unnamed(shard.packed());
+  if (const int64_t now_ns = clock_->NowNs(); now_ns >= unnamed_at_ns_) {
+    unnamed_ = applier_.Unnamed();
+    unnamed_at_ns_ = now_ns + kUnnamedNsPerShard * ShardsHeld();
+  }
+  for (const ShardId shard : unnamed_) request->add_held_unnamed(shard.packed());
   for (const ShardId shard : host_->PartsWanted()) request->add_parts_wanted(shard.packed());
   absl::MutexLock lock(&mu_);
   request->set_server(status_.server);
@@ -301,14 +307,12 @@ absl::Status CoordinatorLink::Beat() {
   AttendStream* stream = nullptr;
   HOTBED_RETURN_IF_ERROR(StreamToUse(&stream));
   const uint64_t applied = applier_.plan_revision();
-  const uint64_t received = stream->revision_received();
-  const uint64_t known = received != 0 ? received : applied;
+  const bool knows_map = applied != 0 || stream->revision_received() != 0;
   // The whole map is asked for once.
-  if (stream->unanswered() >= (known == 0 ? 1 : kUnansweredMax)) return absl::OkStatus();
+  if (stream->unanswered() >= (knows_map ? kUnansweredMax : 1)) return absl::OkStatus();
   v1::HeartbeatRequest request;
   FillHeartbeat(&request);
-  request.set_plan_revision_known(known);
-  stream->Send(&request);  // a stream that breaks here wakes this thread again
+  stream->Send(applied, &request);  // a stream that breaks here wakes this thread again
   return absl::OkStatus();
 }
 
@@ -446,15 +450,17 @@ absl::Status CoordinatorLink::Activate() {
 
 // Done here because the first thread may be blocked in a write on that very stream.
 void CoordinatorLink::EndStreamIfUnanswered() {
+  const auto waits_longer = [this](int64_t timeout_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const int64_t sent_ns = stream_ == nullptr ? 0 : stream_->oldest_unanswered_ns();
+    return sent_ns != 0 && clock_->NowNs() - sent_ns > 1'000'000 * timeout_ms;
+  };
   {
     absl::MutexLock lock(&mu_);
-    if (stream_ == nullptr || stream_->unanswered() == 0) return;
+    if (!waits_longer(calls_.TimeoutMs(0))) return;
   }
-  const int64_t timeout_ns = 1'000'000 * calls_.TimeoutMs(ShardsHeld());
+  const int64_t timeout_ms = calls_.TimeoutMs(ShardsHeld());
   absl::MutexLock lock(&mu_);
-  if (stream_ == nullptr) return;
-  const int64_t sent_ns = stream_->oldest_unanswered_ns();
-  if (sent_ns != 0 && clock_->NowNs() - sent_ns > timeout_ns) stream_->Cancel();
+  if (waits_longer(timeout_ms)) stream_->Cancel();
 }
 
 // Keeps the outcome for the status page and logs changes and, once in a while, failures.

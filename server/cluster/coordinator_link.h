@@ -123,7 +123,7 @@ class CoordinatorLink {
   absl::Status Call(const char* name, Method method, const Request& request, Reply* reply) {
     return calls_.Call(name, method, ShardsHeld(), request, reply);
   }
-  int64_t ShardsHeld() const { return static_cast<int64_t>(host_->Status().shards.size()); }
+  int64_t ShardsHeld() const { return static_cast<int64_t>(host_->Held().size()); }
   // Records the outcome of a call or heartbeat.
   void Heard(const absl::Status& status);
   void HeartbeatNow();
@@ -142,6 +142,8 @@ class CoordinatorLink {
   Random random_;
   int64_t heartbeat_interval_ms_ = 500;
   int64_t backoff_ms_ = 0;
+  std::vector<ShardId> unnamed_;  // as last counted
+  int64_t unnamed_at_ns_ = 0;     // not before
   bool recollect_ = false;  // the next registration tells what this server remembers of its cluster
 
   mutable absl::Mutex mu_;

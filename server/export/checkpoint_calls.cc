@@ -74,36 +74,69 @@ ToolCalls::SlowCall ParsedSlow(Begins<Request> begin) {
   };
 }
 
-// Whether the caller may read the shard's table, which only a shard that is here names.
-absl::Status MayRead(const ShardHost& host, uint64_t packed, const ToolCalls::MayUse& may_use) {
-  if (!may_use) return absl::OkStatus();
-  const ShardId id = ShardId::FromPacked(packed);
-  const std::shared_ptr<Shard> shard = host.Find(id);
-  if (shard != nullptr) return may_use(ShardHost::TableNameOf(*shard));
-  return absl::UnavailableError(
-      absl::StrCat(id.ToString(), " is not on this server; look at the map again"));
+// Whether the shard is here; an error if its caller may not read its table, which only a shard that
+// is here names.
+absl::StatusOr<bool> MayRead(const ShardHost& host, uint64_t packed,
+                             const ToolCalls::MayUse& may_use) {
+  const std::shared_ptr<Shard> shard = host.Find(ShardId::FromPacked(packed));
+  if (shard == nullptr) return false;
+  HOTBED_RETURN_IF_ERROR(may_use(ShardHost::TableNameOf(*shard)));
+  return true;
+}
+
+// What may be listed; nothing: the shard is elsewhere. It stays so where the shard comes here
+// meanwhile, since nobody has decided about its table.
+void ListAllowed(const v1::ListRowsRequest& request, const ShardHost& host,
+                 const ToolCalls::MayUse& may_use, RowLists* lists, ToolCalls::Done done) {
+  const absl::StatusOr<bool> here =
+      may_use ? MayRead(host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+  if (!here.ok()) return done(here.status(), nullptr);
+  if (*here) return lists->List(request, std::move(done));
+  v1::ListRowsReply reply;
+  reply.set_elsewhere(true);
+  done(reply.SerializeAsString(), nullptr);
+}
+
+// The same of a call for many shards: one that is not here is asked for by a range that none has,
+// and so is told to be elsewhere, while the others are answered.
+absl::StatusOr<v1::ReadChangesRequest> Allowed(v1::ReadChangesRequest request,
+                                               const ShardHost& host,
+                                               const ToolCalls::MayUse& may_use) {
+  if (!may_use) return request;
+  for (v1::FollowedShard& shard : *request.mutable_shards()) {
+    HOTBED_ASSIGN_OR_RETURN(const bool here, MayRead(host, shard.shard(), may_use));
+    if (!here) shard.set_range_limit(shard.range_first());
+  }
+  return request;
 }
 
 }  // namespace
 
-std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, RowLists* lists,
-                                                       ChangeReads* changes) {
+std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLists* lists,
+                                                    ChangeReads* changes, TopKCalls* top_k) {
   std::map<std::string, ToolCalls::SlowCall> calls;
   calls["/hotbed.v1.Changes/ListRows"] = ParsedSlow<v1::ListRowsRequest>(
       [host, lists](const v1::ListRowsRequest& request, const ToolCalls::MayUse& may_use,
                     ToolCalls::Done done) {
-        const absl::Status may = MayRead(*host, request.shard(), may_use);
-        if (!may.ok()) return done(may, nullptr);
-        lists->List(request, std::move(done));
+        ListAllowed(request, *host, may_use, lists, std::move(done));
       });
   calls["/hotbed.v1.Changes/ReadChanges"] = ParsedSlow<v1::ReadChangesRequest>(
       [host, changes](const v1::ReadChangesRequest& request, const ToolCalls::MayUse& may_use,
                       ToolCalls::Done done) {
-        for (const v1::FollowedShard& shard : request.shards()) {
-          const absl::Status may = MayRead(*host, shard.shard(), may_use);
-          if (!may.ok()) return done(may, nullptr);
-        }
-        changes->Read(request, std::move(done));
+        const absl::StatusOr<v1::ReadChangesRequest> allowed = Allowed(request, *host, may_use);
+        if (!allowed.ok()) return done(allowed.status(), nullptr);
+        changes->Read(*allowed, std::move(done));
+      });
+  calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
+      [host, top_k](const v1::TopKRequest& request, const ToolCalls::MayUse& may_use,
+                    ToolCalls::Done done) {
+        const absl::StatusOr<bool> here =
+            may_use ? MayRead(*host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+        if (!here.ok()) return done(here.status(), nullptr);
+        if (*here) return top_k->TopK(request, std::move(done));
+        v1::TopKReply reply;
+        reply.set_elsewhere(true);
+        done(reply.SerializeAsString(), nullptr);
       });
   return calls;
 }

@@ -1,5 +1,5 @@
-// The calls of proto/checkpoint.proto and proto/changes.proto on the data port. Thread-safe; they
-// do not block.
+// The calls of proto/checkpoint.proto, proto/changes.proto and proto/top_k.proto on the data port.
+// Thread-safe; they do not block.
 #ifndef HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 #define HOTBED_SERVER_EXPORT_CHECKPOINT_CALLS_H_
 
@@ -12,6 +12,7 @@
 #include "server/export/change_reads.h"
 #include "server/export/row_lists.h"
 #include "server/export/save_jobs.h"
+#include "server/export/top_k_calls.h"
 #include "server/host/shard_host.h"
 
 namespace hotbed {
@@ -21,8 +22,8 @@ v1::WatchRestoreReply RestoreState(const ShardHost& host, TableId table);
 
 // By method. Both outlive the calls.
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
-std::map<std::string, ToolCalls::SlowCall> ChangeCalls(const ShardHost* host, RowLists* lists,
-                                                       ChangeReads* changes);
+std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLists* lists,
+                                                    ChangeReads* changes, TopKCalls* top_k);
 
 }  // namespace hotbed
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/restore_rules.h"
@@ -52,6 +53,9 @@ class JoinedSessions {
   SessionTable joined_;
 };
 
+constexpr int64_t kManifestNsMax = 30 * kSecondNs;
+constexpr size_t kManifestsMax = 2 * (kGenerationsMax + 1);
+
 class FileRows : public RowSource::Rows {
  public:
   FileRows(const TableSpec& saved, const TableSpec& wanted, const ShardRange& range)
@@ -86,6 +90,7 @@ class FileRows : public RowSource::Rows {
       forgotten_ = std::max(forgotten_, shard.forgotten());
     }
     parts_.push_back(std::move(added));
+    ahead_bytes_ = place->reader_bytes();  // one part is read at a time
     return absl::OkStatus();
   }
 
@@ -102,12 +107,17 @@ class FileRows : public RowSource::Rows {
       const RowsFileEntry& entry = file.index()[block_++];
       if (!Overlaps(entry, part)) continue;
       HOTBED_RETURN_IF_ERROR(file.ReadRows(entry, &ids_, &saved_));
-      Convert(part, positions, payloads);
+      if (saved_type_ == wanted_type_ && IsWithin(entry, part)) {
+        Take(positions, payloads);
+      } else {
+        Convert(part, positions, payloads);
+      }
       return true;
     }
     return false;
   }
   uint64_t bytes_total() const override { return bytes_total_; }
+  uint64_t ahead_bytes() const override { return ahead_bytes_; }
   std::string sessions() const override { return sessions_.bytes(); }
   Incarnation forgotten() const override { return forgotten_; }
 
@@ -121,6 +131,18 @@ class FileRows : public RowSource::Rows {
   static bool Overlaps(const RowsFileEntry& entry, const Part& part) {
     return entry.kind == RowsFileBlock::kRows && entry.first_position <= part.last &&
            entry.last_position >= part.first;
+  }
+
+  static bool IsWithin(const RowsFileEntry& entry, const Part& part) {
+    return entry.first_position >= part.first && entry.last_position <= part.last;
+  }
+
+  // The rows of the block as they are.
+  void Take(std::vector<uint64_t>* positions, std::vector<uint8_t>* payloads) {
+    positions->swap(ids_);
+    payloads->swap(saved_);
+    if (!hashed_) return;
+    for (uint64_t& position : *positions) position = Mix64(position);
   }
 
   // The rows of the block that lie in the part, in the weight type that is wanted.
@@ -161,18 +183,23 @@ class FileRows : public RowSource::Rows {
   JoinedSessions sessions_;
   Incarnation forgotten_ = 0;
   uint64_t bytes_total_ = 0;
+  uint64_t ahead_bytes_ = 0;
   size_t part_ = 0;
   size_t block_ = 0;
   std::vector<uint64_t> ids_;
   std::vector<uint8_t> saved_;
 };
 
+using Manifest = std::shared_ptr<const v1::CheckpointManifest>;
+
 // The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
 // one: where a shard was saved without the rows that had not changed, its parent's come first.
-absl::Status AddParts(const std::string& folder, const std::string& table, const ShardRange& range,
-                      bool sessions, Place* place, FileRows* rows) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, place));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, table));
+absl::Status AddParts(
+    const std::string& folder, const std::string& table, const ShardRange& range, bool sessions,
+    absl::FunctionRef<absl::StatusOr<Manifest>(const std::string& folder)> manifest_of,
+    Place* place, FileRows* rows) {
+  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, manifest_of(folder));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, table));
   for (const v1::CheckpointShard& shard : found->shards()) {
     const bool same_columns =
         shard.column_first() == range.column_first && shard.column_limit() == range.column_limit;
@@ -183,8 +210,8 @@ absl::Status AddParts(const std::string& folder, const std::string& table, const
     part.first = std::max(part.first, shard.range_first());
     part.limit = std::min(part.limit, shard.range_limit());
     if (shard.above_lsn() != 0) {
-      HOTBED_RETURN_IF_ERROR(
-          AddParts(ParentOf(folder, manifest), table, part, /*sessions=*/false, place, rows));
+      HOTBED_RETURN_IF_ERROR(AddParts(ParentOf(folder, *manifest), table, part, /*sessions=*/false,
+                                      manifest_of, place, rows));
     }
     HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
   }
@@ -193,19 +220,34 @@ absl::Status AddParts(const std::string& folder, const std::string& table, const
 
 }  // namespace
 
+absl::StatusOr<CheckpointSource::Manifest> CheckpointSource::ManifestOf(const std::string& folder,
+                                                                        Place* place) {
+  absl::MutexLock lock(&mu_);
+  const int64_t now_ns = clock_.NowNs();
+  const auto kept = kept_.find(folder);
+  if (kept != kept_.end() && now_ns - kept->second.read_ns < kManifestNsMax) {
+    return kept->second.manifest;
+  }
+  HOTBED_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ReadManifest(folder, place));
+  if (kept_.size() >= kManifestsMax) kept_.clear();
+  const auto read = std::make_shared<const v1::CheckpointManifest>(std::move(manifest));
+  kept_[folder] = {read, now_ns};
+  return Manifest(read);
+}
+
 absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const TableSpec& table,
                                                                         const ShardRange& range) {
   const RestoredFrom& from = table.restored_from;
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(from.checkpoint));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
-                          ReadManifest(from.checkpoint, place));
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(manifest, from.table));
+  HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, ManifestOf(from.checkpoint, place));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const found, FindTable(*manifest, from.table));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(found->spec()));
   HOTBED_RETURN_IF_ERROR(CheckRestorable(saved, table));
   if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
   auto rows = std::make_unique<FileRows>(saved, table, range);
-  HOTBED_RETURN_IF_ERROR(
-      AddParts(from.checkpoint, from.table, range, from.sessions, place, rows.get()));
+  HOTBED_RETURN_IF_ERROR(AddParts(
+      from.checkpoint, from.table, range, from.sessions,
+      [&](const std::string& folder) { return ManifestOf(folder, place); }, place, rows.get()));
   return rows;
 }
 

@@ -173,6 +173,7 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
                                                  : shard.ChangedRows(above.through.lsn));
   listing->base = shard.PositionAt(snapshot.base.lsn);
   listing->rows = std::move(snapshot.rows);
+  listing->rows->StayHere();
   shard.feed()->Touch(clock_->NowNs());  // the write-back may have taken long
   return absl::OkStatus();
 }

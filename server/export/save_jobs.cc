@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
 #include "server/export/array_sink.h"
+#include "server/host/shard_copy.h"
 #include "server/shard/shard.h"
 
 namespace hotbed {
@@ -110,6 +111,7 @@ class SaveJobs::JobSink : public RowSink {
 SaveJobs::SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock)
     : host_(host), places_(places), clock_(clock) {
   for (int i = 0; i < kCopiesMax; ++i) threads_.emplace_back([this] { Work(); });
+  threads_.emplace_back([this] { TakeRows(); });
 }
 
 void SaveJobs::Stop() {
@@ -121,6 +123,8 @@ void SaveJobs::Stop() {
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
+  absl::MutexLock lock(&mu_);
+  jobs_.clear();  // rows that were taken must not outlive the host
 }
 
 absl::Status SaveJobs::Begin(const v1::BeginSaveRequest& request) {
@@ -149,7 +153,10 @@ absl::StatusOr<v1::WatchSaveReply> SaveJobs::Watch(const v1::WatchSaveRequest& r
   }
   Job& job = *it->second;
   job.watched_ns = clock_->NowNs();
+  job.takes |= request.take();
   v1::WatchSaveReply reply;
+  reply.set_prepared(job.prepared);
+  reply.set_taken(job.taken.size());
   for (const v1::SavedShard& done : job.done) *reply.add_shards() = done;
   reply.set_bytes_written(job.bytes_written.load());
   const uint64_t begun = std::max(job.begun, 1);
@@ -177,9 +184,61 @@ void SaveJobs::DropUnwatched(int64_t now_ns) {
 
 std::shared_ptr<SaveJobs::Job> SaveJobs::FirstWaiting() const {
   for (const auto& [number, job] : jobs_) {
-    if (job->begun < job->request.shards_size()) return job;
+    const int ready = job->request.takes_when_told() ? static_cast<int>(job->taken.size())
+                                                     : job->request.shards_size();
+    if (job->begun < ready) return job;
   }
   return nullptr;
+}
+
+std::shared_ptr<SaveJobs::Job> SaveJobs::FirstToTake() const {
+  for (const auto& [number, job] : jobs_) {
+    if (!job->request.takes_when_told()) continue;
+    const int shards = job->request.shards_size();
+    if (job->prepared < shards) return job;
+    if (job->takes && static_cast<int>(job->taken.size()) < shards) return job;
+  }
+  return nullptr;
+}
+
+void SaveJobs::TakeRows() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    bool prepares = false;
+    int number = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto wakes = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        return stops_ || FirstToTake() != nullptr;
+      };
+      mu_.Await(absl::Condition(&wakes));
+      if (stops_) return;
+      job = FirstToTake();
+      prepares = job->prepared < job->request.shards_size();
+      number = prepares ? job->prepared : static_cast<int>(job->taken.size());
+    }
+    const v1::ShardToSave& wanted = job->request.shards(number);
+    const ShardId id = ShardId::FromPacked(wanted.shard());
+    if (prepares) {
+      // An error shows when the rows are taken.
+      if (const auto shard = host_->Find(id); shard != nullptr) (void)shard->WriteBack();
+      absl::MutexLock lock(&mu_);
+      ++job->prepared;
+      continue;
+    }
+    absl::StatusOr<TakenRows> taken = host_->Take(id, {wanted.above_epoch(), wanted.above_lsn()});
+    absl::MutexLock lock(&mu_);
+    job->taken.push_back(std::move(taken));
+  }
+}
+
+absl::StatusOr<TakenRows> SaveJobs::TakenOf(Job* job, const v1::ShardToSave& wanted) {
+  absl::MutexLock lock(&mu_);
+  for (int k = 0; k < job->request.shards_size(); ++k) {
+    if (job->request.shards(k).shard() != wanted.shard()) continue;
+    return std::exchange(job->taken[k], absl::CancelledError("its rows were copied"));
+  }
+  return absl::InternalError("a shard that is not of the save");
 }
 
 void SaveJobs::Work() {
@@ -249,11 +308,22 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
 absl::StatusOr<CopiedShard> SaveJobs::Copy(Job* job, const v1::ShardToSave& wanted, RowSink* to,
                                            v1::CheckpointShard* saved) {
   JobSink sink(this, job, to);
-  HOTBED_ASSIGN_OR_RETURN(
-      CopiedShard copied,
-      host_->Copy(ShardId::FromPacked(wanted.shard()),
-                  {{wanted.above_epoch(), wanted.above_lsn()}, job->request.begins_series()},
-                  &sink));
+  absl::StatusOr<CopiedShard> copy = absl::InternalError("it was not copied");
+  if (job->request.takes_when_told()) {
+    HOTBED_ASSIGN_OR_RETURN(TakenRows taken, TakenOf(job, wanted));
+    copy = CopyTaken(std::move(taken), &sink);
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(job->request.directory()));
+    ShardHost::CopyOptions options = {{wanted.above_epoch(), wanted.above_lsn()},
+                                      job->request.begins_series()};
+    options.sink_bytes = place->writer_bytes();
+    options.wanted = [job] {
+      return job->broken_off.load() ? absl::CancelledError("the save was broken off")
+                                    : absl::OkStatus();
+    };
+    copy = host_->Copy(ShardId::FromPacked(wanted.shard()), options, &sink);
+  }
+  HOTBED_ASSIGN_OR_RETURN(CopiedShard copied, std::move(copy));
   sink.Ended();
   if (copied.range.first != saved->range_first() || copied.range.limit != saved->range_limit()) {
     return absl::AbortedError(absl::StrCat(ShardId::FromPacked(wanted.shard()).ToString(),

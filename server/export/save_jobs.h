@@ -1,7 +1,9 @@
 // Writes shards, whose primaries are here, into the folder of a checkpoint, as a client asks
 // (proto/checkpoint.proto).
 //
-// kCopiesMax shards are copied at a time, the others wait in order. A save that nobody has watched
+// kCopiesMax shards are copied at a time, the others wait in order. A save may take the rows of all
+// its shards when it is told, one after another, before any of them is copied; a thread of its own
+// does that, so that other saves do not delay it. A save that nobody has watched
 // for kUnwatchedNsMax ends: its client is gone, and no manifest will name the files. Thread-safe;
 // calls do not block on the disk.
 #ifndef HOTBED_SERVER_EXPORT_SAVE_JOBS_H_
@@ -24,6 +26,7 @@
 #include "proto/checkpoint.pb.h"
 #include "server/host/row_files.h"
 #include "server/host/shard_host.h"
+#include "server/shard/shard_snapshot.h"
 
 namespace hotbed {
 
@@ -51,7 +54,10 @@ class SaveJobs {
     std::atomic<uint64_t> bytes_written{0};
     std::atomic<uint64_t> bytes_begun{0};  // an estimate for the shards that have begun
     // Under mu_.
-    int begun = 0;  // shards
+    int begun = 0;     // shards
+    int prepared = 0;  // of a save that takes rows when it is told
+    bool takes = false;
+    std::vector<absl::StatusOr<TakenRows>> taken;
     std::vector<v1::SavedShard> done;
     int64_t watched_ns = 0;
     int64_t free_ns = 0;  // when the rate allows the next bytes
@@ -59,6 +65,11 @@ class SaveJobs {
   class JobSink;
 
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes rows back for saves that will take them, and takes them.
+  void TakeRows() ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<Job> FirstToTake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<TakenRows> TakenOf(Job* job, const v1::ShardToSave& wanted)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Null: every shard of every save has begun.
   std::shared_ptr<Job> FirstWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::SavedShard Save(Job* job, const v1::ShardToSave& wanted) ABSL_LOCKS_EXCLUDED(mu_);

@@ -46,7 +46,10 @@ void Assignments::DropTables(const std::vector<TableId>& tables, Map* map) {
   for (const TableId table : tables) {
     if (!tables_dropped_.insert(table).second) continue;
     tables_.erase(table);
-    std::erase_if(parts_wanted_, [table](ShardId shard) { return shard.table == table; });
+    {
+      absl::MutexLock lock(&parts_mu_);
+      std::erase_if(parts_wanted_, [table](ShardId shard) { return shard.table == table; });
+    }
     for (auto it = map->begin(); it != map->end();) {
       if (it->first.table != table) {
         ++it;

@@ -83,8 +83,9 @@ class Assignments {
   void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
   // Shards whose replica here is whole although they were cut, because a record of a part is not
   // known. It may be that of a part which does not name this server, whose map lacks it then.
-  std::vector<ShardId> PartsWanted() const ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
+  // Each heartbeat asks for them, so this waits for no change that is under way.
+  std::vector<ShardId> PartsWanted() const ABSL_LOCKS_EXCLUDED(parts_mu_) {
+    absl::MutexLock lock(&parts_mu_);
     return {parts_wanted_.begin(), parts_wanted_.end()};
   }
 
@@ -154,7 +155,8 @@ class Assignments {
   // Being cut, closed and written back: what their parts go on with. Only after an error, until the
   // same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
-  std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(mu_);  // see PartsWanted
+  mutable absl::Mutex parts_mu_ ABSL_ACQUIRED_AFTER(mu_);
+  std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(parts_mu_);  // see PartsWanted
 };
 
 }  // namespace hotbed

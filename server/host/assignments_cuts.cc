@@ -84,9 +84,13 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
     const std::vector<ShardRecord> parts = PartsOf(record, held->second, all, *map);
     const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };
     const bool share = counts(record) || std::any_of(parts.begin(), parts.end(), counts);
-    parts_wanted_.erase(record.shard);
-    if (share && !Tile(held->second, record.range, parts)) {  // the next map has all of them
-      parts_wanted_.insert(record.shard);
+    const bool wants_parts = share && !Tile(held->second, record.range, parts);
+    {
+      absl::MutexLock lock(&parts_mu_);
+      parts_wanted_.erase(record.shard);
+      if (wants_parts) parts_wanted_.insert(record.shard);
+    }
+    if (wants_parts) {  // the next map has all of them
       first_error.Update(absl::UnavailableError(
           absl::StrCat(record.shard.ToString(), " was cut, and the other part is not known yet")));
       return true;

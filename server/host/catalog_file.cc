@@ -13,6 +13,7 @@ namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
 constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersionOldest = 6;  // without `cuts`
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -201,9 +202,10 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
     return absl::DataLossError("CATALOG: the checksum does not match");
   }
   ByteReader in(body.substr(kMagic.size()));
-  if (const uint32_t version = in.Take<uint32_t>(); version != kVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("CATALOG: version ", version, ", this program reads ", kVersion));
+  const uint32_t version = in.Take<uint32_t>();
+  if (version < kVersionOldest || version > kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "CATALOG: version ", version, ", this program reads ", kVersionOldest, " to ", kVersion));
   }
   Catalog catalog;
   Reader reader(&in);
@@ -223,7 +225,8 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
     if (incomplete) catalog.installing.insert(shard);
     if (from != LogPosition()) catalog.log_from[shard] = from;
   }
-  for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+  const uint32_t cuts = version > kVersionOldest ? in.Take<uint32_t>() : 0;
+  for (uint32_t left = cuts; left > 0 && in.ok(); --left) {
     const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
     Cut& cut = catalog.cuts[shard];
     cut.parent = ShardId::FromPacked(in.Take<uint64_t>());

@@ -117,7 +117,7 @@ absl::Status DataDirectory::CheckStart(const IdentityFile& identity) const {
 }
 
 absl::Status DataDirectory::LoadCatalog() {
-  absl::MutexLock lock(&catalog_mu_);
+  absl::MutexLock editing(&catalog_edit_mu_);
   catalog_file_.emplace(PathOf("CATALOG"), files_, ProofOf(Marks::kCatalog));
   absl::StatusOr<Catalog> catalog = Catalog::Load(&*catalog_file_);
   if (absl::IsNotFound(catalog.status()) && !was_made_) {
@@ -125,6 +125,7 @@ absl::Status DataDirectory::LoadCatalog() {
     HOTBED_RETURN_IF_ERROR(catalog->Save(&*catalog_file_));
   }
   if (!catalog.ok()) return IsMissing(catalog.status());
+  absl::MutexLock lock(&catalog_mu_);
   catalog_ = std::make_shared<const Catalog>(*std::move(catalog));
   return absl::OkStatus();
 }
@@ -247,20 +248,22 @@ std::shared_ptr<const Catalog> DataDirectory::catalog() const {
 }
 
 absl::Status DataDirectory::ChangeCatalog(absl::FunctionRef<void(Catalog*)> edit) {
-  absl::MutexLock lock(&catalog_mu_);
-  auto changed = std::make_shared<Catalog>(*catalog_);
+  absl::MutexLock editing(&catalog_edit_mu_);
+  auto changed = std::make_shared<Catalog>(*catalog());
   edit(changed.get());
   HOTBED_RETURN_IF_ERROR(changed->Save(&*catalog_file_));
+  absl::MutexLock lock(&catalog_mu_);
   catalog_ = std::move(changed);
   return absl::OkStatus();
 }
 
 void DataDirectory::ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit) {
-  absl::MutexLock lock(&catalog_mu_);
-  auto changed = std::make_shared<Catalog>(*catalog_);
+  absl::MutexLock editing(&catalog_edit_mu_);
+  auto changed = std::make_shared<Catalog>(*catalog());
   edit(changed.get());
   const absl::Status saved = changed->Save(&*catalog_file_);
   if (!saved.ok()) HOTBED_LOG(Warning) << "cannot write the catalog after a drop: " << saved;
+  absl::MutexLock lock(&catalog_mu_);
   catalog_ = std::move(changed);
 }
 

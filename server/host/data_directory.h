@@ -73,17 +73,18 @@ class DataDirectory {
   // --- catalog
   std::shared_ptr<const Catalog> catalog() const ABSL_LOCKS_EXCLUDED(catalog_mu_);
   absl::Status ChangeCatalog(absl::FunctionRef<void(Catalog*)> edit)
-      ABSL_LOCKS_EXCLUDED(catalog_mu_);
+      ABSL_LOCKS_EXCLUDED(catalog_edit_mu_, catalog_mu_);
   // For shards whose rows are already deleted: the change holds in memory even when the write
   // fails. The file then still marks them as incomplete, so the next start deletes them again.
-  void ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit) ABSL_LOCKS_EXCLUDED(catalog_mu_);
+  void ForgetInCatalog(absl::FunctionRef<void(Catalog*)> edit)
+      ABSL_LOCKS_EXCLUDED(catalog_edit_mu_, catalog_mu_);
 
  private:
   DataDirectory(const std::string& path, FileSystem* files) : path_(path), files_(files) {}
   absl::Status Load();
   absl::StatusOr<IdentityFile> LoadIdentity() const;
   absl::Status CheckStart(const IdentityFile& identity) const;
-  absl::Status LoadCatalog() ABSL_LOCKS_EXCLUDED(catalog_mu_);
+  absl::Status LoadCatalog() ABSL_LOCKS_EXCLUDED(catalog_edit_mu_, catalog_mu_);
   absl::Status SaveIdentity(IdentityFile changed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(identity_mu_);
 
   const std::string path_;
@@ -100,8 +101,11 @@ class DataDirectory {
   IdentityFile identity_ ABSL_GUARDED_BY(identity_mu_);
   Incarnation incarnation_ ABSL_GUARDED_BY(identity_mu_) = 0;
 
+  // One change of the catalog at a time, held while its file is written. Readers do not wait for
+  // that: heartbeats are among them.
+  absl::Mutex catalog_edit_mu_ ABSL_ACQUIRED_BEFORE(catalog_mu_);
+  std::optional<KeptFile> catalog_file_ ABSL_GUARDED_BY(catalog_edit_mu_);
   mutable absl::Mutex catalog_mu_;
-  std::optional<KeptFile> catalog_file_ ABSL_GUARDED_BY(catalog_mu_);
   std::shared_ptr<const Catalog> catalog_ ABSL_GUARDED_BY(catalog_mu_);
 };
 

@@ -16,10 +16,11 @@ namespace hotbed {
 //   staged         1/32, 2 to 256 MiB    pushes to synchronous tables until their step's commit
 //   replica tail   1/32, 2 to 256 MiB    log records that other replicas may still need
 //   transfers      1/32, 4 to 256 MiB    messages of other servers, until applied or written
-//   changes        1/64, 2 to 64 MiB     lists of rows, and changes that are read by followers
+//   exports        3/64, 6 to 192 MiB    a third: lists of rows, and changes that are read by
+//                                        followers; the rest: saves, restores, exports and imports
 //   sessions       1/64, 1 to 128 MiB    the last push of each session to each shard
 //   process        1/6, up to 48 MiB     code, threads, gRPC
-//   hot tier       the rest: 37/64 of 1 GiB; of it, each shard takes kShardBytes besides its rows
+//   hot tier       the rest: 35/64 of 1 GiB; of it, each shard takes kShardBytes besides its rows
 struct HostBudget {
   uint64_t hot_bytes = 0;
   uint64_t block_cache_bytes = 0;
@@ -29,7 +30,7 @@ struct HostBudget {
   uint64_t replica_tail_bytes = 0;
   uint64_t transfer_bytes = 0;
   uint64_t session_bytes = 0;
-  uint64_t change_bytes = 0;
+  uint64_t export_bytes = 0;
   uint64_t process_bytes = 0;
 };
 
@@ -43,11 +44,11 @@ inline HostBudget CarveHostBytes(uint64_t host_bytes) {
   budget.replica_tail_bytes = budget.staged_bytes;
   budget.transfer_bytes = std::clamp(host_bytes / 32, 4 * kMiB, 256 * kMiB);
   budget.session_bytes = std::clamp(host_bytes / 64, kMiB, 128 * kMiB);
-  budget.change_bytes = std::clamp(host_bytes / 64, 2 * kMiB, 64 * kMiB);
+  budget.export_bytes = std::clamp(host_bytes / 64 * 3, 6 * kMiB, 192 * kMiB);
   budget.process_bytes = std::min(host_bytes / 6, 48 * kMiB);
   const uint64_t others = budget.memtable_bytes + budget.block_cache_bytes + budget.message_bytes +
                           budget.staged_bytes + budget.replica_tail_bytes + budget.transfer_bytes +
-                          budget.session_bytes + budget.change_bytes + budget.process_bytes;
+                          budget.session_bytes + budget.export_bytes + budget.process_bytes;
   // A budget too small for the fixed minimums still gets a hot tier to work with.
   budget.hot_bytes = host_bytes > others + kMiB ? host_bytes - others : kMiB;
   return budget;

@@ -55,8 +55,9 @@ class RowSource {
     // replace those of an earlier one. False: that was all.
     virtual absl::StatusOr<bool> Next(std::vector<uint64_t>* positions,
                                       std::vector<uint8_t>* payloads) = 0;
-    virtual uint64_t bytes_total() const = 0;  // of the payloads, at most
-    virtual std::string sessions() const = 0;  // SessionTable::AppendTo; empty: none
+    virtual uint64_t bytes_total() const = 0;           // of the payloads, at most
+    virtual uint64_t ahead_bytes() const { return 0; }  // of memory for what is read ahead
+    virtual std::string sessions() const = 0;           // SessionTable::AppendTo; empty: none
     virtual Incarnation forgotten() const = 0;
   };
   virtual absl::StatusOr<std::unique_ptr<Rows>> Open(const TableSpec& table,

@@ -15,6 +15,7 @@ namespace {
 
 absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, RowSink* sink) {
   HOTBED_RETURN_IF_ERROR(sink->BeginPass(rows->bytes_total()));
+  rows->StayHere();
   std::vector<uint64_t> ids;
   std::vector<uint8_t> payloads;
   for (;;) {
@@ -89,6 +90,20 @@ absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
   return std::move(still.base);
 }
 
+// Whether the shard, whose primary is here, goes on from `above`.
+absl::StatusOr<Shard::FollowFrom> GoingOn(Shard* shard, const ChangePosition& above) {
+  Shard::FollowFrom begin = shard->BeginFollowing({above, above}, /*opens_feed=*/false);
+  HOTBED_RETURN_IF_ERROR(begin.status);
+  return begin;
+}
+
+absl::StatusOr<TakenRows> TakeFrom(const std::shared_ptr<Shard>& shard, Epoch epoch, Lsn above,
+                                   TableCheckpoints* checkpoints) {
+  TakenRows taken = {shard, shard->range(), epoch, above, {}};
+  HOTBED_ASSIGN_OR_RETURN(taken.still, StillRows(shard, checkpoints, above));
+  return taken;
+}
+
 }  // namespace
 
 // Most rows are written back while pushes continue.
@@ -121,15 +136,26 @@ absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
                                         const ChangePosition& above, TableCheckpoints* checkpoints,
                                         RowSink* sink) {
   if (above.lsn == 0) return CopyShard(shard, checkpoints, sink);
-  const Shard::FollowFrom begin = shard->BeginFollowing({above, above}, /*opens_feed=*/false);
-  HOTBED_RETURN_IF_ERROR(begin.status);
+  HOTBED_ASSIGN_OR_RETURN(const Shard::FollowFrom begin, GoingOn(shard.get(), above));
   if (begin.lost) return CopyShard(shard, checkpoints, sink);
-  HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints, above.lsn));
-  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), sink));
+  HOTBED_ASSIGN_OR_RETURN(TakenRows taken, TakeFrom(shard, begin.epoch, above.lsn, checkpoints));
+  return CopyTaken(std::move(taken), sink);
+}
+
+absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
+                                     const ChangePosition& above, TableCheckpoints* checkpoints) {
+  HOTBED_ASSIGN_OR_RETURN(const Shard::FollowFrom begin, GoingOn(shard.get(), above));
+  return TakeFrom(shard, begin.epoch, begin.lost ? 0 : above.lsn, checkpoints);
+}
+
+absl::StatusOr<CopiedShard> CopyTaken(TakenRows taken, RowSink* sink) {
+  Shard* const shard = taken.shard.get();
+  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), taken.still.rows.get(), sink));
   HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
-                          Copied(shard.get(), begin.epoch, shard->PrimarySince(begin.epoch),
-                                 std::move(still.base), /*passes=*/1));
-  copied.above = above.lsn;
+                          Copied(shard, taken.epoch, shard->PrimarySince(taken.epoch),
+                                 std::move(taken.still.base), /*passes=*/1));
+  copied.range = taken.range;
+  copied.above = taken.above;
   return copied;
 }
 

@@ -7,7 +7,8 @@
 // written back, pushes to the shard are refused for the moment that the rest takes, and the rows
 // come from a snapshot of the spill tier.
 //
-// Memory: about kCopyBlockBytes, and kCopyAtOnceBytes in the last pass.
+// Memory: at most kCopyBytes beside the sink's own. The positions of the rows in memory take 8 MiB
+// of these, the last pass twice kCopyAtOnceBytes, and the blocks on their way the rest.
 #ifndef HOTBED_SERVER_HOST_SHARD_COPY_H_
 #define HOTBED_SERVER_HOST_SHARD_COPY_H_
 
@@ -26,6 +27,7 @@ constexpr uint64_t kCopyBlockBytes = 1ull << 20;
 // Reading them delays the shard's requests by about a millisecond.
 constexpr uint64_t kCopyAtOnceBytes = 2ull << 20;
 constexpr int kCopyPassesMax = 8;
+constexpr uint64_t kCopyBytes = 16ull << 20;
 
 // Blocks. `checkpoints` pauses shards. FailedPrecondition: the primary is another server by now;
 // Aborted: it became so meanwhile, and the sink's rows are of no use.
@@ -36,6 +38,12 @@ absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
 absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
                                         const ChangePosition& above, TableCheckpoints* checkpoints,
                                         RowSink* sink);
+
+// Takes the rows that have changed since `above`, or all as CopyChanges does. They come from the
+// spill tier, as in StillRows.
+absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
+                                     const ChangePosition& above, TableCheckpoints* checkpoints);
+absl::StatusOr<CopiedShard> CopyTaken(TakenRows taken, RowSink* sink);
 
 // All rows of a shard, or those with LSNs above `above`, as of one LSN, from the spill tier. The
 // reader of the rows outlives neither the shard nor its host, and holds up nobody, however slow it

@@ -61,7 +61,8 @@ class ShardFactory {
                  "Memory of lists of rows and changes for those who follow tables.",
                  changes->feed_bytes() + changes->answer_bytes());
     numbers->Add("change_bytes_limit", "hotbed_server_change_limit_bytes",
-                 "Limit of hotbed_server_change_bytes (--change-bytes-max).", changes->bytes_max());
+                 "Limit of hotbed_server_change_bytes: a third of --export-bytes-max.",
+                 changes->bytes_max());
   }
 
  private:

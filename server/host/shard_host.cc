@@ -22,6 +22,7 @@
 #include "common/tables/shard_memory.h"
 #include "common/threads/thread_pool.h"
 #include "server/host/assignments.h"
+#include "server/host/copy_memory.h"
 #include "server/host/data_directory.h"
 #include "server/host/host_budget.h"
 #include "server/host/host_reports.h"
@@ -62,6 +63,7 @@ ShardHostOptions Completed(ShardHostOptions options) {
   if (options.hot_bytes == 0) options.hot_bytes = budget.hot_bytes;
   if (options.staged_bytes_max == 0) options.staged_bytes_max = budget.staged_bytes;
   if (options.session_bytes_max == 0) options.session_bytes_max = budget.session_bytes;
+  if (options.copy_bytes_max == 0) options.copy_bytes_max = budget.export_bytes / 3 * 2;
   if (options.replica_tail_bytes == 0) options.replica_tail_bytes = budget.replica_tail_bytes;
   return options;
 }
@@ -158,6 +160,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void SetTransferLimits(const TransferLimits& limits) override { rate_.SetLimits(limits); }
   absl::StatusOr<CopiedShard> Copy(ShardId shard, const CopyOptions& options,
                                    RowSink* sink) override;
+  absl::StatusOr<TakenRows> Take(ShardId shard, const ChangePosition& above) override;
   absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard) override {
     return hotbed::StillRows(shard, checkpoints_.get(), /*above=*/0);
   }
@@ -202,6 +205,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   const ShardHostOptions options_;
   const Clock* const clock_;
   ReplicaBudget replica_budget_;
+  CopyMemory copy_memory_;
   std::string gave_up_;  // what was missing, where the data was given up at the start
   std::unique_ptr<DataDirectory> data_;
   std::unique_ptr<TierHost> tiers_;
@@ -233,7 +237,10 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
 // --- opening
 
 ShardHostImpl::ShardHostImpl(const ShardHostOptions& options, const Clock* clock)
-    : options_(Completed(options)), clock_(clock), pull_latency_(clock) {
+    : options_(Completed(options)),
+      clock_(clock),
+      copy_memory_(options_.copy_bytes_max),
+      pull_latency_(clock) {
   replica_budget_.tail_bytes_max = options_.replica_tail_bytes;
 }
 
@@ -385,6 +392,7 @@ void ShardHostImpl::MakeTransfers() {
                                                             .assignments = assignments_.get(),
                                                             .installer = installer_.get(),
                                                             .checkpoints = checkpoints_.get(),
+                                                            .memory = &copy_memory_,
                                                             .source = options_.restores});
 }
 
@@ -509,11 +517,21 @@ absl::StatusOr<CopiedShard> ShardHostImpl::Copy(ShardId id, const CopyOptions& o
   if (shard == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
   }
+  HOTBED_ASSIGN_OR_RETURN(const CopyMemory::Share share,
+                          copy_memory_.Take(kCopyBytes + options.sink_bytes, options.wanted));
   if (options.writes_back_first) HOTBED_RETURN_IF_ERROR(shard->WriteBack().status());
   HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
                           CopyChanges(shard, options.above, checkpoints_.get(), sink));
   copied.range = shard->range();
   return copied;
+}
+
+absl::StatusOr<TakenRows> ShardHostImpl::Take(ShardId id, const ChangePosition& above) {
+  const std::shared_ptr<Shard> shard = Find(id);
+  if (shard == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(id.ToString(), " is not held here"));
+  }
+  return TakeRowsOf(shard, above, checkpoints_.get());
 }
 
 std::vector<ShardId> ShardHostImpl::Held() const {
@@ -591,6 +609,7 @@ HostStatus ShardHostImpl::Status() const {
   renewal_->AddNumbers(&numbers);
   log_->AddNumbers(&numbers);
   factory_->AddNumbers(&numbers);
+  copy_memory_.AddNumbers(&numbers);
   checkpoints_->AddNumbers(&numbers);
   cuts_->AddNumbers(&numbers);
   replica_budget_.AddNumbers(&numbers);

@@ -67,6 +67,8 @@ struct ShardHostOptions {
   uint64_t replica_tail_bytes = 0;
   // The memory for those who follow shards; null: nobody can.
   std::shared_ptr<ChangeMemory> change_memory;
+  // For copies of shards into files and from them (CopyMemory); 0: as CarveHostBytes says.
+  uint64_t copy_bytes_max = 0;
   // How long a replica that is no longer in its shard's record is kept while the shard lacks
   // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
@@ -174,8 +176,16 @@ class ShardHost : public ReplicaSink {
   struct CopyOptions {
     ChangePosition above;            // not 0: only rows that have changed since, if that is known
     bool writes_back_first = false;  // so that a later copy finds unchanged rows unchanged
+    uint64_t sink_bytes = 0;         // memory that the sink takes
+    // Its error ends a copy that waits for memory.
+    std::function<absl::Status()> wanted = [] { return absl::OkStatus(); };
   };
-  // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h). Blocks.
+  // Takes rows for a later CopyTaken (shard_copy.h). Blocks.
+  virtual absl::StatusOr<TakenRows> Take(ShardId /*shard*/, const ChangePosition& /*above*/) {
+    return absl::UnimplementedError("this host takes no rows");
+  }
+  // Copies the rows of a shard, whose primary is here, as of one LSN (shard_copy.h), when there is
+  // memory for it (CopyMemory). Blocks.
   virtual absl::StatusOr<CopiedShard> Copy(ShardId /*shard*/, const CopyOptions& /*options*/,
                                            RowSink* /*sink*/) {
     return absl::UnimplementedError("this host copies no shards");

@@ -17,6 +17,9 @@ namespace {
 constexpr Lsn kRestoredLsn = 1;
 constexpr Epoch kRestoredEpoch = 1;
 constexpr int64_t kRestoreWarmNsMax = kSecondNs / 2;
+// A block of the file thrice, the index and filter of the file that the store takes over, and its
+// buffer.
+constexpr uint64_t kRestoreBytes = 12ull << 20;
 
 absl::StatusOr<std::string> MetaOf(const RowSource::Rows& rows) {
   ShardMeta meta;
@@ -108,6 +111,9 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
     return absl::UnimplementedError("this program reads no checkpoints; use a cluster of servers");
   }
   HOTBED_ASSIGN_OR_RETURN(const auto rows, wiring_.source->Open(restore.table, range));
+  HOTBED_ASSIGN_OR_RETURN(
+      const CopyMemory::Share share,
+      wiring_.memory->Take(kRestoreBytes + rows->ahead_bytes(), [&] { return CheckWanted(id); }));
   HOTBED_ASSIGN_OR_RETURN(const auto writer, wiring_.installer->EmptyShard(restore.shard));
   std::vector<uint64_t> positions;
   std::vector<uint8_t> payloads;

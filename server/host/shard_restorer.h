@@ -7,7 +7,8 @@
 // deletes the rows and begins again. After an error the shard is tried again in a few seconds; it
 // answers nothing until then.
 //
-// kRestoresMax shards are filled at a time, the others wait in order. Thread-safe.
+// kRestoresMax shards are filled at a time, as far as CopyMemory has room; the others wait in
+// order. Thread-safe.
 #ifndef HOTBED_SERVER_HOST_SHARD_RESTORER_H_
 #define HOTBED_SERVER_HOST_SHARD_RESTORER_H_
 
@@ -26,6 +27,7 @@
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
+#include "server/host/copy_memory.h"
 #include "server/host/row_files.h"
 #include "server/host/shard_host.h"
 #include "server/host/snapshot_installer.h"
@@ -45,6 +47,7 @@ class ShardRestorer {
     Assignments* assignments = nullptr;
     SnapshotInstaller* installer = nullptr;
     TableCheckpoints* checkpoints = nullptr;
+    CopyMemory* memory = nullptr;
     RowSource* source = nullptr;  // null: this program restores nothing
   };
   explicit ShardRestorer(const Wiring& wiring);

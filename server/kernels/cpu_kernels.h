@@ -2,12 +2,14 @@
 // is chosen at the first use.
 //
 // All sets compute the same bits (row_math/isa.h). HOTBED_CPU_ISA=base|avx2|avx512 in the
-// environment forces one, for tests and measurements. Functions are stateless; see row_batches.h.
+// environment forces one, for tests and measurements. Functions are stateless; see row_batches.h
+// and rank_batch.h.
 #ifndef HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_CPU_KERNELS_H_
 
 #include <cstdint>
 
+#include "server/kernels/rank_batch.h"
 #include "server/kernels/row_batches.h"
 
 namespace hotbed {
@@ -31,6 +33,7 @@ struct CpuKernelSet {
   void (*pool_rows)(PoolRowsBatch*);
   // The result of pool_rows for a whole bag to the wire (fp32, fp16 or bf16).
   void (*encode_pooled)(const float* sum, uint32_t dim, RowType type, uint8_t* out);
+  void (*rank_rows)(RankBatch*);
 };
 
 // The sets that this processor can run, best first; the last one is always "base".

@@ -39,6 +39,7 @@ Shard::Shard(Options options, Epoch promised)
       pipeline_(&context_,
                 {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
+      search_(&context_, &snapshots_),
       table_(options_.table),
       push_gate_(logged()) {
   push_gate_.SetTable(table_);

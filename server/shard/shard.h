@@ -16,6 +16,7 @@
 //   ReplicaExchange     messages to and from other replicas
 //   ReplicaComparison   are the replicas still equal
 //   SnapshotSource      all rows, or those changed since: write-back, transfers, copies, readers
+//   RowSearch           all rows for a top-k
 //   ChangeFeed          which rows have changed lately
 //   ShardGauges         what other threads may read
 //
@@ -52,6 +53,7 @@
 #include "server/shard/request/pull_gate.h"
 #include "server/shard/request/push_gate.h"
 #include "server/shard/request/requests.h"
+#include "server/shard/row_search.h"
 #include "server/shard/serving_state.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/shard_gauges.h"
@@ -205,6 +207,15 @@ class alignas(64) Shard {
   void ReadRows(const RowReads* reads, RowsDone done);
   ChangeFeed* feed() { return &feed_; }
 
+  // --- top-k; see RowSearch. They block.
+  absl::Status RankRows(RowRanking* ranking, RowSearch::GoOn go_on) {
+    return search_.All(ranking, go_on);
+  }
+  absl::Status RankRowsAt(absl::Span<const uint64_t> positions, RowRanking* ranking,
+                          RowSearch::GoOn go_on) {
+    return search_.Only(positions, ranking, go_on);
+  }
+
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
   // Refuses pushes with UNAVAILABLE from now on, or accepts them again. True: every push that was
@@ -300,6 +311,7 @@ class alignas(64) Shard {
   ChangeFeed feed_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
+  RowSearch search_;
   TableSpec table_;  // the strand's: options_.table, with the changes learned since
   PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/ids.h"
+#include "common/tables/shard_record.h"
 #include "server/tiers/api/rows.h"
 
 namespace hotbed {
@@ -20,6 +21,17 @@ struct SnapshotBase {
 struct Snapshot {
   SnapshotBase base;
   std::unique_ptr<ShardRowReader> rows;  // must not outlive the shard
+};
+
+class Shard;
+
+// The rows of a shard as they were in one moment, while they wait to be copied.
+struct TakenRows {
+  std::shared_ptr<Shard> shard;
+  ShardRange range;
+  Epoch epoch = 0;
+  Lsn above = 0;  // not 0: only rows that have changed since
+  Snapshot still;
 };
 
 // A pass of a copy of the shard (snapshot_source.h).

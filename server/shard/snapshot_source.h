@@ -56,6 +56,9 @@ class SnapshotSource {
   absl::StatusOr<Snapshot> Still(Lsn above);
   // The same for a reader that goes on with the changes above the base: as of the base or later.
   absl::StatusOr<Snapshot> Changed(Lsn above);
+  // Reads rows of memory in one task of the strand (TieredStore::ReadPass). Aborted: the shard has
+  // left this server.
+  absl::Status ReadPass(absl::Span<const uint64_t> positions, LiveRows* rows);
   // Held from the begin of a write-back to its end. Its holder may let go of the rows: a
   // write-back that comes later finds none.
   absl::Mutex* writing_back() { return &write_back_mu_; }
@@ -65,8 +68,6 @@ class SnapshotSource {
 
   // Rows that memory has; a snapshot without rows where it cannot be read.
   absl::StatusOr<Snapshot> BeginFromMemory(const Member& to, bool holds, Lsn above);
-  // Reads rows of a pass on the strand.
-  absl::Status ReadPass(absl::Span<const uint64_t> positions, LiveRows* rows);
   absl::StatusOr<SnapshotBase> WriteBackFor(const Member* to, bool holds);
   // On the strand.
   absl::StatusOr<SnapshotBase> TakeBase(const Member* to, bool holds);

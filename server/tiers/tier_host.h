@@ -45,6 +45,10 @@ class TierHostImpl : public TierHost {
                                                            LivePass pass) override {
     return spill_->ReadLive(shard, std::move(pass));
   }
+  absl::Status ReadRows(const SpillShard& shard, absl::Span<const uint64_t> positions,
+                        uint8_t* records, uint8_t* found) override {
+    return spill_->Fetch(shard, positions, records, found);
+  }
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) override {
     return spill_->NewWriter(shard, options_.snapshot_file_bytes_min);
   }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -118,6 +119,37 @@ TEST_F(AdminServerTest, HealthAndReadinessAnswer200Or503WithTheReason) {
   response = Get(server_->address(), "/healthz");
   EXPECT_THAT(response, StartsWith("HTTP/1.1 503 "));
   EXPECT_EQ(Body(response), "the event loop has not turned for 12 s\n");
+}
+
+TEST(AdminServerTokenTest, PagesAskForATokenAndProbesDoNot) {
+  AdminOptions options;
+  options.may_read = [](absl::string_view token) { return token == "open sesame"; };
+  options.pages = {{"/console", "text/html", [] { return "the console"; }}};
+  const auto server = AdminServer::Start(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string address = (*server)->address();
+  for (const char* path : {"/healthz", "/readyz"}) {
+    EXPECT_THAT(Get(address, path), StartsWith("HTTP/1.1 200 OK\r\n")) << path;
+  }
+  for (const char* path :
+       {"/", "/console", "/metrics", "/api/metrics", "/api/status", "/statusz"}) {
+    for (const std::string& refused :
+         {std::string(), std::string("Authorization: Bearer open\r\n"),
+          std::string("Authorization: open sesame\r\n"),
+          absl::StrCat("Authorization: Basic ", absl::Base64Escape("open sesame:x"), "\r\n"),
+          std::string("Authorization: Basic !\r\n")}) {
+      const std::string response = Get(address, path, refused);
+      EXPECT_THAT(response, StartsWith("HTTP/1.1 401 Unauthorized\r\n")) << path << refused;
+      EXPECT_THAT(response, HasSubstr("WWW-Authenticate: Basic realm="));
+      EXPECT_THAT(Body(response), HasSubstr("--admin-tokens"));
+    }
+    for (const std::string& taken :
+         {std::string("Authorization: Bearer open sesame\r\n"),
+          absl::StrCat("authorization: Basic ", absl::Base64Escape("any:open sesame"), "\r\n")}) {
+      const std::string response = Get(address, path, taken);
+      EXPECT_THAT(response, MatchesRegex("HTTP/1.1 (200|302) (.|\r|\n)*")) << path << taken;
+    }
+  }
 }
 
 TEST_F(AdminServerTest, StatusIsHtmlForBrowsersTextForCurlAndJson) {

@@ -39,6 +39,28 @@ TEST(CheckpointFolderTest, ListsThemByTimeAndFindsTheNewestWholeOne) {
   EXPECT_EQ(verified->rows, 10u);
 }
 
+// As an object store that has moved to another region.
+class RefusingPlace : public DirectoryPlace {
+ public:
+  using DirectoryPlace::DirectoryPlace;
+  absl::StatusOr<std::string> ReadAll(const std::string& path) override {
+    if (path == "/c/new/manifest.json") return absl::InvalidArgumentError("another region");
+    return DirectoryPlace::ReadAll(path);
+  }
+};
+
+TEST(CheckpointFolderTest, AnOlderOneIsNotTakenWhereThePlaceRefusesToTell) {
+  FaultFileSystem files(1);
+  RefusingPlace place(&files);
+  ASSERT_TRUE(Save("/c", "old", 1000, &place).ok());
+  ASSERT_TRUE(Save("/c", "new", 2000, &place).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(FindCheckpoint("/c", &place).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ListCheckpoints("/c", &place).status()));
+  EXPECT_EQ(*FindCheckpoint("/c/old", &place), "/c/old");
+  DirectoryPlace tells(&files);
+  EXPECT_EQ(*FindCheckpoint("/c", &tells), "/c/new");
+}
+
 // After a power loss or a full disk at any byte of a save, the checkpoint before is whole, and the
 // new one is whole or not taken for one.
 TEST(CheckpointFolderTest, ASaveThatBreaksOffIsNeverWhole) {

@@ -123,6 +123,10 @@ class MemoryKv : public KvStore {
         const std::function<bool(absl::string_view, absl::string_view)>& visit) override {
       return MemoryKv(copy_).Scan(first, limit, visit);
     }
+    absl::Status MultiGet(absl::Span<const absl::string_view> keys,
+                          const std::function<void(size_t, absl::string_view)>& visit) override {
+      return MemoryKv(copy_).MultiGet(keys, visit);
+    }
 
    private:
     const std::shared_ptr<MemoryDisk> copy_;

@@ -191,11 +191,15 @@ TEST_F(MoveMetadataTest, MetadataInUseAreNotOverwritten) {
 
 // Cut short after each of its transactions, then run again.
 TEST_F(MoveMetadataTest, AnImportThatWasCutShortHoldsOffCoordinatorsAndIsRunAgain) {
+  const auto earlier = ExportMetadata(/*mark=*/false, &from_);
+  ASSERT_TRUE(earlier.ok());
   for (int table = 0; table < 20; ++table) {  // more records than one transaction takes
     ASSERT_TRUE(rig_.Create(CoreRig::Table(absl::StrCat("more", table))).ok());
   }
   const auto exported = ExportMetadata(true, &from_);
   ASSERT_TRUE(exported.ok());
+  ExportedMetadata strange = *exported;
+  strange.cluster_id = "strange";
   class Breaks : public TwinStore {
    public:
     Breaks(MapMetaStore* twin, int left) : TwinStore(twin), left_(left) {}
@@ -224,6 +228,13 @@ TEST_F(MoveMetadataTest, AnImportThatWasCutShortHoldsOffCoordinatorsAndIsRunAgai
                    "an import into it has not ended");
     }
     TwinStore again(&target);
+    if (transactions > 0) {
+      ExpectStatus(MayImport(*earlier, /*replaces_later=*/false, &again),
+                   absl::StatusCode::kFailedPrecondition, "--replace-later");
+      ExpectStatus(ImportMetadata(strange, /*replaces_later=*/false, &again),
+                   absl::StatusCode::kFailedPrecondition, "the file is of cluster strange");
+      EXPECT_TRUE(MayImport(*earlier, /*replaces_later=*/true, &again).ok());
+    }
     ASSERT_TRUE(ImportMetadata(*exported, /*replaces_later=*/false, &again).ok());
     EXPECT_TRUE(Begin(&target).ok());
   }

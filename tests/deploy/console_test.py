@@ -49,8 +49,8 @@ def main():
         table = Table(args.bin_dir, cluster.address, "clicks", 200_000, 32, "replicated=2", shards=60)
         logged = Table(args.bin_dir, cluster.address, "users", 200_000, 16, "log", shards=24)
         table.wait_for(2)
-        loads = [t.meter("load", "--seconds=300", "--rate=50", "--ids=64", "--pull-flights=1",
-                         directory=tempfile.mkdtemp(dir=directory)) for t in (table, logged)]
+        loads = [t.meter("load", "--seconds=300", "--rate=50", "--ids=64", "--pull-flights=1", seed=seed)
+                 for seed, t in enumerate((table, logged), 1)]
         away = next(s.name for s in cluster.servers if s.name not in logged.shards()[1]["members"])
         run_command(args.bin_dir, cluster.address, "shard", "move", "users/1", "--to", away)
         page = browse(cluster.coordinator_admin, "--window-size=1440,1300", "--dump-dom")

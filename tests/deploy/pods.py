@@ -36,6 +36,7 @@ class Cluster:
         self.write_hosts()
         run("mount", "--bind", self.hosts_file, "/etc/hosts")
         self.programs = {}
+        self.helps = {}
         self.use_programs(bin_dir)
         self.ended = threading.Event()
         self.kubelet = threading.Thread(target=self._probe_liveness, daemon=True)
@@ -51,6 +52,12 @@ class Cluster:
             except OSError:
                 shutil.copy2(os.path.join(bin_dir, program), os.path.join(usr, "bin", program))
         self.programs[usr] = bin_dir
+
+    def help_of(self, path):
+        """What a program says of its flags and commands."""
+        if path not in self.helps:
+            self.helps[path] = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+        return self.helps[path]
 
     def write_hosts(self):
         with open(self.hosts_file, "w", encoding="ascii") as file:  # the same file: it is mounted
@@ -103,7 +110,7 @@ class Pod:
         (self.container,) = self.spec["containers"]
         self.root = os.path.join(cluster.directory, self.name)
         self.log = os.path.join(cluster.directory, f"{self.name}.log")
-        self.child = self.host = None
+        self.child = self.host = self.bin_dir = None
         self.started = self.deleting = False
         self.exit_status = None
 
@@ -128,7 +135,7 @@ class Pod:
             self._mount_volumes()
         else:
             run("umount", "-l", f"{self.root}/usr")
-        newest = list(self.cluster.programs)[-1]
+        newest, self.bin_dir = list(self.cluster.programs.items())[-1]
         run("mount", "-t", "overlay", "overlay", "-o", f"ro,lowerdir={newest}:/usr", f"{self.root}/usr")
         self._write_config()
 
@@ -161,7 +168,16 @@ class Pod:
                 data = self.cluster.objects["ConfigMap", kinds[mount["name"]]["configMap"]["name"]]["data"]
                 for name, text in data.items():
                     with open(f"{self.root}{mount['mountPath']}/{name}", "w", encoding="utf-8") as file:
-                        file.write(text)
+                        file.write("".join(line for line in text.splitlines(True) if self._knows(line)))
+
+    def _help(self, program):
+        """Of a program of the image, by its path there."""
+        return self.cluster.help_of(os.path.join(self.bin_dir, os.path.basename(program)))
+
+    def _knows(self, line):
+        """Whether the program has the key of a line of its configuration. That of an earlier version's manifests has no later keys."""
+        key = re.match(r"[a-z][a-z0-9-]*(?=:)", line)
+        return key is None or f"--{key[0]}=" in self._help(self.container["command"][0])
 
     def environment(self):
         fields = {"metadata.name": self.name, "metadata.namespace": NAMESPACE, "spec.nodeName": self.node}
@@ -224,7 +240,7 @@ class Pod:
         begin = time.monotonic()
         self.deleting = True
         hook = self.container.get("lifecycle", {}).get("preStop")
-        if hook:
+        if hook and f"\n  {hook['exec']['command'][1]} " in self._help(hook["exec"]["command"][0]):  # an earlier version may have none
             status, said = self.execute(hook["exec"]["command"])
             if status != 0:
                 raise RuntimeError(f"{self.name}: its preStop hook ended with {status}: {said}")

@@ -38,9 +38,11 @@ def free_port():
         return s.getsockname()[1]
 
 
-def http(address, path, accept="*/*", agent="curl/7"):
+def http(address, path, accept="*/*", agent="curl/7", token=""):
     """(status, content type, body) of a GET, errors included."""
     request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": accept, "User-Agent": agent})
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=10) as reply:

@@ -208,6 +208,55 @@ class Tls(unittest.TestCase):
         self.ok("operator", "table", "list")
 
 
+class AdminTokens(unittest.TestCase):
+    def write(self, token):
+        """Makes it the one token of the file of tokens."""
+        with open(self.token, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+        code, out, err = local.run("hotbed", "cert", "hash-token", self.token)
+        self.assertEqual(code, 0, err)
+        with open(self.tokens + ".new", "w", encoding="utf-8") as file:
+            file.write(f"tokens:\n  - name: prometheus\n    role: reader\n    sha256: {out.strip()}\n")
+        os.rename(self.tokens + ".new", self.tokens)
+
+    def page(self, path, token=""):
+        return local.http(self.admin, path, token=token)
+
+    def test_pages_need_a_token_of_a_file_that_may_change(self):
+        with local.Directory() as directory:
+            self.token, self.tokens = os.path.join(directory, "token"), os.path.join(directory, "tokens.yaml")
+            port, admin_port = local.free_port(), local.free_port()
+            self.admin = f"127.0.0.1:{admin_port}"
+            command = ["hotbed-coordinator", f"--listen=127.0.0.1:{port}", f"--admin-listen={self.admin}", f"--data-dir={directory}/c",
+                       f"--admin-tokens={self.tokens}"]
+            with open(self.tokens, "w", encoding="utf-8") as file:
+                file.write("tokens: []\n")
+            code, _, err = local.run(*command)
+            self.assertEqual(code, 1)
+            self.assertIn("it lists no token", err)
+            self.write("the first token of this test")
+            with open(os.path.join(directory, "log"), "w", encoding="utf-8") as log:
+                process = subprocess.Popen([local.program(command[0]), *command[1:]], stdout=log, stderr=log, env=local.clean_environment())
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            local.eventually("the coordinator is ready", lambda: self.page("/readyz")[0] == 200)
+            for path in ("/metrics", "/api/cluster", "/console", "/"):
+                status, _, body = self.page(path)
+                self.assertEqual(status, 401)
+                self.assertIn("--admin-tokens", body)
+                self.assertEqual(self.page(path, "another token of this test")[0], 401)
+            self.assertRegex(self.page("/metrics", "the first token of this test")[2], r'hotbed_access_refused_total\{port="admin"\} 8\b')
+            self.assertEqual(local.run("hotbed", "health", "--admin", self.admin)[0], 0)
+            doctor = ("hotbed", "--coordinator", f"127.0.0.1:{port}", "doctor")
+            self.assertIn("answers 401", local.run(*doctor)[1])
+            self.assertNotIn("answers 401", local.run(*doctor, "--admin-token-file", self.token)[1])
+            self.write("the second token of this test")
+            local.eventually("the new token is taken", lambda: self.page("/metrics", "the second token of this test")[0] == 200)
+            self.assertEqual(self.page("/metrics", "the first token of this test")[0], 401)
+            with open(os.path.join(directory, "log"), encoding="utf-8") as log:
+                self.assertIn("access refused on the admin port: a request without a token", log.read())
+
+
 class Refusals(unittest.TestCase):
     def test_plaintext_is_for_loopback_and_bad_files_are_named(self):
         with local.Directory() as directory:

@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/random.h"
 #include "row_math/position.h"
 #include "server/export/change_reads.h"
+#include "server/export/checkpoint_calls.h"
 #include "server/export/row_lists.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
@@ -97,6 +99,16 @@ class Served {
   TestServer& server() { return server_; }
   ChangeMemory& memory() { return *memory_; }
   ChangeReads& changes() { return *changes_; }
+  // One of the calls, as the data port makes it for a caller that is asked `may_use`.
+  template <typename Reply, typename Request>
+  absl::StatusOr<Reply> Call(const std::string& method, const Request& request,
+                             const ToolCalls::MayUse& may_use) {
+    auto calls = RowCalls(server_.host(), lists_.get(), changes_.get(), /*top_k=*/nullptr);
+    return Answer<Reply>([&](ToolCalls::Done done) {
+      calls.at("/hotbed.v1.Changes/" + method)(request.SerializeAsString(), may_use,
+                                               std::move(done));
+    });
+  }
 
  private:
   ShardHostOptions Options() {
@@ -313,6 +325,63 @@ TEST(ChangesTest, AReadersMapIsTheTable) {
   }
   EXPECT_EQ(again[0], 0) << "a log loses nothing";
   EXPECT_GT(again[1], 0) << "no kill was noticed";
+}
+
+// A caller whose rules name tables: a shard that is not here is told to be elsewhere and keeps no
+// other from being answered, and a table that it may not read refuses the call.
+TEST(ChangesTest, RulesOfTablesHoldForListsAndChanges) {
+  Random random(3);
+  Served served(Table(false, Durability::kLog), 2, 2u << 20);
+  const auto only = [](const std::string& allowed) {
+    return [allowed](absl::string_view table) {
+      if (table == allowed) return absl::OkStatus();
+      return absl::PermissionDeniedError(absl::StrCat("not table ", table));
+    };
+  };
+  const ShardRecord here = served.server().records()[0];
+  v1::ListRowsRequest list;
+  list.set_list(1);
+  list.set_shard(here.shard.packed());
+  list.set_range_first(here.range.first);
+  list.set_range_limit(here.range.limit);
+  v1::ReadChangesRequest read;
+  read.set_bytes_max(4096);
+  for (const uint64_t shard : {ShardId{9, 9}.packed(), here.shard.packed()}) {
+    v1::FollowedShard& followed = *read.add_shards();
+    followed.set_shard(shard);
+    followed.set_range_first(here.range.first);
+    followed.set_range_limit(here.range.limit);
+  }
+  const auto lists = [&](const ToolCalls::MayUse& may_use) {
+    return served.Call<v1::ListRowsReply>("ListRows", list, may_use);
+  };
+  const auto changes = [&](const ToolCalls::MayUse& may_use) {
+    return served.Call<v1::ReadChangesReply>("ReadChanges", read, may_use);
+  };
+
+  EXPECT_EQ(lists(only("other")).status().message(), "not table followed");
+  EXPECT_EQ(changes(only("other")).status().message(), "not table followed");
+  EXPECT_TRUE(absl::IsPermissionDenied(changes(only("other")).status()));
+  for (const ToolCalls::MayUse& may_use :
+       std::vector<ToolCalls::MayUse>{only("followed"), nullptr}) {
+    list.set_list(list.list() + 1);
+    const auto listed = lists(may_use);
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    EXPECT_FALSE(listed->elsewhere());
+    *read.mutable_shards(1)->mutable_above() = listed->at();
+    served.Push({1, 2}, &random);
+    const auto told = changes(may_use);
+    ASSERT_TRUE(told.ok()) << told.status();
+    ASSERT_EQ(told->shards_size(), 2);
+    EXPECT_EQ(told->shards(0).shard(), (ShardId{9, 9}.packed()));
+    EXPECT_TRUE(told->shards(0).elsewhere());
+    EXPECT_FALSE(told->shards(1).elsewhere());
+    EXPECT_EQ(told->shards(1).ids().size(), 16u);
+  }
+  list.set_shard(ShardId{9, 9}.packed());
+  const auto absent = lists(only("followed"));
+  ASSERT_TRUE(absent.ok()) << absent.status();
+  EXPECT_TRUE(absent->elsewhere());
 }
 
 // A crash gave the LSNs of lost changes to others: by LSN alone nothing seems to have happened.

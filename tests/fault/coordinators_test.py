@@ -4,11 +4,12 @@
   coordinators_test.py --bin-dir build/bin [--faults kill,pause,cut] [--by list|name] [--seconds-max 5]
 
 A table can be created again within --seconds-max, no call of the load fails, the sum is exact, and no shard has another
-epoch. The coordinators are known by a list of their addresses; or, as root, by one name with both, which is put into a
+epoch. The checkpoints of a schedule are saved on, and are whole. The coordinators are known by a list of their addresses; or, as root, by one name with both, which is put into a
 /etc/hosts of the test's own. Exit status: 0 passed; 1 failed; 77 left out.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -106,7 +107,19 @@ def create(cluster, name):
             raise RuntimeError(f"no table can be created: {err}")
 
 
-def check(args, cluster, coordinators):
+def await_save_after(cluster, unix_ms, seconds=60):
+    """Until a checkpoint was saved by the schedule that was begun after that."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        status, out, _ = cluster.run("checkpoint", "schedule", "show", "-o", "json")
+        shown = json.loads(out) if status == 0 else None
+        if shown and shown["saved_unix_ms"] > unix_ms:
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"no checkpoint was saved by the schedule within {seconds} s: {shown}")
+
+
+def check(args, cluster, coordinators, place):
     for server in cluster.servers:
         server.start()
     table = Table(args.bin_dir, cluster.address, "t", 20_000, 16, "replicated=2")
@@ -114,6 +127,7 @@ def check(args, cluster, coordinators):
     before = epochs(table)
     load = table.meter("load", "--seconds=600", "--ids=64", "--push-flights=2", "--pull-flights=2")
     waits = []
+    cluster.json("checkpoint", "schedule", place, "--every", "1s", "--keep", 2, "--incremental", "--tables", "t")
     try:
         while table.sum() == 0:  # its session is open
             if load.child.poll() is not None:
@@ -127,7 +141,9 @@ def check(args, cluster, coordinators):
             if fault != "kill":
                 time.sleep(max(0, begin + FAULT_SECONDS - time.monotonic()))
             leader.mend(fault)
-        time.sleep(1)
+        await_save_after(cluster, time.time() * 1000)
+        cluster.json("checkpoint", "schedule", "stop")
+        cluster.json("checkpoint", "verify", place)
     finally:
         load = load.stop()
     bars = Bars()
@@ -152,7 +168,7 @@ def run(args, directory):
     try:
         for coordinator in coordinators:
             coordinator.process.start()
-        return check(args, cluster, coordinators)
+        return check(args, cluster, coordinators, os.path.join(directory, "checkpoints"))
     finally:
         for coordinator in coordinators:
             coordinator.stop()

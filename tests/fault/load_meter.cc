@@ -4,7 +4,8 @@
 //   hotbed-load-meter MODE --coordinator HOST:PORT --table NAME
 //
 // MODE: `shards`, one push in flight to each shard; `load`, pushes and pulls, closed or open;
-// `fill`, a push to every row; `sum`, what the table holds in column 0.
+// `fill`, a push to every row; `sum`, what the table holds in column 0; `clients`, many that pull
+// (many_clients.h).
 //
 // SIGUSR1, `shards`: a push to each shard leaves at once, or as soon as the one in flight is
 // answered.
@@ -31,6 +32,7 @@
 #include "hotbed/client.h"
 #include "tests/checker/shard_ranges.h"
 #include "tests/fault/load_record.h"
+#include "tests/fault/many_clients.h"
 
 namespace hotbed {
 namespace {
@@ -56,6 +58,7 @@ struct Options {
   double bucket_ms = 100;  // of what is told over time
   double deadline_ms = 60'000;
   uint64_t seed = 1;
+  int clients = 1000;
 };
 
 // One call in flight. A slot is reused when its call has ended.
@@ -353,7 +356,9 @@ int Main(int argc, char** argv) {
   CLI::App* const load = app.add_subcommand("load", "pushes and pulls");
   CLI::App* const fill = app.add_subcommand("fill", "every row is pushed once");
   CLI::App* const sum = app.add_subcommand("sum", "the sum of column 0");
-  for (CLI::App* mode : {shards, load, fill, sum}) {
+  CLI::App* const clients = app.add_subcommand("clients", "many clients that pull");
+  clients->add_option("--clients", o.clients);
+  for (CLI::App* mode : {shards, load, fill, sum, clients}) {
     mode->add_option("--coordinator", o.coordinator)->required();
     mode->add_option("--table", o.table)->required();
     mode->add_option("--seconds", o.seconds);
@@ -374,6 +379,15 @@ int Main(int argc, char** argv) {
   }
   signal(SIGTERM, OnSignal);
   signal(SIGUSR1, OnSignal);
+  if (clients->parsed()) {
+    const ManyClientsOptions many = {.coordinator = o.coordinator,
+                                     .table = o.table,
+                                     .clients = o.clients,
+                                     .seconds = o.seconds,
+                                     .deadline_ms = o.deadline_ms};
+    std::printf("%s\n", RunManyClients(many, &stop_signal).c_str());
+    return 0;
+  }
   Meter meter(o);
   absl::Status status = meter.Open();
   if (status.ok()) {

@@ -59,6 +59,19 @@ TEST(S3AnswersTest, ReadsUploadsAndErrors) {
             "<Part><PartNumber>2</PartNumber><ETag>\"b\"</ETag></Part></CompleteMultipartUpload>");
 }
 
+TEST(S3AnswersTest, ReadsDeletions) {
+  EXPECT_EQ(DeletionOf({"a&b", "c"}),
+            "<Delete><Quiet>true</Quiet><Object><Key>a&amp;b</Key></Object>"
+            "<Object><Key>c</Key></Object></Delete>");
+  EXPECT_TRUE(DeletedBy("<DeleteResult xmlns=\"x\"></DeleteResult>").ok());
+  EXPECT_TRUE(DeletedBy("<DeleteResult/>").ok());
+  EXPECT_TRUE(absl::IsUnavailable(DeletedBy("<html></html>")));
+  const absl::Status failed = DeletedBy(
+      "<DeleteResult><Error><Key>k</Key><Code>AccessDenied</Code><Message>m</Message>"
+      "</Error></DeleteResult>");
+  EXPECT_TRUE(absl::IsPermissionDenied(failed)) << failed;
+}
+
 TEST(S3AnswersTest, DelaysGrowAndAreRandomAndBounded) {
   Random random(1);
   for (int tries = 1; tries < 100; ++tries) {

@@ -179,6 +179,65 @@ TEST(S3PlaceTest, WhatIsNotFinishedIsNotThere) {
   EXPECT_TRUE((*deeper)->Finish().ok());
 }
 
+// As many as fit into a request at once, and one by one where the store does not take them so.
+TEST(S3PlaceTest, ManyFilesAreDeletedAtOnce) {
+  for (const char* arguments : {"--faults 0.1 --seed 5", "--no-delete-objects"}) {
+    SCOPED_TRACE(arguments);
+    const S3ServerProcess server(arguments);
+    const std::unique_ptr<S3Place> place = Connect(server);
+    std::vector<std::string> names;
+    for (int i = 0; i < 40; ++i) names.push_back(absl::StrCat("a&<b> ", i));
+    for (const std::string& name : names) ASSERT_TRUE(place->Put("s3://bucket/c/" + name, "").ok());
+    const std::string last = names.back();
+    names.pop_back();
+    names.push_back("not there");
+    ASSERT_TRUE(place->Delete("s3://bucket/c", names).ok());
+    EXPECT_THAT(Names("s3://bucket/c", place.get()), testing::ElementsAre(testing::Pair(last, 0)));
+  }
+  const S3ServerProcess server;
+  const std::unique_ptr<S3Place> place = Connect(server);
+  ASSERT_TRUE(place->Put("s3://bucket/c/locked", "").ok());
+  const absl::Status refused = place->Delete("s3://bucket/c", {"locked", "other"});
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("c/locked"));
+}
+
+// A server that was slow may end a file when its folder has been deleted.
+TEST(S3PlaceTest, FilesOfFoldersThatAreGoneAreDeleted) {
+  const S3ServerProcess server("--page 2");
+  const std::unique_ptr<S3Place> place = Connect(server);
+  for (const char* file : {"gone/1-0-7.rows", "gone/1-1-7.rows", "saved/1-0-7.rows", "saved/saving",
+                           "whole/1-0-7.rows", "whole/manifest.json", "other/1-0-7.rows",
+                           "other/notes", "deep/er/1-0-7.rows", "1-0-7.rows"}) {
+    ASSERT_TRUE(place->Put(absl::StrCat("s3://bucket/c/", file), "").ok());
+  }
+  EXPECT_EQ(*place->EndUnfinished("s3://bucket/c", 1000), 0u);  // they are younger
+  EXPECT_EQ(*place->EndUnfinished("s3://bucket/c", kAll), 2u);
+  EXPECT_TRUE(absl::IsNotFound(place->List("s3://bucket/c/gone").status()));
+  for (const char* file : {"saved/1-0-7.rows", "whole/1-0-7.rows", "other/1-0-7.rows",
+                           "deep/er/1-0-7.rows", "1-0-7.rows"}) {
+    EXPECT_TRUE(*place->Has(absl::StrCat("s3://bucket/c/", file))) << file;
+  }
+}
+
+TEST(S3PlaceTest, ALargeFileMayTakeTheStoreLongAndATrickleMayNot) {
+  const S3ServerProcess server("--think 3 --trickles 1");
+  S3Options options = server.options();
+  options.silence_s = 1;
+  const auto place = S3Place::Make(options);
+  ASSERT_TRUE(place.ok()) << place.status();
+  Random random(3);
+  const absl::Status written = Write("s3://bucket/c/file", "some", place->get(), &random);
+  ASSERT_TRUE(written.ok()) << written;
+  const std::string long_text(1000, 'x');  // takes 100 s as a trickle
+  ASSERT_TRUE((*place)->Put("s3://bucket/c/text", long_text).ok());
+  const int64_t begun_ns = Clock::Real()->NowNs();
+  const auto text = (*place)->ReadAll("s3://bucket/c/text");
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, long_text);
+  EXPECT_LT(Clock::Real()->NowNs() - begun_ns, 60 * kSecondNs);
+}
+
 TEST(S3PlaceTest, RefusalsNameTheReasonAndAreNotTriedAgain) {
   const S3ServerProcess server("--region eu-north-1");
   S3Options options = server.options();

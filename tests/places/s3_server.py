@@ -1,13 +1,16 @@
 """A strict object store with S3's API, in memory, for tests: it checks signatures, checksums of bodies and sizes of parts, and
 fails on purpose. Standard library only. Prints its port; ends when its standard input does.
 
-    s3_server.py [--page N] [--faults P --seed S] [--region R]
+    s3_server.py [--page N] [--faults P --seed S] [--region R] [--think S] [--trickles N] [--no-delete-objects]
 
 --page N      a listing has N entries at most, and a token for the rest
+--think S     an upload is made whole after S seconds
+--trickles N  the first N objects that are read come a byte at a time
 --faults P    a request fails with probability P: 500, 503, silence, a broken connection before or after it is done, or a cut answer
 """
 
 import argparse
+import base64
 import datetime
 import hashlib
 import hmac
@@ -18,7 +21,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 ACCESS_KEY, SECRET_KEY, TOKEN = 'test-key', 'test/secret+key', 'test token'
 PART_BYTES_MIN = 5 << 20
@@ -34,6 +37,10 @@ def encoded(text):
     return urllib.parse.quote(text, safe='-._~')
 
 
+def utc(seconds):
+    return datetime.datetime.utcfromtimestamp(seconds).isoformat(timespec='milliseconds') + 'Z'
+
+
 def hmac256(key, text):
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
@@ -41,6 +48,7 @@ def hmac256(key, text):
 class Store:
     def __init__(self, options):
         self.options, self.random, self.lock = options, random.Random(options.seed), threading.Lock()
+        self.modified = {}  # (bucket, key) -> seconds
         self.objects, self.uploads, self.next = {}, {}, 0  # (bucket, key) -> bytes; id -> [bucket, key, begun, {part: bytes}]
         self.buckets, self.requests, self.failed = {'bucket', 'bucket.with.dots'}, 0, 0
 
@@ -68,10 +76,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name.replace('_', '-'), value)
         self.send_header('Content-Length', str(length))
         self.end_headers()
-        if self.command != 'HEAD':
+        if self.trickles():
+            for at in range(len(body)):
+                self.wfile.write(body[at:at + 1])
+                self.wfile.flush()
+                time.sleep(0.1)
+        elif self.command != 'HEAD':
             self.wfile.write(body[:len(body) // 2] if self.fault == 'cut' else body)
         if self.fault == 'cut' or (self.fault == 'lost' and self.command == 'HEAD'):
             self.close_connection = True
+
+    def trickles(self):
+        with self.store.lock:
+            if self.command != 'GET' or '?' in self.path or self.path == '/_count' or self.store.options.trickles == 0:
+                return False
+            self.store.options.trickles -= 1
+            return True
 
     def check_signature(self, url, query, body):
         """AWS's signature version 4, as its documentation has it."""
@@ -128,6 +148,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             bucket, _, key = urllib.parse.unquote(url.path)[1:].partition('/')
             if bucket not in self.store.buckets:
                 raise Refused(404, 'NoSuchBucket', f'{bucket} does not exist')
+            if self.command == 'POST' and 'uploadId' in dict(query):
+                time.sleep(self.store.options.think)
             with self.store.lock:
                 reply = self.act(bucket, key, dict(query), body)
             if self.fault == 'lost':  # done, and nobody hears of it
@@ -142,6 +164,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def act(self, bucket, key, query, body):
         store, command = self.store, self.command
+        if not key and command == 'POST' and 'delete' in query:
+            return self.delete_objects(bucket, body)
         if not key:
             return self.list_uploads(bucket, query) if 'uploads' in query else self.list_objects(bucket, query)
         if 'uploads' in query and command == 'POST':
@@ -152,7 +176,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if 'uploadId' in query:
             return self.act_on_upload(bucket, key, query, body)
         if command == 'PUT':
-            store.objects[bucket, key] = body
+            store.objects[bucket, key], store.modified[bucket, key] = body, time.time()
             return 200, b'', {'ETag': f'"{hashlib.md5(body).hexdigest()}"'}
         if command == 'DELETE':
             store.objects.pop((bucket, key), None)
@@ -189,9 +213,26 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(400, 'InvalidPart', 'etag')
         if any(len(parts[n]) < PART_BYTES_MIN for n in numbers[:-1]):
             raise Refused(400, 'EntityTooSmall')
-        store.objects[bucket, key] = b''.join(parts[n] for n in numbers)
+        store.objects[bucket, key], store.modified[bucket, key] = b''.join(parts[n] for n in numbers), time.time()
         del store.uploads[upload]
         return 200, '<CompleteMultipartUploadResult></CompleteMultipartUploadResult>'
+
+    def delete_objects(self, bucket, body):
+        if not self.store.options.delete_objects:
+            raise Refused(501, 'NotImplemented')
+        if self.headers.get('x-amz-checksum-sha256') != base64.b64encode(hashlib.sha256(body).digest()).decode():
+            raise Refused(400, 'InvalidRequest', 'Missing required header for this request: Content-MD5 OR x-amz-checksum-*')
+        keys = re.findall('<Object><Key>(.*?)</Key></Object>', body.decode(), re.DOTALL)
+        if not 0 < len(keys) <= 1000:
+            raise Refused(400, 'MalformedXML')
+        errors = ''
+        for key in map(unescape, keys):
+            if 'locked' in key:
+                errors += f'<Error><Key>{escape(key)}</Key><Code>AccessDenied</Code><Message>no</Message></Error>'
+            else:
+                self.store.objects.pop((bucket, key), None)
+                self.store.modified.pop((bucket, key), None)
+        return 200, f'<?xml version="1.0"?><DeleteResult xmlns="x">{errors}</DeleteResult>'
 
     def list_objects(self, bucket, query):
         assert query.get('list-type') == '2'
@@ -203,7 +244,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             head, cut, _ = key[len(prefix):].partition(delimiter) if delimiter else (key, '', '')
             name = prefix + head + cut if cut else key
             found[name] = (f'<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>' if cut else
-                           f'<Contents><Key>{escape(name)}</Key><Size>{len(content)}</Size></Contents>')
+                           f'<Contents><Key>{escape(name)}</Key><LastModified>{utc(self.store.modified[of, key])}</LastModified>'
+                           f'<Size>{len(content)}</Size></Contents>')
         names = [name for name in sorted(found) if name > query.get('continuation-token', '')]
         page, more = names[:self.store.options.page], len(names) > self.store.options.page
         token = f'<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>' if more else ''
@@ -216,7 +258,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                        if of == bucket and key.startswith(query.get('prefix', '')) and (key, upload) > after)
         page, more = found[:self.store.options.page], len(found) > self.store.options.page
         rows = ''.join(f'<Upload><Key>{escape(key)}</Key><UploadId>{upload}</UploadId><Initiated>'
-                       f'{datetime.datetime.utcfromtimestamp(begun).isoformat(timespec="milliseconds")}Z</Initiated></Upload>'
+                       f'{utc(begun)}</Initiated></Upload>'
                        for key, upload, begun in page)
         markers = (f'<NextKeyMarker>{escape(page[-1][0])}</NextKeyMarker><NextUploadIdMarker>{page[-1][1]}</NextUploadIdMarker>'
                    if more else '')
@@ -230,6 +272,9 @@ def main():
     parser.add_argument('--faults', type=float, default=0)
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--region', default='us-east-1')
+    parser.add_argument('--think', type=float, default=0)
+    parser.add_argument('--trickles', type=int, default=0)
+    parser.add_argument('--no-delete-objects', dest='delete_objects', action='store_false')
     Handler.store = Store(parser.parse_args())
     server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
     server.daemon_threads = True

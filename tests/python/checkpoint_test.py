@@ -292,6 +292,8 @@ class Checkpoints(unittest.TestCase):
             except OSError:
                 continue
             names = [word.split('=', 1)[1] for word in words if word.startswith('--name=')]
+            if words[0].endswith('hotbed-coordinator'):
+                names = ['coordinator']
             if int(parent) == self.up.process.pid and names:
                 found[names[0]] = int(pid)
         return found
@@ -368,6 +370,126 @@ class Checkpoints(unittest.TestCase):
         shutil.rmtree(os.path.join(f'{self.saved}-0', '9'))
         self.assertEqual(self.up.cli('checkpoint', 'restore', f'{self.saved}-0')[0], 1)
 
+    def test_a_folded_one_needs_no_other_and_the_series_goes_on_from_it(self):
+        with hotbed.connect(self.target, session='folded') as client:
+            table = self.create(client, 'folded', hashed=True)
+            ids = all_ids(True)
+
+            def save():
+                return self.up.json('checkpoint', 'save', self.saved, '--tables', 'folded', '--incremental')
+
+            states = []
+            for step in range(1, 4):
+                self.train(table, step, step, hashed=True)
+                saved = save()
+                states.append(table.pull(ids))
+            folded = self.up.json('checkpoint', 'fold', self.saved)
+            self.assertEqual((folded['checkpoint'], folded['checkpoints']), (saved['checkpoint'] + '-folded', 3))
+            code, _, err = self.up.cli('checkpoint', 'fold', saved['checkpoint'])
+            self.assertEqual(code, 1)
+            self.assertIn('exists already', err)
+            self.assertEqual(self.up.json('checkpoint', 'fold', self.saved)['checkpoints'], 1, 'it needs no other')
+            self.train(table, 4, 4, hashed=True)
+            again = save()
+            self.assertEqual(again['parent'], os.path.basename(folded['checkpoint']))
+            self.assertLess(again['tables'][0]['rows'], folded['rows'])
+            self.up.json('checkpoint', 'prune', self.saved, '--keep', 1)
+            self.assertEqual(sorted(os.listdir(self.saved)),
+                             sorted(os.path.basename(c['checkpoint']) for c in (folded, again)))
+            for checkpoint, name, want in ((folded, 'folded-b', states[2]), (again, 'folded-c', table.pull(ids))):
+                rows = read_checkpoint.read(checkpoint['checkpoint'])['folded']
+                touched_ids = np.array(sorted(rows), np.uint64)
+                self.up.json('checkpoint', 'restore', checkpoint['checkpoint'], '--table', 'folded', '--as', name)
+                restored = client.table(name)
+                np.testing.assert_array_equal(restored.pull(ids), want)
+                np.testing.assert_array_equal(
+                    np.array([np.frombuffer(rows[int(i)][0], np.float32) for i in touched_ids]), restored.pull(touched_ids))
+            # Its sessions go on: a push that it contains is known.
+            restored.push(*step_of(4, True), step=4)
+            np.testing.assert_array_equal(restored.pull(ids), table.pull(ids))
+
+    def test_a_save_at_a_step_has_exactly_the_rows_of_it(self):
+        """Each trainer adds 1 to every row in every step, so that after step N all rows are N times the trainers."""
+        trainers, rows = 3, 2000
+        ids = np.arange(rows, dtype=np.uint64)
+        for consistency in ('sync', 'bounded:2'):
+            names = [f'at-step-{consistency[:4]}-{i}' for i in range(2)]
+            group = f'group-{consistency[:4]}'
+            stop, steps, troubles = threading.Event(), [0] * trainers, []
+
+            def train(number):
+                try:
+                    with hotbed.connect(self.target, session=f'{group}-{number}', trainer_group=group, deadline=60) as client:
+                        tables = [client.table(name) for name in names]
+                        step = client.join_trainers()
+                        ready.wait(60)
+                        while not stop.is_set():
+                            client.begin_step(step)
+                            for table in tables:
+                                table.push(ids, np.full((rows, 2), -1, np.float32), step=step)
+                            client.end_step(step)
+                            steps[number], step = step, step + 1
+                            time.sleep(0.002 * number)  # the last is the slowest
+                except hotbed.HotbedError as error:
+                    troubles.append(error)
+
+            def saved_at(step, name, *options):
+                saved = self.up.json('checkpoint', 'save', self.saved, '--at-step', step, '--group', group, '--tables', ','.join(names),
+                                     '--name', name, *options)
+                found = read_checkpoint.read(saved['checkpoint'])
+                for table in names:
+                    values = {bytes(weights) for weights, _ in found[table].values()}
+                    self.assertEqual((len(found[table]), len(values)), (rows, 1), (consistency, table))
+                    value = np.frombuffer(values.pop(), np.float32)
+                    self.assertEqual(set(value), {float(saved['at_step'] * trainers)}, (consistency, table))
+                return saved
+
+            with hotbed.connect(self.target, session=f'{group}-creates') as client:
+                for name in names:
+                    client.create_table(name, dim=2, rows=rows, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), consistency=consistency)
+                code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--at-step', 'next', '--group', group)
+                self.assertEqual(code, 1)
+                self.assertIn(f'there is no group of trainers "{group}"', err)
+                ready = threading.Barrier(trainers)
+                threads = [threading.Thread(target=train, args=(number,)) for number in range(trainers)]
+                for thread in threads:
+                    thread.start()
+                try:
+                    local.eventually('steps', lambda: min(steps) > 2 or troubles)
+                    first = saved_at('next', f'{group}-1', '--incremental')
+                    self.assertEqual(self.up.json('checkpoint', 'show', first['checkpoint'])['at_step'], first['at_step'])
+                    begun = min(steps)
+                    local.eventually('more steps', lambda: min(steps) > begun + 2 or troubles)
+                    wanted = self.save_ahead(lambda step: saved_at(step, f'{group}-2'), steps)
+                    last = saved_at('next', f'{group}-3', '--incremental')
+                    self.assertGreater(last['at_step'], wanted)
+                    code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--at-step', 2)
+                    self.assertEqual(code, 1)
+                    self.assertIn('the first step to save at is now', err)
+                    begun = min(steps)
+                    local.eventually('steps after the saves', lambda: min(steps) > begun + 5 or troubles)
+                finally:
+                    stop.set()
+                    for thread in threads:
+                        thread.join()
+                self.assertEqual(troubles, [])
+                self.up.json('checkpoint', 'restore', last['checkpoint'], '--table', names[0], '--as', f'{names[0]}-b')
+                np.testing.assert_array_equal(client.table(f'{names[0]}-b').pull(ids),
+                                              np.full((rows, 2), last['at_step'] * trainers, np.float32))
+
+    def save_ahead(self, save, steps):
+        """Saves at a step that is not over when the command asks for it; the step."""
+        ahead = 50
+        while True:
+            wanted = max(steps) + ahead
+            try:
+                self.assertEqual(save(wanted)['at_step'], wanted)
+                return wanted
+            except AssertionError as error:
+                if 'the first step to save at is now' not in str(error):
+                    raise
+                ahead *= 4
+
     def test_an_incremental_one_without_its_parent_is_refused(self):
         with hotbed.connect(self.target, session='orphaned') as client:
             table = self.create(client, 'orphaned')
@@ -401,6 +523,85 @@ class Checkpoints(unittest.TestCase):
                 hotbed.save(self.target, self.saved, tables=['none'])
             with self.assertRaises(hotbed.InvalidArgument):
                 hotbed.restore(self.target, self.saved, sessions='some')
+
+    def test_the_coordinator_saves_by_a_schedule(self):
+        with hotbed.connect(self.target, session='scheduled') as client:
+            table = self.create(client, 'scheduled')
+            self.train(table, 1, 2)
+            self.assertIsNone(self.up.json('checkpoint', 'schedule', 'show')['place'])
+            for arguments, said in ((('--every', '30min'), 'a schedule has a place'), ((self.saved, '--every', '1ms'), '--every is 1ms'),
+                                    ((self.saved,), 'a schedule has a place and --every')):
+                code, _, err = self.up.cli('checkpoint', 'schedule', *arguments)
+                self.assertEqual(code, 1, err)
+                self.assertIn(said, err)
+            self.up.json('checkpoint', 'schedule', self.saved, '--every', '1s', '--keep', 2, '--tables', 'scheduled')
+            first = self.saves_beyond(0)
+            self.saves_beyond(self.saves_beyond(first))
+            # The next coordinator goes on with it.
+            os.kill(self.pids()['coordinator'], signal.SIGKILL)
+            last = self.saves_beyond(int(time.time() * 1000))
+            shown = self.up.json('checkpoint', 'schedule', 'stop')
+            self.assertIsNone(shown['place'])
+            listed = self.up.json('checkpoint', 'list', self.saved)
+            self.assertTrue(1 <= sum(c['whole'] for c in listed) <= 3, listed)
+            self.assertGreaterEqual(max(c['begun_unix_ms'] for c in listed), last)
+            time.sleep(2.5)
+            again = self.up.json('checkpoint', 'list', self.saved)
+            self.assertLessEqual({c['name'] for c in again if c['whole']}, {c['name'] for c in listed})
+            kinds = [e['text'] for e in self.up.json('events') if e['kind'] == 'checkpoint']
+            self.assertTrue(any(text.startswith('saved ') for text in kinds), kinds)
+            self.assertIn('no more saves', kinds[-1])
+            restored = self.up.json('checkpoint', 'restore', self.saved, '--table', 'scheduled', '--as', 'scheduled-b')
+            self.assertEqual(restored['tables'][0]['name'], 'scheduled-b')
+            np.testing.assert_array_equal(client.table('scheduled-b').pull(all_ids(False)), table.pull(all_ids(False)))
+
+    def test_a_schedule_goes_on_after_a_full_disk_and_a_place_that_is_not_there(self):
+        file = self.saved + '-file'
+        with open(file, 'w', encoding='ascii'):
+            pass
+
+        def shown(what, holds):
+            def look():
+                shown = self.up.json('checkpoint', 'schedule', 'show')
+                return shown if holds(shown) else None
+            return local.eventually(what, look)
+
+        with hotbed.connect(self.target, session='scheduled-full') as client:
+            table = client.create_table('scheduled-full', dim=64, rows=20000, optimizer=hotbed.optim.SGD(lr=1.0))
+            ids = np.arange(20000, dtype=np.uint64)
+            table.push(ids, np.ones((20000, 64), np.float32), step=1)
+            want = table.pull(ids)
+            schedule = ('--every', '1s', '--keep', 1, '--tables', 'scheduled-full')
+            self.up.json('checkpoint', 'schedule', file + '/below', *schedule)
+            failed = shown('an error', lambda s: s['failures'] > 1)
+            self.assertIn(file, failed['error'])
+            self.assertEqual(failed['checkpoint'], '')
+            self.limit_files(64 << 10)
+            try:
+                self.up.json('checkpoint', 'schedule', self.saved, *schedule)
+                failed = shown('a full disk', lambda s: s['failures'] > 1)
+                self.assertIn('Nothing is left of this save', failed['error'])
+                self.assertEqual([c for c in self.up.json('checkpoint', 'list', self.saved) if c['whole']], [])
+            finally:
+                self.limit_files(resource.RLIM_INFINITY)
+            good = shown('a save', lambda s: s['checkpoint'] and s['failures'] == 0)
+            self.assertEqual(good['error'], '')
+            # What was saved is not lost where the next save fails, however few are kept.
+            self.limit_files(64 << 10)
+            try:
+                shown('a full disk again', lambda s: s['failures'] > 1)
+            finally:
+                self.limit_files(resource.RLIM_INFINITY)
+            self.up.json('checkpoint', 'schedule', 'stop')
+            self.up.json('checkpoint', 'restore', self.saved, '--table', 'scheduled-full', '--as', 'scheduled-full-b')
+            np.testing.assert_array_equal(client.table('scheduled-full-b').pull(ids), want)
+
+    def saves_beyond(self, unix_ms):
+        """When the newest scheduled save was begun, once that is later."""
+        def look():
+            code, out, _ = self.up.cli('checkpoint', 'schedule', 'show', '-o', 'json')
+            return json.loads(out)['saved_unix_ms'] if code == 0 and json.loads(out)['saved_unix_ms'] > unix_ms else 0
+        return local.eventually('a scheduled save', look)
 
     def test_old_ones_and_orphans_are_pruned(self):
         with hotbed.connect(self.target, session='prune') as client:

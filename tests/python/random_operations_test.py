@@ -40,8 +40,7 @@ class RandomOperations(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
         self.saved = os.path.join(self.directory, 'saved')
-        self.cluster = fault.Cluster(os.environ['HOTBED_BIN'], os.path.join(self.directory), SERVERS,
-                                     server_flags=('--host-bytes=64MiB',))
+        self.cluster = fault.Cluster(os.environ['HOTBED_BIN'], self.directory, SERVERS, server_flags=('--host-bytes=64MiB',))
         self.addCleanup(self.cluster.stop)
         self.cluster.start()
         self.client = hotbed.connect(f'hotbed://{self.cluster.address}', session='random')

@@ -2,11 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "leader/leader_stub.h"
+#include "server/cluster/attend_stream.h"
 #include "tests/server/coordinator_link_fixture.h"
 
 namespace hotbed {
@@ -321,6 +326,105 @@ TEST_F(AttendTest, ADrainDoesNotWaitForACoordinatorThatIsAway) {
   const int64_t begin_ns = Clock::Real()->NowNs();
   EXPECT_FALSE(link_->Drain(60'000));
   EXPECT_LT(Clock::Real()->NowNs() - begin_ns, 20'000'000'000);
+}
+
+// The stream alone.
+class StreamTest : public ::testing::Test, protected LinkFixture {
+ protected:
+  void SetUp() override {
+    StartCoordinator(0);
+    leader_ = std::make_unique<LeaderStub>(absl::StrCat("127.0.0.1:", port_), ClientIdentity(),
+                                           grpc::ChannelArguments());
+    stream_ = std::make_unique<AttendStream>(
+        leader_.get(), Clock::Real(),
+        [this](const v1::HeartbeatReply& reply, int64_t) { return OnReply(reply); }, [] {});
+    Send();
+    ASSERT_TRUE(WaitFor([&] { return applied() == 40; }));
+  }
+  void TearDown() override {
+    Hold(false);
+    stream_.reset();
+  }
+  void Send() {
+    v1::HeartbeatRequest request;
+    stream_->Send(applied(), &request);
+  }
+  // Between two heartbeats, with a shard of this index.
+  void Tell(uint64_t revision) {
+    v1::HeartbeatReply news;
+    news.set_lease_held(true);
+    news.mutable_map()->set_plan_revision(revision);
+    news.mutable_map()->set_delta(true);
+    ASSERT_TRUE(coordinator_.Tell(news));
+  }
+  void Hold(bool hold) {
+    absl::MutexLock lock(&mu_);
+    hold_ = hold;
+  }
+  void FailNext() {
+    absl::MutexLock lock(&mu_);
+    fail_next_ = true;
+  }
+  uint64_t applied() {
+    absl::MutexLock lock(&mu_);
+    return applied_;
+  }
+  int replies() {
+    absl::MutexLock lock(&mu_);
+    return replies_;
+  }
+
+  std::unique_ptr<LeaderStub> leader_;
+  std::unique_ptr<AttendStream> stream_;
+
+ private:
+  absl::Status OnReply(const v1::HeartbeatReply& reply) {
+    absl::MutexLock lock(&mu_);
+    ++replies_;
+    const auto may = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !hold_; };
+    mu_.Await(absl::Condition(&may));
+    if (std::exchange(fail_next_, false)) return absl::UnavailableError("as the test asks");
+    if (reply.map().plan_revision() != 0) applied_ = reply.map().plan_revision();
+    return absl::OkStatus();
+  }
+
+  absl::Mutex mu_;
+  bool hold_ ABSL_GUARDED_BY(mu_) = false;
+  bool fail_next_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t applied_ ABSL_GUARDED_BY(mu_) = 0;
+  int replies_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// A map that opens a thousand shards takes a while, and a lease hangs on the heartbeats.
+TEST_F(StreamTest, HeartbeatsAreAnsweredWhileAMapIsApplied) {
+  Hold(true);
+  const int replies = this->replies();
+  Tell(41);
+  ASSERT_TRUE(WaitFor([&] { return this->replies() == replies + 1; }));
+  for (int i = 0; i < 20; ++i) {
+    Send();
+    ASSERT_TRUE(WaitFor([&] { return stream_->unanswered() == 0; })) << i;
+  }
+  EXPECT_EQ(coordinator_.last().plan_revision_known(), 41u) << "it is not asked for again";
+  EXPECT_EQ(this->replies(), replies + 1);
+  Hold(false);
+  EXPECT_TRUE(WaitFor([&] { return this->replies() == replies + 21; }));
+}
+
+// A map goes on from the one before: one behind a map that failed would leave a gap.
+TEST_F(StreamTest, AMapBehindOneThatFailedIsLeftOutUntilBothComeAgain) {
+  const int replies = this->replies();
+  FailNext();
+  Tell(41);
+  Tell(42);
+  ASSERT_TRUE(WaitFor([&] { return this->replies() == replies + 2; }));
+  EXPECT_EQ(applied(), 40u);
+  coordinator_.SetMap("cluster-a", 43, 0);
+  Send();
+  EXPECT_TRUE(WaitFor([&] { return applied() == 43; }));
+  EXPECT_EQ(coordinator_.last().plan_revision_known(), 40u);
+  Tell(44);
+  EXPECT_TRUE(WaitFor([&] { return applied() == 44; }));
 }
 
 }  // namespace coordinator_attend_test

@@ -84,7 +84,8 @@ TEST_F(CoordinatorLinkTest, ADeltaDropsOnlyWhatItNames) {
   StartLink("s1");
   ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 1; }));
   coordinator_.SetMap("cluster-a", 41, 9);
-  ASSERT_TRUE(WaitFor([&] { return host_.assignments() == 2; }));
+  // Heartbeats that were on their way bring it once more.
+  ASSERT_TRUE(WaitFor([&] { return host_.assignments() >= 2; }));
   EXPECT_THAT(host_.tables_dropped(), testing::ElementsAre(9));
 }
 

@@ -12,19 +12,23 @@ namespace hotbed {
 struct FakeShardHost::FakeShard {
   uint32_t dim;
   Epoch epoch;
+  std::string table;
 };
 
 // The streams see a Shard as a name only; this program links no other definition.
 uint32_t ShardHost::DimOf(const Shard& shard) { return *reinterpret_cast<const uint32_t*>(&shard); }
 
-const std::string& ShardHost::TableNameOf(const Shard& /*shard*/) {
-  static const std::string* const name = new std::string("fake");
-  return *name;
+const std::string& ShardHost::TableNameOf(const Shard& shard) {
+  return FakeShardHost::TableOf(shard);
 }
 
-void FakeShardHost::AddShard(ShardId shard, uint32_t dim, Epoch epoch) {
+const std::string& FakeShardHost::TableOf(const Shard& shard) {
+  return reinterpret_cast<const FakeShard*>(&shard)->table;
+}
+
+void FakeShardHost::AddShard(ShardId shard, uint32_t dim, Epoch epoch, const std::string& table) {
   absl::MutexLock lock(&mu_);
-  shards_[shard] = std::make_shared<FakeShard>(FakeShard{dim, epoch});
+  shards_[shard] = std::make_shared<FakeShard>(FakeShard{dim, epoch, table});
   ShardRecord record;
   record.shard = shard;
   record.epoch = epoch;

@@ -31,7 +31,8 @@ class FakeShardHost final : public ShardHost {
   static constexpr uint64_t kIdLimit = 1'000'000'000;  // larger ids are out of range in every shard
   static constexpr uint32_t kPullIdsMax = 1 << 20;
 
-  void AddShard(ShardId shard, uint32_t dim, Epoch epoch);
+  void AddShard(ShardId shard, uint32_t dim, Epoch epoch, const std::string& table = "fake");
+  static const std::string& TableOf(const Shard& shard);
   void AddRecord(const ShardRecord& record);  // known but not held
 
   // From now on requests wait; ReleaseHeld finishes them on the calling thread and ends the

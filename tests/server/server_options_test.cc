@@ -74,14 +74,14 @@ TEST(ServerOptionsTest, PartsAboveTheWholeAreRefused) {
   for (uint64_t* const part :
        {&options.pull_bytes_in_flight_max, &options.push_bytes_in_flight_max,
         &options.host.staged_bytes_max, &options.host.session_bytes_max,
-        &options.host.replica_tail_bytes, &options.transfer_bytes_max, &options.change_bytes_max}) {
+        &options.host.replica_tail_bytes, &options.transfer_bytes_max, &options.export_bytes_max}) {
     *part = options.host.host_bytes;
     EXPECT_FALSE(CheckServerOptions(options).ok());
     *part = 0;
   }
-  options.change_bytes_max = 1 << 20;
+  options.export_bytes_max = 1 << 20;
   EXPECT_EQ(CheckServerOptions(options).message(),
-            "--change-bytes-max is 1 MiB; allowed: 0, or 2 MiB and more");
+            "--export-bytes-max is 1 MiB; allowed: 0, or 6 MiB and more");
 }
 
 TEST(ServerOptionsTest, NamesArePrintable) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/files/byte_reader.h"
+#include "common/files/crc32c.h"
 #include "tests/common/fault_file_system.h"
 
 namespace hotbed {
@@ -35,6 +37,25 @@ Catalog Sample() {
   catalog.shards[{3, 0}] = {0, 100, 0, 64};
   catalog.shards[{3, 7}] = {100, 65536, 0, 64};
   return catalog;
+}
+
+// A server that is upgraded finds what an earlier version has written.
+TEST(CatalogFileTest, ReadsTheFormatWithoutCuts) {
+  const Catalog catalog = Sample();
+  const std::string bytes = catalog.Serialize();
+  std::string older =
+      bytes.substr(0, bytes.size() - 2 * sizeof(uint32_t));  // the count of cuts, too
+  older[std::string("HOTBDCAT").size()] = 6;
+  AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
+  const auto parsed = Catalog::Parse(older);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), bytes);
+  for (const char version : {5, 8}) {
+    older.resize(older.size() - sizeof(uint32_t));
+    older[std::string("HOTBDCAT").size()] = version;
+    AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
+    EXPECT_EQ(Catalog::Parse(older).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
 }
 
 TEST(CatalogFileTest, ReadsWhatItWrote) {

@@ -67,7 +67,7 @@ MAY_SEE = {
     'client': ['public', 'proto', 'places', 'checkpoint', 'row_math', 'common'],
     'planner': ['common', 'row_math'],
     'metadata': ['coordinator', 'kv', 'config', 'common'],
-    'coordinator': ['metadata', 'planner', 'proto', 'kv', 'admin', 'ports', 'config', 'common', 'row_math'],
+    'coordinator': ['metadata', 'planner', 'public', 'client', 'checkpoint', 'places', 'proto', 'kv', 'admin', 'ports', 'config', 'common', 'row_math'],
     'local': ['public', 'client', 'places', 'server', 'coordinator', 'planner', 'proto', 'ports', 'kv'] + _SHARD_AND_BELOW,
     'python': ['public', 'cli', 'proto', 'common', 'row_math'],
     'trainer': ['public', 'config', 'terminal', 'common', 'row_math'],

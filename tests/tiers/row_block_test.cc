@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,30 @@ class RowBlockTest : public StoreFixture {
     return rows;
   }
 };
+
+// Without checksums, and so for nobody else.
+TEST_F(RowBlockTest, ABlockThatStaysHereHasTheSameRows) {
+  Fill();
+  const SpillShard shard(spec_, range_, {spec_.id, 3});
+  const auto sent = Blocks(Reader().get());
+  const auto here = Reader();
+  here->StayHere();
+  const auto kept = Blocks(here.get());
+  ASSERT_EQ(kept.size(), sent.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    std::map<uint64_t, std::string> rows[2];
+    for (int k = 0; k < 2; ++k) {
+      ASSERT_TRUE(VisitRows(shard, k == 0 ? sent[i] : kept[i],
+                            [&](uint64_t position, const uint8_t* payload) {
+                              rows[k][position].assign(payload, payload + shard.payload_bytes);
+                            })
+                      .ok());
+    }
+    EXPECT_EQ(rows[0], rows[1]);
+    EXPECT_FALSE(rows[0].empty());
+    EXPECT_TRUE(absl::IsDataLoss(Writer()->Write(kept[i])));
+  }
+}
 
 TEST_F(RowBlockTest, AnotherServersTierTakesTheRows) {
   spec_.optimizer.kind = OptimizerKind::kAdam;

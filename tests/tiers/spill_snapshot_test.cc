@@ -151,9 +151,9 @@ TEST_F(SpillSnapshotTest, ACallEndsSoonWhereFewRowsAreWanted) {
   {
     const auto writer = Writer();
     ASSERT_TRUE(WritePass(writer.get(), Some(1), 1).ok());
+    ASSERT_TRUE(WritePass(writer.get(), {2 * kRows - 1}, 2).ok());
     ASSERT_TRUE(writer->Finish("meta").ok());
   }
-  WriteOpen(shard, 2 * kRows - 1, 2);
   auto reader = tier_->Read(shard, /*above=*/1);
   ASSERT_TRUE(reader.ok()) << reader.status();
   std::vector<uint64_t> rows;

@@ -1,4 +1,4 @@
-// hotbed checkpoint list, show, verify, prune: they look at files and need no cluster.
+// hotbed checkpoint list, show, verify, fold, prune: they look at files and need no cluster.
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -10,9 +10,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/fold.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/prune.h"
 #include "cli/base/command.h"
+#include "cli/base/interrupt.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -39,30 +41,23 @@ std::string UtcText(int64_t unix_ms) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
 }
 
-std::vector<std::string> TableNames(const v1::CheckpointManifest& manifest) {
-  std::vector<std::string> names;
-  for (const v1::CheckpointTable& table : manifest.tables()) names.push_back(table.spec().name());
-  return names;
-}
-
 absl::Status List(const CommandContext& context, const std::string& directory) {
   HOTBED_ASSIGN_OR_RETURN(const Found at, Find(directory));
   HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(at.path, at.place));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter table({"name", "begun (UTC)", "bytes", "since", "tables"});
   for (const CheckpointFolder& folder : found) {
-    const std::vector<std::string> names = TableNames(folder.manifest);
     json.push_back({{"name", folder.name},
                     {"whole", folder.whole},
                     {"begun_unix_ms", folder.begun_unix_ms},
                     {"bytes", folder.bytes},
-                    {"parent", folder.manifest.parent()},
-                    {"tables", names},
+                    {"parent", folder.parent},
+                    {"tables", folder.tables},
                     {"trouble", folder.trouble}});
-    table.AddRow(
-        {folder.name, UtcText(folder.begun_unix_ms), FormatBytes(folder.bytes),
-         folder.manifest.parent(),
-         folder.whole ? absl::StrJoin(names, ", ") : absl::StrCat("not whole: ", folder.trouble)});
+    table.AddRow({folder.name, UtcText(folder.begun_unix_ms), FormatBytes(folder.bytes),
+                  folder.parent,
+                  folder.whole ? absl::StrJoin(folder.tables, ", ")
+                               : absl::StrCat("not whole: ", folder.trouble)});
   }
   return context.Answer(
       json, found.empty() ? absl::StrCat("no checkpoints in ", directory, "\n") : table.ToText());
@@ -113,6 +108,10 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
   if (!manifest.parent().empty()) {
     absl::StrAppend(&text, "  the rows that have changed since ", manifest.parent(), "\n");
   }
+  if (manifest.at_step() != 0) {
+    absl::StrAppend(&text, "  as of step ", manifest.at_step(), " of group ", manifest.group(),
+                    "\n");
+  }
   for (const v1::CheckpointTable& table : manifest.tables()) {
     nlohmann::ordered_json shards = nlohmann::ordered_json::array();
     for (const v1::CheckpointShard& shard : table.shards()) shards.push_back(ShardJson(shard));
@@ -128,6 +127,8 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
   return context.Answer({{"checkpoint", folder},
                          {"cluster_id", manifest.cluster_id()},
                          {"parent", manifest.parent()},
+                         {"at_step", manifest.at_step()},
+                         {"group", manifest.group()},
                          {"begun_unix_ms", manifest.begun_unix_ms()},
                          {"ended_unix_ms", manifest.ended_unix_ms()},
                          {"tables", tables}},
@@ -157,6 +158,43 @@ absl::Status Verify(const CommandContext& context, const std::string& path) {
        {"bytes", verified.bytes}},
       absl::StrCat(folder, " is whole: ", verified.tables, " tables, ", WithCommas(verified.rows),
                    " rows, ", FormatBytes(verified.bytes), "\n"));
+}
+
+struct FoldFlags {
+  std::string path;
+  std::string rate;
+};
+
+absl::Status Fold(const CommandContext& context, const FoldFlags& flags) {
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(flags.path));
+  HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
+  FoldOptions options;
+  if (!flags.rate.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
+  }
+  const InterruptScope interrupt;
+  options.stop = [&interrupt] { return interrupt.interrupted(); };
+  std::unique_ptr<Progress> bar;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    if (context.json()) return;
+    if (bar == nullptr) {
+      bar = std::make_unique<Progress>(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
+                                       "folding", total);
+    }
+    bar->Update(done);
+  };
+  HOTBED_ASSIGN_OR_RETURN(const Folded folded,
+                          FoldCheckpoint(folder, options, at.place, Clock::Real()));
+  if (bar != nullptr) bar->Finish();
+  return context.Answer({{"checkpoint", folded.path},
+                         {"checkpoints", folded.checkpoints},
+                         {"rows", folded.rows},
+                         {"bytes", folded.bytes}},
+                        folded.checkpoints == 1
+                            ? absl::StrCat(folder, " needs no other checkpoint\n")
+                            : absl::StrCat(folded.path, " has ", WithCommas(folded.rows), " rows, ",
+                                           FormatBytes(folded.bytes), ", of ", folded.checkpoints,
+                                           " checkpoints, and needs none of them\n"));
 }
 
 struct PruneFlags {
@@ -205,6 +243,12 @@ void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
          kOne, Show);
   AddOne(checkpoint, context, "verify", "Read all of a checkpoint and compare the checksums", kOne,
          Verify);
+  auto fold_flags = std::make_shared<FoldFlags>();
+  CLI::App* fold = checkpoint->add_subcommand(
+      "fold", "Write an incremental checkpoint again, as one that needs no other");
+  fold->add_option("PLACE", fold_flags->path, kOne)->required();
+  fold->add_option("--rate", fold_flags->rate, "Bytes per second that are written, as 100MiB");
+  context->Runs(fold, [context, fold_flags] { return Fold(*context, *fold_flags); });
   auto flags = std::make_shared<PruneFlags>();
   CLI::App* prune = checkpoint->add_subcommand(
       "prune", "Delete old checkpoints, and what saves left that did not end");

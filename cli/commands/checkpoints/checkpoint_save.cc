@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/base/command.h"
@@ -24,6 +25,8 @@ struct CheckpointSaveFlags {
   std::string name;
   std::string tables;
   std::string rate;
+  std::string at_step;
+  std::string group;
   bool incremental = false;
 };
 
@@ -33,6 +36,17 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
   options.name = flags.name;
   options.tables = absl::StrSplit(flags.tables, ',', absl::SkipEmpty());
   options.incremental = flags.incremental;
+  options.group = flags.group;
+  if (!flags.at_step.empty()) {
+    uint64_t step = 0;
+    if (flags.at_step != "next" && (!absl::SimpleAtoi(flags.at_step, &step) || step == 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--at-step is \"", flags.at_step, "\"; allowed: a step above 0, or next"));
+    }
+    options.at_step = step;
+  } else if (!flags.group.empty()) {
+    return absl::InvalidArgumentError("--group goes with --at-step");
+  }
   if (!flags.rate.empty()) {
     HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
   }
@@ -48,8 +62,9 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
     }
     const double part = static_cast<double>(now.bytes_done) / std::max<uint64_t>(now.bytes, 1);
     bar->Update(static_cast<uint64_t>(part * kParts),
-                absl::StrCat(now.shards_done, " of ", now.shards, " shards, ",
-                             FormatBytes(now.bytes_done)));
+                !now.waits_for.empty() ? absl::StrCat("waiting for ", now.waits_for)
+                                       : absl::StrCat(now.shards_done, " of ", now.shards,
+                                                      " shards, ", FormatBytes(now.bytes_done)));
   };
   const int64_t begun_ns = Clock::Real()->NowNs();
   HOTBED_ASSIGN_OR_RETURN(const SavedCheckpoint saved,
@@ -68,14 +83,17 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
                     FormatBytes(table.bytes), ", ", table.shards, " shards\n");
     bytes += table.bytes;
   }
-  return context.Answer({{"checkpoint", saved.path},
-                         {"parent", saved.parent},
-                         {"tables", tables},
-                         {"bytes", bytes},
-                         {"seconds", seconds}},
-                        absl::StrCat("saved ", saved.path, " in ", ShortSeconds(seconds),
-                                     saved.parent.empty() ? "" : "; what has changed since ",
-                                     saved.parent, "\n", text));
+  return context.Answer(
+      {{"checkpoint", saved.path},
+       {"parent", saved.parent},
+       {"at_step", saved.at_step},
+       {"tables", tables},
+       {"bytes", bytes},
+       {"seconds", seconds}},
+      absl::StrCat("saved ", saved.path, " in ", ShortSeconds(seconds),
+                   saved.at_step == 0 ? "" : absl::StrCat(", as of step ", saved.at_step),
+                   saved.parent.empty() ? "" : "; what has changed since ", saved.parent, "\n",
+                   text));
 }
 
 }  // namespace
@@ -92,6 +110,11 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
   app->add_option("--name", flags->name, "Name of the checkpoint; by the time if not given");
   app->add_option("--rate", flags->rate,
                   "Bytes per second that each server writes at most, as 100MiB");
+  app->add_option("--at-step", flags->at_step,
+                  "All shards between this step of a group of trainers and the next one, or at the "
+                  "next step for which that is possible: next");
+  app->add_option("--group", flags->group,
+                  "Group of trainers whose step it is; the only one at work if not given");
   app->add_flag("--incremental", flags->incremental,
                 "Only the rows that have changed since the newest checkpoint in PLACE; all rows if "
                 "there is none, and in every ninth one");

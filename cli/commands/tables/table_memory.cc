@@ -102,9 +102,9 @@ absl::StatusOr<Json> StatusOf(const v1::ServerInfo& server, absl::Duration timeo
                           HttpGet(server.admin_address(), "/api/status", timeout));
   Json status = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (reply.code == 200 && status.is_object()) return status;
-  return absl::UnavailableError(absl::StrCat("http://", server.admin_address(),
-                                             "/api/status: status ", reply.code,
-                                             ", and no JSON of a server"));
+  return absl::UnavailableError(
+      absl::StrCat("http://", server.admin_address(), "/api/status answers ", reply.code, ": ",
+                   reply.code == 200 ? "no JSON of a server" : reply.body.substr(0, 300)));
 }
 
 class MemoryReport {

@@ -29,7 +29,8 @@ struct CheckpointProgress {
   uint64_t shards_done = 0;
   uint64_t shards = 0;
   uint64_t bytes_done = 0;
-  uint64_t bytes = 0;  // an estimate
+  uint64_t bytes = 0;     // an estimate
+  std::string waits_for;  // of a save at a step that has not come; empty: for nothing
 };
 using OnCheckpointProgress = std::function<void(const CheckpointProgress&)>;
 
@@ -42,7 +43,14 @@ struct SaveOptions {
   // directory, which has to stay. All rows where there is none, or the shard does not go on from
   // it, and in every ninth checkpoint of a series.
   bool incremental = false;
-  // How long a shard may stay without a server that saves it (fail-over, restart).
+  // All shards as they are when every trainer of the group has ended this step and none has begun
+  // the next one: the trainers are held there for the moment in which the servers take the rows. 0:
+  // the first step for which that is possible. It is FailedPrecondition if trainers may have begun
+  // the next step already.
+  std::optional<uint64_t> at_step;
+  std::string group;  // ClientOptions::trainer_group; empty: the only one that has trainers
+  // How long a shard may stay without a server that saves it (fail-over, restart), and how long no
+  // trainer may come nearer to `at_step`.
   absl::Duration patience = absl::Minutes(1);
   OnCheckpointProgress progress;
   std::function<bool()> stop;  // asked ten times per second: true breaks the save off
@@ -56,8 +64,10 @@ struct CheckpointTableSize {
 };
 
 struct SavedCheckpoint {
-  std::string path;    // of its folder
-  std::string parent;  // the name of the checkpoint that it needs; empty: none
+  std::string path;         // of its folder
+  std::string parent;       // the name of the checkpoint that it needs; empty: none
+  uint32_t generation = 0;  // how many checkpoints it needs beside itself
+  uint64_t at_step = 0;     // 0: its shards are of different moments
   std::vector<CheckpointTableSize> tables;
 };
 

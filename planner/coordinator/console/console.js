@@ -151,7 +151,9 @@ function groupShards() {
   rates = new Map();
   shardsOf = new Map(now.tables.map(t => [t.id, []]));
   for (const s of now.shards) {
-    const p = previous.get(keyOf(s)) || {};
+    // An entry that has other shards than before, since some were cut or joined it, has no rate yet.
+    const same = previous.get(keyOf(s));
+    const p = same && same.first === s.first && same.limit === s.limit && same.shards === s.shards ? same : {};
     rates.set(keyOf(s), (rate(s.rows_pulled_total, p.rows_pulled_total) || 0) + (rate(s.rows_pushed_total, p.rows_pushed_total) || 0));
     if (shardsOf.has(s.table)) shardsOf.get(s.table).push(s);
   }

@@ -75,7 +75,8 @@ using Request =
                  v1::ActivateShardsRequest, v1::HeartbeatRequest, v1::TrainRequest,
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
                  v1::ChooseReplicaRequest, v1::RebuildMetadataRequest, v1::CutShardRequest,
-                 v1::CommitCutRequest, v1::ServeTablesRequest, v1::ServingReport>;
+                 v1::CommitCutRequest, v1::ScheduleCheckpointsRequest, ScheduledSave,
+                 v1::HoldStepRequest, v1::ServeTablesRequest, v1::ServingReport>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -192,6 +193,7 @@ class Core {
   void OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request);
   void OnServingReport(CallerToken caller, const v1::ServingReport& report);
   void OnTrain(CallerToken caller, const v1::TrainRequest& request);
+  void OnHold(CallerToken caller, const v1::HoldStepRequest& request);
   // Takes over the replies and commits of the groups of trainers; call Advance afterwards.
   void TakeFromTrainers();
   void OnLoaded(LoadedEvent event);

@@ -29,6 +29,9 @@ void Core::OnRequest(RequestEvent event) {
   if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
     return OnTrain(event.caller, *train);
   }
+  if (auto* hold = std::get_if<v1::HoldStepRequest>(&event.request)) {
+    return OnHold(event.caller, *hold);
+  }
   if (pending() >= options_.pending_max) {
     ready_.replies.push_back(
         {event.caller, absl::ResourceExhaustedError(absl::StrCat(
@@ -150,6 +153,22 @@ void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {
     return;
   }
   trainers_.OnRequest(now_ns_, caller, request, state_);
+  TakeFromTrainers();
+  Advance();
+}
+
+void Core::OnHold(CallerToken caller, const v1::HoldStepRequest& request) {
+  if (!serving()) {
+    ready_.replies.push_back(
+        {caller, absl::UnavailableError("the coordinator is starting; retry")});
+    return;
+  }
+  absl::StatusOr<v1::HoldStepReply> reply = trainers_.OnHold(now_ns_, request, state_);
+  if (reply.ok()) {
+    ready_.replies.push_back({caller, Reply(*std::move(reply))});
+  } else {
+    ready_.replies.push_back({caller, reply.status()});
+  }
   TakeFromTrainers();
   Advance();
 }

@@ -5,7 +5,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/clock.h"
+#include "common/status_macros.h"
 #include "common/tables/table_spec.h"
 
 namespace hotbed {
@@ -187,6 +189,7 @@ void TrainerGroups::OnRequest(int64_t now_ns, CallerToken caller, const v1::Trai
   waiter.joins = request.kind() == v1::TrainRequest::JOIN;
   waiter.commit = request.wait_commit();
   waiter.ended = request.wait_ended();
+  waiter.step = request.wait_step();
   waiter.lease_ns = LeaseNs(request);
   waiter.deadline_ns =
       now_ns + std::min<int64_t>(request.wait_ms(), limits_.wait_ms_max) * kMillisecondNs;
@@ -224,9 +227,90 @@ void TrainerGroups::Renew(Group* group, const v1::TrainRequest& request) {
   trainer.tables.assign(tables.begin(), tables.end());
 }
 
+// --- holds
+
+absl::StatusOr<std::string> TrainerGroups::GroupToHold(const v1::HoldStepRequest& request) const {
+  if (!request.group().empty()) {
+    if (groups_.contains(request.group())) return request.group();
+    return absl::NotFoundError(
+        absl::StrCat("there is no group of trainers \"", absl::CEscape(request.group()), "\""));
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, group] : groups_) {
+    if (!group.trainers.empty()) names.push_back(name);
+  }
+  if (names.size() == 1) return names[0];
+  if (names.empty()) {
+    return absl::FailedPreconditionError(
+        "no group of trainers is at work, so there is no step to save at; save without one");
+  }
+  return absl::FailedPreconditionError(absl::StrCat("several groups of trainers are at work, ",
+                                                    absl::StrJoin(names, ", "), ": name one"));
+}
+
+absl::Status TrainerGroups::BeginHold(const std::string& name, const v1::HoldStepRequest& request,
+                                      const ClusterState& state, Group* group) {
+  if (group->hold.number != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("group ", name, " is held at step ",
+                                                      group->hold.step,
+                                                      " for another checkpoint; try again"));
+  }
+  if (group->trainers.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("group ", name, " has no trainers"));
+  }
+  uint64_t staleness = 0;
+  for (const TableId table : request.tables()) {
+    const auto spec = state.tables().find(table);
+    if (spec == state.tables().end()) continue;
+    staleness = std::max<uint64_t>(staleness, spec->second.staleness());
+  }
+  const uint64_t first = Slowest(*group).first + 1 + staleness;
+  if (request.step() != 0 && request.step() < first) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("trainers of group ", name, " may have begun step ", request.step() + 1,
+                     " already; the first step to save at is now ", first));
+  }
+  group->hold.number = request.hold();
+  group->hold.step = request.step() == 0 ? first : request.step();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::HoldStepReply> TrainerGroups::OnHold(int64_t now_ns,
+                                                        const v1::HoldStepRequest& request,
+                                                        const ClusterState& state) {
+  now_ns_ = now_ns;
+  if (request.hold() == 0) return absl::InvalidArgumentError("a hold has a number above 0");
+  if (InGrace()) {
+    return absl::UnavailableError("the coordinator waits until its trainers were heard of; retry");
+  }
+  HOTBED_ASSIGN_OR_RETURN(const std::string name, GroupToHold(request));
+  Group& group = groups_[name];
+  if (group.hold.number != request.hold()) {
+    if (request.renews()) {
+      return absl::NotFoundError(absl::StrCat("group ", name, " is not held any more"));
+    }
+    HOTBED_RETURN_IF_ERROR(BeginHold(name, request, state, &group));
+  }
+  group.hold.deadline_ns =
+      now_ns + std::min<int64_t>(request.hold_ms(), limits_.hold_ms_max) * kMillisecondNs;
+  const auto [ended, slowest] = Slowest(group);
+  v1::HoldStepReply reply;
+  reply.set_group(name);
+  reply.set_step(group.hold.step);
+  reply.set_ended_min(ended);
+  reply.set_slowest(slowest);
+  reply.set_members(static_cast<uint32_t>(group.trainers.size()));
+  const bool delivered = group.commit.tables_size() == 0 || group.delivered >= group.commit.step();
+  reply.set_reached(group.commit.step() >= group.hold.step && !group.committing && delivered);
+  if (request.hold_ms() == 0) group.hold = GroupHold();
+  Settle(name, &group);
+  return reply;
+}
+
 void TrainerGroups::Tick(int64_t now_ns, bool held_up) {
   now_ns_ = now_ns;
   for (auto& [name, group] : groups_) {
+    if (group.hold.deadline_ns <= now_ns) group.hold = GroupHold();
     for (auto it = group.trainers.begin(); it != group.trainers.end();) {
       Trainer& trainer = it->second;
       if (held_up || InGrace()) {
@@ -244,7 +328,7 @@ void TrainerGroups::ForgetEmpty() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     const Group& group = it->second;
     const bool empty = group.trainers.empty() && group.waiters.empty() && !group.committing &&
-                       group.commit.group().empty();
+                       group.commit.group().empty() && group.hold.number == 0;
     it = empty ? groups_.erase(it) : std::next(it);
   }
 }
@@ -309,6 +393,7 @@ void TrainerGroups::StartCommit(const std::string& name, Group* group) {
   if (group->committing || group->trainers.empty() || InGrace()) return;
   const uint64_t step = Slowest(*group).first;
   if (step <= group->commit.step()) return;
+  if (group->hold.number != 0 && step > group->hold.step) return;
   if (group->commit.tables_size() > 0 && group->delivered < group->commit.step()) return;
   v1::GroupCommit commit;
   commit.set_group(name);
@@ -332,6 +417,7 @@ v1::TrainReply TrainerGroups::ReplyOf(const Group& group, const Trainer* trainer
   reply.set_ended_min(InGrace() ? 0 : ended);
   reply.set_slowest(slowest);
   reply.set_members(static_cast<uint32_t>(group.trainers.size()));
+  reply.set_hold_step(group.hold.number == 0 ? 0 : group.hold.step);
   if (trainer == nullptr) return reply;
   reply.set_ended_step(trainer->ended);
   reply.set_lease_ms(static_cast<uint32_t>(trainer->lease_ns / kMillisecondNs));
@@ -354,7 +440,8 @@ bool TrainerGroups::AnswerWaiter(const Group& group, const Waiter& waiter) {
   }
   const auto it = group.trainers.find(waiter.name);
   const bool member = it != group.trainers.end() && it->second.incarnation == waiter.incarnation;
-  const bool done = waiter.commit <= group.commit.step() &&
+  const bool held = group.hold.number != 0 && waiter.step > group.hold.step;
+  const bool done = !held && waiter.commit <= group.commit.step() &&
                     (waiter.ended == 0 || (!InGrace() && waiter.ended <= Slowest(group).first));
   if (member && !done && !over) return false;
   answers_.push_back({waiter.caller, ReplyOf(group, member ? &it->second : nullptr)});

@@ -22,6 +22,10 @@
 //   and a group is forgotten when they have left.
 // - A synchronous table belongs to one group as long as a member of that group trains it. A trainer
 //   of another group that names it is refused, and its membership is not renewed.
+// - A group may be held at a step N, for a checkpoint: until the hold ends, no later step is
+//   committed, and replies tell trainers to begin none. A trainer may begin a step t of tables of
+//   staleness s when it has heard that all have ended t - 1 - s. So a hold at N >= 1 + s + the
+//   slowest trainer's step is in force at once: who would begin N + 1 has heard of it.
 // - After the metadata were rebuilt, a group begins above the last step that any table had
 //   committed: which group had committed it is not known.
 //
@@ -50,10 +54,18 @@ struct TrainerLimits {
   int64_t lease_ms_min = 100;
   int64_t lease_ms_max = 600'000;
   int64_t wait_ms_max = 30'000;
+  int64_t hold_ms_max = 60'000;
   size_t groups_max = 4096;
   size_t members_max = 4096;  // per group
   size_t tables_max = 4096;   // per trainer
   size_t waiting_max = 16384;
+};
+
+// A group is kept from steps beyond one.
+struct GroupHold {
+  uint64_t number = 0;  // 0: none
+  uint64_t step = 0;
+  int64_t deadline_ns = 0;
 };
 
 class TrainerGroups {
@@ -76,6 +88,8 @@ class TrainerGroups {
   void FailAll(const absl::Status& why);
   void OnRequest(int64_t now_ns, CallerToken caller, const v1::TrainRequest& request,
                  const ClusterState& state);
+  absl::StatusOr<v1::HoldStepReply> OnHold(int64_t now_ns, const v1::HoldStepRequest& request,
+                                           const ClusterState& state);
   // Ends leases and waits. `held_up`: this process could not receive requests for a while.
   void Tick(int64_t now_ns, bool held_up);
 
@@ -102,6 +116,7 @@ class TrainerGroups {
     bool joins = false;
     uint64_t commit = 0;  // waits for a commit of this step
     uint64_t ended = 0;   // waits until all members have ended this step
+    uint64_t step = 0;    // waits until no hold is below this step
     int64_t lease_ns = 0;
     int64_t deadline_ns = 0;
     SessionId session = 0;
@@ -112,6 +127,7 @@ class TrainerGroups {
     uint64_t delivered = 0;  // the last step whose commit a trainer has brought to all shards
     absl::btree_map<std::string, Trainer> trainers;  // by session name: trainer order
     std::vector<Waiter> waiters;
+    GroupHold hold;
   };
 
   Group& GroupOf(const std::string& name);
@@ -120,6 +136,9 @@ class TrainerGroups {
   absl::Status CheckSteps(const v1::TrainRequest& request, const ClusterState& state) const;
   // Refuses synchronous tables that another group trains.
   absl::Status CheckTables(const v1::TrainRequest& request, const ClusterState& state) const;
+  absl::StatusOr<std::string> GroupToHold(const v1::HoldStepRequest& request) const;
+  absl::Status BeginHold(const std::string& name, const v1::HoldStepRequest& request,
+                         const ClusterState& state, Group* group);
   int64_t LeaseNs(const v1::TrainRequest& request) const;
   void Renew(Group* group, const v1::TrainRequest& request);
   // Admits joiners, starts a commit and answers waiters, as far as the rules allow.

@@ -57,12 +57,14 @@ absl::Status WrittenMeanwhile() {
 
 // Replaces the format under compares of `there`. The leader's record is replaced, too: a
 // coordinator that was held up compares it in each transaction, and can write nothing any more.
-absl::Status Mark(const std::vector<KeyValue>& there, const char* format, MetaStore* store) {
+absl::Status Mark(const std::vector<KeyValue>& there, const char* format, std::vector<Op> more,
+                  MetaStore* store) {
+  more.push_back({Op::Kind::kPut, keys::kFormatKey, format});
+  more.push_back({Op::Kind::kPut, keys::kLeaderKey, "moved"});
   HOTBED_ASSIGN_OR_RETURN(const TxnResult marked,
                           store->Txn({Unchanged(there, keys::kFormatKey),
                                       Unchanged(there, keys::kLeaderKey), NobodyLeads()},
-                                     {{Op::Kind::kPut, keys::kFormatKey, format},
-                                      {Op::Kind::kPut, keys::kLeaderKey, "moved"}}));
+                                     more));
   return marked.succeeded ? absl::OkStatus() : WrittenMeanwhile();
 }
 
@@ -86,6 +88,19 @@ absl::Status CheckNotOlder(const ExportedMetadata& metadata, const std::vector<K
       "the store was exported later than the file was written: its changes go up to revision ",
       store, ", those of the file up to ", file,
       ". Import the later export; or, to lose the changes since, give --replace-later"));
+}
+
+// Whether the file is that of the import which has not ended, or a later one of its cluster. The
+// import's first transaction has noted both.
+absl::Status CheckGoesOn(const ExportedMetadata& metadata, const std::vector<KeyValue>& there) {
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t file, RevisionsBefore(metadata.records));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t begun, RevisionsBefore(there));
+  const std::string cluster = ValueOf(there, keys::kClusterKey);
+  if (cluster == metadata.cluster_id && file >= begun) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "an import into the store has not ended, of cluster ", cluster, " up to revision ", begun,
+      ", and the file is of cluster ", metadata.cluster_id, " up to ", file,
+      ". Import the file that it began with; or, to have this one, give --replace-later"));
 }
 
 absl::Status CheckExportable(const std::vector<KeyValue>& records) {
@@ -125,7 +140,7 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store) {
   HOTBED_ASSIGN_OR_RETURN(MetaStore::RangeResult all, ReadAll(store));
   HOTBED_RETURN_IF_ERROR(CheckExportable(all.kvs));
   if (mark) {
-    HOTBED_RETURN_IF_ERROR(Mark(all.kvs, keys::kExported, store));
+    HOTBED_RETURN_IF_ERROR(Mark(all.kvs, keys::kExported, {}, store));
     // The mark ends all writes, so this read has those that came after the first one.
     HOTBED_ASSIGN_OR_RETURN(all, ReadAll(store));
     if (ValueOf(all.kvs, keys::kFormatKey) != keys::kExported) return WrittenMeanwhile();
@@ -147,7 +162,10 @@ absl::Status MayImport(const ExportedMetadata& metadata, bool replaces_later, Me
   HOTBED_ASSIGN_OR_RETURN(const MetaStore::RangeResult there, ReadAll(store));
   const std::string format = ValueOf(there.kvs, keys::kFormatKey);
   const std::string cluster = ValueOf(there.kvs, keys::kClusterKey);
-  if (there.kvs.empty() || format == keys::kImporting) return absl::OkStatus();
+  if (there.kvs.empty()) return absl::OkStatus();
+  if (format == keys::kImporting) {
+    return replaces_later ? absl::OkStatus() : CheckGoesOn(metadata, there.kvs);
+  }
   if (format == keys::kExported && cluster == metadata.cluster_id) {
     return replaces_later ? absl::OkStatus() : CheckNotOlder(metadata, there.kvs);
   }
@@ -163,7 +181,12 @@ absl::Status ImportMetadata(const ExportedMetadata& metadata, bool replaces_late
                             MetaStore* store) {
   HOTBED_RETURN_IF_ERROR(MayImport(metadata, replaces_later, store));
   HOTBED_ASSIGN_OR_RETURN(MetaStore::RangeResult there, ReadAll(store));
-  HOTBED_RETURN_IF_ERROR(Mark(there.kvs, keys::kImporting, store));
+  const std::string cluster = ValueOf(metadata.records, keys::kClusterKey);
+  const std::string revisions = ValueOf(metadata.records, keys::kRevisionsKey);
+  HOTBED_RETURN_IF_ERROR(Mark(there.kvs, keys::kImporting,
+                              {{Op::Kind::kPut, keys::kClusterKey, cluster},
+                               {Op::Kind::kPut, keys::kRevisionsKey, revisions}},
+                              store));
   HOTBED_ASSIGN_OR_RETURN(there, ReadAll(store));
   absl::flat_hash_set<absl::string_view> replaced = {keys::kFormatKey};
   for (const KeyValue& record : metadata.records) replaced.insert(record.key);

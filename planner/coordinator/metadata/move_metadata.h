@@ -40,7 +40,7 @@ absl::StatusOr<ExportedMetadata> ExportMetadata(bool mark, MetaStore* store);
 
 // OK: ImportMetadata would begin. FailedPrecondition: a coordinator uses the store, or it holds
 // metadata that are in use, or those of another cluster, or, unless `replaces_later`, changes that
-// were made after the export.
+// were made after the export, or an import that has not ended of a later export or another cluster.
 absl::Status MayImport(const ExportedMetadata& metadata, bool replaces_later, MetaStore* store);
 // Aborted: somebody else wrote meanwhile.
 absl::Status ImportMetadata(const ExportedMetadata& metadata, bool replaces_later,

@@ -177,6 +177,26 @@ Operation MakeOperation(v1::DrainServerRequest request, const OperationContext& 
 // rebalancing on and off. InvalidArgument: an unknown action.
 Operation MakeOperation(v1::ControlMovesRequest request, const OperationContext& context);
 
+// --- schedule_operations.cc
+
+// Sets, shows or ends the schedule of checkpoints. InvalidArgument names the field.
+Operation MakeOperation(v1::ScheduleCheckpointsRequest request, const OperationContext& context);
+
+// A save by the schedule, and the deletion of old checkpoints behind it.
+struct ScheduledSave {
+  enum class Stage : uint8_t { kBegins, kSaved, kPruned, kFolded };
+  std::string place;
+  int64_t begun_unix_ms = 0;
+  Stage stage = Stage::kBegins;
+  std::string checkpoint;  // its path; empty: there is none
+  uint64_t pruned = 0;     // old ones that were deleted
+  std::string error;       // of the stage
+};
+// Aborted: the schedule is another one by now, or another save has begun. Replies with the schedule
+// as it is then.
+Operation MakeOperation(ScheduledSave save, const OperationContext& context);
+v1::ScheduleCheckpointsReply ShowSchedule(const ClusterState& state, int64_t unix_ms);
+
 // --- rebalance_operations.cc
 
 // Writes the goals of a wave that still fit the state.

@@ -151,7 +151,8 @@ absl::StatusOr<Reply> Coordinator::Checked(absl::StatusOr<Reply> reply) const {
   // transaction, which compared the leader's record.
   const bool rests = !reply.ok() || std::holds_alternative<v1::HeartbeatReply>(*reply) ||
                      std::holds_alternative<v1::TrainReply>(*reply) ||
-                     std::holds_alternative<v1::ServingOrders>(*reply);
+                     std::holds_alternative<v1::ServingOrders>(*reply) ||
+                     std::holds_alternative<v1::HoldStepReply>(*reply);
   if (!rests) return reply;
   return absl::UnavailableError(kLedBefore);
 }
@@ -255,6 +256,12 @@ absl::StatusOr<v1::ServingMap> Coordinator::ServingTables() const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
   return core_.Serving();
+}
+
+absl::StatusOr<v1::ScheduleCheckpointsReply> Coordinator::Schedule() const {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  return ShowSchedule(core_.state(), clock_->WallUs() / 1000);
 }
 
 absl::StatusOr<v1::BackupMetadataReply> Coordinator::Backup() const {

@@ -24,6 +24,7 @@
 #include "common/resident_bound.h"
 #include "common/status_macros.h"
 #include "config/config.h"
+#include "places/place_finder.h"
 #include "planner/coordinator/console/cluster_document.h"
 #include "planner/coordinator/console/console.h"
 #include "planner/coordinator/console/kept.h"
@@ -32,8 +33,10 @@
 #include "planner/coordinator/etcd/history_compaction.h"
 #include "planner/coordinator/metadata/metadata_flags.h"
 #include "planner/coordinator/shell/backup_folder.h"
+#include "planner/coordinator/shell/checkpoint_scheduler.h"
 #include "planner/coordinator/shell/control_server.h"
 #include "planner/coordinator/shell/coordinator.h"
+#include "planner/coordinator/shell/scheduled_saves.h"
 #include "planner/coordinator/shell/service.h"
 #include "planner/coordinator/shell/stand_by_service.h"
 #include "planner/coordinator/shell/status_page.h"
@@ -180,6 +183,7 @@ absl::Status StandBy(const Options& options, const ServerSecurity& security,
   control->Serve({}, &service);
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
+  admin_options.may_read = security.admin_access();
   admin_options.healthy = [](std::string*) { return true; };
   // One that can tell callers the way is ready, so that a rolling restart goes on to the next.
   admin_options.ready = [&] {
@@ -265,7 +269,6 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
                    const Election* election) {
   if (!options.restore.empty()) HOTBED_RETURN_IF_ERROR(Restore(options.restore, metadata));
   Coordinator coordinator(CoreOptionsOf(options), metadata.store(), Clock::Real());
-
   const uint64_t term = election == nullptr ? 0 : election->term();
   if (election != nullptr) {
     coordinator.SetLeads(
@@ -275,13 +278,13 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
   service_options.control = ControlOptionsOf(options, security);
   HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorService> service,
                           CoordinatorService::Start(service_options, &coordinator, Clock::Real()));
-
   MetricSource gauges([&](std::vector<MetricSample>* samples) {
     AddGauges(coordinator.Status(), service->watches(), samples);
   });
   ConsolePages pages(&coordinator, service->address());
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
+  admin_options.may_read = security.admin_access();
   admin_options.healthy = [&](std::string* why_not) {
     *why_not = std::string(coordinator.Fatal().message());
     return why_not->empty() && service->port().Answers(why_not);
@@ -306,8 +309,9 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
             << " cluster " << coordinator.Status().map.cluster_id() << std::endl;
   absl::Status fatal;
   int64_t led_ns = Clock::Real()->NowNs();
-  const auto backup = [&] { return BackupOf(coordinator); };
-  BackupFolder backups(options.backups, backup, FileSystem::Real());
+  const CheckpointScheduler scheduler(HandsOf(&coordinator, security.identity()));
+  BackupFolder backups(
+      options.backups, [&] { return BackupOf(coordinator); }, FileSystem::Real());
   ResidentBound resident(kResidentBytes, ResidentBound::Real());
   for (int ticks = 1; stop_signal == 0 && fatal.ok(); ++ticks) {
     usleep(50 * 1000);
@@ -325,6 +329,7 @@ absl::Status Serve(const Options& options, const ServerSecurity& security, Metad
     if (ticks % 20 == 0) resident.Check();
   }
   HOTBED_LOG(Info) << (fatal.ok() ? "stopping on signal" : fatal.ToString());
+  if (stop_signal != 0) PlaceFinder::Real()->Stop();
   service->Shutdown();
   if (election != nullptr && absl::IsUnavailable(fatal)) {
     return absl::AbortedError(fatal.message());
@@ -337,7 +342,7 @@ absl::Status Run(const Options& options) {
   HOTBED_ASSIGN_OR_RETURN(const ServerSecurity security,
                           OpenServerSecurity(options.security, options.listen));
   WarnIfPlain(security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(security, options.admin_listen);
   HOTBED_ASSIGN_OR_RETURN(
       Metadata metadata,
       OpenMetadata(options.metadata, options.security.secure == "off-beyond-loopback",

@@ -120,6 +120,8 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     decoded = absl::SimpleAtoi(value, &counters_.moves);
   } else if (key == keys::kMovesKey) {
     decoded = move_control_.ParseFromString(value);
+  } else if (key == keys::kCheckpointScheduleKey) {
+    decoded = checkpoint_schedule_.emplace().ParseFromString(value);
   } else if (absl::StartsWith(rest, keys::kGoals)) {
     return PutGoal(key, value);
   } else if (absl::StartsWith(rest, keys::kEvents)) {
@@ -251,6 +253,8 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     ShardId id;
     HOTBED_CHECK(keys::ParseShard(rest, &id));
     goals_.erase(id.packed());
+  } else if (key == keys::kCheckpointScheduleKey) {
+    checkpoint_schedule_.reset();
   } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {
     uint64_t number = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &number));

@@ -95,6 +95,9 @@ class ClusterState {
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
   const absl::btree_map<uint64_t, v1::ClusterEvent>& events() const { return events_; }
   const v1::MoveControl& move_control() const { return move_control_; }
+  const std::optional<v1::CheckpointSchedule>& checkpoint_schedule() const {
+    return checkpoint_schedule_;
+  }
 
   const v1::TableSpec* FindTable(const std::string& name) const;
   const v1::ServerInfo* FindServer(const std::string& name) const;
@@ -154,6 +157,7 @@ class ClusterState {
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();
+  std::optional<v1::CheckpointSchedule> checkpoint_schedule_;
 
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key
   absl::flat_hash_map<ServerId, absl::btree_set<uint64_t>> shards_of_server_;

@@ -19,6 +19,7 @@
 //   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: the placement wanted of the shard; deleted with
 //                                  the change that reaches it
 //   /hotbed/moves                  v1.MoveControl
+//   /hotbed/checkpoint_schedule    v1.CheckpointSchedule; absent: there is none
 //   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
 //   /hotbed/dropped/ID             the name of a dropped table; the newest ones only
 //   /hotbed/servers/ID             v1.ServerInfo without load and shard count
@@ -65,6 +66,7 @@ inline constexpr char kServerCounter[] = "/hotbed/counters/servers";
 inline constexpr char kSessionCounter[] = "/hotbed/counters/sessions";
 inline constexpr char kMoveCounter[] = "/hotbed/counters/moves";
 inline constexpr char kMovesKey[] = "/hotbed/moves";
+inline constexpr char kCheckpointScheduleKey[] = "/hotbed/checkpoint_schedule";
 inline constexpr char kTables[] = "/hotbed/tables/";
 inline constexpr char kNames[] = "/hotbed/names/";
 inline constexpr char kShards[] = "/hotbed/shards/";

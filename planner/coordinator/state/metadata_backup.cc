@@ -19,7 +19,7 @@ constexpr absl::string_view kMagic = "HOTBDMET";
 bool IsRestored(const std::string& key) {
   for (const char* known :
        {keys::kClusterKey, keys::kGenerationKey, keys::kTableCounter, keys::kServerCounter,
-        keys::kSessionCounter, keys::kMoveCounter, keys::kMovesKey}) {
+        keys::kSessionCounter, keys::kMoveCounter, keys::kMovesKey, keys::kCheckpointScheduleKey}) {
     if (key == known) return true;
   }
   return absl::StartsWith(key, keys::kSessions) || absl::StartsWith(key, keys::kGroups) ||

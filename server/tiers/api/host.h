@@ -89,6 +89,14 @@ class TierHost {
   // LSN or later.
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard,
                                                                    LivePass pass) = 0;
+  // The records of rows (`positions` ascend, each once) as the spill tier has them: record i lies
+  // at records + i * record_bytes, and found[i] says whether it is there. DataLoss names shard and
+  // id.
+  virtual absl::Status ReadRows(const SpillShard& /*shard*/,
+                                absl::Span<const uint64_t> /*positions*/, uint8_t* /*records*/,
+                                uint8_t* /*found*/) {
+    return absl::UnimplementedError("these tiers read no single rows");
+  }
   // For rows that come from another server. The shard has no open TieredStore and no rows here
   // (DeleteShard). The writer does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) = 0;

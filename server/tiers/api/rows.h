@@ -80,6 +80,8 @@ class ShardRowReader {
   // wanted had to be read; empty at the end. DataLoss names shard and id.
   virtual absl::StatusOr<std::string> Next(uint64_t bytes_max) = 0;
   virtual uint64_t bytes_total() const = 0;  // an estimate
+  // The blocks from now on are for VisitRows in this process alone, and have no checksums.
+  virtual void StayHere() {}
 };
 
 // Writes the blocks of a shard's ShardRowReader into the spill tier: those of one pass in order,
@@ -103,6 +105,16 @@ class ShardRowWriter {
 // block is damaged.
 absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
                        absl::FunctionRef<void(uint64_t position, const uint8_t* payload)> visit);
+
+// The rows of a ShardRowReader's block as they lie there. DataLoss: the block is damaged.
+struct BlockRows {
+  const uint8_t* first = nullptr;  // the weights of the first row
+  uint64_t stride = 0;
+  uint32_t count = 0;
+
+  uint64_t position(uint32_t row) const;
+};
+absl::StatusOr<BlockRows> RowsIn(const SpillShard& shard, absl::string_view block);
 
 }  // namespace hotbed
 

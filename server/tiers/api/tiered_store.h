@@ -23,6 +23,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "server/tiers/api/row_ranking.h"
 #include "server/tiers/api/rows.h"
 
 namespace hotbed {
@@ -99,9 +100,15 @@ class TieredStore {
   // memory holds; in a `further` pass, of rows that may have changed since the last BeginPass.
   // False: memory cannot be read this way, and the rows have to be written back.
   virtual bool BeginPass(bool /*further*/, std::vector<uint64_t>* /*positions*/) { return false; }
-  // Reads rows of the pass. Each carries an LSN as of which its value is current, never below the
-  // LSN of BeginPass.
+  // Reads rows of the pass, or any rows. Each carries an LSN as of which its value is current,
+  // never below the LSN of the last BeginPass.
   virtual void ReadPass(absl::Span<const uint64_t> /*positions*/, LiveRows* /*rows*/) {}
+
+  // One step of a walk over the rows in memory, which are offered to `ranking`. Between two steps
+  // rows may change, come and leave. At the end, each row that memory held all the time was
+  // offered, and each row that it did not hold is in the spill tier, among walk->leaving, or new.
+  // False: memory cannot be read this way, and the rows have to be written back.
+  virtual bool RankMemory(RowRanking* /*ranking*/, MemoryWalk* /*walk*/) { return false; }
 
   virtual StoreStats Stats() const = 0;  // any thread
 };

@@ -81,6 +81,13 @@ class HotTier {
     }
   }
 
+  // Whether the slot's memory is paid for: other slots hold no row.
+  bool paid(uint32_t slot) const {
+    const uint32_t chunk = slot / chunk_slots_;
+    return chunk < paid_.size() && paid_[chunk] == kRowsPaid;
+  }
+  uint32_t ChunkFirst(uint32_t slot) const { return slot / chunk_slots_ * chunk_slots_; }
+
   uint64_t index_bytes() const { return uint64_t{table_.bucket_count} * sizeof(IndexBucket); }
   // All bytes that are not weights or state of a resident row.
   uint64_t OverheadBytes(uint64_t rows_resident) const;

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/status_macros.h"
+#include "server/tiers/memory/memory_ranking.h"
 
 namespace hotbed {
 namespace {
@@ -173,6 +174,12 @@ bool TieredShard::BeginPass(bool further, std::vector<uint64_t>* positions) {
 
 void TieredShard::ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) {
   pass_.Read(positions, out);
+}
+
+bool TieredShard::RankMemory(RowRanking* ranking, MemoryWalk* walk) {
+  if (above_ != this) return false;
+  RankMemoryStep(state_, &residency_, ranking, walk);
+  return true;
 }
 
 // --- a faster tier above

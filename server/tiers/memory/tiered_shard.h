@@ -65,6 +65,7 @@ class TieredShard : public TieredStore {
   bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
   bool BeginPass(bool further, std::vector<uint64_t>* positions) override;
   void ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) override;
+  bool RankMemory(RowRanking* ranking, MemoryWalk* walk) override;
   StoreStats Stats() const override;
 
   // The shard's part in the division of memory (memory_division.h); any thread.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/files/byte_order.h"
 #include "common/status_macros.h"
+#include "server/tiers/spill/row_journal.h"
 #include "server/tiers/spill/spill_record.h"
+#include "server/tiers/spill/spill_snapshot.h"
 
 namespace hotbed {
 namespace {
@@ -31,13 +34,21 @@ LiveReader::LiveReader(const SpillShard& shard, LivePass pass, std::shared_ptr<K
       pass_(InOrder(std::move(pass))),
       store_(std::move(store)),
       snapshot_(pass_.at_once ? store_->TakeSnapshot() : nullptr),
+      reads_(snapshot_ == nullptr ? static_cast<KvReads*>(store_.get()) : snapshot_.get()),
       bytes_total_(std::max(store_->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard)),
                             pass_.positions.size() * shard.record_bytes())),
       window_rows_(kWindowRowsMax),
       cursor_(shard.first_position) {}
 
 absl::StatusOr<std::string> LiveReader::Next(uint64_t bytes_max) {
-  RowBlockWriter block(shard_.record_bytes());
+  // A row that has changed and left memory since the pass began is one of pass_.positions.
+  if (pass_.above != 0 && !asked_journal_) {
+    HOTBED_ASSIGN_OR_RETURN(journal_,
+                            RowJournals::Above(shard_, pass_.above, shard_.first_position,
+                                               std::numeric_limits<uint64_t>::max(), reads_));
+    asked_journal_ = true;
+  }
+  RowBlockWriter block(shard_.record_bytes(), sealed_);
   for (bool full = false; !full && !at_end_;) {
     HOTBED_RETURN_IF_ERROR(ReadWindow(bytes_max, &block, &full));
   }
@@ -61,10 +72,9 @@ absl::Status LiveReader::ReadWindow(uint64_t bytes_max, RowBlockWriter* block, b
   window.positions = absl::MakeConstSpan(pass_.positions).subspan(next_, count);
   window.done = 0;
   HOTBED_RETURN_IF_ERROR(pass_.read(window.positions, &window.rows));
-  const std::string limit =
-      last ? RowKeyLimit(shard_) : After(SpillRowKey(shard_, window.positions.back()));
   if (!window.rows.all) {
-    HOTBED_RETURN_IF_ERROR(AddFromSpill(&window, limit, bytes_max, block, full));
+    HOTBED_RETURN_IF_ERROR(AddFromSpill(
+        &window, last ? shard_.last_position : window.positions.back(), bytes_max, block, full));
   }
   *full = *full || !AddFromMemory(&window, std::numeric_limits<uint64_t>::max(), bytes_max, block);
   if (*full) {  // the next block continues at cursor_
@@ -93,14 +103,16 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
       return false;
     }
     uint8_t* const record = window->rows.records.data() + k * shard_.record_bytes();
-    CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
+    if (sealed_) {
+      CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
+    }
     block->Add(position, {reinterpret_cast<const char*>(record), shard_.record_bytes()});
   }
   return true;
 }
 
 // Adds rows of the spill tier, and before each the rows of memory with lower positions.
-absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, uint64_t bytes_max,
+absl::Status LiveReader::AddFromSpill(Window* window, uint64_t last, uint64_t bytes_max,
                                       RowBlockWriter* block, bool* full) {
   absl::Status damage;
   const auto visit = [&](absl::string_view key, absl::string_view value) {
@@ -125,13 +137,30 @@ absl::Status LiveReader::AddFromSpill(Window* window, absl::string_view limit, u
     }
     return !*full;
   };
-  const SpillKey from = SpillRowKey(shard_, cursor_);
-  const absl::Status scanned = snapshot_ == nullptr ? store_->Scan(View(from), limit, visit)
-                                                    : snapshot_->Scan(View(from), limit, visit);
+  const absl::Status scanned = VisitSpill(*window, last, visit);
   if (!damage.ok()) return damage;
   if (scanned.ok()) return absl::OkStatus();
   return absl::Status(scanned.code(),
                       absl::StrCat(shard_.shard.ToString(), ": ", scanned.message()));
+}
+
+absl::Status LiveReader::VisitSpill(
+    const Window& window, uint64_t last,
+    absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit) {
+  if (!journal_.has_value()) {
+    return reads_->Scan(View(SpillRowKey(shard_, cursor_)), After(SpillRowKey(shard_, last)),
+                        visit);
+  }
+  std::vector<uint64_t> left;  // memory did not hold them
+  for (size_t k = 0; k < window.positions.size(); ++k) {
+    if (!window.rows.found[k] && window.positions[k] >= cursor_)
+      left.push_back(window.positions[k]);
+  }
+  std::vector<uint64_t> wanted;
+  std::set_union(
+      left.begin(), left.end(), std::lower_bound(journal_->begin(), journal_->end(), cursor_),
+      std::upper_bound(journal_->begin(), journal_->end(), last), std::back_inserter(wanted));
+  return VisitRowsAt(shard_, wanted, reads_, visit);
 }
 
 }  // namespace hotbed

@@ -18,8 +18,8 @@ uint32_t MaskedCrc(absl::string_view block) {
 
 }  // namespace
 
-RowBlockWriter::RowBlockWriter(uint32_t record_bytes)
-    : record_bytes_(record_bytes), bytes_(kRowBlockHeaderBytes, '\0') {}
+RowBlockWriter::RowBlockWriter(uint32_t record_bytes, bool sealed)
+    : record_bytes_(record_bytes), sealed_(sealed), bytes_(kRowBlockHeaderBytes, '\0') {}
 
 void RowBlockWriter::Add(uint64_t position, absl::string_view record) {
   char at[kRowBlockPositionBytes];
@@ -30,24 +30,26 @@ void RowBlockWriter::Add(uint64_t position, absl::string_view record) {
 }
 
 std::string RowBlockWriter::Finish() {
-  StoreLittle<uint32_t>(&bytes_[4], kRowBlockVersion);
+  StoreLittle<uint32_t>(&bytes_[4], sealed_ ? kRowBlockVersion : kUnsealedVersion);
   StoreLittle<uint32_t>(&bytes_[8], rows_);
   StoreLittle<uint32_t>(&bytes_[12], record_bytes_);
-  StoreLittle<uint32_t>(&bytes_[0], MaskedCrc(bytes_));
+  if (sealed_) StoreLittle<uint32_t>(&bytes_[0], MaskedCrc(bytes_));
   return std::move(bytes_);
 }
 
-absl::StatusOr<RowBlock> RowBlock::Parse(absl::string_view bytes, uint32_t record_bytes) {
+absl::StatusOr<RowBlock> RowBlock::Parse(absl::string_view bytes, uint32_t record_bytes,
+                                         bool may_be_unsealed) {
   if (bytes.size() < kRowBlockHeaderBytes) {
     return absl::DataLossError(absl::StrCat("a block of rows has ", bytes.size(), " bytes, fewer ",
                                             "than the ", kRowBlockHeaderBytes, " of its header"));
   }
-  if (LoadLittle<uint32_t>(bytes.data()) != MaskedCrc(bytes)) {
+  const uint32_t version = LoadLittle<uint32_t>(bytes.data() + 4);
+  const bool unsealed = may_be_unsealed && version == kUnsealedVersion;
+  if (!unsealed && LoadLittle<uint32_t>(bytes.data()) != MaskedCrc(bytes)) {
     return absl::DataLossError(
         absl::StrCat("a block of rows of ", bytes.size(), " bytes fails its checksum"));
   }
-  const uint32_t version = LoadLittle<uint32_t>(bytes.data() + 4);
-  if (version != kRowBlockVersion) {
+  if (!unsealed && version != kRowBlockVersion) {
     return absl::FailedPreconditionError(absl::StrCat("a block of rows has version ", version,
                                                       ", this program reads ", kRowBlockVersion));
   }

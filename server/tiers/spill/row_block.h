@@ -2,11 +2,12 @@
 //
 // A block, little-endian:
 //    0 u32 masked CRC-32C of all that follows
-//    4 u32 version (1)
+//    4 u32 version (1; 0: of this process, without checksums)
 //    8 u32 rows, u32 bytes of a record
 //   16 rows: u64 position, then the record as it is spilled (spill_tier.h)
 //
-// The records keep their own checksums, which cover table, slice and position too. Pure.
+// The records keep their own checksums, which cover table, slice and position too. A block that
+// stays in this process may be unsealed: neither it nor its records have checksums. Pure.
 #ifndef HOTBED_SERVER_TIERS_SPILL_ROW_BLOCK_H_
 #define HOTBED_SERVER_TIERS_SPILL_ROW_BLOCK_H_
 
@@ -21,10 +22,11 @@ namespace hotbed {
 inline constexpr uint64_t kRowBlockHeaderBytes = 16;
 inline constexpr uint64_t kRowBlockPositionBytes = 8;
 inline constexpr uint32_t kRowBlockVersion = 1;
+inline constexpr uint32_t kUnsealedVersion = 0;
 
 class RowBlockWriter {
  public:
-  explicit RowBlockWriter(uint32_t record_bytes);
+  explicit RowBlockWriter(uint32_t record_bytes, bool sealed = true);
   // `record` has record_bytes.
   void Add(uint64_t position, absl::string_view record);
   uint32_t rows() const { return rows_; }
@@ -34,6 +36,7 @@ class RowBlockWriter {
 
  private:
   const uint32_t record_bytes_;
+  const bool sealed_;
   uint32_t rows_ = 0;
   std::string bytes_;
 };
@@ -42,8 +45,9 @@ class RowBlockWriter {
 class RowBlock {
  public:
   // DataLoss: too short, too long or the checksum is wrong; FailedPrecondition: another version;
-  // InvalidArgument: records of another size.
-  static absl::StatusOr<RowBlock> Parse(absl::string_view bytes, uint32_t record_bytes);
+  // InvalidArgument: records of another size. An unsealed block is refused unless it may be one.
+  static absl::StatusOr<RowBlock> Parse(absl::string_view bytes, uint32_t record_bytes,
+                                        bool may_be_unsealed = false);
 
   uint32_t rows() const { return rows_; }
   uint64_t position(uint32_t row) const;

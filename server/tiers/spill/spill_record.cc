@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/byte_order.h"
 #include "common/files/crc32c.h"
+#include "common/status_macros.h"
 #include "row_math/position.h"
 
 namespace hotbed {
@@ -15,7 +16,7 @@ uint8_t VersionByte(const SpillShard& shard) {
   return kRecordVersion | static_cast<uint8_t>(static_cast<uint8_t>(shard.weight_type) << 4);
 }
 
-uint32_t RecordCrc(const SpillKey& key, const uint8_t* record, uint32_t bytes) {
+uint32_t RecordCrc(absl::string_view key, const uint8_t* record, uint32_t bytes) {
   return Crc32c(record, bytes, Crc32c(key.data(), key.size()));
 }
 
@@ -55,7 +56,7 @@ void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8
   const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
   record[0] = VersionByte(shard);
   StoreLittle<uint64_t>(record + 1, lsn);
-  StoreLittle<uint32_t>(record + covered, RecordCrc(key, record, covered));
+  StoreLittle<uint32_t>(record + covered, RecordCrc(View(key), record, covered));
 }
 
 absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
@@ -67,7 +68,7 @@ absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const Spill
         absl::StrCat(value.size(), " bytes where ", shard.record_bytes(), " were expected"));
   }
   const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
-  if (LoadLittle<uint32_t>(record + covered) != RecordCrc(key, record, covered)) {
+  if (LoadLittle<uint32_t>(record + covered) != RecordCrc(View(key), record, covered)) {
     return Damaged(shard, position, "wrong checksum");
   }
   if (record[0] != VersionByte(shard)) {
@@ -77,16 +78,33 @@ absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const Spill
 }
 
 // Version byte, value, CRC-32C of key and all before.
-void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
-                   KvBatch* batch) {
-  const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
+std::string SealValue(absl::string_view key, absl::string_view value) {
   std::string record(1, static_cast<char>(kValueVersion));
   record.append(value.data(), value.size());
   char crc[4];
   StoreLittle<uint32_t>(crc, RecordCrc(key, reinterpret_cast<const uint8_t*>(record.data()),
                                        static_cast<uint32_t>(record.size())));
   record.append(crc, sizeof(crc));
-  batch->Put(View(key), record);
+  return record;
+}
+
+absl::StatusOr<absl::string_view> OpenValue(const SpillShard& shard, absl::string_view what,
+                                            absl::string_view key, absl::string_view stored) {
+  const size_t size = stored.size();
+  const auto* bytes = reinterpret_cast<const uint8_t*>(stored.data());
+  if (size < 5 || bytes[0] != kValueVersion ||
+      LoadLittle<uint32_t>(bytes + size - 4) !=
+          RecordCrc(key, bytes, static_cast<uint32_t>(size - 4))) {
+    return absl::DataLossError(absl::StrCat(shard.shard.ToString(), ": spilled ", what,
+                                            " is damaged: wrong version or checksum"));
+  }
+  return stored.substr(1, size - 5);
+}
+
+void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,
+                   KvBatch* batch) {
+  const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
+  batch->Put(View(key), SealValue(View(key), value));
 }
 
 void PutHighestLsn(const SpillShard& shard, Lsn lsn, KvBatch* batch) {
@@ -98,16 +116,10 @@ void PutHighestLsn(const SpillShard& shard, Lsn lsn, KvBatch* batch) {
 absl::StatusOr<std::string> ParseShardValue(const SpillShard& shard, uint16_t slice,
                                             absl::string_view stored) {
   const SpillKey key = MakeSpillKey(shard.shard.table, slice, shard.shard.index);
-  const absl::string_view what = slice == kMetaSlice ? "meta" : "highest LSN";
-  const size_t size = stored.size();
-  const auto* bytes = reinterpret_cast<const uint8_t*>(stored.data());
-  if (size < 5 || bytes[0] != kValueVersion ||
-      LoadLittle<uint32_t>(bytes + size - 4) !=
-          RecordCrc(key, bytes, static_cast<uint32_t>(size - 4))) {
-    return absl::DataLossError(absl::StrCat(shard.shard.ToString(), ": spilled ", what,
-                                            " is damaged: wrong version or checksum"));
-  }
-  return std::string(stored.substr(1, size - 5));
+  HOTBED_ASSIGN_OR_RETURN(
+      const absl::string_view value,
+      OpenValue(shard, slice == kMetaSlice ? "meta" : "highest LSN", View(key), stored));
+  return std::string(value);
 }
 
 }  // namespace hotbed

@@ -20,6 +20,7 @@ namespace hotbed {
 constexpr size_t kSpillKeyBytes = 14;
 constexpr uint16_t kMetaSlice = 0xffff;
 constexpr uint16_t kHighestLsnSlice = 0xfffe;
+constexpr uint16_t kJournalSlice = 0xfffd;  // row_journal.h
 
 using SpillKey = std::array<char, kSpillKeyBytes>;
 
@@ -38,6 +39,12 @@ void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8
 // DataLoss names shard and id.
 absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
                          absl::string_view record);
+
+// A value of the shard as a whole as it is stored under `key`, and the value that was stored; the
+// view is of `stored`. DataLoss: damaged.
+std::string SealValue(absl::string_view key, absl::string_view value);
+absl::StatusOr<absl::string_view> OpenValue(const SpillShard& shard, absl::string_view what,
+                                            absl::string_view key, absl::string_view stored);
 
 // Stores a value of the shard as a whole.
 void PutShardValue(const SpillShard& shard, uint16_t slice, absl::string_view value,

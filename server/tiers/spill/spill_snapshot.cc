@@ -8,14 +8,47 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/byte_order.h"
 #include "common/status_macros.h"
+#include "server/tiers/spill/row_journal.h"
 
 namespace hotbed {
 namespace {
 
 // A call reads so many bytes of records, so that it ends soon where few of them are wanted.
 constexpr uint64_t kScanBytesMax = 8ull << 20;
+constexpr uint64_t kReadAheadRows = 128;
+constexpr size_t kPositionsKept = 4096;
+constexpr uint64_t kReadAheadBytes = 1ull << 20;
 
 }  // namespace
+
+absl::Status VisitRowsAt(
+    const SpillShard& shard, absl::Span<const uint64_t> positions, KvReads* reads,
+    absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit) {
+  const uint64_t rows_max =
+      std::clamp<uint64_t>(kReadAheadBytes / shard.record_bytes(), 1, kReadAheadRows);
+  std::vector<SpillKey> keys;
+  std::vector<absl::string_view> views;
+  std::vector<std::string> records(rows_max);
+  std::vector<bool> found;
+  for (size_t first = 0; first < positions.size(); first += rows_max) {
+    const size_t count = std::min<size_t>(rows_max, positions.size() - first);
+    keys.resize(count);
+    views.resize(count);
+    found.assign(count, false);
+    for (size_t i = 0; i < count; ++i) {
+      keys[i] = SpillRowKey(shard, positions[first + i]);
+      views[i] = View(keys[i]);
+    }
+    HOTBED_RETURN_IF_ERROR(reads->MultiGet(views, [&](size_t i, absl::string_view record) {
+      records[i].assign(record.data(), record.size());
+      found[i] = true;
+    }));
+    for (size_t i = 0; i < count; ++i) {
+      if (found[i] && !visit(views[i], records[i])) return absl::OkStatus();
+    }
+  }
+  return absl::OkStatus();
+}
 
 SpillReader::SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store)
     : shard_(shard),
@@ -23,32 +56,66 @@ SpillReader::SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvS
       store_(std::move(store)),
       snapshot_(store_->TakeSnapshot()),
       next_(FirstRowKey(shard)),
-      limit_(RowKeyLimit(shard)),
-      bytes_total_(store_->EstimateBytes(View(next_), limit_)) {}
+      limit_(RowKeyLimit(shard)) {}
+
+absl::StatusOr<std::unique_ptr<SpillReader>> SpillReader::Open(const SpillShard& shard, Lsn above,
+                                                               std::shared_ptr<KvStore> store) {
+  auto reader = std::unique_ptr<SpillReader>(new SpillReader(shard, above, std::move(store)));
+  if (above != 0) {
+    HOTBED_ASSIGN_OR_RETURN(reader->positions_,
+                            RowJournals::Above(shard, above, shard.first_position, kPositionsKept,
+                                               reader->snapshot_.get()));
+  }
+  reader->bytes_total_ = reader->positions_.has_value()
+                             ? reader->positions_->size() * shard.record_bytes()
+                             : reader->store_->EstimateBytes(View(reader->next_), reader->limit_);
+  return reader;
+}
+
+absl::Status SpillReader::Visit(
+    absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit) {
+  if (!positions_.has_value()) return snapshot_->Scan(View(next_), limit_, visit);
+  uint64_t from = LoadBig64(next_.data() + kSpillKeyBytes - 8);
+  bool stopped = false;
+  for (;;) {
+    const auto first = std::lower_bound(positions_->begin(), positions_->end(), from);
+    HOTBED_RETURN_IF_ERROR(
+        VisitRowsAt(shard_, absl::MakeConstSpan(*positions_).subspan(first - positions_->begin()),
+                    snapshot_.get(), [&](absl::string_view key, absl::string_view record) {
+                      stopped = !visit(key, record);
+                      return !stopped;
+                    }));
+    if (stopped || positions_->size() < kPositionsKept) return absl::OkStatus();
+    from = positions_->back() + 1;
+    if (from == 0) return absl::OkStatus();
+    // The snapshot's journal is the same as before.
+    HOTBED_ASSIGN_OR_RETURN(
+        positions_, RowJournals::Above(shard_, above_, from, kPositionsKept, snapshot_.get()));
+  }
+}
 
 absl::StatusOr<std::string> SpillReader::Next(uint64_t bytes_max) {
   if (at_end_) return std::string();
-  RowBlockWriter block(shard_.record_bytes());
+  RowBlockWriter block(shard_.record_bytes(), sealed_);
   absl::Status damage;
   uint64_t read_bytes = 0;
   at_end_ = true;
-  const absl::Status scanned =
-      snapshot_->Scan(View(next_), limit_, [&](absl::string_view key, absl::string_view value) {
-        SpillKey at;
-        std::memcpy(at.data(), key.data(), at.size());
-        if (read_bytes >= kScanBytesMax ||
-            (block.rows() > 0 && block.bytes() + value.size() > bytes_max)) {
-          next_ = at;
-          at_end_ = false;
-          return false;
-        }
-        read_bytes += key.size() + value.size();
-        const uint64_t position = LoadBig64(key.data() + 6);
-        damage = CheckRecord(shard_, position, at, value);
-        if (!damage.ok()) return false;
-        if (Wanted(value)) block.Add(position, value);
-        return true;
-      });
+  const absl::Status scanned = Visit([&](absl::string_view key, absl::string_view value) {
+    SpillKey at;
+    std::memcpy(at.data(), key.data(), at.size());
+    if (read_bytes >= kScanBytesMax ||
+        (block.rows() > 0 && block.bytes() + value.size() > bytes_max)) {
+      next_ = at;
+      at_end_ = false;
+      return false;
+    }
+    read_bytes += key.size() + value.size();
+    const uint64_t position = LoadBig64(key.data() + 6);
+    damage = CheckRecord(shard_, position, at, value);
+    if (!damage.ok()) return false;
+    if (Wanted(value)) block.Add(position, value);
+    return true;
+  });
   if (!damage.ok()) return damage;
   if (!scanned.ok()) {
     return absl::Status(scanned.code(),
@@ -183,6 +250,7 @@ absl::Status SpillWriter::Finish(absl::string_view meta) {
   if (file_ != nullptr) HOTBED_RETURN_IF_ERROR(EndFile());
   const std::unique_ptr<KvBatch> batch = store_->NewBatch();
   PutHighestLsn(shard_, highest_, batch.get());
+  RowJournals::Begin(shard_, highest_, batch.get());
   PutShardValue(shard_, kMetaSlice, meta, batch.get());
   HOTBED_RETURN_IF_ERROR(store_->Write(batch.get()));
   return store_->Flush();

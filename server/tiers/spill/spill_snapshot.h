@@ -6,11 +6,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kv/kv_store.h"
 #include "server/tiers/api/rows.h"
 #include "server/tiers/spill/row_block.h"
@@ -21,22 +25,38 @@ namespace hotbed {
 
 class SpillReader : public ShardRowReader {
  public:
-  SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store);
+  static absl::StatusOr<std::unique_ptr<SpillReader>> Open(const SpillShard& shard, Lsn above,
+                                                           std::shared_ptr<KvStore> store);
   absl::StatusOr<std::string> Next(uint64_t bytes_max) override;
   uint64_t bytes_total() const override { return bytes_total_; }
+  void StayHere() override { sealed_ = false; }
 
  private:
+  SpillReader(const SpillShard& shard, Lsn above, std::shared_ptr<KvStore> store);
   bool Wanted(absl::string_view record) const;
+  // Visits stored rows from next_ on: all, or those that the journal names.
+  absl::Status Visit(
+      absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit);
 
   const SpillShard shard_;
   const Lsn above_;
   const std::shared_ptr<KvStore> store_;
   const std::unique_ptr<KvSnapshot> snapshot_;
+  // The next positions where rows with LSNs above above_ may be, ascending; nothing: anywhere. Few
+  // at a time, since readers of slow clients live long.
+  std::optional<std::vector<uint64_t>> positions_;
   SpillKey next_;
   const std::string limit_;
-  const uint64_t bytes_total_;
+  uint64_t bytes_total_ = 0;
   bool at_end_ = false;
+  bool sealed_ = true;
 };
+
+// Visits the rows of `positions` (ascending) that exist, in their order, until `visit` returns
+// false. Reads ahead by 128 rows or 1 MiB.
+absl::Status VisitRowsAt(
+    const SpillShard& shard, absl::Span<const uint64_t> positions, KvReads* reads,
+    absl::FunctionRef<bool(absl::string_view key, absl::string_view record)> visit);
 
 // Rows go into files that the store ingests whole, one after the other, each of at most
 // kSnapshotFileBytes and in order of position. A file ends where a further pass begins, so that

@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "row_math/position.h"
 #include "server/tiers/spill/live_reader.h"
+#include "server/tiers/spill/row_journal.h"
 #include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_snapshot.h"
 
@@ -41,6 +42,15 @@ std::vector<uint64_t> FrozenNumbers(const std::string& dir) {
 }
 
 }  // namespace
+
+SpillTier::SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run)
+    : dir_(std::move(dir)),
+      options_(options),
+      marks_(marks),
+      run_(run),
+      journals_(std::make_unique<RowJournals>()) {}
+
+SpillTier::~SpillTier() = default;
 
 std::string SpillTier::FrozenDir(uint64_t number) const {
   return absl::StrFormat("%s/%s%06d", dir_, std::string(kFrozenPrefix), number);
@@ -93,15 +103,24 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.position < b.position; });
   std::unique_ptr<KvBatch> batch = store->NewBatch();
+  std::vector<uint64_t> positions;
+  Lsn highest_written = 0;
   for (const Entry& entry : entries) {
     const SpillRows& part = rows[entry.part];
+    if (positions.empty() || positions.back() != entry.position)
+      positions.push_back(entry.position);
+    highest_written = std::max(highest_written, part.lsn);
     uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
     const SpillKey key = SpillRowKey(shard, entry.position);
     CompleteRecord(shard, key, part.lsn, record);
     batch->Put(View(key), {reinterpret_cast<const char*>(record), shard.record_bytes()});
   }
   PutHighestLsn(shard, highest_lsn, batch.get());
-  return store->Write(batch.get());
+  absl::Status written =
+      journals_->Add(shard, positions, highest_written, store.get(), batch.get());
+  if (written.ok()) written = store->Write(batch.get());
+  if (!written.ok()) journals_->Forget(shard.shard);
+  return written;
 }
 
 absl::StatusOr<bool> SpillTier::HasRows(const SpillShard& shard) {
@@ -172,13 +191,15 @@ absl::Status SpillTier::Delete(const SpillShard& shard) {
   if (any) batch->DeleteRange(View(first), limit);
   batch->Delete(View(MakeSpillKey(table, kMetaSlice, shard.shard.index)));
   batch->Delete(View(MakeSpillKey(table, kHighestLsnSlice, shard.shard.index)));
+  HOTBED_RETURN_IF_ERROR(RowJournals::Delete(shard, store.get(), batch.get()));
+  journals_->Forget(shard.shard);
   return store->Write(batch.get());
 }
 
 absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::Read(const SpillShard& shard,
                                                                 Lsn above) {
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
-  return std::make_unique<SpillReader>(shard, above, std::move(store));
+  return SpillReader::Open(shard, above, std::move(store));
 }
 
 absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::ReadLive(const SpillShard& shard,
@@ -218,6 +239,7 @@ absl::Status SpillTier::RestoreTable(TableId table) {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   const std::vector<uint64_t> frozen = FrozenNumbers(dir_);
   HOTBED_RETURN_IF_ERROR(CheckFrozen(frozen));
+  journals_->ForgetAll();
   const SpillKey first = MakeSpillKey(table, 0, 0);
   const SpillKey limit = MakeSpillKey(table + 1, 0, 0);  // no table has the id 2^32 - 1
   std::unique_ptr<KvBatch> batch = store->NewBatch();

@@ -32,8 +32,11 @@ struct SpillRows {
   Lsn lsn = 0;
 };
 
+class RowJournals;
+
 class SpillTier {
  public:
+  ~SpillTier();
   // Rows live in dir/rows, frozen snapshots in dir/frozen-N. DataLoss: with `marks` (else null),
   // the rows are not those that the last Flush left, or later ones.
   static absl::StatusOr<std::unique_ptr<SpillTier>> Open(const std::string& dir,
@@ -66,7 +69,8 @@ class SpillTier {
   uint64_t BytesOf(const SpillShard& shard);  // about
 
   // Reads the shard's rows with LSNs above `above` (0: all) as they are now, in blocks
-  // (row_block.h). The reader does not outlive the tier.
+  // (row_block.h): those that the journal names, or all of them where it does not go back that far.
+  // The reader does not outlive the tier.
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
   // Takes blocks of another tier's reader; blocks of at least `file_bytes_min` bytes go into files
@@ -83,15 +87,14 @@ class SpillTier {
   // TierHost::Renew.
   absl::Status Renew();
 
-  // For tests that damage the store; not while Renew runs.
+  // For tests that look at the store or damage it; not while Renew runs.
   KvStore* store() const {
     absl::MutexLock lock(&mu_);
     return store_.get();
   }
 
  private:
-  SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run)
-      : dir_(std::move(dir)), options_(options), marks_(marks), run_(run) {}
+  SpillTier(std::string dir, const KvOptions& options, Marks* marks, uint64_t run);
   absl::Status CheckState() const;
   // Rows of a copy of the directory have the manifest of these rows and more, so the file RUN
   // beside it names the start that opened the rows last.
@@ -113,6 +116,7 @@ class SpillTier {
   const KvOptions options_;
   Marks* const marks_;
   const uint64_t run_;
+  const std::unique_ptr<RowJournals> journals_;
   mutable absl::Mutex mu_;
   std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: Renew could not open it again
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/file_system.h"
 #include "common/status_macros.h"
+#include "server/tiers/spill/row_journal.h"
 #include "server/tiers/spill/spill_tier.h"
 
 namespace hotbed {
@@ -177,6 +178,7 @@ absl::Status SpillTier::Renew() {
                                                " cannot be emptied yet: its rows are being read"));
   }
   store_ = nullptr;
+  journals_->ForgetAll();
   return OpenEmpty();
 }
 
