@@ -234,7 +234,7 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
   if (!security.ok()) return Fail(security.status());
   WarnIfPlain(*security, options.listen);
-  WarnIfAdminWide(options.admin_listen);
+  WarnIfAdminWide(*security, options.admin_listen);
   ServingOptions serving_options = ServingOptionsOf(options);
   serving_options.security = *security;
   std::random_device entropy;

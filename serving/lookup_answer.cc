@@ -35,7 +35,9 @@ struct LookupCounters {
       "not allowed to the caller."};
 };
 
-absl::Status CheckRequest(const v1::ServingLookupRequest& request) {
+}  // namespace
+
+absl::Status CheckLookup(const v1::ServingLookupRequest& request) {
   if (request.tables_size() < 1 || request.tables_size() > kTablesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("tables has ", request.tables_size(), " entries, allowed: 1..", kTablesMax));
@@ -47,6 +49,8 @@ absl::Status CheckRequest(const v1::ServingLookupRequest& request) {
                                                  " ids of 8 bytes, the field ids has ",
                                                  request.ids().size(), " bytes"));
 }
+
+namespace {
 
 void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
   LookupCounters::Get().refused.Add(1);
@@ -77,7 +81,7 @@ std::shared_ptr<const TableReplica> Admit(
            said);
     return nullptr;
   }
-  const auto age_ms = static_cast<uint64_t>(absl::ToInt64Milliseconds(replica->Age()));
+  const uint64_t age_ms = replica->AgeMs();
   uint64_t limit = replica->staleness_ms_max();
   if (staleness_ms_max != 0)
     limit = limit == 0 ? staleness_ms_max : std::min(limit, staleness_ms_max);
@@ -136,7 +140,7 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
 absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply) {
-  HOTBED_RETURN_IF_ERROR(CheckRequest(request));
+  HOTBED_RETURN_IF_ERROR(CheckLookup(request));
   HOTBED_ASSIGN_OR_RETURN(const RowType type, FromProto(request.row_type()));
   std::vector<std::shared_ptr<const ServedRows>> admitted(request.tables_size());
   uint64_t row_bytes = 0, rows = 0;

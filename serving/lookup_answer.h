@@ -12,10 +12,14 @@
 
 namespace hotbed {
 
-// At least what the answer to `request` takes; tables that are not here count nothing.
+// InvalidArgument: the request contradicts itself, or has no tables.
+absl::Status CheckLookup(const v1::ServingLookupRequest& request);
+
+// At least what the answer to `request`, which has passed CheckLookup, takes; tables that are not
+// here count nothing.
 uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request);
 
-// InvalidArgument: the request contradicts itself, or has no tables. `may_read` may be empty.
+// As CheckLookup. `may_read` may be empty.
 absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view table)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply);

@@ -85,10 +85,18 @@ class LookupMethods final : public v1::Serving::CallbackService {
                                    const v1::ServingLookupRequest* request,
                                    v1::ServingLookupReply* reply) override {
     const int64_t since_ns = clock_.NowNs();
-    const uint64_t bytes = AnswerBytes(tables_, *request);
+    // What a caller only claims is not counted as in flight.
+    absl::Status status = CheckLookup(*request);
+    uint64_t bytes = status.ok() ? AnswerBytes(tables_, *request) : 0;
+    if (bytes > message_bytes_max_) {
+      status = absl::InvalidArgumentError(absl::StrCat("the answer would have ", bytes,
+                                                       " bytes, the limit is ", message_bytes_max_,
+                                                       ": ask for fewer ids"));
+      bytes = 0;
+    }
     const uint64_t before = in_flight_.fetch_add(bytes);
     auto* const reactor = new LookupReactor(&in_flight_, bytes);
-    const absl::Status status = Answer(*context, *request, bytes, before, reply);
+    if (status.ok()) status = Answer(*context, *request, bytes, before, reply);
     CallCounters& counters = CallCounters::Get();
     (status.ok() ? counters.ok : counters.failed).Add(1);
     counters.seconds.RecordNs(clock_.NowNs() - since_ns);
@@ -100,11 +108,6 @@ class LookupMethods final : public v1::Serving::CallbackService {
   absl::Status Answer(const grpc::ServerContextBase& context,
                       const v1::ServingLookupRequest& request, uint64_t bytes, uint64_t before,
                       v1::ServingLookupReply* reply) const {
-    if (bytes > message_bytes_max_) {
-      return absl::InvalidArgumentError(absl::StrCat("the answer would have ", bytes,
-                                                     " bytes, the limit is ", message_bytes_max_,
-                                                     ": ask for fewer ids"));
-    }
     if (before != 0 && before + bytes > answer_bytes_max_) {
       return absl::ResourceExhaustedError(absl::StrCat("answers in flight on this server hold ",
                                                        before, " of ", answer_bytes_max_,
@@ -149,6 +152,7 @@ class Serving final : public ServingProcess {
     admin.healthy = [this](std::string* why_not) { return port_->Answers(why_not); };
     admin.ready = [this] { return Conditions(); };
     admin.status = [this] { return Page(); };
+    admin.may_read = options_.security.admin_access();
     HOTBED_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
     const std::shared_ptr<CallAccess> access = CallAccess::Of(options_.security, port.name);
     methods_.SetTablesOf(TableAccessBy(access));

@@ -49,12 +49,8 @@ RowFormatKind KindOf(v1::ServedFormat format) {
   }
 }
 
-// All rows of a table, however it is cut.
-constexpr ChangedRange kWhole = {0, ~uint64_t{0}, 0, 0};
-
-uint64_t Overlap(const ChangedRange& a, const ChangedRange& b) {
-  const uint64_t first = std::max(a.first, b.first), limit = std::min(a.limit, b.limit);
-  return limit > first ? limit - first : 0;
+bool Overlap(const ChangedRange& a, const ChangedRange& b) {
+  return a.first < b.limit && b.first < a.limit;
 }
 
 }  // namespace
@@ -62,9 +58,9 @@ uint64_t Overlap(const ChangedRange& a, const ChangedRange& b) {
 TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec,
                            const Source& source, ServedMemory* memory, const Clock* clock)
     : name_(spec.name()),
+      spec_(spec),
       table_(spec.id()),
       dim_(spec.dim()),
-      hashed_(spec.hashed()),
       format_(served.format()),
       source_(source),
       memory_(memory),
@@ -87,7 +83,16 @@ absl::Duration TableReplica::Age() const {
   return absl::Nanoseconds(std::max<int64_t>(clock_->NowNs() - as_of_ns, 0));
 }
 
+uint64_t TableReplica::AgeMs() const {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Ceil(Age(), absl::Milliseconds(1))));
+}
+
 std::shared_ptr<const ServedRows> TableReplica::rows() const {
+  absl::MutexLock lock(&mu_);
+  return rows_;
+}
+
+std::shared_ptr<ServedRows> TableReplica::WritableRows() {
   absl::MutexLock lock(&mu_);
   return rows_;
 }
@@ -97,7 +102,7 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_table(table_);
   report.set_format(format_);
   report.set_ready(ready());
-  if (ready()) report.set_age_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(Age())));
+  if (ready()) report.set_age_ms(AgeMs());
   absl::MutexLock lock(&mu_);
   report.set_rows(rows_->rows());
   report.set_bytes(rows_->bytes());
@@ -121,7 +126,7 @@ void TableReplica::SetTrouble(std::string trouble) {
 
 void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
-  relistings_.clear();
+  full_ = false;
   // Lookups that hold the old rows release them soon.
   auto rows = std::make_shared<ServedRows>(RowCoder(KindOf(format_), dim_), memory_);
   absl::MutexLock lock(&mu_);
@@ -133,7 +138,7 @@ void TableReplica::Run() {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
-    if (!absl::IsResourceExhausted(error)) continue;
+    if (!full_) continue;
     BeginAnew();
     if (!Pause(kFullAgain)) return;
   } while (Pause(kAgain));
@@ -143,29 +148,34 @@ absl::Status TableReplica::FollowOnce() {
   FollowOptions options;
   options.patience = absl::InfiniteDuration();
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> stream,
-                          FollowAs(source_.coordinators, source_.identity, name_, options));
+                          FollowAs(source_.coordinators, source_.identity, spec_, options));
   // Whatever an earlier stream has told, all rows come again by this one.
-  relistings_.clear();
-  if (rows()->rows() > 0) relistings_.push_back({.range = kWhole});
+  again_.clear();
+  comes_again_ = this->rows()->rows() > 0;
+  if (comes_again_) WritableRows()->Unmark([](uint64_t) { return true; });
   for (;;) {
     HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, stream->Next(kNext));
     if (changes.has_value()) HOTBED_RETURN_IF_ERROR(Apply(*changes));
+    // Before the age is looked at: a pause of the process between the two must not make it less.
+    const int64_t now_ns = clock_->NowNs();
     const absl::Duration age = stream->Age();
     if (age < absl::InfiniteDuration()) {
-      as_of_ns_.store(std::max<int64_t>(clock_->NowNs() - absl::ToInt64Nanoseconds(age), 1));
-      // All parts have been listed since.
-      std::erase_if(relistings_, [](const Relisting& one) { return one.range == kWhole; });
+      EndAgain();
+      as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
       SetTrouble("");
     }
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
 }
 
-uint64_t TableReplica::PlaceOf(uint64_t id) const { return hashed_ ? BucketOf(Mix64(id)) : id; }
+uint64_t TableReplica::PlaceOf(uint64_t id) const {
+  return spec_.hashed() ? BucketOf(Mix64(id)) : id;
+}
 
 absl::Status TableReplica::Apply(const RowChanges& changes) {
   if (changes.again) {
-    relistings_.push_back({.range = changes.range});
+    again_.push_back(changes.range);
+    comes_again_ = true;
     return absl::OkStatus();
   }
   if (changes.rows.size() != changes.ids.size() * dim_) {
@@ -173,54 +183,43 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
                                             " elements for ", changes.ids.size(), " ids of dim ",
                                             dim_));
   }
-  std::shared_ptr<ServedRows> rows;
-  {
-    absl::MutexLock lock(&mu_);
-    rows = rows_;
-  }
+  const std::shared_ptr<ServedRows> rows = WritableRows();
+  const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
+    return Overlap(part, changes.range);
+  });
+  if (first_again) UnmarkAgain(rows.get());
   uint64_t broken = 0;
   for (size_t i = 0; i < changes.ids.size(); ++i) {
     bool finite = true;
-    HOTBED_RETURN_IF_ERROR(rows->Put(changes.ids[i], changes.rows.data() + i * dim_, &finite));
+    const absl::Status put = rows->Put(changes.ids[i], changes.rows.data() + i * dim_, &finite);
+    full_ = absl::IsResourceExhausted(put);
+    HOTBED_RETURN_IF_ERROR(put);
     broken += finite ? 0 : 1;
   }
   rows->Reclaim();
-  for (Relisting& one : relistings_) {
-    if (Overlap(one.range, changes.range) == 0) continue;
-    one.told.insert(changes.ids.begin(), changes.ids.end());
-  }
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (broken > 0) ReplicaCounters::Get().broken.Add(broken);
-  if (changes.listed) EndList(changes.range);
   return absl::OkStatus();
 }
 
-void TableReplica::EndList(const ChangedRange& range) {
-  std::shared_ptr<ServedRows> rows;
-  {
-    absl::MutexLock lock(&mu_);
-    rows = rows_;
-  }
-  for (Relisting& one : relistings_) {
-    const bool before =
-        std::any_of(one.ended.begin(), one.ended.end(), [&](const ChangedRange& part) {
-          return range.first >= part.first && range.limit <= part.limit;
-        });
-    if (before || Overlap(one.range, range) == 0) continue;
-    const uint64_t gone = rows->DeleteIf([&](uint64_t id) {
-      const uint64_t place = PlaceOf(id);
-      return place >= std::max(range.first, one.range.first) &&
-             place < std::min(range.limit, one.range.limit) && !one.told.contains(id);
+// One pass for all parts that were announced together.
+void TableReplica::UnmarkAgain(ServedRows* rows) {
+  rows->Unmark([this](uint64_t id) {
+    const uint64_t place = PlaceOf(id);
+    return std::any_of(again_.begin(), again_.end(), [place](const ChangedRange& part) {
+      return place >= part.first && place < part.limit;
     });
-    rows->Reclaim();
-    ReplicaCounters::Get().deleted.Add(gone);
-    one.ended.push_back(range);
-  }
-  std::erase_if(relistings_, [](const Relisting& one) {
-    uint64_t ended = 0;
-    for (const ChangedRange& part : one.ended) ended += Overlap(one.range, part);
-    return ended >= one.range.limit - one.range.first;
   });
+  again_.clear();
+}
+
+void TableReplica::EndAgain() {
+  if (!comes_again_) return;
+  const std::shared_ptr<ServedRows> rows = WritableRows();
+  if (!again_.empty()) UnmarkAgain(rows.get());
+  ReplicaCounters::Get().deleted.Add(rows->DeleteUnmarked());
+  rows->Reclaim();
+  comes_again_ = false;
 }
 
 }  // namespace hotbed

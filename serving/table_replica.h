@@ -2,9 +2,8 @@
 // and keeps its rows in memory (ServedRows).
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
-// reached its age grows, and where a source has lost changes, the rows stay until all rows of that
-// part have come again. If the server's memory is used up it gives up its rows and begins again
-// later. Thread-safe.
+// reached its age grows, and where a source has lost changes, the rows stay until all rows have come
+// again. If the server's memory is used up it gives up its rows and begins again later. Thread-safe.
 #ifndef HOTBED_SERVING_TABLE_REPLICA_H_
 #define HOTBED_SERVING_TABLE_REPLICA_H_
 
@@ -16,7 +15,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -48,23 +46,20 @@ class TableReplica {
   bool ready() const { return as_of_ns_.load() != 0; }
   // All changes that were acknowledged longer ago are in the rows; infinite while it is not ready.
   absl::Duration Age() const;
+  uint64_t AgeMs() const;  // rounded up
   std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
 
  private:
-  // A part of which all rows come again: those that have not, once its list has ended, are gone.
-  struct Relisting {
-    ChangedRange range;
-    std::vector<ChangedRange> ended;  // parts whose list has ended
-    absl::flat_hash_set<uint64_t> told;
-  };
-
   void Run();
   // Follows until an error.
   absl::Status FollowOnce();
   absl::Status Apply(const RowChanges& changes);
-  void EndList(const ChangedRange& range);
+  // All parts were told: rows of those that came again, but were not told again, are no more.
+  void EndAgain();
+  void UnmarkAgain(ServedRows* rows);
+  std::shared_ptr<ServedRows> WritableRows() ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t PlaceOf(uint64_t id) const;  // as ChangedRange counts
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
@@ -72,16 +67,19 @@ class TableReplica {
   void SetTrouble(std::string trouble) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string name_;
+  const v1::TableSpec spec_;
   const uint32_t table_;
   const uint32_t dim_;
-  const bool hashed_;
   const v1::ServedFormat format_;
   const Source source_;
   ServedMemory* const memory_;
   const Clock* const clock_;
   std::atomic<uint64_t> staleness_ms_max_;
-  std::atomic<int64_t> as_of_ns_{0};   // 0: it has not had all rows yet
-  std::vector<Relisting> relistings_;  // the thread's
+  std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
+  // The thread's:
+  std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
+  bool comes_again_ = false;         // rows without a mark go once all parts were told
+  bool full_ = false;                // the server's memory is used up
   mutable absl::Mutex mu_;
   std::shared_ptr<ServedRows> rows_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);

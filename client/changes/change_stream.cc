@@ -75,8 +75,7 @@ struct Followed {
   v1::ReadPlace read;
   uint64_t skip = 0;
   v1::ReadPlace told;
-  int64_t told_ns = 0;    // everything up to this time was told; 0: never yet
-  int64_t listed_ns = 0;  // when the list was begun
+  int64_t told_ns = 0;  // everything up to this time was told; 0: never yet
   uint64_t list = 0;
   bool asked = false;            // in a call
   int64_t failing_since_ns = 0;  // 0: it is not
@@ -102,12 +101,13 @@ struct OpenCall {
 class TableStream : public ChangeStream {
  public:
   TableStream(std::string table, std::unique_ptr<GrpcCheckpointCluster> cluster,
-              FollowOptions options, const Clock* clock)
+              FollowOptions options, uint32_t table_id, const Clock* clock)
       : table_(std::move(table)),
         cluster_(std::move(cluster)),
         options_(std::move(options)),
         clock_(*clock),
-        lists_(RandomNumber()) {}
+        lists_(RandomNumber()),
+        table_id_(table_id) {}
 
   ~TableStream() override {
     for (auto& [tag, call] : calls_) call->context.TryCancel();
@@ -364,10 +364,7 @@ class TableStream : public ChangeStream {
   }
 
   void AskForRows(uint32_t index, Followed* shard) {
-    if (shard->state == State::kToList) {
-      shard->list = ++lists_;
-      shard->listed_ns = clock_.NowNs();
-    }
+    if (shard->state == State::kToList) shard->list = ++lists_;
     shard->state = State::kListing;
     shard->asked = true;
     v1::ListRowsRequest request;
@@ -472,8 +469,7 @@ class TableStream : public ChangeStream {
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
     Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
-        reply.at().through().lsn(), shard->listed_ns);
-    ready_.back().changes.listed = true;
+        reply.at().through().lsn(), /*told_ns=*/0);  // the server may not be the primary by now
   }
 
   // Changes that were told are lost: everything comes again.
@@ -597,8 +593,8 @@ class TableStream : public ChangeStream {
   const FollowOptions options_;
   const Clock& clock_;
   grpc::CompletionQueue queue_;
-  uint64_t lists_;  // the number of the last list
-  uint32_t table_id_ = 0;
+  uint64_t lists_;     // the number of the last list
+  uint32_t table_id_;  // 0: not known yet
   uint64_t table_number_ = 0;
   bool hashed_ = false;
   size_t turn_ = 0;
@@ -613,12 +609,13 @@ class TableStream : public ChangeStream {
 
 absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
     std::unique_ptr<GrpcCheckpointCluster> cluster, const std::string& table,
-    const FollowOptions& options) {
+    const FollowOptions& options, uint32_t table_id) {
   if (options.first_id > options.last_id) {
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
   }
-  auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, Clock::Real());
+  auto stream =
+      std::make_unique<TableStream>(table, std::move(cluster), options, table_id, Clock::Real());
   HOTBED_RETURN_IF_ERROR(stream->Start());
   return stream;
 }
@@ -629,14 +626,15 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
                                                      const std::string& table,
                                                      const FollowOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(auto cluster, GrpcCheckpointCluster::Connect(target));
-  return FollowBy(std::move(cluster), table, options);
+  return FollowBy(std::move(cluster), table, options, /*table_id=*/0);
 }
 
 absl::StatusOr<std::unique_ptr<ChangeStream>> FollowAs(const std::string& coordinators,
                                                        const ClientIdentity& identity,
-                                                       const std::string& table,
+                                                       const v1::TableSpec& table,
                                                        const FollowOptions& options) {
-  return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table, options);
+  return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table.name(),
+                  options, table.id());
 }
 
 }  // namespace hotbed

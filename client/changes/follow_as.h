@@ -7,14 +7,16 @@
 
 #include "absl/status/statusor.h"
 #include "hotbed/changes.h"
+#include "proto/types.pb.h"
 #include "security/identity.h"
 
 namespace hotbed {
 
-// `coordinators` is HOST:PORT,...
+// `coordinators` is HOST:PORT,... NotFound once the table was dropped, also if another one has its
+// name by now.
 absl::StatusOr<std::unique_ptr<ChangeStream>> FollowAs(const std::string& coordinators,
                                                        const ClientIdentity& identity,
-                                                       const std::string& table,
+                                                       const v1::TableSpec& table,
                                                        const FollowOptions& options);
 
 }  // namespace hotbed

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
 #include <cstring>
+#include <limits>
 #include <map>
 #include <set>
 #include <thread>  // NOLINT(build/c++11)
@@ -62,12 +63,21 @@ struct Wanted {
 struct OpenCall {
   std::shared_ptr<Server> server;
   std::vector<Wanted*> tables;
+  int64_t asked_ns = 0;
+  int64_t answered_ns = 0;
   v1::ServingLookupRequest request;
   v1::ServingLookupReply reply;
   grpc::Status status;
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingLookupReply>> reader;
 };
+
+// Less than a millisecond is no absence of a limit.
+uint32_t StalenessMs(absl::Duration staleness_max) {
+  if (staleness_max <= absl::ZeroDuration()) return 0;
+  const int64_t ms = absl::ToInt64Milliseconds(staleness_max);
+  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
 
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
 
@@ -92,7 +102,8 @@ class GrpcServingClient final : public ServingClient {
 
   absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
                                                   const ServingLookupOptions& options) override {
-    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(options.timeout);
+    const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
+    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
     std::vector<ServingRows> rows(tables.size());
     std::vector<Wanted> all(tables.size());
     std::vector<Wanted*> open;
@@ -185,8 +196,7 @@ class GrpcServingClient final : public ServingClient {
         calls.push_back(std::make_unique<OpenCall>());
         call = calls.end() - 1;
         (*call)->server = server;
-        (*call)->request.set_staleness_ms_max(static_cast<uint32_t>(
-            std::max<int64_t>(absl::ToInt64Milliseconds(options.staleness_max), 0)));
+        (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
       }
       v1::ServingLookupTable& part = *(*call)->request.add_tables();
       part.set_table(table.id);
@@ -207,6 +217,7 @@ class GrpcServingClient final : public ServingClient {
     for (const auto& call : *calls) {
       call->context.set_deadline(std::chrono::system_clock::now() + left);
       call->server->outstanding.fetch_add(1);
+      call->asked_ns = clock_.NowNs();
       call->reader = call->server->stub->AsyncLookup(&call->context, call->request, &queue);
       call->reader->Finish(&call->reply, &call->status, call.get());
     }
@@ -215,6 +226,7 @@ class GrpcServingClient final : public ServingClient {
       bool ok = false;
       queue.Next(&tag, &ok);
       auto* const call = static_cast<OpenCall*>(tag);
+      call->answered_ns = clock_.NowNs();
       call->server->outstanding.fetch_sub(1);
       const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
                           call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
@@ -260,7 +272,9 @@ class GrpcServingClient final : public ServingClient {
       one.values.resize(ids * said.dim());
       std::memcpy(one.values.data(), values, bytes);
       one.exists.assign(exists, exists + ids);
-      one.age = absl::Milliseconds(said.age_ms());
+      // The server counts to the time of its answer, which may have been long under way.
+      one.age =
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
       one.server = call.server->name;
       values += bytes;
       exists += ids;
@@ -280,20 +294,21 @@ class GrpcServingClient final : public ServingClient {
 
   absl::Status Refresh(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap said, calls_.Get(timeout));
+    LearnServers(said);
     std::map<std::string, std::shared_ptr<Server>> servers;
-    for (const v1::ServingServerInfo& info : said.servers()) {
+    for (const auto& [name, info] : infos_) {
       std::shared_ptr<Server>& server = servers_[info.address()];
       if (server == nullptr) server = Dial(info);
-      servers[info.name()] = server;
+      servers[name] = server;
     }
     auto map = std::make_shared<Map>();
     for (int i = 0; i < std::min(said.tables_size(), said.specs_size()); ++i) {
       Table& table = map->tables[said.specs(i).name()];
       table.id = said.tables(i).table();
       for (const bool ready : {true, false}) {
-        for (const v1::ServingServerInfo& info : said.servers()) {
+        for (const auto& [name, info] : infos_) {
           if (Has(said.tables(i), info) && IsReady(table.id, info) == ready) {
-            table.replicas.push_back(servers[info.name()]);
+            table.replicas.push_back(servers[name]);
           }
         }
         if (ready) table.ready = table.replicas.size();
@@ -306,6 +321,20 @@ class GrpcServingClient final : public ServingClient {
     absl::MutexLock lock(&mu_);
     map_ = std::move(map);
     return absl::OkStatus();
+  }
+
+  // A coordinator that has just begun does not know the servers of its tables until they report:
+  // those that an earlier one has told are good until then.
+  void LearnServers(const v1::ServingMap& said) {
+    std::map<std::string, v1::ServingServerInfo> infos;
+    for (const v1::ServingServerInfo& info : said.servers()) infos[info.name()] = info;
+    for (const v1::ServedTable& table : said.tables()) {
+      for (const std::string& name : table.servers()) {
+        const auto known = infos_.find(name);
+        if (known != infos_.end()) infos.insert(*known);
+      }
+    }
+    infos_ = std::move(infos);
   }
 
   static bool Has(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
@@ -343,7 +372,9 @@ class GrpcServingClient final : public ServingClient {
   const Clock& clock_ = *Clock::Real();
   ServingCalls calls_;
   mutable std::atomic<size_t> turn_{0};
-  // By address; the thread's, after Start.
+  // The thread's, after Start.
+  std::map<std::string, v1::ServingServerInfo> infos_;  // by name
+  // By address.
   std::map<std::string, std::shared_ptr<Server>> servers_;
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);

@@ -162,8 +162,19 @@ bool ChangeReads::Answer(Waiting* call, int64_t now_ns, bool stops) {
     ReadRows(&parts, &reply);
   }
   if (reply.shards().empty() && now_ns < call->until_ns) return false;
+  if (!reply.more() && MayLackPushes(call->request)) reply.set_more(true);
   call->done(reply.SerializeAsString(), std::move(held));
   return true;
+}
+
+// A server that was paused or cut off may be deposed: its silence says nothing then.
+bool ChangeReads::MayLackPushes(const v1::ReadChangesRequest& request) const {
+  return std::any_of(
+      request.shards().begin(), request.shards().end(), [this](const v1::FollowedShard& asked) {
+        const std::shared_ptr<Shard> shard = FindFollowed(
+            *host_, ShardId::FromPacked(asked.shard()), asked.range_first(), asked.range_limit());
+        return shard == nullptr || shard->MayLackPushes();
+      });
 }
 
 std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(

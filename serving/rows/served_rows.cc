@@ -149,6 +149,7 @@ absl::Status ServedRows::AddChunk(Stripe* stripe) {
   stripe->chunks.load()[chunks] = blocks_.back().get() + block_left_;
   for (uint32_t i = chunk_rows_; i > 0; --i) stripe->free.push_back(stripe->slots + i - 1);
   stripe->slots += chunk_rows_;
+  stripe->marks.push_back(0);
   return absl::OkStatus();
 }
 
@@ -156,6 +157,7 @@ absl::Status ServedRows::TakeSlot(Stripe* stripe, uint32_t* slot) {
   if (stripe->free.empty()) HOTBED_RETURN_IF_ERROR(AddChunk(stripe));
   *slot = stripe->free.back();
   stripe->free.pop_back();
+  stripe->marks[*slot / chunk_rows_] |= 1u << *slot % chunk_rows_;
   return absl::OkStatus();
 }
 
@@ -252,17 +254,34 @@ bool ServedRows::Delete(uint64_t id) {
   return true;
 }
 
-uint64_t ServedRows::DeleteIf(const std::function<bool(uint64_t id)>& goes) {
-  uint64_t gone = 0;
+void ServedRows::ForEach(
+    const std::function<void(uint32_t stripe, std::atomic<uint32_t>* entry)>& each) {
   for (uint32_t number = 0; number < kStripes; ++number) {
     Index* const index = stripes_[number].index.load();
     for (uint32_t i = 0; index != nullptr && i < index->capacity; ++i) {
-      const uint32_t entry = index->entries[i].load(std::memory_order_relaxed);
-      if ((entry & kSlotMask) < kFirstSlot || !goes(Unmix64(PositionOf(number, entry)))) continue;
-      Unlink(number, &index->entries[i]);
-      ++gone;
+      std::atomic<uint32_t>* const entry = &index->entries[i];
+      if ((entry->load(std::memory_order_relaxed) & kSlotMask) >= kFirstSlot) each(number, entry);
     }
   }
+}
+
+void ServedRows::Unmark(const std::function<bool(uint64_t id)>& of) {
+  ForEach([&](uint32_t number, std::atomic<uint32_t>* at) {
+    const uint32_t entry = at->load(std::memory_order_relaxed);
+    if (!of(Unmix64(PositionOf(number, entry)))) return;
+    const uint32_t slot = (entry & kSlotMask) - kFirstSlot;
+    stripes_[number].marks[slot / chunk_rows_] &= ~(1u << slot % chunk_rows_);
+  });
+}
+
+uint64_t ServedRows::DeleteUnmarked() {
+  uint64_t gone = 0;
+  ForEach([&](uint32_t number, std::atomic<uint32_t>* at) {
+    const uint32_t slot = (at->load(std::memory_order_relaxed) & kSlotMask) - kFirstSlot;
+    if (stripes_[number].marks[slot / chunk_rows_] >> slot % chunk_rows_ & 1) return;
+    Unlink(number, at);
+    ++gone;
+  });
   return gone;
 }
 

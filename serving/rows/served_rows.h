@@ -58,8 +58,10 @@ class ServedRows {
   absl::Status Put(uint64_t id, const float* weights, bool* finite);
   // False: there was no such row.
   bool Delete(uint64_t id);
-  // Deletes the rows of which `goes` is true; returns how many.
-  uint64_t DeleteIf(const std::function<bool(uint64_t id)>& goes);
+  // A Put marks its row. Unmark takes the marks of the rows of which `of` is true, DeleteUnmarked
+  // deletes rows without one and returns how many: rows that were not put since. Both look at all.
+  void Unmark(const std::function<bool(uint64_t id)>& of);
+  uint64_t DeleteUnmarked();
   // Makes slots that no reader sees any more free. To be called after each batch of changes.
   void Reclaim();
 
@@ -100,6 +102,7 @@ class ServedRows {
     uint32_t used = 0;        // entries that are not empty
     uint32_t live = 0;
     std::vector<uint32_t> free;
+    std::vector<uint32_t> marks;  // per chunk, a bit per slot
   };
   struct RetiredSlot {
     uint64_t epoch;
@@ -134,6 +137,8 @@ class ServedRows {
   absl::Status MakeRoom(uint32_t number);
   void Retire(uint32_t stripe, uint32_t slot);
   void Unlink(uint32_t number, std::atomic<uint32_t>* entry);
+  // Calls `each` with every entry that holds a row.
+  void ForEach(const std::function<void(uint32_t stripe, std::atomic<uint32_t>* entry)>& each);
   bool Take(uint64_t bytes);
   void Give(uint64_t bytes);
   absl::Status Full() const;

@@ -64,9 +64,21 @@ TEST(ServedRowsTest, TheTwinIsAMap) {
       ASSERT_NE(reader.Find(id), nullptr);
       ASSERT_EQ(FirstOf(rows, reader.Find(id)), value);
     }
-    const uint64_t odd = std::erase_if(twin, [](const auto& row) { return row.first % 2 == 1; });
-    EXPECT_EQ(rows.DeleteIf([](uint64_t id) { return id % 2 == 1; }), odd);
+    EXPECT_EQ(rows.DeleteUnmarked(), 0u);
+    // Odd ones go, but for those that are put again.
+    rows.Unmark([](uint64_t id) { return id % 2 == 1; });
+    for (auto& [id, value] : twin) {
+      if (id % 6 == 3) Put(&rows, id, value += 1);
+    }
+    const uint64_t gone = std::erase_if(
+        twin, [](const auto& row) { return row.first % 2 == 1 && row.first % 6 != 3; });
+    EXPECT_EQ(rows.DeleteUnmarked(), gone);
     EXPECT_EQ(rows.rows(), twin.size());
+    for (const auto& [id, value] : twin) {
+      const ServedRows::Reader reader(rows);
+      ASSERT_NE(reader.Find(id), nullptr);
+      ASSERT_EQ(FirstOf(rows, reader.Find(id)), value);
+    }
     EXPECT_EQ(memory.used(), rows.bytes());
   }
   EXPECT_EQ(memory.used(), 0u);

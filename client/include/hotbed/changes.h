@@ -71,9 +71,6 @@ struct RowChanges {
   ChangedRange range;
   // All rows of the range come again: forget those that were told.
   bool again = false;
-  // A list of the range ends with these: of all its rows, or of those that have changed since the
-  // position that was told.
-  bool listed = false;
   // The changes of the range are told up to here. With `once`: the rows are as of it.
   uint64_t lsn = 0;
   std::vector<uint64_t> ids;
@@ -89,7 +86,8 @@ class ChangeStream {
   // The positions after the last Next, for FollowOptions::from.
   virtual ChangePositions Positions() const = 0;
   // All changes that were acknowledged longer ago than this were told. Infinite until all rows of
-  // every part were told once. Grows while a server cannot be reached.
+  // every part were told once. Grows while a server cannot be reached, or cannot be sure that it
+  // is the primary still, or has more changes than fit into an answer.
   virtual absl::Duration Age() const = 0;
   virtual bool ended() const = 0;  // with FollowOptions::once
 };
