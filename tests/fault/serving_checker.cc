@@ -2,11 +2,19 @@
 // nobody pushes to.
 //
 //   hotbed-serving-checker HOST:PORT TABLE FORMAT ROWS SECONDS
+//   hotbed-serving-checker HOST:PORT TABLE watch ROWS
 //
 // The rows of the bounded table are listed, written in the format and read back; lookups of all its
 // ids, split over many calls, must give the same bits, and must say which rows exist. It is tried
-// again for SECONDS, until no replica is behind. Stdout: a line of JSON. Exit status: 0, or 1 with
-// what differs on stderr.
+// again for SECONDS, until no replica is behind.
+//
+// `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
+// until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was
+// acknowledged before the answer's age must be in the answer.
+//
+// Stdout: a line of JSON. Exit status: 0, or 1 with what differs on stderr.
+#include <algorithm>
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -15,12 +23,17 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "hotbed/changes.h"
+#include "hotbed/client.h"
 #include "hotbed/serving.h"
 #include "serving/rows/row_coder.h"
 
@@ -120,17 +133,116 @@ absl::Status Run(const std::string& target, const std::string& table, const std:
   }
 }
 
+// --- watch
+
+constexpr uint64_t kWatched = 32;  // rows, spread over the table
+constexpr absl::Duration kWatchTimeout = absl::Seconds(10);
+
+class Watch {
+ public:
+  Watch(std::string target, std::string table, uint64_t rows)
+      : target_(std::move(target)), table_(std::move(table)) {
+    for (uint64_t i = 0; i < kWatched; ++i) ids_.push_back(rows * i / kWatched);
+  }
+
+  absl::Status Run() {
+    std::thread pusher([this] { Note(PushUntilEnd()); });
+    std::vector<std::thread> readers;
+    for (int i = 0; i < 2; ++i) {
+      readers.emplace_back([this] { Note(ReadUntilEnd()); });
+    }
+    for (int read = 0; read != EOF && read != 'q';) read = std::getchar();
+    ends_.store(true);
+    pusher.join();
+    for (std::thread& reader : readers) reader.join();
+    absl::MutexLock lock(&mu_);
+    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"age_ms_max\": %" PRId64 "}\n",
+                answered_ns_.size(), lookups_.load(), age_ms_max_.load());
+    return ended_;
+  }
+
+ private:
+  void Note(const absl::Status& status) {
+    absl::MutexLock lock(&mu_);
+    ended_.Update(status);
+  }
+
+  absl::Status PushUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect(target_));
+    HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(table_));
+    const std::vector<float> gradients(ids_.size() * table->dim(), -1.0f);
+    for (uint64_t step = 1; !ends_.load(); ++step) {
+      const PushFeature out{table, ids_, gradients.data()};
+      HOTBED_RETURN_IF_ERROR(client->Push(step, {&out, 1}).Wait().status);
+      {
+        absl::MutexLock lock(&mu_);
+        answered_ns_.push_back(clock_.NowNs());
+      }
+      clock_.SleepNs(2 * kMillisecondNs);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
+    std::map<std::string, std::vector<float>> last;  // by server
+    while (!ends_.load()) {
+      const int64_t begun_ns = clock_.NowNs();
+      HOTBED_ASSIGN_OR_RETURN(const auto answer,
+                              client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout}));
+      const ServingRows& rows = answer[0];
+      lookups_.fetch_add(1);
+      const float least = AnsweredBefore(begun_ns - absl::ToInt64Nanoseconds(rows.age));
+      const int64_t age_ms = absl::ToInt64Milliseconds(rows.age);
+      if (age_ms > age_ms_max_.load()) age_ms_max_.store(age_ms);
+      std::vector<float>& before = last[rows.server];
+      before.resize(ids_.size(), 0.0f);
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        const float value = rows.values[i * rows.dim];
+        if (value < before[i] || value < least) {
+          return absl::DataLossError(absl::StrCat(
+              "row ", ids_[i], " of ", rows.server, " is ", value, ", was ", before[i], " before; ",
+              least, " pushes were acknowledged ", age_ms, " ms ago, the age of the answer"));
+        }
+        before[i] = value;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // How many pushes had been answered by then.
+  float AnsweredBefore(int64_t ns) const {
+    absl::MutexLock lock(&mu_);
+    return static_cast<float>(std::lower_bound(answered_ns_.begin(), answered_ns_.end(), ns) -
+                              answered_ns_.begin());
+  }
+
+  const std::string target_;
+  const std::string table_;
+  const Clock& clock_ = *Clock::Real();
+  std::vector<uint64_t> ids_;
+  std::atomic<bool> ends_{false};
+  std::atomic<uint64_t> lookups_{0};
+  std::atomic<int64_t> age_ms_max_{0};
+  mutable absl::Mutex mu_;
+  std::vector<int64_t> answered_ns_ ABSL_GUARDED_BY(mu_);
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
+};
+
 }  // namespace
 }  // namespace hotbed
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS\n", argv[0]);
+  const bool watches = argc == 5 && std::strcmp(argv[3], "watch") == 0;
+  if (argc != 6 && !watches) {
+    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS | watch ROWS\n", argv[0]);
     return 2;
   }
+  const std::string target = absl::StrCat("hotbed://", argv[1]);
+  const uint64_t rows = std::strtoull(argv[4], nullptr, 10);
   const absl::Status ran =
-      hotbed::Run(absl::StrCat("hotbed://", argv[1]), argv[2], argv[3],
-                  std::strtoull(argv[4], nullptr, 10), std::strtoll(argv[5], nullptr, 10));
+      watches ? hotbed::Watch(target, argv[2], rows).Run()
+              : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10));
   if (ran.ok()) return 0;
   std::fprintf(stderr, "%s\n", ran.ToString().c_str());
   return 1;

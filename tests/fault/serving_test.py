@@ -4,8 +4,9 @@
   serving_test.py --bin-dir build/bin [--format int8] [--durability log] [--seed N]
 
 In the end the lookups of both replicas equal the table's rows in the format, to the bit, and rows that do not exist are told.
-With durability class checkpoint a kill loses changes that were served: those rows must go. A table that is dropped is served no
-more. Exit status: 0 all well; anything else a failure.
+With durability class checkpoint a kill loses changes that were served: those rows must go. With class log, readers of a second table,
+of two members per shard, look up all the while, also while a replica and a primary are paused: no lookup fails, and none shows less
+than its age promises. A table that is dropped is served no more. Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
@@ -47,11 +48,11 @@ class Serving:
             raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
         return out
 
-    def copies(self):
-        """State by server, of the table's copies; nothing while the coordinator is away or the table is not served."""
+    def copies(self, name="t"):
+        """State by server, of a table's copies; nothing while the coordinator is away or the table is not served."""
         status, out, _ = run_command(self.args.bin_dir, self.cluster.address, "serve", "status", "-o", "json", "--timeout=5s")
         tables = json.loads(out)["tables"] if status == 0 else []
-        return {copy["server"]: copy["state"] for table in tables for copy in table["copies"]}
+        return {copy["server"]: copy["state"] for table in tables if table["table"] == name for copy in table["copies"]}
 
     def wait_for(self, what, holds):
         deadline = time.monotonic() + SETTLE_SECONDS
@@ -92,6 +93,29 @@ class Serving:
             server.start()
         self.table.wait_for(replicas=1)
 
+    def watch(self):
+        """Readers, and the only trainer, of table w."""
+        table = Table(self.args.bin_dir, self.cluster.address, "w", ROWS, DIM, "log", shards=SHARDS, more=("--replicas", 2))
+        table.wait_for(replicas=2)
+        self.command("serve", "add", "w", "--replicas=2")
+        self.wait_for("copies of w are ready", lambda: list(self.copies("w").values()) == ["ready"] * 2)
+        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "w", "watch",
+                                 str(ROWS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def end_watch(self, watch):
+        out, err = watch.communicate(timeout=120)
+        if watch.returncode != 0:
+            raise RuntimeError(f"readers of w: {err}{out}")
+        found = json.loads(out)
+        print(found, flush=True)
+        if found["pushes"] < 100 or found["lookups"] < 100:
+            raise RuntimeError(f"too little was watched: {found}")
+
+    def pause(self, process):
+        process.pause()
+        time.sleep(self.args.pause)
+        process.resume()
+
     def run(self):
         self.cluster.start()
         for server in self.serving[:2]:
@@ -102,22 +126,29 @@ class Serving:
         load = self.load(1)
         self.command("serve", "add", "t", f"--format={self.args.format}", "--replicas=2")
         self.wait_ready()
+        lossy = self.args.durability == "checkpoint"
+        watch = None if lossy else self.watch()
         self.move_one()
         self.serving[0].kill()
         self.command("shard", "split", "t/1")
         self.serving[0].start()
         self.wait_ready()
-        if self.args.durability == "checkpoint":
+        if lossy:
             time.sleep(1.5)  # there is a checkpoint, of a part of the changes
         self.cluster.coordinator.kill()
         self.cluster.coordinator.start()
-        self.kill_servers(self.cluster.servers if self.args.durability == "checkpoint" else self.cluster.servers[:1], load)
-        if self.args.durability == "checkpoint":
+        self.kill_servers(self.cluster.servers if lossy else self.cluster.servers[:1], load)
+        if lossy:
             load = self.load(2)
+        else:
+            self.pause(self.serving[1])
+            self.pause(self.cluster.servers[1])
         time.sleep(1)
         load.stop()
         self.wait_ready()
         self.check(servers=2)
+        if watch is not None:
+            self.end_watch(watch)
         # One that is away for good is replaced.
         self.serving[2].start()
         self.serving[1].kill()
@@ -132,6 +163,7 @@ def main():
     parser.add_argument("--bin-dir", required=True)
     parser.add_argument("--format", default="int8")
     parser.add_argument("--durability", default="log")
+    parser.add_argument("--pause", type=float, default=8, help="seconds, of a replica and then of a primary")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
