@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
+#include "common/clock.h"
 #include "common/status_macros.h"
 #include "common/tables/table_spec.h"
 #include "proto/convert.h"
@@ -16,6 +17,9 @@
 
 namespace hotbed {
 namespace {
+
+constexpr int kDeleteTries = 50;
+constexpr int64_t kDeleteRetryNs = kSecondNs / 10;
 
 std::string Under(const std::string& folder, const std::string& name) {
   return absl::StrCat(folder, "/", name);
@@ -192,23 +196,27 @@ absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
 
 absl::Status DeleteCheckpoint(const std::string& folder, Place* place) {
   HOTBED_ASSIGN_OR_RETURN(std::vector<Place::Entry> files, place->List(folder));
-  const bool marked = Has(files, kSavingFile);
-  if (Has(files, kManifestFile)) {
-    if (!marked) HOTBED_RETURN_IF_ERROR(place->Put(Under(folder, kSavingFile), "1"));
-    HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kManifestFile}));
+  const absl::Status marked = place->Put(Under(folder, kSavingFile), kDeletingMark);
+  // A full disk takes no new mark; the one that is there does.
+  if (!Has(files, kSavingFile)) HOTBED_RETURN_IF_ERROR(marked);
+  if (Has(files, kManifestFile)) HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kManifestFile}));
+  for (int tries = 0;; ++tries) {
+    std::vector<std::string> names;
+    for (const Place::Entry& file : files) {
+      if (file.name != kSavingFile && file.name != kManifestFile) names.push_back(file.name);
+    }
+    if (tries > 0 && names.empty()) break;
+    if (tries == kDeleteTries) {
+      return absl::AbortedError(absl::StrCat(folder, ": a server still writes ", names[0],
+                                             "; delete it again in a minute"));
+    }
+    if (tries > 0) Clock::Real()->SleepNs(kDeleteRetryNs);
+    HOTBED_RETURN_IF_ERROR(place->Delete(folder, names));
+    // Not every store lists what is not whole; 'prune' tells of that.
+    (void)place->EndUnfinished(folder, std::numeric_limits<int64_t>::max());
+    HOTBED_ASSIGN_OR_RETURN(files, place->List(folder));
   }
-  std::vector<std::string> names;
-  for (const Place::Entry& file : files) {
-    if (file.name != kSavingFile && file.name != kManifestFile) names.push_back(file.name);
-  }
-  HOTBED_RETURN_IF_ERROR(place->Delete(folder, names));
-  // Not every store lists what is not whole; 'prune' tells of that.
-  (void)place->EndUnfinished(folder, std::numeric_limits<int64_t>::max());
-  HOTBED_ASSIGN_OR_RETURN(files, place->List(folder));
-  if (files.size() > 1) {
-    return absl::AbortedError(absl::StrCat(folder, ": a server still writes ", files[0].name));
-  }
-  if (!files.empty()) HOTBED_RETURN_IF_ERROR(place->Delete(folder, {files[0].name}));
+  HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kSavingFile}));
   return place->DeleteFolder(folder);
 }
 

@@ -18,6 +18,8 @@ namespace hotbed {
 
 // Exists from the begin of a save until its manifest is there: such a folder is of a checkpoint.
 inline constexpr char kSavingFile[] = "saving";
+// Its content while the folder is deleted: servers then begin no further file.
+inline constexpr char kDeletingMark[] = "1";
 // A folder with this file belongs to an export or import (hotbed/arrays.h), and is no checkpoint.
 inline constexpr char kTransferLockFile[] = "lock";
 
@@ -51,7 +53,8 @@ absl::StatusOr<std::string> MakeCheckpointFolder(const std::string& directory,
 // That checkpoint, then its parent, and so on: all that it needs. NotFound, DataLoss: one of them
 // is not whole, or not the one that it was when its child was saved.
 absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder, Place* place);
-// The manifest first: what is left after a kill is an orphan.
+// The manifest first: what is left after a kill is an orphan. Waits for some seconds for servers
+// that still write a file of it. Aborted: one did so to the end.
 absl::Status DeleteCheckpoint(const std::string& folder, Place* place);
 
 struct Verified {

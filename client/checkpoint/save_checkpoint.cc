@@ -295,12 +295,18 @@ class Saver {
     return absl::OkStatus();
   }
 
+  absl::Status CheckStop() const {
+    if (!options_.stop || !options_.stop()) return absl::OkStatus();
+    return absl::CancelledError("the save was broken off");
+  }
+
   // Wants the shards of which nothing is saved. A cut divides a range, so a saved one has all of a
   // later part or none.
   absl::Status WantParts() {
     const int64_t until_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(options_.patience);
     absl::StatusOr<v1::ClusterMap> map = cluster_.GetMap();
     while (!map.ok() && MayPass(map.status().code()) && clock_.NowNs() < until_ns) {
+      HOTBED_RETURN_IF_ERROR(CheckStop());
       clock_.SleepNs(kRetryNs);
       map = cluster_.GetMap();
     }
@@ -338,7 +344,7 @@ class Saver {
       HOTBED_RETURN_IF_ERROR(Advance());
       if (exports_ && clock_.NowNs() - kept_ns_ > kKeepNs) HOTBED_RETURN_IF_ERROR(KeepProgress());
       TellProgress();
-      if (options_.stop && options_.stop()) return absl::CancelledError("the save was broken off");
+      HOTBED_RETURN_IF_ERROR(CheckStop());
       if (!wanted_.empty()) clock_.SleepNs(phase_ == Phase::kTaking ? kTakeWatchNs : kSaveWatchNs);
     }
     return absl::OkStatus();
@@ -610,12 +616,8 @@ class Saver {
 
   std::string TakeBack() {
     if (!made_) return "Nothing is left of this save";
-    constexpr int kTries = 20;  // servers that were told to end still write their last block
-    for (int i = 0; i < kTries && OwnsFolder(); ++i) {
-      const absl::Status deleted = DeleteCheckpoint(folder_, &place_);
-      if (deleted.ok()) return "Nothing is left of this save";
-      if (absl::IsUnavailable(deleted)) break;  // it was asked for a minute
-      clock_.SleepNs(kSaveWatchNs);
+    if (OwnsFolder() && DeleteCheckpoint(folder_, &place_).ok()) {
+      return "Nothing is left of this save";
     }
     return absl::StrCat("'hotbed checkpoint prune ", options_.directory,
                         "' deletes what is left of this save");

@@ -286,9 +286,12 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   }
   const std::string& folder = job->request.directory();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(folder));
-  HOTBED_ASSIGN_OR_RETURN(const bool being_saved,
-                          place->Has(absl::StrCat(folder, "/", kSavingFile)));
-  if (!being_saved) {
+  const absl::StatusOr<std::string> mark = place->ReadAll(absl::StrCat(folder, "/", kSavingFile));
+  if (mark.ok() && *mark == kDeletingMark) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, " is being deleted"));
+  }
+  if (!mark.ok() && !absl::IsNotFound(mark.status())) return mark.status();
+  if (!mark.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder,
                      " is no checkpoint's folder as this server sees it; a checkpoint's "
