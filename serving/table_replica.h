@@ -2,8 +2,9 @@
 // and keeps its rows in memory (ServedRows).
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
-// reached its age grows, and where a source has lost changes, the rows stay until all rows have come
-// again. If the server's memory is used up it gives up its rows and begins again later. Thread-safe.
+// reached its age grows, and where a source has lost changes, the rows stay until all have come
+// again. If the server's memory is used up it gives up its rows and begins again later.
+// Thread-safe.
 #ifndef HOTBED_SERVING_TABLE_REPLICA_H_
 #define HOTBED_SERVING_TABLE_REPLICA_H_
 

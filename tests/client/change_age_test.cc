@@ -37,7 +37,7 @@ class FakeSource : public v1::Coordinator::Service, public v1::Changes::Service 
   ~FakeSource() override { server_->Shutdown(); }
   const std::string& address() const { return address_; }
 
-  // Of shard 1, from now on; shard 0 has nothing new.
+  // The answers of shard 1 from now on; shard 0 has nothing new.
   void Say(Says says) {
     absl::MutexLock lock(&mu_);
     says_ = says;

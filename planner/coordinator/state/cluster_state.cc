@@ -102,8 +102,7 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   } else if (key == keys::kLeaderKey) {
     leader_ = value;
     changes_.clear();
-    plan_revision_ = std::max(plan_revision_, revision);
-    changes_after_ = plan_revision_;
+    changes_after_ = plan_revision_ = std::max(plan_revision_, revision);
   } else if (key == keys::kGenerationKey) {
     decoded = absl::SimpleAtoi(value, &generation_);
   } else if (key == keys::kRevisionsKey) {
@@ -142,10 +141,9 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   } else if (absl::StartsWith(rest, keys::kServers)) {
     v1::ServerInfo info;
     decoded = info.ParseFromString(value) && keys::Server(info.server()) == key;
-    if (decoded) {
-      Note({revision, Change::Kind::kServer, info.server(), {}});
-      servers_[info.server()] = std::move(info);
-    }
+    if (!decoded) return Damaged(key);
+    Note({revision, Change::Kind::kServer, info.server(), {}});
+    servers_[info.server()] = std::move(info);
   } else if (absl::StartsWith(rest, keys::kLeftOut)) {
     v1::RegisterServerRequest said;
     decoded = said.ParseFromString(value) && keys::LeftOut(said.server()) == key;
