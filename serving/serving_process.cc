@@ -36,6 +36,8 @@ constexpr absl::Duration kReportAgain = absl::Milliseconds(200);
 constexpr int64_t kOrdersOldNs = 10 * kSecondNs;  // without any, it is not ready
 constexpr int kStreamsPerConnectionMax = 1024;
 
+using Json = nlohmann::ordered_json;
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
@@ -268,24 +270,25 @@ class Serving final : public ServingProcess {
     StatusTable table = {
         .title = "Tables",
         .columns = {"table", "format", "state", "rows", "bytes", "age", "trouble"}};
-    nlohmann::ordered_json json = {{"name", options_.name},
-                                   {"role", "serving"},
-                                   {"data_address", address()},
-                                   {"admin_address", admin_address()},
-                                   {"rows_bytes", tables_.memory().used()},
-                                   {"rows_bytes_max", options_.rows_bytes_max},
-                                   {"tables", nlohmann::ordered_json::array()}};
+    Json json = {{"name", options_.name},
+                 {"role", "serving"},
+                 {"data_address", address()},
+                 {"admin_address", admin_address()},
+                 {"rows_bytes", tables_.memory().used()},
+                 {"rows_bytes_max", options_.rows_bytes_max},
+                 {"tables", Json::array()}};
     for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
       table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
                             report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
-                            FormatBytes(report.bytes()), absl::StrCat(report.age_ms(), " ms"),
+                            FormatBytes(report.bytes()),
+                            report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
                             report.trouble()});
       json["tables"].push_back({{"table", replica->name()},
                                 {"ready", report.ready()},
                                 {"rows", report.rows()},
                                 {"bytes", report.bytes()},
-                                {"age_ms", report.age_ms()},
+                                {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
                                 {"trouble", report.trouble()}});
     }
     page.tables.push_back(std::move(table));
@@ -309,6 +312,7 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      if (!report.ready()) continue;
       AddSample("hotbed_serving_age_seconds",
                 "All pushes that were acknowledged longer ago are in the replica.", labels,
                 static_cast<double>(report.age_ms()) / 1000, samples);

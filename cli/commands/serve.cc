@@ -17,6 +17,8 @@
 namespace hotbed {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 const std::map<std::string, v1::ServedFormat>& Formats() {
   static const auto* const formats = new std::map<std::string, v1::ServedFormat>{
       {"fp32", v1::SERVED_FP32}, {"fp16", v1::SERVED_FP16}, {"bf16", v1::SERVED_BF16},
@@ -39,7 +41,7 @@ struct ServeFlags {
   bool dry_run = false;
 };
 
-nlohmann::ordered_json JsonOf(const v1::ServedTable& table, const std::string& name) {
+Json JsonOf(const v1::ServedTable& table, const std::string& name) {
   return {{"table", name},
           {"format", FormatName(table.format())},
           {"replicas", table.replicas()},
@@ -62,8 +64,7 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServeTablesReply reply,
                           calls.Serve(request, context.timeout_duration()));
-  nlohmann::ordered_json json = {{"dry_run", flags.dry_run},
-                                 {"tables", nlohmann::ordered_json::array()}};
+  Json json = {{"dry_run", flags.dry_run}, {"tables", Json::array()}};
   std::string text;
   for (int i = 0; i < reply.tables_size(); ++i) {
     const v1::ServedTable& table = reply.tables(i);
@@ -106,8 +107,7 @@ std::string StateOf(const v1::ServingServerInfo* server, const v1::ReplicaReport
 absl::Status Status(const CommandContext& context) {
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls.Get(context.timeout_duration()));
-  nlohmann::ordered_json json = {{"servers", nlohmann::ordered_json::array()},
-                                 {"tables", nlohmann::ordered_json::array()}};
+  Json json = {{"servers", Json::array()}, {"tables", Json::array()}};
   TablePrinter servers({"server", "address", "alive", "memory", "of", "tables"});
   for (const v1::ServingServerInfo& server : map.servers()) {
     servers.AddRow({server.name(), server.address(),
@@ -125,21 +125,22 @@ absl::Status Status(const CommandContext& context) {
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
-    nlohmann::ordered_json one = JsonOf(table, name);
-    one["copies"] = nlohmann::ordered_json::array();
+    Json one = JsonOf(table, name);
+    one["copies"] = Json::array();
     for (const std::string& on : table.servers()) {
       const v1::ServingServerInfo* const server = FindServer(map, on);
       const v1::ReplicaReport* const replica = FindReplica(server, table.table());
       const v1::ReplicaReport said = replica == nullptr ? v1::ReplicaReport() : *replica;
       const std::string state = StateOf(server, replica);
+      const uint64_t age_ms = said.ready() ? said.age_ms() + server->silent_ms() : 0;
       tables.AddRow({name, FormatName(table.format()), on, state, WithCommas(said.rows()),
-                     FormatBytes(said.bytes()),
-                     said.ready() ? absl::StrCat(said.age_ms(), " ms") : "-", said.trouble()});
+                     FormatBytes(said.bytes()), said.ready() ? absl::StrCat(age_ms, " ms") : "-",
+                     said.trouble()});
       one["copies"].push_back({{"server", on},
                                {"state", state},
                                {"rows", said.rows()},
                                {"bytes", said.bytes()},
-                               {"age_ms", said.age_ms()},
+                               {"age_ms", said.ready() ? Json(age_ms) : Json()},
                                {"trouble", said.trouble()}});
     }
     for (int missing = table.servers_size(); missing < static_cast<int>(table.replicas());

@@ -90,17 +90,20 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
     replica.set_ready(true);
     replica.set_rows(123'456);
     replica.set_age_ms(250);
+    server.set_silent_ms(10);
   }
   answer = RunAt({"serve", "status"});
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("123,456"));
-  EXPECT_THAT(answer.out, HasSubstr("250 ms"));
+  EXPECT_THAT(answer.out, HasSubstr("260 ms"));
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
   const nlohmann::json copies =
       RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["copies"];
   ASSERT_EQ(copies.size(), 3u);
   EXPECT_EQ(copies[0]["state"], "ready");
+  EXPECT_EQ(copies[0]["age_ms"], 260);
   EXPECT_EQ(copies[1]["state"], "ordered");
+  EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");
 }
 
