@@ -39,13 +39,15 @@ constexpr uint32_t kBatches = 16;
 class PooledTable {
  public:
   PooledTable(TierHost* host, uint32_t id, Random* random) : lengths_(kBags, kBagIds) {
+    TableSpec table;
+    table.id = id;
+    table.name = absl::StrCat("bench-", id);
+    table.rows = kRows;
+    table.dim = kDim;
+    table.optimizer.kind = OptimizerKind::kSgd;
+    table.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
     TierHost::ShardParams params;
-    params.table.id = id;
-    params.table.name = absl::StrCat("bench-", id);
-    params.table.rows = kRows;
-    params.table.dim = kDim;
-    params.table.optimizer.kind = OptimizerKind::kSgd;
-    params.table.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
+    params.table = std::move(table);
     params.shard = {id, 0};
     params.range = {0, kRows, 0, kDim};
     params.executor = &executor_;

@@ -211,13 +211,18 @@ absl::Status DeleteCheckpoint(const std::string& folder, Place* place) {
                                              "; delete it again in a minute"));
     }
     if (tries > 0) Clock::Real()->SleepNs(kDeleteRetryNs);
-    HOTBED_RETURN_IF_ERROR(place->Delete(folder, names));
+    // A server deletes a file that it cannot complete.
+    const absl::Status deleted = place->Delete(folder, names);
+    if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
     // Not every store lists what is not whole; 'prune' tells of that.
     (void)place->EndUnfinished(folder, std::numeric_limits<int64_t>::max());
     HOTBED_ASSIGN_OR_RETURN(files, place->List(folder));
   }
   HOTBED_RETURN_IF_ERROR(place->Delete(folder, {kSavingFile}));
-  return place->DeleteFolder(folder);
+  const absl::Status gone = place->DeleteFolder(folder);
+  // A file that came in the last moment: it is still an orphan.
+  if (!gone.ok()) (void)place->Put(Under(folder, kSavingFile), kDeletingMark);
+  return gone;
 }
 
 absl::StatusOr<std::vector<std::string>> FoldersNeeded(const std::string& folder, Place* place) {

@@ -6,8 +6,8 @@
 
 namespace hotbed {
 
-// The memory that one replica of a shard takes (shard_host_test measures it).
-inline constexpr uint64_t kShardBytes = 14 << 10;
+// The memory that one replica of a shard takes once it was used (shard_host_test measures it).
+inline constexpr uint64_t kShardBytes = 9 << 10;
 
 // The number of shards that take a quarter of a server's memory in this way.
 inline constexpr uint64_t ShardsMax(uint64_t host_bytes) { return host_bytes / 4 / kShardBytes; }

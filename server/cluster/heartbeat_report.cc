@@ -9,6 +9,8 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
+// Counting takes a microsecond for each shard: with very many it is not done for every heartbeat.
+constexpr int64_t kCountNsPerShard = 100'000;
 
 bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
   return a.shard == b.shard && a.epoch == b.epoch;
@@ -73,8 +75,13 @@ bool HeartbeatReport::HasNews() const {
 }
 
 void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
-  load_.Fill(host_->Status(), StreamMetrics::Get().pull_seconds.Read(), clock_->NowNs(),
-             request->mutable_load());
+  if (const int64_t now_ns = clock_->NowNs(); now_ns >= count_at_ns_) {
+    const HostStatus status = host_->Status();
+    loads_.Clear();
+    load_.Fill(status, StreamMetrics::Get().pull_seconds.Read(), now_ns, &loads_);
+    count_at_ns_ = now_ns + kCountNsPerShard * static_cast<int64_t>(status.shards.size());
+  }
+  *request->mutable_load() = loads_;
   joins_ = host_->JoinsReady();
   for (const ShardHost::JoinReady& join : joins_) {
     FillShardMember(join, request->add_join_ready());

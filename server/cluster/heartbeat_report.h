@@ -30,6 +30,8 @@ class HeartbeatReport {
   const ShardHost* const host_;
   const Clock* const clock_;
   LoadReport load_;
+  v1::ServerLoad loads_;                     // as last counted
+  int64_t count_at_ns_ = 0;                  // not before
   std::vector<ShardHost::JoinReady> joins_;  // as last reported
   std::vector<ShardHost::LostReplica> lost_;
 };

@@ -251,7 +251,7 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
                                         const LogPosition& log_from) {
   absl::MutexLock lock(&mu_);
   HOTBED_RETURN_IF_ERROR(CheckInstalling(id));
-  const ShardRange& wanted = wiring_.directory->Current().at(id).record.range;
+  const ShardRange& wanted = wiring_.directory->Current().at(id).record->range;
   if (wanted.first != shard->range().first || wanted.limit != shard->range().limit) {
     return absl::FailedPreconditionError("the shard was cut while its rows were on their way");
   }

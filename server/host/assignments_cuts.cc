@@ -59,7 +59,7 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
     if (known.epoch == 0 || part.IsNewerThan(known)) known = part;
   };
   for (const auto& [id, entry] : map) {
-    if (entry.record.epoch != 0) add(entry.record);
+    if (entry.record->epoch != 0) add(entry.record);
   }
   for (const ShardRecord& part : records) add(part);
   std::vector<ShardRecord> parts;

@@ -122,8 +122,8 @@ void Assignments::AddMissing() {
     const auto entry = map.find(*it);
     const bool gone = entry == map.end() || entry->second.shard != nullptr;
     if (gone || !(catalog->shards.contains(*it) ||
-                  catalog->HoldsUnderAnother(*it, entry->second.record.range))) {
-      if (!gone) records.push_back(entry->second.record);
+                  catalog->HoldsUnderAnother(*it, entry->second.record->range))) {
+      if (!gone) records.push_back(*entry->second.record);
       missing_.erase(it++);
     } else {
       ++it;
@@ -183,7 +183,7 @@ absl::StatusOr<std::optional<ShardList>> Assignments::CloseAllUnlessNeeded() {
   const ServerId self = wiring_.data->self().server;
   Map map = wiring_.directory->Current();
   for (auto& [id, entry] : map) {
-    if (ContainsServer(entry.record.learners, self)) missing_.insert(id);
+    if (ContainsServer(entry.record->learners, self)) missing_.insert(id);
     if (entry.shard == nullptr) continue;
     entry.shard->Close();
     left_ns_.erase(id);

@@ -67,8 +67,8 @@ std::shared_ptr<const ShardDirectory::Map> ShardDirectory::FindAll(
 std::optional<ShardRecord> ShardDirectory::RecordOf(ShardId shard) const {
   const Map& map = Current();
   const auto it = map.find(shard);
-  if (it == map.end() || it->second.record.epoch == 0) return std::nullopt;
-  return it->second.record;
+  if (it == map.end() || it->second.record->epoch == 0) return std::nullopt;
+  return *it->second.record;
 }
 
 std::shared_ptr<const ShardList> ShardDirectory::Shards() const {

@@ -3,7 +3,8 @@
 //
 // Thread-safe. A lookup takes no lock and writes nothing shared, unless the map has changed since
 // this thread's last lookup. A change copies the current map, edits the copy and publishes it;
-// Assignments' lock serializes these changes.
+// Assignments' lock serializes these changes. The copies share records and shards, because each
+// thread keeps the map of its last lookup.
 #ifndef HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
 #define HOTBED_SERVER_HOST_SHARD_DIRECTORY_H_
 
@@ -20,6 +21,7 @@
 #include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/shard_record.h"
 #include "server/shard/shard.h"
 
@@ -31,7 +33,8 @@ class ShardDirectory {
  public:
   struct Entry {
     std::shared_ptr<Shard> shard;  // null: not held here, or out of service for the moment
-    ShardRecord record;            // epoch 0: recovered from disk, the coordinator said nothing yet
+    // Epoch 0: recovered from disk, the coordinator said nothing yet.
+    SharedValue<ShardRecord> record;
   };
   using Map = absl::flat_hash_map<ShardId, Entry>;
 

@@ -4,11 +4,19 @@
 
 namespace hotbed {
 
+SharedValue<TableSpec> ShardFactory::Shared(const TableSpec& table) const {
+  absl::MutexLock lock(&mu_);
+  auto known = tables_.find(table.id);
+  if (known != tables_.end() && known->second->changes == table.changes) return known->second;
+  absl::erase_if(tables_, [](const auto& entry) { return entry.second.unique(); });  // dropped ones
+  return tables_[table.id] = table;
+}
+
 std::shared_ptr<Shard> ShardFactory::Make(const TableSpec& table, ShardId id,
                                           const ShardRange& range, bool installed,
                                           std::optional<ShardOptions::Continued> continued) const {
   Shard::Options options;
-  options.table = table;
+  options.table = Shared(table);
   options.id = id;
   options.range = range;
   options.tiers = wiring_.tiers;

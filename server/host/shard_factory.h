@@ -7,8 +7,12 @@
 #include <memory>
 #include <optional>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/shared_value.h"
 #include "common/status_numbers.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
@@ -66,7 +70,13 @@ class ShardFactory {
   }
 
  private:
+  // The table, as other shards here have it already if they do.
+  SharedValue<TableSpec> Shared(const TableSpec& table) const ABSL_LOCKS_EXCLUDED(mu_);
+
   const Wiring wiring_;
+  mutable absl::Mutex mu_;
+  // As made last.
+  mutable absl::flat_hash_map<TableId, SharedValue<TableSpec>> tables_ ABSL_GUARDED_BY(mu_);
   // Shared: a request may keep a shard for a moment longer than the host lives.
   const std::shared_ptr<std::atomic<int64_t>> staged_bytes_ =
       std::make_shared<std::atomic<int64_t>>(0);

@@ -9,7 +9,7 @@
 //   PromiseKeeper batch   one write of promises at a time; held while shards' strands run
 //   DataDirectory         catalog, identity: held while their files are written
 //   ShardDirectory, PromiseKeeper, ShardTicker, TransferRate, SnapshotSender, SnapshotReceiver,
-//   HostReports, TierRenewal: leaves, held for a few instructions
+//   HostReports, WatchedShards, TierRenewal: leaves, held for a few instructions
 #include "server/host/shard_host.h"
 
 #include <algorithm>
@@ -42,6 +42,7 @@
 #include "server/host/transfer/snapshot_sender.h"
 #include "server/host/transfer/transfer_rate.h"
 #include "server/host/upkeep.h"
+#include "server/host/watched_shards.h"
 #include "server/shard/replica/replica_budget.h"
 #include "server/shard/replica/replica_outlet.h"
 #include "server/shard/request/pull_latency.h"
@@ -54,7 +55,8 @@ namespace {
 constexpr uint64_t kLogSegmentsMin = 8;  // segments that log_bytes_max holds at least
 constexpr uint64_t kLogFullCheckMessages = 8;
 constexpr uint32_t kPullsPerTimedOne = 8;
-constexpr size_t kSizedPart = 5;  // one in this many shards is sized per second
+constexpr size_t kSizedPart = 5;  // one in this many shards is sized per second, where rows changed
+constexpr size_t kSizedSeldom = 32;  // and the others in one of so many turns
 
 // Every value that the options leave open.
 ShardHostOptions Completed(ShardHostOptions options) {
@@ -186,6 +188,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   void StartSnapshot(ShardId shard, const Member& to) override { sender_->Start(shard, to); }
   void PromiseWanted(ShardId shard, Epoch epoch) override;
   void HasNews() override { ticker_->HasNews(); }
+  void Watch(ShardId shard) override { watched_.Add(shard); }
   void WaitsUntil(int64_t ns) override { ticker_->WaitsUntil(ns); }
 
   absl::Status OpenTiers();
@@ -212,6 +215,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<ShardLog> log_;
   std::unique_ptr<ThreadPool> pool_;
   ShardDirectory directory_;
+  WatchedShards watched_;
   std::unique_ptr<HostReports> reports_;
   std::unique_ptr<PromiseKeeper> promises_;
   std::unique_ptr<ShardTicker> ticker_;
@@ -304,10 +308,11 @@ absl::Status ShardHostImpl::OpenLog() {
 
 void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
   pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
-  reports_ = std::make_unique<HostReports>(data_.get(), &directory_, promises.get());
+  reports_ = std::make_unique<HostReports>(data_.get(), &directory_, &watched_, promises.get());
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
                                                               .reports = reports_.get(),
+                                                              .watched = &watched_,
                                                               .promises = promises_.get(),
                                                               .log = log_.get(),
                                                               .clock = clock_});
@@ -426,9 +431,12 @@ void ShardHostImpl::CheckTroubles(int64_t now_ns) {
 // A part of the shards at a time: it costs some microseconds per shard.
 void ShardHostImpl::SizeSomeShards(size_t turn) {
   const auto shards = directory_.Shards();
+  const size_t round = turn / kSizedPart;
   for (size_t i = turn % kSizedPart; i < shards->size(); i += kSizedPart) {
     Shard& shard = *(*shards)[i];
-    shard.SetSpilledBytes(tiers_->SpilledBytes(shard.spilled()));
+    const Lsn durable = shard.durable_lsn();
+    if (shard.sized_at() == durable && (i / kSizedPart + round) % kSizedSeldom != 0) continue;
+    shard.SetSpilledBytes(durable, tiers_->SpilledBytes(shard.spilled()));
   }
 }
 
@@ -477,7 +485,8 @@ void ShardHostImpl::Pull(PullWork* work) {
 
 void ShardHostImpl::Push(PushWork* work) {
   work->pending.store(static_cast<int32_t>(work->segments.size()) + 1, std::memory_order_relaxed);
-  const bool late = work->deadline_ns != 0 && clock_->NowNs() >= work->deadline_ns;
+  work->now_ns = clock_->NowNs();
+  const bool late = work->deadline_ns != 0 && work->now_ns >= work->deadline_ns;
   SegmentPrefetch<PushWork> prefetch(*work);
   int32_t finished = 1;
   for (size_t i = 0; i < work->segments.size(); ++i) {
@@ -574,7 +583,7 @@ void ShardHostImpl::OnReplicaMessage(const Member& from, ReplicaMessage message)
 void ShardHostImpl::OnPeerLost(const Member& peer) {
   const auto map = directory_.Hold();
   for (const auto& [id, entry] : *map) {
-    if (entry.shard != nullptr && entry.record.Holds(peer)) entry.shard->OnPeerLost(peer);
+    if (entry.shard != nullptr && entry.record->Holds(peer)) entry.shard->OnPeerLost(peer);
   }
   sender_->OnPeerLost(peer);
   receiver_->OnPeerLost(peer);

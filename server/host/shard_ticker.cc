@@ -1,5 +1,7 @@
 #include "server/host/shard_ticker.h"
 
+#include <vector>
+
 #include "absl/time/time.h"
 #include "common/log.h"
 #include "common/threads/await_for.h"
@@ -9,7 +11,8 @@ namespace {
 
 // Shard cores count in ticks how long a follower is silent and an activation goes unanswered.
 constexpr int64_t kTickOftenNs = 100 * kMillisecondNs;
-constexpr int64_t kTickSeldomNs = kSecondNs;
+constexpr int64_t kTickSomeNs = kSecondNs;
+constexpr size_t kSomePart = 32;  // one in this many shards is ticked per second in any case
 constexpr int64_t kExpireStepNs = 10 * kMillisecondNs;  // while requests wait in shards
 
 }  // namespace
@@ -47,7 +50,8 @@ void ShardTicker::WaitsUntil(int64_t ns) {
 
 void ShardTicker::Loop() {
   int64_t often_ns = 0;
-  int64_t seldom_ns = 0;
+  int64_t some_ns = 0;
+  size_t turn = 0;
   for (;;) {
     const bool expires = waits_until_ns_.load(std::memory_order_relaxed) > 0;
     {
@@ -65,29 +69,50 @@ void ShardTicker::Loop() {
     if (expires) ExpireWaiting(now_ns);
     if (now_ns - often_ns < kTickOftenNs) continue;
     often_ns = now_ns;
-    const bool all = now_ns - seldom_ns >= kTickSeldomNs;
-    if (all) seldom_ns = now_ns;
-    TickShards(all);
+    TickWatched();
+    if (now_ns - some_ns >= kTickSomeNs) {
+      some_ns = now_ns;
+      TickSome(turn++);
+    }
+    wiring_.log->Commit();
   }
 }
 
 void ShardTicker::ExpireWaiting(int64_t now_ns) {
   int64_t until_ns = waits_until_ns_.load(std::memory_order_relaxed);
   const auto map = wiring_.directory->Hold();
-  for (const auto& [id, entry] : *map) {
-    if (entry.shard != nullptr && entry.shard->has_waiting()) entry.shard->ExpireWaiting();
+  for (const ShardId id : wiring_.watched->List()) {
+    const auto entry = map->find(id);
+    if (entry == map->end() || entry->second.shard == nullptr) continue;
+    if (entry->second.shard->has_waiting()) entry->second.shard->ExpireWaiting();
   }
   if (now_ns > until_ns) waits_until_ns_.compare_exchange_strong(until_ns, 0);
 }
 
-void ShardTicker::TickShards(bool all) {
+void ShardTicker::TickWatched() {
+  const std::vector<ShardId> watched = wiring_.watched->List();  // before the map, which has them
   const auto map = wiring_.directory->Hold();
-  for (const auto& [id, entry] : *map) {
-    const std::shared_ptr<Shard>& shard = entry.shard;
-    if (shard == nullptr) continue;
-    if (all || shard->ticks_often() || shard->read_only()) shard->Tick();
+  for (const ShardId id : watched) {
+    const auto entry = map->find(id);
+    if (entry == map->end() || entry->second.shard == nullptr) {
+      wiring_.watched->Remove(id);
+      continue;
+    }
+    Shard& shard = *entry->second.shard;
+    shard.Tick();
+    if (shard.watched()) continue;
+    wiring_.watched->Remove(id);
+    if (shard.watched()) wiring_.watched->Add(id);  // since a moment ago
   }
-  wiring_.log->Commit();
+}
+
+void ShardTicker::TickSome(size_t turn) {
+  const auto shards = wiring_.directory->Shards();
+  for (size_t i = turn % kSomePart; i < shards->size(); i += kSomePart) {
+    Shard& shard = *(*shards)[i];
+    shard.Tick();
+    if (shard.watched()) wiring_.watched->Add(shard.id());
+  }
 }
 
 }  // namespace hotbed

@@ -4,6 +4,7 @@
 #define HOTBED_SERVER_HOST_SHARD_TICKER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "server/host/host_reports.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_directory.h"
+#include "server/host/watched_shards.h"
 #include "server/shard_log/shard_log.h"
 
 namespace hotbed {
@@ -22,6 +24,7 @@ class ShardTicker {
   struct Wiring {
     const ShardDirectory* directory = nullptr;
     const HostReports* reports = nullptr;
+    WatchedShards* watched = nullptr;
     PromiseKeeper* promises = nullptr;
     ShardLog* log = nullptr;
     const Clock* clock = nullptr;
@@ -42,7 +45,8 @@ class ShardTicker {
  private:
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
   bool Wakes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stops_ || wake_; }
-  void TickShards(bool all);
+  void TickWatched();
+  void TickSome(size_t turn);
   void ExpireWaiting(int64_t now_ns);
 
   const Wiring wiring_;

@@ -9,11 +9,9 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kRingInitial = 1;  // most shards of a server are idle
+constexpr size_t kRingInitial = 2;
 
 }  // namespace
-
-LogTail::LogTail() : ring_(kRingInitial) {}
 
 // --- recovery
 
@@ -69,7 +67,7 @@ void LogTail::AdoptUnknown(Epoch epoch) {
 // --- append, commit, apply
 
 void LogTail::Grow() {
-  std::vector<Slot> old(ring_.size() * 2);
+  std::vector<Slot> old(std::max(kRingInitial, ring_.size() * 2));
   old.swap(ring_);
   for (Lsn lsn = applied_ + 1; lsn <= last_; ++lsn) At(lsn) = old[lsn & (old.size() - 1)];
 }
@@ -164,7 +162,7 @@ std::string LogTail::BrokenInvariant() const {
     return absl::StrCat("applied ", applied_, " <= commit ", commit_, " <= held ", held_,
                         " <= last ", last_, " does not hold");
   }
-  if (last_ - applied_ >= ring_.size()) {
+  if (last_ != applied_ && last_ - applied_ >= ring_.size()) {
     return absl::StrCat(last_ - applied_, " entries in ", ring_.size(), " slots");
   }
   Epoch epoch = applied_epoch_;

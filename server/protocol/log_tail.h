@@ -32,8 +32,6 @@ class LogTail {
     SessionState::Before before;
   };
 
-  LogTail();
-
   // --- recovery: all four positions are the same
   void Recover(ShardMeta meta, bool installed);
   void Replay(const CoreEntry& entry);  // of LSN last() + 1
@@ -111,7 +109,7 @@ class LogTail {
   uint64_t ticket_ = 0;
   EpochRuns runs_;
   EpochRuns history_;       // of (0, applied_]; entries of it are never cut
-  std::vector<Slot> ring_;  // its size is a power of two
+  std::vector<Slot> ring_;  // its size is a power of two, or 0: most shards of a server are idle
   SessionState state_;
 };
 

@@ -86,7 +86,7 @@ std::vector<Lsn> SessionState::StagedOf(uint64_t step, absl::Span<const SessionI
 
 void SessionState::SetNow(int64_t now_ns) {
   if (now_ns_ == 0) first_now_ns_ = now_ns;
-  now_ns_ = now_ns;
+  now_ns_ = std::max(now_ns_, now_ns);
 }
 
 void SessionState::NoteHeard(SessionId session, const Session& known) {

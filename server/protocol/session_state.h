@@ -48,7 +48,8 @@ class SessionState {
   // them, of its parts.
   std::vector<Lsn> StagedOf(uint64_t step, absl::Span<const SessionId> sessions) const;
 
-  // The time for the events that follow, monotonic. Without it no session is ever idle.
+  // The time for the events that follow; an earlier one changes nothing. Without it no session is
+  // ever idle.
   void SetNow(int64_t now_ns);
   // `session`, which exists, has sent a push now.
   void NoteHeard(SessionId session, const Session& known);

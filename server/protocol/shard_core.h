@@ -46,7 +46,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/check.h"
@@ -324,7 +323,7 @@ class ShardCore {
   bool tail_unneeded_ = true;  // no other replica needs what is logged now
   std::vector<DuplicateWaiter> duplicates_;
 
-  absl::InlinedVector<Follower, 2> followers_;  // of a primary
+  std::vector<Follower> followers_;  // of a primary
   Epoch followers_epoch_ = 0;
   Following following_;
   Asker asker_;

@@ -35,7 +35,7 @@ void CommitPipeline::Drain() {
       send_scratch_.clear();
     } else if (!ready.applies.empty()) {
       if (parts_.tail->keeps()) NoteCommitted(ready.applies.front().lsn, ready.applies.back().lsn);
-      apply_queue_.insert(apply_queue_.end(), ready.applies.begin(), ready.applies.end());
+      for (const CoreEntry& entry : ready.applies) apply_queue_.push_back(entry);
       ready.applies.clear();
     } else if (!applying_ && !shard_.serving.stalled() && !apply_queue_.empty()) {
       ApplyNext();
@@ -61,8 +61,13 @@ void CommitPipeline::Publish() {
       parts.served && core.wants_activation() && !parts_.replay->wants_write_back();
   parts.staged_bytes = parts_.steps->bytes();
   parts.tail_bytes = parts_.tail->bytes();
+  parts.watched = core.has_followers() || (core.primary() && !core.active()) || core.read_only() ||
+                  parts.wants_activation || shard_.serving.stalled() ||
+                  !shard_.serving.error().ok();
   const bool news = parts.wants_activation && !shard_.gauges.wants_activation();
+  const bool watch = parts.watched && !shard_.gauges.watched();
   shard_.gauges.Publish(core, parts);
+  if (watch && shard_.options.outlet != nullptr) shard_.options.outlet->Watch(shard_.options.id);
   const bool alone = parts.served && !shard_.logged() && !shard_.serving.paused() &&
                      !shard_.serving.stalled() && !parts_.tail->keeps() && !applying_ &&
                      unapplied_.empty() && parts_.replay->rows_ahead_of_log_lsn() == 0 &&

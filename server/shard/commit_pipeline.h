@@ -17,11 +17,11 @@
 #define HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "common/ring_queue.h"
 #include "server/protocol/core_messages.h"
 #include "server/shard/change_feed.h"
 #include "server/shard/counted_bytes.h"
@@ -83,8 +83,8 @@ class CommitPipeline {
   // An entry of the log that is not applied yet. `state` is null where nobody needs one: an entry
   // of the shard's own, without a log.
   struct Unapplied {
-    Lsn lsn;
-    PushState* state;
+    Lsn lsn = 0;
+    PushState* state = nullptr;
     InFlight::Token running;  // until applied or cut, and out of the log
   };
 
@@ -105,10 +105,10 @@ class CommitPipeline {
 
   ShardContext& shard_;
   const Parts parts_;
-  std::deque<CoreEntry> apply_queue_;  // committed; the first is being applied
-  std::deque<Unapplied> unapplied_;    // (applied, last]
-  bool applying_ = false;              // the store has an Apply in flight
-  bool late_ = false;                  // the entries in apply_queue_ have waited for rows
+  RingQueue<CoreEntry> apply_queue_;  // committed; the first is being applied
+  RingQueue<Unapplied> unapplied_;    // (applied, last]
+  bool applying_ = false;             // the store has an Apply in flight
+  bool late_ = false;                 // the entries in apply_queue_ have waited for rows
   uint32_t appends_in_flight_ = 0;
   CountedBytes session_bytes_;
   Epoch promise_wanted_ = 0;

@@ -20,7 +20,7 @@ constexpr uint64_t kWarmBlockBytes = 1ull << 20;  // read and brought in at a ti
 // A record of the time before the shard was cut has rows of the other part too.
 void LogReplay::KeepRowsInRange(Item* item) const {
   const ShardRange& range = shard_.options.range;
-  const bool hashed = shard_.options.table.hashed;
+  const bool hashed = shard_.options.table->hashed;
   const auto count = static_cast<uint32_t>(item->ids.size());
   uint32_t kept = FirstIdOutside(item->ids.data(), count, range, hashed);
   for (uint32_t i = kept; i < count; ++i) {
@@ -52,7 +52,7 @@ void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
     item->ids.assign(record.ids, record.ids + record.header.id_count);
   }
   shard_.strand.Run([this, item = item.release()] {
-    queue_.emplace_back(item);
+    queue_.push_back(std::unique_ptr<Item>(item));
     Run();
   });
 }

@@ -15,13 +15,13 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "common/ring_queue.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/step_commits.h"
 #include "server/shard_log/shard_log.h"
@@ -92,7 +92,7 @@ class LogReplay {
 
   ShardContext& shard_;
   StepCommits& steps_;
-  std::deque<std::unique_ptr<Item>> queue_;
+  RingQueue<std::unique_ptr<Item>> queue_;
   bool applying_ = false;
   Lsn rows_ahead_of_log_lsn_ = 0;
   Epoch found_promise_ = 0;                    // promised when the rows were opened

@@ -103,7 +103,7 @@ std::string ReplicaExchange::CheckRecord(const RecordHeader& header, const PushS
     return absl::StrCat("rows of dim ", header.dim, ", the shard has ", shard_.dim);
   }
   const uint32_t bad =
-      FirstIdOutside(state.ids, header.id_count, options.range, options.table.hashed);
+      FirstIdOutside(state.ids, header.id_count, options.range, options.table->hashed);
   return bad == header.id_count
              ? ""
              : absl::StrCat("id ", state.ids[bad], " is outside of the shard's range");

@@ -33,7 +33,7 @@ Refusal CheckCount(const ShardContext& shard, uint32_t count) {
 
 Refusal CheckRange(const ShardContext& shard, const uint64_t* ids, uint32_t count) {
   const ShardRange& range = shard.options.range;
-  const bool hashed = shard.options.table.hashed;
+  const bool hashed = shard.options.table->hashed;
   const uint32_t bad = FirstIdOutside(ids, count, range, hashed);
   if (bad == count) return {};
   return Refuse(SegmentCode::kOutOfRange, shard, ": id ", ids[bad], " is outside of ",
@@ -232,7 +232,7 @@ void PrepareRows(const ShardContext& shard, PushState* state) {
   const RowType type = state->work->gradient_type;
   state->gradients = segment.gradients;
   state->refusal = CheckPushRows(shard, segment, type);
-  const NanPolicy policy = shard.options.table.nan_policy;
+  const NanPolicy policy = shard.options.table->nan_policy;
   if (!state->refusal.ok() || policy == NanPolicy::kAllow) return;
   const uint32_t row = FirstNotFinite(segment.gradients, segment.count, shard.dim, type);
   if (row == segment.count) return;

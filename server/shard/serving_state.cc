@@ -34,6 +34,7 @@ void ServingState::Refuse(const absl::Status& error) {
 void ServingState::GiveUpReplica(const absl::Status& error) {
   Refuse(error);
   HOTBED_LOG(Error) << reason();
+  options_->outlet->Watch(options_->id);
   options_->outlet->HasNews();
 }
 

@@ -12,7 +12,7 @@
 namespace hotbed {
 
 Shard::Shard(Options options, Epoch promised)
-    : gate_(options.range, options.table.hashed),
+    : gate_(options.range, options.table->hashed),
       strand_(options.pool, options.clock, options.strand),
       options_(std::move(options)),
       core_(options_.core),
@@ -107,7 +107,9 @@ void Shard::Refuse(const absl::Status& error) {
 void Shard::LearnChanges(const std::vector<TableChange>& changes) {
   MemoryShare share;
   context_.RunAndWait([&] {
-    table_.changes = changes;
+    TableSpec changed = table_;
+    changed.changes = changes;
+    table_ = std::move(changed);
     push_gate_.SetTable(table_);
     share = MemoryShareOf(table_);
   });
@@ -138,6 +140,8 @@ void Shard::LearnRecord(const Member& self, const ShardRecord& record,
     pipeline_.KeepRecordsIfFollowed();
     pipeline_.Drain();
     RunWaiting();
+    // The map of shards has it by now: it may have been watched, and forgotten, before.
+    if (gauges_.watched() && options_.outlet != nullptr) options_.outlet->Watch(options_.id);
     done(pipeline_.promise_wanted());
   });
 }
@@ -182,6 +186,7 @@ void Shard::RunWaiting() {
 
 void Shard::Tick() {
   context_.Post([this] {
+    TakeOpenedStore();
     serving_.EndStall();
     pipeline_.ResumeLog();
     RunWaiting();
@@ -189,6 +194,17 @@ void Shard::Tick() {
     core_.Tick();
     pipeline_.Drain();
   });
+}
+
+void Shard::TakeOpenedStore() {
+  if (store_ == nullptr) return;
+  std::unique_ptr<TieredStore> opened;
+  absl::MutexLock lock(&mu_);  // no Stats in between
+  opened = store_->TakeReplacement();
+  if (opened == nullptr) return;
+  store_.swap(opened);
+  context_.store = store_.get();
+  stats_of_ = store_.get();
 }
 
 bool Shard::Pause(bool paused, PauseFor what) {
@@ -370,7 +386,7 @@ bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
 ShardStatus Shard::Status() const {
   ShardStatus status;
   status.shard = options_.id;
-  status.table = options_.table.name;
+  status.table = options_.table->name;
   status.error = error();
   status.refused = refused();
   gauges_.Read(&status);

@@ -38,6 +38,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/fetch_lines.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
 #include "common/threads/strand.h"
@@ -261,8 +262,9 @@ class alignas(64) Shard {
   bool primary() const { return gauges_.primary(); }
   // A request waits that ExpireWaiting may have to end.
   bool has_waiting() const { return waiting_.any(); }
-  // Tick is wanted some ten times per second.
-  bool ticks_often() const { return gauges_.ticks_often(); }
+  // Tick is wanted some ten times per second, a request waits, or there is something for the
+  // coordinator.
+  bool watched() const { return gauges_.watched() || has_waiting(); }
   // Whether the record names `to` as a replica.
   bool WantsSnapshot(const Member& to) const { return exchange_.Wants(to); }
   OthersHeard Heard() const { return exchange_.Heard(); }
@@ -273,7 +275,9 @@ class alignas(64) Shard {
     return serving_.ReplicaLost(record, self);
   }
   std::string error() const { return serving_.reason(); }
-  void SetSpilledBytes(uint64_t bytes) { gauges_.SetSpilledBytes(bytes); }
+  // Its bytes in the spill tier, as of the write-back of `durable`; sized_at() is that of the last.
+  void SetSpilledBytes(Lsn durable, uint64_t bytes) { gauges_.SetSpilledBytes(durable, bytes); }
+  Lsn sized_at() const { return gauges_.sized_at(); }
   ShardStatus Status() const;
 
   // On the strand, or while nothing else happens: for the simulation's checks.
@@ -291,6 +295,8 @@ class alignas(64) Shard {
   void FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status);
   // The LSN that the rows must have reached for the pull.
   Lsn LsnToSee(const PullWork& work, PullSegment* segment) const;
+  // The rows were opened since (TieredStore::TakeReplacement).
+  void TakeOpenedStore() ABSL_LOCKS_EXCLUDED(mu_);
   void PushNow(PushState* state);
   void CommitNow(PushState* state);
   void RunWaiting();
@@ -314,7 +320,7 @@ class alignas(64) Shard {
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
   RowSearch search_;
-  TableSpec table_;  // the strand's: options_.table, with the changes learned since
+  SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
   PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;
   mutable absl::Mutex mu_;

@@ -8,7 +8,7 @@ void ShardGauges::Publish(const ShardCore& core, const Parts& parts) {
   active_.store(parts.served && core.active(), kRelaxed);
   wants_activation_.store(parts.wants_activation, kRelaxed);
   read_only_.store(core.read_only(), kRelaxed);
-  ticks_often_.store(core.has_followers() || (core.primary() && !core.active()), kRelaxed);
+  watched_.store(parts.watched, kRelaxed);
   sessions_.store(core.session_count(), kRelaxed);
   committed_step_.store(core.committed_step(), kRelaxed);
   staged_bytes_.store(parts.staged_bytes, kRelaxed);

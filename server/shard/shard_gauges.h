@@ -19,6 +19,7 @@ class ShardGauges {
   struct Parts {
     bool served = false;
     bool wants_activation = false;
+    bool watched = false;
     uint64_t staged_bytes = 0;
     uint64_t tail_bytes = 0;
   };
@@ -38,7 +39,11 @@ class ShardGauges {
 
   // --- any thread
   void SetDurable(Lsn lsn) { durable_lsn_.store(lsn, kRelaxed); }
-  void SetSpilledBytes(uint64_t bytes) { spilled_bytes_.store(bytes, kRelaxed); }
+  void SetSpilledBytes(Lsn durable, uint64_t bytes) {
+    spilled_bytes_.store(bytes, kRelaxed);
+    sized_at_.store(durable, kRelaxed);
+  }
+  Lsn sized_at() const { return sized_at_.load(kRelaxed); }
   // Fills in the fields that are kept here.
   void Read(ShardStatus* status) const;
 
@@ -49,7 +54,7 @@ class ShardGauges {
   bool active() const { return active_.load(kRelaxed); }
   bool wants_activation() const { return wants_activation_.load(kRelaxed); }
   bool read_only() const { return read_only_.load(kRelaxed); }
-  bool ticks_often() const { return ticks_often_.load(kRelaxed); }
+  bool watched() const { return watched_.load(kRelaxed); }
   uint64_t backups() const { return backups_.load(kRelaxed); }
   uint64_t rows_pushed() const { return rows_pushed_.load(kRelaxed); }
   uint64_t spilled_bytes() const { return spilled_bytes_.load(kRelaxed); }
@@ -65,13 +70,14 @@ class ShardGauges {
   std::atomic<bool> active_{false};
   std::atomic<bool> wants_activation_{false};
   std::atomic<bool> read_only_{false};
-  std::atomic<bool> ticks_often_{false};
+  std::atomic<bool> watched_{false};
   std::atomic<uint64_t> backups_{0};
   std::atomic<uint64_t> sessions_{0};
   std::atomic<uint64_t> committed_step_{0};
   std::atomic<uint64_t> staged_bytes_{0};
   std::atomic<uint64_t> tail_bytes_{0};
   std::atomic<uint64_t> spilled_bytes_{0};  // an estimate, some time old
+  std::atomic<Lsn> sized_at_{0};            // durable_lsn_ at that time
   std::atomic<uint64_t> rows_pulled_{0};
   std::atomic<uint64_t> rows_pushed_{0};
 };

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/shard_record.h"
-#include "common/tables/table_spec.h"
 #include "common/threads/strand.h"
 #include "common/threads/thread_pool.h"
 #include "server/protocol/core_messages.h"
@@ -25,7 +25,7 @@
 namespace hotbed {
 
 struct ShardOptions {
-  TableSpec table;
+  SharedValue<TableSpec> table;
   ShardId id;
   ShardRange range;
   TierHost* tiers = nullptr;
@@ -69,7 +69,7 @@ struct ShardOptions {
 
   SpillShard Spilled() const { return SpillShard(table, range, id); }
   // For messages: "table NAME, shard N".
-  std::string Name() const { return absl::StrCat("table ", table.name, ", ", id.ToString()); }
+  std::string Name() const { return absl::StrCat("table ", table->name, ", ", id.ToString()); }
 };
 
 }  // namespace hotbed

@@ -168,6 +168,7 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   const RowUpdates updates{
       {count, work.gradient_type, segment->gradients, scalars, segment->assign}, segment->ids, lsn};
   if (!store_->ApplyAtOnce(updates)) return false;
+  core_.SetNow(work.now_ns);
   core_.PushedAlone(push);
   store_->SetAppliedLsn(lsn);
   gate_.SetLsn(lsn);
@@ -212,7 +213,7 @@ void Shard::PushNow(PushState* state) {
   if (options_.replica_budget != nullptr) {
     const GivenOut& given = options_.replica_budget->given;
     core_.LearnGiven(segment.commit_step == 0 ? given.Session()
-                                              : given.SessionAndStep(options_.table.id));
+                                              : given.SessionAndStep(options_.table->id));
   }
   if (waiting_.ParkPush(state)) return;
   if (segment.commit_step != 0) return CommitNow(state);
@@ -234,6 +235,7 @@ void Shard::PushNow(PushState* state) {
   push.no_session_room = options_.SessionsFull();
   push.refusal = state->refusal.code;
   push.token = token;
+  core_.SetNow(work.now_ns);
   core_.Push(push);
   pipeline_.Drain();
 }

@@ -37,7 +37,7 @@ UpdateScalars StepCommits::ScalarsOf(uint64_t step, absl::Span<const SessionId> 
   const std::vector<Lsn> staged = shard_.core.StagedOf(step, sessions);
   UpdateScalars scalars;
   if (!staged.empty()) scalars = staged_.header(staged.front()).scalars;
-  const bool mean = shard_.options.table.gradient_reduction == GradientReduction::kMean;
+  const bool mean = shard_.options.table->gradient_reduction == GradientReduction::kMean;
   if (mean && !sessions.empty()) {
     scalars.gradient_scale = 1.0f / static_cast<float>(sessions.size());
   }
@@ -67,7 +67,7 @@ absl::Status StepCommits::Restore(const ShardMeta& meta) {
   for (const StagedPush& push : meta.staged) {
     absl::Status restored = staged_.Restore(push.payload, [this](uint64_t id) {
       const ShardOptions& options = shard_.options;
-      return FirstIdOutside(&id, 1, options.range, options.table.hashed) == 1;
+      return FirstIdOutside(&id, 1, options.range, options.table->hashed) == 1;
     });
     if (!restored.ok()) return restored;
     if (!staged_.contains(push.lsn)) {

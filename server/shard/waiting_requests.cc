@@ -42,7 +42,6 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
                            " asked for, this replica is at ", core_->applied_lsn(),
                            "; another one may be further")};
     }
-    options_->outlet->WaitsUntil(segment->waits_until_ns);
   }
   if (pulls_.size() >= options_->parked_max) {
     return {SegmentCode::kResourceExhausted,
@@ -51,6 +50,11 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
   if (segment->since_ns == 0) segment->since_ns = work->stages.NowNs();
   pulls_.push_back({work, segment, in_flight_->Begin()});
   Count();
+  // After it is counted: what is watched and has nothing is forgotten.
+  if (segment->waits_until_ns != 0) {
+    options_->outlet->Watch(options_->id);
+    options_->outlet->WaitsUntil(segment->waits_until_ns);
+  }
   return {};
 }
 
@@ -77,6 +81,7 @@ bool WaitingRequests::ParkPush(PushState* state) {
   if (now_ns >= state->waits_until_ns || pushes_.size() >= options_->parked_max) return false;
   pushes_.push_back({state, in_flight_->Begin()});
   Count();
+  options_->outlet->Watch(options_->id);
   options_->outlet->WaitsUntil(state->waits_until_ns);
   return true;
 }

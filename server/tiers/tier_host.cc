@@ -80,18 +80,37 @@ TierHostImpl::TierHostImpl(const TierOptions& options, uint64_t slab_bytes,
 
 TierHostImpl::~TierHostImpl() {
   absl::MutexLock lock(&mu_);
-  HOTBED_CHECK(shards_.empty()) << shards_.size() << " shards are still open";
+  HOTBED_CHECK(shards_.empty() && unopened_ == 0)
+      << shards_.size() + unopened_ << " shards are still open";
 }
 
 absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams params) {
   HOTBED_CHECK(params.executor != nullptr);
   const MemoryShare share = MemoryShareOf(params.table);
-  SetMemoryShare(params.table.id, share.min, share.max);
+  SetMemoryShare(params.table->id, share.min, share.max);
   const SpillShard spill_shard(params.table, params.range, params.shard);
+  HOTBED_ASSIGN_OR_RETURN(const bool has_spilled_rows, spill_->HasRows(spill_shard));
+  UnopenedStore::Found found;
+  HOTBED_ASSIGN_OR_RETURN(found.meta, spill_->ReadMeta(spill_shard));
+  HOTBED_ASSIGN_OR_RETURN(found.highest_lsn, spill_->HighestLsn(spill_shard));
+  arena_.Reserve(static_cast<int64_t>(options_.shard_bytes));
+  if (!has_spilled_rows && device_ == nullptr) {
+    absl::MutexLock lock(&mu_);
+    ++unopened_;
+    return std::make_unique<UnopenedStore>(this, std::move(params), std::move(found));
+  }
+  const ShardParams opened = params;
+  auto shard = MakeShard(std::move(params), std::move(found), has_spilled_rows);
+  if (device_ == nullptr) return shard;
+  return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
+}
+
+std::unique_ptr<TieredShard> TierHostImpl::MakeShard(ShardParams params, UnopenedStore::Found found,
+                                                     bool has_spilled_rows) {
   TieredShard::Params wiring;
-  HOTBED_ASSIGN_OR_RETURN(wiring.has_spilled_rows, spill_->HasRows(spill_shard));
-  HOTBED_ASSIGN_OR_RETURN(wiring.meta, spill_->ReadMeta(spill_shard));
-  HOTBED_ASSIGN_OR_RETURN(wiring.highest_lsn, spill_->HighestLsn(spill_shard));
+  wiring.has_spilled_rows = has_spilled_rows;
+  wiring.meta = std::move(found.meta);
+  wiring.highest_lsn = found.highest_lsn;
   wiring.shard = std::move(params);
   wiring.spill = spill_.get();
   wiring.io = io_;
@@ -101,19 +120,29 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   wiring.memory_refused = [this] { OnMemoryRefused(); };
   {
     absl::MutexLock lock(&mu_);
-    wiring.memory_of_table = MemoryOf(wiring.shard.table.id);
+    wiring.memory_of_table = MemoryOf(wiring.shard.table->id);
   }
   wiring.before_close = [this](TieredShard* shard) { Forget(shard); };
-  const ShardParams opened = wiring.shard;
   auto shard = std::make_unique<TieredShard>(std::move(wiring));
-  {
-    absl::MutexLock lock(&mu_);
-    shards_.push_back({shard.get(), 0});
-    arena_.Reserve(static_cast<int64_t>(options_.shard_bytes));
-    DivideDevice();
-  }
-  if (device_ == nullptr) return shard;
-  return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
+  absl::MutexLock lock(&mu_);
+  shards_.push_back({shard.get(), 0});
+  DivideDevice();
+  return shard;
+}
+
+std::unique_ptr<TieredStore> TierHostImpl::OpenRows(ShardParams params,
+                                                    UnopenedStore::Found found) {
+  std::unique_ptr<TieredStore> store =
+      MakeShard(std::move(params), std::move(found), /*has_spilled_rows=*/false);
+  absl::MutexLock lock(&mu_);
+  --unopened_;
+  return store;
+}
+
+void TierHostImpl::ClosedUnopened() {
+  absl::MutexLock lock(&mu_);
+  --unopened_;
+  arena_.Reserve(-static_cast<int64_t>(options_.shard_bytes));
 }
 
 void TierHostImpl::Forget(TieredShard* shard) {
@@ -227,7 +256,7 @@ void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
     absl::MutexLock lock(&mu_);
     numbers->Add("shard_bytes", "hotbed_server_shard_bytes",
                  "Memory of the shards besides their rows, taken from the hot tier.",
-                 options_.shard_bytes * shards_.size());
+                 options_.shard_bytes * (shards_.size() + unopened_));
   }
   numbers->Add("block_cache_bytes", "", "", kv.block_cache_bytes);
   numbers->Add("memtable_bytes", "", "", kv.memtable_bytes);
@@ -237,9 +266,9 @@ void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
 
 absl::Status TierHostImpl::Renew() {
   absl::MutexLock lock(&mu_);
-  if (!shards_.empty()) {
+  if (!shards_.empty() || unopened_ > 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the spill tier cannot be emptied: ", shards_.size(),
+        absl::StrCat("the spill tier cannot be emptied: ", shards_.size() + unopened_,
                      " shards are open; close them first"));
   }
   return spill_->Renew();

@@ -18,13 +18,14 @@
 #include "server/tiers/memory/hot_arena.h"
 #include "server/tiers/memory/memory_division.h"
 #include "server/tiers/memory/tiered_shard.h"
+#include "server/tiers/memory/unopened_store.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_tier.h"
 #include "server/tiers/spill/write_back.h"
 
 namespace hotbed {
 
-class TierHostImpl : public TierHost {
+class TierHostImpl : public TierHost, public UnopenedStore::Opener {
  public:
   // `io` is the host's own unless a test keeps it; it outlives the host.
   static absl::StatusOr<std::unique_ptr<TierHostImpl>> Open(const TierOptions& options,
@@ -73,6 +74,13 @@ class TierHostImpl : public TierHost {
 
  private:
   TierHostImpl(const TierOptions& options, uint64_t slab_bytes, uint64_t write_back_bytes);
+  // UnopenedStore::Opener
+  std::unique_ptr<TieredStore> OpenRows(ShardParams params, UnopenedStore::Found found) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void ClosedUnopened() override ABSL_LOCKS_EXCLUDED(mu_);
+
+  std::unique_ptr<TieredShard> MakeShard(ShardParams params, UnopenedStore::Found found,
+                                         bool has_spilled_rows) ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(TieredShard* shard);
   HotArena::Table* MemoryOf(TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DivideDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -95,6 +103,7 @@ class TierHostImpl : public TierHost {
     uint64_t visits;  // of its rows, when the last round ended
   };
   std::vector<OpenShardEntry> shards_ ABSL_GUARDED_BY(mu_);
+  size_t unopened_ ABSL_GUARDED_BY(mu_) = 0;  // stores besides those of shards_
   // Every table that has ever had a shard here is in it.
   absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
   // A round ages all rows and divides the memory; none ends while nobody is refused.

@@ -14,7 +14,9 @@ constexpr ShardId kListedShard{1, 0};
 
 ShardDirectory::Map DirectoryMapOf(Epoch epoch) {
   ShardDirectory::Map map;
-  map[kListedShard].record.epoch = epoch;
+  ShardRecord record;
+  record.epoch = epoch;
+  map[kListedShard].record = record;
   return map;
 }
 
@@ -72,8 +74,8 @@ TEST(ShardDirectoryTest, AHeldMapOutlivesItsSuccessor) {
   directory.Publish(DirectoryMapOf(1));
   const auto held = directory.Hold();
   directory.Publish(DirectoryMapOf(2));
-  EXPECT_EQ(directory.Current().at(kListedShard).record.epoch, 2u);
-  EXPECT_EQ(held->at(kListedShard).record.epoch, 1u);
+  EXPECT_EQ(directory.Current().at(kListedShard).record->epoch, 2u);
+  EXPECT_EQ(held->at(kListedShard).record->epoch, 1u);
 }
 
 TEST(ShardDirectoryTest, ARecordThatNobodyToldIsNone) {

@@ -16,6 +16,7 @@
 #include "row_math/types.h"
 #include "server/host/catalog_file.h"
 #include "server/protocol/session_table.h"
+#include "server/shard/shard.h"
 #include "server/shard_log/identity_file.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
@@ -54,8 +55,11 @@ uint64_t HeapBytes() {
   return info.uordblks + info.hblkhd;
 }
 
-TEST_F(ShardHostTest, AnIdleShardTakesLittleMemory) {
-  const auto opened = [&](uint32_t shards, bool hashed) {
+constexpr uint64_t kUnusedShardBytes = 5 << 10;
+
+// A shard that nobody has used, as most are where there are very many, and one that was used.
+TEST_F(ShardHostTest, AShardTakesLittleMemory) {
+  const auto opened = [&](uint32_t shards, bool hashed, bool used) {
     TempDir dir;
     ShardHostOptions options = Options();
     options.data_dir = dir.path();
@@ -64,12 +68,82 @@ TEST_F(ShardHostTest, AnIdleShardTakesLittleMemory) {
     table.hashed = hashed;
     TestServer server(options, {table}, shards);
     server.Start();
+    std::vector<uint64_t> ids;
+    for (uint64_t id = 0; id < 1'000'000; id += 500) ids.push_back(id);
+    if (used) server.Pull(1, ids);
     return HeapBytes();
   };
   for (const bool hashed : {false, true}) {
-    opened(64, hashed);  // what is allocated once
-    const uint64_t few = opened(64, hashed), many = opened(64 + 512, hashed);
-    EXPECT_LE(many, few + 512 * kShardBytes) << (many - few) / 512 << " bytes each";
+    for (const bool used : {false, true}) {
+      opened(64, hashed, used);  // what is allocated once
+      const uint64_t few = opened(64, hashed, used), many = opened(64 + 512, hashed, used);
+      EXPECT_LE(many, few + 512 * (used ? kShardBytes : kUnusedShardBytes))
+          << (many - few) / 512 << " bytes each";
+    }
+  }
+}
+
+TEST_F(ShardHostTest, ShardsShareTheirTable) {
+  TestServer server(Options(), {Countdown(1)}, 8);
+  server.Start();
+  const Shard& first = *server.host()->Find({1, 0});
+  for (uint32_t shard = 1; shard < 8; ++shard) {
+    EXPECT_EQ(&server.host()->Find({1, shard})->table(), &first.table());
+  }
+}
+
+// Nobody looks at a shard that has nothing going on. One with a request that waits is looked at
+// until that is answered.
+TEST_F(ShardHostTest, OnlyShardsWithSomethingGoingOnAreWatched) {
+  TestServer server(Options(), {Countdown(1)}, 64);
+  server.Start();
+  const auto watched = [&] {
+    size_t count = 0;
+    for (uint32_t shard = 0; shard < 64; ++shard) {
+      if (server.host()->Find({1, shard})->watched()) ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(watched(), 0u);
+  TestClient client(&server, 7);
+  client.Push(1, 1, {3, 999, 500}, Ones(3));
+  EXPECT_EQ(watched(), 0u);
+  bool seen = false;
+  while (!seen) {  // the push may be answered before anyone looks
+    auto early = server.MakePush(7, 1, 1, {3}, Ones(1));
+    early->segments[0].epoch += 1;  // the server has not heard of it yet
+    early->segments[0].seq = 2 << 20;
+    server.host()->Push(early.get());
+    seen = watched() == 1;
+    early->done.WaitForNotification();
+    EXPECT_EQ(early->segments[0].result.code, SegmentCode::kWrongEpoch);
+  }
+  while (watched() != 0) std::this_thread::yield();
+}
+
+// A shard is opened by the first request for its rows, and a shard that knows of none writes none.
+TEST_F(ShardHostTest, ShardsWithoutRowsKeepWhatTheyHave) {
+  TestServer server(Options(), {Countdown(1)}, 8);
+  server.Start();
+  const ShardId used = server.ShardOf(1, 3);
+  TestClient client(&server, 7);
+  for (uint64_t life = 1; life <= 4; ++life) {
+    client.Push(1, life, {3}, Ones(1));
+    for (uint32_t shard = 0; shard < 8; ++shard) {
+      const auto found = server.host()->Find({1, shard});
+      const absl::StatusOr<Lsn> written = found->WriteBack();
+      ASSERT_TRUE(written.ok()) << written.status();
+      EXPECT_EQ(*written > 0, found->id() == used);
+      EXPECT_EQ(found->Status().store.rows_resident, found->id() == used ? 1u : 0u);
+    }
+    if (life % 2 == 0) {
+      server.Kill();
+    } else {
+      ASSERT_TRUE(server.Stop().ok());
+    }
+    server.Start();
+    EXPECT_EQ(server.Pull(1, {3}), std::vector<float>(kDim, -static_cast<float>(life)));
+    EXPECT_EQ(server.Pull(1, {999}), std::vector<float>(kDim, 0.0f));
   }
 }
 

@@ -107,7 +107,7 @@ class ShardParts {
         options(MakeOptions()),
         strand(&pool, &clock, options.strand),
         core(options.core),
-        gate(options.range, options.table.hashed),
+        gate(options.range, options.table->hashed),
         push_gate(/*logged=*/true),
         waiting(
             &options, &core, &in_flight, [](PullWork*, PullSegment*) {}, [](PushState*) {}),

@@ -132,7 +132,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   spec_.dim = 16;
   options_.hot_bytes = 4 << 20;  // all are resident
   OpenStore();
-  EXPECT_FALSE(PartsOf(hint).empty());
+  EXPECT_FALSE(hint.MayRead()) << "nothing was asked for yet";
   std::vector<uint64_t> ids = {7};
   const std::vector<float> gradient(spec_.dim, 1.0f);
   const uint8_t* const gradients[] = {reinterpret_cast<const uint8_t*>(gradient.data())};
@@ -143,6 +143,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   updates.assign = true;
   updates.lsn = 1;
   ASSERT_TRUE(store_->Apply(updates, nullptr));
+  EXPECT_FALSE(PartsOf(hint).empty());
   std::vector<uintptr_t> places;
   hint.ForEachLine(ids.data(), 1, false, [&](uintptr_t at) { places.push_back(at); });
   ASSERT_FALSE(places.empty());

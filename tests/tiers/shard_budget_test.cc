@@ -569,5 +569,41 @@ TEST_P(RowOverheadTest, AtMostTwentyBytesARow) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, RowOverheadTest, ::testing::Bool());
 
+// A shard without rows is opened by its first use; what stands in front of it can be left out then.
+TEST_F(ShardBudgetTest, UnusedShardsAreNotOpened) {
+  options_.shard_bytes = 1000;
+  host_ = nullptr;
+  OpenHost();
+  const auto shard_bytes = [&] {
+    StatusNumbers numbers;
+    host_->AddNumbers(&numbers);
+    return numbers["shard_bytes"];
+  };
+  Shard used = OpenHashed(1, 100), unused = OpenHashed(2, 100);
+  EXPECT_EQ(shard_bytes(), 2000u) << "each may be used";
+  With(unused, [&] {
+    EXPECT_TRUE(WriteBackNow(0, "of no entry").ok());
+    EXPECT_EQ(store_->meta(), "");
+    EXPECT_EQ(store_->Stats().hot_bytes, 0u);
+  });
+  EXPECT_EQ(unused.store->TakeReplacement(), nullptr);
+  used.store->SetAppliedLsn(1);
+  With(used,
+       [&] { ASSERT_TRUE(ApplyNow({used.ids[0]}, {std::vector<float>(256, 1.0f)}, 2).ok()); });
+  const StoreStats before = used.store->Stats();
+  EXPECT_EQ(before.rows_resident, 1u);
+  std::unique_ptr<TieredStore> real = used.store->TakeReplacement();
+  ASSERT_NE(real, nullptr);
+  used.store = std::move(real);
+  EXPECT_EQ(used.store->TakeReplacement(), nullptr);
+  EXPECT_EQ(used.store->Stats().hot_bytes, before.hot_bytes);
+  EXPECT_EQ(shard_bytes(), 2000u);
+  unused.store = nullptr;
+  EXPECT_EQ(shard_bytes(), 1000u);
+  used.store = nullptr;
+  RunAll();
+  EXPECT_EQ(shard_bytes(), 0u);
+}
+
 }  // namespace shard_budget_test
 }  // namespace hotbed

@@ -11,11 +11,11 @@
 #define HOTBED_SERVER_SHARD_REPLICA_RECORD_TAIL_H_
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/ring_queue.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/replica/replica_budget.h"
@@ -70,7 +70,7 @@ class RecordTail {
 
  private:
   struct Record {
-    Epoch epoch;
+    Epoch epoch = 0;
     SharedBytes bytes;
   };
   struct TailHold {
@@ -89,7 +89,7 @@ class RecordTail {
   const Clock* const clock_;
   bool keeps_ = false;
   Lsn first_ = 1;
-  std::deque<Record> records_;
+  RingQueue<Record> records_;
   uint64_t bytes_ = 0;
   int64_t dropped_bytes_ = 0;  // part of bytes_: dropped records in the first one's allocation
   std::vector<TailHold> holds_;

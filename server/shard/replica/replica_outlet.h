@@ -22,7 +22,10 @@ class ReplicaOutlet {
   // A shard wants its activation, has learners that are ready to join, or was refused: the
   // coordinator should hear of it now.
   virtual void HasNews() = 0;
-  // A request waits in a shard until `ns` at the latest: calls Shard::ExpireWaiting then.
+  // The shard wants ticks, or has something for the coordinator, until Shard::watched() is false.
+  virtual void Watch(ShardId /*shard*/) {}
+  // A request waits in a shard, which is watched, until `ns` at the latest: calls
+  // Shard::ExpireWaiting then.
   virtual void WaitsUntil(int64_t ns) = 0;
 };
 

@@ -95,6 +95,7 @@ struct PushWork {
   Incarnation incarnation = 0;
   RowType gradient_type = RowType::kFp32;
   int64_t deadline_ns = 0;
+  int64_t now_ns = 0;  // when it came, for the sessions; 0: as of the shards' last ticks
   absl::InlinedVector<PushSegment, 8> segments;
   std::shared_ptr<const void> shards;  // keeps those of the segments alive
   RequestStages stages;

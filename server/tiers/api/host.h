@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/files/marks.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/status_numbers.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
@@ -56,7 +57,7 @@ class TierHost {
   virtual ~TierHost() = default;
 
   struct ShardParams {
-    TableSpec table;
+    SharedValue<TableSpec> table;
     ShardId shard;
     ShardRange range;
     Executor* executor = nullptr;

@@ -14,6 +14,7 @@
 #define HOTBED_SERVER_TIERS_API_TIERED_STORE_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -103,6 +104,10 @@ class TieredStore {
   // Reads rows of the pass, or any rows. Each carries an LSN as of which its value is current,
   // never below the LSN of the last BeginPass.
   virtual void ReadPass(absl::Span<const uint64_t> /*positions*/, LiveRows* /*rows*/) {}
+
+  // Where this store only stands in front of another one: that one, to be used in its place from
+  // now on; else null.
+  virtual std::unique_ptr<TieredStore> TakeReplacement() { return nullptr; }
 
   // One step of a walk over the rows in memory, which are offered to `ranking`. Between two steps
   // rows may change, come and leave. At the end, each row that memory held all the time was

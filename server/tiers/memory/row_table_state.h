@@ -77,7 +77,7 @@ struct RowTableState {
     may_miss_ = may_miss;
     if (shard.hint != nullptr) shard.hint->SetAbsentIsInitial(!may_miss);
   }
-  uint64_t PositionOf(uint64_t id) const { return shard.table.hashed ? Mix64(id) : id; }
+  uint64_t PositionOf(uint64_t id) const { return shard.table->hashed ? Mix64(id) : id; }
   SpillFetch::Wiring FetchWiring() const { return {spill, io, shard.executor, gate}; }
   // f, to run on the executor unless the shard is gone by then.
   template <typename F>

@@ -14,9 +14,9 @@ namespace {
 constexpr uint64_t kWeightMin = 64ull << 10;  // bytes; of a shard whose size is not known
 
 uint64_t WholeBytes(const TierHost::ShardParams& shard) {
-  if (!shard.table.hashed) return HotTier::WholeBytes(shard.table, shard.range);
+  if (!shard.table->hashed) return HotTier::WholeBytes(shard.table, shard.range);
   const double share = static_cast<double>(shard.range.limit - shard.range.first) / kBuckets;
-  const double rows = static_cast<double>(shard.table.rows) * share;
+  const double rows = static_cast<double>(shard.table->rows) * share;
   const double bytes =
       rows * static_cast<double>(HotTier::IndexedRowBytes(shard.table, shard.range));
   return std::max(static_cast<uint64_t>(bytes), kWeightMin);

@@ -14,7 +14,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "common/ring_queue.h"
 #include "common/threads/executor.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
@@ -110,10 +110,10 @@ class WriteBack {
   const SpillShard shard_;
   const Wiring wiring_;
   std::shared_ptr<Batch> open_;
-  std::deque<std::shared_ptr<Batch>> waiting_;   // not written yet, oldest first
-  std::deque<std::shared_ptr<Batch>> retained_;  // written, for older fetches
+  RingQueue<std::shared_ptr<Batch>> waiting_;   // not written yet, oldest first
+  RingQueue<std::shared_ptr<Batch>> retained_;  // written, for older fetches
   absl::flat_hash_map<uint64_t, Place> latest_;
-  std::deque<bool> fetches_;  // whether each has ended, from number fetches_first_ on
+  RingQueue<uint8_t> fetches_;  // whether each has ended, from number fetches_first_ on
   uint64_t fetches_first_ = 1;
   uint64_t bytes_ = 0;
   Lsn highest_lsn_;  // highest ever written or in flight: replay may write lower ones
