@@ -95,7 +95,7 @@ class Serving:
 
     def watch(self):
         """Readers, and the only trainer, of table w."""
-        table = Table(self.args.bin_dir, self.cluster.address, "w", ROWS, DIM, "log", shards=SHARDS, more=("--replicas", 2))
+        table = Table(self.args.bin_dir, self.cluster.address, "w", ROWS, DIM, "replicated=2", shards=SHARDS)
         table.wait_for(replicas=2)
         self.command("serve", "add", "w", "--replicas=2")
         self.wait_for("copies of w are ready", lambda: list(self.copies("w").values()) == ["ready"] * 2)
