@@ -1,5 +1,5 @@
-// serving_bench HOST:PORT: what readers of serving replicas get, beside a trainer that pushes
-// (docs/measurements.md). For a cluster with serving servers and nothing else to do:
+// serving_bench HOST:PORT: what readers of serving replicas get, beside a trainer that pushes, in a
+// cluster with serving servers and nothing else to do:
 //
 //   hotbed up --data-dir D --servers 1 --serving 1 --host-bytes 2GiB --port 7400
 //
