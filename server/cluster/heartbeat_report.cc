@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
 // Counting takes a microsecond for each shard: with very many it is not done for every heartbeat.
-constexpr int64_t kCountNsPerShard = 100'000;
+constexpr int64_t kCountNsPerShard = 200'000;
 
 bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
   return a.shard == b.shard && a.epoch == b.epoch;

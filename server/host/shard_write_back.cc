@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kDirtyNsMax = 120 * kSecondNs;  // rows are written back at the latest after this
 constexpr int64_t kLookEveryNs = kSecondNs;       // while the log is short
+constexpr int64_t kLookNsPerShard = 100'000;      // then also not more often than this per shard
 constexpr uint64_t kLogBytesMin = 64ull << 20;    // a log below this is not worth cutting
 constexpr uint64_t kLogPerRowByte = 8;            // nor one below this multiple of the rows
 constexpr int64_t kRowBytesEveryNs = kSecondNs;   // adding them up takes a microsecond per shard
@@ -39,11 +40,12 @@ absl::Status ShardWriteBack::WriteBack(const ShardList& shards) {
 
 void ShardWriteBack::WriteBackDue(int64_t now_ns) {
   const bool crowded = Crowded(NoteLogFull(), now_ns);
-  if (!crowded && now_ns - looked_ns_ < kLookEveryNs) return;
-  looked_ns_ = now_ns;
+  if (!crowded && now_ns < look_ns_) return;
   absl::flat_hash_map<ShardId, int64_t> clean_ns;
   std::vector<std::pair<int64_t, std::shared_ptr<Shard>>> due;
   const auto shards = directory_->Shards();
+  const int64_t look_ns_all = kLookNsPerShard * static_cast<int64_t>(shards->size());
+  look_ns_ = now_ns + std::max(kLookEveryNs, look_ns_all);
   for (const auto& shard : *shards) {
     const bool clean_rows = shard->applied_lsn() == shard->durable_lsn();
     if (shard->logged()) NoteStuck(*shard, crowded, clean_rows);

@@ -53,9 +53,9 @@ class ShardWriteBack {
   // The upkeep thread's: the bytes of rows that the log protects, and when they were added up.
   uint64_t row_bytes_ = 0;
   int64_t row_bytes_ns_ = 0;  // 0: never
-  // Also the upkeep thread's: when the shards were looked at; and of those with dirty rows, since
-  // when they have them or were last written back.
-  int64_t looked_ns_ = 0;
+  // Also the upkeep thread's: when the shards are looked at next; and of those with dirty rows,
+  // since when they have them or were last written back.
+  int64_t look_ns_ = 0;
   absl::flat_hash_map<ShardId, int64_t> clean_ns_;
   absl::flat_hash_set<ShardId> set_aside_;  // in the log
 };

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Splits of shards under load, one after another: how long pushes wait for one, errors, the sum.
+
+  measure_splits.py --bin-dir build/bin [--splits 40] [--durability log|replicated=2|checkpoint]
+
+Three servers hold the table; each push has 64 ids of all shards. Bars: pushes blocked 50 ms p99 (over the splits: the longest push
+of each beyond the p99 of before), errors 0, difference of the sum 0. Exit status: 0 bars met; 1 missed; 3 it could not be
+measured.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, run_command
+from meter import NS, Bars, Table, now_ns, quantile
+
+BASELINE_SECONDS = 5
+PAUSE_SECONDS = 0.3
+
+
+def longest(load, begin, end):
+    return max((acked - sent for _, sent, acked in load["slow"] if sent < end and acked > begin), default=0) / 1e6
+
+
+def measure(args, cluster):
+    cluster.start()
+    if run_command(args.bin_dir, cluster.address, "rebalance", "off")[0] != 0:
+        raise RuntimeError("rebalance off: refused")
+    table = Table(args.bin_dir, cluster.address, "splits", 20_000, 16, args.durability, shards=8)
+    table.wait_for(replicas=2 if args.durability == "replicated=2" else 1)
+    pushed = table.meter("fill").result()["ids_acknowledged"]
+    load = table.meter("load", "--seconds=600", "--rate=200", "--ids=64", "--pull-flights=1", "--slow-ms=0", seed=2)
+    dice = random.Random(1)
+    splits = []
+    try:
+        time.sleep(2)
+        calm = now_ns()
+        time.sleep(BASELINE_SECONDS)
+        for _ in range(args.splits):
+            shards = table.shards()
+            largest = max(s["range"][1] - s["range"][0] for s in shards)
+            shard = dice.choice([s["shard"] for s in shards if 2 * (s["range"][1] - s["range"][0]) >= largest])
+            begin = now_ns()
+            status, out, err = run_command(args.bin_dir, cluster.address, "shard", "split", shard, "--timeout=30s")
+            if status != 0:
+                raise RuntimeError(f"shard split {shard} ended with {status}: {err or out}")
+            splits.append((begin, now_ns()))
+            time.sleep(PAUSE_SECONDS)
+    finally:
+        load = load.stop()
+    usual = quantile([(acked - sent) / 1e6 for _, sent, acked in load["slow"] if calm < sent < calm + BASELINE_SECONDS * NS], 0.99)
+    waits = [max(0.0, longest(load, begin, end + PAUSE_SECONDS * NS) - usual) for begin, end in splits]
+    print(f"{len(splits)} splits, {quantile([(end - begin) / 1e6 for begin, end in splits], 0.5):.0f} ms each (median); pushes "
+          f"blocked: median {quantile(waits, 0.5):.1f} ms, longest {max(waits):.1f} ms; p99 of pushes before: {usual:.1f} ms",
+          flush=True)
+    bars = Bars()
+    bars.at_most("pushes blocked by a split, p99 over the splits", quantile(waits, 0.99), 50, " ms")
+    bars.at_most("errors seen by clients", load["errors"], 0)
+    bars.at_most("difference of the sum", abs(table.sum() - pushed - load["ids_acknowledged"]), 0)
+    return bars.status()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--splits", type=int, default=40)
+    parser.add_argument("--durability", default="log")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_splits_")
+    cluster = Cluster(args.bin_dir, directory, 3, server_flags=("--host-bytes=256MiB",))
+    try:
+        return measure(args, cluster)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        print(error)
+        for process in cluster.processes():
+            print(f"--- {process.name}\n{process.tail(12)}")
+        return 3
+    finally:
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
