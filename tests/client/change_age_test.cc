@@ -31,8 +31,8 @@ class FakeSource : public v1::Coordinator::Service, public v1::Changes::Service 
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(static_cast<v1::Coordinator::Service*>(this));
     builder.RegisterService(static_cast<v1::Changes::Service*>(this));
-    address_ = absl::StrCat("127.0.0.1:", port);
     server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
   }
   ~FakeSource() override { server_->Shutdown(); }
   const std::string& address() const { return address_; }
