@@ -80,6 +80,7 @@ OUTSIDE = [
     (r'rocksdb/', ['kv'], 'RocksDB stays in kv/; use kv/kv_store.h'),
     (r'(prometheus/)', ['admin'], 'it stays in admin/; use common/metrics.h'),
     (r'yaml-cpp/', ['config'], 'yaml-cpp stays in config/; use config/config.h'),
+    (r'zstd\.h', ['checkpoint'], 'zstd stays in checkpoint/; use checkpoint/block_packer.h'),
     (r'curl/', ['places'], 'libcurl stays in places/; use places/place.h'),
     (r'grpc', ['proto', 'ports', 'server', 'serving', 'client', 'coordinator', 'local', 'cli'], 'gRPC stays at the edges'),
     (r'google/protobuf/', ['proto', 'checkpoint', 'server', 'client', 'coordinator', 'cli'], 'protobuf stays at the edges'),
