@@ -351,7 +351,8 @@ class GrpcServingClient final : public ServingClient {
   std::shared_ptr<Server> Dial(const v1::ServingServerInfo& info) const {
     auto server = std::make_shared<Server>();
     server->name = info.name();
-    grpc::ChannelArguments args = DataPlaneChannelArguments(kMessageBytesMax);
+    grpc::ChannelArguments args =
+        DataPlaneChannelArguments(kMessageBytesMax, identity_.files.any());
     SetKeepalive(kClientKeepalive, &args);
     server->stub = v1::Serving::NewStub(
         grpc::CreateCustomChannel(info.address(), ChannelCredentialsOf(identity_), args));
