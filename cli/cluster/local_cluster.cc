@@ -179,7 +179,7 @@ absl::Status LocalCluster::LoadOrCreate() {
   for (size_t i = 0; i < processes; ++i) processes_.push_back(Describe(i));
   const std::vector<int> free_ports = FreePorts(2 * serving());
   for (int i = 0; i < options_.serving; ++i) {
-    const auto at = static_cast<size_t>(2 * i);
+    const size_t at = 2 * static_cast<size_t>(i);
     processes_.push_back(DescribeServing(i, free_ports[at], free_ports[at + 1]));
   }
   return Store();
