@@ -94,7 +94,8 @@ class TableVerifier {
     const uint32_t columns = shard.column_limit() - shard.column_first();
     const uint32_t weights = BytesPerWeight(spec_.weight_type) * columns;
     const RowsFileHeader expected = {spec_.hashed, weights,
-                                     weights + StateBytes(spec_.optimizer, columns)};
+                                     weights + StateBytes(spec_.optimizer, columns),
+                                     reader->header().compressed};
     if (!(reader->header() == expected)) return Wrong("its rows are not those of the table");
     const ShardRange range = {shard.range_first(), shard.range_limit(), shard.column_first(),
                               shard.column_limit()};

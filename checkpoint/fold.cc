@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
 #include "common/status_macros.h"
+#include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
 #include "row_math/position.h"
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "checkpoint/block_packer.h"
 #include "common/check.h"
 #include "common/files/crc32c.h"
 #include "common/status_macros.h"
@@ -72,11 +73,14 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text)
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(body.data(), body.size()), &manifest, options);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat("no manifest: ", parsed.ToString()));
-  if (manifest.format() != kCheckpointFormat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("format ", manifest.format(), ", this program reads ", kCheckpointFormat));
-  }
-  return manifest;
+  const bool known = manifest.compression().empty() ? manifest.format() == kCheckpointFormat
+                                                    : manifest.format() == kCompressedFormat &&
+                                                          manifest.compression() == kZstd;
+  if (known) return manifest;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "format ", manifest.format(),
+      manifest.compression().empty() ? "" : absl::StrCat(" with ", manifest.compression()),
+      ", this program reads ", kCheckpointFormat, ", and ", kCompressedFormat, " with zstd"));
 }
 
 absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {

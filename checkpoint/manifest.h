@@ -16,6 +16,7 @@
 namespace hotbed {
 
 constexpr uint32_t kCheckpointFormat = 1;
+constexpr uint32_t kCompressedFormat = 2;  // with `compression`
 inline constexpr char kManifestFile[] = "manifest.json";
 
 std::string ManifestText(const v1::CheckpointManifest& manifest);

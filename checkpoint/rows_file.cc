@@ -16,7 +16,10 @@ namespace {
 constexpr absl::string_view kMagic = "HOTBDROW";
 constexpr absl::string_view kEnd = "HOTBDEND";
 constexpr uint32_t kVersion = 1;
+constexpr uint32_t kCompressedVersion = 2;
 constexpr uint32_t kHashed = 1;
+constexpr uint32_t kCompressed = 2;
+constexpr uint32_t kPacked = 1;
 constexpr uint64_t kHeaderBytes = 32;
 constexpr uint64_t kBlockHeadBytes = 16;
 constexpr uint64_t kEntryBytes = 48;
@@ -26,8 +29,9 @@ constexpr uint64_t kBlockBytesMax = 256ull << 20;  // far above any that is writ
 
 std::string HeaderBytes(const RowsFileHeader& header) {
   std::string out(kMagic);
-  AppendLittle<uint32_t>(kVersion, &out);
-  AppendLittle<uint32_t>(header.hashed ? kHashed : 0, &out);
+  AppendLittle<uint32_t>(header.compressed ? kCompressedVersion : kVersion, &out);
+  AppendLittle<uint32_t>((header.hashed ? kHashed : 0) | (header.compressed ? kCompressed : 0),
+                         &out);
   AppendLittle<uint32_t>(header.weight_bytes, &out);
   AppendLittle<uint32_t>(header.payload_bytes, &out);
   AppendLittle<uint32_t>(0, &out);
@@ -75,11 +79,12 @@ absl::Status RowsFileWriter::Append(std::vector<absl::string_view> pieces) {
   return file_->Append(pieces);
 }
 
-absl::Status RowsFileWriter::AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces) {
+absl::Status RowsFileWriter::AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces,
+                                      uint32_t packing) {
   std::string head(4, '\0');
   AppendLittle<uint32_t>(static_cast<uint32_t>(entry.kind), &head);
   AppendLittle<uint32_t>(entry.count, &head);
-  AppendLittle<uint32_t>(0, &head);
+  AppendLittle<uint32_t>(packing, &head);
   entry.crc = Crc32c(head.data() + 4, head.size() - 4);
   uint64_t bytes = head.size();
   for (const absl::string_view piece : pieces) {
@@ -103,6 +108,10 @@ absl::Status RowsFileWriter::AddRows(absl::Span<const uint64_t> ids,
   entry.first_position = header_.hashed ? Mix64(ids.front()) : ids.front();
   entry.last_position = header_.hashed ? Mix64(ids.back()) : ids.back();
   rows_ += ids.size();
+  if (header_.compressed) {
+    const absl::string_view packed = packer_.Pack(AsBytes(ids), AsBytes(payloads));
+    if (!packed.empty()) return AddBlock(entry, {packed}, kPacked);
+  }
   return AddBlock(entry, {AsBytes(ids), AsBytes(payloads)});
 }
 
@@ -158,15 +167,17 @@ absl::Status RowsFileReader::ReadHeader() {
   const uint32_t version = in.Take<uint32_t>();
   const uint32_t flags = in.Take<uint32_t>();
   header_.hashed = (flags & kHashed) != 0;
+  header_.compressed = (flags & kCompressed) != 0;
   header_.weight_bytes = in.Take<uint32_t>();
   header_.payload_bytes = in.Take<uint32_t>();
   in.Take<uint32_t>();
   if (in.Take<uint32_t>() != Crc32c(bytes.data(), kHeaderBytes - 4)) {
     return Damaged("the checksum of its header does not match");
   }
-  if (version == kVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(path_, ": version ", version, ", this program reads ", kVersion));
+  if (version == kVersion || version == kCompressedVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(path_, ": version ", version,
+                                                    ", this program reads ", kVersion, " and ",
+                                                    kCompressedVersion));
 }
 
 absl::Status RowsFileReader::ReadIndex(uint64_t bytes, uint32_t index_crc) {
@@ -222,11 +233,37 @@ absl::Status RowsFileReader::ReadBlock(const RowsFileEntry& entry) {
   return Damaged(absl::StrCat("the block at byte ", entry.offset, " is not that of the index"));
 }
 
+uint64_t RowsFileReader::PlainBytes(const RowsFileEntry& entry) const {
+  return kBlockHeadBytes + entry.count * (kIdBytes + header_.payload_bytes);
+}
+
+absl::Status RowsFileReader::Unpack(const RowsFileEntry& entry) {
+  const uint64_t bytes = PlainBytes(entry);
+  if (bytes > kBlockBytesMax) {
+    return Damaged(absl::StrCat("the block at byte ", entry.offset, " has ", bytes, " bytes"));
+  }
+  plain_.resize(bytes);
+  if (!UnpackBlock(absl::string_view(block_).substr(kBlockHeadBytes),
+                   absl::MakeSpan(plain_).subspan(kBlockHeadBytes))) {
+    return Damaged(absl::StrCat("the block at byte ", entry.offset,
+                                " cannot be decompressed to its ", entry.count, " rows"));
+  }
+  block_.swap(plain_);
+  return absl::OkStatus();
+}
+
 absl::Status RowsFileReader::ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
                                       std::vector<uint8_t>* payloads) {
   HOTBED_RETURN_IF_ERROR(ReadBlock(entry));
   const uint64_t rows = entry.count;
-  if (block_.size() != kBlockHeadBytes + rows * (kIdBytes + header_.payload_bytes)) {
+  const uint32_t packing = LoadLittle<uint32_t>(block_.data() + 12);
+  if (packing == kPacked && header_.compressed) {
+    HOTBED_RETURN_IF_ERROR(Unpack(entry));
+  } else if (packing != 0) {
+    return Damaged(
+        absl::StrCat("the block at byte ", entry.offset, " has the unknown packing ", packing));
+  }
+  if (block_.size() != PlainBytes(entry)) {
     return Damaged(
         absl::StrCat("the block at byte ", entry.offset, " does not fit its ", rows, " rows"));
   }

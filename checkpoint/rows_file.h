@@ -2,10 +2,12 @@
 // other languages).
 //
 // Little-endian:
-//   header   "HOTBDROW", u32 version (1), u32 flags (1: hashed), u32 weight bytes per row,
-//            u32 payload bytes per row (weights and state), u32 0, u32 CRC-32C of what is before
-//   blocks   u32 CRC-32C of the rest of the block, u32 kind, u32 count, u32 0, then
-//              kind 1, rows: u64 id each, then the payload of each
+//   header   "HOTBDROW", u32 version (1; with compressed blocks 2), u32 flags (1: hashed, 2:
+//            compressed blocks), u32 weight bytes per row, u32 payload bytes per row (weights and
+//            state), u32 0, u32 CRC-32C of what is before
+//   blocks   u32 CRC-32C of the rest of the block, u32 kind, u32 count, u32 packing, then
+//              kind 1, rows: u64 id each, then the payload of each; with packing 1 as
+//              checkpoint/block_packer.h packs them
 //              kind 2, sessions: count bytes
 //   index    48 bytes per block: u64 offset, u32 bytes, u32 CRC-32C as in the block, u32 kind,
 //            u32 pass, u32 count, u32 0, u64 first position, u64 last position
@@ -25,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "checkpoint/block_packer.h"
 #include "places/place.h"
 
 namespace hotbed {
@@ -33,6 +36,7 @@ struct RowsFileHeader {
   bool hashed = false;
   uint32_t weight_bytes = 0;
   uint32_t payload_bytes = 0;
+  bool compressed = false;
   friend bool operator==(const RowsFileHeader&, const RowsFileHeader&) = default;
 };
 
@@ -70,10 +74,12 @@ class RowsFileWriter {
   RowsFileWriter(const RowsFileHeader& header, std::unique_ptr<PlaceWriter> file)
       : header_(header), file_(std::move(file)) {}
   absl::Status Append(std::vector<absl::string_view> pieces);
-  absl::Status AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces);
+  absl::Status AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces,
+                        uint32_t packing = 0);
 
   const RowsFileHeader header_;
   const std::unique_ptr<PlaceWriter> file_;
+  BlockPacker packer_;
   std::vector<RowsFileEntry> index_;
   uint32_t pass_ = 0;
   uint64_t bytes_ = 0;
@@ -90,6 +96,8 @@ class RowsFileReader {
                                                               Place* place);
   const RowsFileHeader& header() const { return header_; }
   const std::vector<RowsFileEntry>& index() const { return index_; }
+  // The bytes that a block of rows has when it is not compressed.
+  uint64_t PlainBytes(const RowsFileEntry& entry) const;
   // DataLoss: the block is damaged.
   absl::Status ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
                         std::vector<uint8_t>* payloads);
@@ -100,8 +108,10 @@ class RowsFileReader {
       : path_(std::move(path)), file_(std::move(file)) {}
   absl::Status ReadIndex(uint64_t bytes, uint32_t index_crc);
   absl::Status ReadHeader();
-  // The block without its head.
+  // The block with its head into block_.
   absl::Status ReadBlock(const RowsFileEntry& entry);
+  // Puts the contents of a packed block into block_ as they were.
+  absl::Status Unpack(const RowsFileEntry& entry);
   absl::Status ReadBytes(uint64_t offset, uint64_t bytes, std::string* out);
   absl::Status Damaged(absl::string_view what) const;
 
@@ -110,6 +120,7 @@ class RowsFileReader {
   RowsFileHeader header_;
   std::vector<RowsFileEntry> index_;
   std::string block_;
+  std::string plain_;
 };
 
 }  // namespace hotbed

@@ -49,7 +49,7 @@ set(CPACK_DEBIAN_CLI_PACKAGE_NAME hotbed-cli)
 set(CPACK_COMPONENT_CLI_DESCRIPTION "Hotbed: the command line, and trainers of examples")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_NAME libhotbed-dev)
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_CLIENT_PACKAGE_DEPENDS "libgrpc++-dev, libprotobuf-dev, libabsl-dev, libcurl4, ca-certificates")
+set(CPACK_DEBIAN_CLIENT_PACKAGE_DEPENDS "libgrpc++-dev, libprotobuf-dev, libabsl-dev, libzstd-dev, libcurl4, ca-certificates")
 set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Hotbed: headers and static library of the C++ client")
 
 # The user of the daemons, and a configuration to begin with.

@@ -29,15 +29,17 @@ using Methods = std::set<std::string, std::less<>>;
 // rows and primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods = new Methods{
-      "ActivateShards", "Attend",   "BeginSave", "Check",           "CommitCut", "GetClusterMap",
-      "RegisterServer", "Transfer", "Watch",     "WatchClusterMap", "WatchSave"};
+      "ActivateShards", "Attend",   "BeginSave",       "Check",          "CommitCut",
+      "GetClusterMap",  "ListRows", "ReadChanges",     "RegisterServer", "ReportServing",
+      "Transfer",       "Watch",    "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
 const Methods& ReaderMethods() {
-  static const Methods* const methods = new Methods{
-      "Check",  "GetClusterMap", "ListEvents",  "ListMoves", "ListRows", "ListTrainers",
-      "Lookup", "Pull",          "ReadChanges", "TopK",      "Watch",    "WatchClusterMap"};
+  static const Methods* const methods =
+      new Methods{"Check",    "GetClusterMap", "GetServing",     "ListEvents", "ListMoves",
+                  "ListRows", "ListTrainers",  "Lookup",         "Pull",       "ReadChanges",
+                  "TopK",     "Watch",         "WatchClusterMap"};
   return *methods;
 }
 
@@ -54,34 +56,24 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods = new Methods{"AlterTable",
-                                                    "BeginSave",
-                                                    "WatchRestore",
-                                                    "WatchSave",
-                                                    "BackupMetadata",
-                                                    "ChooseReplica",
-                                                    "ControlMoves",
-                                                    "CutShard",
-                                                    "DrainServer",
-                                                    "DropTable",
-                                                    "HoldStep",
-                                                    "MoveShards",
-                                                    "RebuildMetadata",
-                                                    "ScheduleCheckpoints",
-                                                    "ServerReflectionInfo"};
+  static const Methods* const methods =
+      new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
+                  "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
+                  "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
+                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo"};
   return *methods;
 }
 
 bool AmongServers(absl::string_view method) {
-  static const Methods* const only =
-      new Methods{"ActivateShards", "Attend", "CommitCut", "RegisterServer", "Transfer"};
+  static const Methods* const only = new Methods{"ActivateShards", "Attend",        "CommitCut",
+                                                 "RegisterServer", "ReportServing", "Transfer"};
   return only->contains(method);
 }
 
 // Methods that concern more than the tables that a call names, such as whole servers, the sessions
 // of other trainers, or a group of trainers with all its tables.
 bool BeyondTables(absl::string_view method) {
-  static const Methods* const limited = new Methods{"AlterTable", "DropTable"};
+  static const Methods* const limited = new Methods{"AlterTable", "DropTable", "ServeTables"};
   return method == kAll || method == "OpenSession" || method == "Train" || AmongServers(method) ||
          (OperatorMethods().contains(method) && !limited->contains(method));
 }

@@ -39,6 +39,7 @@
 #include "server/machine_memory.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
+#include "serving/serving_process.h"
 
 namespace hotbed {
 namespace {
@@ -228,6 +229,33 @@ void StopAfterFailure(Process* process) {
   if (!written.ok()) HOTBED_LOG(Error) << written;
 }
 
+// --role=serving, until a signal comes.
+int Serve(const ServerOptions& options, const sigset_t& stops) {
+  absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
+  if (!security.ok()) return Fail(security.status());
+  WarnIfPlain(*security, options.listen);
+  WarnIfAdminWide(*security, options.admin_listen);
+  ServingOptions serving_options = ServingOptionsOf(options);
+  serving_options.security = *security;
+  std::random_device entropy;
+  serving_options.run = uint64_t{entropy()} << 32 | entropy();
+  auto serving = ServingProcess::Start(serving_options, Clock::Real());
+  if (!serving.ok()) return Fail(serving.status());
+  std::thread registration([&] {
+    if (!(*serving)->WaitRegistered().ok()) return;
+    std::printf("hotbed-server %s serving: data %s admin %s\n", options.name.c_str(),
+                (*serving)->address().c_str(), (*serving)->admin_address().c_str());
+    std::fflush(stdout);
+  });
+  ResidentBound resident(options.host.host_bytes, ResidentBound::Real());
+  const timespec second = {1, 0};
+  while (sigtimedwait(&stops, nullptr, &second) < 0) resident.Check();
+  EndAfter(options.drain_ms_max);
+  (*serving)->Stop();
+  registration.join();
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   LimitProtobufLog();
   // Signals are received by sigtimedwait, not by handlers: block them before any thread starts.
@@ -253,6 +281,7 @@ int Main(int argc, char** argv) {
                         << " that this machine or control group has: the process is killed before "
                            "it has filled them; give less";
   }
+  if (process.options.role == "serving") return Serve(process.options, stops);
   absl::Status status = StartParts(&process);
   if (!status.ok()) {
     StopAfterFailure(&process);

@@ -25,10 +25,15 @@ constexpr uint64_t kGrpcBytes = 128ull << 20;
 
 void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("name", &o->name, "NAME", "Name of this server, unique in its cluster. Required.");
+  schema->AddChoice("role", &o->role, {"shards", "serving"},
+                    "shards: holds shards of tables, for trainers. serving: holds read copies of "
+                    "the tables that 'hotbed serve add' names, for inference; it has no data "
+                    "directory, and no shard waits for it.");
   schema->AddCoordinators("coordinator", &o->coordinator,
                           "Where the coordinator listens, or each of several. Required.");
   schema->Add("data-dir", &o->host.data_dir, "DIR",
-              "Directory for log, spilled rows and identity; created if missing. Required.");
+              "Directory for log, spilled rows and identity; created if missing. Required, but for "
+              "--role=serving.");
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
                   "If files of the data directory are missing or damaged, gives up all of its data "
                   "in favour of the replicas on other servers, instead of refusing to start.");
@@ -164,7 +169,8 @@ bool IsName(const std::string& text) {
 std::string WhatIsMissing(const ServerOptions& options) {
   if (options.name.empty()) return "--name is required: a name unique in the cluster";
   if (options.coordinator.empty()) return "--coordinator is required: its HOST:PORT";
-  if (options.host.data_dir.empty()) return "--data-dir is required: a directory for log and rows";
+  if (options.host.data_dir.empty() && options.role == "shards")
+    return "--data-dir is required: a directory for log and rows";
   for (const std::string& listen : {options.listen, options.admin_listen, options.coordinator}) {
     if (!absl::StrContains(listen, ':')) return absl::StrCat("'", listen, "' is not HOST:PORT");
   }
@@ -305,6 +311,22 @@ DataServerOptions DataOptionsOf(const ServerOptions& options) {
   data.limits.slow_request_ms = options.slow_request_ms;
   data.limits.streams_max = static_cast<uint32_t>(options.streams_max);
   return data;
+}
+
+ServingOptions ServingOptionsOf(const ServerOptions& options) {
+  const DataServerOptions data = DataOptionsOf(options);
+  ServingOptions serving;
+  serving.name = options.name;
+  serving.coordinators = options.coordinator;
+  serving.port = data.port;
+  serving.advertise = options.advertise;
+  serving.advertise_admin = options.advertise_admin;
+  serving.admin_listen = options.admin_listen;
+  serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
+  serving.message_bytes_max = options.message_bytes_max;
+  serving.answer_bytes_max = data.limits.pull_bytes_in_flight_max;
+  serving.grpc_bytes_max = data.grpc_bytes_max;
+  return serving;
 }
 
 }  // namespace hotbed

@@ -10,12 +10,14 @@
 #include "security/server_security.h"
 #include "server/data_server.h"
 #include "server/host/shard_host.h"
+#include "serving/serving_process.h"
 
 namespace hotbed {
 
 struct ServerOptions {
   ShardHostOptions host;  // those fields that are flags of the same name
   std::string name;
+  std::string role = "shards";
   std::string coordinator;
   std::string listen = "127.0.0.1:0";
   std::string advertise;        // empty: as bound
@@ -55,6 +57,9 @@ absl::Status CheckServerOptions(const ServerOptions& options);
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
 uint64_t ExportBytesMax(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
+// With --role=serving: nine sixteenths of the memory are for rows. The rest is for messages and for
+// the program itself.
+ServingOptions ServingOptionsOf(const ServerOptions& options);
 // The part of drain_ms_max that a stop waits for others to take over; the rest is for requests in
 // flight and for writing back.
 inline int64_t HandOverMs(const ServerOptions& options) { return options.drain_ms_max / 2; }

@@ -89,6 +89,7 @@ void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context);  // show, stop
 // list, show, verify, fold, prune: of files alone, without a cluster.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
+void AddServeCommands(CLI::App* serve, CommandContext* context);  // add, remove, status
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);

@@ -177,6 +177,11 @@ absl::Status LocalCluster::LoadOrCreate() {
   const size_t processes = first_server() + static_cast<size_t>(servers);
   HOTBED_RETURN_IF_ERROR(AddPorts(processes));
   for (size_t i = 0; i < processes; ++i) processes_.push_back(Describe(i));
+  const std::vector<int> free_ports = FreePorts(2 * serving());
+  for (int i = 0; i < options_.serving; ++i) {
+    const size_t at = 2 * static_cast<size_t>(i);
+    processes_.push_back(DescribeServing(i, free_ports[at], free_ports[at + 1]));
+  }
   return Store();
 }
 
@@ -306,6 +311,24 @@ LocalCluster::Process LocalCluster::Describe(size_t index) const {
   return process;
 }
 
+LocalCluster::Process LocalCluster::DescribeServing(int number, int data_port,
+                                                    int admin_port) const {
+  Process process;
+  process.name = absl::StrCat("serving", number);
+  process.address = Loopback(data_port);
+  process.admin_address = Loopback(admin_port);
+  process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
+  process.argv = {absl::StrCat(options_.program_dir, "/hotbed-server"),
+                  "--role=serving",
+                  absl::StrCat("--name=", process.name),
+                  absl::StrCat("--listen=", process.address),
+                  absl::StrCat("--admin-listen=", process.admin_address),
+                  absl::StrCat("--coordinator=", coordinator_address()),
+                  absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes))};
+  process.argv.insert(process.argv.end(), options_.flags.begin(), options_.flags.end());
+  return process;
+}
+
 absl::Status LocalCluster::CheckPortsFree(const Process& process) {
   for (const std::string& address : {process.address, process.admin_address}) {
     if (PortProbe(PortOf(address)).free()) continue;
@@ -318,20 +341,20 @@ absl::Status LocalCluster::CheckPortsFree(const Process& process) {
 }
 
 absl::StatusOr<std::string> LocalCluster::AddServer() {
-  const size_t servers = processes_.size() - first_server();
-  if (servers >= static_cast<size_t>(kLocalServersMax)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("there are ", servers, " servers, ", kLocalServersMax, " are the most here"));
+  if (servers() >= static_cast<size_t>(kLocalServersMax)) {
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", servers(), " servers, ",
+                                                     kLocalServersMax, " are the most here"));
   }
   const std::vector<int> before = ports_;
-  absl::Status added = AddPorts(processes_.size() + 1);
-  if (added.ok()) added = CheckPortsFree(Describe(processes_.size()));
+  const size_t index = first_server() + servers();
+  absl::Status added = AddPorts(index + 1);
+  if (added.ok()) added = CheckPortsFree(Describe(index));
   if (!added.ok()) {
     ports_ = before;
     return added;
   }
-  processes_.push_back(Describe(processes_.size()));
-  Process& process = processes_.back();
+  Process& process =
+      *processes_.insert(processes_.begin() + static_cast<ptrdiff_t>(index), Describe(index));
   HOTBED_RETURN_IF_ERROR(Store());
   HOTBED_RETURN_IF_ERROR(Spawn(&process));
   Say(absl::StrCat(process.name, " added, pid ", process.child->pid()));

@@ -28,6 +28,7 @@ namespace hotbed {
 constexpr int kLocalServersMax = 64;
 constexpr int kLocalCoordinatorsMax = 7;
 constexpr int kLocalEtcdMax = 7;
+constexpr int kLocalServingMax = 16;
 constexpr absl::Duration kLocalDrainMax = absl::Seconds(30);  // for a server to stop
 // Longer than that: a server killed during its write back would have more to recover.
 constexpr absl::Duration kLocalStopMax = absl::Seconds(40);
@@ -39,6 +40,8 @@ struct LocalClusterOptions {
   // coordinators need a member of etcd at least.
   int coordinators = -1;
   int etcd = -1;  // members
+  // Serving servers, beside the others and at free ports: they have nothing to come back to.
+  int serving = 0;
   // The port of the coordinator; the ports of the others follow it. 0: free ports. Used only in a
   // new directory.
   int port = 7400;
@@ -126,6 +129,10 @@ class LocalCluster {
   absl::Status Store();
   // The coordinators come first, then etcd, then the servers.
   Process Describe(size_t index) const;
+  // Serving server number `number`, at two free ports.
+  Process DescribeServing(int number, int data_port, int admin_port) const;
+  size_t servers() const { return processes_.size() - first_server() - serving(); }
+  size_t serving() const { return static_cast<size_t>(options_.serving); }
   std::vector<std::string> EtcdFlags(const Process& process) const;
   std::vector<std::string> ServerFlags(const Process& process, size_t server) const;
   std::string AddressesOf(Kind kind, absl::string_view separator) const;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/changes/follow_as.h"
 #include "client/net/grpc_checkpoint_cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -74,6 +75,7 @@ struct Followed {
   v1::ReadPlace read;
   uint64_t skip = 0;
   v1::ReadPlace told;
+  int64_t told_ns = 0;  // everything up to this time was told; 0: never yet
   uint64_t list = 0;
   bool asked = false;            // in a call
   int64_t failing_since_ns = 0;  // 0: it is not
@@ -89,6 +91,7 @@ struct OpenCall {
   grpc::ClientContext context;
   grpc::Status status;
   bool lists = false;
+  int64_t asked_ns = 0;
   v1::ListRowsReply listed;
   v1::ReadChangesReply changed;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ListRowsReply>> list_reader;
@@ -98,12 +101,13 @@ struct OpenCall {
 class TableStream : public ChangeStream {
  public:
   TableStream(std::string table, std::unique_ptr<GrpcCheckpointCluster> cluster,
-              FollowOptions options, const Clock* clock)
+              FollowOptions options, uint32_t table_id, const Clock* clock)
       : table_(std::move(table)),
         cluster_(std::move(cluster)),
         options_(std::move(options)),
         clock_(*clock),
-        lists_(RandomNumber()) {}
+        lists_(RandomNumber()),
+        table_id_(table_id) {}
 
   ~TableStream() override {
     for (auto& [tag, call] : calls_) call->context.TryCancel();
@@ -157,6 +161,17 @@ class TableStream : public ChangeStream {
     return positions;
   }
 
+  absl::Duration Age() const override {
+    if (shards_.empty()) return absl::InfiniteDuration();
+    int64_t told_ns = clock_.NowNs();
+    const int64_t now_ns = told_ns;
+    for (const auto& [index, shard] : shards_) {
+      if (shard.told_ns == 0) return absl::InfiniteDuration();
+      told_ns = std::min(told_ns, shard.told_ns);
+    }
+    return absl::Nanoseconds(now_ns - told_ns);
+  }
+
   bool ended() const override {
     return options_.once && ready_.empty() &&
            std::all_of(shards_.begin(), shards_.end(), [](const auto& one) {
@@ -168,7 +183,8 @@ class TableStream : public ChangeStream {
   using State = Followed::State;
   struct Ready {
     RowChanges changes;
-    v1::ReadPlace told;  // with it
+    v1::ReadPlace told;   // with it
+    int64_t told_ns = 0;  // 0: there may be more that was not told
     bool listed = false;
   };
 
@@ -230,6 +246,7 @@ class TableStream : public ChangeStream {
       if (!Inside(range, whole.range)) continue;
       part.read = whole.read;
       part.told = whole.told;
+      part.told_ns = whole.told_ns;
       if (whole.state == State::kListed) part.state = State::kListed;
       return part;
     }
@@ -340,6 +357,7 @@ class TableStream : public ChangeStream {
   OpenCall* NewCall(const std::string& address, int64_t deadline_ms) {
     auto call = std::make_unique<OpenCall>(address);
     call->context.set_deadline(In(deadline_ms * kMillisecondNs));
+    call->asked_ns = clock_.NowNs();
     OpenCall* const made = call.get();
     calls_[made] = std::move(call);
     return made;
@@ -445,13 +463,13 @@ class TableStream : public ChangeStream {
       // A scan is as of one LSN; a stream has no more than before until the list ends.
       const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
       return Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
-                 through.through().lsn());
+                 through.through().lsn(), /*told_ns=*/0);
     }
     shard->read = reply.at();
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
     Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
-        reply.at().through().lsn());
+        reply.at().through().lsn(), /*told_ns=*/0);  // the server may not be the primary by now
   }
 
   // Changes that were told are lost: everything comes again.
@@ -502,15 +520,32 @@ class TableStream : public ChangeStream {
       } else {
         shard->read = said.at();
         shard->skip = said.skip();
-        Add(index, *shard, /*listed=*/false, said.ids(), said.rows(), said.at().through().lsn());
+        Add(index, *shard, /*listed=*/false, said.ids(), said.rows(), said.at().through().lsn(),
+            call.changed.more() ? 0 : call.asked_ns);
       }
+    }
+    if (call.changed.more()) return;
+    // The others have had no change since then.
+    for (const auto& asked : call.shards) {
+      Followed* const shard = Find(asked);
+      if (shard == nullptr || shard->state != State::kFollowing || shard->failing_since_ns != 0 ||
+          HasReady(asked.second)) {
+        continue;
+      }
+      shard->told_ns = std::max(shard->told_ns, call.asked_ns);
     }
   }
 
+  bool HasReady(const ChangedRange& range) const {
+    return std::any_of(ready_.begin(), ready_.end(),
+                       [&](const Ready& one) { return Inside(range, one.changes.range); });
+  }
+
   void Add(uint32_t index, const Followed& shard, bool listed, const std::string& id_bytes,
-           const std::string& row_bytes, uint64_t lsn) {
+           const std::string& row_bytes, uint64_t lsn, int64_t told_ns) {
     Ready& ready = ready_.emplace_back();
     ready.told = shard.read;
+    ready.told_ns = told_ns;
     ready.listed = listed;
     changes_ready_ += listed ? 0 : 1;
     RowChanges& changes = ready.changes;
@@ -546,7 +581,9 @@ class TableStream : public ChangeStream {
       return std::move(ready.changes);
     }
     for (auto& [index, shard] : shards_) {
-      if (Inside(shard.range, ready.changes.range)) shard.told = ready.told;
+      if (!Inside(shard.range, ready.changes.range)) continue;
+      shard.told = ready.told;
+      shard.told_ns = ready.changes.again ? 0 : std::max(shard.told_ns, ready.told_ns);
     }
     return std::move(ready.changes);
   }
@@ -556,8 +593,8 @@ class TableStream : public ChangeStream {
   const FollowOptions options_;
   const Clock& clock_;
   grpc::CompletionQueue queue_;
-  uint64_t lists_;  // the number of the last list
-  uint32_t table_id_ = 0;
+  uint64_t lists_;     // the number of the last list
+  uint32_t table_id_;  // 0: not known yet
   uint64_t table_number_ = 0;
   bool hashed_ = false;
   size_t turn_ = 0;
@@ -570,19 +607,34 @@ class TableStream : public ChangeStream {
   int64_t refreshed_ns_ = 0;
 };
 
+absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
+    std::unique_ptr<GrpcCheckpointCluster> cluster, const std::string& table,
+    const FollowOptions& options, uint32_t table_id) {
+  if (options.first_id > options.last_id) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
+  }
+  auto stream =
+      std::make_unique<TableStream>(table, std::move(cluster), options, table_id, Clock::Real());
+  HOTBED_RETURN_IF_ERROR(stream->Start());
+  return stream;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
                                                      const std::string& table,
                                                      const FollowOptions& options) {
-  if (options.first_id > options.last_id) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
-  }
   HOTBED_ASSIGN_OR_RETURN(auto cluster, GrpcCheckpointCluster::Connect(target));
-  auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, Clock::Real());
-  HOTBED_RETURN_IF_ERROR(stream->Start());
-  return stream;
+  return FollowBy(std::move(cluster), table, options, /*table_id=*/0);
+}
+
+absl::StatusOr<std::unique_ptr<ChangeStream>> FollowAs(const std::string& coordinators,
+                                                       const ClientIdentity& identity,
+                                                       const v1::TableSpec& table,
+                                                       const FollowOptions& options) {
+  return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table.name(),
+                  options, table.id());
 }
 
 }  // namespace hotbed

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "checkpoint/block_packer.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/write_fence.h"
@@ -60,7 +61,8 @@ class Saver {
     HOTBED_RETURN_IF_ERROR(CheckOptions());
     const absl::Time now = absl::Now();
     number_ = static_cast<uint64_t>(absl::ToUnixNanos(now));
-    manifest_.set_format(kCheckpointFormat);
+    manifest_.set_format(options_.compress.empty() ? kCheckpointFormat : kCompressedFormat);
+    manifest_.set_compression(options_.compress);
     manifest_.set_name(!options_.name.empty()
                            ? options_.name
                            : absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
@@ -127,7 +129,7 @@ class Saver {
       return absl::InvalidArgumentError(absl::StrCat(
           "the name \"", options_.name, "\" is a folder's: no '/', and no '.' at its begin"));
     }
-    return absl::OkStatus();
+    return CheckCompression(options_.compress);
   }
 
   absl::Status ChooseTables() {
@@ -392,6 +394,7 @@ class Saver {
     request.set_directory(folder_);
     request.set_bytes_per_s(options_.bytes_per_s);
     request.set_begins_series(options_.incremental);
+    request.set_compress(options_.compress);
     request.set_takes_when_told(phase_ != Phase::kAnyMoment);
     for (const uint64_t packed : shards) {
       const ShardId id = ShardId::FromPacked(packed);

@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 import re
 
-FOLDERS = ("admin", "common", "kv", "ports", "proto", "security", "server", "planner")
+FOLDERS = ("admin", "common", "kv", "ports", "proto", "security", "server", "serving", "planner")
 LITERALS = r'("(?:\\.|[^"\\])*"(?:\s*"(?:\\.|[^"\\])*")*)'
 METRIC = re.compile(r'(?P<before>\w*)\s*[({]\s*(?:"[\w ]*",\s*)?"(?P<name>(?:hotbed|process)_[a-z0-9_]+)"\s*,\s*(?P<help>' + LITERALS[1:-1] + ')')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\]\s*=\s*' + LITERALS + ';')
@@ -36,12 +36,17 @@ LABELS = {
     "hotbed_server_numbers_not_given_total": ("number",),
     "hotbed_server_refusals_total": ("code",),
     "hotbed_server_slow_requests_total": ("kind",),
+    "hotbed_serving_age_seconds": ("table",),
+    "hotbed_serving_lookups_total": ("outcome",),
+    "hotbed_serving_ready": ("table",),
+    "hotbed_serving_rows": ("table",),
+    "hotbed_serving_rows_bytes": ("table",),
 }
 # What is counted, where the last word of the name does not say it.
 COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending": "requests", "ended": "connections",
            "accepted": "connections", "overflows": "times", "broken": "streams", "opened": "streams", "failed": "streams",
            "stalled": "streams", "sent": "records", "taken": "records", "refused": "shards", "diverged": "shards",
-           "parked": "requests", "received": "shards", "appends": "records", "renewals": "times", "refusals": "segments",
+           "parked": "requests", "received": "shards", "appends": "records", "renewals": "times", "written": "rows", "deleted": "rows", "refusals": "segments",
            "revision": "number", "step": "number", "items": "messages", "changes": "shards"}
 EXACT = {"hotbed_access_refused_total": "refusals",
          "hotbed_server_transfer_rate_limit_bytes": "bytes/s", "hotbed_server_replica_messages_refused_total": "messages",
@@ -51,7 +56,7 @@ EXACT = {"hotbed_access_refused_total": "refusals",
          "hotbed_coordinator_commit_failures_total": "transactions", "hotbed_coordinator_backup_failures_total": "backups",
          "hotbed_coordinator_scheduled_save_failures_total": "saves"}
 UNITS = (("_bytes_per_second", "bytes/s"), ("_seconds", "seconds"), ("_bytes", "bytes"), ("_info", "1"), ("_fds", "files"))
-NO_YES = re.compile(r"_(read_only|device_failed|data_given_up)$")
+NO_YES = re.compile(r"_(read_only|device_failed|data_given_up|ready)$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +82,7 @@ def text_of(literals):
 
 
 def exporter_of(path):
-    return {"server": "server", "planner": "coordinator"}.get(path.parts[0], "both")
+    return {"server": "server", "serving": "server", "planner": "coordinator"}.get(path.parts[0], "both")
 
 
 def metrics_of(source, path):

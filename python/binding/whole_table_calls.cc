@@ -62,8 +62,8 @@ struct ClusterArgument {
   }
 };
 
-// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental, at_step, group):
-// at_step below 0: at none.
+// save_checkpoint(target, directory, name, (table, ...), bytes_per_s, incremental, at_step, group,
+// compress): at_step below 0: at none.
 PyObject* Save(PyObject*, PyObject* arguments) {
   PyObject* target = nullptr;
   ClusterArgument cluster;
@@ -74,8 +74,9 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   int incremental = 0;
   long long at_step = 0;
   const char* group = nullptr;
-  if (PyArg_ParseTuple(arguments, "OssOKpLs", &target, &directory, &name, &tables, &rate,
-                       &incremental, &at_step, &group) == 0 ||
+  const char* compress = nullptr;
+  if (PyArg_ParseTuple(arguments, "OssOKpLss", &target, &directory, &name, &tables, &rate,
+                       &incremental, &at_step, &group, &compress) == 0 ||
       !cluster.Read(target)) {
     return nullptr;
   }
@@ -86,6 +87,7 @@ PyObject* Save(PyObject*, PyObject* arguments) {
   options.incremental = incremental != 0;
   if (at_step >= 0) options.at_step = static_cast<uint64_t>(at_step);
   options.group = group;
+  options.compress = compress;
   for (Py_ssize_t i = 0; i < PyTuple_Size(tables); ++i) {
     if (!ReadText(PyTuple_GetItem(tables, i), &options.tables.emplace_back())) return nullptr;
   }

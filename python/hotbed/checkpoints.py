@@ -24,7 +24,7 @@ def _place(path: Union[str, os.PathLike[str]]) -> str:
 
 def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
          incremental: bool = False, bytes_per_s: int = 0, at_step: Union[int, str, None] = None,
-         group: str = '') -> dict[str, Any]:
+         group: str = '', compress: str = '') -> dict[str, Any]:
     """Saves tables while training goes on, each shard as of one LSN.
 
     Args:
@@ -37,6 +37,7 @@ def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *,
         at_step: all shards between this step of a group of trainers and the next one; "next": the first step for which
             that is possible.
         group: the `trainer_group` whose step it is; the only one at work if empty.
+        compress: 'zstd' compresses the rows; they are as they are if empty.
 
     Returns:
         {"path": folder, "parent": name of the checkpoint that it needs or "", "at_step": 0 if it is aligned to none,
@@ -50,7 +51,8 @@ def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *,
     if at_step is not None and at_step != 'next' and (not isinstance(at_step, int) or at_step < 1):
         raise errors.InvalidArgument(f'at_step is {at_step!r}; allowed: a step above 0, or "next"', value=at_step)
     step = -1 if at_step is None else 0 if at_step == 'next' else at_step
-    return _hotbed.save_checkpoint(_cluster(target), _place(directory), name, tuple(tables), bytes_per_s, incremental, step, group)
+    return _hotbed.save_checkpoint(_cluster(target), _place(directory), name, tuple(tables), bytes_per_s, incremental, step, group,
+                                   compress)
 
 
 def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]], *, tables: Union[Sequence[str], Mapping[str, str]] = (),

@@ -162,8 +162,19 @@ bool ChangeReads::Answer(Waiting* call, int64_t now_ns, bool stops) {
     ReadRows(&parts, &reply);
   }
   if (reply.shards().empty() && now_ns < call->until_ns) return false;
+  if (!reply.more() && MayLackPushes(call->request)) reply.set_more(true);
   call->done(reply.SerializeAsString(), std::move(held));
   return true;
+}
+
+// A server that was paused or cut off may be deposed: its silence says nothing then.
+bool ChangeReads::MayLackPushes(const v1::ReadChangesRequest& request) const {
+  return std::any_of(
+      request.shards().begin(), request.shards().end(), [this](const v1::FollowedShard& asked) {
+        const std::shared_ptr<Shard> shard = FindFollowed(
+            *host_, ShardId::FromPacked(asked.shard()), asked.range_first(), asked.range_limit());
+        return shard == nullptr || shard->MayLackPushes();
+      });
 }
 
 std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
@@ -183,12 +194,20 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
     const uint64_t row_bytes =
         sizeof(uint64_t) +
         (request.with_rows() ? RowWireBytes(RowType::kFp32, shard->dim()) : uint64_t{0});
-    if (left < row_bytes && !parts.empty()) continue;  // at the next call
+    if (left < row_bytes && !parts.empty()) {  // at the next call
+      reply->set_more(true);
+      continue;
+    }
     const ReadPosition above = PositionOf(asked.above());
     auto part = std::make_unique<Part>();
     part->changes =
         shard->feed()->Read(above, asked.skip(), std::max<uint64_t>(left / row_bytes, 1), now_ns);
     const ChangeFeed::Changes& changes = part->changes;
+    const ReadPosition behind = {changes.through, changes.through};
+    if (changes.skip != 0 || (!changes.ids.empty() &&
+                              !shard->feed()->Read(behind, 0, /*ids_max=*/1, now_ns).ids.empty())) {
+      reply->set_more(true);
+    }
     if (!changes.known) {
       v1::ShardChanges& said = *reply->add_shards();
       said.set_shard(asked.shard());

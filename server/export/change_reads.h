@@ -65,6 +65,7 @@ class ChangeReads {
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // True: it is answered.
   bool Answer(Waiting* call, int64_t now_ns, bool stops);
+  bool MayLackPushes(const v1::ReadChangesRequest& request) const;
   // Collects the changes from the feeds, and notes shards that moved or lost a position.
   std::vector<std::unique_ptr<Part>> Gather(const v1::ReadChangesRequest& request, int64_t now_ns,
                                             v1::ReadChangesReply* reply) const;

@@ -77,20 +77,23 @@ class FileRows : public RowSource::Rows {
                                          shard.index_crc(), place));
     const std::unique_ptr<RowsFileReader>& file = added.file;
     const uint32_t weights = BytesPerWeight(saved_type_) * columns_;
-    if (!(file->header() == RowsFileHeader{hashed_, weights, weights + state_bytes_})) {
+    if (!(file->header() ==
+          RowsFileHeader{hashed_, weights, weights + state_bytes_, file->header().compressed})) {
       return absl::DataLossError(
           absl::StrCat(folder, "/", shard.file(), ": its rows are not those of the table"));
     }
     for (const RowsFileEntry& entry : file->index()) {
-      if (Overlaps(entry, added)) bytes_total_ += entry.bytes;
+      if (Overlaps(entry, added)) bytes_total_ += file->PlainBytes(entry);
     }
     if (sessions) {
       HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->ReadSessions());
       HOTBED_RETURN_IF_ERROR(sessions_.Add(bytes));
       forgotten_ = std::max(forgotten_, shard.forgotten());
     }
+    compressed_ |= file->header().compressed;
     parts_.push_back(std::move(added));
-    ahead_bytes_ = place->reader_bytes();  // one part is read at a time
+    // One part is read at a time.
+    ahead_bytes_ = place->reader_bytes() + (compressed_ ? kPackerBytes : 0);
     return absl::OkStatus();
   }
 
@@ -184,6 +187,7 @@ class FileRows : public RowSource::Rows {
   Incarnation forgotten_ = 0;
   uint64_t bytes_total_ = 0;
   uint64_t ahead_bytes_ = 0;
+  bool compressed_ = false;
   size_t part_ = 0;
   size_t block_ = 0;
   std::vector<uint64_t> ids_;

@@ -23,6 +23,7 @@ constexpr int64_t kRateStepNs = 50 * kMillisecondNs;
 
 absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
   if (request.save() == 0) return absl::InvalidArgumentError("a save has a number above 0");
+  HOTBED_RETURN_IF_ERROR(CheckCompression(request.compress()));
   const auto check = [](const std::string& file) {
     const bool inside = !absl::StrContains(file, '/') && file != "." && file != "..";
     if (!file.empty() && inside) return absl::OkStatus();
@@ -319,7 +320,8 @@ absl::StatusOr<CopiedShard> SaveJobs::Copy(Job* job, const v1::ShardToSave& want
     HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(job->request.directory()));
     ShardHost::CopyOptions options = {{wanted.above_epoch(), wanted.above_lsn()},
                                       job->request.begins_series()};
-    options.sink_bytes = place->writer_bytes();
+    options.sink_bytes =
+        place->writer_bytes() + (job->request.compress().empty() ? 0 : kPackerBytes);
     options.wanted = [job] {
       return job->broken_off.load() ? absl::CancelledError("the save was broken off")
                                     : absl::OkStatus();
@@ -352,8 +354,9 @@ absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const 
   const uint32_t stored = job->request.weights_only() ? weight_bytes : rows.payload_bytes;
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(job->request.directory()));
   const std::string path = absl::StrCat(job->request.directory(), "/", wanted.file());
-  HOTBED_ASSIGN_OR_RETURN(const auto file,
-                          RowsFileWriter::Create(path, {rows.hashed, weight_bytes, stored}, place));
+  const RowsFileHeader header = {rows.hashed, weight_bytes, stored,
+                                 !job->request.compress().empty()};
+  HOTBED_ASSIGN_OR_RETURN(const auto file, RowsFileWriter::Create(path, header, place));
   const absl::Status filled = FillFile(job, wanted, file.get(), stored, saved);
   if (!filled.ok()) (void)place->Delete(job->request.directory(), {wanted.file()});
   return filled;

@@ -168,6 +168,10 @@ absl::StatusOr<v1::TopKReply> AnswerTopK(const ShardHost& host, const v1::TopKRe
     return absl::AbortedError(
         absl::StrCat(id.ToString(), " left this server while its rows were read"));
   }
+  if (shard->MayLackPushes()) {
+    return absl::UnavailableError(
+        absl::StrCat(id.ToString(), ": this server's lease ran out while its rows were read"));
+  }
   TopKNumbers().rows.Add(ranking.rows_read());
   reply.set_rows_read(ranking.rows_read());
   AddRows(ranking.Take(), &reply);

@@ -181,7 +181,7 @@ Refusal CheckPull(const ShardContext& shard, const PullWork& work, const PullSeg
   } else if (const SegmentCode code = core.CheckEpoch(segment.epoch); code != SegmentCode::kOk) {
     return {code, ExplainRefusal(shard, code, segment)};
   }
-  if (work.strict && LacksLease(shard, work)) {
+  if (work.strict && LacksLease(shard)) {
     return Refuse(SegmentCode::kUnavailable, shard,
                   ": a strict pull, and this server's lease has run out");
   }
@@ -202,8 +202,7 @@ Refusal CheckPull(const ShardContext& shard, const PullWork& work, const PullSeg
 // A primary without other replicas needs no lease: nobody else can have acknowledged a push. A
 // learner in the acknowledging set can, as a member of a later epoch that this server has not heard
 // of (the simulator's mutant JoinersNeedNoLease).
-bool LacksLease(const ShardContext& shard, const PullWork& work) {
-  if (!work.strict) return false;
+bool LacksLease(const ShardContext& shard) {
   const ShardCore& core = shard.core;
   const bool joiners = core.backup_count() != 0 && !Mutated(CoreMutant::kJoinersNeedNoLease);
   if (core.record().members.size() <= 1 && !joiners) return false;

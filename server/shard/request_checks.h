@@ -27,9 +27,9 @@ struct ReplicaReads {
 Refusal CheckPull(const ShardContext& shard, const PullWork& work, const PullSegment& segment,
                   const ReplicaReads& reads);
 
-// A strict pull that must not be answered: other replicas could acknowledge a push without this
-// server, and its lease has run out. On the strand.
-bool LacksLease(const ShardContext& shard, const PullWork& work);
+// Other replicas could have acknowledged a push without this server, for its lease has run out: a
+// strict pull must not be answered. On the strand.
+bool LacksLease(const ShardContext& shard);
 
 // Fills in the rows that a push (or the sessions that a commit) brings, and state->refusal where
 // they cannot be taken. Looks at nothing that changes. A refused push becomes noop(seq) in the log;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "server/shard/request_checks.h"
 #include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
@@ -332,6 +333,17 @@ ChangePosition Shard::AppliedPosition() {
     position.epoch = core_.AppliedEpochAt(position.lsn);
   });
   return position;
+}
+
+bool Shard::MayLackPushes() {
+  const ReplicaBudget* const budget = options_.replica_budget;
+  if (budget != nullptr &&
+      options_.clock->NowNs() < budget->lease_until_ns.load(std::memory_order_acquire)) {
+    return false;
+  }
+  bool may = true;
+  context_.RunAndWait([&] { may = serving_.closed() || !core_.primary() || LacksLease(context_); });
+  return may;
 }
 
 void Shard::ReadRows(const RowReads* reads, RowsDone done) {

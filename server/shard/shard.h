@@ -200,6 +200,8 @@ class alignas(64) Shard {
   FollowFrom BeginFollowing(const ReadPosition& from, bool opens_feed);
   ChangePosition PositionAt(Lsn lsn);  // of an entry that is applied
   ChangePosition AppliedPosition();
+  // True: another server may have acknowledged pushes that this one has not heard of.
+  bool MayLackPushes();
   // See SnapshotSource.
   absl::StatusOr<Snapshot> ChangedRows(Lsn above) { return snapshots_.Changed(above); }
   // Reads rows as they are now, as a pull does; `done` gets the last entry that they may contain.

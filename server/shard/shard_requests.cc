@@ -128,7 +128,7 @@ void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const abs
       serving_.Refuse(status);
     }
     pipeline_.Drain();
-  } else if (LacksLease(context_, work)) {
+  } else if (work.strict && LacksLease(context_)) {
     RefuseSegment(
         segment, SegmentCode::kUnavailable,
         absl::StrCat(options_.Name(), ": this server's lease ran out during a strict pull"));

@@ -99,8 +99,9 @@ class Series {
     shard.set_lsn(100 + generation_);
     shard.set_file(absl::StrCat("3-", index, "-", generation_, ".rows"));
     if (!whole) shard.set_above_lsn(99 + generation_);
-    const auto file = *RowsFileWriter::Create(absl::StrCat(folder, "/", shard.file()),
-                                              {hashed_, kRowBytes, kRowBytes}, &place_);
+    const auto file =
+        *RowsFileWriter::Create(absl::StrCat(folder, "/", shard.file()),
+                                {hashed_, kRowBytes, kRowBytes, random_() % 2 == 0}, &place_);
     const int passes = 1 + static_cast<int>(random_() % 3);
     for (int pass = 0; pass < passes; ++pass) {
       file->BeginPass();

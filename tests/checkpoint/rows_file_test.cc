@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
+#include <random>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "checkpoint/block_packer.h"
 #include "row_math/position.h"
 #include "tests/checkpoint/saved_checkpoint.h"
 #include "tests/common/fault_file_system.h"
@@ -90,6 +96,92 @@ TEST(RowsFileTest, EveryFlippedBitAndEveryCutIsFound) {
     ASSERT_TRUE((*file)->Truncate(size).ok());
     EXPECT_TRUE(absl::IsDataLoss(read())) << "cut at " << size << ": " << read();
   }
+}
+
+// Blocks of rows that shrink and of such that do not, with payloads of any size.
+TEST(RowsFileTest, CompressedBlocksAreReadAsTheyWere) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937_64 random(seed);
+    FaultFileSystem files(1);
+    DirectoryPlace place(&files);
+    const auto payload_bytes = static_cast<uint32_t>(1 + random() % 70);
+    const auto writer = RowsFileWriter::Create("/rows", {false, 1, payload_bytes, true}, &place);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    struct Block {
+      std::vector<uint64_t> ids;
+      std::vector<uint8_t> payloads;
+    };
+    std::vector<Block> blocks(6);
+    uint64_t plain_bytes = 0;
+    uint64_t id = 0;
+    for (size_t k = 0; k < blocks.size(); ++k) {
+      (*writer)->BeginPass();
+      blocks[k].ids.resize(1 + random() % 500);
+      blocks[k].payloads.resize(blocks[k].ids.size() * payload_bytes);
+      for (uint64_t& one : blocks[k].ids) one = id += 1 + (k % 2 == 0 ? 0 : random() >> 20);
+      for (uint8_t& byte : blocks[k].payloads)
+        byte = static_cast<uint8_t>(k % 2 == 0 ? 7 : random());
+      plain_bytes += 16 + blocks[k].ids.size() * (8 + payload_bytes);
+      ASSERT_TRUE((*writer)->AddRows(blocks[k].ids, blocks[k].payloads).ok());
+    }
+    ASSERT_TRUE((*writer)->AddSessions("sessions").ok());
+    ASSERT_TRUE((*writer)->Finish().ok());
+    EXPECT_LT((*writer)->bytes(), plain_bytes);
+    const auto file =
+        RowsFileReader::Open("/rows", (*writer)->bytes(), (*writer)->index_crc(), &place);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(*(*file)->ReadSessions(), "sessions");
+    for (size_t k = blocks.size(); k-- > 0;) {  // each by itself
+      Block read;
+      const absl::Status status = (*file)->ReadRows((*file)->index()[k], &read.ids, &read.payloads);
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(read.ids, blocks[k].ids);
+      EXPECT_EQ(read.payloads, blocks[k].payloads);
+    }
+  }
+}
+
+TEST(RowsFileTest, EveryFlippedBitOfACompressedFileIsFound) {
+  FaultFileSystem files(1);
+  DirectoryPlace place(&files);
+  const auto writer = RowsFileWriter::Create("/rows", {false, 8, 8, true}, &place);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  std::vector<uint64_t> ids(64);
+  std::iota(ids.begin(), ids.end(), 0);
+  ASSERT_TRUE((*writer)->AddRows(ids, std::vector<uint8_t>(512, 3)).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  for (uint64_t byte = 0; byte < (*writer)->bytes(); ++byte) {
+    files.FlipBit("/rows", byte, static_cast<int>(byte % 8));
+    const auto file =
+        RowsFileReader::Open("/rows", (*writer)->bytes(), (*writer)->index_crc(), &place);
+    std::vector<uint64_t> read;
+    std::vector<uint8_t> payloads;
+    const absl::Status status =
+        file.ok() ? (*file)->ReadRows((*file)->index()[0], &read, &payloads) : file.status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << "byte " << byte << ": " << status;
+    files.FlipBit("/rows", byte, static_cast<int>(byte % 8));
+  }
+}
+
+// The checksums do not vouch for what another program has packed.
+TEST(BlockPackerTest, OnlyAFrameOfTheRightSizeIsUnpacked) {
+  BlockPacker packer;
+  const std::string packed(packer.Pack(std::string(80, 'i'), std::string(803, 'p')));
+  ASSERT_FALSE(packed.empty());
+  std::string out(883, '\0');
+  ASSERT_TRUE(UnpackBlock(packed, absl::MakeSpan(out)));
+  EXPECT_EQ(out, std::string(80, 'i') + std::string(803, 'p'));
+  for (const size_t size : {0, 882, 884}) {
+    out.resize(size);
+    EXPECT_FALSE(UnpackBlock(packed, absl::MakeSpan(out))) << size;
+  }
+  out.resize(883);
+  for (size_t size = 0; size < packed.size(); ++size) {
+    EXPECT_FALSE(UnpackBlock(packed.substr(0, size), absl::MakeSpan(out))) << size;
+  }
+  EXPECT_FALSE(UnpackBlock("rows", absl::MakeSpan(out)));
+  EXPECT_EQ(CheckCompression("gzip").message(), "compress is \"gzip\"; allowed: zstd, or nothing");
 }
 
 TEST(RowsFileTest, NeverReplacesAFile) {

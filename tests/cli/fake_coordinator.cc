@@ -36,6 +36,7 @@ FakeCoordinator::FakeCoordinator() {
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(this);
+  builder.RegisterService(&serving);
   server_ = builder.BuildAndStart();
   address_ = absl::StrCat("127.0.0.1:", port);
 }

@@ -11,8 +11,29 @@
 #include <vector>
 
 #include "proto/control.grpc.pb.h"
+#include "proto/serving.grpc.pb.h"
 
 namespace hotbed {
+
+class FakeServing : public v1::ServingCoordinator::Service {
+ public:
+  v1::ServingMap map;
+  std::vector<v1::ServeTablesRequest> served;
+  v1::ServeTablesReply reply;
+  grpc::Status status;
+
+  grpc::Status GetServing(grpc::ServerContext*, const v1::GetServingRequest*,
+                          v1::ServingMap* said) override {
+    *said = map;
+    return grpc::Status::OK;
+  }
+  grpc::Status ServeTables(grpc::ServerContext*, const v1::ServeTablesRequest* request,
+                           v1::ServeTablesReply* said) override {
+    served.push_back(*request);
+    *said = reply;
+    return status;
+  }
+};
 
 class FakeCoordinator : public v1::Coordinator::Service {
  public:
@@ -20,6 +41,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
   ~FakeCoordinator() override;
   const std::string& address() const { return address_; }
 
+  FakeServing serving;
   v1::ClusterMap map;              // the answer
   v1::CreateTableRequest created;  // the last request
   v1::CreateTablesRequest created_together;

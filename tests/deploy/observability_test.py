@@ -20,7 +20,7 @@ import metric_registry  # noqa: E402
 RULES = os.path.join(SOURCE, "deploy", "observability", "rules.yaml")
 SAMPLE = re.compile(r"^(?P<name>[a-z0-9_]+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 # Exported only where there is the thing that they count.
-RARE = re.compile(r"^hotbed_(access_|server_(device_|numbers_not_given)|coordinator_(group_|trainers|backup|fail_over))")
+RARE = re.compile(r"^hotbed_(access_|serving_(lookup|missing|refused)|server_(device_|numbers_not_given)|coordinator_(group_|trainers|backup|fail_over))")
 
 
 def samples(text):
@@ -74,14 +74,17 @@ class Scrapes(unittest.TestCase):
     def setUpClass(cls):
         cls.directory = local.Directory()
         data = os.path.join(cls.directory.path, "data")
-        cls.up = local.Up(data, "--servers", 2, "--port", 0, "--host-bytes", "128MiB")
+        cls.up = local.Up(data, "--servers", 2, "--serving", 1, "--port", 0, "--host-bytes", "128MiB")
         try:
             cls.up.json("table", "create", "kept", "--dim", 8, "--rows", 20000, "--durability", "replicated=2")
             cls.up.json("table", "create", "loose", "--dim", 8, "--hashed", "--durability", "checkpoint")
             local.eventually("all replicas are there", cls.complete)
             cls.up.json("row", "get", "kept", 1, 2, 3)
+            cls.up.json("serve", "add", "kept", "loose")
+            local.eventually("the tables are served", cls.served)
             status = cls.up.json("status")
             admins = {s["name"]: s["admin_address"] for s in status["servers"]}
+            admins["serving"] = cls.up.json("serve", "status")["servers"][0]["admin_address"]
             admins["coordinator"] = next(p["admin_address"] for p in cls.up.info["processes"] if p["name"] == "coordinator")
             cls.scrapes = {name: local.http(address, "/metrics")[2] for name, address in admins.items()}
         except BaseException:
@@ -97,6 +100,11 @@ class Scrapes(unittest.TestCase):
     def complete(cls):
         tables = cls.up.json("status")["tables"]
         return all(t["shards_active"] == t["shards"] and t["shards_short_of_replicas"] == 0 for t in tables)
+
+    @classmethod
+    def served(cls):
+        copies = [copy for table in cls.up.json("serve", "status")["tables"] for copy in table["copies"]]
+        return [copy["state"] for copy in copies] == ["ready"] * 2
 
     def test_the_page_has_what_the_processes_export(self):
         metrics = metric_registry.registry(SOURCE)

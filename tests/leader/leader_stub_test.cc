@@ -30,14 +30,14 @@ class FakeCoordinator : private v1::Coordinator::Service {
     Away();
     tools_ = std::make_unique<ToolService>(ToolCalls({}, [] { return true; }));
     Open();
-    server_->Serve(this, tools_.get());
+    server_->Serve({this}, tools_.get());
   }
   // While `leader` leads.
   void StandBy(const std::string& leader) {
     Away();
     standing_by_ = std::make_unique<StandByService>([leader] { return leader; });
     Open();
-    server_->Serve(nullptr, standing_by_.get());
+    server_->Serve({}, standing_by_.get());
   }
   void Away() { server_.reset(); }
 

@@ -370,6 +370,34 @@ class Checkpoints(unittest.TestCase):
         shutil.rmtree(os.path.join(f'{self.saved}-0', '9'))
         self.assertEqual(self.up.cli('checkpoint', 'restore', f'{self.saved}-0')[0], 1)
 
+    def test_a_compressed_one_is_smaller_and_restores_as_any_other(self):
+        with hotbed.connect(self.target, session='compressed') as client:
+            for hashed in (False, True):
+                name, directory = f'packed-{int(hashed)}', f'{self.saved}-packed-{int(hashed)}'
+                table = self.create(client, name, hashed)
+                ids = all_ids(hashed)
+                table.push(ids, np.ones((ROWS, DIM), np.float32), step=1)
+                plain = hotbed.save(self.target, directory, tables=[name], name='plain')
+                packed = hotbed.save(self.target, directory, tables=[name], name='packed', compress='zstd')
+                self.assertLess(packed['tables'][0]['bytes'], plain['tables'][0]['bytes'])
+                want = table.pull(ids)
+                rows = read_checkpoint.read(packed['path'])
+                self.assertEqual(rows, read_checkpoint.read(plain['path']), 'the same to the bit')
+                self.assertEqual(self.up.json('checkpoint', 'verify', packed['path'])['rows'], packed['tables'][0]['rows'])
+                # A series may change between both.
+                table.push(ids[:10], np.ones((10, DIM), np.float32), step=2)
+                changed = self.up.json('checkpoint', 'save', directory, '--tables', name, '--incremental', '--compress', 'zstd')
+                folded = self.up.json('checkpoint', 'fold', changed['checkpoint']) if changed['parent'] else changed
+                for path, label, rows_then in ((packed['path'], 'a', want), (folded['checkpoint'], 'b', table.pull(ids))):
+                    self.up.json('checkpoint', 'restore', path, '--table', name, '--as', f'{name}-{label}', '--sessions', 'anew',
+                                 '--shards', 5)
+                    np.testing.assert_array_equal(client.table(f'{name}-{label}').pull(ids), rows_then)
+        code, _, err = self.up.cli('checkpoint', 'save', self.saved, '--compress', 'gzip')
+        self.assertEqual(code, 2, err)
+        self.assertIn('gzip', err)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'allowed: zstd'):
+            hotbed.save(self.target, self.saved, compress='gzip')
+
     def test_a_folded_one_needs_no_other_and_the_series_goes_on_from_it(self):
         with hotbed.connect(self.target, session='folded') as client:
             table = self.create(client, 'folded', hashed=True)

@@ -1,5 +1,6 @@
 """Reads a checkpoint without Hotbed, by docs/checkpoints.md alone: {table: {id: (weights, state)}}, columns joined."""
 
+import ctypes
 import json
 import os
 import struct
@@ -31,9 +32,20 @@ def read_manifest(folder):
         first, body = file.read().split(b"\n", 1)
     check(body, int(json.loads(first)["crc32c"], 16), "manifest.json")
     manifest = json.loads(body)
-    if manifest["format"] != 1:
-        raise ValueError(f"format {manifest['format']}, this reads 1")
+    if manifest["format"] not in (1, 2):
+        raise ValueError(f"format {manifest['format']}, this reads 1 and 2")
     return manifest
+
+
+def unpack(packed, size):
+    """A zstd frame of all first bytes of groups of four, then all second ones, and so on; and what is left."""
+    plain = ctypes.create_string_buffer(size)
+    zstd = ctypes.CDLL("libzstd.so.1")
+    zstd.ZSTD_decompress.restype = ctypes.c_size_t
+    if zstd.ZSTD_decompress(plain, ctypes.c_size_t(size), packed, ctypes.c_size_t(len(packed))) != size:
+        raise ValueError("a block cannot be decompressed")
+    grouped = size // 4 * 4
+    return np.frombuffer(plain.raw[:grouped], "u1").reshape(4, -1).T.tobytes() + plain.raw[grouped:]
 
 
 def read_rows(path, index_crc):
@@ -42,7 +54,7 @@ def read_rows(path, index_crc):
         data = file.read()
     magic, version, _, weight_bytes, payload_bytes, _, crc = struct.unpack_from("<8s6I", data)
     check(data[:28], crc, path)
-    if (magic, version) != (b"HOTBDROW", 1):
+    if magic != b"HOTBDROW" or version not in (1, 2):
         raise ValueError(f"{path}: {magic} {version}")
     offset, size, crc, end = struct.unpack_from("<QII8s", data, len(data) - 24)
     if end != b"HOTBDEND" or crc != index_crc:
@@ -53,10 +65,12 @@ def read_rows(path, index_crc):
         check(data[at + 4:at + length], crc, path)
         if kind != 1:  # sessions
             continue
-        ids = np.frombuffer(data, "<u8", count, at + 16).tolist()
-        start = at + 16 + 8 * count
+        block = data[at + 16:at + length]
+        if data[at + 12] == 1:
+            block = unpack(block, count * (8 + payload_bytes))
+        ids = np.frombuffer(block, "<u8", count).tolist()
         for i, row in enumerate(ids):  # in order of passes: a later row replaces an earlier one
-            payload = data[start + i * payload_bytes:start + (i + 1) * payload_bytes]
+            payload = block[8 * count + i * payload_bytes:8 * count + (i + 1) * payload_bytes]
             rows[row] = (payload[:weight_bytes], payload[weight_bytes:])
     return rows
 

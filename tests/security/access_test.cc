@@ -15,6 +15,7 @@
 #include "proto/health.pb.h"
 #include "proto/reflection.pb.h"
 #include "proto/replica.pb.h"
+#include "proto/serving.pb.h"
 #include "proto/top_k.pb.h"
 
 namespace hotbed {
@@ -59,7 +60,8 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
        std::initializer_list<const google::protobuf::Message*>{
            &v1::ClusterMap::default_instance(), &v1::PullHeader::default_instance(),
            &v1::TransferHeader::default_instance(), &v1::BeginSaveRequest::default_instance(),
-           &v1::ListRowsRequest::default_instance(), &v1::TopKRequest::default_instance(),
+           &v1::ListRowsRequest::default_instance(), &v1::ServingMap::default_instance(),
+           &v1::TopKRequest::default_instance(),
            &grpc::health::v1::HealthCheckRequest::default_instance(),
            &grpc::reflection::v1alpha::ServerReflectionRequest::default_instance()}) {
     ASSERT_NE(used->GetDescriptor(), nullptr);
@@ -67,7 +69,7 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
   int methods = 0;
   for (const char* file : {"proto/control.proto", "proto/data.proto", "proto/replica.proto",
                            "proto/health.proto", "proto/reflection.proto", "proto/checkpoint.proto",
-                           "proto/changes.proto", "proto/top_k.proto"}) {
+                           "proto/changes.proto", "proto/serving.proto", "proto/top_k.proto"}) {
     const auto* const found =
         google::protobuf::DescriptorPool::generated_pool()->FindFileByName(file);
     ASSERT_NE(found, nullptr) << file;

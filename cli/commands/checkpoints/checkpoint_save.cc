@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
 #include <memory>
 
 #include "absl/strings/numbers.h"
@@ -27,6 +29,7 @@ struct CheckpointSaveFlags {
   std::string rate;
   std::string at_step;
   std::string group;
+  std::string compress;
   bool incremental = false;
 };
 
@@ -37,6 +40,7 @@ absl::Status Save(const CommandContext& context, const CheckpointSaveFlags& flag
   options.tables = absl::StrSplit(flags.tables, ',', absl::SkipEmpty());
   options.incremental = flags.incremental;
   options.group = flags.group;
+  options.compress = flags.compress;
   if (!flags.at_step.empty()) {
     uint64_t step = 0;
     if (flags.at_step != "next" && (!absl::SimpleAtoi(flags.at_step, &step) || step == 0)) {
@@ -115,6 +119,8 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
                   "next step for which that is possible: next");
   app->add_option("--group", flags->group,
                   "Group of trainers whose step it is; the only one at work if not given");
+  app->add_option("--compress", flags->compress, "Compress blocks of rows: zstd")
+      ->check(CLI::IsMember({"zstd"}));
   app->add_flag("--incremental", flags->incremental,
                 "Only the rows that have changed since the newest checkpoint in PLACE; all rows if "
                 "there is none, and in every ninth one");

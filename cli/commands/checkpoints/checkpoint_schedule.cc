@@ -28,6 +28,7 @@ struct CheckpointScheduleFlags {
   uint32_t keep = 0;
   std::string tables;
   std::string rate;
+  std::string compress;
   bool incremental = false;
 };
 
@@ -48,7 +49,8 @@ absl::Status AnswerSchedule(const CommandContext& context,
   std::string text = absl::StrCat(
       schedule.place(), ": every ", absl::FormatDuration(absl::Milliseconds(schedule.every_ms())),
       ", ", schedule.keep() == 0 ? "all" : absl::StrCat("the newest ", schedule.keep()),
-      " are kept", schedule.incremental() ? ", incremental" : "", ", ",
+      " are kept", schedule.incremental() ? ", incremental" : "",
+      schedule.compress().empty() ? "" : ", compressed by ", schedule.compress(), ", ",
       tables.empty() ? "all tables" : absl::StrJoin(tables, ", "),
       "\n  last saved: ", WhenText(schedule.saved_unix_ms()),
       schedule.checkpoint().empty() ? "" : ", ", schedule.checkpoint(), "\n");
@@ -71,6 +73,7 @@ absl::Status AnswerSchedule(const CommandContext& context,
                          {"every_ms", schedule.every_ms()},
                          {"keep", schedule.keep()},
                          {"incremental", schedule.incremental()},
+                         {"compress", schedule.compress()},
                          {"tables", tables},
                          {"bytes_per_s", schedule.bytes_per_s()},
                          {"checkpoint", schedule.checkpoint()},
@@ -106,6 +109,7 @@ absl::Status SetSchedule(const CommandContext& context, const CheckpointSchedule
   schedule.set_every_ms(every_ms);
   schedule.set_keep(flags.keep);
   schedule.set_incremental(flags.incremental);
+  schedule.set_compress(flags.compress);
   for (const absl::string_view table : absl::StrSplit(flags.tables, ',', absl::SkipEmpty())) {
     schedule.add_tables(std::string(table));
   }
@@ -135,6 +139,8 @@ void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context)
   app->add_option("--tables", flags->tables, "Names, separated by commas; all if not given");
   app->add_option("--rate", flags->rate,
                   "Bytes per second that each server writes at most, as 100MiB");
+  app->add_option("--compress", flags->compress, "Compress blocks of rows: zstd")
+      ->check(CLI::IsMember({"zstd"}));
   app->add_flag("--incremental", flags->incremental,
                 "Only the rows that have changed since the save before; all rows in every ninth");
   app->require_subcommand(0, 1);

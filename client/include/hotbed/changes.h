@@ -85,6 +85,10 @@ class ChangeStream {
   virtual absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration wait) = 0;
   // The positions after the last Next, for FollowOptions::from.
   virtual ChangePositions Positions() const = 0;
+  // All changes that were acknowledged longer ago than this were told. Infinite until all rows of
+  // every part were told once. Grows while a server cannot be reached, or cannot be sure that it
+  // is the primary still, or has more changes than fit into an answer.
+  virtual absl::Duration Age() const = 0;
   virtual bool ended() const = 0;  // with FollowOptions::once
 };
 

@@ -38,7 +38,8 @@ struct SaveOptions {
   std::string directory;            // absolute path or s3://BUCKET/PREFIX, which all servers reach
   std::string name;                 // of the checkpoint, a folder in it; empty: by the time
   std::vector<std::string> tables;  // empty: all
-  uint64_t bytes_per_s = 0;         // of each server; 0: no limit
+  uint64_t bytes_per_s = 0;         // of each server, before compression; 0: no limit
+  std::string compress;             // "zstd": blocks of rows are compressed; empty: they are not
   // Saves only the rows of each shard that have changed since the newest whole checkpoint in the
   // directory, which has to stay. All rows where there is none, or the shard does not go on from
   // it, and in every ninth checkpoint of a series.

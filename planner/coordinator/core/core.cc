@@ -34,6 +34,8 @@ Core::Core(CoreOptions options)
       membership_(options_.membership, &leases_),
       rebalance_(RebalanceOf(options_)),
       busy_shards_(options_.split_above_rows_per_s),
+      serving_({.alive_ns = options_.lease_ttl_ms * 1000000,
+                .away_ns = options_.refill_wait_ms * 1000000}),
       trainers_(options_.trainers) {
   AskToLoad();
 }
@@ -79,7 +81,10 @@ void Core::Tick(int64_t now_ns) {
   // A process that was held up for so long may have unread heartbeats.
   const int64_t half_ttl_ns = options_.lease_ttl_ms * 1000000 / 2;
   const bool held_up = last_tick_ns_ != 0 && now_ns_ - last_tick_ns_ > half_ttl_ns;
-  if (held_up) leases_.RenewAll(now_ns_);
+  if (held_up) {
+    leases_.RenewAll(now_ns_);
+    serving_.Begin(now_ns_);
+  }
   last_tick_ns_ = now_ns_;
   if (phase_ == Phase::kLoading && !load_in_flight_ && now_ns_ >= load_again_ns_) AskToLoad();
   trainers_.Tick(now_ns_, held_up || !serving());
@@ -95,6 +100,7 @@ void Core::Tick(int64_t now_ns) {
   OnEndedLeases();
   Rebalance();
   SplitShards();
+  PlaceServing();
   Advance();
 }
 
@@ -297,6 +303,7 @@ void Core::Bootstrapped() {
   bootstrapped_ = true;
   leases_.Sync(now_ns_, state_);
   leases_.RenewAll(now_ns_);  // nobody's heartbeats counted while the store was away
+  serving_.Begin(now_ns_);
   membership_.OnLoaded(state_);
   trainers_.OnLoaded(now_ns_, state_, new_cluster_);
   TakeFromTrainers();

@@ -43,6 +43,7 @@
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/split_tries.h"
 #include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
@@ -75,7 +76,7 @@ using Request =
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
                  v1::ChooseReplicaRequest, v1::RebuildMetadataRequest, v1::CutShardRequest,
                  v1::CommitCutRequest, v1::ScheduleCheckpointsRequest, ScheduledSave,
-                 v1::HoldStepRequest>;
+                 v1::HoldStepRequest, v1::ServeTablesRequest, v1::ServingReport>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -165,6 +166,7 @@ class Core {
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
   v1::ListMovesReply Moves(const v1::ListMovesRequest& request) const;
   v1::ListEventsReply Events(const v1::ListEventsRequest& request) const;
+  v1::ServingMap Serving() const;
   const Membership& membership() const { return membership_; }
   const Leases& leases() const { return leases_; }
 
@@ -189,6 +191,7 @@ class Core {
 
   void OnRequest(RequestEvent event);
   void OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request);
+  void OnServingReport(CallerToken caller, const v1::ServingReport& report);
   void OnTrain(CallerToken caller, const v1::TrainRequest& request);
   void OnHold(CallerToken caller, const v1::HoldStepRequest& request);
   // Takes over the replies and commits of the groups of trainers; call Advance afterwards.
@@ -211,8 +214,8 @@ class Core {
   void Stop(Phase phase, absl::Status why);
   void FailAll(const absl::Status& why);
   OperationContext Context() {
-    return {options_.limits, &leases_, &membership_, &rebalance_,
-            &strangers_,     &cuts_,   now_ns_,      unix_ms_};
+    return {options_.limits, &leases_,  &membership_, &rebalance_, &strangers_,
+            &cuts_,          &serving_, now_ns_,      unix_ms_};
   }
 
   // Ends the process when the fields contradict each other.
@@ -220,6 +223,8 @@ class Core {
   void OnEndedLeases();
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
+  // Places the tables of serving servers that are away elsewhere.
+  void PlaceServing();
   // Asks now and then for cuts of shards that have grown too large or too busy.
   void SplitShards();
   v1::RebalanceStatus RebalancingNow() const;
@@ -252,6 +257,8 @@ class Core {
   int64_t split_again_ns_ = 0;      // the same
   SplitTries split_tries_;
   BusyShards busy_shards_;
+  ServingServers serving_;
+  int64_t place_serving_again_ns_ = 0;  // not before
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read
   Ready ready_;

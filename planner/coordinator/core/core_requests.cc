@@ -23,6 +23,9 @@ void Core::OnRequest(RequestEvent event) {
   if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
     return OnHeartbeat(event.caller, *heartbeat);
   }
+  if (auto* report = std::get_if<v1::ServingReport>(&event.request)) {
+    return OnServingReport(event.caller, *report);
+  }
   if (auto* train = std::get_if<v1::TrainRequest>(&event.request)) {
     return OnTrain(event.caller, *train);
   }
@@ -109,6 +112,38 @@ std::optional<v1::HeartbeatReply> Core::News(ServerId server, Incarnation incarn
 NewsKnown Core::NewsNow() const {
   return {state_.plan_revision(), membership_.transfers().limits_version(), GivenOutVersion(state_),
           cuts_.version()};
+}
+
+void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) {
+  absl::Status taken;
+  if (!serving()) {
+    taken = absl::UnavailableError("the coordinator is starting; retry");
+  } else if (Strangers::AwaitsRebuild(state_)) {
+    // An answer without tables would drop them.
+    taken = absl::UnavailableError("this coordinator knows no cluster yet");
+  } else {
+    taken = serving_.OnReport(now_ns_, report);
+  }
+  if (!taken.ok()) {
+    ready_.replies.push_back({caller, taken});
+    return;
+  }
+  ready_.replies.push_back(
+      {caller, Reply(serving_.OrdersFor(report.name(), state_.served(), state_.tables()))});
+}
+
+v1::ServingMap Core::Serving() const {
+  return serving_.Map(now_ns_, state_.served(), state_.tables());
+}
+
+void Core::PlaceServing() {
+  constexpr int64_t kEveryNs = 500'000'000;
+  if (now_ns_ < place_serving_again_ns_) return;
+  place_serving_again_ns_ = now_ns_ + kEveryNs;
+  if (serving_.Changes(now_ns_, state_.served(), state_.tables()).empty()) return;
+  Pending pending;
+  pending.made = MakePlaceServing(Context());
+  normal_.queue.push_back(std::move(pending));
 }
 
 void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {

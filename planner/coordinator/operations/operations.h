@@ -15,6 +15,7 @@
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/membership/asked_cuts.h"
 #include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
 #include "planner/coordinator/state/strangers.h"
@@ -48,6 +49,7 @@ struct OperationContext {
   const RebalancePolicy* rebalance = nullptr;  // which loads were measured
   Strangers* strangers = nullptr;
   AskedCuts* cuts = nullptr;
+  const ServingServers* serving = nullptr;
   int64_t now_ns = 0;   // when the operation was asked for
   int64_t unix_ms = 0;  // the same
 };
@@ -208,6 +210,19 @@ Operation MakeRebalance(RebalanceWave wave, const OperationContext& context);
 //   ResourceExhausted  too many names of sessions
 //   Unavailable        the metadata are empty: they may be lost, with the numbers of sessions
 Operation MakeOperation(v1::OpenSessionRequest request, const OperationContext& context);
+
+// --- serving_operations.cc
+
+// Begins or ends the serving of tables, all in one transaction. Adding a table that is served
+// changes how many replicas it has and how old they may be.
+//
+//   InvalidArgument     no tables, too many, one twice; an unknown format; a number of replicas
+//   NotFound            a table does not exist, or is not served
+//   FailedPrecondition  a table is served in another format, or has column slices
+Operation MakeOperation(v1::ServeTablesRequest request, const OperationContext& context);
+
+// Writes what ServingServers::Changes says.
+Operation MakePlaceServing(const OperationContext& context);
 
 // --- group_operations.cc
 

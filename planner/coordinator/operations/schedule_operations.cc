@@ -39,6 +39,10 @@ absl::StatusOr<std::string> Check(const v1::CheckpointSchedule& schedule) {
     return absl::InvalidArgumentError(absl::StrCat("a schedule names ", schedule.tables_size(),
                                                    " tables; allowed: ", kScheduleTablesMax));
   }
+  if (!schedule.compress().empty() && schedule.compress() != "zstd") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compress is \"", schedule.compress(), "\"; allowed: zstd"));
+  }
   return PlacePath(place);
 }
 
@@ -88,6 +92,7 @@ class ScheduleCheckpoints {
     *schedule.mutable_tables() = asked.tables();
     schedule.set_incremental(asked.incremental());
     schedule.set_bytes_per_s(asked.bytes_per_s());
+    schedule.set_compress(asked.compress());
     txn->Put(keys::kCheckpointScheduleKey, schedule.SerializeAsString());
     EventWriter(&state, context_.unix_ms)
         .Add("checkpoint",

@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Open(
   return server;
 }
 
-void ControlServer::Serve(grpc::Service* methods, grpc::CallbackGenericService* others) {
+void ControlServer::Serve(const std::vector<grpc::Service*>& services,
+                          grpc::CallbackGenericService* others) {
   grpc::ServerBuilder builder;
   GuardServer({.quota_bytes = kGrpcBytesMax, .streams_max = kStreamsPerConnectionMax}, &builder);
   std::function<void(int)> hand_over =
@@ -45,7 +46,7 @@ void ControlServer::Serve(grpc::Service* methods, grpc::CallbackGenericService* 
   builder.SetMaxSendMessageSize(-1);
   AllowKeepalives(&builder);
   builder.experimental().SetInterceptorCreators(ErrorTexts());
-  if (methods != nullptr) builder.RegisterService(methods);
+  for (grpc::Service* const service : services) builder.RegisterService(service);
   builder.RegisterCallbackGenericService(others);
   server_ = builder.BuildAndStart();
   HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
@@ -24,9 +25,9 @@ class ControlServer {
   // Listens, and answers nothing yet. Unavailable names an address that is in use.
   static absl::StatusOr<std::unique_ptr<ControlServer>> Open(const ControlServerOptions& options,
                                                              const Clock* clock);
-  // Answers from now on. `methods` may be null; `others` gets the calls that it does not have. Both
-  // must outlive Shutdown.
-  void Serve(grpc::Service* methods, grpc::CallbackGenericService* others);
+  // Answers from now on. `others` gets the calls that none of `services` has. All must outlive
+  // Shutdown.
+  void Serve(const std::vector<grpc::Service*>& services, grpc::CallbackGenericService* others);
   ~ControlServer();  // calls Shutdown
 
   const Port& port() const { return *port_; }

@@ -151,6 +151,7 @@ absl::StatusOr<Reply> Coordinator::Checked(absl::StatusOr<Reply> reply) const {
   // transaction, which compared the leader's record.
   const bool rests = !reply.ok() || std::holds_alternative<v1::HeartbeatReply>(*reply) ||
                      std::holds_alternative<v1::TrainReply>(*reply) ||
+                     std::holds_alternative<v1::ServingOrders>(*reply) ||
                      std::holds_alternative<v1::HoldStepReply>(*reply);
   if (!rests) return reply;
   return absl::UnavailableError(kLedBefore);
@@ -249,6 +250,12 @@ absl::StatusOr<v1::ListEventsReply> Coordinator::Events(
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
   return core_.Events(request);
+}
+
+absl::StatusOr<v1::ServingMap> Coordinator::ServingTables() const {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  return core_.Serving();
 }
 
 absl::StatusOr<v1::ScheduleCheckpointsReply> Coordinator::Schedule() const {

@@ -88,6 +88,7 @@ class Coordinator {
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<v1::ListEventsReply> Events(const v1::ListEventsRequest& request) const
       ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<v1::ServingMap> ServingTables() const ABSL_LOCKS_EXCLUDED(mu_);
   // Unavailable until it serves.
   absl::StatusOr<v1::ScheduleCheckpointsReply> Schedule() const ABSL_LOCKS_EXCLUDED(mu_);
   // A backup of the metadata store (state/metadata_backup.h). Unavailable until it serves.

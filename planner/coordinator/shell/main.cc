@@ -180,7 +180,7 @@ absl::Status StandBy(const Options& options, const ServerSecurity& security,
   StandByService service([&] { return election.leader(); });
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ControlServer> control,
                           ControlServer::Open(ControlOptionsOf(options, security), Clock::Real()));
-  control->Serve(nullptr, &service);
+  control->Serve({}, &service);
   AdminOptions admin_options;
   admin_options.listen = options.admin_listen;
   admin_options.may_read = security.admin_access();

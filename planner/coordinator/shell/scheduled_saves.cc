@@ -82,6 +82,7 @@ absl::StatusOr<CheckpointScheduler::Saved> Save(OwnCluster* cluster,
   options.tables = {schedule.tables().begin(), schedule.tables().end()};
   options.bytes_per_s = schedule.bytes_per_s();
   options.incremental = schedule.incremental();
+  options.compress = schedule.compress();
   options.stop = stop;
   HOTBED_ASSIGN_OR_RETURN(SavedCheckpoint saved, SaveCheckpoint(cluster, options));
   return CheckpointScheduler::Saved{std::move(saved.path), saved.generation};

@@ -16,6 +16,7 @@
 #include "planner/coordinator/shell/seen_address.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
+#include "proto/serving.grpc.pb.h"
 
 namespace hotbed {
 namespace {
@@ -51,6 +52,8 @@ std::vector<std::string> TablesNamed(const Request& request) {
     std::vector<std::string> names;
     for (const v1::NewTable& table : request.tables()) names.push_back(table.spec().name());
     return names;
+  } else if constexpr (std::is_same_v<Request, v1::ServeTablesRequest>) {
+    return {request.tables().begin(), request.tables().end()};
   } else if constexpr (std::is_same_v<Request, v1::AlterTableRequest> ||
                        std::is_same_v<Request, v1::DropTableRequest>) {
     return {request.name()};
@@ -72,7 +75,8 @@ bool ReadsCheckpoint(const Request& request) {
   }
 }
 
-class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
+class CoordinatorService::Methods : public v1::Coordinator::CallbackService,
+                                    public v1::ServingCoordinator::CallbackService {
  public:
   Methods(Coordinator* coordinator, WatchHub* watches, AttendHub* attends)
       : coordinator_(coordinator), watches_(watches), attends_(attends) {}
@@ -106,6 +110,11 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
   HOTBED_OPERATION(CommitCut)
   HOTBED_OPERATION(RebuildMetadata)
   HOTBED_OPERATION(ActivateShards)
+  HOTBED_OPERATION(ServeTables)
+  HOTBED_UNARY(ReportServing, ServingReport, ServingOrders,
+               Report(context, *request, reply, &counters))
+  HOTBED_UNARY(GetServing, GetServingRequest, ServingMap,
+               Answer(context, coordinator_->ServingTables(), reply, &counters))
   HOTBED_UNARY(RegisterServer, RegisterServerRequest, RegisterServerReply,
                Register(context, *request, reply, &counters))
   HOTBED_UNARY(AlterTable, AlterTableRequest, AlterTableReply,
@@ -161,6 +170,20 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService {
     return Answer(context, absl::StatusOr<v1::RegisterServerReply>(filled), reply, counters);
   }
 
+  grpc::ServerUnaryReactor* Report(grpc::CallbackServerContext* context, v1::ServingReport report,
+                                   v1::ServingOrders* reply, MethodCounters* counters) {
+    v1::RegisterServerRequest addresses;
+    addresses.set_address(report.address());
+    addresses.set_admin_address(report.admin_address());
+    const absl::Status filled = FillSeenHosts(context->peer(), &addresses);
+    if (!filled.ok()) {
+      return Answer(context, absl::StatusOr<v1::ServingOrders>(filled), reply, counters);
+    }
+    report.set_address(addresses.address());
+    report.set_admin_address(addresses.admin_address());
+    return Submit(context, "ReportServing", report, reply, counters);
+  }
+
   template <typename RequestMessage, typename ReplyMessage>
   grpc::ServerUnaryReactor* Submit(grpc::CallbackServerContext* context, const char* method,
                                    const RequestMessage& request, ReplyMessage* reply,
@@ -202,7 +225,7 @@ CoordinatorService::CoordinatorService(const CoordinatorServiceOptions& options,
       watches_(coordinator, clock, options.watches),
       attends_(coordinator, clock, AttendHub::kLimits),
       methods_(std::make_unique<Methods>(coordinator, &watches_, &attends_)),
-      tools_(ToolCalls({"hotbed.v1.Coordinator"},
+      tools_(ToolCalls({"hotbed.v1.Coordinator", "hotbed.v1.ServingCoordinator"},
                        [this] {
                          std::string why_not;
                          return coordinator_->Serving() && port().Answers(&why_not);
@@ -230,7 +253,9 @@ absl::Status CoordinatorService::Listen(const CoordinatorServiceOptions& options
   HOTBED_RETURN_IF_ERROR(coordinator_->Start());
   HOTBED_ASSIGN_OR_RETURN(server_, ControlServer::Open(options.control, clock_));
   methods_->SetTablesOf(server_->tables_of());
-  server_->Serve(methods_.get(), &tools_);
+  server_->Serve({static_cast<v1::Coordinator::CallbackService*>(methods_.get()),
+                  static_cast<v1::ServingCoordinator::CallbackService*>(methods_.get())},
+                 &tools_);
   return absl::OkStatus();
 }
 

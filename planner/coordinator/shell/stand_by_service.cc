@@ -2,6 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -11,7 +13,13 @@
 namespace hotbed {
 namespace {
 
-constexpr char kService[] = "hotbed.v1.Coordinator";
+constexpr const char* kServices[] = {"hotbed.v1.Coordinator", "hotbed.v1.ServingCoordinator"};
+
+bool IsOurs(const std::string& method) {
+  return std::any_of(std::begin(kServices), std::end(kServices), [&](const char* service) {
+    return absl::StartsWith(method, absl::StrCat("/", service, "/"));
+  });
+}
 
 // One call; owns itself until OnDone.
 class StandByReactor : public grpc::ServerGenericBidiReactor {
@@ -28,11 +36,12 @@ class StandByReactor : public grpc::ServerGenericBidiReactor {
 }  // namespace
 
 StandByService::StandByService(std::function<std::string()> leader)
-    : leader_(std::move(leader)), tools_(ToolCalls({kService}, [] { return false; })) {}
+    : leader_(std::move(leader)),
+      tools_(ToolCalls({std::begin(kServices), std::end(kServices)}, [] { return false; })) {}
 
 grpc::ServerGenericBidiReactor* StandByService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
-  if (!absl::StartsWith(context->method(), absl::StrCat("/", kService, "/"))) {
+  if (!IsOurs(context->method())) {
     return tools_.CreateReactor(context);
   }
   const std::string leader = leader_();

@@ -102,8 +102,7 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   } else if (key == keys::kLeaderKey) {
     leader_ = value;
     changes_.clear();
-    plan_revision_ = std::max(plan_revision_, revision);
-    changes_after_ = plan_revision_;
+    changes_after_ = plan_revision_ = std::max(plan_revision_, revision);
   } else if (key == keys::kGenerationKey) {
     decoded = absl::SimpleAtoi(value, &generation_);
   } else if (key == keys::kRevisionsKey) {
@@ -142,10 +141,9 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
   } else if (absl::StartsWith(rest, keys::kServers)) {
     v1::ServerInfo info;
     decoded = info.ParseFromString(value) && keys::Server(info.server()) == key;
-    if (decoded) {
-      Note({revision, Change::Kind::kServer, info.server(), {}});
-      servers_[info.server()] = std::move(info);
-    }
+    if (!decoded) return Damaged(key);
+    Note({revision, Change::Kind::kServer, info.server(), {}});
+    servers_[info.server()] = std::move(info);
   } else if (absl::StartsWith(rest, keys::kLeftOut)) {
     v1::RegisterServerRequest said;
     decoded = said.ParseFromString(value) && keys::LeftOut(said.server()) == key;
@@ -154,12 +152,21 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     v1::OpenSessionReply session;
     decoded = session.ParseFromString(value);
     sessions_[std::string(rest)] = {session.session(), session.incarnation()};
+  } else if (absl::StartsWith(rest, keys::kServing)) {
+    return PutServed(key, value);
   } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
     v1::GroupCommit commit;
     decoded = commit.ParseFromString(value) && commit.group() == rest;
     if (decoded) groups_[std::string(rest)] = std::move(commit);
   }
   return decoded ? absl::OkStatus() : Damaged(key);
+}
+
+absl::Status ClusterState::PutServed(const std::string& key, const std::string& value) {
+  v1::ServedTable table;
+  if (!table.ParseFromString(value) || keys::Served(table.table()) != key) return Damaged(key);
+  served_[table.table()] = std::move(table);
+  return absl::OkStatus();
 }
 
 absl::Status ClusterState::PutGoal(const std::string& key, const std::string& value) {
@@ -254,6 +261,10 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     ServerId server = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &server));
     left_out_.erase(server);
+  } else if (absl::ConsumePrefix(&rest, keys::kServing)) {
+    TableId id = 0;
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
+    served_.erase(id);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
   }

@@ -21,6 +21,7 @@
 #include "common/tables/shard_record.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
+#include "proto/serving.pb.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {
@@ -87,6 +88,9 @@ class ClusterState {
   // The shards of adopted servers whose tables the rebuild has left out.
   const absl::btree_map<ServerId, v1::RegisterServerRequest>& left_out() const { return left_out_; }
 
+  // The tables that serving servers have copies of.
+  const absl::btree_map<TableId, v1::ServedTable>& served() const { return served_; }
+
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
   const absl::btree_map<uint64_t, v1::ClusterEvent>& events() const { return events_; }
@@ -128,6 +132,7 @@ class ClusterState {
   void Delete(const std::string& key, uint64_t revision);
   absl::Status PutShard(const std::string& key, const std::string& value, uint64_t revision);
   absl::Status PutGoal(const std::string& key, const std::string& value);
+  absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
   void IndexShard(const ShardRecord& record, bool add);
@@ -148,6 +153,7 @@ class ClusterState {
   absl::btree_map<std::string, v1::GroupCommit> groups_;
   absl::btree_map<TableId, std::string> dropped_;
   absl::btree_map<ServerId, v1::RegisterServerRequest> left_out_;
+  absl::btree_map<TableId, v1::ServedTable> served_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();

@@ -26,6 +26,7 @@
 //   /hotbed/left_out/ID            v1.RegisterServerRequest: what that server held of tables that a
 //                                  rebuild has left out
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
+//   /hotbed/serving/TABLE          v1.ServedTable: a table that serving servers have copies of
 //   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 //
 // While metadata are moved to another store (metadata/move_metadata.h), /hotbed/format says so.
@@ -75,6 +76,7 @@ inline constexpr char kDropped[] = "/hotbed/dropped/";
 inline constexpr char kServers[] = "/hotbed/servers/";
 inline constexpr char kLeftOut[] = "/hotbed/left_out/";
 inline constexpr char kSessions[] = "/hotbed/sessions/";
+inline constexpr char kServing[] = "/hotbed/serving/";
 inline constexpr char kGroups[] = "/hotbed/groups/";
 
 inline std::string Table(TableId id) {
@@ -106,6 +108,9 @@ inline std::string Event(uint64_t number) {
 }
 inline std::string Server(ServerId id) {
   return absl::StrCat(kServers, absl::Dec(id, absl::kZeroPad20));
+}
+inline std::string Served(TableId id) {
+  return absl::StrCat(kServing, absl::Dec(id, absl::kZeroPad10));
 }
 inline std::string Group(const std::string& name) { return absl::StrCat(kGroups, name); }
 inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }

@@ -1,0 +1,199 @@
+#include <CLI/App.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/base/command.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "leader/serving_calls.h"
+#include "nlohmann/json.hpp"
+#include "security/identity.h"
+#include "terminal/table_printer.h"
+
+namespace hotbed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::map<std::string, v1::ServedFormat>& Formats() {
+  static const auto* const formats = new std::map<std::string, v1::ServedFormat>{
+      {"fp32", v1::SERVED_FP32}, {"fp16", v1::SERVED_FP16}, {"bf16", v1::SERVED_BF16},
+      {"int8", v1::SERVED_INT8}, {"int4", v1::SERVED_INT4}, {"int2", v1::SERVED_INT2}};
+  return *formats;
+}
+
+std::string FormatName(v1::ServedFormat format) {
+  for (const auto& [name, value] : Formats()) {
+    if (value == format) return name;
+  }
+  return absl::StrCat(static_cast<int>(format));
+}
+
+struct ServeFlags {
+  std::vector<std::string> tables;
+  std::string format = "fp32";
+  uint32_t replicas = 1;
+  std::string staleness_max = "0";
+  bool dry_run = false;
+};
+
+Json JsonOf(const v1::ServedTable& table, const std::string& name) {
+  return {{"table", name},
+          {"format", FormatName(table.format())},
+          {"replicas", table.replicas()},
+          {"staleness_ms_max", table.staleness_ms_max()},
+          {"servers", std::vector<std::string>(table.servers().begin(), table.servers().end())}};
+}
+
+absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& flags,
+                    const CommandContext& context) {
+  v1::ServeTablesRequest request;
+  request.set_action(action);
+  for (const std::string& table : flags.tables) request.add_tables(table);
+  request.set_dry_run(flags.dry_run);
+  if (action == v1::ServeTablesRequest::ADD) {
+    request.set_format(Formats().at(flags.format));
+    request.set_replicas(flags.replicas);
+    HOTBED_ASSIGN_OR_RETURN(const int64_t staleness_ms, ParseMillis(flags.staleness_max));
+    request.set_staleness_ms_max(static_cast<uint64_t>(staleness_ms));
+  }
+  ServingCalls calls(context.coordinator, IdentityOfEnvironment());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ServeTablesReply reply,
+                          calls.Serve(request, context.timeout_duration()));
+  Json json = {{"dry_run", flags.dry_run}, {"tables", Json::array()}};
+  std::string text;
+  for (int i = 0; i < reply.tables_size(); ++i) {
+    const v1::ServedTable& table = reply.tables(i);
+    const std::string& name = flags.tables[static_cast<size_t>(i)];
+    json["tables"].push_back(JsonOf(table, name));
+    if (action == v1::ServeTablesRequest::REMOVE) {
+      absl::StrAppend(&text, name, flags.dry_run ? " would not be" : " is not",
+                      " served any more\n");
+      continue;
+    }
+    absl::StrAppend(&text, name, flags.dry_run ? " would be" : " is", " served as ",
+                    FormatName(table.format()), " by ",
+                    table.servers().empty() ? std::string("no server yet: none has room for it")
+                                            : absl::StrJoin(table.servers(), ", "),
+                    "\n");
+  }
+  return context.Answer(json, text);
+}
+
+const v1::ServingServerInfo* FindServer(const v1::ServingMap& map, const std::string& name) {
+  const auto found = std::find_if(map.servers().begin(), map.servers().end(),
+                                  [&](const auto& server) { return server.name() == name; });
+  return found == map.servers().end() ? nullptr : &*found;
+}
+
+const v1::ReplicaReport* FindReplica(const v1::ServingServerInfo* server, uint32_t table) {
+  if (server == nullptr) return nullptr;
+  for (const v1::ReplicaReport& replica : server->replicas()) {
+    if (replica.table() == table) return &replica;
+  }
+  return nullptr;
+}
+
+std::string StateOf(const v1::ServingServerInfo* server, const v1::ReplicaReport* replica) {
+  if (server == nullptr || !server->alive()) return "away";
+  if (replica == nullptr) return "ordered";
+  return replica->ready() ? "ready" : "loading";
+}
+
+absl::Status Status(const CommandContext& context) {
+  ServingCalls calls(context.coordinator, IdentityOfEnvironment());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls.Get(context.timeout_duration()));
+  Json json = {{"servers", Json::array()}, {"tables", Json::array()}};
+  TablePrinter servers({"server", "address", "alive", "memory", "of", "tables"});
+  for (const v1::ServingServerInfo& server : map.servers()) {
+    servers.AddRow({server.name(), server.address(),
+                    server.alive() ? "yes" : absl::StrCat("silent for ", server.silent_ms(), " ms"),
+                    FormatBytes(server.bytes()), FormatBytes(server.bytes_max()),
+                    absl::StrCat(server.replicas_size())});
+    json["servers"].push_back({{"name", server.name()},
+                               {"address", server.address()},
+                               {"admin_address", server.admin_address()},
+                               {"alive", server.alive()},
+                               {"bytes", server.bytes()},
+                               {"bytes_max", server.bytes_max()}});
+  }
+  TablePrinter tables({"table", "format", "server", "state", "rows", "bytes", "age", "trouble"});
+  for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
+    const v1::ServedTable& table = map.tables(i);
+    const std::string& name = map.specs(i).name();
+    Json one = JsonOf(table, name);
+    one["copies"] = Json::array();
+    for (const std::string& on : table.servers()) {
+      const v1::ServingServerInfo* const server = FindServer(map, on);
+      const v1::ReplicaReport* const replica = FindReplica(server, table.table());
+      const v1::ReplicaReport said = replica == nullptr ? v1::ReplicaReport() : *replica;
+      const std::string state = StateOf(server, replica);
+      const uint64_t age_ms = said.ready() ? said.age_ms() + server->silent_ms() : 0;
+      tables.AddRow({name, FormatName(table.format()), on, state, WithCommas(said.rows()),
+                     FormatBytes(said.bytes()), said.ready() ? absl::StrCat(age_ms, " ms") : "-",
+                     said.trouble()});
+      one["copies"].push_back({{"server", on},
+                               {"state", state},
+                               {"rows", said.rows()},
+                               {"bytes", said.bytes()},
+                               {"age_ms", said.ready() ? Json(age_ms) : Json()},
+                               {"trouble", said.trouble()}});
+    }
+    for (int missing = table.servers_size(); missing < static_cast<int>(table.replicas());
+         ++missing) {
+      tables.AddRow({name, FormatName(table.format()), "-", "waits for a server with room", "-",
+                     "-", "-", ""});
+    }
+    json["tables"].push_back(std::move(one));
+  }
+  std::string text = map.servers().empty()
+                         ? std::string(
+                               "No serving server reports; start one with "
+                               "'hotbed-server --role=serving' or 'hotbed up --serving 1'\n")
+                         : servers.ToText();
+  absl::StrAppend(&text, "\n",
+                  map.tables().empty()
+                      ? "No table is served; 'hotbed serve add TABLE' begins that\n"
+                      : tables.ToText());
+  return context.Answer(json, text);
+}
+
+}  // namespace
+
+void AddServeCommands(CLI::App* serve, CommandContext* context) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* add = serve->add_subcommand(
+      "add", "Let serving servers have read copies of tables, which follow their changes");
+  add->add_option("TABLES", flags->tables, "Names of the tables")->required();
+  std::vector<std::string> formats;
+  for (const auto& [name, value] : Formats()) formats.push_back(name);
+  add->add_option("--format", flags->format, "How rows are kept and served")
+      ->check(CLI::IsMember(formats))
+      ->capture_default_str();
+  add->add_option("--replicas", flags->replicas, "Number of servers that have each table")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  add->add_option("--staleness-max", flags->staleness_max,
+                  "A copy that is older refuses lookups, such as 30s; 0: it never does")
+      ->check(
+          [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
+      ->capture_default_str();
+  add->add_flag("--dry-run", flags->dry_run, "Print where the tables would be; change nothing");
+  context->Runs(add,
+                [context, flags] { return Change(v1::ServeTablesRequest::ADD, *flags, *context); });
+  auto removed = std::make_shared<ServeFlags>();
+  CLI::App* remove = serve->add_subcommand("remove", "End the serving of tables");
+  remove->add_option("TABLES", removed->tables, "Names of the tables")->required();
+  remove->add_flag("--dry-run", removed->dry_run, "Print what would end; change nothing");
+  context->Runs(remove, [context, removed] {
+    return Change(v1::ServeTablesRequest::REMOVE, *removed, *context);
+  });
+  context->Runs(serve->add_subcommand("status", "Print serving servers and their tables"),
+                [context] { return Status(*context); });
+}
+
+}  // namespace hotbed

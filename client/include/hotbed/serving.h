@@ -1,0 +1,71 @@
+// Lookups of served tables, for inference: rows come from serving servers (docs/serving.md), never
+// from the servers that trainers push to. A library of its own, hotbed::serving_client, without the
+// parts that trainers use.
+//
+//   auto client = hotbed::ServingClient::Connect("hotbed://127.0.0.1:7400");
+//   auto rows = (*client)->Lookup({{"user", users}, {"item", items}});
+//   // (*rows)[0].values: users.size() x dim floats; (*rows)[0].exists: a byte per row
+//
+// A lookup goes to a replica of each table that is ready, by the least outstanding calls; where
+// one fails or refuses, another one is asked, until the deadline. The client learns once a second
+// which server has which table; while no coordinator can be reached it goes on with what it knows.
+// Thread-safe.
+#ifndef HOTBED_SERVING_H_
+#define HOTBED_SERVING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace hotbed {
+
+struct ServingClientOptions {
+  absl::Duration connect_timeout = absl::Seconds(10);
+};
+
+struct ServingIds {
+  std::string table;
+  absl::Span<const uint64_t> ids;
+};
+
+struct ServingLookupOptions {
+  absl::Duration timeout = absl::Seconds(1);
+  // Rows that are older are refused; zero: as the table has it.
+  absl::Duration staleness_max = absl::ZeroDuration();
+};
+
+struct ServingRows {
+  uint32_t dim = 0;
+  std::vector<float> values;    // dim per id, in the order of the ids
+  std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
+  // All pushes that were acknowledged longer before the answer are in the rows.
+  absl::Duration age;
+  std::string server;  // that answered
+};
+
+class ServingClient {
+ public:
+  // `target` is hotbed://HOST:PORT,... of the coordinators. The cluster is reached with the
+  // identity that the environment names (docs/security.md).
+  static absl::StatusOr<std::unique_ptr<ServingClient>> Connect(
+      const std::string& target, const ServingClientOptions& options = {});
+  virtual ~ServingClient() = default;
+
+  // One answer per entry of `tables`, in their order, or an error: then no rows.
+  //   NotFound            a table is not served
+  //   PermissionDenied    the caller may not read a table
+  //   FailedPrecondition  every replica's rows are older than allowed
+  //   Unavailable, DeadlineExceeded  no replica has answered in time; names table and last error
+  virtual absl::StatusOr<std::vector<ServingRows>> Lookup(
+      const std::vector<ServingIds>& tables, const ServingLookupOptions& options = {}) = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_H_

@@ -1,0 +1,400 @@
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>  // NOLINT(build/c++11)
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "common/threads/await_for.h"
+#include "hotbed/serving.h"
+#include "leader/serving_calls.h"
+#include "proto/grpc_tuning.h"
+#include "proto/serving.grpc.pb.h"
+#include "security/channel_credentials.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kRefresh = absl::Seconds(1);
+constexpr absl::Duration kMapTimeout = absl::Seconds(2);
+constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
+constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
+constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
+constexpr int kMessageBytesMax = 128 << 20;
+
+using Outcome = v1::ServingTableReply;
+
+struct Server {
+  std::string name;
+  std::unique_ptr<v1::Serving::Stub> stub;
+  std::atomic<int> outstanding{0};
+  std::atomic<int64_t> shunned_until_ns{0};
+};
+
+struct Table {
+  uint32_t id = 0;
+  std::vector<std::shared_ptr<Server>> replicas;  // those that were ready first
+  size_t ready = 0;
+};
+
+struct Map {
+  absl::flat_hash_map<std::string, Table> tables;
+};
+
+// A table of a call, until it is answered.
+struct Wanted {
+  size_t index = 0;
+  std::set<const Server*> tried;  // in this round
+};
+
+struct OpenCall {
+  std::shared_ptr<Server> server;
+  std::vector<Wanted*> tables;
+  int64_t asked_ns = 0;
+  int64_t answered_ns = 0;
+  v1::ServingLookupRequest request;
+  v1::ServingLookupReply reply;
+  grpc::Status status;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingLookupReply>> reader;
+};
+
+// Less than a millisecond is no absence of a limit.
+uint32_t StalenessMs(absl::Duration staleness_max) {
+  if (staleness_max <= absl::ZeroDuration()) return 0;
+  const int64_t ms = absl::ToInt64Milliseconds(staleness_max);
+  return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
+
+std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
+
+class GrpcServingClient final : public ServingClient {
+ public:
+  explicit GrpcServingClient(const std::string& coordinators)
+      : identity_(IdentityOfEnvironment()), calls_(coordinators, identity_) {}
+  ~GrpcServingClient() override {
+    {
+      absl::MutexLock lock(&mu_);
+      stops_ = true;
+    }
+    if (refresh_.joinable()) refresh_.join();
+  }
+
+  absl::Status Start(absl::Duration timeout) {
+    HOTBED_RETURN_IF_ERROR(CheckIdentity(identity_));
+    HOTBED_RETURN_IF_ERROR(Refresh(timeout));
+    refresh_ = std::thread([this] { Follow(); });
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
+                                                  const ServingLookupOptions& options) override {
+    const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
+    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
+    std::vector<ServingRows> rows(tables.size());
+    std::vector<Wanted> all(tables.size());
+    std::vector<Wanted*> open;
+    for (size_t i = 0; i < tables.size(); ++i) {
+      all[i].index = i;
+      open.push_back(&all[i]);
+    }
+    absl::Status last;  // why the newest try of some table has failed
+    while (!open.empty()) {
+      const std::shared_ptr<const Map> map = this->map();
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open));
+      auto calls = MakeCalls(*map, tables, open, options);
+      if (calls.empty()) {  // all replicas have been tried
+        for (Wanted* const wanted : open) wanted->tried.clear();
+        const int64_t pause_ns = std::min(kRoundNs, end_ns - clock_.NowNs());
+        if (pause_ns > 0) clock_.SleepNs(pause_ns);
+      }
+      if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
+      Run(&calls, end_ns);
+      for (const auto& call : calls) {
+        HOTBED_RETURN_IF_ERROR(Take(*call, tables, &open, &rows, &last));
+      }
+    }
+    return rows;
+  }
+
+ private:
+  std::shared_ptr<const Map> map() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return map_;
+  }
+
+  static absl::Status TimedOut(const std::vector<ServingIds>& tables, const Wanted& open,
+                               const absl::Status& last) {
+    const std::string name = Name(tables[open.index].table);
+    if (last.ok()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(name, ": no serving server has it now ('hotbed serve status')"));
+    }
+    return absl::Status(last.code(), absl::StrCat(name, ": ", last.message()));
+  }
+
+  static absl::Status CheckServed(const Map& map, const std::vector<ServingIds>& tables,
+                                  const std::vector<Wanted*>& open) {
+    for (const Wanted* const wanted : open) {
+      const std::string& name = tables[wanted->index].table;
+      if (map.tables.contains(name)) continue;
+      return absl::NotFoundError(
+          absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+    }
+    return absl::OkStatus();
+  }
+
+  // Null: all have been tried.
+  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted) const {
+    const int64_t now_ns = clock_.NowNs();
+    std::shared_ptr<Server> best;
+    std::pair<int, int> best_rank;
+    const size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
+    for (size_t i = 0; i < table.replicas.size(); ++i) {
+      // Equal ones take turns.
+      const size_t at = (i + turn) % table.replicas.size();
+      const std::shared_ptr<Server>& server = table.replicas[at];
+      if (wanted.tried.contains(server.get())) continue;
+      const int doubts =
+          (at < table.ready ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
+      const std::pair<int, int> rank = {doubts, server->outstanding.load()};
+      if (best != nullptr && rank >= best_rank) continue;
+      best = server;
+      best_rank = rank;
+    }
+    return best;
+  }
+
+  // A call per server, for all its tables.
+  std::vector<std::unique_ptr<OpenCall>> MakeCalls(const Map& map,
+                                                   const std::vector<ServingIds>& tables,
+                                                   const std::vector<Wanted*>& open,
+                                                   const ServingLookupOptions& options) const {
+    std::vector<std::unique_ptr<OpenCall>> calls;
+    for (Wanted* const wanted : open) {
+      const ServingIds& asked = tables[wanted->index];
+      const Table& table = map.tables.at(asked.table);
+      const std::shared_ptr<Server> server = Choose(table, *wanted);
+      if (server == nullptr) continue;
+      wanted->tried.insert(server.get());
+      auto call = std::find_if(calls.begin(), calls.end(),
+                               [&](const auto& one) { return one->server == server; });
+      if (call == calls.end()) {
+        calls.push_back(std::make_unique<OpenCall>());
+        call = calls.end() - 1;
+        (*call)->server = server;
+        (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
+      }
+      v1::ServingLookupTable& part = *(*call)->request.add_tables();
+      part.set_table(table.id);
+      part.set_ids(static_cast<uint32_t>(asked.ids.size()));
+      (*call)->request.mutable_ids()->append(reinterpret_cast<const char*>(asked.ids.data()),
+                                             asked.ids.size() * sizeof(uint64_t));
+      (*call)->tables.push_back(wanted);
+    }
+    return calls;
+  }
+
+  // Returns once all have ended.
+  void Run(std::vector<std::unique_ptr<OpenCall>>* calls, int64_t end_ns) const {
+    grpc::CompletionQueue queue;
+    // A server that is silent must leave time for another one.
+    const int64_t left_ns = end_ns - clock_.NowNs();
+    const auto left = std::chrono::nanoseconds(left_ns > kTryNsMin ? left_ns / 2 : left_ns);
+    for (const auto& call : *calls) {
+      call->context.set_deadline(std::chrono::system_clock::now() + left);
+      call->server->outstanding.fetch_add(1);
+      call->asked_ns = clock_.NowNs();
+      call->reader = call->server->stub->AsyncLookup(&call->context, call->request, &queue);
+      call->reader->Finish(&call->reply, &call->status, call.get());
+    }
+    for (size_t i = 0; i < calls->size(); ++i) {
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      auto* const call = static_cast<OpenCall*>(tag);
+      call->answered_ns = clock_.NowNs();
+      call->server->outstanding.fetch_sub(1);
+      const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                          call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+      call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+    }
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+
+  // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
+  static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
+                           std::vector<Wanted*>* open, std::vector<ServingRows>* rows,
+                           absl::Status* last) {
+    if (!call.status.ok()) {
+      *last = absl::Status(
+          static_cast<absl::StatusCode>(call.status.error_code()),
+          absl::StrCat("serving server ", call.server->name, ": ", call.status.error_message()));
+      const bool other_may_answer = absl::IsUnavailable(*last) || absl::IsDeadlineExceeded(*last) ||
+                                    absl::IsResourceExhausted(*last);
+      return other_may_answer ? absl::OkStatus() : *last;
+    }
+    const char* values = call.reply.rows().data();
+    const char* exists = call.reply.exists().data();
+    uint64_t values_left = call.reply.rows().size(), exists_left = call.reply.exists().size();
+    for (size_t i = 0; i < call.tables.size(); ++i) {
+      const size_t index = call.tables[i]->index;
+      const uint64_t ids = tables[index].ids.size();
+      if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
+      const Outcome& said = call.reply.tables(static_cast<int>(i));
+      if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
+      if (said.outcome() != Outcome::OK) {
+        *last = said.outcome() == Outcome::TOO_OLD ? absl::FailedPreconditionError(said.detail())
+                                                   : absl::UnavailableError(said.detail());
+        continue;
+      }
+      const uint64_t bytes = ids * said.dim() * sizeof(float);
+      if (values_left < bytes || exists_left < ids) return Contradiction(call);
+      ServingRows& one = (*rows)[index];
+      one.dim = said.dim();
+      one.values.resize(ids * said.dim());
+      std::memcpy(one.values.data(), values, bytes);
+      one.exists.assign(exists, exists + ids);
+      // The server counts to the time of its answer, which may have been long under way.
+      one.age =
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+      one.server = call.server->name;
+      values += bytes;
+      exists += ids;
+      values_left -= bytes;
+      exists_left -= ids;
+      open->erase(std::find(open->begin(), open->end(), call.tables[i]));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Contradiction(const OpenCall& call) {
+    return absl::InternalError(
+        absl::StrCat("serving server ", call.server->name, " answers with ",
+                     call.reply.tables_size(), " tables and ", call.reply.rows().size(),
+                     " bytes of rows, which do not fit ", call.tables.size(), " tables"));
+  }
+
+  absl::Status Refresh(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap said, calls_.Get(timeout));
+    LearnServers(said);
+    std::map<std::string, std::shared_ptr<Server>> servers;
+    for (const auto& [name, info] : infos_) {
+      std::shared_ptr<Server>& server = servers_[info.address()];
+      if (server == nullptr) server = Dial(info);
+      servers[name] = server;
+    }
+    auto map = std::make_shared<Map>();
+    for (int i = 0; i < std::min(said.tables_size(), said.specs_size()); ++i) {
+      Table& table = map->tables[said.specs(i).name()];
+      table.id = said.tables(i).table();
+      for (const bool ready : {true, false}) {
+        for (const auto& [name, info] : infos_) {
+          if (Has(said.tables(i), info) && IsReady(table.id, info) == ready) {
+            table.replicas.push_back(servers[name]);
+          }
+        }
+        if (ready) table.ready = table.replicas.size();
+      }
+    }
+    std::erase_if(servers_, [&](const auto& known) {
+      return std::none_of(servers.begin(), servers.end(),
+                          [&](const auto& one) { return one.second == known.second; });
+    });
+    absl::MutexLock lock(&mu_);
+    map_ = std::move(map);
+    return absl::OkStatus();
+  }
+
+  // A coordinator that has just begun does not know the servers of its tables until they report:
+  // those that an earlier one has told are good until then.
+  void LearnServers(const v1::ServingMap& said) {
+    std::map<std::string, v1::ServingServerInfo> infos;
+    for (const v1::ServingServerInfo& info : said.servers()) infos[info.name()] = info;
+    for (const v1::ServedTable& table : said.tables()) {
+      for (const std::string& name : table.servers()) {
+        const auto known = infos_.find(name);
+        if (known != infos_.end()) infos.insert(*known);
+      }
+    }
+    infos_ = std::move(infos);
+  }
+
+  static bool Has(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
+    return std::find(table.servers().begin(), table.servers().end(), server.name()) !=
+           table.servers().end();
+  }
+  static bool IsReady(uint32_t table, const v1::ServingServerInfo& server) {
+    return server.alive() && std::any_of(server.replicas().begin(), server.replicas().end(),
+                                         [table](const v1::ReplicaReport& replica) {
+                                           return replica.table() == table && replica.ready();
+                                         });
+  }
+
+  std::shared_ptr<Server> Dial(const v1::ServingServerInfo& info) const {
+    auto server = std::make_shared<Server>();
+    server->name = info.name();
+    grpc::ChannelArguments args =
+        DataPlaneChannelArguments(kMessageBytesMax, identity_.files.any());
+    SetKeepalive(kClientKeepalive, &args);
+    server->stub = v1::Serving::NewStub(
+        grpc::CreateCustomChannel(info.address(), ChannelCredentialsOf(identity_), args));
+    return server;
+  }
+
+  void Follow() {
+    for (;;) {
+      {
+        absl::MutexLock lock(&mu_);
+        if (AwaitFor(&mu_, absl::Condition(&stops_), kRefresh)) return;
+      }
+      (void)Refresh(kMapTimeout);  // what is known holds on
+    }
+  }
+
+  const ClientIdentity identity_;
+  const Clock& clock_ = *Clock::Real();
+  ServingCalls calls_;
+  mutable std::atomic<size_t> turn_{0};
+  // The thread's, after Start.
+  std::map<std::string, v1::ServingServerInfo> infos_;  // by name
+  // By address.
+  std::map<std::string, std::shared_ptr<Server>> servers_;
+  mutable absl::Mutex mu_;
+  std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread refresh_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServingClient>> ServingClient::Connect(
+    const std::string& target, const ServingClientOptions& options) {
+  absl::string_view address = target;
+  if (!absl::ConsumePrefix(&address, "hotbed://") || !CheckHostPorts(address, 1).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("target \"", target, "\" is not of the form hotbed://HOST:PORT,..."));
+  }
+  auto client = std::make_unique<GrpcServingClient>(std::string(address));
+  HOTBED_RETURN_IF_ERROR(client->Start(options.connect_timeout));
+  return client;
+}
+
+}  // namespace hotbed

@@ -1,0 +1,163 @@
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/serving/serving_servers.h"
+#include "planner/coordinator/state/event_log.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr int kTablesMax = 64;  // of one request: they are one transaction
+constexpr uint32_t kReplicasMax = 64;
+
+std::string PlaceText(const v1::ServedTable& table) {
+  return table.servers().empty() ? std::string("no serving server that has room for it")
+                                 : absl::StrJoin(table.servers(), ", ");
+}
+
+class ServeTables {
+ public:
+  ServeTables(v1::ServeTablesRequest request, const OperationContext& context)
+      : request_(std::move(request)), context_(context) {}
+
+  Next operator()(const ClusterState& state) {
+    if (done_) return reply_;
+    HOTBED_RETURN_IF_ERROR(Check());
+    Transaction txn(&state);
+    ServedTables after = state.served();
+    for (const std::string& name : request_.tables()) {
+      const v1::TableSpec* const spec = state.FindTable(name);
+      if (spec == nullptr) {
+        return absl::NotFoundError(
+            absl::StrCat("table \"", absl::CEscape(name.substr(0, 80)), "\" does not exist"));
+      }
+      const absl::Status changed = request_.action() == v1::ServeTablesRequest::ADD
+                                       ? Add(*spec, &after, &txn)
+                                       : Remove(*spec, &after, &txn);
+      if (!changed.ok()) return changed;
+      txn.Require(keys::Table(spec->id()));
+    }
+    if (request_.dry_run() || txn.empty()) return reply_;
+    EventWriter(&state, context_.unix_ms).Add("serving", Text(), 0, 0, &txn);
+    done_ = true;
+    return txn;
+  }
+
+ private:
+  absl::Status Check() {
+    reply_.Clear();
+    if (!v1::ServeTablesRequest::Action_IsValid(request_.action()) ||
+        !v1::ServedFormat_IsValid(request_.format())) {
+      return absl::InvalidArgumentError(absl::StrCat("action ", request_.action(), " or format ",
+                                                     request_.format(),
+                                                     " is not known to this coordinator"));
+    }
+    if (request_.tables_size() < 1 || request_.tables_size() > kTablesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(request_.tables_size(), " tables in one request, allowed: 1..", kTablesMax));
+    }
+    const std::set<std::string> names(request_.tables().begin(), request_.tables().end());
+    if (static_cast<int>(names.size()) != request_.tables_size()) {
+      return absl::InvalidArgumentError("a table is named twice");
+    }
+    if (request_.action() == v1::ServeTablesRequest::ADD &&
+        (request_.replicas() < 1 || request_.replicas() > kReplicasMax)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("replicas is ", request_.replicas(), ", allowed: 1..", kReplicasMax));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const v1::TableSpec& spec, ServedTables* after, Transaction* txn) {
+    if (spec.column_slices() > 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("table ", spec.name(), " is cut into ", spec.column_slices(),
+                       " column slices: only tables of whole rows can be served so far"));
+    }
+    v1::ServedTable& table = (*after)[spec.id()];
+    if (table.table() != 0 && table.format() != request_.format()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table ", spec.name(), " is served as ", v1::ServedFormat_Name(table.format()),
+          ", asked for is ", v1::ServedFormat_Name(request_.format()),
+          ": end it first ('hotbed serve remove ", spec.name(), "')"));
+    }
+    table.set_table(spec.id());
+    table.set_format(request_.format());
+    table.set_replicas(request_.replicas());
+    table.set_staleness_ms_max(request_.staleness_ms_max());
+    v1::ServedTable placed = table;
+    context_.serving->Place(context_.now_ns, *after, spec, &placed);
+    table = placed;
+    *reply_.add_tables() = table;
+    txn->Put(keys::Served(spec.id()), table.SerializeAsString());
+    return absl::OkStatus();
+  }
+
+  absl::Status Remove(const v1::TableSpec& spec, ServedTables* after, Transaction* txn) {
+    const auto table = after->find(spec.id());
+    if (table == after->end()) {
+      return absl::NotFoundError(absl::StrCat("table ", spec.name(), " is not served"));
+    }
+    *reply_.add_tables() = table->second;
+    txn->Delete(keys::Served(spec.id()));
+    after->erase(table);
+    return absl::OkStatus();
+  }
+
+  std::string Text() const {
+    std::vector<std::string> parts;
+    for (int i = 0; i < request_.tables_size(); ++i) {
+      parts.push_back(request_.action() == v1::ServeTablesRequest::ADD
+                          ? absl::StrCat(request_.tables(i), " on ", PlaceText(reply_.tables(i)))
+                          : request_.tables(i));
+    }
+    return absl::StrCat(
+        request_.action() == v1::ServeTablesRequest::ADD ? "serving " : "not serving any more ",
+        absl::StrJoin(parts, "; "));
+  }
+
+  const v1::ServeTablesRequest request_;
+  const OperationContext context_;
+  bool done_ = false;
+  v1::ServeTablesReply reply_;
+};
+
+}  // namespace
+
+Operation MakeOperation(v1::ServeTablesRequest request, const OperationContext& context) {
+  return ServeTables(std::move(request), context);
+}
+
+Operation MakePlaceServing(const OperationContext& context) {
+  return [context, done = false](const ClusterState& state) mutable -> Next {
+    Transaction txn(&state);
+    if (std::exchange(done, true)) return Reply();
+    EventWriter events(&state, context.unix_ms);
+    for (const v1::ServedTable& table :
+         context.serving->Changes(context.now_ns, state.served(), state.tables())) {
+      if (txn.ops().size() + 1 + kOpsPerEvent > kRecordsPerTxn) break;
+      if (table.replicas() == 0) {
+        txn.Delete(keys::Served(table.table()));
+        continue;
+      }
+      txn.Put(keys::Served(table.table()), table.SerializeAsString());
+      events.Add(
+          "serving",
+          absl::StrCat(state.tables().at(table.table()).name(), " is served by ", PlaceText(table)),
+          0, 0, &txn);
+    }
+    if (txn.empty()) return Reply();
+    return txn;
+  };
+}
+
+}  // namespace hotbed

@@ -1,0 +1,243 @@
+#include "planner/coordinator/serving/serving_servers.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/host_port.h"
+#include "common/status_macros.h"
+#include "row_math/row_formats.h"
+
+namespace hotbed {
+namespace {
+
+constexpr size_t kNameBytesMax = 200;
+constexpr size_t kTroubleBytesMax = 500;
+constexpr uint64_t kOverheadBytes = 12;  // of a row: its key and its part of the index
+constexpr int64_t kMsNs = 1'000'000;
+
+RowFormatKind KindOf(v1::ServedFormat format) {
+  switch (format) {
+    case v1::SERVED_FP16:
+      return RowFormatKind::kFp16;
+    case v1::SERVED_BF16:
+      return RowFormatKind::kBf16;
+    case v1::SERVED_INT8:
+      return RowFormatKind::kTbeInt8;
+    case v1::SERVED_INT4:
+      return RowFormatKind::kTbeInt4;
+    case v1::SERVED_INT2:
+      return RowFormatKind::kTbeInt2;
+    default:
+      return RowFormatKind::kFp32;
+  }
+}
+
+bool HasCopy(const v1::ServedTable& table, const std::string& server) {
+  return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
+}
+
+absl::Status CheckReport(const v1::ServingReport& report) {
+  const std::string& name = report.name();
+  if (name.empty() || name.size() > kNameBytesMax ||
+      !std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "name \"", absl::CEscape(name.substr(0, 80)), "\" of a serving server has ", name.size(),
+        " bytes, allowed: 1..", kNameBytesMax, " printable characters without spaces"));
+  }
+  return CheckHostPorts(report.address(), 1);
+}
+
+}  // namespace
+
+void ServingServers::Begin(int64_t now_ns) {
+  began_ns_ = now_ns;
+  for (auto& [name, server] : servers_) server.heard_ns = now_ns;
+}
+
+absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& report) {
+  HOTBED_RETURN_IF_ERROR(CheckReport(report));
+  const auto known = servers_.find(report.name());
+  if (known != servers_.end() && known->second.report.run() != report.run() &&
+      !known->second.report.stopping() && Alive(now_ns, report.name())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another process reports as serving server \"", report.name(), "\", at ",
+                     known->second.report.address(),
+                     ": give each its own --name; one that was killed is "
+                     "forgotten ",
+                     options_.alive_ns / kMsNs, " ms after its last report"));
+  }
+  if (known == servers_.end() && servers_.size() >= options_.servers_max) {
+    for (auto it = servers_.begin(); it != servers_.end();) {
+      it = Away(now_ns, it->first) ? servers_.erase(it) : std::next(it);
+    }
+    if (servers_.size() >= options_.servers_max) {
+      return absl::ResourceExhaustedError(absl::StrCat("serving server \"", report.name(),
+                                                       "\": there are ", servers_.size(),
+                                                       ", the limit is ", options_.servers_max));
+    }
+  }
+  Server& server = servers_[report.name()];
+  server.report = report;
+  server.heard_ns = now_ns;
+  for (v1::ReplicaReport& replica : *server.report.mutable_replicas()) {
+    if (replica.trouble().size() > kTroubleBytesMax) {
+      replica.mutable_trouble()->resize(kTroubleBytesMax);
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ServingServers::Alive(int64_t now_ns, const std::string& name) const {
+  const auto server = servers_.find(name);
+  return server != servers_.end() && now_ns - server->second.heard_ns < options_.alive_ns;
+}
+
+bool ServingServers::Away(int64_t now_ns, const std::string& name) const {
+  const auto server = servers_.find(name);
+  const int64_t since_ns = server == servers_.end() ? began_ns_ : server->second.heard_ns;
+  return now_ns - std::max(since_ns, began_ns_) >= options_.away_ns;
+}
+
+v1::ServingOrders ServingServers::OrdersFor(const std::string& name, const ServedTables& tables,
+                                            const TableSpecs& specs) const {
+  v1::ServingOrders orders;
+  orders.set_report_interval_ms(options_.report_interval_ms);
+  for (const auto& [id, table] : tables) {
+    const auto spec = specs.find(id);
+    if (spec == specs.end() || !HasCopy(table, name)) continue;
+    *orders.add_tables() = table;
+    *orders.add_specs() = spec->second;
+  }
+  return orders;
+}
+
+v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
+                                   const TableSpecs& specs) const {
+  v1::ServingMap map;
+  for (const auto& [id, table] : tables) {
+    const auto spec = specs.find(id);
+    if (spec == specs.end()) continue;
+    *map.add_tables() = table;
+    *map.add_specs() = spec->second;
+  }
+  for (const auto& [name, server] : servers_) {
+    v1::ServingServerInfo& info = *map.add_servers();
+    info.set_name(name);
+    info.set_address(server.report.address());
+    info.set_admin_address(server.report.admin_address());
+    info.set_bytes_max(server.report.bytes_max());
+    uint64_t bytes = 0;
+    for (const v1::ReplicaReport& replica : server.report.replicas()) bytes += replica.bytes();
+    info.set_bytes(bytes);
+    info.set_alive(Alive(now_ns, name) && !server.report.stopping());
+    info.set_silent_ms(static_cast<uint64_t>((now_ns - server.heard_ns) / kMsNs));
+    *info.mutable_replicas() = server.report.replicas();
+  }
+  return map;
+}
+
+// As a replica reports it, or by the declared rows; 0: unknown.
+uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const {
+  uint64_t bytes = 0;
+  for (const auto& [name, server] : servers_) {
+    for (const v1::ReplicaReport& replica : server.report.replicas()) {
+      if (replica.table() == table.table() && replica.format() == table.format()) {
+        bytes = std::max<uint64_t>(bytes, replica.bytes());
+      }
+    }
+  }
+  if (bytes != 0) return bytes;
+  const uint64_t row = RowFormatBytes({.kind = KindOf(table.format())}, spec.dim());
+  const uint64_t rows = spec.hashed() ? 0 : std::min<uint64_t>(spec.rows(), 1ull << 40);
+  return rows * (row + kOverheadBytes);
+}
+
+// What it has, and what it is still to get.
+uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables& tables) const {
+  const auto server = servers_.find(name);
+  uint64_t bytes = 0;
+  for (const auto& [id, table] : tables) {
+    if (!HasCopy(table, name)) continue;
+    uint64_t there = 0;
+    for (const v1::ReplicaReport& replica : server->second.report.replicas()) {
+      if (replica.table() == id && replica.ready()) there = replica.bytes();
+    }
+    v1::TableSpec hashed;  // without declared rows
+    hashed.set_hashed(true);
+    bytes += there != 0 ? there : BytesOf(hashed, table);
+  }
+  return bytes;
+}
+
+std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tables,
+                                        const v1::TableSpec& spec,
+                                        const v1::ServedTable& table) const {
+  const uint64_t wanted = BytesOf(spec, table);
+  std::string best;
+  double best_part = 0;
+  for (const auto& [name, server] : servers_) {
+    if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
+    const uint64_t filled = FilledBytes(name, tables) + wanted;
+    const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
+    if (filled > room) continue;
+    // Equally full ones: the one with fewer tables.
+    const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
+      return HasCopy(one.second, name);
+    });
+    const double part =
+        static_cast<double>(filled) / static_cast<double>(room) + static_cast<double>(has) * 1e-6;
+    if (!best.empty() && part >= best_part) continue;
+    best = name;
+    best_part = part;
+  }
+  return best;
+}
+
+bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                           v1::ServedTable* table) const {
+  const std::string before = table->SerializeAsString();
+  auto* const servers = table->mutable_servers();
+  while (servers->size() > static_cast<int>(table->replicas())) {
+    // Those that are away go first, then the last ones.
+    const auto away = std::find_if(servers->begin(), servers->end(),
+                                   [&](const std::string& s) { return Away(now_ns, s); });
+    servers->erase(away != servers->end() ? away : servers->end() - 1);
+  }
+  for (int i = 0; i < servers->size(); ++i) {
+    if (!Away(now_ns, servers->Get(i))) continue;
+    const std::string other = LeastFilled(now_ns, tables, spec, *table);
+    if (!other.empty()) *servers->Mutable(i) = other;
+  }
+  while (servers->size() < static_cast<int>(table->replicas())) {
+    const std::string other = LeastFilled(now_ns, tables, spec, *table);
+    if (other.empty()) break;
+    table->add_servers(other);
+  }
+  return table->SerializeAsString() != before;
+}
+
+std::vector<v1::ServedTable> ServingServers::Changes(int64_t now_ns, const ServedTables& tables,
+                                                     const TableSpecs& specs) const {
+  std::vector<v1::ServedTable> changes;
+  ServedTables after = tables;
+  for (auto& [id, table] : after) {
+    const auto spec = specs.find(id);
+    if (spec == specs.end()) {
+      v1::ServedTable gone;
+      gone.set_table(id);
+      changes.push_back(std::move(gone));
+      continue;
+    }
+    v1::ServedTable placed = table;
+    if (!Place(now_ns, after, spec->second, &placed)) continue;
+    table = placed;
+    changes.push_back(std::move(placed));
+  }
+  return changes;
+}
+
+}  // namespace hotbed

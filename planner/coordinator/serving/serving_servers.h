@@ -1,0 +1,76 @@
+// Serving servers (docs/serving.md) and which of them have which tables.
+//
+// The servers are known by their reports alone, and live in memory: a coordinator that begins to
+// lead knows none, and hears from each within a second. Which server is to have which table is in
+// the metadata store (v1::ServedTable). A server that is silent for long, or stops, gives its
+// tables to another one, if one has room; else they wait for it. Nothing here touches shards: a
+// wrong verdict costs a copy of rows.
+//
+// Pure; thread-compatible.
+#ifndef HOTBED_PLANNER_COORDINATOR_SERVING_SERVING_SERVERS_H_
+#define HOTBED_PLANNER_COORDINATOR_SERVING_SERVING_SERVERS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "proto/serving.pb.h"
+
+namespace hotbed {
+
+using ServedTables = absl::btree_map<TableId, v1::ServedTable>;
+using TableSpecs = absl::btree_map<TableId, v1::TableSpec>;
+
+class ServingServers {
+ public:
+  struct Options {
+    int64_t alive_ns = 3'000'000'000;  // since its last report
+    int64_t away_ns = 10'000'000'000;  // after so long another server takes its tables
+    uint32_t report_interval_ms = 500;
+    size_t servers_max = 1024;
+  };
+  explicit ServingServers(const Options& options) : options_(options) {}
+
+  // This coordinator begins to lead, or was held up: nobody is away yet.
+  void Begin(int64_t now_ns);
+  // InvalidArgument: name or address missing or malformed, or replicas of other kinds.
+  // AlreadyExists: another process reports under that name. ResourceExhausted: too many servers.
+  absl::Status OnReport(int64_t now_ns, const v1::ServingReport& report);
+  v1::ServingOrders OrdersFor(const std::string& name, const ServedTables& tables,
+                              const TableSpecs& specs) const;
+  v1::ServingMap Map(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs) const;
+
+  // Sets the servers of `table`: those that it has, without those that are away for good where
+  // another one can take their place, and as many more as it wants and there are. A server takes it
+  // if it is alive and its memory suffices as far as is known; the one whose memory is filled least
+  // goes first. False: nothing has changed.
+  bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+             v1::ServedTable* table) const;
+  // The tables of which Place changes something, as they should be, and those that do not exist any
+  // more, without servers and replicas.
+  std::vector<v1::ServedTable> Changes(int64_t now_ns, const ServedTables& tables,
+                                       const TableSpecs& specs) const;
+
+ private:
+  struct Server {
+    v1::ServingReport report;
+    int64_t heard_ns = 0;
+  };
+  bool Alive(int64_t now_ns, const std::string& name) const;
+  bool Away(int64_t now_ns, const std::string& name) const;
+  uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
+  uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;
+  std::string LeastFilled(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                          const v1::ServedTable& table) const;
+
+  const Options options_;
+  int64_t began_ns_ = 0;
+  absl::btree_map<std::string, Server> servers_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_PLANNER_COORDINATOR_SERVING_SERVING_SERVERS_H_

@@ -1,0 +1,347 @@
+#include "serving/serving_process.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <functional>
+#include <thread>  // NOLINT(build/c++11)
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/status_macros.h"
+#include "common/threads/await_for.h"
+#include "config/units.h"
+#include "leader/serving_calls.h"
+#include "nlohmann/json.hpp"
+#include "ports/grpc_hand_over.h"
+#include "proto/grpc_tuning.h"
+#include "proto/serving.grpc.pb.h"
+#include "proto/tool_calls.h"
+#include "security/server_credentials.h"
+#include "serving/lookup_answer.h"
+#include "serving/table_replicas.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kReportTimeout = absl::Seconds(2);
+constexpr absl::Duration kReportAgain = absl::Milliseconds(200);
+constexpr int64_t kOrdersOldNs = 10 * kSecondNs;  // without any, it is not ready
+constexpr int kStreamsPerConnectionMax = 1024;
+
+using Json = nlohmann::ordered_json;
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// Requests by outcome, and how long they took.
+struct CallCounters {
+  static CallCounters& Get() {
+    static auto* const counters = new CallCounters;
+    return *counters;
+  }
+  Counter ok{"hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "ok"}}};
+  Counter failed{
+      "hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "error"}}};
+  LatencyHistogram seconds{
+      "hotbed_serving_lookup_seconds",
+      "From a lookup's arrival at a serving server until its answer is there."};
+};
+
+// One lookup; owns itself until OnDone.
+class LookupReactor final : public grpc::ServerUnaryReactor {
+ public:
+  LookupReactor(std::atomic<uint64_t>* in_flight, uint64_t bytes)
+      : in_flight_(in_flight), bytes_(bytes) {}
+  void OnDone() override {
+    in_flight_->fetch_sub(bytes_);
+    delete this;
+  }
+
+ private:
+  std::atomic<uint64_t>* const in_flight_;
+  const uint64_t bytes_;
+};
+
+class LookupMethods final : public v1::Serving::CallbackService {
+ public:
+  LookupMethods(const ServingOptions& options, const TableReplicas* tables, const Clock* clock)
+      : message_bytes_max_(options.message_bytes_max),
+        answer_bytes_max_(options.answer_bytes_max),
+        tables_(*tables),
+        clock_(*clock) {}
+
+  // Before the first call. Empty: every caller may use every table.
+  void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }
+  uint64_t in_flight() const { return in_flight_.load(); }
+
+  grpc::ServerUnaryReactor* Lookup(grpc::CallbackServerContext* context,
+                                   const v1::ServingLookupRequest* request,
+                                   v1::ServingLookupReply* reply) override {
+    const int64_t since_ns = clock_.NowNs();
+    // What a caller only claims is not counted as in flight.
+    absl::Status status = CheckLookup(*request);
+    uint64_t bytes = status.ok() ? AnswerBytes(tables_, *request) : 0;
+    if (bytes > message_bytes_max_) {
+      status = absl::InvalidArgumentError(absl::StrCat("the answer would have ", bytes,
+                                                       " bytes, the limit is ", message_bytes_max_,
+                                                       ": ask for fewer ids"));
+      bytes = 0;
+    }
+    const uint64_t before = in_flight_.fetch_add(bytes);
+    auto* const reactor = new LookupReactor(&in_flight_, bytes);
+    if (status.ok()) status = Answer(*context, *request, bytes, before, reply);
+    CallCounters& counters = CallCounters::Get();
+    (status.ok() ? counters.ok : counters.failed).Add(1);
+    counters.seconds.RecordNs(clock_.NowNs() - since_ns);
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+
+ private:
+  absl::Status Answer(const grpc::ServerContextBase& context,
+                      const v1::ServingLookupRequest& request, uint64_t bytes, uint64_t before,
+                      v1::ServingLookupReply* reply) const {
+    if (before != 0 && before + bytes > answer_bytes_max_) {
+      return absl::ResourceExhaustedError(absl::StrCat("answers in flight on this server hold ",
+                                                       before, " of ", answer_bytes_max_,
+                                                       " bytes: ask another one, or again later"));
+    }
+    const std::unique_ptr<TableAccess> access =
+        tables_of_ ? tables_of_(context, "Lookup") : nullptr;
+    std::function<absl::Status(absl::string_view)> may_read;
+    if (access != nullptr) {
+      may_read = [&access](absl::string_view table) { return access->Check(table); };
+    }
+    return AnswerLookup(tables_, may_read, request, reply);
+  }
+
+  const uint64_t message_bytes_max_;
+  const uint64_t answer_bytes_max_;
+  const TableReplicas& tables_;
+  const Clock& clock_;
+  TableAccessOf tables_of_;
+  std::atomic<uint64_t> in_flight_{0};
+};
+
+class Serving final : public ServingProcess {
+ public:
+  Serving(const ServingOptions& options, const Clock* clock)
+      : options_(options),
+        clock_(*clock),
+        tables_({options.coordinators, options.security.identity()}, options.rows_bytes_max, clock),
+        methods_(options, &tables_, clock),
+        calls_(options.coordinators, options.security.identity()),
+        gauges_([this](std::vector<MetricSample>* samples) { Collect(samples); }) {}
+  ~Serving() override { Stop(); }
+
+  absl::Status Open() {
+    PortOptions port = options_.port;
+    port.limits.encrypted = options_.security.files.any();
+    port.limits.http2.message_bytes_max = 2 * options_.message_bytes_max;
+    port.access_version = options_.security.access_version();
+    HOTBED_ASSIGN_OR_RETURN(port_, Port::Open(port, &clock_));
+    AdminOptions admin;
+    admin.listen = options_.admin_listen;
+    admin.healthy = [this](std::string* why_not) { return port_->Answers(why_not); };
+    admin.ready = [this] { return Conditions(); };
+    admin.status = [this] { return Page(); };
+    admin.may_read = options_.security.admin_access();
+    HOTBED_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
+    const std::shared_ptr<CallAccess> access = CallAccess::Of(options_.security, port.name);
+    methods_.SetTablesOf(TableAccessBy(access));
+    grpc::ServerBuilder builder;
+    TuneDataPlaneServer(&builder, static_cast<int>(options_.message_bytes_max));
+    GuardServer({.quota_bytes = options_.grpc_bytes_max, .streams_max = kStreamsPerConnectionMax},
+                &builder);
+    std::function<void(int)> hand_over =
+        HandOverTo(&builder, ServerCredentialsOf(options_.security, access));
+    AllowKeepalives(&builder);
+    builder.RegisterService(&methods_);
+    server_ = builder.BuildAndStart();
+    HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
+    port_->Serve(std::move(hand_over));
+    link_ = std::thread([this] { Link(); });
+    return absl::OkStatus();
+  }
+
+  std::string address() const override { return port_->address(); }
+  std::string admin_address() const override { return admin_->address(); }
+
+  absl::Status WaitRegistered() override {
+    absl::MutexLock lock(&mu_);
+    const auto settled = [this]()
+                             ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stops_ || ordered_ns_ != 0; };
+    mu_.Await(absl::Condition(&settled));
+    return ordered_ns_ != 0 ? absl::OkStatus() : absl::CancelledError("stopped");
+  }
+
+  void Stop() override {
+    {
+      absl::MutexLock lock(&mu_);
+      if (std::exchange(stops_, true)) return;
+    }
+    if (link_.joinable()) {
+      link_.join();
+      (void)calls_.Report(MakeReport(/*stopping=*/true), kReportTimeout);
+    }
+    if (port_ != nullptr) port_->Stop();
+    if (server_ != nullptr) {
+      server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+      server_->Wait();
+    }
+    tables_.Stop();
+    admin_.reset();
+  }
+
+ private:
+  v1::ServingReport MakeReport(bool stopping) const {
+    v1::ServingReport report;
+    report.set_name(options_.name);
+    report.set_run(options_.run);
+    report.set_address(options_.advertise.empty() ? address() : options_.advertise);
+    report.set_admin_address(options_.advertise_admin.empty() ? admin_address()
+                                                              : options_.advertise_admin);
+    report.set_bytes_max(options_.rows_bytes_max);
+    report.set_stopping(stopping);
+    for (const auto& replica : tables_.All()) *report.add_replicas() = replica->Report();
+    return report;
+  }
+
+  // Reports, and obeys. While the coordinator is away the tables stay as they are.
+  void Link() {
+    for (;;) {
+      const absl::StatusOr<v1::ServingOrders> orders =
+          calls_.Report(MakeReport(/*stopping=*/false), kReportTimeout);
+      absl::Duration pause = kReportAgain;
+      if (orders.ok()) {
+        tables_.Obey(*orders);
+        pause = absl::Milliseconds(std::clamp<uint32_t>(orders->report_interval_ms(), 50, 5000));
+      }
+      absl::MutexLock lock(&mu_);
+      if (orders.ok()) ordered_ns_ = clock_.NowNs();
+      NoteError(orders.status());
+      if (AwaitFor(&mu_, absl::Condition(&stops_), pause)) return;
+    }
+  }
+
+  void NoteError(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const std::string error = status.ok() ? "" : std::string(status.message());
+    if (!error.empty() && error_.empty()) HOTBED_LOG(Warning) << "reports fail: " << error;
+    error_ = error;
+  }
+
+  std::vector<ReadyCondition> Conditions() const {
+    ReadyCondition coordinator = {.name = "coordinator", .found = "gives orders"};
+    {
+      absl::MutexLock lock(&mu_);
+      coordinator.holds =
+          !stops_ && ordered_ns_ != 0 && clock_.NowNs() - ordered_ns_ < kOrdersOldNs;
+      if (!coordinator.holds) {
+        coordinator.found =
+            stops_ ? "this server stops" : absl::StrCat("has given no orders lately: ", error_);
+      }
+    }
+    ReadyCondition port = {.name = "data port", .found = "answers"};
+    port.holds = port_->Answers(&port.found);
+    ReadyCondition tables = {.name = "tables", .found = "all are loaded"};
+    for (const auto& replica : tables_.All()) {
+      if (replica->ready()) continue;
+      tables.holds = false;
+      tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
+    }
+    return {coordinator, port, tables};
+  }
+
+  StatusPage Page() const {
+    StatusPage page;
+    page.title = absl::StrCat("hotbed-server ", options_.name);
+    page.subtitle = absl::StrCat("serving replicas, data port ", address());
+    page.facts = {{"memory of rows", absl::StrCat(FormatBytes(tables_.memory().used()), " of ",
+                                                  FormatBytes(options_.rows_bytes_max))}};
+    StatusTable table = {
+        .title = "Tables",
+        .columns = {"table", "format", "state", "rows", "bytes", "age", "trouble"}};
+    Json json = {{"name", options_.name},
+                 {"role", "serving"},
+                 {"data_address", address()},
+                 {"admin_address", admin_address()},
+                 {"rows_bytes", tables_.memory().used()},
+                 {"rows_bytes_max", options_.rows_bytes_max},
+                 {"tables", Json::array()}};
+    for (const auto& replica : tables_.All()) {
+      const v1::ReplicaReport report = replica->Report();
+      table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
+                            report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
+                            FormatBytes(report.bytes()),
+                            report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
+                            report.trouble()});
+      json["tables"].push_back({{"table", replica->name()},
+                                {"ready", report.ready()},
+                                {"rows", report.rows()},
+                                {"bytes", report.bytes()},
+                                {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
+                                {"trouble", report.trouble()}});
+    }
+    page.tables.push_back(std::move(table));
+    page.json = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return page;
+  }
+
+  void Collect(std::vector<MetricSample>* samples) const {
+    AddSample("hotbed_serving_memory_bytes", "Memory of the rows of serving replicas.", {},
+              static_cast<double>(tables_.memory().used()), samples);
+    AddSample("hotbed_serving_memory_limit_bytes", "The most that it may be.", {},
+              static_cast<double>(tables_.memory().bytes_max()), samples);
+    AddSample("hotbed_serving_in_flight_bytes", "Answers to lookups in flight.", {},
+              static_cast<double>(methods_.in_flight()), samples);
+    for (const auto& replica : tables_.All()) {
+      const v1::ReplicaReport report = replica->Report();
+      const Labels labels = {{"table", replica->name()}};
+      AddSample("hotbed_serving_ready", "1 once the replica has had all rows, and answers.", labels,
+                report.ready() ? 1 : 0, samples);
+      AddSample("hotbed_serving_rows", "Rows of the replica.", labels,
+                static_cast<double>(report.rows()), samples);
+      AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
+                labels, static_cast<double>(report.bytes()), samples);
+      if (!report.ready()) continue;
+      AddSample("hotbed_serving_age_seconds",
+                "All pushes that were acknowledged longer ago are in the replica.", labels,
+                static_cast<double>(report.age_ms()) / 1000, samples);
+    }
+  }
+
+  const ServingOptions options_;
+  const Clock& clock_;
+  TableReplicas tables_;
+  LookupMethods methods_;
+  ServingCalls calls_;
+  std::unique_ptr<Port> port_;
+  std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<grpc::Server> server_;
+  mutable absl::Mutex mu_;
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t ordered_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the coordinator has not answered yet
+  std::string error_ ABSL_GUARDED_BY(mu_);       // of the last report
+  std::thread link_;
+  MetricSource gauges_;  // last: it reads the others
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServingProcess>> ServingProcess::Start(const ServingOptions& options,
+                                                                      const Clock* clock) {
+  auto serving = std::make_unique<Serving>(options, clock);
+  HOTBED_RETURN_IF_ERROR(serving->Open());
+  return serving;
+}
+
+}  // namespace hotbed

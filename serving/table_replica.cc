@@ -1,0 +1,225 @@
+#include "serving/table_replica.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/changes/follow_as.h"
+#include "common/log.h"
+#include "common/metrics.h"
+#include "common/status_macros.h"
+#include "common/threads/await_for.h"
+#include "row_math/position.h"
+
+namespace hotbed {
+namespace {
+
+constexpr absl::Duration kNext = absl::Milliseconds(100);
+constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
+constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr size_t kTroubleBytesMax = 400;
+
+struct ReplicaCounters {
+  static ReplicaCounters& Get() {
+    static auto* const counters = new ReplicaCounters;
+    return *counters;
+  }
+  Counter rows{"hotbed_serving_rows_written_total",
+               "Rows that serving replicas took from their sources, at first and as they change."};
+  Counter deleted{"hotbed_serving_rows_deleted_total",
+                  "Rows that serving replicas dropped because their source has them no more."};
+  Counter broken{"hotbed_serving_broken_rows_total",
+                 "Rows that are not finite or overflow the format; they read as NaN."};
+};
+
+RowFormatKind KindOf(v1::ServedFormat format) {
+  switch (format) {
+    case v1::SERVED_FP16:
+      return RowFormatKind::kFp16;
+    case v1::SERVED_BF16:
+      return RowFormatKind::kBf16;
+    case v1::SERVED_INT8:
+      return RowFormatKind::kTbeInt8;
+    case v1::SERVED_INT4:
+      return RowFormatKind::kTbeInt4;
+    case v1::SERVED_INT2:
+      return RowFormatKind::kTbeInt2;
+    default:
+      return RowFormatKind::kFp32;
+  }
+}
+
+bool Overlap(const ChangedRange& a, const ChangedRange& b) {
+  return a.first < b.limit && b.first < a.limit;
+}
+
+}  // namespace
+
+TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec,
+                           const Source& source, ServedMemory* memory, const Clock* clock)
+    : name_(spec.name()),
+      spec_(spec),
+      table_(spec.id()),
+      dim_(spec.dim()),
+      format_(served.format()),
+      source_(source),
+      memory_(memory),
+      clock_(clock),
+      staleness_ms_max_(served.staleness_ms_max()),
+      rows_(std::make_shared<ServedRows>(RowCoder(KindOf(served.format()), spec.dim()), memory)),
+      thread_([this] { Run(); }) {}
+
+void TableReplica::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stops_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Duration TableReplica::Age() const {
+  const int64_t as_of_ns = as_of_ns_.load();
+  if (as_of_ns == 0) return absl::InfiniteDuration();
+  return absl::Nanoseconds(std::max<int64_t>(clock_->NowNs() - as_of_ns, 0));
+}
+
+uint64_t TableReplica::AgeMs() const {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Ceil(Age(), absl::Milliseconds(1))));
+}
+
+std::shared_ptr<const ServedRows> TableReplica::rows() const {
+  absl::MutexLock lock(&mu_);
+  return rows_;
+}
+
+std::shared_ptr<ServedRows> TableReplica::WritableRows() {
+  absl::MutexLock lock(&mu_);
+  return rows_;
+}
+
+v1::ReplicaReport TableReplica::Report() const {
+  v1::ReplicaReport report;
+  report.set_table(table_);
+  report.set_format(format_);
+  report.set_ready(ready());
+  if (ready()) report.set_age_ms(AgeMs());
+  absl::MutexLock lock(&mu_);
+  report.set_rows(rows_->rows());
+  report.set_bytes(rows_->bytes());
+  report.set_trouble(trouble_);
+  return report;
+}
+
+bool TableReplica::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mu_);
+  return !AwaitFor(&mu_, absl::Condition(&stops_), duration);
+}
+
+void TableReplica::SetTrouble(std::string trouble) {
+  if (trouble.size() > kTroubleBytesMax) trouble.resize(kTroubleBytesMax);
+  absl::MutexLock lock(&mu_);
+  if (!trouble.empty() && trouble != trouble_) {
+    HOTBED_LOG(Warning) << "serving " << name_ << ": " << trouble;
+  }
+  trouble_ = std::move(trouble);
+}
+
+void TableReplica::BeginAnew() {
+  as_of_ns_.store(0);
+  full_ = false;
+  // Lookups that hold the old rows release them soon.
+  auto rows = std::make_shared<ServedRows>(RowCoder(KindOf(format_), dim_), memory_);
+  absl::MutexLock lock(&mu_);
+  rows_.swap(rows);
+}
+
+void TableReplica::Run() {
+  do {
+    const absl::Status error = FollowOnce();
+    if (error.ok()) return;
+    SetTrouble(std::string(error.message()));
+    if (!full_) continue;
+    BeginAnew();
+    if (!Pause(kFullAgain)) return;
+  } while (Pause(kAgain));
+}
+
+absl::Status TableReplica::FollowOnce() {
+  FollowOptions options;
+  options.patience = absl::InfiniteDuration();
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> stream,
+                          FollowAs(source_.coordinators, source_.identity, spec_, options));
+  // Whatever an earlier stream has told, all rows come again by this one.
+  again_.clear();
+  comes_again_ = this->rows()->rows() > 0;
+  if (comes_again_) WritableRows()->Unmark([](uint64_t) { return true; });
+  for (;;) {
+    HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, stream->Next(kNext));
+    if (changes.has_value()) HOTBED_RETURN_IF_ERROR(Apply(*changes));
+    // Before the age is looked at: a pause of the process between the two must not make it less.
+    const int64_t now_ns = clock_->NowNs();
+    const absl::Duration age = stream->Age();
+    if (age < absl::InfiniteDuration()) {
+      EndAgain();
+      as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
+      SetTrouble("");
+    }
+    if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
+  }
+}
+
+uint64_t TableReplica::PlaceOf(uint64_t id) const {
+  return spec_.hashed() ? BucketOf(Mix64(id)) : id;
+}
+
+absl::Status TableReplica::Apply(const RowChanges& changes) {
+  if (changes.again) {
+    again_.push_back(changes.range);
+    comes_again_ = true;
+    return absl::OkStatus();
+  }
+  if (changes.rows.size() != changes.ids.size() * dim_) {
+    return absl::InternalError(absl::StrCat("rows of ", name_, " come with ", changes.rows.size(),
+                                            " elements for ", changes.ids.size(), " ids of dim ",
+                                            dim_));
+  }
+  const std::shared_ptr<ServedRows> rows = WritableRows();
+  const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
+    return Overlap(part, changes.range);
+  });
+  if (first_again) UnmarkAgain(rows.get());
+  uint64_t broken = 0;
+  for (size_t i = 0; i < changes.ids.size(); ++i) {
+    bool finite = true;
+    const absl::Status put = rows->Put(changes.ids[i], changes.rows.data() + i * dim_, &finite);
+    full_ = absl::IsResourceExhausted(put);
+    HOTBED_RETURN_IF_ERROR(put);
+    broken += finite ? 0 : 1;
+  }
+  rows->Reclaim();
+  ReplicaCounters::Get().rows.Add(changes.ids.size());
+  if (broken > 0) ReplicaCounters::Get().broken.Add(broken);
+  return absl::OkStatus();
+}
+
+// One pass for all parts that were announced together.
+void TableReplica::UnmarkAgain(ServedRows* rows) {
+  rows->Unmark([this](uint64_t id) {
+    const uint64_t place = PlaceOf(id);
+    return std::any_of(again_.begin(), again_.end(), [place](const ChangedRange& part) {
+      return place >= part.first && place < part.limit;
+    });
+  });
+  again_.clear();
+}
+
+void TableReplica::EndAgain() {
+  if (!comes_again_) return;
+  const std::shared_ptr<ServedRows> rows = WritableRows();
+  if (!again_.empty()) UnmarkAgain(rows.get());
+  ReplicaCounters::Get().deleted.Add(rows->DeleteUnmarked());
+  rows->Reclaim();
+  comes_again_ = false;
+}
+
+}  // namespace hotbed

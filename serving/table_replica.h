@@ -1,0 +1,93 @@
+// A read copy of one table: follows the table's changes (hotbed/changes.h) on a thread of its own,
+// and keeps its rows in memory (ServedRows).
+//
+// It answers once it has had all rows. From then on it keeps answering: while a source cannot be
+// reached its age grows, and where a source has lost changes, the rows stay until all have come
+// again. If the server's memory is used up it gives up its rows and begins again later.
+// Thread-safe.
+#ifndef HOTBED_SERVING_TABLE_REPLICA_H_
+#define HOTBED_SERVING_TABLE_REPLICA_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>  // NOLINT(build/c++11)
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "hotbed/changes.h"
+#include "proto/serving.pb.h"
+#include "security/identity.h"
+#include "serving/rows/served_rows.h"
+
+namespace hotbed {
+
+class TableReplica {
+ public:
+  struct Source {
+    std::string coordinators;  // HOST:PORT,...
+    ClientIdentity identity;
+  };
+  // `memory` and `clock` outlive it.
+  TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec, const Source& source,
+               ServedMemory* memory, const Clock* clock);
+  ~TableReplica() { Stop(); }
+
+  const std::string& name() const { return name_; }
+  uint32_t table() const { return table_; }
+  v1::ServedFormat format() const { return format_; }
+  // Older rows are refused; 0: none are.
+  uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
+  void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
+
+  bool ready() const { return as_of_ns_.load() != 0; }
+  // All changes that were acknowledged longer ago are in the rows; infinite while it is not ready.
+  absl::Duration Age() const;
+  uint64_t AgeMs() const;  // rounded up
+  std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);
+  v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
+  void Stop();
+
+ private:
+  void Run();
+  // Follows until an error.
+  absl::Status FollowOnce();
+  absl::Status Apply(const RowChanges& changes);
+  // All parts were told: rows of those that came again, but were not told again, are no more.
+  void EndAgain();
+  void UnmarkAgain(ServedRows* rows);
+  std::shared_ptr<ServedRows> WritableRows() ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t PlaceOf(uint64_t id) const;  // as ChangedRange counts
+  // Waits; false after Stop.
+  bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
+  void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
+  void SetTrouble(std::string trouble) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const std::string name_;
+  const v1::TableSpec spec_;
+  const uint32_t table_;
+  const uint32_t dim_;
+  const v1::ServedFormat format_;
+  const Source source_;
+  ServedMemory* const memory_;
+  const Clock* const clock_;
+  std::atomic<uint64_t> staleness_ms_max_;
+  std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
+  // The thread's:
+  std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
+  bool comes_again_ = false;         // rows without a mark go once all parts were told
+  bool full_ = false;                // the server's memory is used up
+  mutable absl::Mutex mu_;
+  std::shared_ptr<ServedRows> rows_ ABSL_GUARDED_BY(mu_);
+  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_TABLE_REPLICA_H_

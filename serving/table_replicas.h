@@ -1,0 +1,42 @@
+// The tables that this serving server has, as the coordinator orders. Thread-safe.
+#ifndef HOTBED_SERVING_TABLE_REPLICAS_H_
+#define HOTBED_SERVING_TABLE_REPLICAS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "serving/table_replica.h"
+
+namespace hotbed {
+
+class TableReplicas {
+ public:
+  // `clock` outlives it.
+  TableReplicas(const TableReplica::Source& source, uint64_t bytes_max, const Clock* clock)
+      : source_(source), memory_(bytes_max), clock_(clock) {}
+  ~TableReplicas() { Stop(); }
+
+  // Begins to follow the ordered tables, and drops all others. One thread calls it.
+  void Obey(const v1::ServingOrders& orders) ABSL_LOCKS_EXCLUDED(mu_);
+  // Null: it is not served here.
+  std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
+  const ServedMemory& memory() const { return memory_; }
+  void Stop() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const TableReplica::Source source_;
+  ServedMemory memory_;
+  const Clock* const clock_;
+  mutable absl::Mutex mu_;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_TABLE_REPLICAS_H_

@@ -1,0 +1,249 @@
+// hotbed-serving-checker: compares what serving servers answer with the rows of a table, which
+// nobody pushes to.
+//
+//   hotbed-serving-checker HOST:PORT TABLE FORMAT ROWS SECONDS
+//   hotbed-serving-checker HOST:PORT TABLE watch ROWS
+//
+// The rows of the bounded table are listed, written in the format and read back; lookups of all its
+// ids, split over many calls, must give the same bits, and must say which rows exist. It is tried
+// again for SECONDS, until no replica is behind.
+//
+// `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
+// until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was
+// acknowledged before the answer's age must be in the answer.
+//
+// Stdout: a line of JSON. Exit status: 0, or 1 with what differs on stderr.
+#include <algorithm>
+#include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "hotbed/changes.h"
+#include "hotbed/client.h"
+#include "hotbed/serving.h"
+#include "serving/rows/row_coder.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kIdsPerCall = 512;
+
+RowFormatKind KindOf(const std::string& format) {
+  if (format == "fp16") return RowFormatKind::kFp16;
+  if (format == "bf16") return RowFormatKind::kBf16;
+  if (format == "int8") return RowFormatKind::kTbeInt8;
+  if (format == "int4") return RowFormatKind::kTbeInt4;
+  if (format == "int2") return RowFormatKind::kTbeInt2;
+  return RowFormatKind::kFp32;
+}
+
+using Rows = std::map<uint64_t, std::vector<float>>;
+
+absl::StatusOr<Rows> ListRows(const std::string& target, const std::string& table) {
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> scan,
+                          Follow(target, table, {.once = true}));
+  Rows rows;
+  while (!scan->ended()) {
+    HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, scan->Next(absl::Seconds(1)));
+    if (!changes.has_value() || changes->ids.empty()) continue;
+    const size_t dim = changes->rows.size() / changes->ids.size();
+    for (size_t i = 0; i < changes->ids.size(); ++i) {
+      const float* const row = changes->rows.data() + i * dim;
+      rows[changes->ids[i]].assign(row, row + dim);
+    }
+  }
+  return rows;
+}
+
+struct Compared {
+  uint64_t rows = 0;
+  std::set<std::string> servers;
+  int64_t age_ms_max = 0;
+};
+
+absl::StatusOr<Compared> Compare(const Rows& listed, const std::string& table,
+                                 const std::string& format, uint64_t ids_in_all,
+                                 ServingClient* client) {
+  Compared compared;
+  for (uint64_t first = 0; first < ids_in_all; first += kIdsPerCall) {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = first; id < std::min(ids_in_all, first + kIdsPerCall); ++id) {
+      ids.push_back(id);
+    }
+    HOTBED_ASSIGN_OR_RETURN(const std::vector<ServingRows> answer,
+                            client->Lookup({{table, ids}}, {.timeout = absl::Seconds(20)}));
+    const ServingRows& rows = answer[0];
+    compared.servers.insert(rows.server);
+    compared.age_ms_max = std::max(compared.age_ms_max, absl::ToInt64Milliseconds(rows.age));
+    const RowCoder coder(KindOf(format), rows.dim);
+    std::vector<uint8_t> coded(coder.row_bytes());
+    std::vector<float> expected(rows.dim);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto listed_row = listed.find(ids[i]);
+      if ((listed_row != listed.end()) != (rows.exists[i] == 1)) {
+        return absl::DataLossError(absl::StrCat("row ", ids[i], " of ", rows.server,
+                                                rows.exists[i] == 1 ? " exists" : " is missing"));
+      }
+      if (listed_row == listed.end()) continue;
+      coder.Encode(listed_row->second.data(), coded.data());
+      coder.Decode(coded.data(), expected.data());
+      if (std::memcmp(expected.data(), rows.values.data() + i * rows.dim, rows.dim * 4) != 0) {
+        return absl::DataLossError(
+            absl::StrCat("row ", ids[i], " of ", rows.server, " differs from the listed one"));
+      }
+      ++compared.rows;
+    }
+  }
+  return compared;
+}
+
+absl::Status Run(const std::string& target, const std::string& table, const std::string& format,
+                 uint64_t ids, int64_t seconds) {
+  HOTBED_ASSIGN_OR_RETURN(const Rows listed, ListRows(target, table));
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ServingClient> client,
+                          ServingClient::Connect(target));
+  const Clock& clock = *Clock::Real();
+  const int64_t end_ns = clock.NowNs() + seconds * kSecondNs;
+  // Lookups take turns among replicas: two good rounds have seen each of them.
+  int good = 0;
+  for (;;) {
+    const absl::StatusOr<Compared> compared = Compare(listed, table, format, ids, client.get());
+    good = compared.ok() ? good + 1 : 0;
+    if (good == 2) {
+      std::printf("{\"rows\": %" PRIu64 ", \"servers\": %zu, \"age_ms_max\": %" PRId64 "}\n",
+                  compared->rows, compared->servers.size(), compared->age_ms_max);
+      return absl::OkStatus();
+    }
+    if (!compared.ok() && clock.NowNs() > end_ns) return compared.status();
+    clock.SleepNs(100 * kMillisecondNs);
+  }
+}
+
+// --- watch
+
+constexpr uint64_t kWatched = 32;  // rows, spread over the table
+constexpr absl::Duration kWatchTimeout = absl::Seconds(10);
+
+class Watch {
+ public:
+  Watch(std::string target, std::string table, uint64_t rows)
+      : target_(std::move(target)), table_(std::move(table)) {
+    for (uint64_t i = 0; i < kWatched; ++i) ids_.push_back(rows * i / kWatched);
+  }
+
+  absl::Status Run() {
+    std::thread pusher([this] { Note(PushUntilEnd()); });
+    std::vector<std::thread> readers;
+    for (int i = 0; i < 2; ++i) {
+      readers.emplace_back([this] { Note(ReadUntilEnd()); });
+    }
+    for (int read = 0; read != EOF && read != 'q';) read = std::getchar();
+    ends_.store(true);
+    pusher.join();
+    for (std::thread& reader : readers) reader.join();
+    absl::MutexLock lock(&mu_);
+    std::printf("{\"pushes\": %zu, \"lookups\": %" PRIu64 ", \"age_ms_max\": %" PRId64 "}\n",
+                answered_ns_.size(), lookups_.load(), age_ms_max_.load());
+    return ended_;
+  }
+
+ private:
+  void Note(const absl::Status& status) {
+    absl::MutexLock lock(&mu_);
+    ended_.Update(status);
+  }
+
+  absl::Status PushUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect(target_));
+    HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(table_));
+    const std::vector<float> gradients(ids_.size() * table->dim(), -1.0f);
+    for (uint64_t step = 1; !ends_.load(); ++step) {
+      const PushFeature out{table, ids_, gradients.data()};
+      HOTBED_RETURN_IF_ERROR(client->Push(step, {&out, 1}).Wait().status);
+      {
+        absl::MutexLock lock(&mu_);
+        answered_ns_.push_back(clock_.NowNs());
+      }
+      clock_.SleepNs(2 * kMillisecondNs);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadUntilEnd() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
+    std::map<std::string, std::vector<float>> last;  // by server
+    while (!ends_.load()) {
+      const int64_t begun_ns = clock_.NowNs();
+      HOTBED_ASSIGN_OR_RETURN(const auto answer,
+                              client->Lookup({{table_, ids_}}, {.timeout = kWatchTimeout}));
+      const ServingRows& rows = answer[0];
+      lookups_.fetch_add(1);
+      const float least = AnsweredBefore(begun_ns - absl::ToInt64Nanoseconds(rows.age));
+      const int64_t age_ms = absl::ToInt64Milliseconds(rows.age);
+      if (age_ms > age_ms_max_.load()) age_ms_max_.store(age_ms);
+      std::vector<float>& before = last[rows.server];
+      before.resize(ids_.size(), 0.0f);
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        const float value = rows.values[i * rows.dim];
+        if (value < before[i] || value < least) {
+          return absl::DataLossError(absl::StrCat(
+              "row ", ids_[i], " of ", rows.server, " is ", value, ", was ", before[i], " before; ",
+              least, " pushes were acknowledged ", age_ms, " ms ago, the age of the answer"));
+        }
+        before[i] = value;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // How many pushes had been answered by then.
+  float AnsweredBefore(int64_t ns) const {
+    absl::MutexLock lock(&mu_);
+    return static_cast<float>(std::lower_bound(answered_ns_.begin(), answered_ns_.end(), ns) -
+                              answered_ns_.begin());
+  }
+
+  const std::string target_;
+  const std::string table_;
+  const Clock& clock_ = *Clock::Real();
+  std::vector<uint64_t> ids_;
+  std::atomic<bool> ends_{false};
+  std::atomic<uint64_t> lookups_{0};
+  std::atomic<int64_t> age_ms_max_{0};
+  mutable absl::Mutex mu_;
+  std::vector<int64_t> answered_ns_ ABSL_GUARDED_BY(mu_);
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) {
+  const bool watches = argc == 5 && std::strcmp(argv[3], "watch") == 0;
+  if (argc != 6 && !watches) {
+    std::fprintf(stderr, "usage: %s HOST:PORT TABLE FORMAT ROWS SECONDS | watch ROWS\n", argv[0]);
+    return 2;
+  }
+  const std::string target = absl::StrCat("hotbed://", argv[1]);
+  const uint64_t rows = std::strtoull(argv[4], nullptr, 10);
+  const absl::Status ran =
+      watches ? hotbed::Watch(target, argv[2], rows).Run()
+              : hotbed::Run(target, argv[2], argv[3], rows, std::strtoll(argv[5], nullptr, 10));
+  if (ran.ok()) return 0;
+  std::fprintf(stderr, "%s\n", ran.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Two serving servers follow a table while trainers push; they, a source and the coordinator are killed, shards move and split.
+
+  serving_test.py --bin-dir build/bin [--format int8] [--durability log] [--seed N]
+
+In the end the lookups of both replicas equal the table's rows in the format, to the bit, and rows that do not exist are told.
+With durability class checkpoint a kill loses changes that were served: those rows must go. With class log, readers of a second table,
+of two members per shard, look up all the while, also while a replica and a primary are paused: no lookup fails, and none shows less
+than its age promises. A table that is dropped is served no more. Exit status: 0 all well; anything else a failure.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Process, free_ports, run_command
+from meter import Table
+
+ROWS = 20_000
+DIM = 8
+SHARDS = 4
+SETTLE_SECONDS = 60
+
+
+class Serving:
+    def __init__(self, args, directory):
+        self.args, self.directory = args, directory
+        self.random = random.Random(args.seed)
+        flags = ["--host-bytes=128MiB"] + (["--checkpoint-interval-ms=1000"] if args.durability == "checkpoint" else [])
+        self.cluster = Cluster(args.bin_dir, directory, 3, server_flags=flags)
+        self.serving = [self.serving_server(f"r{i}") for i in range(3)]
+
+    def serving_server(self, name):
+        listen, admin = free_ports(2)
+        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
+                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
+                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"], f"{self.directory}/{name}.log")
+
+    def command(self, *words):
+        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
+        if status != 0:
+            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
+        return out
+
+    def copies(self, name="t"):
+        """State by server, of a table's copies; nothing while the coordinator is away or the table is not served."""
+        status, out, _ = run_command(self.args.bin_dir, self.cluster.address, "serve", "status", "-o", "json", "--timeout=5s")
+        tables = json.loads(out)["tables"] if status == 0 else []
+        return {copy["server"]: copy["state"] for table in tables if table["table"] == name for copy in table["copies"]}
+
+    def wait_for(self, what, holds):
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; copies: {self.copies()}")
+            time.sleep(0.1)
+
+    def wait_ready(self, count=2):
+        self.wait_for(f"{count} copies are ready", lambda: list(self.copies().values()) == ["ready"] * count)
+
+    def check(self, servers):
+        done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "t", self.args.format,
+                               str(ROWS), str(SETTLE_SECONDS)], capture_output=True, text=True, timeout=180, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"the replicas differ: {done.stderr}")
+        found = json.loads(done.stdout)
+        print(found, flush=True)
+        if found["rows"] == 0 or found["servers"] < servers:
+            raise RuntimeError(f"too little was compared: {found}")
+
+    def load(self, seed):
+        return self.table.meter("load", "--seconds=300", "--rate=100", "--ids=64", "--pull-flights=1", seed=seed)
+
+    def move_one(self):
+        moved = self.random.choice(self.table.shards())
+        name = next(s.name for s in self.cluster.servers if s.name not in moved["members"])
+        self.command("shard", "move", moved["shard"], "--to", name)
+
+    def kill_servers(self, victims, load):
+        lossy = self.args.durability == "checkpoint"
+        for server in victims:
+            server.kill()
+        if lossy:  # the trainer's pushes are lost, and it ends with them
+            load.child.kill()
+            load.child.communicate()
+        for server in victims:
+            server.start()
+        self.table.wait_for(replicas=1)
+
+    def watch(self):
+        """Readers, and the only trainer, of table w."""
+        table = Table(self.args.bin_dir, self.cluster.address, "w", ROWS, DIM, "replicated=2", shards=SHARDS)
+        table.wait_for(replicas=2)
+        self.command("serve", "add", "w", "--replicas=2")
+        self.wait_for("copies of w are ready", lambda: list(self.copies("w").values()) == ["ready"] * 2)
+        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, "w", "watch",
+                                 str(ROWS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def end_watch(self, watch):
+        out, err = watch.communicate(timeout=120)
+        if watch.returncode != 0:
+            raise RuntimeError(f"readers of w: {err}{out}")
+        found = json.loads(out)
+        print(found, flush=True)
+        if found["pushes"] < 100 or found["lookups"] < 100:
+            raise RuntimeError(f"too little was watched: {found}")
+
+    def pause(self, process):
+        process.pause()
+        time.sleep(self.args.pause)
+        process.resume()
+
+    def run(self):
+        self.cluster.start()
+        for server in self.serving[:2]:
+            server.start()
+        self.command("rebalance", "off")
+        self.table = Table(self.args.bin_dir, self.cluster.address, "t", ROWS, DIM, self.args.durability, shards=SHARDS)
+        self.table.wait_for(replicas=1)
+        load = self.load(1)
+        self.command("serve", "add", "t", f"--format={self.args.format}", "--replicas=2")
+        self.wait_ready()
+        lossy = self.args.durability == "checkpoint"
+        watch = None if lossy else self.watch()
+        self.move_one()
+        self.serving[0].kill()
+        self.command("shard", "split", "t/1")
+        self.serving[0].start()
+        self.wait_ready()
+        if lossy:
+            time.sleep(1.5)  # there is a checkpoint, of a part of the changes
+        self.cluster.coordinator.kill()
+        self.cluster.coordinator.start()
+        self.kill_servers(self.cluster.servers if lossy else self.cluster.servers[:1], load)
+        if lossy:
+            load = self.load(2)
+        else:
+            self.pause(self.serving[1])
+            self.pause(self.cluster.servers[1])
+        time.sleep(1)
+        load.stop()
+        self.wait_ready()
+        self.check(servers=2)
+        if watch is not None:
+            self.end_watch(watch)
+        # One that is away for good is replaced.
+        self.serving[2].start()
+        self.serving[1].kill()
+        self.wait_for("the third server has the copy of the second", lambda: self.copies() == {"r0": "ready", "r2": "ready"})
+        self.check(servers=2)
+        self.command("table", "drop", "t", "--yes")
+        self.wait_for("a dropped table is served no more", lambda: not self.copies())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--format", default="int8")
+    parser.add_argument("--durability", default="log")
+    parser.add_argument("--pause", type=float, default=8, help="seconds, of a replica and then of a primary")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_serving_")
+    test = Serving(args, directory)
+    try:
+        test.run()
+    except RuntimeError as error:
+        print(error)
+        for process in [*test.cluster.processes(), *test.serving]:
+            print(process.name, process.tail(30))
+        print(f"again: {' '.join(sys.argv)}")
+        return 1
+    finally:
+        for server in test.serving:
+            server.kill()
+        test.cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

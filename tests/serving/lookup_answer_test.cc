@@ -1,0 +1,67 @@
+#include "serving/lookup_answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotbed {
+namespace lookup_answer_test {
+
+using testing::HasSubstr;
+
+// Follows nobody: nothing listens there.
+constexpr char kNowhere[] = "127.0.0.1:1";
+
+v1::ServingLookupRequest RequestOf(uint32_t table, uint32_t ids) {
+  v1::ServingLookupRequest request;
+  v1::ServingLookupTable& asked = *request.add_tables();
+  asked.set_table(table);
+  asked.set_ids(ids);
+  request.set_ids(std::string(uint64_t{ids} * 8, '\0'));
+  return request;
+}
+
+TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
+  TableReplicas tables({kNowhere, {}}, 1 << 20, Clock::Real());
+  v1::ServingOrders orders;
+  orders.add_tables()->set_table(7);
+  v1::TableSpec& spec = *orders.add_specs();
+  spec.set_id(7);
+  spec.set_name("clicks");
+  spec.set_dim(4);
+  tables.Obey(orders);
+  for (const auto& [table, outcome, text] :
+       {std::tuple(7u, v1::ServingTableReply::LOADING, "table clicks is being loaded"),
+        std::tuple(8u, v1::ServingTableReply::NOT_SERVED, "table number 8 is not served here")}) {
+    v1::ServingLookupReply reply;
+    ASSERT_TRUE(AnswerLookup(tables, {}, RequestOf(table, 2), &reply).ok());
+    ASSERT_EQ(reply.tables_size(), 1);
+    EXPECT_EQ(reply.tables(0).outcome(), outcome);
+    EXPECT_THAT(reply.tables(0).detail(), HasSubstr(text));
+    EXPECT_TRUE(reply.rows().empty());
+  }
+  EXPECT_EQ(AnswerBytes(tables, RequestOf(7, 2)), 2 * (4 * 4 + 1));
+  v1::ServingLookupReply denied;
+  const auto nobody = [](absl::string_view) { return absl::PermissionDeniedError("not you"); };
+  ASSERT_TRUE(AnswerLookup(tables, nobody, RequestOf(7, 2), &denied).ok());
+  EXPECT_EQ(denied.tables(0).outcome(), v1::ServingTableReply::DENIED);
+  tables.Obey(v1::ServingOrders());
+  EXPECT_EQ(tables.Find(7), nullptr);
+}
+
+TEST(LookupAnswerTest, ARequestThatContradictsItselfIsRefused) {
+  const TableReplicas tables({kNowhere, {}}, 1 << 20, Clock::Real());
+  v1::ServingLookupReply reply;
+  v1::ServingLookupRequest request = RequestOf(1, 2);
+  request.mutable_ids()->pop_back();
+  const absl::Status short_ids = AnswerLookup(tables, {}, request, &reply);
+  EXPECT_EQ(short_ids.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(short_ids.message(), HasSubstr("2 ids of 8 bytes, the field ids has 15 bytes"));
+  EXPECT_EQ(AnswerLookup(tables, {}, v1::ServingLookupRequest(), &reply).code(),
+            absl::StatusCode::kInvalidArgument);
+  request = RequestOf(1, 1);
+  request.set_row_type(static_cast<v1::RowType>(99));
+  EXPECT_EQ(AnswerLookup(tables, {}, request, &reply).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace lookup_answer_test
+}  // namespace hotbed

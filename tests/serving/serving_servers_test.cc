@@ -1,0 +1,125 @@
+#include "planner/coordinator/serving/serving_servers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotbed {
+namespace serving_servers_test {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+v1::ServingReport ReportOf(const std::string& name, uint64_t run, uint64_t bytes_max = 1 << 30) {
+  v1::ServingReport report;
+  report.set_name(name);
+  report.set_run(run);
+  report.set_address("127.0.0.1:1");
+  report.set_bytes_max(bytes_max);
+  return report;
+}
+
+v1::TableSpec SpecOf(TableId id, uint64_t rows) {
+  v1::TableSpec spec;
+  spec.set_id(id);
+  spec.set_name(absl::StrCat("t", id));
+  spec.set_rows(rows);
+  spec.set_dim(64);
+  return spec;
+}
+
+v1::ServedTable ServedOf(TableId id, uint32_t replicas) {
+  v1::ServedTable table;
+  table.set_table(id);
+  table.set_format(v1::SERVED_INT8);
+  table.set_replicas(replicas);
+  return table;
+}
+
+TEST(ServingServersTest, TablesGoToTheLeastFilledServersWithRoom) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("a", 1, 100 << 20)).ok());
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("b", 2, 100 << 20)).ok());
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("small", 3, 1 << 20)).ok());
+  ServedTables tables;
+  TableSpecs specs;
+  for (TableId id = 1; id <= 2; ++id) {
+    specs[id] = SpecOf(id, 500'000);  // 40 MB
+    v1::ServedTable table = ServedOf(id, 1);
+    EXPECT_TRUE(servers.Place(0, tables, specs[id], &table));
+    tables[id] = table;
+  }
+  EXPECT_THAT(tables[1].servers(), ElementsAre("a"));
+  EXPECT_THAT(tables[2].servers(), ElementsAre("b"));
+  // Two replicas are never on one server, and none goes where there is no room.
+  v1::ServedTable large = ServedOf(3, 3);
+  servers.Place(0, tables, SpecOf(3, 500'000), &large);
+  EXPECT_THAT(large.servers(), testing::UnorderedElementsAre("a", "b"));
+  EXPECT_THAT(servers.OrdersFor("a", tables, specs).tables(),
+              ElementsAre(testing::Property(&v1::ServedTable::table, 1)));
+}
+
+TEST(ServingServersTest, AServerThatIsAwayForGoodIsReplacedIfAnotherHasRoom) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("a", 1)).ok());
+  const v1::TableSpec spec = SpecOf(1, 1000);
+  v1::ServedTable table = ServedOf(1, 1);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  ServedTables tables = {{1, table}};
+  const TableSpecs specs = {{1, spec}};
+  // Nobody could take it.
+  EXPECT_TRUE(servers.Changes(20 * kSecond, tables, specs).empty());
+  ASSERT_TRUE(servers.OnReport(20 * kSecond, ReportOf("b", 2)).ok());
+  const auto changes = servers.Changes(20 * kSecond, tables, specs);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_THAT(changes[0].servers(), ElementsAre("b"));
+  // A coordinator that begins to lead waits for reports.
+  servers.Begin(21 * kSecond);
+  EXPECT_TRUE(servers.Changes(21 * kSecond, tables, specs).empty());
+  // Within the time it may come back.
+  ASSERT_TRUE(servers.OnReport(22 * kSecond, ReportOf("a", 1)).ok());
+  EXPECT_TRUE(servers.Changes(31 * kSecond, tables, specs).empty());
+}
+
+TEST(ServingServersTest, ReplicasFollowTheNumberThatIsWanted) {
+  ServingServers servers({});
+  servers.Begin(0);
+  for (const char* name : {"a", "b", "c"}) {
+    ASSERT_TRUE(servers.OnReport(0, ReportOf(name, 1)).ok());
+  }
+  const v1::TableSpec spec = SpecOf(1, 1000);
+  v1::ServedTable table = ServedOf(1, 3);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_EQ(table.servers_size(), 3);
+  table.set_replicas(1);
+  ASSERT_TRUE(servers.Place(0, {{1, table}}, spec, &table));
+  EXPECT_EQ(table.servers_size(), 1);
+  EXPECT_FALSE(servers.Place(0, {{1, table}}, spec, &table));
+  // A table that was dropped is served no more.
+  const auto changes = servers.Changes(0, {{1, table}}, {});
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].replicas(), 0u);
+}
+
+TEST(ServingServersTest, ANameIsOfOneProcess) {
+  ServingServers servers({});
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("a", 1)).ok());
+  const absl::Status second = servers.OnReport(kSecond, ReportOf("a", 2));
+  EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(second.message(), HasSubstr("--name"));
+  EXPECT_TRUE(servers.OnReport(5 * kSecond, ReportOf("a", 2)).ok());
+  v1::ServingReport stopping = ReportOf("a", 2);
+  stopping.set_stopping(true);
+  EXPECT_TRUE(servers.OnReport(5 * kSecond, stopping).ok());
+  EXPECT_TRUE(servers.OnReport(5 * kSecond, ReportOf("a", 3)).ok());
+  EXPECT_EQ(servers.OnReport(0, ReportOf("a b", 1)).code(), absl::StatusCode::kInvalidArgument);
+  v1::ServingReport nowhere = ReportOf("c", 1);
+  nowhere.set_address("127.0.0.1");
+  EXPECT_EQ(servers.OnReport(0, nowhere).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace serving_servers_test
+}  // namespace hotbed
