@@ -20,7 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "places/place.h"
 #include "proto/checkpoint.grpc.pb.h"
-#include "proto/types.pb.h"
+#include "proto/control.pb.h"
 #include "security/identity.h"
 
 namespace hotbed {

@@ -169,6 +169,23 @@ class OwnDisks(unittest.TestCase):
         named = sum(len(t['shards']) for t in self.cluster.json('checkpoint', 'show', self.place)['tables'])
         self.assertEqual(sum(map(len, self.files('one').values())), named, 'files of tries that failed are gone')
 
+    def test_a_schedule_compresses_there_and_deletes_old_ones(self):
+        self.cluster.json('checkpoint', 'schedule', self.place, '--every', '1s', '--keep', '1', '--tables', self.name, '--compress', 'zstd')
+        first = local.eventually('a save', lambda: self.cluster.json('checkpoint', 'schedule', 'show')['checkpoint'])
+        self.assertTrue(first.startswith(self.place + '/'), first)
+
+        def old_one_is_gone():
+            names = {c['name'] for c in self.cluster.json('checkpoint', 'list', self.place) if c['whole']}
+            return names and first.rsplit('/', 1)[1] not in names
+
+        local.eventually('the first save is deleted', old_one_is_gone)
+        self.cluster.json('checkpoint', 'schedule', 'stop')
+        fetched = self.cluster.json('checkpoint', 'fetch', self.place, self.fetched)
+        with open(os.path.join(fetched['checkpoint'], 'manifest.json'), encoding='utf-8') as file:
+            self.assertEqual(json.loads(file.read().split('\n', 1)[1])['compression'], 'zstd')
+        self.assertLess(fetched['bytes'], ROWS * (8 + 3 * 4 * DIM), 'it is smaller than the rows with their state')
+        self.check_rows(self.fetched, 'unpacked')
+
     def test_full_disks(self):
         def limit(bytes_max):
             for server in self.cluster.servers:

@@ -13,6 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "places/place_finder.h"
 #include "terminal/progress.h"
+#include "terminal/table_printer.h"
 
 namespace hotbed {
 namespace {
