@@ -93,6 +93,16 @@ class OwnDisks(unittest.TestCase):
         self.assertEqual((pruned['deleted'], pruned['kept']), (['one'], 1))
         for server in range(3):
             self.assertEqual(os.listdir(os.path.dirname(self.folder(server, 'one'))), ['two'])
+        self.assertIn('is no checkpoint', self.fails('checkpoint', 'delete', f'{self.place}/one', '--yes'))
+        self.assertIn('is no checkpoint', self.fails('checkpoint', 'delete', self.place, '--yes'))
+        self.assertFalse(self.cluster.json('checkpoint', 'delete', f'{self.place}/two', '--dry-run')['deleted'])
+        self.cluster.servers[1].kill()
+        self.assertIn('server s1', self.fails('checkpoint', 'delete', f'{self.place}/two', '--yes'))
+        self.cluster.servers[1].start()
+        # What the server that was away still has is listed, and deleted.
+        self.assertTrue(self.cluster.json('checkpoint', 'delete', f'{self.place}/two', '--yes')['deleted'])
+        for server in range(3):
+            self.assertEqual(os.listdir(os.path.dirname(self.folder(server, 'one'))), [])
 
     def test_bad_places_are_refused(self):
         for place in ('server:', 'server:..', 'server:../../etc', 'server:a/../b', 'server:.a', 'server:a b'):
@@ -151,7 +161,6 @@ class OwnDisks(unittest.TestCase):
         self.assertEqual(self.cluster.json('checkpoint', 'verify', self.fetched)['rows'], ROWS)
         self.check_rows(self.fetched, 'fetched')
         # Another checkpoint of the name does not mix with it.
-        self.cluster.json('checkpoint', 'prune', self.place, '--keep', '0')
         other = f'{self.place}-other'
         self.cluster.json('checkpoint', 'save', other, '--tables', self.name, '--name', 'one')
         self.assertIn('exists already, and is not a fetch of', self.fails('checkpoint', 'fetch', other, self.fetched))

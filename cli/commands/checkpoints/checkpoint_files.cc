@@ -16,6 +16,7 @@
 #include "checkpoint/prune.h"
 #include "cli/base/command.h"
 #include "cli/base/interrupt.h"
+#include "cli/commands/confirm.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -232,6 +233,27 @@ absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
                    " whole checkpoints stay\n"));
 }
 
+struct DeleteFlags {
+  std::string path;
+  ConfirmFlags confirm;
+};
+
+absl::Status Delete(const CommandContext& context, const DeleteFlags& flags) {
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, flags.path));
+  HOTBED_ASSIGN_OR_RETURN(const CheckpointFolder folder, FindDeletable(at.path, at.place));
+  HOTBED_RETURN_IF_ERROR(Confirm(
+      context, flags.confirm,
+      absl::StrCat("This deletes all files of checkpoint '", folder.name, "'."), folder.name));
+  const bool dry_run = flags.confirm.dry_run;
+  if (!dry_run) HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder.path, at.place));
+  return context.Answer({{"checkpoint", folder.path},
+                         {"bytes", folder.bytes},
+                         {"deleted", !dry_run},
+                         {"dry_run", dry_run}},
+                        absl::StrCat(dry_run ? "would delete " : "deleted ", folder.path, " (",
+                                     FormatBytes(folder.bytes), ")\n"));
+}
+
 using Work = absl::Status (*)(const CommandContext&, const std::string&);
 
 void AddOne(CLI::App* checkpoint, CommandContext* context, const char* name, const char* help,
@@ -260,6 +282,14 @@ void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
   fold->add_option("PLACE", fold_flags->path, kOne)->required();
   fold->add_option("--rate", fold_flags->rate, "Bytes per second that are written, as 100MiB");
   context->Runs(fold, [context, fold_flags] { return Fold(*context, *fold_flags); });
+  auto delete_flags = std::make_shared<DeleteFlags>();
+  CLI::App* one = checkpoint->add_subcommand("delete", "Delete one checkpoint with its files");
+  one->add_option("CHECKPOINT", delete_flags->path,
+                  "The folder of the checkpoint: DIRECTORY/NAME, s3://BUCKET/PREFIX/NAME or "
+                  "server:NAME/CHECKPOINT")
+      ->required();
+  RunsConfirmed(one, context, &delete_flags->confirm,
+                [context, delete_flags] { return Delete(*context, *delete_flags); });
   auto flags = std::make_shared<PruneFlags>();
   CLI::App* prune = checkpoint->add_subcommand(
       "prune", "Delete old checkpoints, and what saves left that did not end");
