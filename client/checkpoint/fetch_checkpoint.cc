@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -46,6 +47,7 @@ class Fetcher {
   absl::StatusOr<FetchedCheckpoint> Fetch() {
     HOTBED_ASSIGN_OR_RETURN(source_, FindCheckpoint(options_.checkpoint, &from_));
     HOTBED_ASSIGN_OR_RETURN(manifest_, ReadManifest(source_, &from_));
+    HOTBED_RETURN_IF_ERROR(CheckNames());
     for (v1::CheckpointTable& table : *manifest_.mutable_tables()) {
       for (v1::CheckpointShard& shard : *table.mutable_shards()) {
         shards_.push_back(shard);
@@ -63,6 +65,23 @@ class Fetcher {
   }
 
  private:
+  // No file of a manifest leads out of the folder.
+  absl::Status CheckNames() const {
+    absl::Status wrong = CheckServersPath(source_);
+    if (source_.substr(source_.rfind('/') + 1) != manifest_.name()) {
+      wrong.Update(absl::DataLossError(
+          absl::StrCat("its manifest is of the checkpoint \"", manifest_.name(), "\"")));
+    }
+    for (const v1::CheckpointTable& table : manifest_.tables()) {
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        wrong.Update(CheckServersPath(absl::StrCat(source_, "/", shard.file())));
+        if (absl::StrContains(shard.file(), '/')) wrong.Update(absl::DataLossError(shard.file()));
+      }
+    }
+    if (wrong.ok()) return wrong;
+    return absl::DataLossError(absl::StrCat(source_, ": ", wrong.message()));
+  }
+
   std::string In(const std::string& file) const { return absl::StrCat(fetched_.path, "/", file); }
 
   // By this mark a fetch knows a folder that an earlier fetch of the same checkpoint began.
@@ -90,6 +109,8 @@ class Fetcher {
     if (there.ok() && *there == ManifestText(manifest_)) return absl::OkStatus();
     if (absl::IsNotFound(there.status())) {
       const absl::StatusOr<std::string> mark = to_.ReadAll(In(kSavingFile));
+      const auto entries = to_.List(fetched_.path);
+      if (entries.ok() && entries->empty()) return absl::OkStatus();  // killed at its begin
       int64_t unix_ms = 0;
       if (mark.ok() && absl::SimpleAtoi(mark->substr(0, mark->find(' ')), &unix_ms) &&
           *mark == MarkOf(unix_ms)) {

@@ -16,6 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, '..', 'fault'), os.path.join(HERE, '..', 'e2e'), HERE]
 import cluster as fault  # noqa: E402  (tests/fault)
 import local  # noqa: E402  (tests/e2e)
+import read_checkpoint  # noqa: E402
 
 DIM = 16
 ROWS = 6000
@@ -160,6 +161,14 @@ class OwnDisks(unittest.TestCase):
         self.assertEqual(self.cluster.json('checkpoint', 'fetch', self.place, self.fetched)['files_fetched'], 1)
         self.assertEqual(self.cluster.json('checkpoint', 'verify', self.fetched)['rows'], ROWS)
         self.check_rows(self.fetched, 'fetched')
+        # A manifest cannot make a fetch write elsewhere.
+        for server in range(3):
+            with open(os.path.join(self.folder(server, 'one'), 'manifest.json'), encoding='utf-8') as file:
+                body = file.read().split('\n', 1)[1].replace(damaged, '../../' + damaged)
+            with open(os.path.join(self.folder(server, 'one'), 'manifest.json'), 'w', encoding='utf-8') as file:
+                file.write(f'{{"crc32c": "{read_checkpoint.crc32c(body.encode()):08x}"}}\n{body}')
+        self.assertIn('is not of the form', self.fails('checkpoint', 'fetch', self.place, os.path.join(self.fetched, 'a', 'b')))
+        self.assertFalse(os.path.exists(os.path.join(self.fetched, 'a')))
         # Another checkpoint of the name does not mix with it.
         other = f'{self.place}-other'
         self.cluster.json('checkpoint', 'save', other, '--tables', self.name, '--name', 'one')
