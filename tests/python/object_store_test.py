@@ -100,7 +100,7 @@ class ObjectStore(unittest.TestCase):
             # From the servers' own disks into the store, once.
             self.json('checkpoint', 'save', 'server:objects', '--tables', 'series')
             fetched = [self.json('checkpoint', 'fetch', 'server:objects', f'{self.place}-own') for _ in range(2)]
-            self.assertEqual([(f['files'], f['files_fetched']) for f in fetched], [(4, 4), (4, 0)])
+            self.assertEqual([f['files_fetched'] for f in fetched], [fetched[0]['files'], 0])
             self.assertEqual(self.json('checkpoint', 'verify', f'{self.place}-own')['rows'], ROWS)
             for name in ('series', 'series-b'):
                 client.drop_table(name)
