@@ -63,6 +63,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddCheckpointSaveCommand(checkpoint, context);
   AddCheckpointRestoreCommand(checkpoint, context);
   AddCheckpointScheduleCommand(checkpoint, context);
+  AddCheckpointFetchCommand(checkpoint, context);
   AddCheckpointFileCommands(checkpoint, context);
   CLI::App* metadata =
       AddGroup(root, "metadata",

@@ -28,10 +28,11 @@ using Methods = std::set<std::string, std::less<>>;
 // The methods that servers call of each other and of the coordinator. Nobody else may: they move
 // rows and primaries.
 const Methods& ServerMethods() {
-  static const Methods* const methods = new Methods{
-      "ActivateShards", "Attend",   "BeginSave",       "Check",          "CommitCut",
-      "GetClusterMap",  "ListRows", "ReadChanges",     "RegisterServer", "ReportServing",
-      "Transfer",       "Watch",    "WatchClusterMap", "WatchSave"};
+  static const Methods* const methods =
+      new Methods{"ActivateShards", "Attend",    "BeginSave",       "ChangeFiles",
+                  "Check",          "CommitCut", "GetClusterMap",   "ListRows",
+                  "ReadChanges",    "ReadFiles", "RegisterServer",  "ReportServing",
+                  "Transfer",       "Watch",     "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
@@ -60,7 +61,8 @@ const Methods& OperatorMethods() {
       new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
                   "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
                   "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
-                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo"};
+                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo",
+                  "ReadFiles",       "ChangeFiles"};
   return *methods;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -34,6 +35,9 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required, but for "
               "--role=serving.");
+  schema->Add("checkpoint-dir", &o->checkpoint_dir, "DIR",
+              "Where checkpoints lie that are saved into server:NAME, in a folder of this server's "
+              "name; empty: DATA-DIR/checkpoints, where they take space from log and rows.");
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
                   "If files of the data directory are missing or damaged, gives up all of its data "
                   "in favour of the replicas on other servers, instead of refusing to start.");
@@ -253,6 +257,13 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
       absl::StrCat("above their shares of --host-bytes (", FormatBytes(options.host.host_bytes),
                    "), by ", FormatBytes(above), " in all: ", which, "; rows have only ",
                    FormatBytes(room), " of it; give less, or raise --host-bytes"));
+}
+
+std::string OwnDiskOf(const ServerOptions& options) {
+  const std::string path = options.checkpoint_dir.empty()
+                               ? absl::StrCat(options.host.data_dir, "/checkpoints")
+                               : absl::StrCat(options.checkpoint_dir, "/", options.name);
+  return std::filesystem::absolute(path).lexically_normal().string();
 }
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {

@@ -76,7 +76,8 @@ GrpcCheckpointCluster::GrpcCheckpointCluster(const std::string& address,
                                              const ClientIdentity& identity)
     : coordinator_(absl::StrCat("coordinator at ", address)),
       identity_(identity),
-      leader_(address, identity, MapChannelArguments(identity)) {}
+      leader_(address, identity, MapChannelArguments(identity)),
+      disks_([this] { return GetMap(kTimeout); }, identity) {}
 
 const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::string& address) {
   absl::MutexLock lock(&mu_);

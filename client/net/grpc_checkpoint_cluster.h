@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/map/checkpoint_cluster.h"
 #include "leader/leader_stub.h"
+#include "places/servers/servers_place.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/top_k.grpc.pb.h"
@@ -41,6 +42,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
       const std::string& address, const v1::WatchRestoreRequest& request) override;
   absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                      const v1::TopKRequest& request) override;
+  absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {
     return ServerAt(address).changes.get();
@@ -57,6 +59,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   const std::string coordinator_;
   const ClientIdentity identity_;
   LeaderStub leader_;
+  ServersPlace disks_;
   absl::Mutex mu_;
   std::map<std::string, Server> servers_ ABSL_GUARDED_BY(mu_);  // by address
 };

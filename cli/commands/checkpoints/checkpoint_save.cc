@@ -107,8 +107,8 @@ void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context) {
   CLI::App* app = checkpoint->add_subcommand(
       "save", "Save tables while training goes on; each shard as of one LSN, with its sessions");
   app->add_option("PLACE", flags->directory,
-                  "Directory of checkpoints, which every server reaches under the same path, or "
-                  "s3://BUCKET/PREFIX")
+                  "Directory of checkpoints, which every server reaches under the same path, "
+                  "s3://BUCKET/PREFIX, or server:NAME: each server's own disk")
       ->required();
   app->add_option("--tables", flags->tables, "Names, separated by commas; all if not given");
   app->add_option("--name", flags->name, "Name of the checkpoint; by the time if not given");
