@@ -21,8 +21,11 @@
 #include "common/threads/await_for.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
+#include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "proto/served_bags.h"
 #include "proto/serving.grpc.pb.h"
+#include "row_math/quantize.h"
 #include "security/channel_credentials.h"
 
 namespace hotbed {
@@ -34,6 +37,7 @@ constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over th
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kMessageBytesMax = 128 << 20;
+constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
 
 using Outcome = v1::ServingTableReply;
 
@@ -81,6 +85,68 @@ uint32_t StalenessMs(absl::Duration staleness_max) {
 
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
 
+v1::ServedPooling PoolingOf(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kSum:
+      return v1::SERVED_SUM;
+    case Pooling::kMean:
+      return v1::SERVED_MEAN;
+    case Pooling::kMax:
+      return v1::SERVED_MAX;
+    case Pooling::kNone:
+      break;
+  }
+  return v1::SERVED_ROWS;
+}
+
+template <typename Value>
+const char* BytesOf(absl::Span<const Value> values) {
+  return reinterpret_cast<const char*>(values.data());
+}
+
+ServedBags BagsOf(const ServingIds& asked) {
+  return {.pooling = PoolingOf(asked.pooling),
+          .ids = static_cast<uint32_t>(asked.ids.size()),
+          .bags = static_cast<uint32_t>(asked.offsets.size()),
+          .offsets = BytesOf(asked.offsets),
+          .weights = asked.weights.empty() ? nullptr : BytesOf(asked.weights)};
+}
+
+absl::Status CheckAsked(const ServingIds& asked) {
+  const auto bad = [&asked](const auto&... text) {
+    return absl::InvalidArgumentError(absl::StrCat(Name(asked.table), ": ", text...));
+  };
+  for (const auto& [name, count] :
+       {std::pair("ids", asked.ids.size()), std::pair("offsets", asked.offsets.size())}) {
+    if (count > kIdsMax) return bad(name, " has ", count, " entries, allowed: 0..", kIdsMax);
+  }
+  if (!asked.weights.empty() && asked.weights.size() != asked.ids.size()) {
+    return bad("weights has ", asked.weights.size(), " entries; allowed: ", asked.ids.size(),
+               ", one per id, or none");
+  }
+  return CheckServedBags(Name(asked.table), BagsOf(asked));
+}
+
+// Rows as they have travelled, as floats.
+void ReadWire(RowType type, const char* from, uint64_t rows, uint32_t dim, float* out) {
+  const auto* row = reinterpret_cast<const uint8_t*>(from);
+  const uint64_t row_bytes = RowWireBytes(type, dim);
+  if (type == RowType::kFp32) {
+    std::memcpy(out, row, rows * row_bytes);
+    return;
+  }
+  for (uint64_t i = 0; i < rows; ++i, row += row_bytes, out += dim) {
+    auto* const to = reinterpret_cast<uint8_t*>(out);
+    if (type == RowType::kInt8) {
+      DequantizeRow(row, dim, out);
+    } else if (type == RowType::kFp16) {
+      ConvertRow<Fp16Codec, Fp32Codec>(row, dim, to);
+    } else {
+      ConvertRow<Bf16Codec, Fp32Codec>(row, dim, to);
+    }
+  }
+}
+
 class GrpcServingClient final : public ServingClient {
  public:
   explicit GrpcServingClient(const std::string& coordinators)
@@ -102,6 +168,7 @@ class GrpcServingClient final : public ServingClient {
 
   absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
                                                   const ServingLookupOptions& options) override {
+    for (const ServingIds& asked : tables) HOTBED_RETURN_IF_ERROR(CheckAsked(asked));
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
     std::vector<ServingRows> rows(tables.size());
@@ -124,7 +191,7 @@ class GrpcServingClient final : public ServingClient {
       if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
       Run(&calls, end_ns);
       for (const auto& call : calls) {
-        HOTBED_RETURN_IF_ERROR(Take(*call, tables, &open, &rows, &last));
+        HOTBED_RETURN_IF_ERROR(Take(*call, tables, options.wire_type, &open, &rows, &last));
       }
     }
     return rows;
@@ -197,15 +264,26 @@ class GrpcServingClient final : public ServingClient {
         call = calls.end() - 1;
         (*call)->server = server;
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
+        (*call)->request.set_row_type(ToProto(options.wire_type));
       }
-      v1::ServingLookupTable& part = *(*call)->request.add_tables();
-      part.set_table(table.id);
-      part.set_ids(static_cast<uint32_t>(asked.ids.size()));
-      (*call)->request.mutable_ids()->append(reinterpret_cast<const char*>(asked.ids.data()),
-                                             asked.ids.size() * sizeof(uint64_t));
+      AddTable(table.id, asked, &(*call)->request);
       (*call)->tables.push_back(wanted);
     }
     return calls;
+  }
+
+  static void AddTable(uint32_t table, const ServingIds& asked, v1::ServingLookupRequest* request) {
+    v1::ServingLookupTable& part = *request->add_tables();
+    part.set_table(table);
+    part.set_ids(static_cast<uint32_t>(asked.ids.size()));
+    part.set_pooling(PoolingOf(asked.pooling));
+    part.set_bags(static_cast<uint32_t>(asked.offsets.size()));
+    part.set_weighted(!asked.weights.empty());
+    request->mutable_ids()->append(BytesOf(asked.ids), asked.ids.size() * sizeof(uint64_t));
+    request->mutable_offsets()->append(BytesOf(asked.offsets),
+                                       asked.offsets.size() * sizeof(uint32_t));
+    request->mutable_weights()->append(BytesOf(asked.weights),
+                                       asked.weights.size() * sizeof(float));
   }
 
   // Returns once all have ended.
@@ -241,8 +319,8 @@ class GrpcServingClient final : public ServingClient {
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
   static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
-                           std::vector<Wanted*>* open, std::vector<ServingRows>* rows,
-                           absl::Status* last) {
+                           RowType wire_type, std::vector<Wanted*>* open,
+                           std::vector<ServingRows>* rows, absl::Status* last) {
     if (!call.status.ok()) {
       *last = absl::Status(
           static_cast<absl::StatusCode>(call.status.error_code()),
@@ -257,6 +335,7 @@ class GrpcServingClient final : public ServingClient {
     for (size_t i = 0; i < call.tables.size(); ++i) {
       const size_t index = call.tables[i]->index;
       const uint64_t ids = tables[index].ids.size();
+      const uint64_t rows_of_table = BagsOf(tables[index]).rows();
       if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
@@ -265,12 +344,13 @@ class GrpcServingClient final : public ServingClient {
                                                    : absl::UnavailableError(said.detail());
         continue;
       }
-      const uint64_t bytes = ids * said.dim() * sizeof(float);
+      if (said.dim() > kDimLimit) return Contradiction(call);
+      const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
       ServingRows& one = (*rows)[index];
       one.dim = said.dim();
-      one.values.resize(ids * said.dim());
-      std::memcpy(one.values.data(), values, bytes);
+      one.values.resize(rows_of_table * said.dim());
+      ReadWire(wire_type, values, rows_of_table, said.dim(), one.values.data());
       one.exists.assign(exists, exists + ids);
       // The server counts to the time of its answer, which may have been long under way.
       one.age =
