@@ -24,6 +24,8 @@ struct ServerOptions {
   std::string advertise_admin;  // empty: as bound
   std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
+  std::string http_listen;  // empty: no HTTP port
+  std::string http_secure = "off";
   std::string device = "auto";
   std::string log_format = "text";
   uint64_t device_bytes = 0;

@@ -6,7 +6,7 @@
 //
 // The rows of the bounded table are listed, written in the format and read back; lookups of all its
 // ids, split over many calls, must give the same bits, and must say which rows exist; sums of bags
-// of them must be those of their rows. It is tried again for SECONDS, until no replica is behind.
+// of some of them must be those of their rows. It is tried again for SECONDS, until no replica is behind.
 //
 // `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
 // until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was
@@ -132,6 +132,8 @@ absl::StatusOr<Compared> Compare(const Rows& listed, const std::string& table,
       }
       ++compared.rows;
     }
+    // Not each time: plain lookups would then all go to one of two servers, which take turns.
+    if (first / kIdsPerCall % 8 != 0) continue;
     HOTBED_RETURN_IF_ERROR(ComparePooled(table, ids, rows, client));
   }
   return compared;

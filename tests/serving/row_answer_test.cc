@@ -176,10 +176,12 @@ TEST(RowAnswerTest, BagsThatDoNotFitAreRefusedWithTablePositionAndValue) {
       "table \"user\": offsets[2] is 1; allowed: 2 (the one before) to 3 (the number of ids)");
   EXPECT_THAT(refusal({ids, {0, 4}, {}, v1::SERVED_MEAN}), HasSubstr("offsets[1] is 4"));
   EXPECT_THAT(refusal({ids, {}, {}, v1::SERVED_MAX}), HasSubstr("offsets is empty"));
-  EXPECT_THAT(refusal({ids, {0}, {}, v1::SERVED_ROWS}), HasSubstr("offsets without pooling"));
-  EXPECT_THAT(refusal({ids, {}, {1, 1, 1}, v1::SERVED_ROWS}), HasSubstr("weights without pooling"));
+  EXPECT_THAT(refusal({ids, {0}, {}, v1::SERVED_ROWS}),
+              HasSubstr("pooling is none, and there are offsets"));
+  EXPECT_THAT(refusal({ids, {}, {1, 1, 1}, v1::SERVED_ROWS}),
+              HasSubstr("pooling is none, and there are weights"));
   EXPECT_THAT(refusal({ids, {0}, {1, 1, 1}, v1::SERVED_MAX}),
-              HasSubstr("weights with pooling max"));
+              HasSubstr("pooling is max, and there are weights"));
   EXPECT_THAT(refusal({ids, {0}, {1, NAN, 1}, v1::SERVED_SUM}), HasSubstr("weights[1] is nan"));
   EXPECT_THAT(refusal({ids, {0}, {}, static_cast<v1::ServedPooling>(9)}),
               HasSubstr("pooling is 9"));
