@@ -288,7 +288,7 @@ void HttpPort::OnRequest(Number number, Connection* connection, HttpRequest requ
   }
   {
     absl::MutexLock lock(&mu_);
-    if (asked_.size() < options_.waiting_max && AnswerBytes() < kAnswerBytesMax) {
+    if (asked_.size() < options_.waiting_max && AnswerBytes() < options_.answers_bytes_max) {
       asked_bytes_ += request.body.size();
       asked_.emplace_back(number, std::move(request));
       connection->state = Connection::State::kWaiting;

@@ -6,9 +6,8 @@
 //
 // Limits: kConnectionsMax connections, of which a further one takes the place of the oldest of the
 // peer with most, of one without a request if there is such; kHeadBytesMax for a head, kAnswerNsMax
-// for reading an answer; kAnswerBytesMax bytes of answers before 503; and those of HttpPortOptions.
-// One descriptor is kept in reserve, so that probes are answered in a process that has run out of
-// them.
+// for reading an answer; and those of HttpPortOptions. One descriptor is kept in reserve, so that
+// probes are answered in a process that has run out of them.
 #ifndef HOTBED_ADMIN_HTTP_PORT_H_
 #define HOTBED_ADMIN_HTTP_PORT_H_
 
@@ -41,7 +40,8 @@ struct HttpPortOptions {
       2'000'000'000;              // from its first byte, or the connection's begin, to its end
   uint64_t body_bytes_max = 0;    // of a request; 0: GET and HEAD alone are taken
   uint64_t bodies_bytes_max = 0;  // of all that are being read or wait
-  size_t waiting_max = 16;        // requests that no thread has taken
+  size_t answers_bytes_max = 64 << 20;  // of answers that are being read; beyond it 503
+  size_t waiting_max = 16;              // requests that no thread has taken
   // A connection without a request stays open for so long. 0: it is closed after the first answer.
   int64_t idle_ns_max = 0;
   int threads = 1;  // that make pages
@@ -56,10 +56,9 @@ class HttpPort {
   static constexpr size_t kConnectionsMax = 128;
   static constexpr size_t kHeadBytesMax = 8192;
   static constexpr int64_t kAnswerNsMax = 15'000'000'000;
-  static constexpr size_t kAnswerBytesMax = 64 << 20;
 
-  // `probe` must not block; it leaves to `page` what it does not answer, and may be empty. `page` is
-  // called by several threads where there are several.
+  // `probe` must not block; it leaves to `page` what it does not answer, and may be empty. `page`
+  // is called by several threads where there are several.
   using Probe = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
   using Page = std::function<HttpResponse(const HttpRequest&)>;
 

@@ -20,10 +20,10 @@ absl::Status CheckOffsets(absl::string_view table, const ServedBags& bags) {
       before = begin;
       continue;
     }
-    return FieldError(table, absl::StrCat("offsets[", b, "]"), absl::StrCat(begin),
-                      b == 0 ? "0, where the first bag begins"
-                             : absl::StrCat(before, " (the one before) to ", bags.ids,
-                                            " (the number of ids)"));
+    return FieldError(
+        table, absl::StrCat("offsets[", b, "]"), absl::StrCat(begin),
+        b == 0 ? "0, where the first bag begins"
+               : absl::StrCat(before, " (the one before) to ", bags.ids, " (the number of ids)"));
   }
   return absl::OkStatus();
 }

@@ -25,7 +25,7 @@
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
 #include "serving/answer_budget.h"
-#include "serving/http/http_lookups.h"
+#include "serving/http_lookups.h"
 #include "serving/lookup_answer.h"
 #include "serving/table_replicas.h"
 
@@ -220,7 +220,7 @@ class Serving final : public ServingProcess {
     }
     http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
     HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
-                                                  http_lookups_.get()));
+                                                  options_.answer_bytes_max, http_lookups_.get()));
     http_address_ = http_->address();
     return absl::OkStatus();
   }

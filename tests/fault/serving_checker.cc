@@ -6,7 +6,8 @@
 //
 // The rows of the bounded table are listed, written in the format and read back; lookups of all its
 // ids, split over many calls, must give the same bits, and must say which rows exist; sums of bags
-// of some of them must be those of their rows. It is tried again for SECONDS, until no replica is behind.
+// of some of them must be those of their rows. It is tried again for SECONDS, until no replica is
+// behind.
 //
 // `watch` alone pushes to the table, of zeros, sgd and learning rate 1, and looks up meanwhile,
 // until its stdin ends: no lookup may fail, no row of a server may go back, and every push that was

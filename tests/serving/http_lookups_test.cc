@@ -1,4 +1,4 @@
-#include "serving/http/http_lookups.h"
+#include "serving/http_lookups.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

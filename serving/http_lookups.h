@@ -1,6 +1,6 @@
 // Lookups by HTTP: routes, access, limits, errors (docs/serving.md, "HTTP"). Thread-safe.
-#ifndef HOTBED_SERVING_HTTP_HTTP_LOOKUPS_H_
-#define HOTBED_SERVING_HTTP_HTTP_LOOKUPS_H_
+#ifndef HOTBED_SERVING_HTTP_LOOKUPS_H_
+#define HOTBED_SERVING_HTTP_LOOKUPS_H_
 
 #include <cstdint>
 #include <functional>
@@ -54,8 +54,9 @@ class HttpLookups {
 // A port that answers by `lookups`, which outlives it, with errors as it gives them, and counts.
 absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& listen,
                                                          uint64_t message_bytes_max,
+                                                         uint64_t answer_bytes_max,
                                                          HttpLookups* lookups);
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVING_HTTP_HTTP_LOOKUPS_H_
+#endif  // HOTBED_SERVING_HTTP_LOOKUPS_H_

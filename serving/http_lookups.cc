@@ -1,4 +1,4 @@
-#include "serving/http/http_lookups.h"
+#include "serving/http_lookups.h"
 
 #include <algorithm>
 #include <map>
@@ -216,6 +216,7 @@ absl::StatusOr<HttpResponse> HttpLookups::Tables(const HttpRequest& request) con
 
 absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& listen,
                                                          uint64_t message_bytes_max,
+                                                         uint64_t answer_bytes_max,
                                                          HttpLookups* lookups) {
   HttpPortOptions options;
   options.listen = listen;
@@ -224,6 +225,7 @@ absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& list
   options.request_ns_max = kRequestNsMax;
   options.body_bytes_max = message_bytes_max;
   options.bodies_bytes_max = 2 * message_bytes_max;
+  options.answers_bytes_max = answer_bytes_max;
   options.waiting_max = kWaitingMax;
   options.idle_ns_max = kIdleNsMax;
   options.threads = kThreads;
