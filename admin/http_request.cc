@@ -6,12 +6,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace hotbed {
 namespace {
 
 // False: the field contradicts another, or has no meaning.
 bool TakeField(absl::string_view name, absl::string_view value, bool* has_length, HttpHead* head) {
+  // A proxy in front of us may read such a name otherwise.
+  if (name != absl::StripAsciiWhitespace(name)) return false;
   const auto is = [name](const char* field) { return absl::EqualsIgnoreCase(name, field); };
   HttpRequest& request = head->request;
   if (is("accept")) request.accept = std::string(value);
@@ -46,7 +49,7 @@ std::optional<HttpHead> ParseHttpHead(absl::string_view text) {
   bool has_length = false;
   for (size_t i = 1; i < lines.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> field =
-        absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
+        absl::StrSplit(absl::StripSuffix(lines[i], "\r"), absl::MaxSplits(':', 1));
     const absl::string_view value = absl::StripAsciiWhitespace(field.second);
     if (!TakeField(field.first, value, &has_length, &head)) return std::nullopt;
   }

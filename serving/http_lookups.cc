@@ -87,9 +87,9 @@ HttpResponse NoRoute(const HttpRequest& request, const HttpRoute* other_method) 
 }
 
 std::string TokenOf(const HttpRequest& request) {
+  constexpr absl::string_view kScheme = "Bearer ";
   const std::string field = request.authorization.value_or("");
-  absl::string_view text = field;
-  return absl::ConsumePrefix(&text, "Bearer ") ? std::string(text) : std::string();
+  return absl::StartsWithIgnoreCase(field, kScheme) ? field.substr(kScheme.size()) : "";
 }
 
 LookupForm FormOf(const HttpRequest& request, const LookupBody& body) {

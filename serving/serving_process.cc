@@ -232,6 +232,7 @@ class Serving final : public ServingProcess {
     report.set_address(options_.advertise.empty() ? address() : options_.advertise);
     report.set_admin_address(options_.advertise_admin.empty() ? admin_address()
                                                               : options_.advertise_admin);
+    report.set_http_address(http_address_);
     report.set_bytes_max(options_.rows_bytes_max);
     report.set_stopping(stopping);
     for (const auto& replica : tables_.All()) *report.add_replicas() = replica->Report();

@@ -189,10 +189,7 @@ class GrpcServingClient final : public ServingClient {
         if (pause_ns > 0) clock_.SleepNs(pause_ns);
       }
       if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
-      Run(&calls, end_ns);
-      for (const auto& call : calls) {
-        HOTBED_RETURN_IF_ERROR(Take(*call, tables, options.wire_type, &open, &rows, &last));
-      }
+      HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
     }
     return rows;
   }
@@ -286,35 +283,68 @@ class GrpcServingClient final : public ServingClient {
                                        asked.weights.size() * sizeof(float));
   }
 
-  // Returns once all have ended.
-  void Run(std::vector<std::unique_ptr<OpenCall>>* calls, int64_t end_ns) const {
-    grpc::CompletionQueue queue;
+  void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
     // A server that is silent must leave time for another one.
     const int64_t left_ns = end_ns - clock_.NowNs();
     const auto left = std::chrono::nanoseconds(left_ns > kTryNsMin ? left_ns / 2 : left_ns);
-    for (const auto& call : *calls) {
-      call->context.set_deadline(std::chrono::system_clock::now() + left);
-      call->server->outstanding.fetch_add(1);
-      call->asked_ns = clock_.NowNs();
-      call->reader = call->server->stub->AsyncLookup(&call->context, call->request, &queue);
-      call->reader->Finish(&call->reply, &call->status, call.get());
-    }
-    for (size_t i = 0; i < calls->size(); ++i) {
-      void* tag = nullptr;
-      bool ok = false;
-      queue.Next(&tag, &ok);
-      auto* const call = static_cast<OpenCall*>(tag);
-      call->answered_ns = clock_.NowNs();
-      call->server->outstanding.fetch_sub(1);
-      const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                          call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-      call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
-    }
-    queue.Shutdown();
+    call->context.set_deadline(std::chrono::system_clock::now() + left);
+    call->server->outstanding.fetch_add(1);
+    call->asked_ns = clock_.NowNs();
+    call->reader = call->server->stub->AsyncLookup(&call->context, call->request, queue);
+    call->reader->Finish(&call->reply, &call->status, call);
+  }
+
+  void NoteEnd(OpenCall* call) const {
+    call->answered_ns = clock_.NowNs();
+    call->server->outstanding.fetch_sub(1);
+    // Cancelled: another replica was sooner by far.
+    const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                        call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        call->status.error_code() == grpc::StatusCode::CANCELLED;
+    call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+  }
+
+  // Begins the calls, asks other replicas too after options.hedge_after, and takes answers as they
+  // come until all tables have theirs or all calls have ended. Calls that are not needed any more
+  // are cancelled.
+  absl::Status Run(const Map& map, const std::vector<ServingIds>& tables,
+                   const ServingLookupOptions& options, int64_t end_ns,
+                   std::vector<std::unique_ptr<OpenCall>>* calls, std::vector<Wanted*>* open,
+                   std::vector<ServingRows>* rows, absl::Status* last) const {
+    grpc::CompletionQueue queue;
+    for (const auto& call : *calls) Begin(call.get(), end_ns, &queue);
+    size_t running = calls->size();
+    const int64_t hedge_ns = absl::ToInt64Nanoseconds(options.hedge_after);  // may be infinite
+    bool may_hedge = hedge_ns < end_ns - clock_.NowNs();
+    const auto hedge_at =
+        std::chrono::system_clock::now() + std::chrono::nanoseconds(may_hedge ? hedge_ns : 0);
+    absl::Status error;
     void* tag = nullptr;
     bool ok = false;
-    while (queue.Next(&tag, &ok)) {
+    while (running > 0 && !open->empty() && error.ok()) {
+      if (may_hedge) {
+        if (queue.AsyncNext(&tag, &ok, hedge_at) == grpc::CompletionQueue::TIMEOUT) {
+          may_hedge = false;
+          for (auto& call : MakeCalls(map, tables, *open, options)) {
+            Begin(call.get(), end_ns, &queue);
+            calls->push_back(std::move(call));
+            ++running;
+          }
+          continue;
+        }
+      } else {
+        queue.Next(&tag, &ok);
+      }
+      --running;
+      NoteEnd(static_cast<OpenCall*>(tag));
+      error = Take(*static_cast<OpenCall*>(tag), tables, options.wire_type, open, rows, last);
     }
+    if (running > 0) {
+      for (const auto& call : *calls) call->context.TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) NoteEnd(static_cast<OpenCall*>(tag));
+    return error;
   }
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
@@ -337,6 +367,7 @@ class GrpcServingClient final : public ServingClient {
       const uint64_t ids = tables[index].ids.size();
       const uint64_t rows_of_table = BagsOf(tables[index]).rows();
       if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
+      const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
       if (said.outcome() != Outcome::OK) {
@@ -347,22 +378,33 @@ class GrpcServingClient final : public ServingClient {
       if (said.dim() > kDimLimit) return Contradiction(call);
       const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
-      ServingRows& one = (*rows)[index];
-      one.dim = said.dim();
-      one.values.resize(rows_of_table * said.dim());
-      ReadWire(wire_type, values, rows_of_table, said.dim(), one.values.data());
-      one.exists.assign(exists, exists + ids);
-      // The server counts to the time of its answer, which may have been long under way.
-      one.age =
-          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
-      one.server = call.server->name;
+      if (wanted != open->end()) {  // else another replica was sooner
+        open->erase(wanted);
+        TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
+      }
       values += bytes;
       exists += ids;
       values_left -= bytes;
       exists_left -= ids;
-      open->erase(std::find(open->begin(), open->end(), call.tables[i]));
     }
     return absl::OkStatus();
+  }
+
+  struct WireRows {
+    const char* bytes;
+    uint64_t count;
+    RowType type;
+  };
+  static void TakeRows(const OpenCall& call, const Outcome& said, const WireRows& rows,
+                       const char* exists, uint64_t ids, ServingRows* one) {
+    one->dim = said.dim();
+    one->values.resize(rows.count * said.dim());
+    ReadWire(rows.type, rows.bytes, rows.count, said.dim(), one->values.data());
+    one->exists.assign(exists, exists + ids);
+    // The server counts to the time of its answer, which may have been long under way.
+    one->age =
+        absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+    one->server = call.server->name;
   }
 
   static absl::Status Contradiction(const OpenCall& call) {

@@ -102,15 +102,16 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
                        absl::ToDoubleSeconds(rows->age), rows->server.c_str());
 }
 
-// serving_lookup(client, (feature, ...), timeout, staleness_max, wire_type)
+// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type)
 PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
-           *wire_type = nullptr;
+           *hedge_after = nullptr, *wire_type = nullptr;
   ServingLookupOptions options;
   if (PyArg_ParseTuple(arguments, "OOOOO", &capsule, &features, &timeout, &staleness, &wire_type) ==
           0 ||
       !ReadSeconds(timeout, "timeout", &options.timeout) ||
       !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
+      !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||
       !ReadRowType(wire_type, "wire_type", &options.wire_type)) {
     return nullptr;
   }

@@ -69,13 +69,15 @@ class ServingClient:
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
-               wire_type: str = 'fp32') -> dict[str, ServedRows]:
+               hedge_after: Optional[float] = None, wire_type: str = 'fp32') -> dict[str, ServedRows]:
         """The rows of many tables in one call.
 
         Args:
             tables: by name, ids (integers of any type, shape (ids,); numpy, torch on the host, lists) or `Bags`.
             timeout: seconds, for all of it.
             staleness_max: seconds; older rows are refused. None: as the table has it.
+            hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
+                the first answer is taken. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
 
         Returns:
@@ -89,7 +91,7 @@ class ServingClient:
         import numpy as np
 
         asked = tuple(_asked(name, value) for name, value in tables.items())
-        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, wire_type)
+        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type)
         answers = {}
         for name, (dim, values, exists, age, server) in zip(tables, found):
             # frombuffer does not take memory without elements.

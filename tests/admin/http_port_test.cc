@@ -137,6 +137,7 @@ TEST_F(HttpPortTest, WhatIsNotTakenIsRefusedWithItsCode) {
   EXPECT_THAT(Refused("DELETE /x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   for (const char* bad : {"Content-Length: 3\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n",
                           "Content-Length: 99999999999999999999\r\n", "Content-Length: \r\n",
+                          "Content-Length : 3\r\n", " Content-Length: 3\r\n",
                           "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"}) {
     EXPECT_THAT(Refused(absl::StrCat(head, bad, "\r\nabc")), StartsWith("HTTP/1.1 400 ")) << bad;
   }

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,12 +24,12 @@ PAGES = ('README.md', os.path.join('docs', 'serving.md'))
 ADDRESS = '127.0.0.1:7480'  # in the pages
 
 
-def serving_server(coordinator, *flags, env=None):
+def serving_server(coordinator, *flags, name='r0'):
     """(process, address of its HTTP port)"""
-    process = subprocess.Popen([local.program('hotbed-server'), '--role=serving', '--name=r0', f'--coordinator={coordinator}',
+    process = subprocess.Popen([local.program('hotbed-server'), '--role=serving', f'--name={name}', f'--coordinator={coordinator}',
                                 '--listen=127.0.0.1:0', '--admin-listen=127.0.0.1:0', '--http-listen=127.0.0.1:0',
                                 '--host-bytes=64MiB', *flags], stdout=subprocess.PIPE, text=True,
-                               env={**local.clean_environment(), **(env or {})})
+                               env=local.clean_environment())
     line = process.stdout.readline()
     return process, re.search(r' http (127\.0\.0\.1:\d+)$', line.strip()).group(1)
 
@@ -203,6 +204,9 @@ class Serving(unittest.TestCase):
         self.assertEqual((code, sorted(json.loads(text)['paths'])),
                          (200, ['/openapi.json', '/v1/tables', '/v1/tables/{name}:lookup']))
 
+    def test_status_says_where_http_is(self):
+        self.assertEqual([server['http_address'] for server in self.up.json('serve', 'status')['servers']], [self.http])
+
     def test_the_curl_lines_of_the_pages_work(self):
         for page in PAGES:
             with open(os.path.join(ROOT, page), encoding='utf-8') as file:
@@ -213,6 +217,29 @@ class Serving(unittest.TestCase):
                 done = subprocess.run(['bash', '-c', line.replace(ADDRESS, self.http) + ' --noproxy "*" -w "\n%{http_code}"'],
                                       capture_output=True, timeout=60, check=False)
                 self.assertTrue(done.returncode == 0 and done.stdout.endswith(b'\n200'), f'{page}: {line}: {done}')
+
+
+class TwoCopies(unittest.TestCase):
+    def test_a_silent_server_is_not_waited_for(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            servers = [serving_server(up.coordinator, name=name)[0] for name in ('r0', 'r1')]
+            for server in servers:
+                self.addCleanup(end, server)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push([7], np.ones((1, 2), np.float32), step=1)
+            self.assertEqual(up.cli('serve', 'add', 'user', '--replicas=2')[0], 0)
+            local.eventually('both copies are ready', lambda: [copy['state'] for copy in up.json('serve', 'status')['tables'][0][
+                'copies']] == ['ready', 'ready'])
+            with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                servers[1].send_signal(signal.SIGSTOP)
+                self.addCleanup(servers[1].send_signal, signal.SIGCONT)
+                # Calls take turns among the two. Without a second call, one to r1 would wait for half of the timeout.
+                for _ in range(4):
+                    rows = client.lookup({'user': [7]}, timeout=1000, hedge_after=0.02)['user']
+                    self.assertEqual((rows.server, rows.values.tolist()), ('r0', [[-1, -1]]))
 
 
 class ServingWithTls(unittest.TestCase):
