@@ -54,8 +54,8 @@ struct ServingLookupOptions {
   absl::Duration timeout = absl::Seconds(1);
   // Rows that are older are refused; zero: as the table has it.
   absl::Duration staleness_max = absl::ZeroDuration();
-  // A server that has not answered by then is not waited for alone: another replica of its tables is
-  // asked, too. The first answer is taken, and the other call is cancelled. Infinite: never.
+  // Where a server has not answered by then, another replica of its tables is asked, too. The first
+  // answer is taken, and the other call is cancelled. Infinite: never.
   absl::Duration hedge_after = absl::InfiniteDuration();
   // How rows travel; narrower types round each row, or each pooled row, once.
   RowType wire_type = RowType::kFp32;
