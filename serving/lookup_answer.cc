@@ -31,10 +31,6 @@ struct LookupCounters {
       "not allowed to the caller."};
 };
 
-}  // namespace
-
-namespace {
-
 // One table of a request, with its parts of the request's bytes.
 struct AskedTable {
   uint32_t table = 0;

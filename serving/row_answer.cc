@@ -64,11 +64,8 @@ void AnswerBags(const ServedRows& rows, RowType type, const char* ids, const Ser
   BagRow pooled(rows.coder(), bags.pooling == v1::SERVED_MAX ? RowPooling::kMax : RowPooling::kSum);
   uint32_t bag = 0;
   float weight_sum = 0;
-  const auto skip_empty = [&](uint32_t i) {
-    while (bag < bags.bags && bags.Begin(bag + 1) <= i) ++bag;
-  };
   ForEachRow(rows, ids, bags.ids, exists, [&](uint32_t i, const uint8_t* row) {
-    skip_empty(i);
+    while (bags.Begin(bag + 1) <= i) ++bag;  // the empty ones, and one that has ended
     if (i == bags.Begin(bag)) {
       pooled.Begin();
       weight_sum = 0;

@@ -107,8 +107,8 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
            *hedge_after = nullptr, *wire_type = nullptr;
   ServingLookupOptions options;
-  if (PyArg_ParseTuple(arguments, "OOOOO", &capsule, &features, &timeout, &staleness, &wire_type) ==
-          0 ||
+  if (PyArg_ParseTuple(arguments, "OOOOOO", &capsule, &features, &timeout, &staleness, &hedge_after,
+                       &wire_type) == 0 ||
       !ReadSeconds(timeout, "timeout", &options.timeout) ||
       !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
       !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||

@@ -189,6 +189,9 @@ class Serving(unittest.TestCase):
                               f'http://{self.http}/v1/tables/user:lookup')
         self.assertEqual(code, 413, text)
         self.assertIn('limit', json.loads(text)['error']['message'])
+        admin = self.up.json('serve', 'status')['servers'][0]['admin_address']
+        for code in (400, 404, 413):
+            self.assertRegex(local.http(admin, '/metrics')[2], f'hotbed_serving_http_requests_total{{code="{code}"}} [1-9]')
 
     def test_a_large_body_is_read(self):
         ids = list(range(30_000))
