@@ -1,8 +1,8 @@
 // hotbed-server: holds shards of embedding tables and serves them.
 //
 // Stdout carries one line, printed once the server is registered: `hotbed-server NAME serving: data
-// HOST:PORT admin HOST:PORT`. Exit codes: 0 after a clean stop (SIGTERM, SIGINT), 1 after an error,
-// 2 after a wrong flag.
+// HOST:PORT admin HOST:PORT`, and with --http-listen ` http HOST:PORT` behind it. Exit codes: 0
+// after a clean stop (SIGTERM, SIGINT), 1 after an error, 2 after a wrong flag.
 #include <signal.h>
 #include <unistd.h>
 
@@ -246,6 +246,7 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   if (!security.ok()) return Fail(security.status());
   WarnIfPlain(*security, options.listen);
   WarnIfAdminWide(*security, options.admin_listen);
+  WarnIfHttpWide(*security, options.http_listen);
   ServingOptions serving_options = ServingOptionsOf(options);
   serving_options.security = *security;
   std::random_device entropy;
@@ -254,8 +255,10 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   if (!serving.ok()) return Fail(serving.status());
   std::thread registration([&] {
     if (!(*serving)->WaitRegistered().ok()) return;
-    std::printf("hotbed-server %s serving: data %s admin %s\n", options.name.c_str(),
-                (*serving)->address().c_str(), (*serving)->admin_address().c_str());
+    const std::string http = (*serving)->http_address();
+    std::printf("hotbed-server %s serving: data %s admin %s%s%s\n", options.name.c_str(),
+                (*serving)->address().c_str(), (*serving)->admin_address().c_str(),
+                http.empty() ? "" : " http ", http.c_str());
     std::fflush(stdout);
   });
   ResidentBound resident(options.host.host_bytes, ResidentBound::Real());

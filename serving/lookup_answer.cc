@@ -1,7 +1,6 @@
 #include "serving/lookup_answer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,15 +9,15 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
+#include "proto/served_bags.h"
 #include "row_math/types.h"
+#include "serving/row_answer.h"
 
 namespace hotbed {
 namespace {
 
 using Outcome = v1::ServingTableReply;
 
-// Rows ahead whose part of the index comes to the cache.
-constexpr uint32_t kAhead = 8;
 constexpr int kTablesMax = 1024;
 
 struct LookupCounters {
@@ -26,14 +25,58 @@ struct LookupCounters {
     static auto* const counters = new LookupCounters;
     return *counters;
   }
-  Counter rows{"hotbed_serving_lookup_rows_total", "Rows that lookups asked serving replicas for."};
-  Counter missing{"hotbed_serving_missing_rows_total",
-                  "Rows among those that do not exist; the answer says so."};
   Counter refused{
       "hotbed_serving_refused_tables_total",
       "Tables of lookups that were refused: not served here, still loading, too old, or "
       "not allowed to the caller."};
 };
+
+// One table of a request, with its parts of the request's bytes.
+struct AskedTable {
+  uint32_t table = 0;
+  const char* ids = nullptr;
+  ServedBags bags;
+};
+
+// Calls `each(asked)` for the tables in order, and returns the first status that is not OK. The
+// bytes are those of the tables, as CheckBytes has found.
+template <typename Each>
+absl::Status ForEachTable(const v1::ServingLookupRequest& request, Each each) {
+  const char* ids = request.ids().data();
+  const char* offsets = request.offsets().data();
+  const char* weights = request.weights().data();
+  for (const v1::ServingLookupTable& table : request.tables()) {
+    AskedTable asked = {.table = table.table(), .ids = ids};
+    asked.bags = {.pooling = table.pooling(),
+                  .ids = table.ids(),
+                  .bags = table.bags(),
+                  .offsets = offsets,
+                  .weights = table.weighted() ? weights : nullptr};
+    HOTBED_RETURN_IF_ERROR(each(asked));
+    ids += uint64_t{table.ids()} * sizeof(uint64_t);
+    offsets += uint64_t{table.bags()} * sizeof(uint32_t);
+    if (table.weighted()) weights += uint64_t{table.ids()} * sizeof(float);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBytes(const v1::ServingLookupRequest& request) {
+  uint64_t ids = 0, bags = 0, weighted = 0;
+  for (const v1::ServingLookupTable& table : request.tables()) {
+    ids += table.ids();
+    bags += table.bags();
+    weighted += table.weighted() ? table.ids() : 0;
+  }
+  const auto check = [](const char* name, uint64_t count, uint64_t each, const std::string& bytes) {
+    if (count * each == bytes.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the tables name ", count, " ", name, " of ",
+                                                   each, " bytes, the field ", name, " has ",
+                                                   bytes.size(), " bytes"));
+  };
+  HOTBED_RETURN_IF_ERROR(check("ids", ids, sizeof(uint64_t), request.ids()));
+  HOTBED_RETURN_IF_ERROR(check("offsets", bags, sizeof(uint32_t), request.offsets()));
+  return check("weights", weighted, sizeof(float), request.weights());
+}
 
 }  // namespace
 
@@ -42,12 +85,10 @@ absl::Status CheckLookup(const v1::ServingLookupRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("tables has ", request.tables_size(), " entries, allowed: 1..", kTablesMax));
   }
-  uint64_t ids = 0;
-  for (const v1::ServingLookupTable& table : request.tables()) ids += table.ids();
-  if (ids * sizeof(uint64_t) == request.ids().size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the tables name ", ids,
-                                                 " ids of 8 bytes, the field ids has ",
-                                                 request.ids().size(), " bytes"));
+  HOTBED_RETURN_IF_ERROR(CheckBytes(request));
+  return ForEachTable(request, [](const AskedTable& asked) {
+    return CheckServedBags(absl::StrCat("table number ", asked.table), asked.bags);
+  });
 }
 
 namespace {
@@ -96,34 +137,6 @@ std::shared_ptr<const TableReplica> Admit(
   return replica;
 }
 
-// Writes rows and flags of `count` ids; zeros are there already.
-void ReadRows(const ServedRows& rows, RowType type, const char* ids, uint32_t count, char* out,
-              char* exists) {
-  const uint32_t dim = rows.coder().dim();
-  const uint64_t row_bytes = RowWireBytes(type, dim);
-  std::vector<float> scratch(dim);
-  const auto id_of = [ids](uint32_t i) {
-    uint64_t id = 0;
-    std::memcpy(&id, ids + uint64_t{i} * sizeof(id), sizeof(id));
-    return id;
-  };
-  uint64_t missing = 0;
-  const ServedRows::Reader reader(rows);
-  for (uint32_t i = 0; i < std::min(kAhead, count); ++i) reader.Prefetch(id_of(i));
-  for (uint32_t i = 0; i < count; ++i, out += row_bytes) {
-    if (i + kAhead < count) reader.Prefetch(id_of(i + kAhead));
-    const uint8_t* const row = reader.Find(id_of(i));
-    if (row == nullptr) {
-      ++missing;
-      continue;
-    }
-    rows.coder().Answer(row, type, scratch.data(), reinterpret_cast<uint8_t*>(out));
-    exists[i] = 1;
-  }
-  LookupCounters::Get().rows.Add(count);
-  if (missing > 0) LookupCounters::Get().missing.Add(missing);
-}
-
 }  // namespace
 
 uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
@@ -132,7 +145,8 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
   for (const v1::ServingLookupTable& table : request.tables()) {
     const std::shared_ptr<const TableReplica> replica = tables.Find(table.table());
     if (replica == nullptr || !type.ok()) continue;
-    bytes += uint64_t{table.ids()} * (RowWireBytes(*type, replica->rows()->coder().dim()) + 1);
+    const uint32_t rows = table.pooling() == v1::SERVED_ROWS ? table.ids() : table.bags();
+    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) + table.ids();
   }
   return bytes;
 }
@@ -143,33 +157,33 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   HOTBED_RETURN_IF_ERROR(CheckLookup(request));
   HOTBED_ASSIGN_OR_RETURN(const RowType type, FromProto(request.row_type()));
   std::vector<std::shared_ptr<const ServedRows>> admitted(request.tables_size());
-  uint64_t row_bytes = 0, rows = 0;
-  for (int i = 0; i < request.tables_size(); ++i) {
-    const v1::ServingLookupTable& asked = request.tables(i);
+  uint64_t row_bytes = 0, ids = 0;
+  int number = 0;
+  HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
+    const int i = number++;
     const auto replica =
-        Admit(tables, may_read, asked.table(), request.staleness_ms_max(), reply->add_tables());
-    if (replica == nullptr) continue;
+        Admit(tables, may_read, asked.table, request.staleness_ms_max(), reply->add_tables());
+    if (replica == nullptr) return absl::OkStatus();
     admitted[i] = replica->rows();
     const uint32_t dim = admitted[i]->coder().dim();
     reply->mutable_tables(i)->set_dim(dim);
-    rows += asked.ids();
-    row_bytes += uint64_t{asked.ids()} * RowWireBytes(type, dim);
-  }
+    ids += asked.bags.ids;
+    row_bytes += uint64_t{asked.bags.rows()} * RowWireBytes(type, dim);
+    return absl::OkStatus();
+  }));
   reply->mutable_rows()->resize(row_bytes);
-  reply->mutable_exists()->resize(rows);
-  const char* ids = request.ids().data();
-  char* out = reply->mutable_rows()->data();
+  reply->mutable_exists()->resize(ids);
+  auto* out = reinterpret_cast<uint8_t*>(reply->mutable_rows()->data());
   char* exists = reply->mutable_exists()->data();
-  for (int i = 0; i < request.tables_size(); ++i) {
-    const uint32_t count = request.tables(i).ids();
-    if (admitted[i] != nullptr) {
-      ReadRows(*admitted[i], type, ids, count, out, exists);
-      out += uint64_t{count} * RowWireBytes(type, admitted[i]->coder().dim());
-      exists += count;
-    }
-    ids += uint64_t{count} * sizeof(uint64_t);
-  }
-  return absl::OkStatus();
+  number = 0;
+  return ForEachTable(request, [&](const AskedTable& asked) {
+    const std::shared_ptr<const ServedRows> rows = std::move(admitted[number++]);
+    if (rows == nullptr) return absl::OkStatus();
+    AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
+    out += uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
+    exists += asked.bags.ids;
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace hotbed

@@ -53,6 +53,13 @@ std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {
   return found == tables_.end() ? nullptr : found->second;
 }
 
+std::shared_ptr<const TableReplica> TableReplicas::Find(const std::string& name) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = std::find_if(tables_.begin(), tables_.end(),
+                                  [&](const auto& one) { return one.second->name() == name; });
+  return found == tables_.end() ? nullptr : found->second;
+}
+
 std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   absl::MutexLock lock(&mu_);
   std::vector<std::shared_ptr<const TableReplica>> all;

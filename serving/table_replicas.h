@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,6 +26,7 @@ class TableReplicas {
   void Obey(const v1::ServingOrders& orders) ABSL_LOCKS_EXCLUDED(mu_);
   // Null: it is not served here.
   std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);

@@ -21,8 +21,11 @@
 #include "common/threads/await_for.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
+#include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "proto/served_bags.h"
 #include "proto/serving.grpc.pb.h"
+#include "row_math/quantize.h"
 #include "security/channel_credentials.h"
 
 namespace hotbed {
@@ -34,6 +37,7 @@ constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over th
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kMessageBytesMax = 128 << 20;
+constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
 
 using Outcome = v1::ServingTableReply;
 
@@ -81,6 +85,68 @@ uint32_t StalenessMs(absl::Duration staleness_max) {
 
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
 
+v1::ServedPooling PoolingOf(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kSum:
+      return v1::SERVED_SUM;
+    case Pooling::kMean:
+      return v1::SERVED_MEAN;
+    case Pooling::kMax:
+      return v1::SERVED_MAX;
+    case Pooling::kNone:
+      break;
+  }
+  return v1::SERVED_ROWS;
+}
+
+template <typename Value>
+const char* BytesOf(absl::Span<const Value> values) {
+  return reinterpret_cast<const char*>(values.data());
+}
+
+ServedBags BagsOf(const ServingIds& asked) {
+  return {.pooling = PoolingOf(asked.pooling),
+          .ids = static_cast<uint32_t>(asked.ids.size()),
+          .bags = static_cast<uint32_t>(asked.offsets.size()),
+          .offsets = BytesOf(asked.offsets),
+          .weights = asked.weights.empty() ? nullptr : BytesOf(asked.weights)};
+}
+
+absl::Status CheckAsked(const ServingIds& asked) {
+  const auto bad = [&asked](const auto&... text) {
+    return absl::InvalidArgumentError(absl::StrCat(Name(asked.table), ": ", text...));
+  };
+  for (const auto& [name, count] :
+       {std::pair("ids", asked.ids.size()), std::pair("offsets", asked.offsets.size())}) {
+    if (count > kIdsMax) return bad(name, " has ", count, " entries, allowed: 0..", kIdsMax);
+  }
+  if (!asked.weights.empty() && asked.weights.size() != asked.ids.size()) {
+    return bad("weights has ", asked.weights.size(), " entries; allowed: ", asked.ids.size(),
+               ", one per id, or none");
+  }
+  return CheckServedBags(Name(asked.table), BagsOf(asked));
+}
+
+// Rows as they have travelled, as floats.
+void ReadWire(RowType type, const char* from, uint64_t rows, uint32_t dim, float* out) {
+  const auto* row = reinterpret_cast<const uint8_t*>(from);
+  const uint64_t row_bytes = RowWireBytes(type, dim);
+  if (type == RowType::kFp32) {
+    std::memcpy(out, row, rows * row_bytes);
+    return;
+  }
+  for (uint64_t i = 0; i < rows; ++i, row += row_bytes, out += dim) {
+    auto* const to = reinterpret_cast<uint8_t*>(out);
+    if (type == RowType::kInt8) {
+      DequantizeRow(row, dim, out);
+    } else if (type == RowType::kFp16) {
+      ConvertRow<Fp16Codec, Fp32Codec>(row, dim, to);
+    } else {
+      ConvertRow<Bf16Codec, Fp32Codec>(row, dim, to);
+    }
+  }
+}
+
 class GrpcServingClient final : public ServingClient {
  public:
   explicit GrpcServingClient(const std::string& coordinators)
@@ -102,6 +168,7 @@ class GrpcServingClient final : public ServingClient {
 
   absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
                                                   const ServingLookupOptions& options) override {
+    for (const ServingIds& asked : tables) HOTBED_RETURN_IF_ERROR(CheckAsked(asked));
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
     std::vector<ServingRows> rows(tables.size());
@@ -122,10 +189,7 @@ class GrpcServingClient final : public ServingClient {
         if (pause_ns > 0) clock_.SleepNs(pause_ns);
       }
       if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
-      Run(&calls, end_ns);
-      for (const auto& call : calls) {
-        HOTBED_RETURN_IF_ERROR(Take(*call, tables, &open, &rows, &last));
-      }
+      HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
     }
     return rows;
   }
@@ -197,52 +261,96 @@ class GrpcServingClient final : public ServingClient {
         call = calls.end() - 1;
         (*call)->server = server;
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
+        (*call)->request.set_row_type(ToProto(options.wire_type));
       }
-      v1::ServingLookupTable& part = *(*call)->request.add_tables();
-      part.set_table(table.id);
-      part.set_ids(static_cast<uint32_t>(asked.ids.size()));
-      (*call)->request.mutable_ids()->append(reinterpret_cast<const char*>(asked.ids.data()),
-                                             asked.ids.size() * sizeof(uint64_t));
+      AddTable(table.id, asked, &(*call)->request);
       (*call)->tables.push_back(wanted);
     }
     return calls;
   }
 
-  // Returns once all have ended.
-  void Run(std::vector<std::unique_ptr<OpenCall>>* calls, int64_t end_ns) const {
-    grpc::CompletionQueue queue;
+  static void AddTable(uint32_t table, const ServingIds& asked, v1::ServingLookupRequest* request) {
+    v1::ServingLookupTable& part = *request->add_tables();
+    part.set_table(table);
+    part.set_ids(static_cast<uint32_t>(asked.ids.size()));
+    part.set_pooling(PoolingOf(asked.pooling));
+    part.set_bags(static_cast<uint32_t>(asked.offsets.size()));
+    part.set_weighted(!asked.weights.empty());
+    request->mutable_ids()->append(BytesOf(asked.ids), asked.ids.size() * sizeof(uint64_t));
+    request->mutable_offsets()->append(BytesOf(asked.offsets),
+                                       asked.offsets.size() * sizeof(uint32_t));
+    request->mutable_weights()->append(BytesOf(asked.weights),
+                                       asked.weights.size() * sizeof(float));
+  }
+
+  void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
     // A server that is silent must leave time for another one.
     const int64_t left_ns = end_ns - clock_.NowNs();
     const auto left = std::chrono::nanoseconds(left_ns > kTryNsMin ? left_ns / 2 : left_ns);
-    for (const auto& call : *calls) {
-      call->context.set_deadline(std::chrono::system_clock::now() + left);
-      call->server->outstanding.fetch_add(1);
-      call->asked_ns = clock_.NowNs();
-      call->reader = call->server->stub->AsyncLookup(&call->context, call->request, &queue);
-      call->reader->Finish(&call->reply, &call->status, call.get());
-    }
-    for (size_t i = 0; i < calls->size(); ++i) {
-      void* tag = nullptr;
-      bool ok = false;
-      queue.Next(&tag, &ok);
-      auto* const call = static_cast<OpenCall*>(tag);
-      call->answered_ns = clock_.NowNs();
-      call->server->outstanding.fetch_sub(1);
-      const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                          call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-      call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
-    }
-    queue.Shutdown();
+    call->context.set_deadline(std::chrono::system_clock::now() + left);
+    call->server->outstanding.fetch_add(1);
+    call->asked_ns = clock_.NowNs();
+    call->reader = call->server->stub->AsyncLookup(&call->context, call->request, queue);
+    call->reader->Finish(&call->reply, &call->status, call);
+  }
+
+  void NoteEnd(OpenCall* call) const {
+    call->answered_ns = clock_.NowNs();
+    call->server->outstanding.fetch_sub(1);
+    // Cancelled: another replica was sooner by far.
+    const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                        call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        call->status.error_code() == grpc::StatusCode::CANCELLED;
+    call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+  }
+
+  // Begins the calls, asks other replicas too after options.hedge_after, and takes answers as they
+  // come until all tables have theirs or all calls have ended. Calls that are not needed any more
+  // are cancelled.
+  absl::Status Run(const Map& map, const std::vector<ServingIds>& tables,
+                   const ServingLookupOptions& options, int64_t end_ns,
+                   std::vector<std::unique_ptr<OpenCall>>* calls, std::vector<Wanted*>* open,
+                   std::vector<ServingRows>* rows, absl::Status* last) const {
+    grpc::CompletionQueue queue;
+    for (const auto& call : *calls) Begin(call.get(), end_ns, &queue);
+    size_t running = calls->size();
+    const int64_t hedge_ns = absl::ToInt64Nanoseconds(options.hedge_after);  // may be infinite
+    bool may_hedge = hedge_ns < end_ns - clock_.NowNs();
+    const auto hedge_at =
+        std::chrono::system_clock::now() + std::chrono::nanoseconds(may_hedge ? hedge_ns : 0);
+    absl::Status error;
     void* tag = nullptr;
     bool ok = false;
-    while (queue.Next(&tag, &ok)) {
+    while (running > 0 && !open->empty() && error.ok()) {
+      if (may_hedge) {
+        if (queue.AsyncNext(&tag, &ok, hedge_at) == grpc::CompletionQueue::TIMEOUT) {
+          may_hedge = false;
+          for (auto& call : MakeCalls(map, tables, *open, options)) {
+            Begin(call.get(), end_ns, &queue);
+            calls->push_back(std::move(call));
+            ++running;
+          }
+          continue;
+        }
+      } else {
+        queue.Next(&tag, &ok);
+      }
+      --running;
+      NoteEnd(static_cast<OpenCall*>(tag));
+      error = Take(*static_cast<OpenCall*>(tag), tables, options.wire_type, open, rows, last);
     }
+    if (running > 0) {
+      for (const auto& call : *calls) call->context.TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) NoteEnd(static_cast<OpenCall*>(tag));
+    return error;
   }
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
   static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
-                           std::vector<Wanted*>* open, std::vector<ServingRows>* rows,
-                           absl::Status* last) {
+                           RowType wire_type, std::vector<Wanted*>* open,
+                           std::vector<ServingRows>* rows, absl::Status* last) {
     if (!call.status.ok()) {
       *last = absl::Status(
           static_cast<absl::StatusCode>(call.status.error_code()),
@@ -257,7 +365,9 @@ class GrpcServingClient final : public ServingClient {
     for (size_t i = 0; i < call.tables.size(); ++i) {
       const size_t index = call.tables[i]->index;
       const uint64_t ids = tables[index].ids.size();
+      const uint64_t rows_of_table = BagsOf(tables[index]).rows();
       if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
+      const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
       if (said.outcome() != Outcome::OK) {
@@ -265,24 +375,36 @@ class GrpcServingClient final : public ServingClient {
                                                    : absl::UnavailableError(said.detail());
         continue;
       }
-      const uint64_t bytes = ids * said.dim() * sizeof(float);
+      if (said.dim() > kDimLimit) return Contradiction(call);
+      const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
-      ServingRows& one = (*rows)[index];
-      one.dim = said.dim();
-      one.values.resize(ids * said.dim());
-      std::memcpy(one.values.data(), values, bytes);
-      one.exists.assign(exists, exists + ids);
-      // The server counts to the time of its answer, which may have been long under way.
-      one.age =
-          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
-      one.server = call.server->name;
+      if (wanted != open->end()) {  // else another replica was sooner
+        open->erase(wanted);
+        TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
+      }
       values += bytes;
       exists += ids;
       values_left -= bytes;
       exists_left -= ids;
-      open->erase(std::find(open->begin(), open->end(), call.tables[i]));
     }
     return absl::OkStatus();
+  }
+
+  struct WireRows {
+    const char* bytes;
+    uint64_t count;
+    RowType type;
+  };
+  static void TakeRows(const OpenCall& call, const Outcome& said, const WireRows& rows,
+                       const char* exists, uint64_t ids, ServingRows* one) {
+    one->dim = said.dim();
+    one->values.resize(rows.count * said.dim());
+    ReadWire(rows.type, rows.bytes, rows.count, said.dim(), one->values.data());
+    one->exists.assign(exists, exists + ids);
+    // The server counts to the time of its answer, which may have been long under way.
+    one->age =
+        absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+    one->server = call.server->name;
   }
 
   static absl::Status Contradiction(const OpenCall& call) {

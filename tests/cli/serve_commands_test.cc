@@ -83,6 +83,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   for (const char* name : {"r0", "r1", "r2"}) {
     v1::ServingServerInfo& server = *fake_.serving.map.add_servers();
     server.set_name(name);
+    server.set_http_address("127.0.0.1:7480");
     server.set_alive(std::string(name) != "r2");
     if (std::string(name) == "r1") continue;  // it was ordered a moment ago
     v1::ReplicaReport& replica = *server.add_replicas();
@@ -96,6 +97,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("123,456"));
   EXPECT_THAT(answer.out, HasSubstr("260 ms"));
+  EXPECT_THAT(answer.out, HasSubstr("127.0.0.1:7480"));
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
   const nlohmann::json copies =
       RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["copies"];

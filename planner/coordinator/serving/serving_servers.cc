@@ -113,6 +113,7 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_name(name);
     info.set_address(server.report.address());
     info.set_admin_address(server.report.admin_address());
+    info.set_http_address(server.report.http_address());
     info.set_bytes_max(server.report.bytes_max());
     uint64_t bytes = 0;
     for (const v1::ReplicaReport& replica : server.report.replicas()) bytes += replica.bytes();
