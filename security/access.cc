@@ -60,7 +60,8 @@ const Methods& OperatorMethods() {
       new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
                   "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
                   "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
-                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo"};
+                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo",
+                  "PublishVersion",  "ChooseVersion"};
   return *methods;
 }
 

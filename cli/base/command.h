@@ -89,7 +89,9 @@ void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context);  // show, stop
 // list, show, verify, fold, prune: of files alone, without a cluster.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
-void AddServeCommands(CLI::App* serve, CommandContext* context);  // add, remove, status
+void AddServeCommands(CLI::App* serve, CommandContext* context);         // add, remove, status
+void AddServeVersionCommands(CLI::App* serve, CommandContext* context);  // pin, rollback, unpublish
+void AddPublishCommand(CLI::App* root, CommandContext* context);
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);
