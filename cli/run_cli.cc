@@ -70,7 +70,11 @@ void AddCommands(CLI::App* root, CommandContext* context) {
                "Back up the coordinator's metadata, rebuild lost ones, move them to another store");
   AddMetadataCommands(metadata, context);
   AddMetadataMoveCommands(metadata, context);
-  AddServeCommands(AddGroup(root, "serve", "Read copies of tables for inference"), context);
+  CLI::App* serve =
+      AddGroup(root, "serve", "Read copies of tables for inference, and which version is current");
+  AddServeCommands(serve, context);
+  AddServeVersionCommands(serve, context);
+  AddPublishCommand(root, context);
   AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);

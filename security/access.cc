@@ -62,7 +62,7 @@ const Methods& OperatorMethods() {
                   "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
                   "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
                   "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo",
-                  "ReadFiles",       "ChangeFiles"};
+                  "ReadFiles",       "ChangeFiles",         "PublishVersion", "ChooseVersion"};
   return *methods;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,10 +100,10 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
   said->set_detail(std::move(detail));
 }
 
-// Null: refused.
+// The rows of a version do not age. Null: refused.
 std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
-    uint32_t table, uint64_t staleness_ms_max, Outcome* said) {
+    uint32_t table, uint64_t version, uint64_t staleness_ms_max, Outcome* said) {
   std::shared_ptr<const TableReplica> replica = tables.Find(table);
   if (replica == nullptr) {
     Refuse(Outcome::NOT_SERVED, absl::StrCat("table number ", table, " is not served here"), said);
@@ -115,6 +116,7 @@ std::shared_ptr<const TableReplica> Admit(
       return nullptr;
     }
   }
+  if (version != 0) return replica;
   if (!replica->ready()) {
     Refuse(Outcome::LOADING,
            absl::StrCat("table ", replica->name(),
@@ -137,6 +139,17 @@ std::shared_ptr<const TableReplica> Admit(
   return replica;
 }
 
+// The rows that `replica` is asked for. Nothing: refused.
+std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Outcome* said) {
+  if (version == 0) return RowsView(replica.rows(), nullptr);
+  std::optional<RowsView> view = replica.Version(version);
+  if (!view.has_value()) {
+    Refuse(Outcome::NO_VERSION,
+           absl::StrCat("table ", replica.name(), ": ", replica.WhyNoVersion(version)), said);
+  }
+  return view;
+}
+
 }  // namespace
 
 uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
@@ -156,17 +169,19 @@ absl::Status AnswerLookup(const TableReplicas& tables,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply) {
   HOTBED_RETURN_IF_ERROR(CheckLookup(request));
   HOTBED_ASSIGN_OR_RETURN(const RowType type, FromProto(request.row_type()));
-  std::vector<std::shared_ptr<const ServedRows>> admitted(request.tables_size());
+  reply->set_version(request.version());
+  std::vector<std::optional<RowsView>> admitted(request.tables_size());
   uint64_t row_bytes = 0, ids = 0;
   int number = 0;
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
+    Outcome& said = *reply->add_tables();
     const auto replica =
-        Admit(tables, may_read, asked.table, request.staleness_ms_max(), reply->add_tables());
-    if (replica == nullptr) return absl::OkStatus();
-    admitted[i] = replica->rows();
+        Admit(tables, may_read, asked.table, request.version(), request.staleness_ms_max(), &said);
+    if (replica != nullptr) admitted[i] = ViewOf(*replica, request.version(), &said);
+    if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();
-    reply->mutable_tables(i)->set_dim(dim);
+    said.set_dim(dim);
     ids += asked.bags.ids;
     row_bytes += uint64_t{asked.bags.rows()} * RowWireBytes(type, dim);
     return absl::OkStatus();
@@ -176,14 +191,26 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   auto* out = reinterpret_cast<uint8_t*>(reply->mutable_rows()->data());
   char* exists = reply->mutable_exists()->data();
   number = 0;
-  return ForEachTable(request, [&](const AskedTable& asked) {
-    const std::shared_ptr<const ServedRows> rows = std::move(admitted[number++]);
-    if (rows == nullptr) return absl::OkStatus();
+  HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
+    const int i = number++;
+    const std::optional<RowsView> rows = std::move(admitted[i]);
+    if (!rows.has_value()) return absl::OkStatus();
+    const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
     AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
-    out += uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
+    if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
+      Refuse(Outcome::NO_VERSION, "the version was dropped while its rows were read",
+             reply->mutable_tables(i));
+      std::fill_n(out, bytes, 0);
+      std::fill_n(exists, asked.bags.ids, 0);
+      return absl::OkStatus();
+    }
+    out += bytes;
     exists += asked.bags.ids;
     return absl::OkStatus();
-  });
+  }));
+  reply->mutable_rows()->resize(reinterpret_cast<const char*>(out) - reply->rows().data());
+  reply->mutable_exists()->resize(exists - reply->exists().data());
+  return absl::OkStatus();
 }
 
 }  // namespace hotbed

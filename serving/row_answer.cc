@@ -26,14 +26,14 @@ struct RowCounters {
 // Calls `take(i, row)` for the ids in order, and sets their flags; `row` is null where there is
 // none.
 template <typename Take>
-void ForEachRow(const ServedRows& rows, const char* ids, uint32_t count, char* exists, Take take) {
+void ForEachRow(const RowsView& rows, const char* ids, uint32_t count, char* exists, Take take) {
   const auto id_of = [ids](uint32_t i) {
     uint64_t id = 0;
     std::memcpy(&id, ids + uint64_t{i} * sizeof(id), sizeof(id));
     return id;
   };
   uint64_t missing = 0;
-  const ServedRows::Reader reader(rows);
+  const RowsView::Reader reader(rows);
   for (uint32_t i = 0; i < std::min(kAhead, count); ++i) reader.Prefetch(id_of(i));
   for (uint32_t i = 0; i < count; ++i) {
     if (i + kAhead < count) reader.Prefetch(id_of(i + kAhead));
@@ -47,7 +47,7 @@ void ForEachRow(const ServedRows& rows, const char* ids, uint32_t count, char* e
 }
 
 // A row per id; zeros are there already.
-void AnswerIds(const ServedRows& rows, RowType type, const char* ids, const ServedBags& bags,
+void AnswerIds(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
                uint8_t* out, char* exists) {
   const RowCoder& coder = rows.coder();
   const uint64_t row_bytes = RowWireBytes(type, coder.dim());
@@ -58,7 +58,7 @@ void AnswerIds(const ServedRows& rows, RowType type, const char* ids, const Serv
 }
 
 // A row per bag; zeros are there already.
-void AnswerBags(const ServedRows& rows, RowType type, const char* ids, const ServedBags& bags,
+void AnswerBags(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
                 uint8_t* out, char* exists) {
   const uint64_t row_bytes = RowWireBytes(type, rows.coder().dim());
   BagRow pooled(rows.coder(), bags.pooling == v1::SERVED_MAX ? RowPooling::kMax : RowPooling::kSum);
@@ -85,7 +85,7 @@ void AnswerBags(const ServedRows& rows, RowType type, const char* ids, const Ser
 
 }  // namespace
 
-void AnswerRows(const ServedRows& rows, RowType type, const char* ids, const ServedBags& bags,
+void AnswerRows(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
                 uint8_t* out, char* exists) {
   (bags.pooled() ? AnswerBags : AnswerIds)(rows, type, ids, bags, out, exists);
 }

@@ -6,7 +6,7 @@
 
 #include "proto/served_bags.h"
 #include "row_math/types.h"
-#include "serving/rows/served_rows.h"
+#include "serving/rows/versioned_rows.h"
 
 namespace hotbed {
 
@@ -14,7 +14,7 @@ namespace hotbed {
 // RowWireBytes at `out`, which is zeros, and bags.ids bytes at `exists`: 1 where the row exists.
 // Each row is whole, as it was between two updates; rows of one bag may be of different times.
 // Thread-safe.
-void AnswerRows(const ServedRows& rows, RowType type, const char* ids, const ServedBags& bags,
+void AnswerRows(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
                 uint8_t* out, char* exists);
 
 }  // namespace hotbed

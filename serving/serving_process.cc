@@ -281,7 +281,27 @@ class Serving final : public ServingProcess {
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
     }
-    return {coordinator, port, tables};
+    return {coordinator, port, tables, CurrentVersion()};
+  }
+
+  // A server that took its place before would leave readers of the current version without one.
+  ReadyCondition CurrentVersion() const {
+    ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
+    for (const auto& replica : tables_.All()) {
+      const v1::ReplicaReport report = replica->Report();
+      for (const v1::VersionReport& one : report.versions()) {
+        if (one.held() || one.number() != tables_.current_version()) continue;
+        version.holds = false;
+        version.found = absl::StrCat(replica->name(), ": ", replica->WhyNoVersion(one.number()));
+      }
+    }
+    return version;
+  }
+
+  static std::string StateOf(const v1::VersionReport& version) {
+    if (version.held()) return "held";
+    if (!version.trouble().empty()) return absl::StrCat("not held: ", version.trouble());
+    return absl::StrCat("taken up, ", version.rows_read(), " of ", version.rows_in_all(), " rows");
   }
 
   StatusPage Page() const {
@@ -302,8 +322,21 @@ class Serving final : public ServingProcess {
                  {"rows_bytes", tables_.memory().used()},
                  {"rows_bytes_max", options_.rows_bytes_max},
                  {"tables", Json::array()}};
+    StatusTable versions = {.title = "Versions",
+                            .columns = {"table", "number", "rows that differ", "bytes", "state"}};
     for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
+      Json held = Json::array();
+      for (const v1::VersionReport& version : report.versions()) {
+        versions.rows.push_back({replica->name(), absl::StrCat(version.number()),
+                                 absl::StrCat(version.rows()), FormatBytes(version.bytes()),
+                                 StateOf(version)});
+        held.push_back({{"number", version.number()},
+                        {"held", version.held()},
+                        {"rows", version.rows()},
+                        {"bytes", version.bytes()},
+                        {"trouble", version.trouble()}});
+      }
       table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
                             report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
                             FormatBytes(report.bytes()),
@@ -314,9 +347,11 @@ class Serving final : public ServingProcess {
                                 {"rows", report.rows()},
                                 {"bytes", report.bytes()},
                                 {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
-                                {"trouble", report.trouble()}});
+                                {"trouble", report.trouble()},
+                                {"versions", std::move(held)}});
     }
     page.tables.push_back(std::move(table));
+    page.tables.push_back(std::move(versions));
     page.json = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     return page;
   }
@@ -337,6 +372,18 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      double held = 0, version_bytes = 0;
+      for (const v1::VersionReport& version : report.versions()) {
+        held += version.held() ? 1 : 0;
+        version_bytes += static_cast<double>(version.bytes());
+      }
+      AddSample("hotbed_serving_versions_ordered", "Versions that the replica is to hold.", labels,
+                report.versions_size(), samples);
+      AddSample("hotbed_serving_versions_held", "Versions that the replica holds whole.", labels,
+                held, samples);
+      AddSample("hotbed_serving_versions_bytes",
+                "Memory of the rows in which versions differ from the rows that follow.", labels,
+                version_bytes, samples);
       if (!report.ready()) continue;
       AddSample("hotbed_serving_age_seconds",
                 "All pushes that were acknowledged longer ago are in the replica.", labels,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/base/command.h"
+#include "cli/commands/serve_versions.h"
 #include "cli/serving/served_copy.h"
 #include "common/status_macros.h"
 #include "config/units.h"
@@ -138,6 +139,8 @@ absl::Status Status(const CommandContext& context) {
                   map.tables().empty()
                       ? "No table is served; 'hotbed serve add TABLE' begins that\n"
                       : tables.ToText());
+  json["versions"] = VersionsJson(map);
+  absl::StrAppend(&text, VersionsText(map));
   return context.Answer(json, text);
 }
 
@@ -171,8 +174,9 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   context->Runs(remove, [context, removed] {
     return Change(v1::ServeTablesRequest::REMOVE, *removed, *context);
   });
-  context->Runs(serve->add_subcommand("status", "Print serving servers and their tables"),
-                [context] { return Status(*context); });
+  context->Runs(
+      serve->add_subcommand("status", "Print serving servers, their tables, and versions"),
+      [context] { return Status(*context); });
 }
 
 }  // namespace hotbed

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
@@ -32,6 +33,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kRefresh = absl::Seconds(1);
+constexpr absl::Duration kRefreshMin = absl::Milliseconds(100);
 constexpr absl::Duration kMapTimeout = absl::Seconds(2);
 constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
@@ -52,10 +54,14 @@ struct Table {
   uint32_t id = 0;
   std::vector<std::shared_ptr<Server>> replicas;  // those that were ready first
   size_t ready = 0;
+  std::vector<std::vector<uint64_t>> held;  // numbers of versions, of each replica
 };
 
 struct Map {
   absl::flat_hash_map<std::string, Table> tables;
+  std::vector<v1::ServedVersion> versions;
+  v1::VersionChoice choice;
+  std::vector<uint64_t> kept;  // numbers of versions that servers are to hold
 };
 
 // A table of a call, until it is answered.
@@ -81,6 +87,39 @@ uint32_t StalenessMs(absl::Duration staleness_max) {
   if (staleness_max <= absl::ZeroDuration()) return 0;
   const int64_t ms = absl::ToInt64Milliseconds(staleness_max);
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
+}
+
+bool Has(const std::vector<uint64_t>& numbers, uint64_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+constexpr char kLatest[] = "latest";
+constexpr char kCurrent[] = "current";
+
+std::string NamesOf(const Map& map) {
+  std::vector<std::string> names;
+  for (const v1::ServedVersion& version : map.versions) {
+    if (Has(map.kept, version.number())) names.push_back(version.name());
+  }
+  return names.empty() ? "none is published ('hotbed publish')"
+                       : absl::StrCat("there are: ", absl::StrJoin(names, ", "));
+}
+
+// By its name, or the current one.
+absl::StatusOr<v1::ServedVersion> FindVersion(const Map& map, const std::string& name) {
+  if (name == kCurrent && map.choice.current() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("no version is current; ", NamesOf(map)));
+  }
+  for (const v1::ServedVersion& version : map.versions) {
+    if (name == kCurrent ? version.number() != map.choice.current() : version.name() != name) {
+      continue;
+    }
+    if (Has(map.kept, version.number())) return version;
+    return absl::FailedPreconditionError(
+        absl::StrCat("version \"", name, "\" is not held by servers any more; ", NamesOf(map),
+                     "; 'hotbed serve pin ", name, "' lets them take it up again"));
+  }
+  return absl::NotFoundError(absl::StrCat("there is no version \"", name, "\"; ", NamesOf(map)));
 }
 
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
@@ -179,10 +218,11 @@ class GrpcServingClient final : public ServingClient {
       open.push_back(&all[i]);
     }
     absl::Status last;  // why the newest try of some table has failed
+    HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion version, ChooseVersion(options, end_ns));
     while (!open.empty()) {
       const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open));
-      auto calls = MakeCalls(*map, tables, open, options);
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open, version));
+      auto calls = MakeCalls(*map, tables, open, options, version.number());
       if (calls.empty()) {  // all replicas have been tried
         for (Wanted* const wanted : open) wanted->tried.clear();
         const int64_t pause_ns = std::min(kRoundNs, end_ns - clock_.NowNs());
@@ -190,13 +230,69 @@ class GrpcServingClient final : public ServingClient {
       }
       if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
       HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
+      if (open.empty() || !SaysNoVersion(calls)) continue;
+      HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion now, ChooseVersion(options, end_ns));
+      AskForMap();
+      if (now.number() == version.number()) continue;
+      // Another version: no row of the one before may stay.
+      version = std::move(now);
+      open.clear();
+      for (Wanted& wanted : all) {
+        wanted.tried.clear();
+        open.push_back(&wanted);
+      }
     }
+    for (ServingRows& one : rows) one.version = version.name();
     return rows;
   }
 
  private:
   std::shared_ptr<const Map> map() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    return map_;
+  }
+
+  // Without a number: the newest rows. What this client has not heard of may be new.
+  absl::StatusOr<v1::ServedVersion> ChooseVersion(const ServingLookupOptions& options,
+                                                  int64_t end_ns) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (options.version.empty() || options.version == kLatest) return v1::ServedVersion();
+    if (options.staleness_max > absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "staleness_max is ", absl::FormatDuration(options.staleness_max), ", and version \"",
+          options.version, "\": rows of a version do not change; leave one of the two out"));
+    }
+    std::shared_ptr<const Map> map = this->map();
+    absl::StatusOr<v1::ServedVersion> found = FindVersion(*map, options.version);
+    // The second one was asked for after this call has begun.
+    for (int maps = 0; maps < 2 && !found.ok(); ++maps) {
+      map = AwaitMapAfter(map, end_ns);
+      found = FindVersion(*map, options.version);
+    }
+    return found;
+  }
+
+  static bool SaysNoVersion(const std::vector<std::unique_ptr<OpenCall>>& calls) {
+    return std::any_of(calls.begin(), calls.end(), [](const auto& call) {
+      const auto& tables = call->reply.tables();
+      return std::any_of(tables.begin(), tables.end(),
+                         [](const Outcome& said) { return said.outcome() == Outcome::NO_VERSION; });
+    });
+  }
+
+  void AskForMap() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    map_wanted_ = true;
+  }
+
+  // The same one after some time, if no coordinator answers.
+  std::shared_ptr<const Map> AwaitMapAfter(const std::shared_ptr<const Map>& known, int64_t end_ns)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    const absl::Duration left = absl::Nanoseconds(end_ns - clock_.NowNs());
+    absl::MutexLock lock(&mu_);
+    map_wanted_ = true;
+    const auto newer = [this, &known]()
+                           ABSL_SHARED_LOCKS_REQUIRED(mu_) { return map_ != known || stops_; };
+    AwaitFor(&mu_, absl::Condition(&newer), std::clamp(left, absl::ZeroDuration(), kMapTimeout));
     return map_;
   }
 
@@ -211,18 +307,27 @@ class GrpcServingClient final : public ServingClient {
   }
 
   static absl::Status CheckServed(const Map& map, const std::vector<ServingIds>& tables,
-                                  const std::vector<Wanted*>& open) {
+                                  const std::vector<Wanted*>& open,
+                                  const v1::ServedVersion& version) {
     for (const Wanted* const wanted : open) {
       const std::string& name = tables[wanted->index].table;
-      if (map.tables.contains(name)) continue;
+      const auto table = map.tables.find(name);
+      if (table == map.tables.end()) {
+        return absl::NotFoundError(
+            absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+      }
+      if (version.number() == 0 || std::find(version.tables().begin(), version.tables().end(),
+                                             table->second.id) != version.tables().end()) {
+        continue;
+      }
       return absl::NotFoundError(
-          absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+          absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
     }
     return absl::OkStatus();
   }
 
   // Null: all have been tried.
-  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted) const {
+  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted, uint64_t version) const {
     const int64_t now_ns = clock_.NowNs();
     std::shared_ptr<Server> best;
     std::pair<int, int> best_rank;
@@ -232,8 +337,8 @@ class GrpcServingClient final : public ServingClient {
       const size_t at = (i + turn) % table.replicas.size();
       const std::shared_ptr<Server>& server = table.replicas[at];
       if (wanted.tried.contains(server.get())) continue;
-      const int doubts =
-          (at < table.ready ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
+      const bool has = version == 0 ? at < table.ready : Has(table.held[at], version);
+      const int doubts = (has ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
       const std::pair<int, int> rank = {doubts, server->outstanding.load()};
       if (best != nullptr && rank >= best_rank) continue;
       best = server;
@@ -246,12 +351,13 @@ class GrpcServingClient final : public ServingClient {
   std::vector<std::unique_ptr<OpenCall>> MakeCalls(const Map& map,
                                                    const std::vector<ServingIds>& tables,
                                                    const std::vector<Wanted*>& open,
-                                                   const ServingLookupOptions& options) const {
+                                                   const ServingLookupOptions& options,
+                                                   uint64_t version) const {
     std::vector<std::unique_ptr<OpenCall>> calls;
     for (Wanted* const wanted : open) {
       const ServingIds& asked = tables[wanted->index];
       const Table& table = map.tables.at(asked.table);
-      const std::shared_ptr<Server> server = Choose(table, *wanted);
+      const std::shared_ptr<Server> server = Choose(table, *wanted, version);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       auto call = std::find_if(calls.begin(), calls.end(),
@@ -262,6 +368,7 @@ class GrpcServingClient final : public ServingClient {
         (*call)->server = server;
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
         (*call)->request.set_row_type(ToProto(options.wire_type));
+        (*call)->request.set_version(version);
       }
       AddTable(table.id, asked, &(*call)->request);
       (*call)->tables.push_back(wanted);
@@ -314,6 +421,7 @@ class GrpcServingClient final : public ServingClient {
     grpc::CompletionQueue queue;
     for (const auto& call : *calls) Begin(call.get(), end_ns, &queue);
     size_t running = calls->size();
+    const uint64_t version = calls->empty() ? 0 : calls->front()->request.version();
     const int64_t hedge_ns = absl::ToInt64Nanoseconds(options.hedge_after);  // may be infinite
     bool may_hedge = hedge_ns < end_ns - clock_.NowNs();
     const auto hedge_at =
@@ -325,7 +433,7 @@ class GrpcServingClient final : public ServingClient {
       if (may_hedge) {
         if (queue.AsyncNext(&tag, &ok, hedge_at) == grpc::CompletionQueue::TIMEOUT) {
           may_hedge = false;
-          for (auto& call : MakeCalls(map, tables, *open, options)) {
+          for (auto& call : MakeCalls(map, tables, *open, options, version)) {
             Begin(call.get(), end_ns, &queue);
             calls->push_back(std::move(call));
             ++running;
@@ -358,6 +466,11 @@ class GrpcServingClient final : public ServingClient {
       const bool other_may_answer = absl::IsUnavailable(*last) || absl::IsDeadlineExceeded(*last) ||
                                     absl::IsResourceExhausted(*last);
       return other_may_answer ? absl::OkStatus() : *last;
+    }
+    if (call.reply.version() != call.request.version()) {
+      *last = absl::UnavailableError(absl::StrCat("serving server ", call.server->name,
+                                                  " is of a release that has no versions"));
+      return absl::OkStatus();
     }
     const char* values = call.reply.rows().data();
     const char* exists = call.reply.exists().data();
@@ -401,9 +514,12 @@ class GrpcServingClient final : public ServingClient {
     one->values.resize(rows.count * said.dim());
     ReadWire(rows.type, rows.bytes, rows.count, said.dim(), one->values.data());
     one->exists.assign(exists, exists + ids);
-    // The server counts to the time of its answer, which may have been long under way.
-    one->age =
-        absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+    one->age = absl::ZeroDuration();
+    if (call.request.version() == 0) {
+      // The server counts to the time of its answer, which may have been long under way.
+      one->age =
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+    }
     one->server = call.server->name;
   }
 
@@ -424,13 +540,17 @@ class GrpcServingClient final : public ServingClient {
       servers[name] = server;
     }
     auto map = std::make_shared<Map>();
+    map->versions.assign(said.versions().begin(), said.versions().end());
+    map->choice = said.choice();
+    map->kept.assign(said.kept().begin(), said.kept().end());
     for (int i = 0; i < std::min(said.tables_size(), said.specs_size()); ++i) {
       Table& table = map->tables[said.specs(i).name()];
       table.id = said.tables(i).table();
       for (const bool ready : {true, false}) {
         for (const auto& [name, info] : infos_) {
-          if (Has(said.tables(i), info) && IsReady(table.id, info) == ready) {
+          if (HasCopy(said.tables(i), info) && IsReady(table.id, info) == ready) {
             table.replicas.push_back(servers[name]);
+            table.held.push_back(HeldVersions(table.id, info));
           }
         }
         if (ready) table.ready = table.replicas.size();
@@ -459,9 +579,19 @@ class GrpcServingClient final : public ServingClient {
     infos_ = std::move(infos);
   }
 
-  static bool Has(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
+  static bool HasCopy(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
     return std::find(table.servers().begin(), table.servers().end(), server.name()) !=
            table.servers().end();
+  }
+  static std::vector<uint64_t> HeldVersions(uint32_t table, const v1::ServingServerInfo& server) {
+    std::vector<uint64_t> held;
+    for (const v1::ReplicaReport& replica : server.replicas()) {
+      if (replica.table() != table || !server.alive()) continue;
+      for (const v1::VersionReport& version : replica.versions()) {
+        if (version.held()) held.push_back(version.number());
+      }
+    }
+    return held;
   }
   static bool IsReady(uint32_t table, const v1::ServingServerInfo& server) {
     return server.alive() && std::any_of(server.replicas().begin(), server.replicas().end(),
@@ -485,7 +615,12 @@ class GrpcServingClient final : public ServingClient {
     for (;;) {
       {
         absl::MutexLock lock(&mu_);
-        if (AwaitFor(&mu_, absl::Condition(&stops_), kRefresh)) return;
+        // Many callers that look for a version do not ask more often than this.
+        if (AwaitFor(&mu_, absl::Condition(&stops_), kRefreshMin)) return;
+        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stops_ || map_wanted_; };
+        AwaitFor(&mu_, absl::Condition(&due), kRefresh - kRefreshMin);
+        if (stops_) return;
+        map_wanted_ = false;
       }
       (void)Refresh(kMapTimeout);  // what is known holds on
     }
@@ -502,6 +637,7 @@ class GrpcServingClient final : public ServingClient {
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  bool map_wanted_ ABSL_GUARDED_BY(mu_) = false;  // sooner than after kRefresh
   std::thread refresh_;
 };
 

@@ -90,7 +90,7 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                      "one per id", borrowed, &asked->weights));
 }
 
-// (dim, values, exists, age in seconds, server), without a copy of the rows.
+// (dim, values, exists, age in seconds, server, version), without a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
@@ -98,23 +98,26 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
   const Owned exists(NewBuffer(module, all, rows->exists.data(), "B", 1,
                                static_cast<int64_t>(rows->exists.size())));
   if (!values || !exists) return nullptr;
-  return Py_BuildValue("(IOOds)", rows->dim, values.get(), exists.get(),
-                       absl::ToDoubleSeconds(rows->age), rows->server.c_str());
+  return Py_BuildValue("(IOOdss)", rows->dim, values.get(), exists.get(),
+                       absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
+                       rows->version.c_str());
 }
 
-// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type)
+// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type, version)
 PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
            *hedge_after = nullptr, *wire_type = nullptr;
   ServingLookupOptions options;
-  if (PyArg_ParseTuple(arguments, "OOOOOO", &capsule, &features, &timeout, &staleness, &hedge_after,
-                       &wire_type) == 0 ||
+  const char* version = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOOOOs", &capsule, &features, &timeout, &staleness,
+                       &hedge_after, &wire_type, &version) == 0 ||
       !ReadSeconds(timeout, "timeout", &options.timeout) ||
       !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
       !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||
       !ReadRowType(wire_type, "wire_type", &options.wire_type)) {
     return nullptr;
   }
+  options.version = version;
   const ServingHandle* const handle = HandleOf(capsule);
   if (handle == nullptr) return nullptr;
   if (handle->generation != ForkGeneration()) {

@@ -40,13 +40,16 @@ class ServedRows:
         values: float32, shape (ids, dim), or (bags, dim).
         exists: bool, shape (ids,); the values of a row that does not exist are zeros.
         age: seconds: all pushes that were acknowledged longer before the answer are in it.
+            Zero for those of a version, which do not change.
         server: the name of the serving server that answered.
+        version: the name of the version whose rows these are; empty: the newest rows.
     """
 
     values: Any
     exists: Any
     age: float
     server: str
+    version: str = ''
 
 
 class ServingClient:
@@ -69,7 +72,7 @@ class ServingClient:
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
-               hedge_after: Optional[float] = None, wire_type: str = 'fp32') -> dict[str, ServedRows]:
+               hedge_after: Optional[float] = None, wire_type: str = 'fp32', version: str = '') -> dict[str, ServedRows]:
         """The rows of many tables in one call.
 
         Args:
@@ -79,25 +82,28 @@ class ServingClient:
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
                 the first answer is taken. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
+            version: empty or "latest": the newest rows of each table; "current": those of the version that is current
+                (`hotbed publish`); else the name of a version. All rows of an answer are of one version.
 
         Returns:
             By name, one `ServedRows` per table.
 
         Raises:
             InvalidArgument: offsets or weights do not fit; ArrayError: no array of integers. NotFound: a table is not
-            served. FailedPrecondition: every copy's rows are older than allowed. Unavailable, DeadlineExceeded: no copy
+            served, or not in the version; there is no such version. FailedPrecondition: every copy's rows are older than
+            allowed; no version is current. Unavailable, DeadlineExceeded: no copy
             has answered in time. HotbedError: the caller may not read a table. There is no answer for a part of the tables.
         """
         import numpy as np
 
         asked = tuple(_asked(name, value) for name, value in tables.items())
-        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type)
+        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version)
         answers = {}
-        for name, (dim, values, exists, age, server) in zip(tables, found):
+        for name, (dim, values, exists, age, server, of) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
-            answers[name] = ServedRows(matrix.reshape(-1, dim), flags, age, server)
+            answers[name] = ServedRows(matrix.reshape(-1, dim), flags, age, server, of)
         return answers
 
     def close(self) -> None:

@@ -244,6 +244,30 @@ class TwoCopies(unittest.TestCase):
                     rows = client.lookup({'user': [7]}, timeout=1000, hedge_after=0.02)['user']
                     self.assertEqual((rows.server, rows.values.tolist()), ('r0', [[-1, -1]]))
 
+    def test_versions_stay_while_rows_change(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            self.addCleanup(end, serving_server(up.coordinator)[0])
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push([7], np.full((1, 2), -1, np.float32), step=1)
+                self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
+                published = up.json('publish', 'user', os.path.join(directory, 'versions'), '--name', 'v1')
+                self.assertTrue(published['current'])
+                table.push([7, 8], np.full((2, 2), -1, np.float32), step=2)
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    local.eventually('both pushes are served', lambda: client.lookup(
+                        {'user': [7]}, timeout=20)['user'].values.tolist() == [[2, 2]])
+                    for version in ('current', 'v1'):
+                        rows = client.lookup({'user': [7, 8]}, timeout=20, version=version)['user']
+                        self.assertEqual((rows.values.tolist(), rows.exists.tolist()), ([[1, 1], [0, 0]], [True, False]))
+                        self.assertEqual((rows.version, rows.age), ('v1', 0))
+                    with self.assertRaisesRegex(hotbed.NotFound, 'no version "v2"; there are: v1'):
+                        client.lookup({'user': [7]}, timeout=20, version='v2')
+                    with self.assertRaisesRegex(hotbed.InvalidArgument, 'staleness_max'):
+                        client.lookup({'user': [7]}, timeout=20, version='v1', staleness_max=1)
+
 
 class ServingWithTls(unittest.TestCase):
     def test_http_asks_for_tokens_by_table(self):

@@ -64,7 +64,7 @@ MAY_SEE = {
     'server': _SHARD_AND_BELOW + ['device', 'proto', 'places', 'servers_place', 'checkpoint', 'config', 'admin', 'ports',
                                  'serving'],
     'served_rows': ['row_math', 'common'],
-    'serving': ['served_rows', 'public', 'client', 'proto', 'ports', 'admin', 'config', 'common', 'row_math'],
+    'serving': ['served_rows', 'public', 'client', 'places', 'checkpoint', 'proto', 'ports', 'admin', 'config', 'common', 'row_math'],
     'public': ['common', 'row_math'],
     'client': ['public', 'proto', 'places', 'servers_place', 'checkpoint', 'row_math', 'common'],
     'planner': ['common', 'row_math'],

@@ -59,6 +59,9 @@ struct ServingLookupOptions {
   absl::Duration hedge_after = absl::InfiniteDuration();
   // How rows travel; narrower types round each row, or each pooled row, once.
   RowType wire_type = RowType::kFp32;
+  // Empty or "latest": the newest rows of each table. "current": those of the version that is
+  // current ('hotbed publish'). Else the name of a version. All rows of an answer are of one.
+  std::string version;
 };
 
 struct ServingRows {
@@ -66,8 +69,10 @@ struct ServingRows {
   std::vector<float> values;    // dim per id, or per bag, in their order
   std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
   // All pushes that were acknowledged longer before the answer are in the rows.
+  // Zero for those of a version, which do not change.
   absl::Duration age;
-  std::string server;  // that answered
+  std::string server;   // that answered
+  std::string version;  // the name of that whose rows these are; empty: the newest rows
 };
 
 class ServingClient {
@@ -79,10 +84,11 @@ class ServingClient {
   virtual ~ServingClient() = default;
 
   // One answer per entry of `tables`, in their order, or an error: then no rows.
-  //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit
-  //   NotFound            a table is not served
+  //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit;
+  //                       or staleness_max stands with a version
+  //   NotFound            a table is not served, or not in the version; there is no such version
   //   PermissionDenied    the caller may not read a table
-  //   FailedPrecondition  every replica's rows are older than allowed
+  //   FailedPrecondition  every replica's rows are older than allowed; no version is current
   //   Unavailable, DeadlineExceeded  no replica has answered in time; names table and last error
   virtual absl::StatusOr<std::vector<ServingRows>> Lookup(
       const std::vector<ServingIds>& tables, const ServingLookupOptions& options = {}) = 0;
