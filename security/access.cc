@@ -57,12 +57,12 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods =
-      new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
-                  "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
-                  "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
-                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo",
-                  "ReadFiles",       "ChangeFiles",         "PublishVersion", "ChooseVersion"};
+  static const Methods* const methods = new Methods{
+      "AlterTable",      "BeginSave",           "WatchRestore",   "WatchSave",
+      "BackupMetadata",  "ChooseReplica",       "ControlMoves",   "CutShard",
+      "DrainServer",     "DropTable",           "HoldStep",       "MoveShards",
+      "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",    "ServerReflectionInfo",
+      "ReadFiles",       "ChangeFiles",         "PublishVersion", "ChooseVersion"};
   return *methods;
 }
 

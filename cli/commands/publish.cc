@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/base/command.h"
-#include "cli/commands/checkpoints/save_progress.h"
+#include "cli/base/save_progress.h"
 #include "cli/commands/serve_versions.h"
 #include "common/status_macros.h"
 #include "config/units.h"

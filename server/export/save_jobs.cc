@@ -296,6 +296,7 @@ absl::Status SaveJobs::CheckFolder(const Job& job, Place* place) const {
   const std::string& folder = job.request.directory();
   if (job.broken_off.load()) return absl::CancelledError("the save was broken off");
   if (!job.request.mark().empty() && !job.own_folder.empty()) {
+    absl::MutexLock lock(&folders_mu_);
     const absl::Status made = MakeOwnFolder(own_disk_, job.own_folder, FileSystem::Real());
     if (made.ok()) {
       return place->Put(absl::StrCat(folder, "/", kSavingFile), job.request.mark());

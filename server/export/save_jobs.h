@@ -98,6 +98,8 @@ class SaveJobs {
   PlaceFinder* const places_;
   const Clock* const clock_;
   const std::string own_disk_;
+  // Held while a folder is made and gets its mark, so that another thread finds none without one.
+  mutable absl::Mutex folders_mu_;
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // by number

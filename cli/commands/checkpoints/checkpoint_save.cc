@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "cli/base/command.h"
-#include "cli/commands/checkpoints/save_progress.h"
+#include "cli/base/save_progress.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"

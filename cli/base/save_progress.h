@@ -1,6 +1,6 @@
 // Saving a checkpoint by a command: with a progress bar, until Ctrl-C.
-#ifndef HOTBED_CLI_COMMANDS_CHECKPOINTS_SAVE_PROGRESS_H_
-#define HOTBED_CLI_COMMANDS_CHECKPOINTS_SAVE_PROGRESS_H_
+#ifndef HOTBED_CLI_BASE_SAVE_PROGRESS_H_
+#define HOTBED_CLI_BASE_SAVE_PROGRESS_H_
 
 #include <string>
 
@@ -33,4 +33,4 @@ absl::StatusOr<SavedCheckpoint> SaveWithProgress(const CommandContext& context,
 
 }  // namespace hotbed
 
-#endif  // HOTBED_CLI_COMMANDS_CHECKPOINTS_SAVE_PROGRESS_H_
+#endif  // HOTBED_CLI_BASE_SAVE_PROGRESS_H_

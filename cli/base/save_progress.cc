@@ -1,4 +1,4 @@
-#include "cli/commands/checkpoints/save_progress.h"
+#include "cli/base/save_progress.h"
 
 #include <unistd.h>
 
