@@ -25,7 +25,7 @@ struct ServerOptions {
   std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
   std::string checkpoint_dir;  // empty: the data directory
-  std::string http_listen;  // empty: no HTTP port
+  std::string http_listen;     // empty: no HTTP port
   std::string http_secure = "off";
   std::string device = "auto";
   std::string log_format = "text";

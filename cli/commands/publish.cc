@@ -17,6 +17,7 @@
 #include "leader/serving_calls.h"
 #include "nlohmann/json.hpp"
 #include "places/place_finder.h"
+#include "places/servers_path.h"
 #include "security/identity.h"
 
 namespace hotbed {
@@ -58,6 +59,12 @@ absl::Status Answer(const CommandContext& context, const PublishFlags& flags,
 absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
   SaveOptions options;
   HOTBED_ASSIGN_OR_RETURN(options.directory, PlacePath(flags.place));
+  if (NamesServersDisks(options.directory)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PLACE is ", options.directory,
+                     ": serving servers do not reach the disks of others; take a directory that "
+                     "all of them reach, or s3://BUCKET/PREFIX"));
+  }
   HOTBED_RETURN_IF_ERROR(ParseSaveFlags(flags.save, &options));
   options.tables = flags.tables;
   options.name = !flags.name.empty()

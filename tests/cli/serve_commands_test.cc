@@ -137,6 +137,7 @@ TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
                                                 {"publish", "user", "/v", "--group=g"},
                                                 {"publish", "user", "/v", "--compress=lz4"},
                                                 {"publish", "user", "s3:///x"},
+                                                {"publish", "user", "server:x"},
                                                 {"serve", "pin"},
                                                 {"serve", "pin", "v1", "--off"},
                                                 {"serve", "unpublish"}}) {
