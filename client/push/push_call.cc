@@ -58,7 +58,7 @@ PushResult PushCall::Result() const {
   result.ticket = ticket;
   result.shards = refused;
   result.staged =
-      !options.assign && std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
+      !options.assign && !deletes && std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
         return IsSynchronous(part.table->options());
       });
   if (!refused.empty()) {
