@@ -100,10 +100,6 @@ Refusal CheckPushRows(const ShardContext& shard, const PushSegment& segment, Row
 // A delete, as CheckPushRows.
 Refusal CheckDeletedRows(const ShardContext& shard, const PushSegment& segment) {
   if (Refusal refusal = CheckCount(shard, segment.count); !refusal.ok()) return refusal;
-  if (!shard.options.table->hashed) {
-    return Refuse(SegmentCode::kInvalidArgument, shard,
-                  ": rows of a bounded table are not deleted; assign them new weights instead");
-  }
   if (Refusal refusal = CheckRange(shard, segment.ids, segment.count); !refusal.ok()) {
     return refusal;
   }
