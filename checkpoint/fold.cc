@@ -61,8 +61,8 @@ class PassRows {
   const RowsFileEntry* NextBlock() {
     while (block_ < file_->index().size()) {
       const RowsFileEntry& entry = file_->index()[block_++];
-      if (entry.kind == kind_ && entry.pass == pass_ &&
-          entry.first_position <= last_ && entry.last_position >= first_) {
+      if (entry.kind == kind_ && entry.pass == pass_ && entry.first_position <= last_ &&
+          entry.last_position >= first_) {
         return &entry;
       }
     }

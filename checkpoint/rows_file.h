@@ -14,10 +14,10 @@
 //            u32 pass, u32 count, u32 0, u64 first position, u64 last position
 //   trailer  u64 offset of the index, u32 bytes of it, u32 CRC-32C of it, "HOTBDEND"
 //
-// The positions of a pass ascend, those of rows and those of deleted rows, and none is in both. A row
-// of a later pass replaces that of an earlier one, and a deleted row of a later pass removes it; so
-// does a file that adds to the parent's, with the parent's rows. The index makes the file readable
-// by range. Thread-compatible; calls block.
+// The positions of a pass ascend, those of rows and those of deleted rows, and none is in both. A
+// row of a later pass replaces that of an earlier one, and a deleted row of a later pass removes
+// it; so does a file that adds to the parent's, with the parent's rows. The index makes the file
+// readable by range. Thread-compatible; calls block.
 #ifndef HOTBED_CHECKPOINT_ROWS_FILE_H_
 #define HOTBED_CHECKPOINT_ROWS_FILE_H_
 

@@ -148,11 +148,12 @@ void PrintError(const CommandContext& context, absl::string_view code, const std
   }
 }
 
-// In `row get TABLE -5` or `row delete TABLE --id -5`, -5 is an id and not a flag: negative ids are passed on as the unsigned
-// number with the same bits.
+// In `row get TABLE -5` or `row delete TABLE --id -5`, -5 is an id and not a flag: negative ids are
+// passed on as the unsigned number with the same bits.
 std::vector<std::string> WithoutNegativeIds(std::vector<std::string> args) {
   const auto row = std::find(args.begin(), args.end(), "row");
-  if (row == args.end() || row + 1 == args.end() || (*(row + 1) != "get" && *(row + 1) != "delete")) {
+  if (row == args.end() || row + 1 == args.end() ||
+      (*(row + 1) != "get" && *(row + 1) != "delete")) {
     return args;
   }
   for (auto arg = row + 2; arg != args.end(); ++arg) {

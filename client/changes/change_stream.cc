@@ -462,14 +462,14 @@ class TableStream : public ChangeStream {
       *shard->read.mutable_seen() = reply.at().seen();
       // A scan is as of one LSN; a stream has no more than before until the list ends.
       const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
-      return Add(call.shards[0].first, *shard, /*listed=*/true, reply,
-                 through.through().lsn(), /*told_ns=*/0);
+      return Add(call.shards[0].first, *shard, /*listed=*/true, reply, through.through().lsn(),
+                 /*told_ns=*/0);
     }
     shard->read = reply.at();
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
-    Add(call.shards[0].first, *shard, /*listed=*/true, reply,
-        reply.at().through().lsn(), /*told_ns=*/0);  // the server may not be the primary by now
+    Add(call.shards[0].first, *shard, /*listed=*/true, reply, reply.at().through().lsn(),
+        /*told_ns=*/0);  // the server may not be the primary by now
   }
 
   // Changes that were told are lost: everything comes again.
@@ -571,9 +571,8 @@ class TableStream : public ChangeStream {
                    columns * sizeof(float));
       ++kept;
     }
-    std::erase_if(changes->deleted, [this](uint64_t id) {
-      return id < options_.first_id || id > options_.last_id;
-    });
+    std::erase_if(changes->deleted,
+                  [this](uint64_t id) { return id < options_.first_id || id > options_.last_id; });
     changes->ids.resize(kept);
     changes->rows.resize(kept * columns);
   }

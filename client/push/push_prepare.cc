@@ -85,10 +85,9 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.ids = {buffer, ids, 8ull * planned.rows()};
     part.gradients = {buffer, gradients, GradientBytes(planned, *call)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
-    const uint32_t bad = call->deletes
-                             ? kNoIndex
-                             : sum->Gather(group, planned, summed[planned.group],
-                                           reinterpret_cast<uint8_t*>(gradients));
+    const uint32_t bad = call->deletes ? kNoIndex
+                                       : sum->Gather(group, planned, summed[planned.group],
+                                                     reinterpret_cast<uint8_t*>(gradients));
     if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
       return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
                        call->gradient_type);

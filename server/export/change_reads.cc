@@ -216,7 +216,7 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
       said.set_elsewhere(true);
       continue;
     }
-    // Also where ids alone are wanted: the rows are read, since they tell which of them are deleted.
+    // Also where ids alone are wanted: the rows are read, since they tell which are deleted.
     const uint64_t row_bytes = sizeof(uint64_t) + RowWireBytes(RowType::kFp32, shard->dim());
     if (left < row_bytes && !parts.empty()) {  // at the next call
       reply->set_more(true);

@@ -155,7 +155,8 @@ absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
 
 absl::StatusOr<CopiedShard> CopyTaken(TakenRows taken, RowSink* sink) {
   Shard* const shard = taken.shard.get();
-  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), taken.still.rows.get(), taken.above != 0, sink));
+  HOTBED_RETURN_IF_ERROR(
+      TakeRows(shard->spilled(), taken.still.rows.get(), taken.above != 0, sink));
   HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
                           Copied(shard, taken.epoch, shard->PrimarySince(taken.epoch),
                                  std::move(taken.still.base), /*passes=*/1));

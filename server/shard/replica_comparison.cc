@@ -5,8 +5,7 @@
 namespace hotbed {
 
 void ReplicaComparison::Applied(Lsn lsn, absl::Span<const uint8_t> record,
-                                absl::Span<const uint64_t> changed, bool rows_known,
-                                bool deleted) {
+                                absl::Span<const uint64_t> changed, bool rows_known, bool deleted) {
   if (record.empty() || lsn != hash_.lsn() + 1) {
     incomplete_epoch_ = shard_.core.epoch();
     return hash_.Start(lsn);

@@ -152,8 +152,7 @@ class Series {
     }
     flush();
     for (auto it = gone_.begin(); it != gone_.end();) {
-      const bool here =
-          *it >= range.first_position(hashed_) && *it <= range.last_position(hashed_);
+      const bool here = *it >= range.first_position(hashed_) && *it <= range.last_position(hashed_);
       if (here && !all) ids.push_back(hashed_ ? Unmix64(*it) : *it);
       it = here ? gone_.erase(it) : std::next(it);
     }

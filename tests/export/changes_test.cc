@@ -294,8 +294,9 @@ std::vector<uint64_t> SomeIds(uint64_t count, Random* random) {
   return {ids.begin(), ids.end()};
 }
 
-// Random pushes, deletes of hashed rows, cuts and kills, and a reader of random pace. With class checkpoint kills lose what
-// was pushed; the reader hears of it and has the table as it is all the same.
+// Random pushes, deletes of hashed rows, cuts and kills, and a reader of random pace. With class
+// checkpoint kills lose what was pushed; the reader hears of it and has the table as it is all the
+// same.
 TEST(ChangesTest, AReadersMapIsTheTable) {
   const TestSeed seed(1);
   int again[2] = {};

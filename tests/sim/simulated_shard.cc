@@ -272,8 +272,7 @@ void ClusterSimulation::Receive(int server, const Request& request) {
     segment.open = request.open;
     // The pushes of others than trainers take effect at once in a synchronous table too.
     segment.deletes = push.deletes;
-    segment.assign =
-        shards_[request.shard].setting.synchronous && !push.staged && !push.deletes;
+    segment.assign = shards_[request.shard].setting.synchronous && !push.staged && !push.deletes;
     segment.has_learning_rate = push.deletes;
     segment.learning_rate = static_cast<float>(request.push);
     const uint64_t part = push.seq & ((uint64_t{1} << kStepShift) - 1);

@@ -1,5 +1,5 @@
-// Rows that are deleted, over all tiers: memory of any size, the spill tier, an emulated device; over
-// write-backs, crashes with replays, and restarts.
+// Rows that are deleted, over all tiers: memory of any size, the spill tier, an emulated device;
+// over write-backs, crashes with replays, and restarts.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -166,9 +166,8 @@ absl::Status DeleteRange(const CommandContext& context, const RowDeleteFlags& fl
   options.with_rows = false;
   options.first_id = range.first;
   options.last_id = range.second - 1;
-  HOTBED_ASSIGN_OR_RETURN(
-      const auto stream,
-      Follow(absl::StrCat("hotbed://", context.coordinator), flags.table, options));
+  HOTBED_ASSIGN_OR_RETURN(const auto stream, Follow(absl::StrCat("hotbed://", context.coordinator),
+                                                    flags.table, options));
   while (!stream->ended() && !interrupt.interrupted()) {
     HOTBED_ASSIGN_OR_RETURN(const auto changes, stream->Next(kRowsWait));
     if (changes.has_value()) HOTBED_RETURN_IF_ERROR(deleter->Take(changes->ids));
@@ -202,8 +201,9 @@ absl::Status Delete(const CommandContext& context, const RowDeleteFlags& flags) 
                           Client::Connect(absl::StrCat("hotbed://", context.coordinator), options));
   HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(flags.table));
   if (!table->options().hashed) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "table ", flags.table, " is bounded, and its rows are not deleted; allowed: hashed tables"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", flags.table,
+                     " is bounded, and its rows are not deleted; allowed: hashed tables"));
   }
   HOTBED_RETURN_IF_ERROR(Confirm(
       context, flags.confirm,
@@ -213,21 +213,21 @@ absl::Status Delete(const CommandContext& context, const RowDeleteFlags& flags) 
   const InterruptScope interrupt;
   Progress progress(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
                     flags.confirm.dry_run ? "looking at rows" : "deleting rows", ids.size());
-  HOTBED_RETURN_IF_ERROR(
-      flags.range.empty() ? DeleteIds(ids, interrupt, &progress, &deleter)
-                          : DeleteRange(context, flags, range, interrupt, &progress, &deleter));
+  HOTBED_RETURN_IF_ERROR(flags.range.empty()
+                             ? DeleteIds(ids, interrupt, &progress, &deleter)
+                             : DeleteRange(context, flags, range, interrupt, &progress, &deleter));
   progress.Finish();
   const bool whole = !interrupt.interrupted();
   const nlohmann::ordered_json json = {
-      {"table", flags.table},         {"ids", deleter.seen},
-      {"existed", deleter.existed},   {"deleted", flags.confirm.dry_run ? 0 : deleter.deleted},
-      {"matched", deleter.deleted},   {"dry_run", flags.confirm.dry_run},
+      {"table", flags.table},       {"ids", deleter.seen},
+      {"existed", deleter.existed}, {"deleted", flags.confirm.dry_run ? 0 : deleter.deleted},
+      {"matched", deleter.deleted}, {"dry_run", flags.confirm.dry_run},
       {"interrupted", !whole},
   };
   return context.Answer(
       json, absl::StrCat(deleter.seen, " ids, of which ", deleter.existed, " had a row; ",
-                         deleter.deleted, flags.confirm.dry_run ? " would be" : " were",
-                         " deleted", whole ? "" : " before the interrupt", "\n"));
+                         deleter.deleted, flags.confirm.dry_run ? " would be" : " were", " deleted",
+                         whole ? "" : " before the interrupt", "\n"));
 }
 
 }  // namespace
@@ -246,7 +246,8 @@ void AddRowDeleteCommand(CLI::App* row, CommandContext* context) {
   app->add_option("--where", flags->where,
                   "Only rows whose weights have such a norm: 'norm<X' or 'norm>X'. A row is looked "
                   "at once, a moment before it is deleted");
-  RunsConfirmed(app, context, &flags->confirm, [context, flags] { return Delete(*context, *flags); });
+  RunsConfirmed(app, context, &flags->confirm,
+                [context, flags] { return Delete(*context, *flags); });
 }
 
 }  // namespace hotbed

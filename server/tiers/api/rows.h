@@ -62,7 +62,7 @@ struct LiveRows {
   std::vector<uint8_t> records;
   // One byte per position: memory holds the row, or knows of its deletion (kRowDeleted).
   std::vector<uint8_t> found;
-  bool all = false;            // a row that memory does not hold exists nowhere
+  bool all = false;  // a row that memory does not hold exists nowhere
 };
 
 // One pass of a snapshot transfer that reads memory (TieredStore::BeginPass).

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint8_t kRecordVersion = 1;
 constexpr uint8_t kDeletedVersion = 2;  // the mark of a deleted row
-constexpr uint8_t kValueVersion = 1;  // of metas and highest LSNs
+constexpr uint8_t kValueVersion = 1;    // of metas and highest LSNs
 
 uint8_t VersionByte(const SpillShard& shard, uint8_t version) {
   return version | static_cast<uint8_t>(static_cast<uint8_t>(shard.weight_type) << 4);

@@ -244,8 +244,7 @@ absl::Status SpillWriter::AddToFile(const Rows& rows) {
   }
   for (size_t row = 0; row < rows.rows(); ++row) {
     HOTBED_RETURN_IF_ERROR(
-        file_->Add(View(SpillRowKey(shard_, rows.position(row))),
-                   StoredRecord(rows.record(row))));
+        file_->Add(View(SpillRowKey(shard_, rows.position(row))), StoredRecord(rows.record(row))));
   }
   last_position_ = rows.position(rows.rows() - 1);
   return absl::OkStatus();

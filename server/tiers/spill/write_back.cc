@@ -62,8 +62,8 @@ absl::Status WriteBack::WriteNow(const Wiring& wiring, const SpillShard& shard,
   std::vector<SpillRows> rows;
   Lsn newest = 0;
   for (const auto& batch : batches) {
-    rows.push_back({batch->positions.get(), batch->records.get(), batch->count, batch->lsn,
-                    batch->deleted});
+    rows.push_back(
+        {batch->positions.get(), batch->records.get(), batch->count, batch->lsn, batch->deleted});
     newest = std::max(newest, batch->lsn);
   }
   // The log must hold a record before a row changed by it can reach an SST: otherwise a
