@@ -117,10 +117,12 @@ class TableVerifier {
     }
     any_ = false;
     HOTBED_RETURN_IF_ERROR(reader->ReadSessions().status());
-    if (rows == shard.rows() && deleted == shard.deleted()) return absl::OkStatus();
-    return Wrong(absl::StrCat("it has ", rows, " rows and ", deleted,
-                              " deleted ones, the manifest says ", shard.rows(), " and ",
-                              shard.deleted()));
+    if (rows != shard.rows()) {
+      return Wrong(absl::StrCat("it has ", rows, " rows, the manifest says ", shard.rows()));
+    }
+    if (deleted == shard.deleted()) return absl::OkStatus();
+    return Wrong(
+        absl::StrCat("it has ", deleted, " deleted rows, the manifest says ", shard.deleted()));
   }
 
   absl::Status VerifyOrder(const RowsFileEntry& entry, const ShardRange& range) {
