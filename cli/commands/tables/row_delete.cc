@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kBatchFloats = 1 << 20;  // rows are looked at in batches of so many elements
 constexpr size_t kBatchRowsMax = 8192;
-constexpr absl::Duration kRowsWait = absl::Milliseconds(200);
+constexpr absl::Duration kDeleteWait = absl::Milliseconds(200);
 
 struct RowDeleteFlags {
   std::string table;
@@ -169,7 +169,7 @@ absl::Status DeleteRange(const CommandContext& context, const RowDeleteFlags& fl
   HOTBED_ASSIGN_OR_RETURN(const auto stream, Follow(absl::StrCat("hotbed://", context.coordinator),
                                                     flags.table, options));
   while (!stream->ended() && !interrupt.interrupted()) {
-    HOTBED_ASSIGN_OR_RETURN(const auto changes, stream->Next(kRowsWait));
+    HOTBED_ASSIGN_OR_RETURN(const auto changes, stream->Next(kDeleteWait));
     if (changes.has_value()) HOTBED_RETURN_IF_ERROR(deleter->Take(changes->ids));
     progress->Update(deleter->seen, absl::StrCat(deleter->deleted, " rows"));
   }
