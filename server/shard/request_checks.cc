@@ -101,7 +101,7 @@ Refusal CheckPushRows(const ShardContext& shard, const PushSegment& segment, Row
 Refusal CheckDeletedRows(const ShardContext& shard, const PushSegment& segment) {
   if (!shard.options.table->hashed) {
     return Refuse(SegmentCode::kInvalidArgument, shard,
-                  ": rows of a bounded table cannot be deleted; assign them new weights instead");
+                  ": rows of a bounded table are not deleted; assign them new weights instead");
   }
   if (Refusal refusal = CheckCount(shard, segment.count); !refusal.ok()) return refusal;
   if (Refusal refusal = CheckRange(shard, segment.ids, segment.count); !refusal.ok()) {
