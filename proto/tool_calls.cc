@@ -102,7 +102,7 @@ absl::StatusOr<grpc::ByteBuffer> ToolCalls::Answer(absl::string_view method,
 }
 
 bool ToolCalls::AnswerLater(
-    absl::string_view method, const grpc::ByteBuffer& message, const MayUse& may_use,
+    absl::string_view method, const grpc::ByteBuffer& message, const Caller& caller,
     std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done) const {
   const auto call = slow_calls_.find(std::string(method));
   if (call == slow_calls_.end()) return false;
@@ -111,7 +111,7 @@ bool ToolCalls::AnswerLater(
     done(bytes.status(), nullptr);
     return true;
   }
-  call->second(*bytes, may_use,
+  call->second(*bytes, caller,
                [done = std::move(done)](const absl::StatusOr<std::string>& answer,
                                         std::shared_ptr<const void> held) {
                  if (answer.ok()) return done(BufferOf(*answer), std::move(held));

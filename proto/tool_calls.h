@@ -35,8 +35,11 @@ class ToolCalls {
       std::function<void(absl::StatusOr<std::string> answer, std::shared_ptr<const void> held)>;
   // Whether the caller may use the table of this name; empty: all of them.
   using MayUse = std::function<absl::Status(absl::string_view table)>;
-  using SlowCall =
-      std::function<void(const std::string& message, const MayUse& may_use, Done done)>;
+  struct Caller {
+    std::string connection;  // names it; clients on one connection are one caller
+    MayUse may_use;
+  };
+  using SlowCall = std::function<void(const std::string& message, const Caller& caller, Done done)>;
   // `services`: full names of those on the port, compiled into this process. `ready`: as /readyz.
   // `calls`: further ones, by method.
   ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
@@ -57,7 +60,7 @@ class ToolCalls {
   // True: the method is a slow call, and `done` has been or will be called with what Answer would
   // return. The owner has every one ended before it shuts its queues down.
   bool AnswerLater(
-      absl::string_view method, const grpc::ByteBuffer& message, const MayUse& may_use,
+      absl::string_view method, const grpc::ByteBuffer& message, const Caller& caller,
       std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done)
       const;
   static constexpr size_t kMessageBytesMax = 64 << 10;  // far above any name

@@ -108,22 +108,21 @@ void ChangeReads::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status ChangeReads::Admit(const v1::ReadChangesRequest& request, ToolCalls::Done* done) {
+absl::Status ChangeReads::Admit(const v1::ReadChangesRequest& request,
+                                const std::string& connection, ToolCalls::Done* done) {
   HOTBED_RETURN_IF_ERROR(Check(request));
   absl::MutexLock lock(&mu_);
   if (stops_) return absl::UnavailableError("this server is stopping");
-  if (calls_ >= kChangeCallsMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(calls_, " calls wait for changes on this server, the limit"));
-  }
+  HOTBED_RETURN_IF_ERROR(share_.Take(connection));
   const int64_t wait_ms = std::min(request.wait_ms(), kChangeWaitMsMax);
-  arrived_.push_back({request, std::move(*done), clock_->NowNs() + wait_ms * kMillisecondNs});
-  ++calls_;
+  arrived_.push_back(
+      {request, connection, std::move(*done), clock_->NowNs() + wait_ms * kMillisecondNs});
   return absl::OkStatus();
 }
 
-void ChangeReads::Read(const v1::ReadChangesRequest& request, ToolCalls::Done done) {
-  const absl::Status admitted = Admit(request, &done);
+void ChangeReads::Read(const v1::ReadChangesRequest& request, const std::string& connection,
+                       ToolCalls::Done done) {
+  const absl::Status admitted = Admit(request, connection, &done);
   if (!admitted.ok()) return done(admitted, nullptr);
   memory_->Raise();
 }
@@ -157,12 +156,16 @@ void ChangeReads::Work() {
     }
     const int64_t now_ns = clock_->NowNs();
     int64_t until_ns = now_ns + kSweepNs;
-    const size_t before = waiting.size();
-    std::erase_if(waiting, [&](Waiting& call) { return Answer(&call, now_ns, stops); });
+    std::vector<std::string> answered;  // their connections
+    std::erase_if(waiting, [&](Waiting& call) {
+      if (!Answer(&call, now_ns, stops)) return false;
+      answered.push_back(std::move(call.connection));
+      return true;
+    });
     for (const Waiting& call : waiting) until_ns = std::min(until_ns, call.until_ns);
     {
       absl::MutexLock lock(&mu_);
-      calls_ -= before - waiting.size();
+      for (const std::string& connection : answered) share_.Give(connection);
     }
     if (stops) return;
     Sweep(now_ns);

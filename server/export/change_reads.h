@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "proto/changes.pb.h"
 #include "proto/tool_calls.h"
+#include "server/export/fair_share.h"
 #include "server/host/shard_host.h"
 #include "server/shard/change_feed.h"
 #include "server/shard/shard.h"
@@ -41,9 +42,11 @@ class ChangeReads {
   ChangeReads(const ShardHost* host, std::shared_ptr<ChangeMemory> memory, const Clock* clock);
   ~ChangeReads() { Stop(); }
 
-  // InvalidArgument: no shards, too many, or one twice. ResourceExhausted: too many calls wait.
+  // InvalidArgument: no shards, too many, or one twice. ResourceExhausted: too many calls wait
+  // (FairShare).
   // Does not block.
-  void Read(const v1::ReadChangesRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  void Read(const v1::ReadChangesRequest& request, const std::string& connection,
+            ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
   // Frees the shard's feed when nobody reads it any more.
   void Watch(std::shared_ptr<Shard> shard) ABSL_LOCKS_EXCLUDED(mu_);
   ChangeMemory* memory() { return memory_.get(); }
@@ -53,6 +56,7 @@ class ChangeReads {
  private:
   struct Waiting {
     v1::ReadChangesRequest request;
+    std::string connection;
     ToolCalls::Done done;
     int64_t until_ns = 0;
   };
@@ -60,8 +64,8 @@ class ChangeReads {
   struct Part;
 
   // OK: the call waits, and has taken `done`.
-  absl::Status Admit(const v1::ReadChangesRequest& request, ToolCalls::Done* done)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Admit(const v1::ReadChangesRequest& request, const std::string& connection,
+                     ToolCalls::Done* done) ABSL_LOCKS_EXCLUDED(mu_);
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // True: it is answered.
   bool Answer(Waiting* call, int64_t now_ns, bool stops);
@@ -79,7 +83,7 @@ class ChangeReads {
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<Waiting> arrived_ ABSL_GUARDED_BY(mu_);
-  size_t calls_ ABSL_GUARDED_BY(mu_) = 0;                             // not answered yet
+  FairShare share_ ABSL_GUARDED_BY(mu_){kChangeCallsMax, "waiting calls for changes"};
   std::map<ShardId, std::weak_ptr<Shard>> fed_ ABSL_GUARDED_BY(mu_);  // with open feeds
   std::thread thread_;
 };

@@ -62,22 +62,23 @@ namespace {
 
 template <typename Request>
 using Begins =
-    std::function<void(const Request& request, const ToolCalls::MayUse& may_use, ToolCalls::Done)>;
+    std::function<void(const Request& request, const ToolCalls::Caller& caller, ToolCalls::Done)>;
 
 template <typename Request>
 ToolCalls::SlowCall ParsedSlow(Begins<Request> begin) {
-  return [begin = std::move(begin)](const std::string& message, const ToolCalls::MayUse& may_use,
+  return [begin = std::move(begin)](const std::string& message, const ToolCalls::Caller& caller,
                                     ToolCalls::Done done) {
     Request request;
     if (!request.ParseFromString(message)) return done(DoesNotParse<Request>(message), nullptr);
-    begin(request, may_use, std::move(done));
+    begin(request, caller, std::move(done));
   };
 }
 
 // Whether the shard is here; an error if its caller may not read its table, which only a shard that
-// is here names.
+// is here names. Who may read all tables is not asked: true.
 absl::StatusOr<bool> MayRead(const ShardHost& host, uint64_t packed,
                              const ToolCalls::MayUse& may_use) {
+  if (!may_use) return true;
   const std::shared_ptr<Shard> shard = host.Find(ShardId::FromPacked(packed));
   if (shard == nullptr) return false;
   HOTBED_RETURN_IF_ERROR(may_use(ShardHost::TableNameOf(*shard)));
@@ -87,11 +88,10 @@ absl::StatusOr<bool> MayRead(const ShardHost& host, uint64_t packed,
 // What may be listed; nothing: the shard is elsewhere. It stays so where the shard comes here
 // meanwhile, since nobody has decided about its table.
 void ListAllowed(const v1::ListRowsRequest& request, const ShardHost& host,
-                 const ToolCalls::MayUse& may_use, RowLists* lists, ToolCalls::Done done) {
-  const absl::StatusOr<bool> here =
-      may_use ? MayRead(host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+                 const ToolCalls::Caller& caller, RowLists* lists, ToolCalls::Done done) {
+  const absl::StatusOr<bool> here = MayRead(host, request.shard(), caller.may_use);
   if (!here.ok()) return done(here.status(), nullptr);
-  if (*here) return lists->List(request, std::move(done));
+  if (*here) return lists->List(request, caller.connection, std::move(done));
   v1::ListRowsReply reply;
   reply.set_elsewhere(true);
   done(reply.SerializeAsString(), nullptr);
@@ -116,22 +116,22 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
                                                     ChangeReads* changes, TopKCalls* top_k) {
   std::map<std::string, ToolCalls::SlowCall> calls;
   calls["/hotbed.v1.Changes/ListRows"] = ParsedSlow<v1::ListRowsRequest>(
-      [host, lists](const v1::ListRowsRequest& request, const ToolCalls::MayUse& may_use,
+      [host, lists](const v1::ListRowsRequest& request, const ToolCalls::Caller& caller,
                     ToolCalls::Done done) {
-        ListAllowed(request, *host, may_use, lists, std::move(done));
+        ListAllowed(request, *host, caller, lists, std::move(done));
       });
   calls["/hotbed.v1.Changes/ReadChanges"] = ParsedSlow<v1::ReadChangesRequest>(
-      [host, changes](const v1::ReadChangesRequest& request, const ToolCalls::MayUse& may_use,
+      [host, changes](const v1::ReadChangesRequest& request, const ToolCalls::Caller& caller,
                       ToolCalls::Done done) {
-        const absl::StatusOr<v1::ReadChangesRequest> allowed = Allowed(request, *host, may_use);
+        const absl::StatusOr<v1::ReadChangesRequest> allowed =
+            Allowed(request, *host, caller.may_use);
         if (!allowed.ok()) return done(allowed.status(), nullptr);
-        changes->Read(*allowed, std::move(done));
+        changes->Read(*allowed, caller.connection, std::move(done));
       });
   calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
-      [host, top_k](const v1::TopKRequest& request, const ToolCalls::MayUse& may_use,
+      [host, top_k](const v1::TopKRequest& request, const ToolCalls::Caller& caller,
                     ToolCalls::Done done) {
-        const absl::StatusOr<bool> here =
-            may_use ? MayRead(*host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+        const absl::StatusOr<bool> here = MayRead(*host, request.shard(), caller.may_use);
         if (!here.ok()) return done(here.status(), nullptr);
         if (*here) return top_k->TopK(request, std::move(done));
         v1::TopKReply reply;
@@ -144,11 +144,11 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
 std::map<std::string, ToolCalls::SlowCall> FileCalls(OwnDisk* disk) {
   std::map<std::string, ToolCalls::SlowCall> calls;
   calls["/hotbed.v1.Checkpoints/ReadFiles"] = ParsedSlow<v1::ReadFilesRequest>(
-      [disk](const v1::ReadFilesRequest& request, const ToolCalls::MayUse&, ToolCalls::Done done) {
+      [disk](const v1::ReadFilesRequest& request, const ToolCalls::Caller&, ToolCalls::Done done) {
         disk->Read(request, std::move(done));
       });
   calls["/hotbed.v1.Checkpoints/ChangeFiles"] = ParsedSlow<v1::ChangeFilesRequest>(
-      [disk](const v1::ChangeFilesRequest& request, const ToolCalls::MayUse&,
+      [disk](const v1::ChangeFilesRequest& request, const ToolCalls::Caller&,
              ToolCalls::Done done) { disk->Change(request, std::move(done)); });
   return calls;
 }

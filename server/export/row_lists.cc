@@ -65,7 +65,8 @@ void RowLists::Stop() {
   lists_.clear();
 }
 
-void RowLists::List(const v1::ListRowsRequest& request, ToolCalls::Done done) {
+void RowLists::List(const v1::ListRowsRequest& request, const std::string& connection,
+                    ToolCalls::Done done) {
   absl::Status refused;
   {
     absl::MutexLock lock(&mu_);
@@ -73,36 +74,42 @@ void RowLists::List(const v1::ListRowsRequest& request, ToolCalls::Done done) {
     if (stops_) {
       refused = absl::UnavailableError("this server is stopping");
     } else if (request.end()) {
-      if (it != lists_.end()) lists_.erase(it);  // a call in progress has its own share
+      if (it != lists_.end()) Drop(it);  // a call in progress has its own share
     } else if (it == lists_.end() && request.goes_on()) {
       refused = absl::AbortedError(
           absl::StrCat("list ", request.list(), " is not known here any more; begin another one"));
-    } else if (it == lists_.end() && lists_.size() >= kListsMax) {
-      refused = absl::ResourceExhaustedError(
-          absl::StrCat(lists_.size(), " lists of rows are read from this server, the limit"));
     } else if (it != lists_.end() &&
                (it->second->busy || it->second->id.packed() != request.shard())) {
       refused = absl::InvalidArgumentError(
           absl::StrCat("list ", request.list(), " is one of ", it->second->id.ToString(),
                        ", or still answers a call; each list has a number of its own"));
     } else {
-      if (it == lists_.end()) {
+      if (it == lists_.end()) refused = share_.Take(connection);
+      if (refused.ok() && it == lists_.end()) {
         it = lists_.emplace(request.list(), std::make_shared<Listing>()).first;
         it->second->id = ShardId::FromPacked(request.shard());
+        it->second->connection = connection;
       }
-      it->second->busy = true;
-      pages_.push_back({it->second, request, std::move(done)});
-      return;
+      if (refused.ok()) {
+        it->second->busy = true;
+        pages_.push_back({it->second, request, std::move(done)});
+        return;
+      }
     }
   }
   if (!refused.ok()) return done(refused, nullptr);
   done(v1::ListRowsReply().SerializeAsString(), nullptr);
 }
 
+RowLists::Lists::iterator RowLists::Drop(Lists::iterator list) {
+  share_.Give(list->second->connection);
+  return lists_.erase(list);
+}
+
 void RowLists::DropUnread(int64_t now_ns) {
   for (auto it = lists_.begin(); it != lists_.end();) {
     const bool unread = !it->second->busy && now_ns - it->second->read_ns >= kUnreadNsMax;
-    it = unread ? lists_.erase(it) : std::next(it);
+    it = unread ? Drop(it) : std::next(it);
   }
 }
 
@@ -148,7 +155,7 @@ void RowLists::Answer(Page* page) {
     listing.busy = false;
     listing.read_ns = clock_->NowNs();
     const auto it = lists_.find(page->request.list());
-    if (over && it != lists_.end() && it->second == page->listing) lists_.erase(it);
+    if (over && it != lists_.end() && it->second == page->listing) Drop(it);
   }
   if (!status.ok()) return page->done(status, nullptr);
   page->done(reply.SerializeAsString(), held);

@@ -22,6 +22,7 @@
 #include "proto/changes.pb.h"
 #include "proto/tool_calls.h"
 #include "server/export/change_reads.h"
+#include "server/export/fair_share.h"
 #include "server/host/shard_host.h"
 #include "server/shard/shard.h"
 
@@ -39,15 +40,17 @@ class RowLists {
   RowLists(ShardHost* host, ChangeReads* changes, const Clock* clock);
   ~RowLists() { Stop(); }
 
-  // ResourceExhausted: too many lists, or pauses of the shard. Aborted: the shard has left this
-  // server meanwhile, or the list that goes on is not known.
-  void List(const v1::ListRowsRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // ResourceExhausted: too many lists (FairShare), or pauses of the shard. Aborted: the shard has
+  // left this server meanwhile, or the list that goes on is not known.
+  void List(const v1::ListRowsRequest& request, const std::string& connection, ToolCalls::Done done)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Calls in progress are answered.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Listing {
     ShardId id;
+    std::string connection;  // which asked for it
     // Under mu_.
     bool busy = true;  // a call is in progress
     int64_t read_ns = 0;
@@ -71,6 +74,9 @@ class RowLists {
                      v1::ListRowsReply* reply);
   absl::Status MayPause(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Read(const v1::ListRowsRequest& request, Listing* listing, v1::ListRowsReply* reply);
+  using Lists = std::map<uint64_t, std::shared_ptr<Listing>>;  // by number
+  // The next one.
+  Lists::iterator Drop(Lists::iterator list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropUnread(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ShardHost* const host_;
@@ -79,7 +85,8 @@ class RowLists {
   const Clock* const clock_;
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
-  std::map<uint64_t, std::shared_ptr<Listing>> lists_ ABSL_GUARDED_BY(mu_);  // by number
+  Lists lists_ ABSL_GUARDED_BY(mu_);
+  FairShare share_ ABSL_GUARDED_BY(mu_){kListsMax, "lists of rows"};
   std::deque<Page> pages_ ABSL_GUARDED_BY(mu_);
   std::map<ShardId, int64_t> paused_ns_ ABSL_GUARDED_BY(mu_);  // within kPauseEveryNs
   std::vector<std::thread> threads_;

@@ -42,7 +42,7 @@ void ToolStream::OnRead(bool ok) {
     return;
   }
   const bool later = calls_->AnswerLater(
-      context_.method(), message_, MayUse(),
+      context_.method(), message_, {context_.peer(), MayUse()},
       [this](absl::StatusOr<grpc::ByteBuffer> answer, std::shared_ptr<const void> held) {
         held_ = std::move(held);
         OnAnswer(answer);  // this may be gone then

@@ -89,13 +89,14 @@ class Served {
     if (range.limit - range.first < 2) return;
     client_.LearnCut(shard, server_.Cut(shard, range.first + (range.limit - range.first) / 2));
   }
-  absl::StatusOr<v1::ListRowsReply> List(const v1::ListRowsRequest& request) {
+  absl::StatusOr<v1::ListRowsReply> List(const v1::ListRowsRequest& request,
+                                         const std::string& connection = "a") {
     return Answer<v1::ListRowsReply>(
-        [&](ToolCalls::Done done) { lists_->List(request, std::move(done)); });
+        [&](ToolCalls::Done done) { lists_->List(request, connection, std::move(done)); });
   }
   absl::StatusOr<v1::ReadChangesReply> Changes(const v1::ReadChangesRequest& request) {
     return Answer<v1::ReadChangesReply>(
-        [&](ToolCalls::Done done) { changes_->Read(request, std::move(done)); });
+        [&](ToolCalls::Done done) { changes_->Read(request, "a", std::move(done)); });
   }
   TestServer& server() { return server_; }
   ChangeMemory& memory() { return *memory_; }
@@ -106,7 +107,7 @@ class Served {
                              const ToolCalls::MayUse& may_use) {
     auto calls = RowCalls(server_.host(), lists_.get(), changes_.get(), /*top_k=*/nullptr);
     return Answer<Reply>([&](ToolCalls::Done done) {
-      calls.at("/hotbed.v1.Changes/" + method)(request.SerializeAsString(), may_use,
+      calls.at("/hotbed.v1.Changes/" + method)(request.SerializeAsString(), {"a", may_use},
                                                std::move(done));
     });
   }
@@ -498,10 +499,41 @@ TEST(ChangesTest, AnswersWithinItsLimits) {
     refused = served.List(list).status();
   }
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "this connection has 32 lists of rows on this server, and 32 of 64 are free; allowed: "
+            "fewer than are free. Ask again later");
+  // They leave room for others.
+  EXPECT_TRUE(served.List(list, "b").ok());
+  list.set_list(9);
+  list.set_end(true);
+  EXPECT_TRUE(served.List(list).ok());
+  list.clear_end();
+  list.set_list(1000);
+  EXPECT_TRUE(served.List(list).ok());
   for (int i = 0; i < 5000 && served.memory().answer_bytes() > 0; ++i) {
     Clock::Real()->SleepNs(kMillisecondNs);  // the last answer's memory is given back after it
   }
   EXPECT_EQ(served.memory().answer_bytes(), 0u);
+}
+
+TEST(FairShareTest, ACallerHasFewerPlacesThanAreFree) {
+  FairShare share(8, "places");
+  const auto take = [&share](const std::string& caller) {
+    int taken = 0;
+    while (share.Take(caller).ok()) ++taken;
+    return taken;
+  };
+  EXPECT_EQ(take("a"), 4);
+  EXPECT_EQ(take("b"), 2);
+  EXPECT_EQ(take("c"), 1);
+  EXPECT_EQ(take("d"), 1);
+  EXPECT_EQ(take("e"), 0);
+  for (int i = 0; i < 4; ++i) share.Give("a");
+  EXPECT_EQ(take("e"), 2);
+  EXPECT_EQ(take("a"), 1);
+  EXPECT_EQ(share.Take("b").message(),
+            "this connection has 2 places on this server, and 1 of 8 are free; allowed: fewer than "
+            "are free. Ask again later");
 }
 
 // A reader that falls behind what memory holds reads the rows that changed since, and no others.
@@ -547,7 +579,7 @@ TEST(ChangesTest, AChangeEndsTheWait) {
     *asked.mutable_above()->mutable_seen() = through;
     absl::Notification answered;
     std::string answer;
-    served.changes().Read(request,
+    served.changes().Read(request, "a",
                           [&](absl::StatusOr<std::string> said, std::shared_ptr<const void>) {
                             answer = *std::move(said);
                             answered.Notify();
