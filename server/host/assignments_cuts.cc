@@ -155,9 +155,9 @@ absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<Shard
   // Pushes wait: the promises that the parts will ask for come to the disk meanwhile.
   std::thread promising([&, this] { PromiseParts(record, parts); });
   const absl::Status changed = wiring_.data->ChangeCatalog([&](Catalog* catalog) {
-    catalog->shards[record.shard] = record.range;
+    catalog->NoteRange(record);
     for (const ShardRecord& part : parts) {
-      catalog->shards[part.shard] = part.range;
+      catalog->NoteRange(part);
       catalog->log_from[part.shard] = end;
       catalog->cuts[part.shard] = {record.shard, catalog->LogFrom(record.shard)};
     }

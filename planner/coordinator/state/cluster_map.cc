@@ -136,6 +136,11 @@ void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
       parts.shards.insert(id);
       parts.tables.insert(table);
     }
+    // A shard that was merged away is a part of another one now.
+    for (const ShardRecord* const record : state.ShardsOfTable(table)) {
+      const bool merged = state.FindVisibleShard(id) == nullptr && !record->lanes.empty();
+      if (merged && state.tables().contains(table)) parts.shards.insert(record->shard.packed());
+    }
     // Ids are never used twice: a missing table below the counter was dropped, or never became
     // visible. Metadata that were rebuilt may lack it because servers were away.
     const bool known = state.tables().contains(table) || !state.ShardsOfTable(table).empty();
