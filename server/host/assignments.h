@@ -117,6 +117,9 @@ class Assignments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool Inside(const ShardRange& inner, const ShardRange& outer);
+  // Whether a replica here of any process of the server may hold what was acknowledged.
+  static bool MayCount(const ShardRecord& record, ServerId server);
   // assignments_cuts.cc: shards that were cut in two.
   //
   // Replicas here that are wider than their records are cut before anything else is learnt, in the
@@ -150,6 +153,7 @@ class Assignments {
   absl::Status WriteMergedMeta(const ShardRecord& record, const Shard& lower, const Shard& upper,
                                const LogEnd& base, std::string* bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status PromiseMerged(const ShardRecord& record, ShardId upper) const;
   absl::Status Merge(const ShardRecord& record, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -18,19 +18,8 @@ namespace {
 constexpr int64_t kSettleNsMax = 2 * kSecondNs;  // for entries that are on their way
 constexpr int64_t kSettleStepNs = kMillisecondNs / 4;
 
-bool Inside(const ShardRange& inner, const ShardRange& outer) {
-  return inner.first >= outer.first && inner.limit <= outer.limit &&
-         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
-}
-
 bool SameRows(const ShardRange& a, const ShardRange& b) {
   return a.first == b.first && a.limit == b.limit;
-}
-
-// Whether a replica here of any process of the server may hold what was acknowledged.
-bool MayCount(const ShardRecord& record, ServerId server) {
-  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
-         record.FindPassedOver(server) != nullptr;
 }
 
 bool Tile(const ShardRange& whole, const ShardRange& first, std::vector<ShardRecord> parts) {
@@ -48,13 +37,27 @@ bool Tile(const ShardRange& whole, const ShardRange& first, std::vector<ShardRec
 
 }  // namespace
 
+bool Assignments::Inside(const ShardRange& inner, const ShardRange& outer) {
+  return inner.first >= outer.first && inner.limit <= outer.limit &&
+         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
+}
+
+bool Assignments::MayCount(const ShardRecord& record, ServerId server) {
+  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
+         record.FindPassedOver(server) != nullptr;
+}
+
 std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const ShardRange& held,
                                               const std::vector<ShardRecord>& records,
                                               const Map& map) const {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::map<ShardId, ShardRecord> newest;
+  // A shard that was merged into this one may still be known from before.
+  const auto whole = map.find(record.shard);
+  const Epoch whole_epoch = whole == map.end() ? 0 : whole->second.record->epoch;
   const auto add = [&](const ShardRecord& part) {
     if (part.shard.table != record.shard.table || part.shard == record.shard) return;
+    if (part.epoch <= whole_epoch) return;
     if (!Inside(part.range, held) || catalog->shards.contains(part.shard)) return;
     ShardRecord& known = newest[part.shard];
     if (known.epoch == 0 || part.IsNewerThan(known)) known = part;

@@ -12,20 +12,6 @@
 #include "server/protocol/merged_meta.h"
 
 namespace hotbed {
-namespace {
-
-bool Inside(const ShardRange& inner, const ShardRange& outer) {
-  return inner.first >= outer.first && inner.limit <= outer.limit &&
-         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
-}
-
-bool MayCount(const ShardRecord& record, ServerId server) {
-  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
-         record.FindPassedOver(server) != nullptr;
-}
-
-}  // namespace
-
 // Shards here whose rows are the record's by now; none is newer than the record.
 std::vector<ShardId> Assignments::PartsHere(const ShardRecord& record, const Map& map) const {
   std::vector<ShardId> parts;
@@ -47,7 +33,7 @@ absl::Status Assignments::MergeNarrower(std::vector<ShardRecord>* records, Map* 
   std::erase_if(*records, [&](const ShardRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (record.lanes.empty() || tables_dropped_.contains(record.shard.table)) return false;
     const auto known = map->find(record.shard);
-    if (known != map->end() && !record.IsNewerThan(known->second.record)) return false;
+    if (known != map->end() && known->second.record->IsNewerThan(record)) return false;
     const std::vector<ShardId> parts = PartsHere(record, *map);
     if (parts.empty()) return false;
     const auto closed = [&](ShardId id) {
@@ -118,6 +104,15 @@ absl::Status Assignments::WriteMergedMeta(const ShardRecord& record, const Shard
   return wiring_.tiers->Flush();
 }
 
+// No earlier record of the upper part, which may come late, makes a replica of it that serves.
+absl::Status Assignments::PromiseMerged(const ShardRecord& record, ShardId upper) const {
+  ShardRecord ended = record;
+  ended.shard = upper;
+  std::vector<ShardRecord> kept = {ended};
+  if (record.Holds(wiring_.data->self())) kept.push_back(record);
+  return wiring_.promises->KeepAhead(kept);
+}
+
 absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   const std::shared_ptr<Shard> lower = map->at(record.shard).shard;
   const std::shared_ptr<Shard> upper = map->at(record.merge.with).shard;
@@ -130,7 +125,7 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   const bool exact = base == record.merge.base;
   std::string meta;
   HOTBED_RETURN_IF_ERROR(WriteMergedMeta(record, *lower, *upper, base, &meta));
-  PromiseParts(record, {});
+  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, upper->id()));
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->Forget(upper->id());

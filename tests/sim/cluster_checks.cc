@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/session_of_lane.h"
 #include "planner/coordinator/state/record_text.h"
 #include "tests/sim/cluster_simulation.h"
 
@@ -136,17 +137,23 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
   watched.served_epoch = core.epoch();
   const ShardMeta meta = core.AppliedMeta();
+  for (const ShardLane& lane : core.record().Lanes()) CheckSessions(shard, core, lane, meta);
+}
+
+// The sequences of a lane are those that were acknowledged in it, and in those that it was cut from.
+void ClusterSimulation::CheckSessions(int shard, const ShardCore& core, const ShardLane& lane,
+                                      const ShardMeta& meta) {
   Epoch below = core.epoch();
-  for (int of = shard; of >= 0; of = shards_[of].parent) {
+  for (int of = static_cast<int>(lane.index); of >= 0; of = shards_[of].lane_parent) {
     for (const auto& [epoch, acknowledged] : shards_[of].acknowledged_seq) {
       if (epoch >= below) break;
-      if (epoch < watched.lost_below) continue;
+      if (epoch < std::max(shards_[shard].lost_below, shards_[of].lost_below)) continue;
       for (int client = 0; client < kClients; ++client) {
-        const Session* found = meta.sessions.Find(SessionOf(client));
+        const Session* found = meta.sessions.Find(SessionOfLane(SessionOf(client), lane.tag));
         if (acknowledged[client] > (found == nullptr ? 0 : found->last_seq)) {
-          Violation(absl::StrCat("shard ", shard, ": session ", SessionOf(client),
-                                 ": last_seq fell below ", acknowledged[client], " in epoch ",
-                                 core.epoch()));
+          Violation(absl::StrCat("shard ", shard, " lane ", lane.index, ": session ",
+                                 SessionOf(client), ": last_seq fell below ", acknowledged[client],
+                                 " in epoch ", core.epoch()));
         }
       }
     }
@@ -215,6 +222,10 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
 bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   const Server& s = servers_[server - 1];
   const Watched& watched = shards_[of];
+  if (!records_[of]->lanes.empty() && s.disk.shards[of].held &&
+      RowsOf(of, s.disk.shards[of].range) != RowsOf(of)) {
+    return HoldsParts(s, *records_[of]);  // which it has not merged yet
+  }
   int shard = of;  // or the one that it was cut from, elsewhere
   while (!s.disk.shards[shard].held && shards_[shard].parent >= 0) shard = shards_[shard].parent;
   Lsn all = watched.committed.size();
@@ -224,20 +235,26 @@ bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
     if (replica == nullptr || replica->shard->refused()) return false;
     return replica->shard->core().log_end().lsn >= all;
   }
-  const SpilledShard& spilled = s.disk.shards[shard];
+  const std::optional<Lsn> end = EndOnDisk(s, shard);
+  return end.has_value() && *end >= all;
+}
+
+// Where a start finds the end of the shard; nothing: it has none, or lacks rows.
+std::optional<Lsn> ClusterSimulation::EndOnDisk(const Server& server, int shard) const {
+  const SpilledShard& spilled = server.disk.shards[shard];
   // A start goes back to the last checkpoint, or to nothing (Boot).
-  const bool logged = watched.setting.durability != Durability::kCheckpoint;
-  if (!spilled.held || spilled.installing || !(logged || spilled.kept)) return false;
+  const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+  if (!spilled.held || spilled.installing || !(logged || spilled.kept)) return std::nullopt;
   Lsn guard = 0;
   for (const Row& row : spilled.rows) guard = std::max(guard, row.lsn);
   const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
   Lsn end = meta.ok() ? meta->applied_lsn : 0;
   if (logged) {
-    for (const LogRecord* const record : LastWord(s.disk, shard)) {
+    for (const LogRecord* const record : LastWord(server.disk, shard)) {
       if (record->header.lsn == end + 1) ++end;
     }
   }
-  return end >= all && end >= guard;
+  return end >= guard ? std::make_optional(end) : std::nullopt;
 }
 
 // The members of the last active epoch are waited for, and one that holds all is taken. If none is
@@ -286,7 +303,8 @@ bool ClusterSimulation::IsCommitted(int shard, const PushInfo& push) const {
 // After healing every shard is active, and nothing waits for ever.
 std::string ClusterSimulation::CheckStuck() const {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    if (!records_[shard]->active || shards_[shard].wish_open) {
+    const bool gone = Gone(static_cast<int>(shard));
+    if (!gone && (!records_[shard]->active || shards_[shard].wish_open)) {
       std::string wanted;
       for (const ServerId server : wishes_[shard]->servers) absl::StrAppend(&wanted, " s", server);
       return absl::StrCat("stuck: shard ", shard, ": ", RecordText(*records_[shard]), ", wanted",
@@ -319,6 +337,7 @@ std::string ClusterSimulation::FinalCheck() {
   const std::string stuck = CheckStuck();
   if (!stuck.empty()) return stuck;
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if (Gone(shard)) continue;
     const Replica* const replica = PrimaryRows(shard);
     if (replica == nullptr) return absl::StrCat("shard ", shard, " has no rows at its primary");
     std::string wrong = CheckRows(shard, *replica);

@@ -56,6 +56,8 @@ struct ClusterStats {
   uint64_t cut_off = 0;         // members that left though they live, and their replicas are whole
   uint64_t cuts = 0;            // shards cut in two
   uint64_t cuts_refused = 0;
+  uint64_t merges = 0;  // of two shards into one
+  uint64_t merges_refused = 0;
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -226,6 +228,7 @@ class ClusterSimulation {
   RowSet RowsOf(int shard) const { return RowsOf(shard, records_[shard]->range); }
   Watched& Family(int shard) { return shards_[shards_[shard].family]; }
   const Watched& Family(int shard) const { return shards_[shards_[shard].family]; }
+  static bool MayCount(const ShardRecord& record, ServerId server);
   void AskForCuts();
   void PrepareCut(int server, CutAsk ask, int attempts);
   void AskCommit(int server, int shard);
@@ -243,7 +246,24 @@ class ClusterSimulation {
                   const SpilledShard& before);
   void FinishCut(Server* server, int shard);
   static void Flushed(Disk* disk);
-  void FollowCuts(int client, int shard, const ShardRecord& record);
+  void FollowCuts(int client, int lane, RowSet rows);
+
+  // --- simulated_merges.cc: shards that are merged from two
+  bool Gone(int shard) const { return shards_[shard].merged_into >= 0; }
+  int OwnerOf(int lane) const;  // -1: no shard has it
+  RowSet RowsOfLane(const ShardRecord& record, int lane) const;
+  bool IsAsked(const Server& server, int shard) const;
+  void AskForMerges();
+  void PrepareMerge(int server, CutAsk ask, int attempts);
+  void ReleaseParts(int server, const CutAsk& ask);
+  bool CommitMerge(const CutAsk& ask);
+  void NoteMerged(const CutAsk& ask);
+  bool MergeFirst(Server* server, const RecordPtr& record);
+  bool MergeReplicas(Server* server, const RecordPtr& record);
+  void MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base);
+  bool HoldsParts(const Server& server, const ShardRecord& record) const;
+  std::optional<Lsn> EndOnDisk(const Server& server, int shard) const;
+
   void KeepOwnPushes(Pipe* pipe) const;
 
   // --- simulated_clients.cc
@@ -255,8 +275,8 @@ class ClusterSimulation {
   PushId NewPush(int client, int shard, uint64_t seq);
   void Send(int client, int shard, const Pending& pending);
   void OnReply(const Request& request, const CoreReply& reply, const RecordPtr& record);
-  void Settle(int client, int shard, PushId push, const CoreReply& reply);
-  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
+  void Settle(const Request& request, const CoreReply& reply);
+  void NoteAcknowledged(const Request& request, PushId push, uint64_t seq, const CoreReply& reply);
   void RestartClient(int client);
   void TickGroup(int shard);
   void DecideCommit(int shard, bool without_last);
@@ -265,12 +285,14 @@ class ClusterSimulation {
 
   // --- simulated_pulls.cc
   struct PullCall;
-  void StartPull(int client, int shard);
+  void StartPull(int client, int lane);
   void PullArrives(int server, uint64_t id);
   void OnPulled(uint64_t id, uint32_t value, Lsn lsn, Epoch epoch);
   static void NoteLsn(Lsn lsn, Epoch epoch, Pipe* pipe);
 
   // --- cluster_checks.cc
+  void CheckSessions(int shard, const ShardCore& core, const ShardLane& lane,
+                     const ShardMeta& meta);
   void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after, bool cut);
   void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
   void CheckActivated(int shard, Epoch epoch, Lsn tail);

@@ -188,7 +188,7 @@ void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   Server& s = servers_[server];
   Process& p = *s.process;
   const int shard = static_cast<int>(record->shard.index);
-  if (!CutFirst(&s, record)) return;
+  if (!MergeFirst(&s, record) || !CutFirst(&s, record)) return;
   RecordPtr& known = p.known[shard];
   if (known == nullptr || record->revision > known->revision) known = record;
   if (DeletesReplica(s, *record)) return DeleteReplica(&s, *record);

@@ -247,6 +247,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
   }
   std::vector<Write> writes;
   for (int shard = 0; shard < static_cast<int>(view->records.size()); ++shard) {
+    if (Gone(shard)) continue;
     ShardDecision decision = Decide(coordinator, shard, *view);
     if (decision.step == ShardStep::kNone && decision.next.epoch == view->records[shard]->epoch) {
       continue;
@@ -274,6 +275,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
 
 bool ClusterSimulation::WriteHolds(const Write& write) const {
   const ShardRecord& now = *records_[write.shard];
+  if (Gone(write.shard)) return false;
   if (!Planted(SimMutant::kRecordNotCompared) && now.revision != write.revision) return false;
   if (Planted(SimMutant::kLeaseNotCompared)) return true;
   const ShardStep step = write.decision.step;
@@ -411,7 +413,10 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
   if (by.incarnation == incarnation) {
     const Member process = {static_cast<ServerId>(server) + 1, incarnation};
     for (const HeldReport& report : heard.held) {
-      if (!records_[report.shard]->Holds(process)) by.shards[report.shard] = report.replica;
+      const ShardRecord& now = *records_[report.shard];
+      const LogEnd& end = report.replica.end;
+      if (end.epoch != 0 && end.epoch < now.merge.base.epoch) continue;  // not merged yet
+      if (!now.Holds(process)) by.shards[report.shard] = report.replica;
     }
   }
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
@@ -461,7 +466,7 @@ void ClusterSimulation::ActivationArrives(int coordinator, int shard, Member ask
 
 void ClusterSimulation::Activate(int shard, const Member& asks, Epoch epoch, Lsn tail) {
   const ShardRecord& record = *records_[shard];
-  if (record.epoch != epoch || !(record.primary == asks) || record.active) return;
+  if (Gone(shard) || record.epoch != epoch || !(record.primary == asks) || record.active) return;
   ShardRecord next = record;
   next.active = true;
   next.base = next.members;

@@ -193,6 +193,15 @@ Weather Cuts() {
   return weather;
 }
 
+// The same, and neighbours are merged again.
+Weather Merges() {
+  Weather weather = Cuts();
+  weather.name = "merges";
+  weather.cuts_every = 400 * kMs;
+  weather.merges_every = 150 * kMs;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -207,7 +216,7 @@ Weather Mixed() {
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
       Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(), Ends(),
-      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops(), Cuts()};
+      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops(), Cuts(),  Merges()};
   return *weathers;
 }
 

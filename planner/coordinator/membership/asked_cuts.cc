@@ -198,18 +198,6 @@ absl::Status SamePlaces(const ClusterState& state, const ShardRecord& lower,
   return absl::OkStatus();
 }
 
-std::vector<ShardLane> LanesOfBoth(const ShardRecord& lower, const ShardRecord& upper) {
-  std::vector<ShardLane> lanes;
-  for (const ShardRecord* part : {&lower, &upper}) {
-    for (ShardLane lane : part->Lanes()) {
-      lane.tag_before = lane.tag;
-      lane.tag = lane.index + 1;
-      lanes.push_back(lane);
-    }
-  }
-  return lanes;
-}
-
 }  // namespace
 
 absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with) {
@@ -238,37 +226,12 @@ absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, 
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, lower));
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, upper));
   HOTBED_RETURN_IF_ERROR(SamePlaces(state, lower, upper));
-  plan.merged = lower;
-  plan.merged.lanes = LanesOfBoth(lower, upper);
-  if (plan.merged.lanes.size() > kLanesMax) {
+  const size_t lanes = lower.Lanes().size() + upper.Lanes().size();
+  if (lanes > kLanesMax) {
     return absl::FailedPreconditionError(absl::StrCat(
-        names, " would be merged from ", plan.merged.lanes.size(), " parts, the limit is ",
-        kLanesMax));
+        names, " would be merged from ", lanes, " parts, the limit is ", kLanesMax));
   }
-  plan.merged.range.limit = upper.range.limit;
-  plan.merged.epoch = std::max(lower.epoch, upper.epoch) + 2;
-  plan.merged.active = lower.members.size() == 1;
-  plan.merged.base = lower.members;
-  plan.merged.learners.clear();
-  plan.merged.readers.clear();
   return plan;
-}
-
-std::pair<std::vector<ShardLane>, std::vector<ShardLane>> DivideLanes(const ShardRecord& whole,
-                                                                      uint64_t at, uint32_t upper) {
-  std::pair<std::vector<ShardLane>, std::vector<ShardLane>> divided;
-  for (const ShardLane& lane : whole.lanes) {
-    if (lane.first < at) {
-      divided.first.push_back(lane);
-      divided.first.back().limit = std::min(lane.limit, at);
-    }
-    if (lane.limit > at) {
-      divided.second.push_back(lane);
-      divided.second.back().first = std::max(lane.first, at);
-      if (lane.first < at) divided.second.back().index = upper;
-    }
-  }
-  return divided;
 }
 
 std::vector<v1::CutShardRequest> LargeShards(const ClusterState& state, const Leases& leases,

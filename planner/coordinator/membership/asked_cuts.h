@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,20 +73,12 @@ absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint
 struct MergePlan {
   const ShardRecord* lower = nullptr;
   const ShardRecord* upper = nullptr;
-  // The merged shard's, but for `merge`: two epochs above both, so that no primary has led the epoch
-  // of the merged log's base.
-  ShardRecord merged;
 };
 //   NotFound            there is no such shard
 //   FailedPrecondition  they are no neighbours in one table, not on the same servers with the same
 //                       primary, one of them is on the move or not served now, or their table is
 //                       synchronous, of class checkpoint, or cut by columns
 absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with);
-
-// The lanes of the two parts into which a shard is cut at `at`: empty where the part has one of its
-// own index. A lane that is cut goes on in the lower part; its upper half gets the index `upper`.
-std::pair<std::vector<ShardLane>, std::vector<ShardLane>> DivideLanes(const ShardRecord& whole,
-                                                                      uint64_t at, uint32_t upper);
 
 // Cuts to ask for without being told: of shards of hashed tables whose replica at the primary takes
 // more than `bytes_max` bytes, the largest first. (Nobody knows the size of a hashed table when it

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "planner/coordinator/membership/shard_lanes.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
@@ -184,15 +185,14 @@ class CommitCut {
         return may;
       }
     }
-    absl::StatusOr<MergePlan> plan = PlanMerge(state, request_.cut().shard(), with.packed());
+    const absl::StatusOr<MergePlan> plan = PlanMerge(state, request_.cut().shard(), with.packed());
     if (!plan.ok()) return Refuse(state, plan.status());
     if (!context_.cuts->IsAsked(request_.cut())) return Refuse(state, NotAsked(state));
-    ShardRecord& merged = plan->merged;
-    merged.merge.with = with;
-    merged.merge.end = FromProto(request_.end());
-    merged.merge.end_with = FromProto(request_.end_with());
-    merged.merge.base = {merged.epoch - 1,
-                         std::max(request_.end().lsn(), request_.end_with().lsn()) + 1};
+    if (plan->lower->shard.packed() != request_.cut().shard()) {
+      return Refuse(state, absl::InvalidArgumentError("the upper neighbour asks for the merge"));
+    }
+    const ShardRecord merged = MergedRecord(*plan->lower, *plan->upper, FromProto(request_.end()),
+                                            FromProto(request_.end_with()));
     Transaction txn(&state);
     EventWriter(&state, context_.unix_ms)
         .Add("shards_merged",
