@@ -12,6 +12,7 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kCommitAgain = absl::Milliseconds(20);
+constexpr absl::Duration kApplyAgain = absl::Milliseconds(100);
 constexpr int64_t kPrepareAgainNs = kSecondNs;
 
 // Whether the coordinator has looked at the request and refused it, so that no earlier one of the
@@ -125,13 +126,17 @@ void CutLink::OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& rep
                           int64_t prepared_ns) {
   const ShardId shard = ShardId::FromPacked(cut.shard());
   const int64_t committed_ns = Clock::Real()->NowNs();
-  const absl::Status applied = applier_->ApplyRecords(reply.records());
-  if (applied.ok()) {
-    GiveUp(cut);  // the part takes pushes, also if it was cut here before this request
-  } else {
-    HOTBED_LOG(Warning) << shard.ToString() << " was cut, and the records of its parts come again "
-                        << "with the next map: " << applied;
+  // What is here takes no pushes before, and no later request may change that: no other replica
+  // will hold them.
+  for (;;) {
+    const absl::Status applied = applier_->ApplyRecords(reply.records());
+    if (applied.ok()) break;
+    HOTBED_LOG_EVERY_S(Warning, 5)
+        << shard.ToString() << " was cut or merged, and is not yet here: " << applied;
+    absl::MutexLock lock(&mu_);
+    if (AwaitFor(&mu_, absl::Condition(&stop_), kApplyAgain)) return;
   }
+  GiveUp(cut);  // the shard takes pushes, also if it was cut here before this request
   HOTBED_LOG(Info) << shard.ToString() << (cut.with() == 0 ? " is cut at " : " is merged at ")
                    << cut.at() << ": "
                    << (committed_ns - prepared_ns) / kMillisecondNs << " ms for the commit, "

@@ -52,12 +52,13 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
                                               const Map& map) const {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::map<ShardId, ShardRecord> newest;
-  // A shard that was merged into this one may still be known from before.
+  // The parts begin later epochs than the whole. Shards that were merged into it, or into another
+  // one, may still be known from before.
   const auto whole = map.find(record.shard);
   const Epoch whole_epoch = whole == map.end() ? 0 : whole->second.record->epoch;
   const auto add = [&](const ShardRecord& part) {
-    if (part.shard.table != record.shard.table || part.shard == record.shard) return;
     if (part.epoch <= whole_epoch) return;
+    if (part.shard.table != record.shard.table || part.shard == record.shard) return;
     if (!Inside(part.range, held) || catalog->shards.contains(part.shard)) return;
     ShardRecord& known = newest[part.shard];
     if (known.epoch == 0 || part.IsNewerThan(known)) known = part;
@@ -66,8 +67,19 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
     if (entry.record->epoch != 0) add(entry.record);
   }
   for (const ShardRecord& part : records) add(part);
+  const auto replaced = [&](const ShardRecord& part) {
+    const auto replaces = [&](const ShardRecord& other) {
+      return other.epoch > part.epoch && other.range.first < part.range.limit &&
+             part.range.first < other.range.limit;
+    };
+    return replaces(record) || std::any_of(newest.begin(), newest.end(), [&](const auto& entry) {
+             return replaces(entry.second);
+           });
+  };
   std::vector<ShardRecord> parts;
-  for (auto& [id, part] : newest) parts.push_back(std::move(part));
+  for (const auto& [id, part] : newest) {
+    if (!replaced(part)) parts.push_back(part);
+  }
   return parts;
 }
 

@@ -259,6 +259,7 @@ class ClusterSimulation {
   bool CommitMerge(const CutAsk& ask);
   void NoteMerged(const CutAsk& ask);
   bool MergeFirst(Server* server, const RecordPtr& record);
+  static bool IsDurable(const Disk& disk, int shard);
   bool MergeReplicas(Server* server, const RecordPtr& record);
   void MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base);
   bool HoldsParts(const Server& server, const ShardRecord& record) const;

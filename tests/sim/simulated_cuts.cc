@@ -254,13 +254,29 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   RowSet found = rows;
   bool tile = true;
   bool counts = MayCount(*record, id);
-  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+  const auto inside = [&](int other) {
     const RecordPtr& known = p.known[other];
-    if (other == shard || known == nullptr || server->disk.shards[other].held) continue;
-    if (shards_[other].family != shards_[shard].family) continue;
-    if (p.known[shard] != nullptr && known->epoch <= p.known[shard]->epoch) continue;
+    if (known == nullptr || (p.known[shard] != nullptr && known->epoch <= p.known[shard]->epoch)) {
+      return false;
+    }
+    return other != shard && !server->disk.shards[other].held &&
+           shards_[other].family == shards_[shard].family &&
+           Inside(RowsOf(other, known->range), held);
+  };
+  // Shards that were merged into the whole, or into another one, may still be known from before.
+  const auto replaced = [&](int part) {
+    const RowSet of_part = RowsOf(part, p.known[part]->range);
+    if (record->epoch > p.known[part]->epoch && (rows & of_part) != 0) return true;
+    for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+      if (!inside(other) || p.known[other]->epoch <= p.known[part]->epoch) continue;
+      if ((RowsOf(other, p.known[other]->range) & of_part) != 0) return true;
+    }
+    return false;
+  };
+  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+    if (!inside(other) || replaced(other)) continue;
+    const RecordPtr& known = p.known[other];
     const RowSet part = RowsOf(other, known->range);
-    if (!Inside(part, held)) continue;
     tile = tile && (found & part) == 0;
     found |= part;
     counts = counts || MayCount(*known, id);

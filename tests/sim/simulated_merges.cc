@@ -44,7 +44,13 @@ RowSet ClusterSimulation::RowsOfLane(const ShardRecord& record, int lane) const 
   return 0;
 }
 
+// Or is to be cut or merged here, because the coordinator has committed that.
 bool ClusterSimulation::IsAsked(const Server& server, int shard) const {
+  for (const RecordPtr& record : server.process->unlearnt) {
+    if (record == nullptr) continue;
+    if (static_cast<int>(record->shard.index) == shard) return true;
+    if (!record->lanes.empty() && static_cast<int>(record->merge.with.index) == shard) return true;
+  }
   return std::any_of(server.process->asks.begin(), server.process->asks.end(),
                      [shard](const std::optional<CutAsk>& ask) {
                        return ask.has_value() && (ask->shard == shard || ask->with == shard);
@@ -86,7 +92,8 @@ void ClusterSimulation::PrepareMerge(int server, CutAsk ask, int attempts) {
   }
   const bool leads = lower->shard->primary() && lower->shard->active() &&
                      upper->shard->primary() && upper->shard->active();
-  if (!leads || attempts == 0) return ReleaseParts(server, ask);
+  const bool durable = IsDurable(s.disk, ask.shard) && IsDurable(s.disk, ask.with);
+  if (!leads || !durable || attempts == 0) return ReleaseParts(server, ask);
   if (attempts == kMergeAttempts) {
     WriteBackAll(&s, ask.shard);
     WriteBackAll(&s, ask.with);
@@ -218,12 +225,17 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   return true;
 }
 
+// Neither the shard nor one that was cut from it depends on the other's state.
+bool ClusterSimulation::IsDurable(const Disk& disk, int shard) {
+  return !disk.shards[shard].cut.has_value() && !IsCutFrom(disk, shard);
+}
+
 // False: later.
 bool ClusterSimulation::MergeReplicas(Server* server, const RecordPtr& record) {
   const int lower = static_cast<int>(record->shard.index);
   const int upper = static_cast<int>(record->merge.with.index);
   for (const int part : {lower, upper}) {
-    if (server->disk.shards[part].cut.has_value() || IsCutFrom(server->disk, part)) return false;
+    if (!IsDurable(server->disk, part)) return false;
     Shard& shard = *Open(*server, part)->shard;
     const bool settled = !shard.refused() && shard.SettleForCut();
     AfterEvent(server->index, part);
