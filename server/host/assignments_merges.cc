@@ -12,17 +12,26 @@
 #include "server/protocol/merged_meta.h"
 
 namespace hotbed {
-// Shards here whose rows are the record's by now; none is newer than the record.
+// Shards here that the record has ended: their rows are the record's by now, or a lane of it began
+// as that shard (and was cut since). None is newer than the record.
 std::vector<ShardId> Assignments::PartsHere(const ShardRecord& record, const Map& map) const {
   std::vector<ShardId> parts;
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   for (auto it = catalog->shards.lower_bound(ShardId{record.shard.table, 0});
        it != catalog->shards.end() && it->first.table == record.shard.table; ++it) {
+    // After a restart the promise alone tells that a shard was cut off later: the record is late.
     const auto entry = map.find(it->first);
-    const bool newer = entry != map.end() && entry->second.record->epoch > record.epoch;
+    const bool newer = wiring_.promises->Get(it->first) > record.epoch ||
+                       (entry != map.end() && entry->second.record->epoch > record.epoch);
     const bool is_whole = it->first == record.shard && it->second.first == record.range.first &&
                           it->second.limit == record.range.limit;
-    if (!is_whole && !newer && Inside(it->second, record.range)) parts.push_back(it->first);
+    const bool is_lane =
+        it->first != record.shard &&
+        std::any_of(record.lanes.begin(), record.lanes.end(),
+                    [&](const ShardLane& lane) { return lane.index == it->first.index; });
+    if (!is_whole && !newer && (is_lane || Inside(it->second, record.range))) {
+      parts.push_back(it->first);
+    }
   }
   return parts;
 }
@@ -34,6 +43,7 @@ absl::Status Assignments::MergeNarrower(std::vector<ShardRecord>* records, Map* 
     if (record.lanes.empty() || tables_dropped_.contains(record.shard.table)) return false;
     const auto known = map->find(record.shard);
     if (known != map->end() && known->second.record->IsNewerThan(record)) return false;
+    if (wiring_.promises->Get(record.shard) > record.epoch) return false;
     const std::vector<ShardId> parts = PartsHere(record, *map);
     if (parts.empty()) return false;
     const auto closed = [&](ShardId id) {

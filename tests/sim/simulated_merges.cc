@@ -191,6 +191,7 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   Process& p = *server->process;
   const int shard = static_cast<int>(record->shard.index);
   if (p.known[shard] != nullptr && p.known[shard]->revision > record->revision) return true;
+  if (server->disk.promised[shard] > record->epoch) return true;
   const RowSet whole = RowsOf(shard, record->range);
   std::vector<int> parts;
   bool open = true;
@@ -198,8 +199,10 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
     const SpilledShard& spilled = server->disk.shards[other];
     if (!spilled.held || shards_[other].family != shards_[shard].family) continue;
     const RowSet rows = RowsOf(other, spilled.range);
-    const bool newer = p.known[other] != nullptr && p.known[other]->epoch > record->epoch;
-    if (newer || (rows & ~whole) != 0 || (other == shard && rows == whole)) continue;
+    const bool newer = server->disk.promised[other] > record->epoch ||
+                       (p.known[other] != nullptr && p.known[other]->epoch > record->epoch);
+    const bool is_lane = other != shard && RowsOfLane(*record, other) != 0;
+    if (newer || (!is_lane && (rows & ~whole) != 0) || (other == shard && rows == whole)) continue;
     parts.push_back(other);
     open = open && Open(*server, other) != nullptr;
   }
