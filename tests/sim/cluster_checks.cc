@@ -222,8 +222,9 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
 bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   const Server& s = servers_[server - 1];
   const Watched& watched = shards_[of];
-  if (!records_[of]->lanes.empty() && s.disk.shards[of].held &&
-      RowsOf(of, s.disk.shards[of].range) != RowsOf(of)) {
+  const RowSet there = RowsOf(of, s.disk.shards[of].range);
+  if (!records_[of]->lanes.empty() && s.disk.shards[of].held && there != RowsOf(of) &&
+      (there & ~RowsOf(of)) == 0) {
     return HoldsParts(s, *records_[of]);  // which it has not merged yet
   }
   int shard = of;  // or the one that it was cut from, elsewhere
