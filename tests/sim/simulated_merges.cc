@@ -120,8 +120,15 @@ void ClusterSimulation::PrepareMerge(int server, CutAsk ask, int attempts) {
 void ClusterSimulation::ReleaseParts(int server, const CutAsk& ask) {
   for (const int part : {ask.shard, ask.with}) {
     Server& s = servers_[server];
-    const Replica* const replica = part < 0 || IsAsked(s, part) ? nullptr : Open(s, part);
+    const Replica* const replica = part < 0 ? nullptr : Open(s, part);
     if (replica == nullptr) continue;
+    if (IsAsked(s, part)) {  // one request at a time, as CutLink
+      CutAsk later = ask;
+      later.shard = part;
+      later.with = -1;
+      At(10 * kMs, ForLife(server, [this, server, later] { ReleaseParts(server, later); }));
+      continue;
+    }
     replica->shard->Pause(false, PauseFor::kCut);
     AfterEvent(server, part);
   }
