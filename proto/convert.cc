@@ -367,8 +367,7 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message) {
     record.passed_over.push_back({one.server(), FromProto(one.chosen())});
   }
   for (const v1::ShardLane& one : message.lanes()) {
-    record.lanes.push_back(
-        {one.index(), one.tag(), one.tag_before(), one.first(), one.limit()});
+    record.lanes.push_back({one.index(), one.tag(), one.tag_before(), one.first(), one.limit()});
   }
   if (message.has_merge()) {
     record.merge = {ShardId::FromPacked(message.merge().with()), FromProto(message.merge().end()),

@@ -45,7 +45,8 @@ absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duratio
     if (done == cuts.size()) break;
     if (absl::Now() > end) {
       return absl::DeadlineExceededError(absl::StrCat(
-          ShardId::FromPacked(cuts[done].cut().shard()).ToString(), cuts[done].cut().with() == 0 ? " is not cut after " : " is not merged after ",
+          ShardId::FromPacked(cuts[done].cut().shard()).ToString(),
+          cuts[done].cut().with() == 0 ? " is not cut after " : " is not merged after ",
           absl::FormatDuration(patience),
           "; it goes on being tried for a minute: 'hotbed shard list' and 'hotbed events' tell"));
     }

@@ -10,18 +10,13 @@
 namespace hotbed {
 namespace {
 
-// Above all indexes of the shards and of their lanes, each of which was a shard's once.
-size_t IndexLimit(const std::vector<const ShardRecord*>& records) {
-  size_t limit = 0;
-  for (const ShardRecord* record : records) limit += 1 + record->lanes.size();
-  return limit;
-}
+constexpr size_t kIndexesMax = 1u << 20;  // numbers of merged shards are not used again
 
-bool IndexesBelow(size_t limit, const ShardRecord& record) {
+bool IndexesInBounds(const ShardRecord& record) {
   const std::vector<ShardLane> lanes = record.Lanes();
-  return record.shard.index < limit &&
+  return record.shard.index < kIndexesMax &&
          std::all_of(lanes.begin(), lanes.end(),
-                     [limit](const ShardLane& lane) { return lane.index < limit; });
+                     [](const ShardLane& lane) { return lane.index < kIndexesMax; });
 }
 
 bool SameRange(const ShardRange& a, const ShardRange& b) {
@@ -219,11 +214,10 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
 // `route` is a copy of `before`. True: lanes were cut.
 bool ClusterMapHolder::TakeCuts(const TableRoute& before,
                                 const std::vector<const ShardRecord*>& records, TableRoute* route) {
-  const size_t limit = before.shards.size() + IndexLimit(records);
   bool cut = false;
   for (const ShardRecord* record : records) {
     const auto known = before.records.find(record->shard.index);
-    const bool is_new = known == before.records.end() && IndexesBelow(limit, *record);
+    const bool is_new = known == before.records.end() && IndexesInBounds(*record);
     cut |= is_new || (known != before.records.end() && record->IsNewerThan(known->second) &&
                       !before.HasRangeOf(*record));
   }
@@ -234,7 +228,7 @@ bool ClusterMapHolder::TakeCuts(const TableRoute& before,
   for (const ShardRecord* record : by_epoch) {
     const auto known = route->records.find(record->shard.index);
     const bool news = known == route->records.end() || record->IsNewerThan(known->second);
-    if (news && IndexesBelow(limit, *record)) route->SetShard(*record);
+    if (news && IndexesInBounds(*record)) route->SetShard(*record);
   }
   if (!LayOut(route)) {
     const TableSpec spec = route->spec;
@@ -267,9 +261,8 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   // The coordinator shows a table together with all its shards.
   auto route = std::make_shared<TableRoute>();
   route->spec = *spec;
-  const size_t limit = IndexLimit(records);
   for (const ShardRecord* record : records) {
-    if (!IndexesBelow(limit, *record)) return;
+    if (!IndexesInBounds(*record)) return;
     route->SetShard(*record);
   }
   if (!LayOut(route.get())) return;

@@ -58,8 +58,8 @@ struct TableRoute {
   // for its own index and range. A shard that was not merged is one lane. They tile the table; an
   // index without a lane has epoch 0.
   std::vector<ShardRecord> shards;
-  std::vector<Target> targets;               // of `shards`
-  std::map<uint32_t, ShardRecord> records;   // of the shards themselves, by their own index
+  std::vector<Target> targets;              // of `shards`
+  std::map<uint32_t, ShardRecord> records;  // of the shards themselves, by their own index
   // Indexes of the shards, slice by slice, each slice in order of position. A table begins with its
   // shards in this order; a shard that was cut from another one has a later index.
   std::vector<uint32_t> order;

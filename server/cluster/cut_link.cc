@@ -138,8 +138,8 @@ void CutLink::OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& rep
   }
   GiveUp(cut);  // the shard takes pushes, also if it was cut here before this request
   HOTBED_LOG(Info) << shard.ToString() << (cut.with() == 0 ? " is cut at " : " is merged at ")
-                   << cut.at() << ": "
-                   << (committed_ns - prepared_ns) / kMillisecondNs << " ms for the commit, "
+                   << cut.at() << ": " << (committed_ns - prepared_ns) / kMillisecondNs
+                   << " ms for the commit, "
                    << (Clock::Real()->NowNs() - committed_ns) / kMillisecondNs
                    << " ms for what is held here";
   End(cut);

@@ -83,8 +83,8 @@ absl::Status Assignments::MayPrepareMerge(ShardId lower, ShardId upper) const {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   for (const ShardId part : {lower, upper}) {
     if (catalog->InCut(part) || catalog->merges.contains(part)) {
-      return absl::UnavailableError(absl::StrCat(
-          part.ToString(), " was cut or merged just now, and is not durable yet"));
+      return absl::UnavailableError(
+          absl::StrCat(part.ToString(), " was cut or merged just now, and is not durable yet"));
     }
   }
   return absl::OkStatus();
@@ -146,8 +146,7 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   const SpillShard merged(table, record.range, record.shard);
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(merged, meta, base.lsn));
   ShardOptions::Continued state;
-  state.proven =
-      exact && cutting_.at(lower->id()).proven && cutting_.at(upper->id()).proven;
+  state.proven = exact && cutting_.at(lower->id()).proven && cutting_.at(upper->id()).proven;
   state.durable_lsn = base.lsn;
   auto shard = wiring_.factory->Make(table, record.shard, record.range, /*installed=*/false, state);
   shard->FinishReplay();
@@ -179,8 +178,8 @@ ShardList Assignments::Merged() const {
 // reads it then.
 void Assignments::FinishMerge(const Shard& shard) {
   absl::MutexLock lock(&mu_);
-  absl::Status finished = wiring_.data->ChangeCatalog(
-      [&](Catalog* catalog) { catalog->merges.erase(shard.id()); });
+  absl::Status finished =
+      wiring_.data->ChangeCatalog([&](Catalog* catalog) { catalog->merges.erase(shard.id()); });
   if (finished.ok()) {
     finished = wiring_.tiers->ReplaceMeta(
         SpillShard(shard.table(), shard.range(), Catalog::MergedName(shard.id())), "", 0);

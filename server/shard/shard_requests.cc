@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/session_of_lane.h"
 #include "server/shard/push_state.h"
 #include "server/shard/replica/replica_budget.h"
 #include "server/shard/request/segment_check.h"
 #include "server/shard/request/segment_result.h"
-#include "common/tables/session_of_lane.h"
 #include "server/shard/request_checks.h"
 #include "server/shard/shard.h"
 

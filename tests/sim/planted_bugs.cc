@@ -84,7 +84,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("CutLosesRow", S::kCutLosesRow, 1, 300, "cuts"),
       Sim("CutOfOnePart", S::kCutOfOnePart, 1, 300, "cuts"),
       Sim("CutReplaysOn", S::kCutReplaysOn, 1, 300, "cuts"),
-      Sim("MergeAfterRefusal", S::kMergeAfterRefusal, 1, 300, "merges"),
+      Sim("MergeAfterRefusal", S::kMergeAfterRefusal, 149, 300, "merges"),
       Sim("MergeWithoutStandstill", S::kMergeWithoutStandstill, 1, 300, "merges"),
       Sim("MergeForgetsSessions", S::kMergeForgetsSessions, 1, 300, "merges"),
       Sim("MergeMixesSessions", S::kMergeMixesSessions, 1, 300, "merges"),

@@ -285,7 +285,8 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   // The whole was merged into another shard, which was cut elsewhere: nothing here counts.
   for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
     const RecordPtr& known = p.known[other];
-    if (other == shard || known == nullptr || shards_[other].family != shards_[shard].family) continue;
+    if (other == shard || known == nullptr || shards_[other].family != shards_[shard].family)
+      continue;
     const RowSet of_other = RowsOf(other, known->range);
     if (known->epoch <= server->disk.promised[shard] || (of_other & held) == 0) continue;
     if (Inside(of_other, held)) continue;

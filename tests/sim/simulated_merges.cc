@@ -90,8 +90,8 @@ void ClusterSimulation::PrepareMerge(int server, CutAsk ask, int attempts) {
   if (lower == nullptr || upper == nullptr || lower->shard->refused() || upper->shard->refused()) {
     return ReleaseParts(server, ask);
   }
-  const bool leads = lower->shard->primary() && lower->shard->active() &&
-                     upper->shard->primary() && upper->shard->active();
+  const bool leads = lower->shard->primary() && lower->shard->active() && upper->shard->primary() &&
+                     upper->shard->active();
   const bool durable = IsDurable(s.disk, ask.shard) && IsDurable(s.disk, ask.with);
   if (!leads || !durable || attempts == 0) return ReleaseParts(server, ask);
   if (attempts == kMergeAttempts) {
@@ -217,9 +217,8 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   const int with = static_cast<int>(record->merge.with.index);
   const bool both = parts.size() == 2 && Contains(parts, shard) && Contains(parts, with) && open;
   const bool counts = MayCount(*record, static_cast<ServerId>(server->index) + 1);
-  const bool inherited = std::any_of(parts.begin(), parts.end(), [&](int part) {
-    return IsCutFrom(server->disk, part);
-  });
+  const bool inherited = std::any_of(parts.begin(), parts.end(),
+                                     [&](int part) { return IsCutFrom(server->disk, part); });
   if (both && counts ? !MergeReplicas(server, record) : inherited) {
     p.unlearnt[shard] = record;
     LearnAgain(server->index);
@@ -269,8 +268,8 @@ bool ClusterSimulation::MergeReplicas(Server* server, const RecordPtr& record) {
   replica->entries.assign(base.lsn + 1, EntryName());
   FinishOpening(*server, replica);
   if (trace_ != nullptr) {
-    Trace(absl::StrCat("MERGED s", server->index + 1, " shards ", lower, " and ", upper,
-                       " at LSN ", base.lsn, "@", base.epoch));
+    Trace(absl::StrCat("MERGED s", server->index + 1, " shards ", lower, " and ", upper, " at LSN ",
+                       base.lsn, "@", base.epoch));
   }
   return true;
 }
@@ -284,9 +283,9 @@ void ClusterSimulation::MergeDisk(Server* server, const ShardRecord& record, con
   SpilledShard& merged = disk.shards[lower];
   ShardMeta of_upper = ShardMeta::Parse(other.meta).value();
   if (Planted(SimMutant::kMergeForgetsSessions)) of_upper.sessions = SessionTable();
-  merged.meta = MergeMetas(record, other.range.first, base, ShardMeta::Parse(merged.meta).value(),
-                           of_upper)
-                    .Serialize();
+  merged.meta =
+      MergeMetas(record, other.range.first, base, ShardMeta::Parse(merged.meta).value(), of_upper)
+          .Serialize();
   const RowSet rows = RowsOf(upper, other.range);
   for (int row = 0; row < kRows; ++row) {
     if ((rows >> row & 1) != 0) merged.rows[row] = other.rows[row];

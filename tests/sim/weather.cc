@@ -215,8 +215,8 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(), Ends(),
-      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops(), Cuts(),  Merges()};
+      Mixed(),    Leases(), Revivals(), Isolation(), SlowRows(), Links(), Ends(),  Switches(),
+      SlowLogs(), Damage(), Silence(),  Disks(),     Stops(),    Cuts(),  Merges()};
   return *weathers;
 }
 

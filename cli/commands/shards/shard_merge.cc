@@ -41,9 +41,9 @@ absl::Status Merge(const ShardMergeFlags& flags, const CommandContext& context) 
   HOTBED_ASSIGN_OR_RETURN(const std::vector<SelectedShard> shards,
                           SelectShards(map, {flags.shard}));
   if (shards.size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flags.shard, " names ", shards.size(), " shards; name one, which is merged with its ",
-        "neighbour"));
+    return absl::InvalidArgumentError(absl::StrCat(flags.shard, " names ", shards.size(),
+                                                   " shards; name one, which is merged with its ",
+                                                   "neighbour"));
   }
   const v1::ShardRecord& record = shards[0].record;
   ShardId with = ShardId::FromPacked(record.shard());

@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "common/tables/session_of_lane.h"
 #include "planner/coordinator/membership/replica_placement.h"
+#include "planner/coordinator/membership/shard_lanes.h"
 
 namespace hotbed {
 namespace {
@@ -115,11 +116,7 @@ absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint
   }
   plan.new_shard.table = record->shard.table;
   for (const ShardRecord* other : shards) {
-    // Numbers of shards that were merged go on as those of lanes, and are never used again.
-    for (const ShardLane& lane : other->Lanes()) {
-      plan.new_shard.index = std::max(plan.new_shard.index, lane.index + 1);
-    }
-    plan.new_shard.index = std::max(plan.new_shard.index, other->shard.index + 1);
+    plan.new_shard.index = std::max(plan.new_shard.index, NumbersBelow(*other));
   }
   if (plan.new_shard.index >= kLaneTagMax) {
     return absl::FailedPreconditionError(
@@ -228,8 +225,8 @@ absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, 
   HOTBED_RETURN_IF_ERROR(SamePlaces(state, lower, upper));
   const size_t lanes = lower.Lanes().size() + upper.Lanes().size();
   if (lanes > kLanesMax) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        names, " would be merged from ", lanes, " parts, the limit is ", kLanesMax));
+    return absl::FailedPreconditionError(
+        absl::StrCat(names, " would be merged from ", lanes, " parts, the limit is ", kLanesMax));
   }
   return plan;
 }

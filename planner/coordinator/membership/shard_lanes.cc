@@ -4,14 +4,23 @@
 
 namespace hotbed {
 
+uint32_t NumbersBelow(const ShardRecord& record) {
+  uint32_t limit = record.shard.index + 1;
+  for (const ShardLane& lane : record.lanes)
+    limit = std::max({limit, lane.index + 1, lane.tag + 1});
+  return limit;
+}
+
 ShardRecord MergedRecord(const ShardRecord& lower, const ShardRecord& upper, const LogEnd& end,
                          const LogEnd& end_with) {
   ShardRecord merged = lower;
   merged.lanes.clear();
+  // The tags keep the numbers of both parts from being used again (NumbersBelow).
+  uint32_t tag = std::max(NumbersBelow(lower), NumbersBelow(upper));
   for (const ShardRecord* part : {&lower, &upper}) {
     for (ShardLane lane : part->Lanes()) {
       lane.tag_before = lane.tag;
-      lane.tag = lane.index + 1;
+      lane.tag = tag++;
       merged.lanes.push_back(lane);
     }
   }

@@ -10,6 +10,10 @@
 
 namespace hotbed {
 
+// Above the numbers of the shard, of its lanes, and of the shards that were merged into it. A number
+// is never used again: late messages may still name it.
+uint32_t NumbersBelow(const ShardRecord& record);
+
 // The record of the shard that two neighbours become, which has the number of the lower one. Their
 // logs end at `end` and `end_with`. Its epoch is two above both, so that no primary has led the
 // epoch of the base, which all members have in common.

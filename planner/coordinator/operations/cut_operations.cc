@@ -88,8 +88,8 @@ Transaction CutEvent(const ClusterState& state, int64_t unix_ms, const std::stri
                      const v1::ShardCut& cut, absl::string_view why) {
   Transaction txn(&state);
   EventWriter(&state, unix_ms)
-      .Add(kind,
-           absl::StrCat(CutText(state, cut), ", ", cut.reason(), ": ", why), cut.shard(), 0, &txn);
+      .Add(kind, absl::StrCat(CutText(state, cut), ", ", cut.reason(), ": ", why), cut.shard(), 0,
+           &txn);
   return txn;
 }
 
