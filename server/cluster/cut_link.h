@@ -1,8 +1,8 @@
-// Cuts and merges of shards that the coordinator asks for: prepares each of them, has it committed and learns
-// the records of both parts, one cut at a time on a thread of its own.
+// Cuts and merges of shards that the coordinator asks for: prepares each of them, has it committed
+// and learns the records, one cut at a time on a thread of its own.
 //
-// Where the shard has several members, or is merged, it takes no pushes from the preparation on, and the commit
-// may have happened when its answer is lost. So the request is repeated until the coordinator has
+// Where the shard has several members, or is merged, it takes no pushes from the preparation on,
+// and the commit may have happened when its answer is lost. So the request is repeated until the coordinator has
 // said yes or no.
 #ifndef HOTBED_SERVER_CLUSTER_CUT_LINK_H_
 #define HOTBED_SERVER_CLUSTER_CUT_LINK_H_

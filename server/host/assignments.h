@@ -180,8 +180,8 @@ class Assignments {
   // Assigned here while the rows of an earlier replica were being deleted, or new ones received:
   // opened when that is over.
   std::set<ShardId> missing_ ABSL_GUARDED_BY(mu_);
-  // Being cut or merged, closed and written back: what their parts go on with. Only after an error, until the
-  // same records come again.
+  // Being cut or merged, closed and written back: what their parts go on with. Only after an
+  // error, until the same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
   mutable absl::Mutex parts_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(parts_mu_);  // see PartsWanted

@@ -44,7 +44,7 @@ struct Catalog {
   // before, it is under the name MergedName.
   std::set<ShardId> merges;
   static ShardId MergedName(ShardId shard) { return {shard.table, shard.index | 1u << 31}; }
-  // Of the shards that have several, or had (ShardRecord::lanes).
+  // ShardRecord::lanes, of the shards that have some.
   std::map<ShardId, std::vector<ShardLane>> lanes;
   void NoteRange(const ShardRecord& record);
   // Whether the shard still inherits from another one here, or another one from it.

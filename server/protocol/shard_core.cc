@@ -149,8 +149,8 @@ void ShardCore::Push(const CorePush& push) {
   AppendEntry(entry, push.token, refusal);
 }
 
-// A process that was replaced may be known as such in one lane alone: its successor has pushed there
-// first.
+// A process that was replaced may be known as such in one lane alone: its successor has pushed
+// there first.
 bool ShardCore::FencedInAnotherLane(const CorePush& push) const {
   return std::any_of(record_.lanes.begin(), record_.lanes.end(), [&](const ShardLane& lane) {
     const Session* const session =

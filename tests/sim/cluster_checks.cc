@@ -140,7 +140,7 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   for (const ShardLane& lane : core.record().Lanes()) CheckSessions(shard, core, lane, meta);
 }
 
-// The sequences of a lane are those that were acknowledged in it, and in those that it was cut from.
+// The sequences of a lane are those that were acknowledged in it and in those it was cut from.
 void ClusterSimulation::CheckSessions(int shard, const ShardCore& core, const ShardLane& lane,
                                       const ShardMeta& meta) {
   Epoch below = core.epoch();

@@ -388,7 +388,7 @@ struct Watched {
   RowSet born_rows = kAllRows;
   std::vector<int> children;
   int merged_into = -1;  // not -1: it is no shard any more, and perhaps a lane
-  // Of the lane with the shard's number: the lane that it was cut from, and those cut from it.
+  // The lane with the shard's number: the lane that it was cut from, and those cut from it.
   int lane_parent = -1;
   std::vector<int> lane_children;
   Lsn cut_lsn = 0;                   // entries up to here were of a larger shard too

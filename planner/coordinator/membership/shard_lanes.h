@@ -1,4 +1,4 @@
-// The records of shards that are merged or cut, as far as their lanes go (ShardRecord::lanes). Pure.
+// The records of shards that are merged or cut, as far as their lanes go. Pure.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_LANES_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_LANES_H_
 
@@ -10,8 +10,8 @@
 
 namespace hotbed {
 
-// Above the numbers of the shard, of its lanes, and of the shards that were merged into it. A number
-// is never used again: late messages may still name it.
+// Above the numbers of the shard, of its lanes, and of the shards that were merged into it. No
+// number is used again: late messages may still name it.
 uint32_t NumbersBelow(const ShardRecord& record);
 
 // The record of the shard that two neighbours become, which has the number of the lower one. Their

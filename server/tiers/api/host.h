@@ -84,8 +84,8 @@ class TierHost {
   virtual absl::StatusOr<std::string> ReadMeta(const SpillShard& /*shard*/) {
     return absl::UnimplementedError("these tiers read no metas");
   }
-  // Stores the state, of which `highest` is the LSN, in place of the one that is there; empty: none.
-  // Of which rows have changed before, nothing is known from then on. The shard is not open. Durable
+  // Stores the state, of which `highest` is the LSN, in place of the one that is there; empty:
+  // none. From then on nothing tells which rows have changed before. The shard is not open. Durable
   // with the next Flush.
   virtual absl::Status ReplaceMeta(const SpillShard& /*shard*/, absl::string_view /*meta*/,
                                    Lsn /*highest*/) {
