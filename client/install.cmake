@@ -5,10 +5,13 @@ include(CMakePackageConfigHelpers)
 set(hotbed_include_dir ${CMAKE_INSTALL_INCLUDEDIR}/hotbed-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 set(hotbed_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotbed)
 
+set(installed hotbed_proto_generated)
 foreach(library client serving_client checkpoint places leader proto common row_math security)
   set_target_properties(hotbed_${library} PROPERTIES EXPORT_NAME ${library})
+  list(APPEND installed hotbed_${library})
 endforeach()
-install(TARGETS hotbed_client hotbed_serving_client hotbed_checkpoint hotbed_places hotbed_leader hotbed_security hotbed_proto hotbed_proto_generated hotbed_common hotbed_row_math
+hotbed_packaged(${installed})
+install(TARGETS ${installed}
         EXPORT hotbedTargets COMPONENT client
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${hotbed_include_dir})

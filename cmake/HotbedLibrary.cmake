@@ -38,6 +38,14 @@ function(hotbed_library name)
   add_library(hotbed::${name} ALIAS hotbed_${name})
 endfunction()
 
+# hotbed_packaged(TARGET...): packages have them. The target of this name builds all of these, and nothing else.
+function(hotbed_packaged)
+  if(NOT TARGET hotbed_packaged)
+    add_custom_target(hotbed_packaged)
+  endif()
+  add_dependencies(hotbed_packaged ${ARGN})
+endfunction()
+
 # hotbed_executable(NAME SRCS ... DEPS ... [PRECOMPILED kind] [PACKAGE server|coordinator|cli]): a program in build/bin. With
 # PACKAGE users run it: `cmake --install BUILD --prefix P` puts it into P/bin, and that Debian package has it.
 function(hotbed_executable name)
@@ -54,6 +62,7 @@ function(hotbed_executable name)
   if(ARG_PACKAGE)
     install(TARGETS ${name} RUNTIME COMPONENT ${ARG_PACKAGE})
     set_property(GLOBAL APPEND PROPERTY hotbed_installed_programs ${name})
+    hotbed_packaged(${name})
   endif()
   if(NOT HOTBED_SANITIZE)
     target_link_libraries(${name} PRIVATE hotbed_steady_waits ${CMAKE_DL_LIBS})

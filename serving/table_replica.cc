@@ -9,6 +9,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "proto/served_format.h"
 #include "row_math/position.h"
 
 namespace hotbed {
@@ -32,23 +33,6 @@ struct ReplicaCounters {
                  "Rows that are not finite or overflow the format; they read as NaN."};
 };
 
-RowFormatKind KindOf(v1::ServedFormat format) {
-  switch (format) {
-    case v1::SERVED_FP16:
-      return RowFormatKind::kFp16;
-    case v1::SERVED_BF16:
-      return RowFormatKind::kBf16;
-    case v1::SERVED_INT8:
-      return RowFormatKind::kTbeInt8;
-    case v1::SERVED_INT4:
-      return RowFormatKind::kTbeInt4;
-    case v1::SERVED_INT2:
-      return RowFormatKind::kTbeInt2;
-    default:
-      return RowFormatKind::kFp32;
-  }
-}
-
 bool Overlap(const ChangedRange& a, const ChangedRange& b) {
   return a.first < b.limit && b.first < a.limit;
 }
@@ -66,7 +50,7 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       memory_(memory),
       clock_(clock),
       staleness_ms_max_(served.staleness_ms_max()),
-      rows_(std::make_shared<ServedRows>(RowCoder(KindOf(served.format()), spec.dim()), memory)),
+      rows_(std::make_shared<ServedRows>(RowCoder(FromProto(served.format()), spec.dim()), memory)),
       thread_([this] { Run(); }) {}
 
 void TableReplica::Stop() {
@@ -128,7 +112,7 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   // Lookups that hold the old rows release them soon.
-  auto rows = std::make_shared<ServedRows>(RowCoder(KindOf(format_), dim_), memory_);
+  auto rows = std::make_shared<ServedRows>(RowCoder(FromProto(format_), dim_), memory_);
   absl::MutexLock lock(&mu_);
   rows_.swap(rows);
 }

@@ -24,6 +24,7 @@
 #include "terminal/progress.h"
 #include "trainer/cluster_row_source.h"
 #include "trainer/saved_model.h"
+#include "trainer/served_row_reader.h"
 #include "trainer/train_loop.h"
 #include "trainer/trainer_flags.h"
 
@@ -174,12 +175,17 @@ void PrintResult(const TrainerFlags& flags, const TrainReport* report, const Eva
   }
 }
 
+absl::StatusOr<std::unique_ptr<RowReader>> OpenReader(const TrainerFlags& flags,
+                                                      const std::vector<std::string>& tables) {
+  if (flags.served) return ServedRowReader::Open(TargetOf(flags), tables);
+  return ClusterRowSource::Open(TargetOf(flags), ClientOptions{}, tables);
+}
+
 // Judges the model as `saved`, whose rows are in the cluster, and writes --predictions.
 absl::StatusOr<EvalReport> Judge(const TrainerFlags& flags, const TrainOptions& options,
                                  const SavedModel& saved, const Dataset& data, Dataset::Part part) {
-  HOTBED_ASSIGN_OR_RETURN(
-      const std::unique_ptr<RowSource> reader,
-      ClusterRowSource::Open(TargetOf(flags), ClientOptions{}, options.layout.tables));
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<RowReader> reader,
+                          OpenReader(flags, options.layout.tables));
   const auto score = [&](const std::function<void(float)>& predicted) {
     return Evaluate(options, data, part, saved.label_min, saved.label_max, reader.get(), predicted);
   };

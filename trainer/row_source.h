@@ -1,4 +1,5 @@
-// The rows that a trainer reads and updates: in a Hotbed cluster, or in arrays of this process.
+// The rows that a trainer reads and updates: in a Hotbed cluster, or in arrays of this process; and
+// those that only evaluation reads.
 #ifndef HOTBED_TRAINER_ROW_SOURCE_H_
 #define HOTBED_TRAINER_ROW_SOURCE_H_
 
@@ -22,10 +23,16 @@ struct RowColumn {
   const float* gradients = nullptr;  // push
 };
 
-// Confined to one trainer thread. Buffers belong to the source until the future is ready.
-class RowSource {
+// Both are confined to one thread. Buffers belong to them until the future is ready.
+class RowReader {
  public:
-  virtual ~RowSource() = default;
+  virtual ~RowReader() = default;
+  // Reads as inference does, for evaluation.
+  virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
+};
+
+class RowSource : public RowReader {
+ public:
   virtual Future<absl::Status> Pull(const std::vector<RowColumn>& columns) = 0;
   virtual Future<PushResult> Push(uint64_t step, const std::vector<RowColumn>& columns,
                                   float learning_rate) = 0;
@@ -35,8 +42,6 @@ class RowSource {
   virtual LookAheadStats look_ahead() const { return {}; }
   // The trainers of all processes that train these tables now, as far as known; 0: not known.
   virtual uint64_t Trainers() { return 0; }
-  // Reads as inference does, for evaluation.
-  virtual Future<absl::Status> Lookup(const std::vector<RowColumn>& columns) = 0;
   // Unique rows pulled and pushed so far.
   virtual uint64_t rows_pulled() const = 0;
   virtual uint64_t rows_pushed() const = 0;

@@ -254,7 +254,7 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
 
 absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
                                     Dataset::Part part, float label_min, float label_max,
-                                    RowSource* source,
+                                    RowReader* reader,
                                     const std::function<void(float)>& predicted) {
   Dataset::Epoch epoch(&data, part, 0);
   Slot slot;
@@ -269,7 +269,7 @@ absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& 
     for (size_t first = 0; first < chunk.size(); first += options.batch_size) {
       slot.batch.Reset(options.layout.fields());
       AppendExamples(chunk, first, std::min(chunk.size(), first + options.batch_size), &slot.batch);
-      HOTBED_RETURN_IF_ERROR(source->Lookup(ColumnsOf(options, &slot)).Wait());
+      HOTBED_RETURN_IF_ERROR(reader->Lookup(ColumnsOf(options, &slot)).Wait());
       slot.predictions.resize(slot.batch.size());
       FmPredict(options.shape, RowPointers(slot), BiasOf(options, slot), slot.batch.size(),
                 slot.predictions.data());

@@ -74,7 +74,7 @@ absl::StatusOr<TrainReport> Train(const TrainOptions& options, const Dataset& da
 // file; it may be null.
 absl::StatusOr<EvalReport> Evaluate(const TrainOptions& options, const Dataset& data,
                                     Dataset::Part part, float label_min, float label_max,
-                                    RowSource* source,
+                                    RowReader* reader,
                                     const std::function<void(float)>& predicted = nullptr);
 
 }  // namespace hotbed

@@ -37,6 +37,9 @@ void AddDataFlags(ConfigSchema* schema, TrainerFlags* flags) {
       "score", &flags->score, "FILE",
       "Instead of training: score these lines with the model of --table-prefix, whose format "
       "and size the cluster knows.");
+  schema->AddBool("served", &flags->served,
+                  "With --score: read the rows of serving servers (hotbed serve add), which may be "
+                  "rounded, instead of the trained ones.");
   schema->Add("predictions", &flags->predictions, "FILE",
               "Write the predicted probability or rating of each judged or scored line.");
   schema->AddDouble("test-fraction", &flags->test_fraction,
@@ -138,6 +141,9 @@ absl::Status CompleteTrainerFlags(TrainerFlags* flags) {
         flags->train.empty()
             ? "--train is missing: name the file to train on, or with --score a file to score"
             : "--train and --score exclude each other: train first, then score");
+  }
+  if (flags->served && flags->score.empty()) {
+    return absl::InvalidArgumentError("--served goes with --score: training reads no served rows");
   }
   if (flags->part >= flags->parts) {
     return absl::InvalidArgumentError(

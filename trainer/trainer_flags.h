@@ -19,6 +19,7 @@ struct TrainerFlags {
   std::string train;
   std::string test;
   std::string score;
+  bool served = false;
   std::string predictions;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;

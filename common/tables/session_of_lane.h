@@ -1,6 +1,6 @@
 // The names under which a shard keeps the sessions of its lanes (ShardLane::tag): a session of a
-// client has one sequence in each lane. The coordinator counts sessions up from 1, so the upper bits are
-// free.
+// client has one sequence in each lane. The coordinator counts sessions up from 1, so the upper
+// bits are free.
 #ifndef HOTBED_COMMON_TABLES_SESSION_OF_LANE_H_
 #define HOTBED_COMMON_TABLES_SESSION_OF_LANE_H_
 

@@ -2,8 +2,8 @@
 // and learns the records, one cut at a time on a thread of its own.
 //
 // Where the shard has several members, or is merged, it takes no pushes from the preparation on,
-// and the commit may have happened when its answer is lost. So the request is repeated until the coordinator has
-// said yes or no.
+// and the commit may have happened when its answer is lost. So the request is repeated until the
+// coordinator has said yes or no, and after a yes until the records are applied here.
 #ifndef HOTBED_SERVER_CLUSTER_CUT_LINK_H_
 #define HOTBED_SERVER_CLUSTER_CUT_LINK_H_
 

@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
 // Counting takes a microsecond for each shard: with very many it is not done for every heartbeat.
+// The coordinator splits by these figures, and learns of a full disk by them.
 constexpr int64_t kCountNsPerShard = 200'000;
+constexpr int64_t kCountNsMax = 2 * kSecondNs;
 
 bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
   return a.shard == b.shard && a.epoch == b.epoch;
@@ -79,7 +81,8 @@ void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
     const HostStatus status = host_->Status();
     loads_.Clear();
     load_.Fill(status, StreamMetrics::Get().pull_seconds.Read(), now_ns, &loads_);
-    count_at_ns_ = now_ns + kCountNsPerShard * static_cast<int64_t>(status.shards.size());
+    const auto shards = static_cast<int64_t>(status.shards.size());
+    count_at_ns_ = now_ns + std::min(kCountNsMax, kCountNsPerShard * shards);
   }
   *request->mutable_load() = loads_;
   joins_ = host_->JoinsReady();

@@ -89,20 +89,17 @@ void ShardTicker::ExpireWaiting(int64_t now_ns) {
   if (now_ns > until_ns) waits_until_ns_.compare_exchange_strong(until_ns, 0);
 }
 
+// Another object may take a shard's place meanwhile, and be watched under the same id. So each
+// shard is found when its turn comes, and once more after its id was taken out.
 void ShardTicker::TickWatched() {
-  const std::vector<ShardId> watched = wiring_.watched->List();  // before the map, which has them
-  const auto map = wiring_.directory->Hold();
-  for (const ShardId id : watched) {
-    const auto entry = map->find(id);
-    if (entry == map->end() || entry->second.shard == nullptr) {
-      wiring_.watched->Remove(id);
-      continue;
+  for (const ShardId id : wiring_.watched->List()) {
+    if (const auto shard = wiring_.directory->Find(id); shard != nullptr) {
+      shard->Tick();
+      if (shard->watched()) continue;
     }
-    Shard& shard = *entry->second.shard;
-    shard.Tick();
-    if (shard.watched()) continue;
     wiring_.watched->Remove(id);
-    if (shard.watched()) wiring_.watched->Add(id);  // since a moment ago
+    const auto since = wiring_.directory->Find(id);
+    if (since != nullptr && since->watched()) wiring_.watched->Add(id);
   }
 }
 

@@ -50,8 +50,9 @@ Refusal WaitingRequests::ParkPull(PullWork* work, PullSegment* segment) {
   if (segment->since_ns == 0) segment->since_ns = work->stages.NowNs();
   pulls_.push_back({work, segment, in_flight_->Begin()});
   Count();
-  // After it is counted: what is watched and has nothing is forgotten.
-  if (segment->waits_until_ns != 0) {
+  // After it is counted: shards that are watched and have nothing are forgotten. On a primary a
+  // pull ends with the record that it waits for, not by time, even if it came to a backup.
+  if (segment->waits_until_ns != 0 && !core_->primary()) {
     options_->outlet->Watch(options_->id);
     options_->outlet->WaitsUntil(segment->waits_until_ns);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,6 +34,7 @@ class Copy : public RowSink {
       rows_[ids[i]].assign(payloads.begin() + i * bytes, payloads.begin() + (i + 1) * bytes);
     }
     Clock::Real()->SleepNs(pause_ns);
+    if (meanwhile) meanwhile();
     return fails ? absl::ResourceExhaustedError("no space") : absl::OkStatus();
   }
   const std::map<uint64_t, std::vector<uint8_t>>& rows() const { return rows_; }
@@ -42,6 +44,7 @@ class Copy : public RowSink {
     return value;
   }
   int64_t pause_ns = 0;
+  std::function<void()> meanwhile;  // runs at each block, while nothing holds up pushes
   bool fails = false;
 
  private:
@@ -146,7 +149,10 @@ class ShardCopyTest : public testing::Test {
     std::atomic<bool> stop{false};
     std::thread pusher([&] {
       TestClient client(server, 7);
-      while (!stop.load()) Push(&client, SomeIds(ids_per_push, below));
+      while (!stop.load()) {
+        Push(&client, SomeIds(ids_per_push, below));
+        pushes_meanwhile_.fetch_add(1);
+      }
     });
     Clock::Real()->SleepNs(20 * kMillisecondNs);
     const auto done = server->host()->Copy({1, 0}, {}, copy);
@@ -159,6 +165,7 @@ class ShardCopyTest : public testing::Test {
   TestSeed seed_;
   Random random_;
   std::vector<std::vector<uint64_t>> pushed_;  // by LSN, from 1
+  std::atomic<int> pushes_meanwhile_{0};       // acknowledged ones of CopyWhilePushing
 };
 
 TEST_F(ShardCopyTest, IsOfOneMomentWhileFewRowsChange) {
@@ -184,7 +191,10 @@ TEST_F(ShardCopyTest, IsOfOneMomentWhilePushesAreFaster) {
   TestClient first(&server, 6);
   Push(&first, SomeIds(40'000, 40'000));
   Copy copy;
-  copy.pause_ns = 20 * kMillisecondNs;
+  copy.meanwhile = [this] {  // half of the rows change in each pass, however slow pushes are
+    const int before = pushes_meanwhile_.load();
+    while (pushes_meanwhile_.load() == before) Clock::Real()->SleepNs(kMillisecondNs);
+  };
   CopiedShard copied;
   CopyWhilePushing(&server, 20'000, 40'000, &copy, &copied);
   EXPECT_EQ(copied.passes, 9u);  // the last one from the spill tier

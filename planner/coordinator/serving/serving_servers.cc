@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
+#include "proto/served_format.h"
 #include "row_math/row_formats.h"
 
 namespace hotbed {
@@ -18,23 +19,6 @@ constexpr size_t kNameBytesMax = 200;
 constexpr size_t kTroubleBytesMax = 500;
 constexpr uint64_t kOverheadBytes = 12;  // of a row: its key and its part of the index
 constexpr int64_t kMsNs = 1'000'000;
-
-RowFormatKind KindOf(v1::ServedFormat format) {
-  switch (format) {
-    case v1::SERVED_FP16:
-      return RowFormatKind::kFp16;
-    case v1::SERVED_BF16:
-      return RowFormatKind::kBf16;
-    case v1::SERVED_INT8:
-      return RowFormatKind::kTbeInt8;
-    case v1::SERVED_INT4:
-      return RowFormatKind::kTbeInt4;
-    case v1::SERVED_INT2:
-      return RowFormatKind::kTbeInt2;
-    default:
-      return RowFormatKind::kFp32;
-  }
-}
 
 bool HasCopy(const v1::ServedTable& table, const std::string& server) {
   return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
@@ -151,7 +135,7 @@ uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTabl
     }
   }
   if (bytes != 0) return bytes;
-  const uint64_t row = RowFormatBytes({.kind = KindOf(table.format())}, spec.dim());
+  const uint64_t row = RowFormatBytes({.kind = FromProto(table.format())}, spec.dim());
   const uint64_t rows = spec.hashed() ? 0 : std::min<uint64_t>(spec.rows(), 1ull << 40);
   return rows * (row + kOverheadBytes);
 }
