@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,50 @@ TEST_F(CutStory, PartsOfAShardWithOneMemberAreActiveFromTheCommitOn) {
     EXPECT_EQ(part.members, whole.members);
     EXPECT_EQ(part.primary, whole.primary);
   }
+}
+
+TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  const uint64_t limit = rig_.core->state().shards().begin()->second.range.limit;
+  const auto split = [this](uint32_t shard, uint64_t at) {
+    auto asked = Ask(shard, at);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())).ok());
+  };
+  split(0, 3);
+  v1::CutShardRequest merge;
+  merge.set_shard(ShardId{1, 1}.packed());
+  merge.set_merge_with(ShardId{1, 0}.packed());
+  auto asked = rig_.Call<v1::CutShardReply>(merge);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_STATUS(Ask(1, 4), kAlreadyExists, "asked for already");
+  v1::CommitCutRequest request = CommitOf(asked->cut());
+  request.set_epoch_with(request.epoch());
+  request.mutable_end()->set_lsn(7);
+  request.mutable_end_with()->set_lsn(9);
+  v1::CommitCutRequest late = request;
+  late.set_epoch_with(1);
+  EXPECT_FALSE(rig_.Call<v1::CommitCutReply>(late).ok());  // and it is asked for anew
+  EXPECT_FALSE(rig_.Call<v1::CommitCutReply>(request).ok());
+  *request.mutable_cut() = AskedNow();
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());  // the answer was lost
+  EXPECT_THAT(Ranges(), ElementsAre(absl::StrCat("0: [0, ", limit, ") e4")));
+  const ShardRecord merged = rig_.core->state().shards().begin()->second;
+  EXPECT_EQ(merged.merge.base, (LogEnd{3, 10}));
+  ASSERT_EQ(merged.lanes.size(), 2u);
+  EXPECT_EQ(merged.lanes[1].index, 1u);
+  EXPECT_EQ(merged.lanes[1].first, 3u);
+  EXPECT_NE(merged.lanes[0].tag, merged.lanes[1].tag);
+  EXPECT_STATUS(rig_.Call<v1::CutShardReply>(merge), kNotFound, "does not exist");
+  split(0, 3);  // between the lanes
+  const auto& shards = rig_.core->state().shards();
+  ASSERT_EQ(shards.size(), 2u);
+  const ShardRecord& upper = std::prev(shards.end())->second;
+  EXPECT_GT(upper.shard.index, 1u);
+  ASSERT_EQ(upper.lanes.size(), 1u);
+  EXPECT_EQ(upper.lanes[0].index, 1u);
 }
 
 TEST_F(CutStory, WhatCannotBeCutIsRefused) {
