@@ -104,7 +104,10 @@ TEST_F(CutStory, PartsOfAShardWithOneMemberAreActiveFromTheCommitOn) {
 
 TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
   Start({"s1"});
-  Create("t", 1, 1);
+  v1::CreateTableRequest table = Request("t", 1, 1);
+  table.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+  ASSERT_TRUE(rig_.Create(table).ok());
+  fleet_.Run(300);
   const uint64_t limit = rig_.core->state().shards().begin()->second.range.limit;
   const auto split = [this](uint32_t shard, uint64_t at) {
     auto asked = Ask(shard, at);

@@ -231,9 +231,13 @@ class CommitCut {
     return NotAsked(state);
   }
   absl::Status NotAsked(const ClusterState& state) const {
+    const v1::ShardCut& cut = request_.cut();
+    const std::string what = cut.with() == 0
+                                 ? absl::StrCat("cut at ", cut.at())
+                                 : absl::StrCat("merge with ", state.ShardName(cut.with()));
     return absl::FailedPreconditionError(
-        absl::StrCat("shard ", CutText(state, request_.cut()),
-                     ": its cut or merge is not asked for any more; ask for it again"));
+        absl::StrCat("shard ", state.ShardName(cut.shard()), ": its ", what,
+                     " is not asked for any more; ask for it again"));
   }
 
   const v1::CommitCutRequest request_;
