@@ -14,9 +14,7 @@
 namespace hotbed {
 namespace {
 
-HttpResponse Unfit(std::string body) {
-  return {.code = 503, .reason = "Service Unavailable", .body = std::move(body)};
-}
+HttpResponse Unfit(std::string body) { return {.code = 503, .body = std::move(body)}; }
 
 HttpResponse Health(const AdminOptions& options) {
   std::string why_not;
@@ -50,7 +48,7 @@ HttpResponse NoSuchPage(const AdminOptions& options) {
   std::string all =
       "no such page; there are /statusz /healthz /readyz /metrics /api/status /api/metrics";
   for (const AdminPage& page : options.pages) absl::StrAppend(&all, " ", page.path);
-  return {.code = 404, .reason = "Not Found", .body = absl::StrCat(all, "\n")};
+  return {.code = 404, .body = absl::StrCat(all, "\n")};
 }
 
 // "Bearer TOKEN", or "Basic" with the token as the password, as browsers send it. Empty: none.
@@ -65,12 +63,12 @@ std::string TokenOf(const HttpRequest& request) {
 }
 
 HttpResponse TokenMissing() {
-  return {.code = 401,
-          .reason = "Unauthorized",
-          .body =
-              "this page needs a token of the file of --admin-tokens, as 'Authorization: "
-              "Bearer TOKEN' or as a password; /healthz and /readyz need none\n",
-          .challenge = "Basic realm=\"hotbed: a token as the password\", Bearer"};
+  return {
+      .code = 401,
+      .body =
+          "this page needs a token of the file of --admin-tokens, as 'Authorization: "
+          "Bearer TOKEN' or as a password; /healthz and /readyz need none\n",
+      .headers = {{"WWW-Authenticate", "Basic realm=\"hotbed: a token as the password\", Bearer"}}};
 }
 
 HttpResponse MakePage(const AdminOptions& options, const HttpRequest& request) {
@@ -78,11 +76,13 @@ HttpResponse MakePage(const AdminOptions& options, const HttpRequest& request) {
   const absl::string_view path = request.path;
   if (path == "/") {
     const std::string first = options.pages.empty() ? "/statusz" : options.pages[0].path;
-    return {.code = 302, .reason = "Found", .body = first + "\n", .location = first};
+    return {.code = 302, .body = first + "\n", .headers = {{"Location", first}}};
   }
   for (const AdminPage& page : options.pages) {
     if (path != page.path) continue;
-    return {.type = page.type, .body = page.body(), .content_policy = kOwnPagesOnly};
+    return {.type = page.type,
+            .body = page.body(),
+            .headers = {{"Content-Security-Policy", kOwnPagesOnly}}};
   }
   if (path == "/metrics") {
     return {.type = "text/plain; version=0.0.4; charset=utf-8",
@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(AdminOptions opt
   HOTBED_ASSIGN_OR_RETURN(
       std::unique_ptr<HttpPort> port,
       HttpPort::Start(
-          shared->listen,
+          {.listen = shared->listen},
           [shared](const HttpRequest& request) { return AnswerProbe(*shared, request); },
           [shared](const HttpRequest& request) { return MakePage(*shared, request); }));
   return std::make_unique<HttpAdminServer>(std::move(port));

@@ -14,10 +14,7 @@
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/clock.h"
 #include "common/host_port.h"
 #include "common/log.h"
@@ -29,7 +26,7 @@ namespace {
 constexpr int64_t kLingerNs = 1'000'000'000;  // for the peer to close after its answer
 constexpr int kCheckMs = 200;                 // how often connections that are late are looked for
 constexpr int64_t kNoDescriptorNs = 20'000'000;
-constexpr int kPagesNice = 10;
+constexpr size_t kReadBytes = 16 << 10;
 
 std::string NumericHost(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST] = "";
@@ -44,45 +41,22 @@ int PortOf(const sockaddr_storage& address) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// nullopt: no HTTP.
-std::optional<HttpRequest> Parse(absl::string_view head) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(head, '\n');
-  const std::vector<absl::string_view> words =
-      absl::StrSplit(absl::StripTrailingAsciiWhitespace(lines[0]), ' ');
-  if (words.size() != 3 || !absl::StartsWith(words[2], "HTTP/1.")) return std::nullopt;
-  HttpRequest request;
-  request.method = std::string(words[0]);
-  request.path = std::string(words[1].substr(0, words[1].find('?')));
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const std::pair<absl::string_view, absl::string_view> field =
-        absl::StrSplit(lines[i], absl::MaxSplits(':', 1));
-    const std::string value(absl::StripAsciiWhitespace(field.second));
-    if (absl::EqualsIgnoreCase(field.first, "accept")) request.accept = value;
-    if (absl::EqualsIgnoreCase(field.first, "user-agent")) request.user_agent = value;
-    if (absl::EqualsIgnoreCase(field.first, "authorization")) request.authorization = value;
-  }
-  return request;
-}
-
-HttpResponse Busy() {
-  return {.code = 503,
-          .reason = "Service Unavailable",
-          .body = "too many pages are being made or read; try again, or ask for /healthz\n"};
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpPort>> HttpPort::Start(const std::string& listen, Probe probe,
+absl::StatusOr<std::unique_ptr<HttpPort>> HttpPort::Start(HttpPortOptions options, Probe probe,
                                                           Page page) {
-  std::unique_ptr<HttpPort> port(new HttpPort(std::move(probe), std::move(page)));
-  HOTBED_RETURN_IF_ERROR(port->Listen(listen));
+  std::unique_ptr<HttpPort> port(
+      new HttpPort(std::move(options), std::move(probe), std::move(page)));
+  HOTBED_RETURN_IF_ERROR(port->Listen(port->options_.listen));
   port->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   port->reserve_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (port->wake_ < 0 || port->reserve_ < 0) {
-    return absl::UnavailableError(absl::StrCat("admin port: ", std::strerror(errno)));
+    return absl::UnavailableError(absl::StrCat(port->options_.name, ": ", std::strerror(errno)));
   }
   port->serving_ = std::thread([p = port.get()] { p->Serve(); });
-  port->making_ = std::thread([p = port.get()] { p->MakePages(); });
+  for (int i = 0; i < port->options_.threads; ++i) {
+    port->making_.emplace_back([p = port.get()] { p->MakePages(); });
+  }
   return port;
 }
 
@@ -93,7 +67,7 @@ HttpPort::~HttpPort() {
   }
   if (wake_ >= 0) Wake();
   if (serving_.joinable()) serving_.join();
-  if (making_.joinable()) making_.join();
+  for (std::thread& thread : making_) thread.join();
   for (const auto& [number, connection] : connections_) close(connection.fd);
   for (const int fd : {listener_, wake_, reserve_}) {
     if (fd >= 0) close(fd);
@@ -103,7 +77,7 @@ HttpPort::~HttpPort() {
 absl::Status HttpPort::Listen(const std::string& listen) {
   const absl::StatusOr<HostPort> place = SplitHostPort(listen, 0);
   if (!place.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("admin-listen: ", place.status().message()));
+    return absl::InvalidArgumentError(absl::StrCat(options_.flag, ": ", place.status().message()));
   }
   std::string host = place->host;
   if (host.empty() || host == "localhost") host = "127.0.0.1";
@@ -113,7 +87,7 @@ absl::Status HttpPort::Listen(const std::string& listen) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), place->port.c_str(), &hints, &found);
   if (error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("admin-listen: '", listen,
+    return absl::InvalidArgumentError(absl::StrCat(options_.flag, ": '", listen,
                                                    "': ", gai_strerror(error),
                                                    "; give an address of this machine"));
   }
@@ -124,8 +98,8 @@ absl::Status HttpPort::Listen(const std::string& listen) {
   if (listener_ < 0 || bind(listener_, found->ai_addr, found->ai_addrlen) != 0 ||
       ::listen(listener_, SOMAXCONN) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("admin port: cannot listen on ", listen, " (", std::strerror(errno),
-                     "); is another process using it? Choose another with --admin-listen"));
+        absl::StrCat(options_.name, ": cannot listen on ", listen, " (", std::strerror(errno),
+                     "); is another process using it? Choose another with --", options_.flag));
   }
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
@@ -188,7 +162,7 @@ void HttpPort::AcceptAll() {
     const int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&address), &size,
                            SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-      HOTBED_LOG_EVERY_S(Warning, 10) << "admin port: no file descriptor is left";
+      HOTBED_LOG_EVERY_S(Warning, 10) << options_.name << ": no file descriptor is left";
       // The reserve lets one more in; without it, one that is here makes room.
       if (reserve_ >= 0) {
         close(std::exchange(reserve_, -1));
@@ -206,20 +180,22 @@ void HttpPort::AcceptAll() {
     Connection& connection = connections_[++arrived_];
     connection.fd = fd;
     connection.peer = NumericHost(address, size);
-    connection.until_ns = Clock::Real()->NowNs() + kHeadNsMax;
+    connection.until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
     OnReadable(arrived_, &connection);  // its request is often here already
   }
 }
 
-// The oldest connection of the peer that has most.
+// The oldest connection of the peer that has most, of one without a request if there is such.
 void HttpPort::MakeRoom() {
   std::map<std::string, size_t> counts;
   for (const auto& [number, connection] : connections_) ++counts[connection.peer];
   const auto most =
       std::max_element(counts.begin(), counts.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  for (const auto& [number, connection] : connections_) {
-    if (connection.peer == most->first) return Drop(number);
+  for (const bool idle : {true, false}) {
+    for (const auto& [number, connection] : connections_) {
+      if (connection.peer == most->first && (connection.idle || !idle)) return Drop(number);
+    }
   }
 }
 
@@ -230,66 +206,112 @@ void HttpPort::Drop(Number number) {
 }
 
 void HttpPort::OnReadable(Number number, Connection* connection) {
-  char buffer[4096];
+  char buffer[kReadBytes];
   while (true) {
     const ssize_t got = recv(connection->fd, buffer, sizeof(buffer), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (got <= 0) return Drop(number);
     if (connection->state == Connection::State::kClosing) continue;
+    if (std::exchange(connection->idle, false)) {
+      connection->until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
+    }
     connection->in.append(buffer, static_cast<size_t>(got));
-    if (connection->in.size() > kHeadBytesMax) break;
+    const size_t wanted = connection->head.has_value()
+                              ? connection->head_bytes + connection->head->content_length
+                              : kHeadBytesMax + 1;
+    if (connection->in.size() >= wanted) break;
   }
-  if (connection->state == Connection::State::kClosing) return;
-  const size_t end = connection->in.find("\r\n\r\n");
-  if (end == std::string::npos && connection->in.size() <= kHeadBytesMax) return;
-  const std::optional<HttpRequest> request =
-      end == std::string::npos ? std::nullopt
-                               : Parse(absl::string_view(connection->in).substr(0, end));
-  connection->in.clear();
-  if (request.has_value()) {
-    OnRequest(number, connection, *request);
-  } else {
-    Answer(connection, {.code = 400, .reason = "Bad Request", .body = "no HTTP request\n"});
-  }
-  if (connection->state == Connection::State::kWriting) Write(number, connection);
+  if (connection->state == Connection::State::kReading) TakeRequest(number, connection);
 }
 
-void HttpPort::OnRequest(Number number, Connection* connection, const HttpRequest& request) {
-  connection->head_only = request.method == "HEAD";
-  if (request.method != "GET" && request.method != "HEAD") {
-    return Answer(connection, {.code = 405,
-                               .reason = "Method Not Allowed",
-                               .body = absl::StrCat(request.method.substr(0, 20),
-                                                    " is not allowed here: GET and HEAD are\n")});
+bool HttpPort::TakeHead(Number number, Connection* connection) {
+  const size_t end = connection->in.find("\r\n\r\n");
+  if (end == std::string::npos && connection->in.size() <= kHeadBytesMax) return false;
+  const auto refuse = [&](int code, const auto&... text) {
+    Refuse(number, connection, code, absl::StrCat(text...));
+    return false;
+  };
+  if (end > kHeadBytesMax) {
+    return refuse(400, "no HTTP request: its head is above ", kHeadBytesMax, " bytes");
   }
-  if (const auto answer = probe_(request); answer.has_value()) return Answer(connection, *answer);
+  connection->head = ParseHttpHead(absl::string_view(connection->in).substr(0, end));
+  if (!connection->head.has_value()) return refuse(400, "no HTTP request");
+  connection->head_bytes = end + 4;
+  const HttpHead& head = *connection->head;
+  connection->head_only = head.request.method == "HEAD";
+  if (const std::string& method = head.request.method;
+      method != "GET" && method != "HEAD" && (method != "POST" || options_.body_bytes_max == 0)) {
+    return refuse(405, method.substr(0, 20), " is not allowed here: ",
+                  options_.body_bytes_max == 0 ? "GET and HEAD are" : "GET, HEAD and POST are");
+  }
+  if (options_.body_bytes_max == 0) {
+    connection->head->content_length = 0;
+    return true;
+  }
+  if (head.chunked) return refuse(411, "the body has no Content-Length: chunks are not taken");
+  if (head.content_length > options_.body_bytes_max) {
+    return refuse(413, "the body has ", head.content_length, " bytes, the limit is ",
+                  options_.body_bytes_max);
+  }
+  if (head.expects_continue &&
+      connection->in.size() < connection->head_bytes + head.content_length) {
+    constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    (void)!send(connection->fd, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+  }
+  return true;
+}
+
+void HttpPort::TakeRequest(Number number, Connection* connection) {
+  if (!connection->head.has_value() && !TakeHead(number, connection)) return;
+  const size_t bytes = connection->head_bytes + connection->head->content_length;
+  if (options_.body_bytes_max > 0 && BodyBytes() > options_.bodies_bytes_max) {
+    return Refuse(number, connection, 503,
+                  absl::StrCat("requests that are being read have ", options_.bodies_bytes_max,
+                               " bytes in all: try again"));
+  }
+  if (connection->in.size() < bytes) return;
+  HttpRequest request = std::move(connection->head->request);
+  request.body = connection->in.substr(connection->head_bytes, connection->head->content_length);
+  request.arrived_ns = Clock::Real()->NowNs();
+  connection->keeps_open = connection->head->keeps_open && options_.idle_ns_max > 0;
+  connection->head.reset();
+  connection->in.erase(0, bytes);
+  OnRequest(number, connection, std::move(request));
+}
+
+void HttpPort::OnRequest(Number number, Connection* connection, HttpRequest request) {
+  if (probe_) {
+    if (const auto answer = probe_(request); answer.has_value()) {
+      Answer(connection, *answer);
+      return Write(number, connection);
+    }
+  }
   {
     absl::MutexLock lock(&mu_);
-    if (asked_.size() < kPagesWaitingMax && AnswerBytes() < kAnswerBytesMax) {
-      asked_.emplace_back(number, request);
+    if (asked_.size() < options_.waiting_max && AnswerBytes() < options_.answers_bytes_max) {
+      asked_bytes_ += request.body.size();
+      asked_.emplace_back(number, std::move(request));
       connection->state = Connection::State::kWaiting;
       connection->until_ns = INT64_MAX;
       return;
     }
   }
-  Answer(connection, Busy());
+  Refuse(number, connection, 503, "too many requests are being answered or read: try again");
 }
 
 void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
-  connection->out = absl::StrCat(
-      "HTTP/1.1 ", response.code, " ", response.reason, "\r\nContent-Type: ", response.type,
-      "\r\nContent-Length: ", response.body.size(),
-      "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n",
-      response.location.empty() ? "" : absl::StrCat("Location: ", response.location, "\r\n"),
-      response.content_policy == nullptr
-          ? ""
-          : absl::StrCat("Content-Security-Policy: ", response.content_policy, "\r\n"),
-      response.challenge == nullptr
-          ? ""
-          : absl::StrCat("WWW-Authenticate: ", response.challenge, "\r\n"),
-      "\r\n", connection->head_only ? "" : response.body);
+  if (options_.answered) options_.answered(response.code);
+  connection->out = HttpAnswer(response, connection->head_only, !connection->keeps_open);
   connection->state = Connection::State::kWriting;
   connection->until_ns = Clock::Real()->NowNs() + kAnswerNsMax;
+}
+
+void HttpPort::Refuse(Number number, Connection* connection, int code, const std::string& text) {
+  connection->keeps_open = false;
+  connection->in = std::string();
+  Answer(connection, options_.refusal ? options_.refusal(code, text)
+                                      : HttpResponse{.code = code, .body = text + "\n"});
+  Write(number, connection);
 }
 
 void HttpPort::Write(Number number, Connection* connection) {
@@ -301,12 +323,22 @@ void HttpPort::Write(Number number, Connection* connection) {
     if (n < 0) return Drop(number);
     connection->sent += static_cast<size_t>(n);
   }
+  connection->out = std::string();
+  if (connection->keeps_open) return AwaitRequest(number, connection);
   // Closed at once with bytes of the peer unread, the connection would be reset, and the answer
   // with it.
-  connection->out = std::string();
   shutdown(connection->fd, SHUT_WR);
   connection->state = Connection::State::kClosing;
   connection->until_ns = Clock::Real()->NowNs() + kLingerNs;
+}
+
+void HttpPort::AwaitRequest(Number number, Connection* connection) {
+  connection->state = Connection::State::kReading;
+  connection->sent = 0;
+  connection->idle = connection->in.empty();
+  connection->until_ns =
+      Clock::Real()->NowNs() + (connection->idle ? options_.idle_ns_max : options_.request_ns_max);
+  if (!connection->idle) TakeRequest(number, connection);
 }
 
 void HttpPort::TakePages() {
@@ -328,9 +360,24 @@ void HttpPort::TakePages() {
 void HttpPort::EndLate(int64_t now_ns) {
   for (auto it = connections_.begin(); it != connections_.end();) {
     const Number number = it->first;
-    const bool late = (it++)->second.until_ns <= now_ns;
-    if (late) Drop(number);
+    Connection* const connection = &(it++)->second;
+    if (connection->until_ns > now_ns) continue;
+    if (connection->state == Connection::State::kReading && !connection->in.empty() &&
+        options_.refusal) {
+      Refuse(number, connection, 408,
+             absl::StrCat("the request was not complete within ",
+                          options_.request_ns_max / kMillisecondNs, " ms"));
+    } else {
+      Drop(number);
+    }
   }
+}
+
+uint64_t HttpPort::BodyBytes() {
+  uint64_t bytes = 0;
+  for (const auto& [number, connection] : connections_) bytes += connection.in.size();
+  absl::MutexLock lock(&mu_);
+  return bytes + asked_bytes_;
 }
 
 size_t HttpPort::AnswerBytes() const {
@@ -339,11 +386,11 @@ size_t HttpPort::AnswerBytes() const {
   return bytes;
 }
 
-// --- the thread of pages
+// --- the threads of pages
 
 void HttpPort::MakePages() {
-  // On Linux the priority is that of the calling thread. Pages give way to whatever serves.
-  setpriority(PRIO_PROCESS, 0, kPagesNice);
+  // On Linux the priority is that of the calling thread.
+  if (options_.nice != 0) setpriority(PRIO_PROCESS, 0, options_.nice);
   while (true) {
     std::pair<Number, HttpRequest> asked;
     {
@@ -355,6 +402,7 @@ void HttpPort::MakePages() {
       if (stop_) return;
       asked = std::move(asked_.front());
       asked_.pop_front();
+      asked_bytes_ -= asked.second.body.size();
     }
     HttpResponse response = page_(asked.second);
     absl::MutexLock lock(&mu_);

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "common/status_macros.h"
 
@@ -60,6 +61,31 @@ absl::StatusOr<Pruned> PruneCheckpoints(const std::string& directory, const Prun
   HOTBED_ASSIGN_OR_RETURN(pruned.unfinished,
                           place->EndUnfinished(directory, options.orphans_before_unix_ms));
   return pruned;
+}
+
+absl::StatusOr<CheckpointFolder> FindDeletable(const std::string& folder, Place* place) {
+  const size_t slash = folder.rfind('/');
+  const std::string name = folder.substr(slash == folder.npos ? 0 : slash + 1);
+  absl::StatusOr<std::vector<CheckpointFolder>> found = std::vector<CheckpointFolder>();
+  if (slash != folder.npos) found = ListCheckpoints(folder.substr(0, slash), place);
+  HOTBED_RETURN_IF_ERROR(found.status());
+  const CheckpointFolder* wanted = nullptr;
+  for (const CheckpointFolder& one : *found) {
+    if (one.name == name) wanted = &one;
+    if (one.parent != name) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(one.path, " needs ", name, "; delete that one first"));
+  }
+  if (wanted == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, " is no checkpoint; 'hotbed checkpoint list' shows those of a place"));
+  }
+  // Without a time it is damaged; with that of kDeletingMark, a deletion of it broke off.
+  if (wanted->whole || wanted->begun_unix_ms <= 1) return *wanted;
+  return absl::FailedPreconditionError(
+      absl::StrCat(folder, ": ", wanted->trouble,
+                   "; 'hotbed checkpoint prune' deletes it once it is taken for broken off "
+                   "(--orphan-minutes)"));
 }
 
 }  // namespace hotbed

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "places/place.h"
 
 namespace hotbed {
@@ -29,6 +30,10 @@ struct Pruned {
 // needs.
 absl::StatusOr<Pruned> PruneCheckpoints(const std::string& directory, const PruneOptions& options,
                                         Place* place);
+
+// The checkpoint in `folder`, if it may be deleted by itself, also when it is damaged. NotFound: it
+// is none. FailedPrecondition: its save has not ended, or a checkpoint or save needs it.
+absl::StatusOr<CheckpointFolder> FindDeletable(const std::string& folder, Place* place);
 
 }  // namespace hotbed
 

@@ -56,6 +56,15 @@ std::string IndexBytes(const std::vector<RowsFileEntry>& index) {
   return out;
 }
 
+std::string TrailerBytes(uint64_t index_offset, absl::string_view index) {
+  std::string out;
+  AppendLittle<uint64_t>(index_offset, &out);
+  AppendLittle<uint32_t>(static_cast<uint32_t>(index.size()), &out);
+  AppendLittle<uint32_t>(Crc32c(index.data(), index.size()), &out);
+  out.append(std::string(kEnd));
+  return out;
+}
+
 template <typename T>
 absl::string_view AsBytes(absl::Span<const T> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -125,12 +134,7 @@ absl::Status RowsFileWriter::AddSessions(absl::string_view bytes) {
 absl::Status RowsFileWriter::Finish() {
   const std::string index = IndexBytes(index_);
   index_crc_ = Crc32c(index.data(), index.size());
-  std::string trailer;
-  AppendLittle<uint64_t>(bytes_, &trailer);
-  AppendLittle<uint32_t>(static_cast<uint32_t>(index.size()), &trailer);
-  AppendLittle<uint32_t>(index_crc_, &trailer);
-  trailer.append(std::string(kEnd));
-  HOTBED_RETURN_IF_ERROR(Append({index, trailer}));
+  HOTBED_RETURN_IF_ERROR(Append({index, TrailerBytes(bytes_, index)}));
   return file_->Finish();
 }
 
@@ -200,6 +204,7 @@ absl::Status RowsFileReader::ReadIndex(uint64_t bytes, uint32_t index_crc) {
   if (crc != index_crc || Crc32c(index.data(), index.size()) != crc) {
     return Damaged("the checksum of its index does not match the manifest");
   }
+  index_crc_ = crc;
   ByteReader in(index);
   while (in.left() > 0) {
     RowsFileEntry& entry = index_.emplace_back();
@@ -282,6 +287,27 @@ absl::StatusOr<std::string> RowsFileReader::ReadSessions() {
     return block_.substr(kBlockHeadBytes);
   }
   return std::string();
+}
+
+absl::Status RowsFileReader::VisitBytes(
+    absl::FunctionRef<absl::Status(absl::string_view bytes)> visit) {
+  HOTBED_RETURN_IF_ERROR(visit(HeaderBytes(header_)));
+  uint64_t offset = kHeaderBytes;
+  for (const RowsFileEntry& entry : index_) {
+    if (entry.offset != offset) {
+      return Damaged(absl::StrCat("its blocks leave a gap at byte ", offset));
+    }
+    HOTBED_RETURN_IF_ERROR(ReadBlock(entry));
+    HOTBED_RETURN_IF_ERROR(visit(block_));
+    offset += entry.bytes;
+  }
+  const std::string index = IndexBytes(index_);
+  const std::string trailer = TrailerBytes(offset, index);
+  if (offset + index.size() + trailer.size() != file_->size() ||
+      Crc32c(index.data(), index.size()) != index_crc_) {
+    return Damaged("its blocks do not end at the index");
+  }
+  return visit(absl::StrCat(index, trailer));
 }
 
 }  // namespace hotbed

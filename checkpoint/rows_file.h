@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -102,6 +103,9 @@ class RowsFileReader {
   absl::Status ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
                         std::vector<uint8_t>* payloads);
   absl::StatusOr<std::string> ReadSessions();  // empty: the file has none
+  // Calls `visit` with all bytes of the file in their order, each proven by the checksums that the
+  // manifest vouches for. DataLoss: they do not match. An error of `visit` ends it.
+  absl::Status VisitBytes(absl::FunctionRef<absl::Status(absl::string_view bytes)> visit);
 
  private:
   RowsFileReader(std::string path, std::unique_ptr<PlaceReader> file)
@@ -118,6 +122,7 @@ class RowsFileReader {
   const std::string path_;
   const std::unique_ptr<PlaceReader> file_;
   RowsFileHeader header_;
+  uint32_t index_crc_ = 0;
   std::vector<RowsFileEntry> index_;
   std::string block_;
   std::string plain_;

@@ -64,13 +64,18 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddCheckpointSaveCommand(checkpoint, context);
   AddCheckpointRestoreCommand(checkpoint, context);
   AddCheckpointScheduleCommand(checkpoint, context);
+  AddCheckpointFetchCommand(checkpoint, context);
   AddCheckpointFileCommands(checkpoint, context);
   CLI::App* metadata =
       AddGroup(root, "metadata",
                "Back up the coordinator's metadata, rebuild lost ones, move them to another store");
   AddMetadataCommands(metadata, context);
   AddMetadataMoveCommands(metadata, context);
-  AddServeCommands(AddGroup(root, "serve", "Read copies of tables for inference"), context);
+  CLI::App* serve =
+      AddGroup(root, "serve", "Read copies of tables for inference, and which version is current");
+  AddServeCommands(serve, context);
+  AddServeVersionCommands(serve, context);
+  AddPublishCommand(root, context);
   AddEventsCommand(root, context);
   CLI::App* plan = AddGroup(root, "plan", "Compute, look at and compare placements");
   AddPlanComputeCommand(plan, context);

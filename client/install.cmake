@@ -6,7 +6,7 @@ set(hotbed_include_dir ${CMAKE_INSTALL_INCLUDEDIR}/hotbed-${PROJECT_VERSION_MAJO
 set(hotbed_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotbed)
 
 set(installed hotbed_proto_generated)
-foreach(library client serving_client checkpoint places leader proto common row_math security)
+foreach(library client serving_client checkpoint places servers_place leader proto common row_math security)
   set_target_properties(hotbed_${library} PROPERTIES EXPORT_NAME ${library})
   list(APPEND installed hotbed_${library})
 endforeach()

@@ -83,4 +83,20 @@ absl::StatusOr<v1::ServeTablesReply> ServingCalls::Serve(const v1::ServeTablesRe
   return reply;
 }
 
+absl::StatusOr<v1::PublishVersionReply> ServingCalls::Publish(
+    const v1::PublishVersionRequest& request, absl::Duration timeout) {
+  v1::PublishVersionReply reply;
+  HOTBED_RETURN_IF_ERROR(
+      Call(&v1::ServingCoordinator::Stub::PublishVersion, request, timeout, &reply));
+  return reply;
+}
+
+absl::StatusOr<v1::ChooseVersionReply> ServingCalls::Choose(const v1::ChooseVersionRequest& request,
+                                                            absl::Duration timeout) {
+  v1::ChooseVersionReply reply;
+  HOTBED_RETURN_IF_ERROR(
+      Call(&v1::ServingCoordinator::Stub::ChooseVersion, request, timeout, &reply));
+  return reply;
+}
+
 }  // namespace hotbed

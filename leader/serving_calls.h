@@ -24,6 +24,10 @@ class ServingCalls {
   absl::StatusOr<v1::ServingMap> Get(absl::Duration timeout);
   absl::StatusOr<v1::ServeTablesReply> Serve(const v1::ServeTablesRequest& request,
                                              absl::Duration timeout);
+  absl::StatusOr<v1::PublishVersionReply> Publish(const v1::PublishVersionRequest& request,
+                                                  absl::Duration timeout);
+  absl::StatusOr<v1::ChooseVersionReply> Choose(const v1::ChooseVersionRequest& request,
+                                                absl::Duration timeout);
 
  private:
   template <typename Method, typename Request, typename Reply>

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/status_macros.h"
+#include "places/servers_path.h"
 
 namespace hotbed {
 namespace {
@@ -25,18 +26,30 @@ PlaceFinder* PlaceFinder::Real() {
 
 absl::StatusOr<Place*> PlaceFinder::Of(const std::string& path) {
   if (absl::StartsWith(path, "/")) return &directories_;
-  if (!NamesObjectStore(path)) {
+  if (!NamesObjectStore(path) && !NamesServersDisks(path)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", path, "\" is neither an absolute path nor s3://BUCKET/PREFIX"));
   }
   HOTBED_RETURN_IF_ERROR(PlacePath(path).status());
   absl::MutexLock lock(&mu_);
+  if (NamesServersDisks(path)) {
+    if (servers_ != nullptr) return servers_.get();
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        " lies on the disks of a cluster's servers, which are not reached from here; bring "
+        "it into a directory with 'hotbed checkpoint fetch'"));
+  }
   if (stopped_) return absl::CancelledError(absl::StrCat(path, ": this process is stopping"));
   if (objects_ == nullptr) {
     HOTBED_ASSIGN_OR_RETURN(S3Options options, S3Options::OfEnvironment());
     HOTBED_ASSIGN_OR_RETURN(objects_, S3Place::Make(std::move(options)));
   }
   return objects_.get();
+}
+
+void PlaceFinder::ReachServers(std::unique_ptr<Place> servers) {
+  absl::MutexLock lock(&mu_);
+  servers_ = std::move(servers);
 }
 
 void PlaceFinder::Stop() {
@@ -48,6 +61,11 @@ void PlaceFinder::Stop() {
 bool NamesObjectStore(absl::string_view path) { return absl::StartsWith(path, kObjectStore); }
 
 absl::StatusOr<std::string> PlacePath(const std::string& written) {
+  if (NamesServersDisks(written)) {
+    const std::string path(absl::StripSuffix(written, "/"));
+    HOTBED_RETURN_IF_ERROR(CheckServersPath(path));
+    return path;
+  }
   if (!NamesObjectStore(written)) {
     if (written.empty()) return absl::InvalidArgumentError("the path is empty");
     std::string path = std::filesystem::absolute(written).lexically_normal().string();

@@ -26,6 +26,8 @@ class PlaceFinder {
   // credentials for object stores. Unimplemented: there is no libcurl. The result lives as long as
   // the finder.
   absl::StatusOr<Place*> Of(const std::string& path) ABSL_LOCKS_EXCLUDED(mu_);
+  // Where server:NAME is from now on; before, such a path is FailedPrecondition.
+  void ReachServers(std::unique_ptr<Place> servers) ABSL_LOCKS_EXCLUDED(mu_);
   // Requests to object stores, now and later, fail with Cancelled.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -33,13 +35,14 @@ class PlaceFinder {
   DirectoryPlace directories_;
   absl::Mutex mu_;
   std::unique_ptr<S3Place> objects_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Place> servers_ ABSL_GUARDED_BY(mu_);
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 bool NamesObjectStore(absl::string_view path);
 // A path as a person writes it, in the one form that every process understands: absolute, without
 // "." and a slash at its end. InvalidArgument: an s3:// URL without a bucket, or with a part that
-// is empty, "." or "..".
+// is empty, "." or ".."; what CheckServersPath says.
 absl::StatusOr<std::string> PlacePath(const std::string& written);
 
 }  // namespace hotbed

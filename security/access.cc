@@ -28,10 +28,11 @@ using Methods = std::set<std::string, std::less<>>;
 // The methods that servers call of each other and of the coordinator. Nobody else may: they move
 // rows and primaries.
 const Methods& ServerMethods() {
-  static const Methods* const methods = new Methods{
-      "ActivateShards", "Attend",   "BeginSave",       "Check",          "CommitCut",
-      "GetClusterMap",  "ListRows", "ReadChanges",     "RegisterServer", "ReportServing",
-      "Transfer",       "Watch",    "WatchClusterMap", "WatchSave"};
+  static const Methods* const methods =
+      new Methods{"ActivateShards", "Attend",    "BeginSave",       "ChangeFiles",
+                  "Check",          "CommitCut", "GetClusterMap",   "ListRows",
+                  "ReadChanges",    "ReadFiles", "RegisterServer",  "ReportServing",
+                  "Transfer",       "Watch",     "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 
@@ -56,11 +57,12 @@ const Methods& TrainerMethods() {
 
 // What an operator may call beyond the other roles, so that rules can name it.
 const Methods& OperatorMethods() {
-  static const Methods* const methods =
-      new Methods{"AlterTable",      "BeginSave",           "WatchRestore", "WatchSave",
-                  "BackupMetadata",  "ChooseReplica",       "ControlMoves", "CutShard",
-                  "DrainServer",     "DropTable",           "HoldStep",     "MoveShards",
-                  "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",  "ServerReflectionInfo"};
+  static const Methods* const methods = new Methods{
+      "AlterTable",      "BeginSave",           "WatchRestore",   "WatchSave",
+      "BackupMetadata",  "ChooseReplica",       "ControlMoves",   "CutShard",
+      "DrainServer",     "DropTable",           "HoldStep",       "MoveShards",
+      "RebuildMetadata", "ScheduleCheckpoints", "ServeTables",    "ServerReflectionInfo",
+      "ReadFiles",       "ChangeFiles",         "PublishVersion", "ChooseVersion"};
   return *methods;
 }
 

@@ -109,6 +109,25 @@ grpc::Status CallAccess::Begin(const Metadata& metadata, const grpc::AuthContext
   return {grpc::StatusCode::PERMISSION_DENIED, std::string(checked.message())};
 }
 
+absl::Status CallAccess::CheckToken(absl::string_view token, absl::string_view method,
+                                    absl::string_view table) {
+  const std::shared_ptr<const AccessRules> rules = rules_->Get(Clock::Real()->NowNs());
+  const std::optional<Caller> caller = rules->CallerOfToken(token);
+  absl::Status checked;
+  if (!caller.has_value()) {
+    checked = absl::UnauthenticatedError(absl::StrCat(
+        method, " by a caller ",
+        token.empty() ? "without a token; give one of --access-rules, as 'Authorization: Bearer "
+                        "TOKEN'"
+                      : "whose token is not known"));
+  } else {
+    checked =
+        table.empty() ? rules->Check(*caller, method) : rules->CheckTable(*caller, method, table);
+  }
+  if (!checked.ok()) refusals_.Note(checked.message());
+  return checked;
+}
+
 std::unique_ptr<TableAccess> CallAccess::TablesOf(const grpc::ServerContextBase& context,
                                                   absl::string_view method) {
   std::shared_ptr<const AccessRules> rules = rules_->Get(Clock::Real()->NowNs());

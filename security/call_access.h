@@ -31,6 +31,10 @@ class CallAccess : public std::enable_shared_from_this<CallAccess> {
 
   // Whether a call may begin, by its token or else by the roles of its certificate.
   grpc::Status Begin(const Metadata& metadata, const grpc::AuthContext& context);
+  // The same for a request of HTTP, which can show a token alone, and whether it may use `table`;
+  // empty: the method names none. Unauthenticated or PermissionDenied, counted and logged.
+  absl::Status CheckToken(absl::string_view token, absl::string_view method,
+                          absl::string_view table);
   // As TableAccessOf.
   std::unique_ptr<TableAccess> TablesOf(const grpc::ServerContextBase& context,
                                         absl::string_view method);

@@ -124,10 +124,27 @@ absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
   return security;
 }
 
+absl::Status CheckPlainHttp(const std::string& secure, const std::string& listen) {
+  if (!ListensWide(listen) || secure == "off-beyond-loopback") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--http-listen=", listen,
+      " is reached from other machines, and HTTP has no TLS: tokens and rows could be read on the "
+      "way. Listen on loopback, behind a proxy that has TLS, or insist on plaintext with "
+      "--http-secure=off-beyond-loopback"));
+}
+
 void WarnIfPlain(const ServerSecurity& security, const std::string& listen) {
   if (security.files.any() || !ListensWide(listen)) return;
   HOTBED_LOG(Warning) << "listening on " << listen
                       << " without TLS: whoever reaches this port can read and write all rows";
+}
+
+void WarnIfHttpWide(const ServerSecurity& security, const std::string& http_listen) {
+  if (http_listen.empty() || !ListensWide(http_listen)) return;
+  HOTBED_LOG(Warning) << "the HTTP port listens on " << http_listen << " without TLS: "
+                      << (security.files.any()
+                              ? "rows and tokens can be read on the way"
+                              : "whoever reaches it can read all rows that this server serves");
 }
 
 void WarnIfAdminWide(const ServerSecurity& security, const std::string& admin_listen) {

@@ -44,8 +44,13 @@ bool ListensWide(const std::string& listen);
 absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
                                                   const std::string& listen);
 
+// InvalidArgument: an HTTP port, which has no TLS, would listen beyond loopback, and `secure` (off,
+// off-beyond-loopback) does not insist on that.
+absl::Status CheckPlainHttp(const std::string& secure, const std::string& listen);
+
 // In the log: that a port beyond loopback has no TLS.
 void WarnIfPlain(const ServerSecurity& security, const std::string& listen);
+void WarnIfHttpWide(const ServerSecurity& security, const std::string& http_listen);
 void WarnIfAdminWide(const ServerSecurity& security, const std::string& admin_listen);
 
 }  // namespace hotbed

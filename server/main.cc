@@ -1,8 +1,8 @@
 // hotbed-server: holds shards of embedding tables and serves them.
 //
 // Stdout carries one line, printed once the server is registered: `hotbed-server NAME serving: data
-// HOST:PORT admin HOST:PORT`. Exit codes: 0 after a clean stop (SIGTERM, SIGINT), 1 after an error,
-// 2 after a wrong flag.
+// HOST:PORT admin HOST:PORT`, and with --http-listen ` http HOST:PORT` behind it. Exit codes: 0
+// after a clean stop (SIGTERM, SIGINT), 1 after an error, 2 after a wrong flag.
 #include <signal.h>
 #include <unistd.h>
 
@@ -25,6 +25,7 @@
 #include "common/process_tuning.h"
 #include "common/resident_bound.h"
 #include "config/units.h"
+#include "places/servers/servers_place.h"
 #include "ports/port.h"
 #include "proto/protobuf_log.h"
 #include "security/server_security.h"
@@ -56,6 +57,7 @@ struct Process {
   CheckpointSource checkpoints{PlaceFinder::Real(), clock};
   std::unique_ptr<ShardHost> host;
   std::unique_ptr<SaveJobs> saves;
+  std::unique_ptr<OwnDisk> disk;
   std::unique_ptr<ChangeReads> changes;
   std::unique_ptr<RowLists> lists;
   std::unique_ptr<TopKCalls> top_k;
@@ -115,6 +117,18 @@ ServerSnapshot SnapshotOf(const Process& process) {
   return snapshot;
 }
 
+// What takes rows out of shards and files, for clients.
+void StartExports(Process* process, const std::shared_ptr<ChangeMemory>& memory) {
+  process->saves = std::make_unique<SaveJobs>(process->host.get(), PlaceFinder::Real(),
+                                              process->clock, OwnDiskOf(process->options));
+  process->disk =
+      std::make_unique<OwnDisk>(OwnDiskOf(process->options), memory, FileSystem::Real());
+  process->changes = std::make_unique<ChangeReads>(process->host.get(), memory, process->clock);
+  process->lists =
+      std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
+  process->top_k = std::make_unique<TopKCalls>(process->host.get(), memory, process->clock);
+}
+
 absl::Status StartParts(Process* process) {
   const ServerOptions& options = process->options;
   absl::StatusOr<ServerSecurity> security = OpenServerSecurity(options.security, options.listen);
@@ -127,17 +141,12 @@ absl::Status StartParts(Process* process) {
                             CarveHostBytes(options.host.host_bytes).hot_bytes / 8);
   };
   host_options.restores = &process->checkpoints;
+  // For shards that begin with rows of a checkpoint on other servers' disks.
+  PlaceFinder::Real()->ReachServers(ServersPlace::Of(options.coordinator, security->identity()));
   auto host = ShardHost::Open(host_options, process->clock);
   if (!host.ok()) return host.status();
   process->host = *std::move(host);
-  process->saves =
-      std::make_unique<SaveJobs>(process->host.get(), PlaceFinder::Real(), process->clock);
-  process->changes = std::make_unique<ChangeReads>(process->host.get(), host_options.change_memory,
-                                                   process->clock);
-  process->lists =
-      std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
-  process->top_k =
-      std::make_unique<TopKCalls>(process->host.get(), host_options.change_memory, process->clock);
+  StartExports(process, host_options.change_memory);
   process->metrics = std::make_unique<MetricSource>([process](std::vector<MetricSample>* samples) {
     CollectHostMetrics(process->host->Status(), samples);
   });
@@ -152,6 +161,7 @@ absl::Status StartParts(Process* process) {
   data_options.calls = CheckpointCalls(process->saves.get(), process->host.get());
   data_options.slow_calls = RowCalls(process->host.get(), process->lists.get(),
                                      process->changes.get(), process->top_k.get());
+  data_options.slow_calls.merge(FileCalls(process->disk.get()));
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -204,6 +214,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->lists != nullptr) process->lists->Stop();
   if (process->changes != nullptr) process->changes->Stop();
   if (process->top_k != nullptr) process->top_k->Stop();
+  if (process->disk != nullptr) process->disk->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();
   PlaceFinder::Real()->Stop();
@@ -235,6 +246,7 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   if (!security.ok()) return Fail(security.status());
   WarnIfPlain(*security, options.listen);
   WarnIfAdminWide(*security, options.admin_listen);
+  WarnIfHttpWide(*security, options.http_listen);
   ServingOptions serving_options = ServingOptionsOf(options);
   serving_options.security = *security;
   std::random_device entropy;
@@ -243,8 +255,10 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   if (!serving.ok()) return Fail(serving.status());
   std::thread registration([&] {
     if (!(*serving)->WaitRegistered().ok()) return;
-    std::printf("hotbed-server %s serving: data %s admin %s\n", options.name.c_str(),
-                (*serving)->address().c_str(), (*serving)->admin_address().c_str());
+    const std::string http = (*serving)->http_address();
+    std::printf("hotbed-server %s serving: data %s admin %s%s%s\n", options.name.c_str(),
+                (*serving)->address().c_str(), (*serving)->admin_address().c_str(),
+                http.empty() ? "" : " http ", http.c_str());
     std::fflush(stdout);
   });
   ResidentBound resident(options.host.host_bytes, ResidentBound::Real());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -34,6 +35,9 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->Add("data-dir", &o->host.data_dir, "DIR",
               "Directory for log, spilled rows and identity; created if missing. Required, but for "
               "--role=serving.");
+  schema->Add("checkpoint-dir", &o->checkpoint_dir, "DIR",
+              "Where checkpoints lie that are saved into server:NAME, in a folder of this server's "
+              "name; empty: DATA-DIR/checkpoints, where they take space from log and rows.");
   schema->AddBool("adopt-incomplete", &o->host.adopt_incomplete,
                   "If files of the data directory are missing or damaged, gives up all of its data "
                   "in favour of the replicas on other servers, instead of refusing to start.");
@@ -50,6 +54,13 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
       "part of the data port.");
   schema->AddHostPort("admin-listen", &o->admin_listen,
                       "Where the admin port (HTTP: metrics, health, status) listens.", 0);
+  schema->AddHostPort("http-listen", &o->http_listen,
+                      "With --role=serving: where lookups by HTTP and JSON are answered "
+                      "(docs/serving.md); port 0 takes any free one. Empty: nowhere.",
+                      0);
+  schema->AddChoice("http-secure", &o->http_secure, {"off", "off-beyond-loopback"},
+                    "The HTTP port has no TLS. off: it listens on loopback alone; "
+                    "off-beyond-loopback: anywhere, and rows and tokens can be read on the way.");
   schema->AddHostPort("advertise-admin", &o->advertise_admin,
                       "The admin port as 'hotbed doctor' reaches it from other machines; empty: as "
                       "it listens, and where that is all addresses: the host of the data port.",
@@ -199,6 +210,16 @@ uint64_t BytesAboveShares(const ServerOptions& options, std::string* which) {
   return above;
 }
 
+absl::Status CheckHttp(const ServerOptions& options) {
+  if (options.http_listen.empty()) return absl::OkStatus();
+  if (options.role != "serving") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--http-listen is ", options.http_listen, ", and --role is ", options.role,
+                     "; allowed: with --role=serving, as lookups by HTTP read served copies"));
+  }
+  return CheckPlainHttp(options.http_secure, options.http_listen);
+}
+
 }  // namespace
 
 bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_code) {
@@ -245,6 +266,7 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
                                                    FormatBytes(options.export_bytes_max),
                                                    "; allowed: 0, or 6 MiB and more"));
   }
+  HOTBED_RETURN_IF_ERROR(CheckHttp(options));
   std::string which;
   const uint64_t above = BytesAboveShares(options, &which);
   const uint64_t room = CarveHostBytes(options.host.host_bytes).hot_bytes;
@@ -253,6 +275,13 @@ absl::Status CheckServerOptions(const ServerOptions& options) {
       absl::StrCat("above their shares of --host-bytes (", FormatBytes(options.host.host_bytes),
                    "), by ", FormatBytes(above), " in all: ", which, "; rows have only ",
                    FormatBytes(room), " of it; give less, or raise --host-bytes"));
+}
+
+std::string OwnDiskOf(const ServerOptions& options) {
+  const std::string path = options.checkpoint_dir.empty()
+                               ? absl::StrCat(options.host.data_dir, "/checkpoints")
+                               : absl::StrCat(options.checkpoint_dir, "/", options.name);
+  return std::filesystem::absolute(path).lexically_normal().string();
 }
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options) {
@@ -322,6 +351,7 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.advertise = options.advertise;
   serving.advertise_admin = options.advertise_admin;
   serving.admin_listen = options.admin_listen;
+  serving.http_listen = options.http_listen;
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
   serving.message_bytes_max = options.message_bytes_max;
   serving.answer_bytes_max = data.limits.pull_bytes_in_flight_max;

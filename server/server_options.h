@@ -24,6 +24,9 @@ struct ServerOptions {
   std::string advertise_admin;  // empty: as bound
   std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
+  std::string checkpoint_dir;  // empty: the data directory
+  std::string http_listen;     // empty: no HTTP port
+  std::string http_secure = "off";
   std::string device = "auto";
   std::string log_format = "text";
   uint64_t device_bytes = 0;
@@ -55,6 +58,8 @@ bool LoadServerOptions(int argc, char** argv, ServerOptions* options, int* exit_
 absl::Status CheckServerOptions(const ServerOptions& options);
 
 ShardHostOptions HostOptionsOf(const ServerOptions& options);
+// Where server:NAME lies on this server's disk.
+std::string OwnDiskOf(const ServerOptions& options);
 uint64_t ExportBytesMax(const ServerOptions& options);
 DataServerOptions DataOptionsOf(const ServerOptions& options);
 // With --role=serving: nine sixteenths of the memory are for rows. The rest is for messages and for

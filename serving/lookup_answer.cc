@@ -1,8 +1,8 @@
 #include "serving/lookup_answer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,15 +10,15 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
+#include "proto/served_bags.h"
 #include "row_math/types.h"
+#include "serving/row_answer.h"
 
 namespace hotbed {
 namespace {
 
 using Outcome = v1::ServingTableReply;
 
-// Rows ahead whose part of the index comes to the cache.
-constexpr uint32_t kAhead = 8;
 constexpr int kTablesMax = 1024;
 
 struct LookupCounters {
@@ -26,14 +26,58 @@ struct LookupCounters {
     static auto* const counters = new LookupCounters;
     return *counters;
   }
-  Counter rows{"hotbed_serving_lookup_rows_total", "Rows that lookups asked serving replicas for."};
-  Counter missing{"hotbed_serving_missing_rows_total",
-                  "Rows among those that do not exist; the answer says so."};
   Counter refused{
       "hotbed_serving_refused_tables_total",
       "Tables of lookups that were refused: not served here, still loading, too old, or "
       "not allowed to the caller."};
 };
+
+// One table of a request, with its parts of the request's bytes.
+struct AskedTable {
+  uint32_t table = 0;
+  const char* ids = nullptr;
+  ServedBags bags;
+};
+
+// Calls `each(asked)` for the tables in order, and returns the first status that is not OK. The
+// bytes are those of the tables, as CheckBytes has found.
+template <typename Each>
+absl::Status ForEachTable(const v1::ServingLookupRequest& request, Each each) {
+  const char* ids = request.ids().data();
+  const char* offsets = request.offsets().data();
+  const char* weights = request.weights().data();
+  for (const v1::ServingLookupTable& table : request.tables()) {
+    AskedTable asked = {.table = table.table(), .ids = ids};
+    asked.bags = {.pooling = table.pooling(),
+                  .ids = table.ids(),
+                  .bags = table.bags(),
+                  .offsets = offsets,
+                  .weights = table.weighted() ? weights : nullptr};
+    HOTBED_RETURN_IF_ERROR(each(asked));
+    ids += uint64_t{table.ids()} * sizeof(uint64_t);
+    offsets += uint64_t{table.bags()} * sizeof(uint32_t);
+    if (table.weighted()) weights += uint64_t{table.ids()} * sizeof(float);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBytes(const v1::ServingLookupRequest& request) {
+  uint64_t ids = 0, bags = 0, weighted = 0;
+  for (const v1::ServingLookupTable& table : request.tables()) {
+    ids += table.ids();
+    bags += table.bags();
+    weighted += table.weighted() ? table.ids() : 0;
+  }
+  const auto check = [](const char* name, uint64_t count, uint64_t each, const std::string& bytes) {
+    if (count * each == bytes.size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the tables name ", count, " ", name, " of ",
+                                                   each, " bytes, the field ", name, " has ",
+                                                   bytes.size(), " bytes"));
+  };
+  HOTBED_RETURN_IF_ERROR(check("ids", ids, sizeof(uint64_t), request.ids()));
+  HOTBED_RETURN_IF_ERROR(check("offsets", bags, sizeof(uint32_t), request.offsets()));
+  return check("weights", weighted, sizeof(float), request.weights());
+}
 
 }  // namespace
 
@@ -42,12 +86,10 @@ absl::Status CheckLookup(const v1::ServingLookupRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("tables has ", request.tables_size(), " entries, allowed: 1..", kTablesMax));
   }
-  uint64_t ids = 0;
-  for (const v1::ServingLookupTable& table : request.tables()) ids += table.ids();
-  if (ids * sizeof(uint64_t) == request.ids().size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the tables name ", ids,
-                                                 " ids of 8 bytes, the field ids has ",
-                                                 request.ids().size(), " bytes"));
+  HOTBED_RETURN_IF_ERROR(CheckBytes(request));
+  return ForEachTable(request, [](const AskedTable& asked) {
+    return CheckServedBags(absl::StrCat("table number ", asked.table), asked.bags);
+  });
 }
 
 namespace {
@@ -58,10 +100,10 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
   said->set_detail(std::move(detail));
 }
 
-// Null: refused.
+// The rows of a version do not age. Null: refused.
 std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
-    uint32_t table, uint64_t staleness_ms_max, Outcome* said) {
+    uint32_t table, uint64_t version, uint64_t staleness_ms_max, Outcome* said) {
   std::shared_ptr<const TableReplica> replica = tables.Find(table);
   if (replica == nullptr) {
     Refuse(Outcome::NOT_SERVED, absl::StrCat("table number ", table, " is not served here"), said);
@@ -74,6 +116,7 @@ std::shared_ptr<const TableReplica> Admit(
       return nullptr;
     }
   }
+  if (version != 0) return replica;
   if (!replica->ready()) {
     Refuse(Outcome::LOADING,
            absl::StrCat("table ", replica->name(),
@@ -96,32 +139,15 @@ std::shared_ptr<const TableReplica> Admit(
   return replica;
 }
 
-// Writes rows and flags of `count` ids; zeros are there already.
-void ReadRows(const ServedRows& rows, RowType type, const char* ids, uint32_t count, char* out,
-              char* exists) {
-  const uint32_t dim = rows.coder().dim();
-  const uint64_t row_bytes = RowWireBytes(type, dim);
-  std::vector<float> scratch(dim);
-  const auto id_of = [ids](uint32_t i) {
-    uint64_t id = 0;
-    std::memcpy(&id, ids + uint64_t{i} * sizeof(id), sizeof(id));
-    return id;
-  };
-  uint64_t missing = 0;
-  const ServedRows::Reader reader(rows);
-  for (uint32_t i = 0; i < std::min(kAhead, count); ++i) reader.Prefetch(id_of(i));
-  for (uint32_t i = 0; i < count; ++i, out += row_bytes) {
-    if (i + kAhead < count) reader.Prefetch(id_of(i + kAhead));
-    const uint8_t* const row = reader.Find(id_of(i));
-    if (row == nullptr) {
-      ++missing;
-      continue;
-    }
-    rows.coder().Answer(row, type, scratch.data(), reinterpret_cast<uint8_t*>(out));
-    exists[i] = 1;
+// The rows that `replica` is asked for. Nothing: refused.
+std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Outcome* said) {
+  if (version == 0) return RowsView(replica.rows(), nullptr);
+  std::optional<RowsView> view = replica.Version(version);
+  if (!view.has_value()) {
+    Refuse(Outcome::NO_VERSION,
+           absl::StrCat("table ", replica.name(), ": ", replica.WhyNoVersion(version)), said);
   }
-  LookupCounters::Get().rows.Add(count);
-  if (missing > 0) LookupCounters::Get().missing.Add(missing);
+  return view;
 }
 
 }  // namespace
@@ -132,7 +158,8 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
   for (const v1::ServingLookupTable& table : request.tables()) {
     const std::shared_ptr<const TableReplica> replica = tables.Find(table.table());
     if (replica == nullptr || !type.ok()) continue;
-    bytes += uint64_t{table.ids()} * (RowWireBytes(*type, replica->rows()->coder().dim()) + 1);
+    const uint32_t rows = table.pooling() == v1::SERVED_ROWS ? table.ids() : table.bags();
+    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) + table.ids();
   }
   return bytes;
 }
@@ -142,33 +169,47 @@ absl::Status AnswerLookup(const TableReplicas& tables,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply) {
   HOTBED_RETURN_IF_ERROR(CheckLookup(request));
   HOTBED_ASSIGN_OR_RETURN(const RowType type, FromProto(request.row_type()));
-  std::vector<std::shared_ptr<const ServedRows>> admitted(request.tables_size());
-  uint64_t row_bytes = 0, rows = 0;
-  for (int i = 0; i < request.tables_size(); ++i) {
-    const v1::ServingLookupTable& asked = request.tables(i);
+  reply->set_version(request.version());
+  std::vector<std::optional<RowsView>> admitted(request.tables_size());
+  uint64_t row_bytes = 0, ids = 0;
+  int number = 0;
+  HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
+    const int i = number++;
+    Outcome& said = *reply->add_tables();
     const auto replica =
-        Admit(tables, may_read, asked.table(), request.staleness_ms_max(), reply->add_tables());
-    if (replica == nullptr) continue;
-    admitted[i] = replica->rows();
+        Admit(tables, may_read, asked.table, request.version(), request.staleness_ms_max(), &said);
+    if (replica != nullptr) admitted[i] = ViewOf(*replica, request.version(), &said);
+    if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();
-    reply->mutable_tables(i)->set_dim(dim);
-    rows += asked.ids();
-    row_bytes += uint64_t{asked.ids()} * RowWireBytes(type, dim);
-  }
+    said.set_dim(dim);
+    ids += asked.bags.ids;
+    row_bytes += uint64_t{asked.bags.rows()} * RowWireBytes(type, dim);
+    return absl::OkStatus();
+  }));
   reply->mutable_rows()->resize(row_bytes);
-  reply->mutable_exists()->resize(rows);
-  const char* ids = request.ids().data();
-  char* out = reply->mutable_rows()->data();
+  reply->mutable_exists()->resize(ids);
+  auto* out = reinterpret_cast<uint8_t*>(reply->mutable_rows()->data());
   char* exists = reply->mutable_exists()->data();
-  for (int i = 0; i < request.tables_size(); ++i) {
-    const uint32_t count = request.tables(i).ids();
-    if (admitted[i] != nullptr) {
-      ReadRows(*admitted[i], type, ids, count, out, exists);
-      out += uint64_t{count} * RowWireBytes(type, admitted[i]->coder().dim());
-      exists += count;
+  number = 0;
+  HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
+    const int i = number++;
+    const std::optional<RowsView> rows = std::move(admitted[i]);
+    if (!rows.has_value()) return absl::OkStatus();
+    const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
+    AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
+    if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
+      Refuse(Outcome::NO_VERSION, "the version was dropped while its rows were read",
+             reply->mutable_tables(i));
+      std::fill_n(out, bytes, 0);
+      std::fill_n(exists, asked.bags.ids, 0);
+      return absl::OkStatus();
     }
-    ids += uint64_t{count} * sizeof(uint64_t);
-  }
+    out += bytes;
+    exists += asked.bags.ids;
+    return absl::OkStatus();
+  }));
+  reply->mutable_rows()->resize(reinterpret_cast<const char*>(out) - reply->rows().data());
+  reply->mutable_exists()->resize(exists - reply->exists().data());
   return absl::OkStatus();
 }
 

@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
 #include <functional>
 #include <thread>  // NOLINT(build/c++11)
@@ -25,6 +24,8 @@
 #include "proto/serving.grpc.pb.h"
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
+#include "serving/answer_budget.h"
+#include "serving/http_lookups.h"
 #include "serving/lookup_answer.h"
 #include "serving/table_replicas.h"
 
@@ -59,46 +60,38 @@ struct CallCounters {
 // One lookup; owns itself until OnDone.
 class LookupReactor final : public grpc::ServerUnaryReactor {
  public:
-  LookupReactor(std::atomic<uint64_t>* in_flight, uint64_t bytes)
-      : in_flight_(in_flight), bytes_(bytes) {}
+  // Gives `bytes` back in the end.
+  LookupReactor(AnswerBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
   void OnDone() override {
-    in_flight_->fetch_sub(bytes_);
+    budget_->Give(bytes_);
     delete this;
   }
 
  private:
-  std::atomic<uint64_t>* const in_flight_;
+  AnswerBudget* const budget_;
   const uint64_t bytes_;
 };
 
 class LookupMethods final : public v1::Serving::CallbackService {
  public:
-  LookupMethods(const ServingOptions& options, const TableReplicas* tables, const Clock* clock)
+  LookupMethods(const ServingOptions& options, const TableReplicas* tables, AnswerBudget* budget,
+                const Clock* clock)
       : message_bytes_max_(options.message_bytes_max),
-        answer_bytes_max_(options.answer_bytes_max),
         tables_(*tables),
+        budget_(budget),
         clock_(*clock) {}
 
   // Before the first call. Empty: every caller may use every table.
   void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }
-  uint64_t in_flight() const { return in_flight_.load(); }
 
   grpc::ServerUnaryReactor* Lookup(grpc::CallbackServerContext* context,
                                    const v1::ServingLookupRequest* request,
                                    v1::ServingLookupReply* reply) override {
     const int64_t since_ns = clock_.NowNs();
-    // What a caller only claims is not counted as in flight.
-    absl::Status status = CheckLookup(*request);
-    uint64_t bytes = status.ok() ? AnswerBytes(tables_, *request) : 0;
-    if (bytes > message_bytes_max_) {
-      status = absl::InvalidArgumentError(absl::StrCat("the answer would have ", bytes,
-                                                       " bytes, the limit is ", message_bytes_max_,
-                                                       ": ask for fewer ids"));
-      bytes = 0;
-    }
-    const uint64_t before = in_flight_.fetch_add(bytes);
-    auto* const reactor = new LookupReactor(&in_flight_, bytes);
-    if (status.ok()) status = Answer(*context, *request, bytes, before, reply);
+    uint64_t taken = 0;
+    absl::Status status = Take(*request, &taken);
+    auto* const reactor = new LookupReactor(budget_, taken);
+    if (status.ok()) status = Answer(*context, *request, reply);
     CallCounters& counters = CallCounters::Get();
     (status.ok() ? counters.ok : counters.failed).Add(1);
     counters.seconds.RecordNs(clock_.NowNs() - since_ns);
@@ -107,14 +100,23 @@ class LookupMethods final : public v1::Serving::CallbackService {
   }
 
  private:
-  absl::Status Answer(const grpc::ServerContextBase& context,
-                      const v1::ServingLookupRequest& request, uint64_t bytes, uint64_t before,
-                      v1::ServingLookupReply* reply) const {
-    if (before != 0 && before + bytes > answer_bytes_max_) {
-      return absl::ResourceExhaustedError(absl::StrCat("answers in flight on this server hold ",
-                                                       before, " of ", answer_bytes_max_,
-                                                       " bytes: ask another one, or again later"));
+  // What a caller only claims is not counted as in flight.
+  absl::Status Take(const v1::ServingLookupRequest& request, uint64_t* taken) {
+    HOTBED_RETURN_IF_ERROR(CheckLookup(request));
+    const uint64_t bytes = AnswerBytes(tables_, request);
+    if (bytes > message_bytes_max_) {
+      return absl::InvalidArgumentError(absl::StrCat("the answer would have ", bytes,
+                                                     " bytes, the limit is ", message_bytes_max_,
+                                                     ": ask for fewer ids"));
     }
+    HOTBED_RETURN_IF_ERROR(budget_->Take(bytes));
+    *taken = bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status Answer(const grpc::ServerContextBase& context,
+                      const v1::ServingLookupRequest& request,
+                      v1::ServingLookupReply* reply) const {
     const std::unique_ptr<TableAccess> access =
         tables_of_ ? tables_of_(context, "Lookup") : nullptr;
     std::function<absl::Status(absl::string_view)> may_read;
@@ -125,11 +127,10 @@ class LookupMethods final : public v1::Serving::CallbackService {
   }
 
   const uint64_t message_bytes_max_;
-  const uint64_t answer_bytes_max_;
   const TableReplicas& tables_;
+  AnswerBudget* const budget_;
   const Clock& clock_;
   TableAccessOf tables_of_;
-  std::atomic<uint64_t> in_flight_{0};
 };
 
 class Serving final : public ServingProcess {
@@ -138,7 +139,8 @@ class Serving final : public ServingProcess {
       : options_(options),
         clock_(*clock),
         tables_({options.coordinators, options.security.identity()}, options.rows_bytes_max, clock),
-        methods_(options, &tables_, clock),
+        budget_(options.answer_bytes_max),
+        methods_(options, &tables_, &budget_, clock),
         calls_(options.coordinators, options.security.identity()),
         gauges_([this](std::vector<MetricSample>* samples) { Collect(samples); }) {}
   ~Serving() override { Stop(); }
@@ -149,6 +151,7 @@ class Serving final : public ServingProcess {
     port.limits.http2.message_bytes_max = 2 * options_.message_bytes_max;
     port.access_version = options_.security.access_version();
     HOTBED_ASSIGN_OR_RETURN(port_, Port::Open(port, &clock_));
+    HOTBED_RETURN_IF_ERROR(OpenHttp());
     AdminOptions admin;
     admin.listen = options_.admin_listen;
     admin.healthy = [this](std::string* why_not) { return port_->Answers(why_not); };
@@ -175,6 +178,7 @@ class Serving final : public ServingProcess {
 
   std::string address() const override { return port_->address(); }
   std::string admin_address() const override { return admin_->address(); }
+  std::string http_address() const override { return http_address_; }
 
   absl::Status WaitRegistered() override {
     absl::MutexLock lock(&mu_);
@@ -193,6 +197,7 @@ class Serving final : public ServingProcess {
       link_.join();
       (void)calls_.Report(MakeReport(/*stopping=*/true), kReportTimeout);
     }
+    http_.reset();
     if (port_ != nullptr) port_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
@@ -203,6 +208,23 @@ class Serving final : public ServingProcess {
   }
 
  private:
+  absl::Status OpenHttp() {
+    if (options_.http_listen.empty()) return absl::OkStatus();
+    HttpLookupOptions http = {.server = options_.name,
+                              .message_bytes_max = options_.message_bytes_max};
+    if (const std::shared_ptr<CallAccess> access = CallAccess::Of(options_.security, "http")) {
+      http.access = [access](absl::string_view token, absl::string_view method,
+                             absl::string_view table) {
+        return access->CheckToken(token, method, table);
+      };
+    }
+    http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
+    HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
+                                                  options_.answer_bytes_max, http_lookups_.get()));
+    http_address_ = http_->address();
+    return absl::OkStatus();
+  }
+
   v1::ServingReport MakeReport(bool stopping) const {
     v1::ServingReport report;
     report.set_name(options_.name);
@@ -210,6 +232,7 @@ class Serving final : public ServingProcess {
     report.set_address(options_.advertise.empty() ? address() : options_.advertise);
     report.set_admin_address(options_.advertise_admin.empty() ? admin_address()
                                                               : options_.advertise_admin);
+    report.set_http_address(http_address_);
     report.set_bytes_max(options_.rows_bytes_max);
     report.set_stopping(stopping);
     for (const auto& replica : tables_.All()) *report.add_replicas() = replica->Report();
@@ -258,13 +281,34 @@ class Serving final : public ServingProcess {
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
     }
-    return {coordinator, port, tables};
+    return {coordinator, port, tables, CurrentVersion()};
+  }
+
+  // A server that took its place before would leave readers of the current version without one.
+  ReadyCondition CurrentVersion() const {
+    ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
+    for (const auto& replica : tables_.All()) {
+      const v1::ReplicaReport report = replica->Report();
+      for (const v1::VersionReport& one : report.versions()) {
+        if (one.held() || one.number() != tables_.current_version()) continue;
+        version.holds = false;
+        version.found = absl::StrCat(replica->name(), ": ", replica->WhyNoVersion(one.number()));
+      }
+    }
+    return version;
+  }
+
+  static std::string StateOf(const v1::VersionReport& version) {
+    if (version.held()) return "held";
+    if (!version.trouble().empty()) return absl::StrCat("not held: ", version.trouble());
+    return absl::StrCat("taken up, ", version.rows_read(), " of ", version.rows_in_all(), " rows");
   }
 
   StatusPage Page() const {
     StatusPage page;
     page.title = absl::StrCat("hotbed-server ", options_.name);
-    page.subtitle = absl::StrCat("serving replicas, data port ", address());
+    page.subtitle = absl::StrCat("serving replicas, data port ", address(),
+                                 http_address_.empty() ? "" : ", HTTP port ", http_address_);
     page.facts = {{"memory of rows", absl::StrCat(FormatBytes(tables_.memory().used()), " of ",
                                                   FormatBytes(options_.rows_bytes_max))}};
     StatusTable table = {
@@ -274,11 +318,25 @@ class Serving final : public ServingProcess {
                  {"role", "serving"},
                  {"data_address", address()},
                  {"admin_address", admin_address()},
+                 {"http_address", http_address_},
                  {"rows_bytes", tables_.memory().used()},
                  {"rows_bytes_max", options_.rows_bytes_max},
                  {"tables", Json::array()}};
+    StatusTable versions = {.title = "Versions",
+                            .columns = {"table", "number", "rows that differ", "bytes", "state"}};
     for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
+      Json held = Json::array();
+      for (const v1::VersionReport& version : report.versions()) {
+        versions.rows.push_back({replica->name(), absl::StrCat(version.number()),
+                                 absl::StrCat(version.rows()), FormatBytes(version.bytes()),
+                                 StateOf(version)});
+        held.push_back({{"number", version.number()},
+                        {"held", version.held()},
+                        {"rows", version.rows()},
+                        {"bytes", version.bytes()},
+                        {"trouble", version.trouble()}});
+      }
       table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
                             report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
                             FormatBytes(report.bytes()),
@@ -289,9 +347,11 @@ class Serving final : public ServingProcess {
                                 {"rows", report.rows()},
                                 {"bytes", report.bytes()},
                                 {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
-                                {"trouble", report.trouble()}});
+                                {"trouble", report.trouble()},
+                                {"versions", std::move(held)}});
     }
     page.tables.push_back(std::move(table));
+    page.tables.push_back(std::move(versions));
     page.json = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     return page;
   }
@@ -302,7 +362,7 @@ class Serving final : public ServingProcess {
     AddSample("hotbed_serving_memory_limit_bytes", "The most that it may be.", {},
               static_cast<double>(tables_.memory().bytes_max()), samples);
     AddSample("hotbed_serving_in_flight_bytes", "Answers to lookups in flight.", {},
-              static_cast<double>(methods_.in_flight()), samples);
+              static_cast<double>(budget_.in_flight()), samples);
     for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
       const Labels labels = {{"table", replica->name()}};
@@ -312,6 +372,18 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      double held = 0, version_bytes = 0;
+      for (const v1::VersionReport& version : report.versions()) {
+        held += version.held() ? 1 : 0;
+        version_bytes += static_cast<double>(version.bytes());
+      }
+      AddSample("hotbed_serving_versions_ordered", "Versions that the replica is to hold.", labels,
+                report.versions_size(), samples);
+      AddSample("hotbed_serving_versions_held", "Versions that the replica holds whole.", labels,
+                held, samples);
+      AddSample("hotbed_serving_versions_bytes",
+                "Memory of the rows in which versions differ from the rows that follow.", labels,
+                version_bytes, samples);
       if (!report.ready()) continue;
       AddSample("hotbed_serving_age_seconds",
                 "All pushes that were acknowledged longer ago are in the replica.", labels,
@@ -322,10 +394,14 @@ class Serving final : public ServingProcess {
   const ServingOptions options_;
   const Clock& clock_;
   TableReplicas tables_;
+  AnswerBudget budget_;
   LookupMethods methods_;
   ServingCalls calls_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<AdminServer> admin_;
+  std::unique_ptr<HttpLookups> http_lookups_;
+  std::unique_ptr<HttpPort> http_;  // null without http_listen
+  std::string http_address_;        // set before other threads begin
   std::unique_ptr<grpc::Server> server_;
   mutable absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;

@@ -25,6 +25,7 @@ struct ServingOptions {
   std::string advertise;        // empty: as bound
   std::string advertise_admin;  // empty: as bound
   std::string admin_listen = "127.0.0.1:0";
+  std::string http_listen;                  // for lookups by HTTP, in plaintext; empty: none
   uint64_t rows_bytes_max = 0;              // memory of rows
   uint64_t message_bytes_max = 16 << 20;    // a request, and an answer
   uint64_t answer_bytes_max = 64ull << 20;  // all answers in flight
@@ -40,6 +41,7 @@ class ServingProcess {
   virtual ~ServingProcess() = default;  // Stop
   virtual std::string address() const = 0;
   virtual std::string admin_address() const = 0;
+  virtual std::string http_address() const = 0;  // empty without http_listen
   // Blocks until the coordinator knows this server; Cancelled after Stop.
   virtual absl::Status WaitRegistered() = 0;
   // Tells the coordinator, answers what is under way, and ends all threads. Idempotent.

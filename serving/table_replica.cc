@@ -11,6 +11,7 @@
 #include "common/threads/await_for.h"
 #include "proto/served_format.h"
 #include "row_math/position.h"
+#include "serving/version_files.h"
 
 namespace hotbed {
 namespace {
@@ -33,6 +34,19 @@ struct ReplicaCounters {
                  "Rows that are not finite or overflow the format; they read as NaN."};
 };
 
+struct VersionCounters {
+  static VersionCounters& Get() {
+    static auto* const counters = new VersionCounters;
+    return *counters;
+  }
+  Counter taken{"hotbed_serving_versions_taken_up_total",
+                "Versions of tables that serving servers took up from files, or tried to.",
+                {{"outcome", "ok"}}};
+  Counter failed{"hotbed_serving_versions_taken_up_total",
+                 "Versions of tables that serving servers took up from files, or tried to.",
+                 {{"outcome", "error"}}};
+};
+
 bool Overlap(const ChangedRange& a, const ChangedRange& b) {
   return a.first < b.limit && b.first < a.limit;
 }
@@ -50,7 +64,8 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       memory_(memory),
       clock_(clock),
       staleness_ms_max_(served.staleness_ms_max()),
-      rows_(std::make_shared<ServedRows>(RowCoder(FromProto(served.format()), spec.dim()), memory)),
+      rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
+                                            memory)),
       thread_([this] { Run(); }) {}
 
 void TableReplica::Stop() {
@@ -72,13 +87,47 @@ uint64_t TableReplica::AgeMs() const {
 }
 
 std::shared_ptr<const ServedRows> TableReplica::rows() const {
+  return WritableRows()->Latest().latest;
+}
+
+std::shared_ptr<VersionedRows> TableReplica::WritableRows() const {
   absl::MutexLock lock(&mu_);
   return rows_;
 }
 
-std::shared_ptr<ServedRows> TableReplica::WritableRows() {
-  absl::MutexLock lock(&mu_);
-  return rows_;
+std::optional<RowsView> TableReplica::Version(uint64_t number) const {
+  return WritableRows()->Version(number);
+}
+
+bool TableReplica::TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) {
+  if (!ready()) return false;
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
+  const std::optional<v1::ServedVersion> version = versions_.Next(clock_->NowNs(), rows.get());
+  if (!version.has_value()) return false;
+  const auto ends = [&] {
+    if (stops() || !versions_.Wants(version->number())) return true;
+    absl::MutexLock lock(&mu_);
+    return stops_ || rows_ != rows;
+  };
+  absl::Status taken = TakeUp(*version, rows.get(), places, ends);
+  if (!taken.ok()) rows->Drop(version->number());
+  (taken.ok() ? VersionCounters::Get().taken : VersionCounters::Get().failed).Add(1);
+  versions_.NoteEnd(version->number(), taken, clock_->NowNs());
+  return true;
+}
+
+absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRows* rows,
+                                  PlaceFinder* places, const std::function<bool()>& stops) {
+  const uint64_t number = version.number();
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
+  rows->Begin(number);
+  HOTBED_RETURN_IF_ERROR(
+      ReadVersionRows(version.folder(), spec_, place, [&](const VersionRows& read) {
+        if (stops()) return absl::CancelledError("it is not wanted any more");
+        versions_.NoteRead(number, read.ids.size(), read.rows_in_all);
+        return rows->TakeUp(number, read.ids, read.weights);
+      }));
+  return rows->End(number);
 }
 
 v1::ReplicaReport TableReplica::Report() const {
@@ -87,9 +136,11 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_format(format_);
   report.set_ready(ready());
   if (ready()) report.set_age_ms(AgeMs());
+  const std::shared_ptr<const VersionedRows> rows = WritableRows();
+  report.set_rows(rows->latest().rows());
+  report.set_bytes(rows->latest().bytes());
+  versions_.Report(*rows, &report);
   absl::MutexLock lock(&mu_);
-  report.set_rows(rows_->rows());
-  report.set_bytes(rows_->bytes());
   report.set_trouble(trouble_);
   return report;
 }
@@ -112,7 +163,7 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   // Lookups that hold the old rows release them soon.
-  auto rows = std::make_shared<ServedRows>(RowCoder(FromProto(format_), dim_), memory_);
+  auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), dim_), memory_);
   absl::MutexLock lock(&mu_);
   rows_.swap(rows);
 }
@@ -167,7 +218,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
                                             " elements for ", changes.ids.size(), " ids of dim ",
                                             dim_));
   }
-  const std::shared_ptr<ServedRows> rows = WritableRows();
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
   const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
     return Overlap(part, changes.range);
   });
@@ -187,7 +238,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
 }
 
 // One pass for all parts that were announced together.
-void TableReplica::UnmarkAgain(ServedRows* rows) {
+void TableReplica::UnmarkAgain(VersionedRows* rows) {
   rows->Unmark([this](uint64_t id) {
     const uint64_t place = PlaceOf(id);
     return std::any_of(again_.begin(), again_.end(), [place](const ChangedRange& part) {
@@ -199,7 +250,7 @@ void TableReplica::UnmarkAgain(ServedRows* rows) {
 
 void TableReplica::EndAgain() {
   if (!comes_again_) return;
-  const std::shared_ptr<ServedRows> rows = WritableRows();
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
   if (!again_.empty()) UnmarkAgain(rows.get());
   ReplicaCounters::Get().deleted.Add(rows->DeleteUnmarked());
   rows->Reclaim();

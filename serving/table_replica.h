@@ -3,14 +3,17 @@
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
-// again. If the server's memory is used up it gives up its rows and begins again later.
+// again. If the server's memory is used up it gives up versions, then its rows, and begins again
+// later. Versions that were ordered are taken up from their files once it has had all rows.
 // Thread-safe.
 #ifndef HOTBED_SERVING_TABLE_REPLICA_H_
 #define HOTBED_SERVING_TABLE_REPLICA_H_
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
 #include <vector>
@@ -20,9 +23,11 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "hotbed/changes.h"
+#include "places/place_finder.h"
 #include "proto/serving.pb.h"
 #include "security/identity.h"
-#include "serving/rows/served_rows.h"
+#include "serving/rows/versioned_rows.h"
+#include "serving/table_versions.h"
 
 namespace hotbed {
 
@@ -49,6 +54,16 @@ class TableReplica {
   absl::Duration Age() const;
   uint64_t AgeMs() const;  // rounded up
   std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The rows of a version; nothing if it is not held whole, and WhyNoVersion says why.
+  std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::string WhyNoVersion(uint64_t number) const { return versions_.WhyNot(number); }
+  // From now on these, and no others.
+  void OrderVersions(const std::vector<v1::ServedVersion>& versions, uint64_t current) {
+    versions_.Order(versions, current);
+  }
+  // Takes up one version, if one is due and this replica is ready; ends early when `stops` says so.
+  // False: there was nothing to be done. One thread calls it.
+  bool TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
 
@@ -59,8 +74,10 @@ class TableReplica {
   absl::Status Apply(const RowChanges& changes);
   // All parts were told: rows of those that came again, but were not told again, are no more.
   void EndAgain();
-  void UnmarkAgain(ServedRows* rows);
-  std::shared_ptr<ServedRows> WritableRows() ABSL_LOCKS_EXCLUDED(mu_);
+  void UnmarkAgain(VersionedRows* rows);
+  absl::Status TakeUp(const v1::ServedVersion& version, VersionedRows* rows, PlaceFinder* places,
+                      const std::function<bool()>& stops);
+  std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t PlaceOf(uint64_t id) const;  // as ChangedRange counts
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
@@ -81,8 +98,9 @@ class TableReplica {
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
+  TableVersions versions_;
   mutable absl::Mutex mu_;
-  std::shared_ptr<ServedRows> rows_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

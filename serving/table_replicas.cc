@@ -4,8 +4,23 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
+namespace {
+
+constexpr absl::Duration kVersionsAgain = absl::Milliseconds(100);
+
+std::vector<v1::ServedVersion> VersionsOf(const v1::ServingOrders& orders, uint32_t table) {
+  std::vector<v1::ServedVersion> versions;
+  for (const v1::ServedVersion& version : orders.versions()) {
+    const auto& tables = version.tables();
+    if (std::find(tables.begin(), tables.end(), table) != tables.end()) versions.push_back(version);
+  }
+  return versions;
+}
+
+}  // namespace
 
 void TableReplicas::Obey(const v1::ServingOrders& orders) {
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> next;
@@ -39,6 +54,10 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
     gone.push_back(it->second);
     next.erase(it++);
   }
+  current_.store(orders.current());
+  for (const auto& [table, replica] : next) {
+    replica->OrderVersions(VersionsOf(orders, table), orders.current());
+  }
   {
     absl::MutexLock lock(&mu_);
     tables_ = std::move(next);
@@ -53,6 +72,13 @@ std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {
   return found == tables_.end() ? nullptr : found->second;
 }
 
+std::shared_ptr<const TableReplica> TableReplicas::Find(const std::string& name) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = std::find_if(tables_.begin(), tables_.end(),
+                                  [&](const auto& one) { return one.second->name() == name; });
+  return found == tables_.end() ? nullptr : found->second;
+}
+
 std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   absl::MutexLock lock(&mu_);
   std::vector<std::shared_ptr<const TableReplica>> all;
@@ -60,6 +86,38 @@ std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   return all;
 }
 
-void TableReplicas::Stop() { Obey(v1::ServingOrders()); }
+void TableReplicas::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stops_ = true;
+  }
+  places_.Stop();
+  if (versions_.joinable()) versions_.join();
+  Obey(v1::ServingOrders());
+}
+
+bool TableReplicas::stops() const {
+  absl::MutexLock lock(&mu_);
+  return stops_;
+}
+
+// One at a time, so that the memory and the reads of take-ups are bounded.
+void TableReplicas::TakeUpVersions() {
+  for (;;) {
+    std::vector<std::shared_ptr<TableReplica>> replicas;
+    {
+      absl::MutexLock lock(&mu_);
+      for (const auto& [table, replica] : tables_) replicas.push_back(replica);
+    }
+    bool any = false;
+    for (const std::shared_ptr<TableReplica>& replica : replicas) {
+      any |= replica->TakeUpNext(&places_, [this] { return stops(); });
+    }
+    absl::MutexLock lock(&mu_);
+    if (AwaitFor(&mu_, absl::Condition(&stops_), any ? absl::ZeroDuration() : kVersionsAgain)) {
+      return;
+    }
+  }
+}
 
 }  // namespace hotbed

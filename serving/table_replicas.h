@@ -2,14 +2,19 @@
 #ifndef HOTBED_SERVING_TABLE_REPLICAS_H_
 #define HOTBED_SERVING_TABLE_REPLICAS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <thread>  // NOLINT(build/c++11)
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/files/file_system.h"
+#include "places/place_finder.h"
 #include "serving/table_replica.h"
 
 namespace hotbed {
@@ -18,23 +23,36 @@ class TableReplicas {
  public:
   // `clock` outlives it.
   TableReplicas(const TableReplica::Source& source, uint64_t bytes_max, const Clock* clock)
-      : source_(source), memory_(bytes_max), clock_(clock) {}
+      : source_(source),
+        memory_(bytes_max),
+        clock_(clock),
+        versions_([this] { TakeUpVersions(); }) {}
   ~TableReplicas() { Stop(); }
 
-  // Begins to follow the ordered tables, and drops all others. One thread calls it.
+  // Begins to follow the ordered tables and to take up their versions, and drops all others. One
+  // thread calls it.
   void Obey(const v1::ServingOrders& orders) ABSL_LOCKS_EXCLUDED(mu_);
   // Null: it is not served here.
   std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t current_version() const { return current_.load(); }  // 0: none
   const ServedMemory& memory() const { return memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  void TakeUpVersions() ABSL_LOCKS_EXCLUDED(mu_);
+  bool stops() const ABSL_LOCKS_EXCLUDED(mu_);
+
   const TableReplica::Source source_;
   ServedMemory memory_;
   const Clock* const clock_;
+  std::atomic<uint64_t> current_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
+  bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  PlaceFinder places_{FileSystem::Real()};
+  std::thread versions_;
 };
 
 }  // namespace hotbed

@@ -88,9 +88,12 @@ void AddMetadataMoveCommands(CLI::App* metadata, CommandContext* context);  // e
 void AddCheckpointSaveCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context);
 void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context);  // show, stop
-// list, show, verify, fold, prune: of files alone, without a cluster.
+void AddCheckpointFetchCommand(CLI::App* checkpoint, CommandContext* context);
+// list, show, verify, fold, delete, prune: of files alone; without a cluster, but for server:NAME.
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context);
-void AddServeCommands(CLI::App* serve, CommandContext* context);  // add, remove, status
+void AddServeCommands(CLI::App* serve, CommandContext* context);         // add, remove, status
+void AddServeVersionCommands(CLI::App* serve, CommandContext* context);  // pin, rollback, unpublish
+void AddPublishCommand(CLI::App* root, CommandContext* context);
 void AddEventsCommand(CLI::App* root, CommandContext* context);
 void AddPlanCalibrateCommand(CLI::App* plan, CommandContext* context);
 void AddPlanComputeCommand(CLI::App* plan, CommandContext* context);

@@ -2,6 +2,7 @@
 #include <CLI/App.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,8 @@
 #include "cli/doctor/cluster_checks.h"
 #include "cli/doctor/machine_checks.h"
 #include "cli/doctor/process_checks.h"
+#include "cli/doctor/serving_check.h"
+#include "leader/serving_calls.h"
 #include "nlohmann/json.hpp"
 #include "terminal/table_printer.h"
 
@@ -27,7 +30,16 @@ void ExamineCluster(const v1::ClusterMap& map, const CommandContext& context,
   checks->push_back(CheckStrangers(coordinator));
   checks->push_back(CheckShards(map));
   checks->push_back(CheckDataPorts(map, timeout));
-  const std::vector<Report> reports = AskAll(LiveProcesses(map, coordinator->leader()), timeout);
+  std::vector<ProcessPorts> processes = LiveProcesses(map, coordinator->leader());
+  const absl::StatusOr<v1::ServingMap> serving =
+      ServingCalls(context.coordinator, context.identity).Get(timeout);
+  if (serving.ok()) {
+    for (ProcessPorts& one : LiveServingProcesses(*serving)) processes.push_back(std::move(one));
+    checks->push_back(CheckServing(*serving));
+  } else if (!absl::IsUnimplemented(serving.status())) {
+    checks->push_back({"serving", Verdict::kFailed, std::string(serving.status().message())});
+  }
+  const std::vector<Report> reports = AskAll(processes, timeout);
   checks->push_back(CheckReady(reports));
   checks->push_back(CheckVersions(reports));
   checks->push_back(CheckDamage(reports));

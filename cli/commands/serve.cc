@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/base/command.h"
+#include "cli/commands/serve_versions.h"
+#include "cli/serving/served_copy.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "leader/serving_calls.h"
@@ -84,39 +86,21 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
   return context.Answer(json, text);
 }
 
-const v1::ServingServerInfo* FindServer(const v1::ServingMap& map, const std::string& name) {
-  const auto found = std::find_if(map.servers().begin(), map.servers().end(),
-                                  [&](const auto& server) { return server.name() == name; });
-  return found == map.servers().end() ? nullptr : &*found;
-}
-
-const v1::ReplicaReport* FindReplica(const v1::ServingServerInfo* server, uint32_t table) {
-  if (server == nullptr) return nullptr;
-  for (const v1::ReplicaReport& replica : server->replicas()) {
-    if (replica.table() == table) return &replica;
-  }
-  return nullptr;
-}
-
-std::string StateOf(const v1::ServingServerInfo* server, const v1::ReplicaReport* replica) {
-  if (server == nullptr || !server->alive()) return "away";
-  if (replica == nullptr) return "ordered";
-  return replica->ready() ? "ready" : "loading";
-}
-
 absl::Status Status(const CommandContext& context) {
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls.Get(context.timeout_duration()));
   Json json = {{"servers", Json::array()}, {"tables", Json::array()}};
-  TablePrinter servers({"server", "address", "alive", "memory", "of", "tables"});
+  TablePrinter servers({"server", "address", "HTTP", "alive", "memory", "of", "tables"});
   for (const v1::ServingServerInfo& server : map.servers()) {
     servers.AddRow({server.name(), server.address(),
+                    server.http_address().empty() ? "-" : server.http_address(),
                     server.alive() ? "yes" : absl::StrCat("silent for ", server.silent_ms(), " ms"),
                     FormatBytes(server.bytes()), FormatBytes(server.bytes_max()),
                     absl::StrCat(server.replicas_size())});
     json["servers"].push_back({{"name", server.name()},
                                {"address", server.address()},
                                {"admin_address", server.admin_address()},
+                               {"http_address", server.http_address()},
                                {"alive", server.alive()},
                                {"bytes", server.bytes()},
                                {"bytes_max", server.bytes_max()}});
@@ -127,20 +111,16 @@ absl::Status Status(const CommandContext& context) {
     const std::string& name = map.specs(i).name();
     Json one = JsonOf(table, name);
     one["copies"] = Json::array();
-    for (const std::string& on : table.servers()) {
-      const v1::ServingServerInfo* const server = FindServer(map, on);
-      const v1::ReplicaReport* const replica = FindReplica(server, table.table());
-      const v1::ReplicaReport said = replica == nullptr ? v1::ReplicaReport() : *replica;
-      const std::string state = StateOf(server, replica);
-      const uint64_t age_ms = said.ready() ? said.age_ms() + server->silent_ms() : 0;
-      tables.AddRow({name, FormatName(table.format()), on, state, WithCommas(said.rows()),
-                     FormatBytes(said.bytes()), said.ready() ? absl::StrCat(age_ms, " ms") : "-",
-                     said.trouble()});
-      one["copies"].push_back({{"server", on},
-                               {"state", state},
+    for (const ServedCopy& copy : CopiesOf(table, map)) {
+      const v1::ReplicaReport& said = copy.said;
+      tables.AddRow({name, FormatName(table.format()), copy.server, copy.state,
+                     WithCommas(said.rows()), FormatBytes(said.bytes()),
+                     said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
+      one["copies"].push_back({{"server", copy.server},
+                               {"state", copy.state},
                                {"rows", said.rows()},
                                {"bytes", said.bytes()},
-                               {"age_ms", said.ready() ? Json(age_ms) : Json()},
+                               {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
                                {"trouble", said.trouble()}});
     }
     for (int missing = table.servers_size(); missing < static_cast<int>(table.replicas());
@@ -159,6 +139,8 @@ absl::Status Status(const CommandContext& context) {
                   map.tables().empty()
                       ? "No table is served; 'hotbed serve add TABLE' begins that\n"
                       : tables.ToText());
+  json["versions"] = VersionsJson(map);
+  absl::StrAppend(&text, VersionsText(map));
   return context.Answer(json, text);
 }
 
@@ -192,8 +174,9 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   context->Runs(remove, [context, removed] {
     return Change(v1::ServeTablesRequest::REMOVE, *removed, *context);
   });
-  context->Runs(serve->add_subcommand("status", "Print serving servers and their tables"),
-                [context] { return Status(*context); });
+  context->Runs(
+      serve->add_subcommand("status", "Print serving servers, their tables, and versions"),
+      [context] { return Status(*context); });
 }
 
 }  // namespace hotbed

@@ -301,7 +301,7 @@ class Restorer {
 
 absl::StatusOr<RestoredCheckpoint> Restore(const RestoreOptions& options,
                                            CheckpointCluster* cluster) {
-  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(options.checkpoint));
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, cluster->PlaceOf(options.checkpoint));
   RestoreOptions canonical = options;
   HOTBED_ASSIGN_OR_RETURN(canonical.checkpoint, PlacePath(options.checkpoint));
   return Restorer(canonical, cluster, place, Clock::Real()).Restore();

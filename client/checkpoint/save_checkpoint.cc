@@ -58,7 +58,6 @@ class Saver {
       : options_(options), cluster_(*cluster), place_(*place), clock_(*clock) {}
 
   absl::StatusOr<SavedCheckpoint> Save() {
-    HOTBED_RETURN_IF_ERROR(CheckOptions());
     const absl::Time now = absl::Now();
     number_ = static_cast<uint64_t>(absl::ToUnixNanos(now));
     manifest_.set_format(options_.compress.empty() ? kCheckpointFormat : kCompressedFormat);
@@ -67,6 +66,7 @@ class Saver {
                            ? options_.name
                            : absl::FormatTime("%Y%m%dT%H%M%E3SZ", now, absl::UTCTimeZone()));
     folder_ = absl::StrCat(options_.directory, "/", manifest_.name());
+    HOTBED_RETURN_IF_ERROR(CheckOptions());
     HOTBED_RETURN_IF_ERROR(ChooseTables());
     if (options_.incremental) HOTBED_RETURN_IF_ERROR(ChooseParent());
     if (!options_.at_step.has_value()) HOTBED_RETURN_IF_ERROR(MakeFolder());
@@ -129,8 +129,14 @@ class Saver {
       return absl::InvalidArgumentError(absl::StrCat(
           "the name \"", options_.name, "\" is a folder's: no '/', and no '.' at its begin"));
     }
+    if (OnServersDisks()) {
+      if (options_.incremental) return absl::InvalidArgumentError(kNoSeriesOnServersDisks);
+      HOTBED_RETURN_IF_ERROR(CheckServersPath(folder_));
+    }
     return CheckCompression(options_.compress);
   }
+
+  bool OnServersDisks() const { return NamesServersDisks(options_.directory); }
 
   absl::Status ChooseTables() {
     HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, cluster_.GetMap());
@@ -360,6 +366,7 @@ class Saver {
     }
     for (const v1::ServerInfo& server : map->servers()) {
       addresses_[server.server()] = server.address();
+      names_[server.address()] = server.name();
     }
     std::vector<uint64_t> left;
     for (const auto& [packed, wanted] : wanted_) left.push_back(packed);
@@ -395,6 +402,7 @@ class Saver {
     request.set_bytes_per_s(options_.bytes_per_s);
     request.set_begins_series(options_.incremental);
     request.set_compress(options_.compress);
+    if (OnServersDisks()) request.set_mark(mark_);
     request.set_takes_when_told(phase_ != Phase::kAnyMoment);
     for (const uint64_t packed : shards) {
       const ShardId id = ShardId::FromPacked(packed);
@@ -450,7 +458,7 @@ class Saver {
       job->last = *std::move(reply);
       for (const v1::SavedShard& saved : job->last.shards()) {
         if (std::erase(job->shards, saved.shard()) == 0) continue;  // told before
-        HOTBED_RETURN_IF_ERROR(Take(saved));
+        HOTBED_RETURN_IF_ERROR(Take(saved, job->address));
       }
       if (!job->last.ended()) {
         ++job;
@@ -479,7 +487,7 @@ class Saver {
     retry_ = true;
   }
 
-  absl::Status Take(const v1::SavedShard& saved) {
+  absl::Status Take(const v1::SavedShard& saved, const std::string& address) {
     const auto it = wanted_.find(saved.shard());
     if (it == wanted_.end()) return absl::OkStatus();
     const auto code = static_cast<absl::StatusCode>(saved.code());
@@ -491,7 +499,9 @@ class Saver {
     }
     if (code == absl::StatusCode::kOk) {
       const int table = table_of_[TableOf(saved.shard())];
-      *manifest_.mutable_tables(table)->add_shards() = saved.saved();
+      v1::CheckpointShard& shard = *manifest_.mutable_tables(table)->add_shards();
+      shard = saved.saved();
+      if (OnServersDisks()) shard.set_server(names_[address]);
       wanted_.erase(it);
       return absl::OkStatus();
     }
@@ -580,8 +590,12 @@ class Saver {
   // All files of the manifest are there as they were written. Returns those that it does not name.
   absl::StatusOr<std::vector<std::string>> CheckFiles() {
     std::map<std::string, uint64_t> named = {{kSavingFile, mark_.size()}};
+    std::map<std::string, std::string> servers;  // of files on their own disks
     for (const v1::CheckpointTable& table : manifest_.tables()) {
-      for (const v1::CheckpointShard& shard : table.shards()) named[shard.file()] = shard.bytes();
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        named[shard.file()] = shard.bytes();
+        servers[shard.file()] = shard.server();
+      }
     }
     HOTBED_ASSIGN_OR_RETURN(const auto there, place_.List(folder_));
     std::vector<std::string> unnamed;
@@ -594,8 +608,10 @@ class Saver {
       }
     }
     if (named.empty()) return unnamed;
-    return absl::AbortedError(absl::StrCat(folder_, "/", named.begin()->first,
-                                           " is not there any more as it was written"));
+    const std::string& server = servers[named.begin()->first];
+    return absl::AbortedError(absl::StrCat(
+        folder_, "/", named.begin()->first, server.empty() ? "" : ", which server ", server,
+        server.empty() ? "" : " wrote,", " is not there any more as it was written"));
   }
 
   // Another save may have made the same folder in the same moment, and prune deletes what looks
@@ -651,6 +667,7 @@ class Saver {
   std::map<uint32_t, int> table_of_;   // table id -> index in the manifest
   std::map<uint64_t, Wanted> wanted_;  // by packed shard; those that are not saved
   std::map<uint64_t, std::string> addresses_;
+  std::map<std::string, std::string> names_;  // of servers, by address
   std::vector<Job> jobs_;
   uint64_t number_ = 0;
   size_t shards_ = 0;
@@ -670,7 +687,7 @@ class Saver {
 
 absl::StatusOr<SavedCheckpoint> SaveCheckpoint(CheckpointCluster* cluster,
                                                const SaveOptions& options) {
-  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(options.directory));
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, cluster->PlaceOf(options.directory));
   SaveOptions canonical = options;
   HOTBED_ASSIGN_OR_RETURN(canonical.directory, PlacePath(options.directory));
   return Saver(canonical, cluster, place, Clock::Real()).Save();

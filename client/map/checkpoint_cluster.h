@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "places/place_finder.h"
+#include "places/servers_path.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
 #include "proto/top_k.pb.h"
@@ -31,6 +33,15 @@ class CheckpointCluster {
   // Takes at most the time that the request names. Thread-safe, besides other calls of TopK.
   virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                              const v1::TopKRequest& request) = 0;
+  // Where server:NAME is: the own disks of the servers.
+  virtual absl::StatusOr<Place*> ServersDisks() {
+    return absl::FailedPreconditionError(
+        "the local engine has no servers with disks of their own; name a directory");
+  }
+
+  absl::StatusOr<Place*> PlaceOf(const std::string& path) {
+    return NamesServersDisks(path) ? ServersDisks() : PlaceFinder::Real()->Of(path);
+  }
 };
 
 }  // namespace hotbed

@@ -2,8 +2,6 @@
 #ifndef HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 #define HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 
-#include <grpcpp/support/channel_arguments.h>
-
 #include <map>
 #include <memory>
 #include <string>
@@ -12,15 +10,13 @@
 #include "absl/synchronization/mutex.h"
 #include "client/map/checkpoint_cluster.h"
 #include "leader/leader_stub.h"
+#include "places/servers/servers_place.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/top_k.grpc.pb.h"
 #include "security/identity.h"
 
 namespace hotbed {
-
-// For channels over which maps of many thousand shards come.
-grpc::ChannelArguments MapChannelArguments(const ClientIdentity& identity);
 
 class GrpcCheckpointCluster final : public CheckpointCluster {
  public:
@@ -41,6 +37,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
       const std::string& address, const v1::WatchRestoreRequest& request) override;
   absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                      const v1::TopKRequest& request) override;
+  absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {
     return ServerAt(address).changes.get();
@@ -57,6 +54,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   const std::string coordinator_;
   const ClientIdentity identity_;
   LeaderStub leader_;
+  ServersPlace disks_;
   absl::Mutex mu_;
   std::map<std::string, Server> servers_ ABSL_GUARDED_BY(mu_);  // by address
 };

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
@@ -21,19 +22,24 @@
 #include "common/threads/await_for.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
+#include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "proto/served_bags.h"
 #include "proto/serving.grpc.pb.h"
+#include "row_math/quantize.h"
 #include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
 
 constexpr absl::Duration kRefresh = absl::Seconds(1);
+constexpr absl::Duration kRefreshMin = absl::Milliseconds(100);
 constexpr absl::Duration kMapTimeout = absl::Seconds(2);
 constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kMessageBytesMax = 128 << 20;
+constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
 
 using Outcome = v1::ServingTableReply;
 
@@ -48,10 +54,14 @@ struct Table {
   uint32_t id = 0;
   std::vector<std::shared_ptr<Server>> replicas;  // those that were ready first
   size_t ready = 0;
+  std::vector<std::vector<uint64_t>> held;  // numbers of versions, of each replica
 };
 
 struct Map {
   absl::flat_hash_map<std::string, Table> tables;
+  std::vector<v1::ServedVersion> versions;
+  v1::VersionChoice choice;
+  std::vector<uint64_t> kept;  // numbers of versions that servers are to hold
 };
 
 // A table of a call, until it is answered.
@@ -79,7 +89,102 @@ uint32_t StalenessMs(absl::Duration staleness_max) {
   return static_cast<uint32_t>(std::clamp<int64_t>(ms, 1, std::numeric_limits<uint32_t>::max()));
 }
 
+bool Has(const std::vector<uint64_t>& numbers, uint64_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+constexpr char kLatest[] = "latest";
+constexpr char kCurrent[] = "current";
+
+std::string NamesOf(const Map& map) {
+  std::vector<std::string> names;
+  for (const v1::ServedVersion& version : map.versions) {
+    if (Has(map.kept, version.number())) names.push_back(version.name());
+  }
+  return names.empty() ? "none is published ('hotbed publish')"
+                       : absl::StrCat("there are: ", absl::StrJoin(names, ", "));
+}
+
+// By its name, or the current one.
+absl::StatusOr<v1::ServedVersion> FindVersion(const Map& map, const std::string& name) {
+  if (name == kCurrent && map.choice.current() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("no version is current; ", NamesOf(map)));
+  }
+  for (const v1::ServedVersion& version : map.versions) {
+    if (name == kCurrent ? version.number() != map.choice.current() : version.name() != name) {
+      continue;
+    }
+    if (Has(map.kept, version.number())) return version;
+    return absl::FailedPreconditionError(
+        absl::StrCat("version \"", name, "\" is not held by servers any more; ", NamesOf(map),
+                     "; 'hotbed serve pin ", name, "' lets them take it up again"));
+  }
+  return absl::NotFoundError(absl::StrCat("there is no version \"", name, "\"; ", NamesOf(map)));
+}
+
 std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
+
+v1::ServedPooling PoolingOf(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kSum:
+      return v1::SERVED_SUM;
+    case Pooling::kMean:
+      return v1::SERVED_MEAN;
+    case Pooling::kMax:
+      return v1::SERVED_MAX;
+    case Pooling::kNone:
+      break;
+  }
+  return v1::SERVED_ROWS;
+}
+
+template <typename Value>
+const char* BytesOf(absl::Span<const Value> values) {
+  return reinterpret_cast<const char*>(values.data());
+}
+
+ServedBags BagsOf(const ServingIds& asked) {
+  return {.pooling = PoolingOf(asked.pooling),
+          .ids = static_cast<uint32_t>(asked.ids.size()),
+          .bags = static_cast<uint32_t>(asked.offsets.size()),
+          .offsets = BytesOf(asked.offsets),
+          .weights = asked.weights.empty() ? nullptr : BytesOf(asked.weights)};
+}
+
+absl::Status CheckAsked(const ServingIds& asked) {
+  const auto bad = [&asked](const auto&... text) {
+    return absl::InvalidArgumentError(absl::StrCat(Name(asked.table), ": ", text...));
+  };
+  for (const auto& [name, count] :
+       {std::pair("ids", asked.ids.size()), std::pair("offsets", asked.offsets.size())}) {
+    if (count > kIdsMax) return bad(name, " has ", count, " entries, allowed: 0..", kIdsMax);
+  }
+  if (!asked.weights.empty() && asked.weights.size() != asked.ids.size()) {
+    return bad("weights has ", asked.weights.size(), " entries; allowed: ", asked.ids.size(),
+               ", one per id, or none");
+  }
+  return CheckServedBags(Name(asked.table), BagsOf(asked));
+}
+
+// Rows as they have travelled, as floats.
+void ReadWire(RowType type, const char* from, uint64_t rows, uint32_t dim, float* out) {
+  const auto* row = reinterpret_cast<const uint8_t*>(from);
+  const uint64_t row_bytes = RowWireBytes(type, dim);
+  if (type == RowType::kFp32) {
+    std::memcpy(out, row, rows * row_bytes);
+    return;
+  }
+  for (uint64_t i = 0; i < rows; ++i, row += row_bytes, out += dim) {
+    auto* const to = reinterpret_cast<uint8_t*>(out);
+    if (type == RowType::kInt8) {
+      DequantizeRow(row, dim, out);
+    } else if (type == RowType::kFp16) {
+      ConvertRow<Fp16Codec, Fp32Codec>(row, dim, to);
+    } else {
+      ConvertRow<Bf16Codec, Fp32Codec>(row, dim, to);
+    }
+  }
+}
 
 class GrpcServingClient final : public ServingClient {
  public:
@@ -102,6 +207,7 @@ class GrpcServingClient final : public ServingClient {
 
   absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
                                                   const ServingLookupOptions& options) override {
+    for (const ServingIds& asked : tables) HOTBED_RETURN_IF_ERROR(CheckAsked(asked));
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
     std::vector<ServingRows> rows(tables.size());
@@ -112,27 +218,81 @@ class GrpcServingClient final : public ServingClient {
       open.push_back(&all[i]);
     }
     absl::Status last;  // why the newest try of some table has failed
+    HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion version, ChooseVersion(options, end_ns));
     while (!open.empty()) {
       const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open));
-      auto calls = MakeCalls(*map, tables, open, options);
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open, version));
+      auto calls = MakeCalls(*map, tables, open, options, version.number());
       if (calls.empty()) {  // all replicas have been tried
         for (Wanted* const wanted : open) wanted->tried.clear();
         const int64_t pause_ns = std::min(kRoundNs, end_ns - clock_.NowNs());
         if (pause_ns > 0) clock_.SleepNs(pause_ns);
       }
       if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
-      Run(&calls, end_ns);
-      for (const auto& call : calls) {
-        HOTBED_RETURN_IF_ERROR(Take(*call, tables, &open, &rows, &last));
+      HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
+      if (open.empty() || !SaysNoVersion(calls)) continue;
+      HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion now, ChooseVersion(options, end_ns));
+      AskForMap();
+      if (now.number() == version.number()) continue;
+      // Another version: no row of the one before may stay.
+      version = std::move(now);
+      open.clear();
+      for (Wanted& wanted : all) {
+        wanted.tried.clear();
+        open.push_back(&wanted);
       }
     }
+    for (ServingRows& one : rows) one.version = version.name();
     return rows;
   }
 
  private:
   std::shared_ptr<const Map> map() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    return map_;
+  }
+
+  // Without a number: the newest rows. What this client has not heard of may be new.
+  absl::StatusOr<v1::ServedVersion> ChooseVersion(const ServingLookupOptions& options,
+                                                  int64_t end_ns) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (options.version.empty() || options.version == kLatest) return v1::ServedVersion();
+    if (options.staleness_max > absl::ZeroDuration()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "staleness_max is ", absl::FormatDuration(options.staleness_max), ", and version \"",
+          options.version, "\": rows of a version do not change; leave one of the two out"));
+    }
+    std::shared_ptr<const Map> map = this->map();
+    absl::StatusOr<v1::ServedVersion> found = FindVersion(*map, options.version);
+    // The second one was asked for after this call has begun.
+    for (int maps = 0; maps < 2 && !found.ok(); ++maps) {
+      map = AwaitMapAfter(map, end_ns);
+      found = FindVersion(*map, options.version);
+    }
+    return found;
+  }
+
+  static bool SaysNoVersion(const std::vector<std::unique_ptr<OpenCall>>& calls) {
+    return std::any_of(calls.begin(), calls.end(), [](const auto& call) {
+      const auto& tables = call->reply.tables();
+      return std::any_of(tables.begin(), tables.end(),
+                         [](const Outcome& said) { return said.outcome() == Outcome::NO_VERSION; });
+    });
+  }
+
+  void AskForMap() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    map_wanted_ = true;
+  }
+
+  // The same one after some time, if no coordinator answers.
+  std::shared_ptr<const Map> AwaitMapAfter(const std::shared_ptr<const Map>& known, int64_t end_ns)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    const absl::Duration left = absl::Nanoseconds(end_ns - clock_.NowNs());
+    absl::MutexLock lock(&mu_);
+    map_wanted_ = true;
+    const auto newer = [this, &known]()
+                           ABSL_SHARED_LOCKS_REQUIRED(mu_) { return map_ != known || stops_; };
+    AwaitFor(&mu_, absl::Condition(&newer), std::clamp(left, absl::ZeroDuration(), kMapTimeout));
     return map_;
   }
 
@@ -147,18 +307,27 @@ class GrpcServingClient final : public ServingClient {
   }
 
   static absl::Status CheckServed(const Map& map, const std::vector<ServingIds>& tables,
-                                  const std::vector<Wanted*>& open) {
+                                  const std::vector<Wanted*>& open,
+                                  const v1::ServedVersion& version) {
     for (const Wanted* const wanted : open) {
       const std::string& name = tables[wanted->index].table;
-      if (map.tables.contains(name)) continue;
+      const auto table = map.tables.find(name);
+      if (table == map.tables.end()) {
+        return absl::NotFoundError(
+            absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+      }
+      if (version.number() == 0 || std::find(version.tables().begin(), version.tables().end(),
+                                             table->second.id) != version.tables().end()) {
+        continue;
+      }
       return absl::NotFoundError(
-          absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+          absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
     }
     return absl::OkStatus();
   }
 
   // Null: all have been tried.
-  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted) const {
+  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted, uint64_t version) const {
     const int64_t now_ns = clock_.NowNs();
     std::shared_ptr<Server> best;
     std::pair<int, int> best_rank;
@@ -168,8 +337,8 @@ class GrpcServingClient final : public ServingClient {
       const size_t at = (i + turn) % table.replicas.size();
       const std::shared_ptr<Server>& server = table.replicas[at];
       if (wanted.tried.contains(server.get())) continue;
-      const int doubts =
-          (at < table.ready ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
+      const bool has = version == 0 ? at < table.ready : Has(table.held[at], version);
+      const int doubts = (has ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
       const std::pair<int, int> rank = {doubts, server->outstanding.load()};
       if (best != nullptr && rank >= best_rank) continue;
       best = server;
@@ -182,12 +351,13 @@ class GrpcServingClient final : public ServingClient {
   std::vector<std::unique_ptr<OpenCall>> MakeCalls(const Map& map,
                                                    const std::vector<ServingIds>& tables,
                                                    const std::vector<Wanted*>& open,
-                                                   const ServingLookupOptions& options) const {
+                                                   const ServingLookupOptions& options,
+                                                   uint64_t version) const {
     std::vector<std::unique_ptr<OpenCall>> calls;
     for (Wanted* const wanted : open) {
       const ServingIds& asked = tables[wanted->index];
       const Table& table = map.tables.at(asked.table);
-      const std::shared_ptr<Server> server = Choose(table, *wanted);
+      const std::shared_ptr<Server> server = Choose(table, *wanted, version);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       auto call = std::find_if(calls.begin(), calls.end(),
@@ -197,52 +367,98 @@ class GrpcServingClient final : public ServingClient {
         call = calls.end() - 1;
         (*call)->server = server;
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
+        (*call)->request.set_row_type(ToProto(options.wire_type));
+        (*call)->request.set_version(version);
       }
-      v1::ServingLookupTable& part = *(*call)->request.add_tables();
-      part.set_table(table.id);
-      part.set_ids(static_cast<uint32_t>(asked.ids.size()));
-      (*call)->request.mutable_ids()->append(reinterpret_cast<const char*>(asked.ids.data()),
-                                             asked.ids.size() * sizeof(uint64_t));
+      AddTable(table.id, asked, &(*call)->request);
       (*call)->tables.push_back(wanted);
     }
     return calls;
   }
 
-  // Returns once all have ended.
-  void Run(std::vector<std::unique_ptr<OpenCall>>* calls, int64_t end_ns) const {
-    grpc::CompletionQueue queue;
+  static void AddTable(uint32_t table, const ServingIds& asked, v1::ServingLookupRequest* request) {
+    v1::ServingLookupTable& part = *request->add_tables();
+    part.set_table(table);
+    part.set_ids(static_cast<uint32_t>(asked.ids.size()));
+    part.set_pooling(PoolingOf(asked.pooling));
+    part.set_bags(static_cast<uint32_t>(asked.offsets.size()));
+    part.set_weighted(!asked.weights.empty());
+    request->mutable_ids()->append(BytesOf(asked.ids), asked.ids.size() * sizeof(uint64_t));
+    request->mutable_offsets()->append(BytesOf(asked.offsets),
+                                       asked.offsets.size() * sizeof(uint32_t));
+    request->mutable_weights()->append(BytesOf(asked.weights),
+                                       asked.weights.size() * sizeof(float));
+  }
+
+  void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
     // A server that is silent must leave time for another one.
     const int64_t left_ns = end_ns - clock_.NowNs();
     const auto left = std::chrono::nanoseconds(left_ns > kTryNsMin ? left_ns / 2 : left_ns);
-    for (const auto& call : *calls) {
-      call->context.set_deadline(std::chrono::system_clock::now() + left);
-      call->server->outstanding.fetch_add(1);
-      call->asked_ns = clock_.NowNs();
-      call->reader = call->server->stub->AsyncLookup(&call->context, call->request, &queue);
-      call->reader->Finish(&call->reply, &call->status, call.get());
-    }
-    for (size_t i = 0; i < calls->size(); ++i) {
-      void* tag = nullptr;
-      bool ok = false;
-      queue.Next(&tag, &ok);
-      auto* const call = static_cast<OpenCall*>(tag);
-      call->answered_ns = clock_.NowNs();
-      call->server->outstanding.fetch_sub(1);
-      const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                          call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
-      call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
-    }
-    queue.Shutdown();
+    call->context.set_deadline(std::chrono::system_clock::now() + left);
+    call->server->outstanding.fetch_add(1);
+    call->asked_ns = clock_.NowNs();
+    call->reader = call->server->stub->AsyncLookup(&call->context, call->request, queue);
+    call->reader->Finish(&call->reply, &call->status, call);
+  }
+
+  void NoteEnd(OpenCall* call) const {
+    call->answered_ns = clock_.NowNs();
+    call->server->outstanding.fetch_sub(1);
+    // Cancelled: another replica was sooner by far.
+    const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                        call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        call->status.error_code() == grpc::StatusCode::CANCELLED;
+    call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+  }
+
+  // Begins the calls, asks other replicas too after options.hedge_after, and takes answers as they
+  // come until all tables have theirs or all calls have ended. Calls that are not needed any more
+  // are cancelled.
+  absl::Status Run(const Map& map, const std::vector<ServingIds>& tables,
+                   const ServingLookupOptions& options, int64_t end_ns,
+                   std::vector<std::unique_ptr<OpenCall>>* calls, std::vector<Wanted*>* open,
+                   std::vector<ServingRows>* rows, absl::Status* last) const {
+    grpc::CompletionQueue queue;
+    for (const auto& call : *calls) Begin(call.get(), end_ns, &queue);
+    size_t running = calls->size();
+    const uint64_t version = calls->empty() ? 0 : calls->front()->request.version();
+    const int64_t hedge_ns = absl::ToInt64Nanoseconds(options.hedge_after);  // may be infinite
+    bool may_hedge = hedge_ns < end_ns - clock_.NowNs();
+    const auto hedge_at =
+        std::chrono::system_clock::now() + std::chrono::nanoseconds(may_hedge ? hedge_ns : 0);
+    absl::Status error;
     void* tag = nullptr;
     bool ok = false;
-    while (queue.Next(&tag, &ok)) {
+    while (running > 0 && !open->empty() && error.ok()) {
+      if (may_hedge) {
+        if (queue.AsyncNext(&tag, &ok, hedge_at) == grpc::CompletionQueue::TIMEOUT) {
+          may_hedge = false;
+          for (auto& call : MakeCalls(map, tables, *open, options, version)) {
+            Begin(call.get(), end_ns, &queue);
+            calls->push_back(std::move(call));
+            ++running;
+          }
+          continue;
+        }
+      } else {
+        queue.Next(&tag, &ok);
+      }
+      --running;
+      NoteEnd(static_cast<OpenCall*>(tag));
+      error = Take(*static_cast<OpenCall*>(tag), tables, options.wire_type, open, rows, last);
     }
+    if (running > 0) {
+      for (const auto& call : *calls) call->context.TryCancel();
+    }
+    queue.Shutdown();
+    while (queue.Next(&tag, &ok)) NoteEnd(static_cast<OpenCall*>(tag));
+    return error;
   }
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
   static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
-                           std::vector<Wanted*>* open, std::vector<ServingRows>* rows,
-                           absl::Status* last) {
+                           RowType wire_type, std::vector<Wanted*>* open,
+                           std::vector<ServingRows>* rows, absl::Status* last) {
     if (!call.status.ok()) {
       *last = absl::Status(
           static_cast<absl::StatusCode>(call.status.error_code()),
@@ -251,13 +467,20 @@ class GrpcServingClient final : public ServingClient {
                                     absl::IsResourceExhausted(*last);
       return other_may_answer ? absl::OkStatus() : *last;
     }
+    if (call.reply.version() != call.request.version()) {
+      *last = absl::UnavailableError(absl::StrCat("serving server ", call.server->name,
+                                                  " is of a release that has no versions"));
+      return absl::OkStatus();
+    }
     const char* values = call.reply.rows().data();
     const char* exists = call.reply.exists().data();
     uint64_t values_left = call.reply.rows().size(), exists_left = call.reply.exists().size();
     for (size_t i = 0; i < call.tables.size(); ++i) {
       const size_t index = call.tables[i]->index;
       const uint64_t ids = tables[index].ids.size();
+      const uint64_t rows_of_table = BagsOf(tables[index]).rows();
       if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
+      const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
       if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
       if (said.outcome() != Outcome::OK) {
@@ -265,24 +488,39 @@ class GrpcServingClient final : public ServingClient {
                                                    : absl::UnavailableError(said.detail());
         continue;
       }
-      const uint64_t bytes = ids * said.dim() * sizeof(float);
+      if (said.dim() > kDimLimit) return Contradiction(call);
+      const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
-      ServingRows& one = (*rows)[index];
-      one.dim = said.dim();
-      one.values.resize(ids * said.dim());
-      std::memcpy(one.values.data(), values, bytes);
-      one.exists.assign(exists, exists + ids);
-      // The server counts to the time of its answer, which may have been long under way.
-      one.age =
-          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
-      one.server = call.server->name;
+      if (wanted != open->end()) {  // else another replica was sooner
+        open->erase(wanted);
+        TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
+      }
       values += bytes;
       exists += ids;
       values_left -= bytes;
       exists_left -= ids;
-      open->erase(std::find(open->begin(), open->end(), call.tables[i]));
     }
     return absl::OkStatus();
+  }
+
+  struct WireRows {
+    const char* bytes;
+    uint64_t count;
+    RowType type;
+  };
+  static void TakeRows(const OpenCall& call, const Outcome& said, const WireRows& rows,
+                       const char* exists, uint64_t ids, ServingRows* one) {
+    one->dim = said.dim();
+    one->values.resize(rows.count * said.dim());
+    ReadWire(rows.type, rows.bytes, rows.count, said.dim(), one->values.data());
+    one->exists.assign(exists, exists + ids);
+    one->age = absl::ZeroDuration();
+    if (call.request.version() == 0) {
+      // The server counts to the time of its answer, which may have been long under way.
+      one->age =
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
+    }
+    one->server = call.server->name;
   }
 
   static absl::Status Contradiction(const OpenCall& call) {
@@ -302,13 +540,17 @@ class GrpcServingClient final : public ServingClient {
       servers[name] = server;
     }
     auto map = std::make_shared<Map>();
+    map->versions.assign(said.versions().begin(), said.versions().end());
+    map->choice = said.choice();
+    map->kept.assign(said.kept().begin(), said.kept().end());
     for (int i = 0; i < std::min(said.tables_size(), said.specs_size()); ++i) {
       Table& table = map->tables[said.specs(i).name()];
       table.id = said.tables(i).table();
       for (const bool ready : {true, false}) {
         for (const auto& [name, info] : infos_) {
-          if (Has(said.tables(i), info) && IsReady(table.id, info) == ready) {
+          if (HasCopy(said.tables(i), info) && IsReady(table.id, info) == ready) {
             table.replicas.push_back(servers[name]);
+            table.held.push_back(HeldVersions(table.id, info));
           }
         }
         if (ready) table.ready = table.replicas.size();
@@ -337,9 +579,19 @@ class GrpcServingClient final : public ServingClient {
     infos_ = std::move(infos);
   }
 
-  static bool Has(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
+  static bool HasCopy(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
     return std::find(table.servers().begin(), table.servers().end(), server.name()) !=
            table.servers().end();
+  }
+  static std::vector<uint64_t> HeldVersions(uint32_t table, const v1::ServingServerInfo& server) {
+    std::vector<uint64_t> held;
+    for (const v1::ReplicaReport& replica : server.replicas()) {
+      if (replica.table() != table || !server.alive()) continue;
+      for (const v1::VersionReport& version : replica.versions()) {
+        if (version.held()) held.push_back(version.number());
+      }
+    }
+    return held;
   }
   static bool IsReady(uint32_t table, const v1::ServingServerInfo& server) {
     return server.alive() && std::any_of(server.replicas().begin(), server.replicas().end(),
@@ -363,7 +615,12 @@ class GrpcServingClient final : public ServingClient {
     for (;;) {
       {
         absl::MutexLock lock(&mu_);
-        if (AwaitFor(&mu_, absl::Condition(&stops_), kRefresh)) return;
+        // Many callers that look for a version do not ask more often than this.
+        if (AwaitFor(&mu_, absl::Condition(&stops_), kRefreshMin)) return;
+        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stops_ || map_wanted_; };
+        AwaitFor(&mu_, absl::Condition(&due), kRefresh - kRefreshMin);
+        if (stops_) return;
+        map_wanted_ = false;
       }
       (void)Refresh(kMapTimeout);  // what is known holds on
     }
@@ -380,6 +637,7 @@ class GrpcServingClient final : public ServingClient {
   mutable absl::Mutex mu_;
   std::shared_ptr<const Map> map_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  bool map_wanted_ ABSL_GUARDED_BY(mu_) = false;  // sooner than after kRefresh
   std::thread refresh_;
 };
 

@@ -78,11 +78,13 @@ void CheckName(const std::string& name, Rules* rules) {
 void CheckRestoredFrom(const RestoredFrom& from, Rules* rules) {
   if (from == RestoredFrom()) return;
   const std::string& path = from.checkpoint;
-  const bool somewhere = absl::StartsWith(path, "/") || absl::StartsWith(path, "s3://");
+  const bool somewhere = absl::StartsWith(path, "/") || absl::StartsWith(path, "s3://") ||
+                         absl::StartsWith(path, "server:");
   rules->Require(
       somewhere && path.size() <= kPathBytesMax, "restored_from.checkpoint",
       absl::StrCat("\"", path, "\""),
-      absl::StrCat("an absolute path or s3://BUCKET/PREFIX of at most ", kPathBytesMax, " bytes"));
+      absl::StrCat("an absolute path, s3://BUCKET/PREFIX or server:NAME/CHECKPOINT of at most ",
+                   kPathBytesMax, " bytes"));
   rules->Require(!from.table.empty() && from.table.size() <= kNameBytesMax, "restored_from.table",
                  absl::StrCat("of ", from.table.size(), " bytes"),
                  absl::StrCat("1..", kNameBytesMax));

@@ -37,10 +37,15 @@ LABELS = {
     "hotbed_server_refusals_total": ("code",),
     "hotbed_server_slow_requests_total": ("kind",),
     "hotbed_serving_age_seconds": ("table",),
+    "hotbed_serving_http_requests_total": ("code",),
     "hotbed_serving_lookups_total": ("outcome",),
     "hotbed_serving_ready": ("table",),
     "hotbed_serving_rows": ("table",),
     "hotbed_serving_rows_bytes": ("table",),
+    "hotbed_serving_versions_bytes": ("table",),
+    "hotbed_serving_versions_held": ("table",),
+    "hotbed_serving_versions_ordered": ("table",),
+    "hotbed_serving_versions_taken_up_total": ("outcome",),
 }
 # What is counted, where the last word of the name does not say it.
 COUNTED = {"doubt": "shards", "short": "shards", "waiting": "shards", "pending": "requests", "ended": "connections",

@@ -16,20 +16,6 @@ const std::vector<std::string>& RowTypeWords() {
   return *words;
 }
 
-bool ReadRowType(PyObject* object, const char* name, RowType* type) {
-  std::string word;
-  if (!ReadText(object, &word)) return false;
-  const auto& words = RowTypeWords();
-  const auto at = std::find(words.begin(), words.end(), word);
-  if (at == words.end()) {
-    Raise(absl::InvalidArgumentError(
-        absl::StrCat(name, " is \"", word, "\"; allowed: ", absl::StrJoin(words, ", "))));
-    return false;
-  }
-  *type = static_cast<RowType>(at - words.begin());
-  return true;
-}
-
 // An option of which only `low..high` fits its field.
 template <typename T>
 bool ReadWhole(PyObject* object, const char* name, int64_t low, int64_t high, T* value) {
@@ -72,6 +58,20 @@ bool ReadText(PyObject* object, std::string* text) {
   const char* const data = PyUnicode_AsUTF8AndSize(object, &size);
   if (data == nullptr) return false;
   text->assign(data, static_cast<size_t>(size));
+  return true;
+}
+
+bool ReadRowType(PyObject* object, const char* name, RowType* type) {
+  std::string word;
+  if (!ReadText(object, &word)) return false;
+  const auto& words = RowTypeWords();
+  const auto at = std::find(words.begin(), words.end(), word);
+  if (at == words.end()) {
+    Raise(absl::InvalidArgumentError(
+        absl::StrCat(name, " is \"", word, "\"; allowed: ", absl::StrJoin(words, ", "))));
+    return false;
+  }
+  *type = static_cast<RowType>(at - words.begin());
   return true;
 }
 

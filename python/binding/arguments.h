@@ -18,6 +18,8 @@ bool ReadUnsigned(PyObject* object, const char* name, uint64_t* value);
 bool ReadNumber(PyObject* object, const char* name, double* value);
 // Seconds; None is zero, which leaves a call its default.
 bool ReadSeconds(PyObject* object, const char* name, absl::Duration* duration);
+// "fp32", "fp16", "bf16" or "int8".
+bool ReadRowType(PyObject* object, const char* name, RowType* type);
 // A dict of client options by the names of ClientOptions; unknown ones are an error.
 bool ReadClientOptions(PyObject* dict, ClientOptions* options);
 // The options of a table by the names of docs/tables.md: ((option, text), ...). `failed`: an

@@ -161,6 +161,37 @@ PyObject* Restore(PyObject*, PyObject* arguments) {
                        restored->sessions_continue ? Py_True : Py_False, "tables", sizes.get());
 }
 
+// fetch_checkpoint(target, checkpoint, directory)
+PyObject* Fetch(PyObject*, PyObject* arguments) {
+  PyObject* target = nullptr;
+  ClusterArgument cluster;
+  const char* checkpoint = nullptr;
+  const char* directory = nullptr;
+  if (PyArg_ParseTuple(arguments, "Oss", &target, &checkpoint, &directory) == 0 ||
+      !cluster.Read(target)) {
+    return nullptr;
+  }
+  FetchOptions options;
+  options.checkpoint = checkpoint;
+  options.directory = directory;
+  bool interrupted = false;
+  options.stop = StopsIf(&interrupted);
+  absl::StatusOr<FetchedCheckpoint> fetched;
+  {
+    const WithoutGil without;
+    fetched = cluster.connection != nullptr
+                  ? FetchCheckpoint(cluster.connection->client.get(), options)
+                  : FetchCheckpoint(cluster.address, options);
+  }
+  if (interrupted && PyErr_Occurred() != nullptr) return nullptr;
+  if (!fetched.ok()) return Raise(fetched.status());
+  return Py_BuildValue("{sssKsKsKsK}", "path", fetched->path.c_str(), "files",
+                       static_cast<unsigned long long>(fetched->files), "bytes",
+                       static_cast<unsigned long long>(fetched->bytes), "files_fetched",
+                       static_cast<unsigned long long>(fetched->files_fetched), "bytes_fetched",
+                       static_cast<unsigned long long>(fetched->bytes_fetched));
+}
+
 // --- arrays
 
 PyObject* DoneWith(const absl::StatusOr<TableArraysDone>& done, bool interrupted) {
@@ -438,6 +469,7 @@ PyObject* HasEnded(PyObject*, PyObject* capsule) {
 
 PyMethodDef whole_table_methods[] = {
     {"save_checkpoint", &Save, METH_VARARGS, nullptr},
+    {"fetch_checkpoint", &Fetch, METH_VARARGS, nullptr},
     {"restore_checkpoint", &Restore, METH_VARARGS, nullptr},
     {"export_table", &Export, METH_VARARGS, nullptr},
     {"import_table", &Import, METH_VARARGS, nullptr},

@@ -14,17 +14,18 @@ from hotbed import errors, optim
 from hotbed.arrays import export_table, import_table
 from hotbed.changes import Changes, Stream, follow, scan
 from hotbed._hotbed import version as __version__
-from hotbed.checkpoints import restore, save
+from hotbed.checkpoints import fetch, restore, save
 from hotbed.client import Client, Table, connect, local
 from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, DataLoss, DeadlineExceeded, FailedPrecondition,
                            ForkedError, HotbedError, InvalidArgument, NotFound, OutOfRange, PushError, ResourceExhausted,
                            Unavailable)
 from hotbed.futures import Future, PushResult, ShardResult
+from hotbed.serving import Bags, ServedRows, ServingClient
 from hotbed.tracing import trace
 
 __all__ = [
-    'Aborted', 'AlreadyExists', 'ArrayError', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
+    'Aborted', 'AlreadyExists', 'ArrayError', 'Bags', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
     'FailedPrecondition', 'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError',
-    'PushResult', 'ResourceExhausted', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__', 'connect', 'errors',
-    'export_table', 'follow', 'import_table', 'local', 'optim', 'restore', 'save', 'scan', 'trace',
+    'PushResult', 'ResourceExhausted', 'ServedRows', 'ServingClient', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__', 'connect',
+    'errors', 'export_table', 'fetch', 'follow', 'import_table', 'local', 'optim', 'restore', 'save', 'scan', 'trace',
 ]

@@ -8,7 +8,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from hotbed import _hotbed, errors
 from hotbed.client import Client
 
-__all__ = ['restore', 'save']
+__all__ = ['fetch', 'restore', 'save']
 
 _SESSIONS = ('auto', 'continue', 'anew')
 
@@ -19,7 +19,7 @@ def _cluster(target: Union[str, Client]) -> Any:
 
 def _place(path: Union[str, os.PathLike[str]]) -> str:
     text = os.fspath(path)
-    return text if text.startswith('s3://') else os.path.abspath(text)
+    return text if text.startswith(('s3://', 'server:')) else os.path.abspath(text)
 
 
 def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *, tables: Sequence[str] = (), name: str = '',
@@ -29,7 +29,8 @@ def save(target: Union[str, Client], directory: Union[str, os.PathLike[str]], *,
 
     Args:
         target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
-        directory: one that every server and this process reach under the same path, or s3://BUCKET/PREFIX.
+        directory: one that every server and this process reach under the same path, s3://BUCKET/PREFIX, or server:NAME:
+            each server's own disk, from which `fetch` brings the files.
         tables: their names; all if empty.
         name: of the checkpoint, a folder in the directory; by the time if empty.
         incremental: only the rows that have changed since the newest checkpoint in the directory.
@@ -62,7 +63,7 @@ def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]]
 
     Args:
         target: "hotbed://HOST:PORT" of the coordinator, or a client, which may be that of `hotbed.local`.
-        checkpoint: its folder, or a directory or s3://BUCKET/PREFIX of checkpoints: the newest whole one.
+        checkpoint: its folder, or a directory, s3://BUCKET/PREFIX or server:NAME of checkpoints: the newest whole one.
         tables: their names, or {name: new name}; all if empty.
         durability, weight_type: others than saved, as of `create_table`; "replicated=2" too.
         shards: of each table, at least; 0: the saved ones.
@@ -77,3 +78,21 @@ def restore(target: Union[str, Client], checkpoint: Union[str, os.PathLike[str]]
     names = tables.items() if isinstance(tables, Mapping) else ((name, '') for name in tables)
     return _hotbed.restore_checkpoint(_cluster(target), _place(checkpoint), tuple(names), durability or '', weight_type or '',
                                       shards, _SESSIONS.index(sessions))
+
+
+def fetch(target: Union[str, Client], checkpoint: str, directory: Union[str, os.PathLike[str]]) -> dict[str, Any]:
+    """Brings a checkpoint from the servers' own disks into a place where it is like any other.
+
+    Args:
+        target: "hotbed://HOST:PORT" of the coordinator, or a client.
+        checkpoint: "server:NAME/CHECKPOINT", or "server:NAME": the newest whole one there.
+        directory: one that this process reaches, or s3://BUCKET/PREFIX.
+
+    Returns:
+        {"path": folder, "files": number, "bytes": of them, "files_fetched", "bytes_fetched": without those that were there}
+
+    Raises:
+        NotFound, Unavailable, DataLoss, ...: names the servers and files that lack. The files that came stay, and another
+        call goes on with them.
+    """
+    return _hotbed.fetch_checkpoint(_cluster(target), checkpoint, _place(directory))

@@ -15,7 +15,11 @@ __all__ = ['Client', 'Table', 'connect', 'local']
 
 _POOLING = {'sum': 0, 'mean': 1, 'max': 2}
 _UNITS = {'': 1, 'B': 1, 'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30, 'TiB': 1 << 40}
-_open: weakref.WeakSet[Client] = weakref.WeakSet()
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_exit(held: Any) -> None:
+    _open.add(held)
 
 
 def _bytes(value: Union[int, str, None], argument: str) -> int:
@@ -99,7 +103,7 @@ class Client:
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()  # what must let go of the client when it closes
         self._closed = False
         self._durability: Optional[str] = None  # of tables that name none
-        _open.add(self)
+        close_at_exit(self)
 
     def close(self) -> None:
         """Waits for pushes under way and closes. A local engine writes all rows back. May be called twice."""

@@ -141,4 +141,16 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
   return calls;
 }
 
+std::map<std::string, ToolCalls::SlowCall> FileCalls(OwnDisk* disk) {
+  std::map<std::string, ToolCalls::SlowCall> calls;
+  calls["/hotbed.v1.Checkpoints/ReadFiles"] = ParsedSlow<v1::ReadFilesRequest>(
+      [disk](const v1::ReadFilesRequest& request, const ToolCalls::MayUse&, ToolCalls::Done done) {
+        disk->Read(request, std::move(done));
+      });
+  calls["/hotbed.v1.Checkpoints/ChangeFiles"] = ParsedSlow<v1::ChangeFilesRequest>(
+      [disk](const v1::ChangeFilesRequest& request, const ToolCalls::MayUse&,
+             ToolCalls::Done done) { disk->Change(request, std::move(done)); });
+  return calls;
+}
+
 }  // namespace hotbed

@@ -10,6 +10,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/tool_calls.h"
 #include "server/export/change_reads.h"
+#include "server/export/own_disk.h"
 #include "server/export/row_lists.h"
 #include "server/export/save_jobs.h"
 #include "server/export/top_k_calls.h"
@@ -24,6 +25,7 @@ v1::WatchRestoreReply RestoreState(const ShardHost& host, TableId table);
 std::map<std::string, ToolCalls::Call> CheckpointCalls(SaveJobs* saves, const ShardHost* host);
 std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLists* lists,
                                                     ChangeReads* changes, TopKCalls* top_k);
+std::map<std::string, ToolCalls::SlowCall> FileCalls(OwnDisk* disk);
 
 }  // namespace hotbed
 

@@ -11,7 +11,9 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "places/servers_path.h"
 #include "server/export/array_sink.h"
+#include "server/export/own_disk.h"
 #include "server/host/shard_copy.h"
 #include "server/shard/shard.h"
 
@@ -109,8 +111,8 @@ class SaveJobs::JobSink : public RowSink {
   uint64_t written_ = 0;
 };
 
-SaveJobs::SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock)
-    : host_(host), places_(places), clock_(clock) {
+SaveJobs::SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock, std::string own_disk)
+    : host_(host), places_(places), clock_(clock), own_disk_(std::move(own_disk)) {
   for (int i = 0; i < kCopiesMax; ++i) threads_.emplace_back([this] { Work(); });
   threads_.emplace_back([this] { TakeRows(); });
 }
@@ -128,8 +130,18 @@ void SaveJobs::Stop() {
   jobs_.clear();  // rows that were taken must not outlive the host
 }
 
-absl::Status SaveJobs::Begin(const v1::BeginSaveRequest& request) {
-  HOTBED_RETURN_IF_ERROR(CheckRequest(request));
+absl::Status SaveJobs::Begin(const v1::BeginSaveRequest& asked) {
+  HOTBED_RETURN_IF_ERROR(CheckRequest(asked));
+  v1::BeginSaveRequest request = asked;
+  if (NamesServersDisks(asked.directory())) {
+    if (own_disk_.empty()) {
+      return absl::FailedPreconditionError("there is no disk for checkpoints here");
+    }
+    HOTBED_ASSIGN_OR_RETURN(*request.mutable_directory(), PathBelow(own_disk_, asked.directory()));
+    for (const v1::ShardToSave& shard : asked.shards()) {
+      HOTBED_RETURN_IF_ERROR(CheckServersPath(absl::StrCat(asked.directory(), "/", shard.file())));
+    }
+  }
   HOTBED_RETURN_IF_ERROR(places_->Of(request.directory()).status());
   const int64_t now_ns = clock_->NowNs();
   absl::MutexLock lock(&mu_);
@@ -140,7 +152,8 @@ absl::Status SaveJobs::Begin(const v1::BeginSaveRequest& request) {
     return absl::ResourceExhaustedError(absl::StrCat(
         jobs_.size(), " saves are in progress on this server, the limit; try again later"));
   }
-  auto job = std::make_shared<Job>(request);
+  auto job = std::make_shared<Job>(
+      request, NamesServersDisks(asked.directory()) ? asked.directory() : std::string());
   job->watched_ns = now_ns;
   jobs_[request.save()] = std::move(job);
   return absl::OkStatus();
@@ -279,6 +292,28 @@ v1::SavedShard SaveJobs::Save(Job* job, const v1::ShardToSave& wanted) {
   return saved;
 }
 
+absl::Status SaveJobs::CheckFolder(const Job& job, Place* place) const {
+  const std::string& folder = job.request.directory();
+  if (job.broken_off.load()) return absl::CancelledError("the save was broken off");
+  if (!job.request.mark().empty() && !job.own_folder.empty()) {
+    absl::MutexLock lock(&folders_mu_);
+    const absl::Status made = MakeOwnFolder(own_disk_, job.own_folder, FileSystem::Real());
+    if (made.ok()) {
+      return place->Put(absl::StrCat(folder, "/", kSavingFile), job.request.mark());
+    }
+    if (!absl::IsAlreadyExists(made)) return made;
+  }
+  const absl::StatusOr<std::string> mark = place->ReadAll(absl::StrCat(folder, "/", kSavingFile));
+  if (mark.ok() && *mark == kDeletingMark) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, " is being deleted"));
+  }
+  if (mark.ok() || !absl::IsNotFound(mark.status())) return mark.status();
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder,
+                   " is no checkpoint's folder as this server sees it; a checkpoint's "
+                   "directory must be one that every server reaches under the same path"));
+}
+
 absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToSave& wanted) {
   const ShardId id = ShardId::FromPacked(wanted.shard());
   const std::shared_ptr<Shard> shard = host_->Find(id);
@@ -287,17 +322,7 @@ absl::StatusOr<v1::CheckpointShard> SaveJobs::Write(Job* job, const v1::ShardToS
   }
   const std::string& folder = job->request.directory();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places_->Of(folder));
-  const absl::StatusOr<std::string> mark = place->ReadAll(absl::StrCat(folder, "/", kSavingFile));
-  if (mark.ok() && *mark == kDeletingMark) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, " is being deleted"));
-  }
-  if (!mark.ok() && !absl::IsNotFound(mark.status())) return mark.status();
-  if (!mark.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder,
-                     " is no checkpoint's folder as this server sees it; a checkpoint's "
-                     "directory must be one that every server reaches under the same path"));
-  }
+  HOTBED_RETURN_IF_ERROR(CheckFolder(*job, place));
   v1::CheckpointShard saved;
   saved.set_index(id.index);
   saved.set_range_first(shard->range().first);

@@ -13,7 +13,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -36,20 +38,22 @@ constexpr int64_t kUnwatchedNsMax = 60 * kSecondNs;
 
 class SaveJobs {
  public:
-  // All outlive it.
-  SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock);
+  // All outlive it. `own_disk` is where server:NAME lies; empty: nowhere.
+  SaveJobs(ShardHost* host, PlaceFinder* places, const Clock* clock, std::string own_disk = "");
   ~SaveJobs() { Stop(); }
 
   // InvalidArgument; ResourceExhausted: too many saves. A save that is there already is left alone.
-  absl::Status Begin(const v1::BeginSaveRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Begin(const v1::BeginSaveRequest& asked) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<v1::WatchSaveReply> Watch(const v1::WatchSaveRequest& request)
       ABSL_LOCKS_EXCLUDED(mu_);
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Job {
-    explicit Job(const v1::BeginSaveRequest& asked) : request(asked) {}
-    const v1::BeginSaveRequest request;
+    Job(const v1::BeginSaveRequest& asked, std::string own)
+        : request(asked), own_folder(std::move(own)) {}
+    const v1::BeginSaveRequest request;  // with the directory as this server sees it
+    const std::string own_folder;        // server:NAME/CHECKPOINT; empty: elsewhere
     std::atomic<bool> broken_off{false};
     std::atomic<uint64_t> bytes_written{0};
     std::atomic<uint64_t> bytes_begun{0};  // an estimate for the shards that have begun
@@ -84,12 +88,18 @@ class SaveJobs {
                         uint32_t stored, v1::CheckpointShard* saved);
   absl::Status WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                            v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
+  // The folder of the save is there. On this server's own disk it is made: a shard may have come
+  // to this server since the save began.
+  absl::Status CheckFolder(const Job& job, Place* place) const;
   absl::Status AwaitRate(Job* job, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void DropUnwatched(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ShardHost* const host_;
   PlaceFinder* const places_;
   const Clock* const clock_;
+  const std::string own_disk_;
+  // Held while a folder is made and gets its mark, so that another thread finds none without one.
+  mutable absl::Mutex folders_mu_;
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::map<uint64_t, std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mu_);  // by number

@@ -19,6 +19,9 @@ struct RowLoops {
   void (*decode)(RowFormatKind kind, const uint8_t* row, uint32_t dim, float* out);
   // fp32 to the wire.
   void (*answer)(RowType type, const float* values, uint32_t dim, uint8_t* out);
+  // Pooling (row_math/pooling.h): sum += weight * row, each operation rounded; the larger elements.
+  void (*add)(const float* row, float weight, uint32_t dim, float* sum);
+  void (*larger)(const float* row, uint32_t dim, float* largest);
 };
 const RowLoops& PlainRowLoops();
 const RowLoops& BestRowLoops();  // of this processor
@@ -30,6 +33,7 @@ class RowCoder {
 
   uint32_t dim() const { return dim_; }
   uint32_t row_bytes() const { return row_bytes_; }
+  const RowLoops& loops() const { return loops_; }
   // As RowLoops::encode.
   bool Encode(const float* weights, uint8_t* row) const {
     return loops_.encode(kind_, weights, dim_, row);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "row_math/pooling.h"
 #include "row_math/row_formats.h"
 #include "serving/rows/row_coder.h"
 
@@ -85,7 +86,17 @@ struct RowLoopsOf {
   static void Answer(RowType type, const float* values, uint32_t dim, uint8_t* out) {
     WriteAnswer(type, values, dim, out);
   }
-  static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer};
+  static void Add(const float* row, float weight, uint32_t dim, float* sum) {
+    HOTBED_INDEPENDENT
+    for (uint32_t i = 0; i < dim; ++i) sum[i] += row[i] * weight;
+  }
+  static void Larger(const float* row, uint32_t dim, float* largest) {
+    HOTBED_INDEPENDENT
+    for (uint32_t i = 0; i < dim; ++i) {
+      largest[i] = IsLarger(row[i], largest[i]) ? row[i] : largest[i];
+    }
+  }
+  static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer, &Add, &Larger};
 };
 
 }  // namespace HOTBED_ISA

@@ -42,6 +42,14 @@ class ServedMemory {
   std::atomic<uint64_t> used_{0};
 };
 
+// Is told of each change of a row before it is made, while readers still find the old row.
+class RowChangeWatcher {
+ public:
+  virtual ~RowChangeWatcher() = default;
+  // `row`: the bytes until now, null if there is no such row; `seen`: SetSeen was called of it.
+  virtual void BeforeChange(uint64_t id, const uint8_t* row, bool seen) = 0;
+};
+
 class ServedRows {
  public:
   // `memory` outlives it.
@@ -56,12 +64,25 @@ class ServedRows {
   // Sets the row. `*finite` is false if it reads as NaN (RowCoder::Encode). ResourceExhausted: the
   // budget is used up; the row is as it was.
   absl::Status Put(uint64_t id, const float* weights, bool* finite);
+  // The same with the bytes of the row.
+  absl::Status PutRow(uint64_t id, const uint8_t* row);
+  // The row's bytes until its next change, or null.
+  const uint8_t* Get(uint64_t id) const;
   // False: there was no such row.
   bool Delete(uint64_t id);
   // A Put marks its row. Unmark takes the marks of the rows of which `of` is true, DeleteUnmarked
   // deletes rows without one and returns how many: rows that were not put since. Both look at all.
   void Unmark(const std::function<bool(uint64_t id)>& of);
   uint64_t DeleteUnmarked();
+  // A second mark, which a row keeps when it changes, and does not have at first.
+  void SetSeen(uint64_t id);
+  void ForgetSeen();
+  static constexpr uint32_t kStripes = 256;
+  // The ids of a stripe's rows without that mark.
+  std::vector<uint64_t> Unseen(uint32_t stripe) const;
+  // Null: nobody. While there is a watcher, a Put of the same bytes is no change. It outlives the
+  // rows, or takes itself away.
+  void SetWatcher(RowChangeWatcher* watcher) { watcher_ = watcher; }
   // Makes slots that no reader sees any more free. To be called after each batch of changes.
   void Reclaim();
 
@@ -103,6 +124,7 @@ class ServedRows {
     uint32_t live = 0;
     std::vector<uint32_t> free;
     std::vector<uint32_t> marks;  // per chunk, a bit per slot
+    std::vector<uint32_t> seen;   // likewise
   };
   struct RetiredSlot {
     uint64_t epoch;
@@ -115,7 +137,6 @@ class ServedRows {
     std::unique_ptr<uint8_t*[]> chunks;
     uint64_t bytes;
   };
-  static constexpr uint32_t kStripes = 256;
   static constexpr uint32_t kGone = 1;  // in the low bits of an entry
   static constexpr uint32_t kFirstSlot = 2;
   static constexpr uint32_t kSlotMask = (1u << 24) - 1;
@@ -132,6 +153,14 @@ class ServedRows {
   // Where the id's entry is; null: it has none.
   std::atomic<uint32_t>* FindEntry(const Stripe& stripe, uint64_t position) const;
 
+  // `fill` writes the row's bytes.
+  template <typename Fill>
+  absl::Status Write(uint64_t id, Fill fill);
+  // Turns an entry to the row in `slot`.
+  void Replace(uint32_t number, std::atomic<uint32_t>* present, uint32_t slot, uint32_t entry);
+  bool IsSeen(const Stripe& stripe, uint32_t slot) const {
+    return stripe.seen[slot / chunk_rows_] >> slot % chunk_rows_ & 1;
+  }
   absl::Status TakeSlot(Stripe* stripe, uint32_t* slot);
   absl::Status AddChunk(Stripe* stripe);
   absl::Status MakeRoom(uint32_t number);
@@ -147,6 +176,7 @@ class ServedRows {
   const uint32_t stride_;
   const uint32_t chunk_rows_;
   ServedMemory* const memory_;
+  RowChangeWatcher* watcher_ = nullptr;
   mutable ReadEpochs epochs_;
   std::array<Stripe, kStripes> stripes_;
   std::atomic<uint64_t> count_{0};

@@ -131,6 +131,26 @@ TEST(CheckpointFolderTest, ADeletionThatBreaksOffLeavesAnOrphan) {
   EXPECT_THAT(*ListCheckpoints("/c", &place), testing::IsEmpty());
 }
 
+TEST(CheckpointFolderTest, OneIsDeletedUnlessAnotherNeedsItOrItIsBeingSaved) {
+  FaultFileSystem files(1);
+  DirectoryPlace place(&files);
+  for (const char* name : {"one", "two"}) ASSERT_TRUE(Save("/c", name, 1000, &place).ok());
+  EXPECT_EQ(FindDeletable("/c/one", &place)->name, "one");
+  EXPECT_TRUE(absl::IsNotFound(FindDeletable("/c/none", &place).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindDeletable("none", &place).status()));
+  const auto saving = MakeCheckpointFolder("/c", "new", SavingMark(2000, 7, "two"), &place);
+  ASSERT_TRUE(saving.ok()) << saving.status();
+  const absl::Status needed = FindDeletable("/c/two", &place).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(needed));
+  EXPECT_THAT(std::string(needed.message()), testing::HasSubstr("/c/new needs two"));
+  EXPECT_THAT(std::string(FindDeletable("/c/new", &place).status().message()),
+              testing::HasSubstr("its save has not ended"));
+  ASSERT_TRUE(files.WriteAtomically("/c/new/saving", kDeletingMark).ok());
+  EXPECT_TRUE(FindDeletable("/c/new", &place).ok()) << "a deletion that broke off goes on";
+  ASSERT_TRUE(files.WriteAtomically("/c/one/manifest.json", "damaged").ok());
+  EXPECT_TRUE(FindDeletable("/c/one", &place).ok());
+}
+
 TEST(CheckpointFolderTest, VerifyNamesWhatDoesNotFit) {
   FaultFileSystem files(1);
   DirectoryPlace place(&files);

@@ -48,6 +48,41 @@ TEST(RowsFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(passes, (std::vector<uint32_t>{1, 1, 2}));
 }
 
+std::string BytesVisited(RowsFileReader* file) {
+  std::string all;
+  const absl::Status visited = file->VisitBytes([&all](absl::string_view bytes) {
+    absl::StrAppend(&all, bytes);
+    return absl::OkStatus();
+  });
+  return visited.ok() ? all : "";
+}
+
+TEST(RowsFileTest, VisitsAllBytesAndNoneThatWereChanged) {
+  FaultFileSystem files(1);
+  DirectoryPlace place(&files);
+  ASSERT_TRUE(files.MakeDir("/c").ok());
+  const auto shard = SaveShard("/c", 3, 40, 100, &place);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  const std::string path = "/c/1-3-1.rows";
+  const std::string whole = *files.ReadAll(path);
+  const auto file = RowsFileReader::Open(path, shard->bytes(), shard->index_crc(), &place);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(BytesVisited(file->get()), whole);
+  // A byte that changes before or after the file is opened.
+  for (size_t i = 0; i < whole.size(); ++i) {
+    ASSERT_TRUE(files.WriteAtomically(path, whole).ok());
+    const auto before = RowsFileReader::Open(path, shard->bytes(), shard->index_crc(), &place);
+    ASSERT_TRUE(before.ok()) << before.status();
+    std::string changed = whole;
+    changed[i] = static_cast<char>(changed[i] ^ 0x10);
+    ASSERT_TRUE(files.WriteAtomically(path, changed).ok());
+    const auto after = RowsFileReader::Open(path, shard->bytes(), shard->index_crc(), &place);
+    EXPECT_FALSE(after.ok() && !BytesVisited(after->get()).empty()) << i;
+    const std::string visited = BytesVisited(before->get());
+    EXPECT_TRUE(visited.empty() || visited == whole) << i;
+  }
+}
+
 TEST(RowsFileTest, TheIndexOfAHashedTableHasPositions) {
   FaultFileSystem files(1);
   DirectoryPlace place(&files);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "cli/doctor/machine_checks.h"
 #include "cli/doctor/process_checks.h"
+#include "cli/doctor/serving_check.h"
 
 namespace hotbed {
 namespace doctor_checks_test {
@@ -48,6 +49,47 @@ TEST(DoctorChecksTest, OpenFilesNearTheLimitAreTold) {
   const Check check = CheckOpenFiles({ReportOf("s0", 0, 1, 1000), ReportOf("s1", 0, 900, 1000)});
   EXPECT_EQ(check.verdict, Verdict::kWarning);
   EXPECT_THAT(check.found, HasSubstr("s1 has 900 of 1000;"));
+}
+
+TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
+  v1::ServingMap map;
+  EXPECT_EQ(CheckServing(map).found, "no table is served");
+  v1::ServedTable& table = *map.add_tables();
+  table.set_table(7);
+  table.set_replicas(2);
+  for (const char* name : {"r0", "r1"}) {
+    table.add_servers(name);
+    v1::ServingServerInfo& server = *map.add_servers();
+    server.set_name(name);
+    server.set_admin_address(std::string(name) + ":1");
+    server.set_alive(true);
+    v1::ReplicaReport& replica = *server.add_replicas();
+    replica.set_table(7);
+    replica.set_ready(true);
+  }
+  map.add_specs()->set_name("user");
+  EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk);
+  EXPECT_EQ(LiveServingProcesses(map).size(), 2u);
+
+  map.mutable_servers(0)->mutable_replicas(0)->set_age_ms(59'000);
+  map.mutable_servers(0)->set_silent_ms(3'000);
+  Check check = CheckServing(map);
+  EXPECT_EQ(check.verdict, Verdict::kWarning);
+  EXPECT_THAT(check.found, HasSubstr("behind: user on r0 by 62 s; see 'hotbed serve status'"));
+  table.set_staleness_ms_max(100'000);
+  EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << "the table's limit counts";
+
+  map.mutable_servers(1)->set_alive(false);
+  check = CheckServing(map);
+  EXPECT_EQ(check.verdict, Verdict::kWarning);
+  EXPECT_THAT(check.found, HasSubstr("fewer copies than wanted: user (1 of 2); silent: r1"));
+  EXPECT_EQ(LiveServingProcesses(map).size(), 1u);
+
+  map.mutable_servers(0)->mutable_replicas(0)->set_ready(false);
+  map.mutable_servers(0)->mutable_replicas(0)->set_trouble("the memory is used up");
+  check = CheckServing(map);
+  EXPECT_EQ(check.verdict, Verdict::kFailed);
+  EXPECT_THAT(check.found, HasSubstr("no copy answers for user (0 of 2: the memory is used up)"));
 }
 
 TEST(DoctorChecksTest, TheDiskIsTimed) {

@@ -21,6 +21,9 @@ class FakeServing : public v1::ServingCoordinator::Service {
   std::vector<v1::ServeTablesRequest> served;
   v1::ServeTablesReply reply;
   grpc::Status status;
+  std::vector<v1::PublishVersionRequest> published;
+  std::vector<v1::ChooseVersionRequest> chosen;
+  v1::ChooseVersionReply choice;
 
   grpc::Status GetServing(grpc::ServerContext*, const v1::GetServingRequest*,
                           v1::ServingMap* said) override {
@@ -31,6 +34,18 @@ class FakeServing : public v1::ServingCoordinator::Service {
                            v1::ServeTablesReply* said) override {
     served.push_back(*request);
     *said = reply;
+    return status;
+  }
+  grpc::Status PublishVersion(grpc::ServerContext*, const v1::PublishVersionRequest* request,
+                              v1::PublishVersionReply* said) override {
+    published.push_back(*request);
+    said->mutable_version()->set_name(request->name());
+    return status;
+  }
+  grpc::Status ChooseVersion(grpc::ServerContext*, const v1::ChooseVersionRequest* request,
+                             v1::ChooseVersionReply* said) override {
+    chosen.push_back(*request);
+    *said = choice;
     return status;
   }
 };

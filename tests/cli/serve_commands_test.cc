@@ -1,5 +1,10 @@
 #include <gmock/gmock.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/base/command.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hotbed {
@@ -83,6 +88,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   for (const char* name : {"r0", "r1", "r2"}) {
     v1::ServingServerInfo& server = *fake_.serving.map.add_servers();
     server.set_name(name);
+    server.set_http_address("127.0.0.1:7480");
     server.set_alive(std::string(name) != "r2");
     if (std::string(name) == "r1") continue;  // it was ordered a moment ago
     v1::ReplicaReport& replica = *server.add_replicas();
@@ -96,6 +102,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("123,456"));
   EXPECT_THAT(answer.out, HasSubstr("260 ms"));
+  EXPECT_THAT(answer.out, HasSubstr("127.0.0.1:7480"));
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
   const nlohmann::json copies =
       RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["copies"];
@@ -105,6 +112,112 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(copies[1]["state"], "ordered");
   EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");
+}
+
+TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
+  fake_.serving.status = {grpc::StatusCode::FAILED_PRECONDITION, "table item is not served"};
+  const Answer refused = RunAt({"publish", "user", "item", "/nowhere/versions", "--name=v1"});
+  EXPECT_EQ(refused.code, kExitFailed);
+  EXPECT_THAT(refused.err, HasSubstr("table item is not served"));
+  ASSERT_EQ(fake_.serving.published.size(), 1u);
+  const v1::PublishVersionRequest& asked = fake_.serving.published[0];
+  EXPECT_TRUE(asked.dry_run());
+  EXPECT_EQ(asked.name(), "v1");
+  EXPECT_THAT(asked.tables(), ::testing::ElementsAre("user", "item"));
+  fake_.serving.status = grpc::Status::OK;
+  const Answer dry = RunAt({"publish", "user", "/nowhere/versions", "--name=v1", "--dry-run"});
+  EXPECT_EQ(dry.code, kExitOk) << dry.err;
+  EXPECT_EQ(dry.out, "version v1 of user would be published\n");
+}
+
+TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"publish"},
+                                                {"publish", "user"},
+                                                {"publish", "user", "/v", "--at-step=x"},
+                                                {"publish", "user", "/v", "--group=g"},
+                                                {"publish", "user", "/v", "--compress=lz4"},
+                                                {"publish", "user", "s3:///x"},
+                                                {"publish", "user", "server:x"},
+                                                {"serve", "pin"},
+                                                {"serve", "pin", "v1", "--off"},
+                                                {"serve", "unpublish"}}) {
+    EXPECT_NE(RunAt(words).code, kExitOk) << words.back();
+  }
+  EXPECT_TRUE(fake_.serving.published.empty());
+  EXPECT_TRUE(fake_.serving.chosen.empty());
+}
+
+TEST_F(ServeCommandsTest, VersionsArePinnedRolledBackAndEnded) {
+  v1::ChooseVersionReply& reply = fake_.serving.choice;
+  reply.mutable_version()->set_name("v1");
+  reply.mutable_version()->set_number(1);
+  reply.mutable_version()->set_folder("/versions/v1");
+  reply.mutable_choice()->set_target(1);
+  reply.mutable_choice()->set_pinned(true);
+  Answer answer = RunAt({"serve", "pin", "v1", "--no-wait"});
+  EXPECT_EQ(answer.out,
+            "version v1 is to be current, as soon as all servers have it, and stays so when newer "
+            "ones come\n")
+      << answer.err;
+  EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::PIN);
+  EXPECT_EQ(fake_.serving.chosen.back().name(), "v1");
+  reply.mutable_choice()->set_pinned(false);
+  answer = RunAt({"serve", "pin", "--off", "--dry-run"});
+  EXPECT_EQ(answer.out, "version v1 would be current\n") << answer.err;
+  EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::UNPIN);
+  EXPECT_TRUE(fake_.serving.chosen.back().dry_run());
+  // The map says that it has become current.
+  fake_.serving.map.mutable_choice()->set_current(1);
+  answer = RunAt({"serve", "rollback", "-o", "json"});
+  EXPECT_EQ(answer.code, kExitOk) << answer.err;
+  EXPECT_EQ(answer.json()["current"], true);
+  EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::ROLL_BACK);
+  answer = RunAt({"serve", "unpublish", "v1"});
+  EXPECT_EQ(answer.out, "version v1 is not published any more; its files stay in /versions/v1\n");
+  EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::UNPUBLISH);
+}
+
+TEST_F(ServeCommandsTest, StatusShowsVersionsAndTheirCopies) {
+  v1::ServingMap& map = fake_.serving.map;
+  *map.add_tables() = Served({"r0"});
+  map.add_specs()->set_id(1);
+  map.mutable_specs(0)->set_name("user");
+  for (uint64_t number = 1; number <= 3; ++number) {
+    v1::ServedVersion& version = *map.add_versions();
+    version.set_number(number);
+    version.set_name(absl::StrCat("v", number));
+    version.set_folder(absl::StrCat("/versions/v", number));
+    version.add_tables(1);
+  }
+  map.mutable_choice()->set_current(2);
+  map.mutable_choice()->set_target(3);
+  map.add_kept(2);
+  map.add_kept(3);
+  v1::ServingServerInfo& server = *map.add_servers();
+  server.set_name("r0");
+  server.set_alive(true);
+  v1::ReplicaReport& replica = *server.add_replicas();
+  replica.set_table(1);
+  v1::VersionReport& held = *replica.add_versions();
+  held.set_number(2);
+  held.set_held(true);
+  held.set_rows(1234);
+  v1::VersionReport& read = *replica.add_versions();
+  read.set_number(3);
+  read.set_rows_read(10'000);
+  read.set_rows_in_all(40'000);
+  Answer answer = RunAt({"serve", "status"});
+  EXPECT_THAT(answer.out, HasSubstr("to be current"));
+  EXPECT_THAT(answer.out, HasSubstr("in files only"));
+  EXPECT_THAT(answer.out, HasSubstr("1,234"));
+  EXPECT_THAT(answer.out, HasSubstr("read 10,000 of 40,000 rows"));
+  const nlohmann::json versions = RunAt({"serve", "status", "-o", "json"}).json()["versions"];
+  ASSERT_EQ(versions.size(), 3u);
+  EXPECT_EQ(versions[0]["kept"], false);
+  EXPECT_EQ(versions[1]["current"], true);
+  EXPECT_EQ(versions[1]["copies"][0]["held"], true);
+  EXPECT_EQ(versions[2]["target"], true);
+  EXPECT_EQ(versions[2]["copies"][0]["rows_read"], 10'000);
 }
 
 }  // namespace

@@ -97,6 +97,11 @@ class ObjectStore(unittest.TestCase):
             hotbed.restore(self.target, self.place, tables={'series': 'series-b'})
             np.testing.assert_array_equal(client.table('series-b').pull(IDS), table.pull(IDS))
             self.assertEqual([c['name'] for c in self.json('checkpoint', 'list', self.place)], [last['path'].rsplit('/', 1)[1]])
+            # From the servers' own disks into the store, once.
+            self.json('checkpoint', 'save', 'server:objects', '--tables', 'series')
+            fetched = [self.json('checkpoint', 'fetch', 'server:objects', f'{self.place}-own') for _ in range(2)]
+            self.assertEqual([f['files_fetched'] for f in fetched], [fetched[0]['files'], 0])
+            self.assertEqual(self.json('checkpoint', 'verify', f'{self.place}-own')['rows'], ROWS)
             for name in ('series', 'series-b'):
                 client.drop_table(name)
 

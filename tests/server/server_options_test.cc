@@ -84,6 +84,22 @@ TEST(ServerOptionsTest, PartsAboveTheWholeAreRefused) {
             "--export-bytes-max is 1 MiB; allowed: 0, or 6 MiB and more");
 }
 
+TEST(ServerOptionsTest, HttpIsForServingServersAndForLoopbackUnlessInsistedOn) {
+  ServerOptions options = Good();
+  options.http_listen = "127.0.0.1:0";
+  EXPECT_NE(std::string(CheckServerOptions(options).message()).find("--role=serving"),
+            std::string::npos);
+  options.role = "serving";
+  EXPECT_TRUE(CheckServerOptions(options).ok());
+  EXPECT_EQ(ServingOptionsOf(options).http_listen, "127.0.0.1:0");
+  options.http_listen = "0.0.0.0:0";
+  EXPECT_NE(
+      std::string(CheckServerOptions(options).message()).find("--http-secure=off-beyond-loopback"),
+      std::string::npos);
+  options.http_secure = "off-beyond-loopback";
+  EXPECT_TRUE(CheckServerOptions(options).ok());
+}
+
 TEST(ServerOptionsTest, NamesArePrintable) {
   ServerOptions options = Good();
   options.name = "s1\nhotbed-server s2 serving";

@@ -1,4 +1,5 @@
-// hotbed checkpoint list, show, verify, fold, prune: they look at files and need no cluster.
+// hotbed checkpoint list, show, verify, fold, prune: they look at files, and need a cluster only
+// for those on its servers' own disks.
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -15,11 +16,15 @@
 #include "checkpoint/prune.h"
 #include "cli/base/command.h"
 #include "cli/base/interrupt.h"
+#include "cli/commands/confirm.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
 #include "places/place_finder.h"
+#include "places/servers/servers_place.h"
+#include "places/servers_path.h"
+#include "security/identity.h"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"
 
@@ -29,10 +34,16 @@ namespace {
 struct Found {
   std::string path;
   Place* place = nullptr;
+  std::unique_ptr<Place> servers;  // of server:NAME
 };
-absl::StatusOr<Found> Find(const std::string& written) {
+absl::StatusOr<Found> Find(const CommandContext& context, const std::string& written) {
   Found found;
   HOTBED_ASSIGN_OR_RETURN(found.path, PlacePath(written));
+  if (NamesServersDisks(found.path)) {
+    found.servers = ServersPlace::Of(context.coordinator, IdentityOfEnvironment());
+    found.place = found.servers.get();
+    return found;
+  }
   HOTBED_ASSIGN_OR_RETURN(found.place, PlaceFinder::Real()->Of(found.path));
   return found;
 }
@@ -42,7 +53,7 @@ std::string UtcText(int64_t unix_ms) {
 }
 
 absl::Status List(const CommandContext& context, const std::string& directory) {
-  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(directory));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, directory));
   HOTBED_ASSIGN_OR_RETURN(const auto found, ListCheckpoints(at.path, at.place));
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter table({"name", "begun (UTC)", "bytes", "since", "tables"});
@@ -98,7 +109,7 @@ std::string StepText(const v1::CheckpointTable& table) {
 }
 
 absl::Status Show(const CommandContext& context, const std::string& path) {
-  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(path));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, path));
   HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
   HOTBED_ASSIGN_OR_RETURN(const auto manifest, ReadManifest(folder, at.place));
   nlohmann::ordered_json tables = nlohmann::ordered_json::array();
@@ -136,7 +147,7 @@ absl::Status Show(const CommandContext& context, const std::string& path) {
 }
 
 absl::Status Verify(const CommandContext& context, const std::string& path) {
-  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(path));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, path));
   HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
   std::unique_ptr<Progress> bar;
   const auto progress = [&](uint64_t done, uint64_t total) {
@@ -166,7 +177,7 @@ struct FoldFlags {
 };
 
 absl::Status Fold(const CommandContext& context, const FoldFlags& flags) {
-  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(flags.path));
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, flags.path));
   HOTBED_ASSIGN_OR_RETURN(const std::string folder, FindCheckpoint(at.path, at.place));
   FoldOptions options;
   if (!flags.rate.empty()) {
@@ -204,7 +215,7 @@ struct PruneFlags {
 };
 
 absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
-  HOTBED_ASSIGN_OR_RETURN(const Found directory, Find(flags.directory));
+  HOTBED_ASSIGN_OR_RETURN(const Found directory, Find(context, flags.directory));
   PruneOptions options = flags.options;
   options.orphans_before_unix_ms = absl::ToUnixMillis(absl::Now()) - flags.orphan_minutes * 60'000;
   HOTBED_ASSIGN_OR_RETURN(const Pruned pruned,
@@ -222,6 +233,27 @@ absl::Status Prune(const CommandContext& context, const PruneFlags& flags) {
                    " whole checkpoints stay\n"));
 }
 
+struct DeleteFlags {
+  std::string path;
+  ConfirmFlags confirm;
+};
+
+absl::Status Delete(const CommandContext& context, const DeleteFlags& flags) {
+  HOTBED_ASSIGN_OR_RETURN(const Found at, Find(context, flags.path));
+  HOTBED_ASSIGN_OR_RETURN(const CheckpointFolder folder, FindDeletable(at.path, at.place));
+  HOTBED_RETURN_IF_ERROR(Confirm(
+      context, flags.confirm,
+      absl::StrCat("This deletes all files of checkpoint '", folder.name, "'."), folder.name));
+  const bool dry_run = flags.confirm.dry_run;
+  if (!dry_run) HOTBED_RETURN_IF_ERROR(DeleteCheckpoint(folder.path, at.place));
+  return context.Answer({{"checkpoint", folder.path},
+                         {"bytes", folder.bytes},
+                         {"deleted", !dry_run},
+                         {"dry_run", dry_run}},
+                        absl::StrCat(dry_run ? "would delete " : "deleted ", folder.path, " (",
+                                     FormatBytes(folder.bytes), ")\n"));
+}
+
 using Work = absl::Status (*)(const CommandContext&, const std::string&);
 
 void AddOne(CLI::App* checkpoint, CommandContext* context, const char* name, const char* help,
@@ -235,9 +267,10 @@ void AddOne(CLI::App* checkpoint, CommandContext* context, const char* name, con
 }  // namespace
 
 void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
-  constexpr char kAll[] = "Directory of checkpoints, or s3://BUCKET/PREFIX";
+  constexpr char kAll[] = "Directory of checkpoints, s3://BUCKET/PREFIX or server:NAME";
   constexpr char kOne[] =
-      "A checkpoint's folder, or a directory or s3://BUCKET/PREFIX: the newest whole one there";
+      "A checkpoint's folder, or a directory, s3://BUCKET/PREFIX or server:NAME: the newest whole "
+      "one there";
   AddOne(checkpoint, context, "list", "List the checkpoints of a place, and orphans", kAll, List);
   AddOne(checkpoint, context, "show", "Show what a checkpoint holds, shard by shard with -o json",
          kOne, Show);
@@ -249,6 +282,14 @@ void AddCheckpointFileCommands(CLI::App* checkpoint, CommandContext* context) {
   fold->add_option("PLACE", fold_flags->path, kOne)->required();
   fold->add_option("--rate", fold_flags->rate, "Bytes per second that are written, as 100MiB");
   context->Runs(fold, [context, fold_flags] { return Fold(*context, *fold_flags); });
+  auto delete_flags = std::make_shared<DeleteFlags>();
+  CLI::App* one = checkpoint->add_subcommand("delete", "Delete one checkpoint with its files");
+  one->add_option("CHECKPOINT", delete_flags->path,
+                  "The folder of the checkpoint: DIRECTORY/NAME, s3://BUCKET/PREFIX/NAME or "
+                  "server:NAME/CHECKPOINT")
+      ->required();
+  RunsConfirmed(one, context, &delete_flags->confirm,
+                [context, delete_flags] { return Delete(*context, *delete_flags); });
   auto flags = std::make_shared<PruneFlags>();
   CLI::App* prune = checkpoint->add_subcommand(
       "prune", "Delete old checkpoints, and what saves left that did not end");

@@ -114,8 +114,8 @@ void AddCheckpointRestoreCommand(CLI::App* checkpoint, CommandContext* context) 
       "restore", "Create tables that begin with saved rows, on any number of servers");
   app->add_option(
          "PLACE", flags->checkpoint,
-         "A checkpoint's folder, or a directory or s3://BUCKET/PREFIX of checkpoints: the newest "
-         "whole one")
+         "A checkpoint's folder, or a directory, s3://BUCKET/PREFIX or server:NAME of checkpoints: "
+         "the newest whole one")
       ->required();
   app->add_option("--table", flags->tables, "Restore this table; may be repeated. All if not given")
       ->allow_extra_args(false);

@@ -127,8 +127,8 @@ void AddCheckpointScheduleCommand(CLI::App* checkpoint, CommandContext* context)
   CLI::App* app = checkpoint->add_subcommand(
       "schedule", "Have the coordinator save every so often, and delete old checkpoints");
   app->add_option("PLACE", flags->place,
-                  "Directory that every server and coordinator reaches under the same path, or "
-                  "s3://BUCKET/PREFIX");
+                  "Directory that every server and coordinator reaches under the same path, "
+                  "s3://BUCKET/PREFIX, or server:NAME: each server's own disk");
   app->add_option("--every", flags->every, "From the begin of one save to that of the next: 30min")
       ->check([](const std::string& text) {
         return std::string(ParseMillis(text).status().message());

@@ -7,8 +7,9 @@
 //
 // The files lie in a directory that every server reaches, or in an object store
 // (s3://BUCKET/PREFIX, with credentials by AWS's environment variables where the servers and the
-// caller are started). Servers write and read the files themselves; the caller, which has to reach
-// the place too, only writes the manifest. The calls block. Thread-safe.
+// caller are started), or on each server's own disk (server:NAME). Servers write and read the files
+// themselves; the caller, which has to reach the place too, only writes the manifest. The calls
+// block. Thread-safe.
 #ifndef HOTBED_CHECKPOINT_H_
 #define HOTBED_CHECKPOINT_H_
 
@@ -35,7 +36,9 @@ struct CheckpointProgress {
 using OnCheckpointProgress = std::function<void(const CheckpointProgress&)>;
 
 struct SaveOptions {
-  std::string directory;            // absolute path or s3://BUCKET/PREFIX, which all servers reach
+  // Absolute path or s3://BUCKET/PREFIX, which all servers reach, or server:NAME: each server's own
+  // disk, from which FetchCheckpoint brings the files.
+  std::string directory;
   std::string name;                 // of the checkpoint, a folder in it; empty: by the time
   std::vector<std::string> tables;  // empty: all
   uint64_t bytes_per_s = 0;         // of each server, before compression; 0: no limit
@@ -121,6 +124,30 @@ struct RestoredCheckpoint {
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(const std::string& target,
                                                      const RestoreOptions& options);
 absl::StatusOr<RestoredCheckpoint> RestoreCheckpoint(Client* client, const RestoreOptions& options);
+
+struct FetchOptions {
+  // server:NAME/CHECKPOINT, or server:NAME, of which the newest whole one is taken.
+  std::string checkpoint;
+  std::string directory;  // absolute path or s3://BUCKET/PREFIX that the caller reaches
+  OnCheckpointProgress progress;
+  std::function<bool()> stop;  // asked ten times per second: true breaks the fetch off
+};
+
+struct FetchedCheckpoint {
+  std::string path;  // of its folder
+  uint64_t files = 0;
+  uint64_t bytes = 0;
+  uint64_t files_fetched = 0;  // the others were there
+  uint64_t bytes_fetched = 0;
+};
+
+// Brings a checkpoint from the servers' own disks into a place where it is like any other. Every
+// block is compared with its checksum before it is written. After an error, which names the servers
+// and files that lack, the files that came stay, and another call goes on with them: the manifest
+// is written last.
+absl::StatusOr<FetchedCheckpoint> FetchCheckpoint(const std::string& target,
+                                                  const FetchOptions& options);
+absl::StatusOr<FetchedCheckpoint> FetchCheckpoint(Client* client, const FetchOptions& options);
 
 }  // namespace hotbed
 

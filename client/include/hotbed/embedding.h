@@ -50,10 +50,9 @@
 #include "hotbed/client.h"
 #include "hotbed/future.h"
 #include "hotbed/look_ahead.h"
+#include "hotbed/pooling.h"
 
 namespace hotbed {
-
-enum class Pooling : uint8_t { kSum = 0, kMean = 1, kMax = 2, kNone = 3 };
 
 struct EmbeddingFeature {
   std::string feature;  // key of the batch

@@ -6,6 +6,11 @@
 //   auto rows = (*client)->Lookup({{"user", users}, {"item", items}});
 //   // (*rows)[0].values: users.size() x dim floats; (*rows)[0].exists: a byte per row
 //
+// Bags of ids are pooled at the server, to the bits of the same rows looked up and pooled here:
+//
+//   auto bags = (*client)->Lookup({{"item", items, hotbed::Pooling::kMean, offsets}});
+//   // (*bags)[0].values: offsets.size() x dim floats
+//
 // A lookup goes to a replica of each table that is ready, by the least outstanding calls; where
 // one fails or refuses, another one is asked, until the deadline. The client learns once a second
 // which server has which table; while no coordinator can be reached it goes on with what it knows.
@@ -22,6 +27,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "hotbed/pooling.h"
+#include "row_math/types.h"
 
 namespace hotbed {
 
@@ -32,21 +39,40 @@ struct ServingClientOptions {
 struct ServingIds {
   std::string table;
   absl::Span<const uint64_t> ids;
+  // Another than kNone: a row per bag. An id without a row counts as zeros, also in the divisor of
+  // a mean. An empty bag is zeros, and so is a weighted mean whose weights add up to 0.
+  Pooling pooling = Pooling::kNone;
+  // Where each bag begins among the ids, as in PyTorch's EmbeddingBag: the first is 0, none is less
+  // than the one before, and the last bag ends with the ids.
+  absl::Span<const uint32_t> offsets = {};
+  // For kSum and kMean, one per id, finite: each row is multiplied by its weight, and a mean is
+  // divided by the sum of the bag's. Empty: all are 1.
+  absl::Span<const float> weights = {};
 };
 
 struct ServingLookupOptions {
   absl::Duration timeout = absl::Seconds(1);
   // Rows that are older are refused; zero: as the table has it.
   absl::Duration staleness_max = absl::ZeroDuration();
+  // Where a server has not answered by then, another replica of its tables is asked, too. The first
+  // answer is taken, and the other call is cancelled. Infinite: never.
+  absl::Duration hedge_after = absl::InfiniteDuration();
+  // How rows travel; narrower types round each row, or each pooled row, once.
+  RowType wire_type = RowType::kFp32;
+  // Empty or "latest": the newest rows of each table. "current": those of the version that is
+  // current ('hotbed publish'). Else the name of a version. All rows of an answer are of one.
+  std::string version;
 };
 
 struct ServingRows {
   uint32_t dim = 0;
-  std::vector<float> values;    // dim per id, in the order of the ids
+  std::vector<float> values;    // dim per id, or per bag, in their order
   std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
   // All pushes that were acknowledged longer before the answer are in the rows.
+  // Zero for those of a version, which do not change.
   absl::Duration age;
-  std::string server;  // that answered
+  std::string server;   // that answered
+  std::string version;  // the name of that whose rows these are; empty: the newest rows
 };
 
 class ServingClient {
@@ -58,9 +84,11 @@ class ServingClient {
   virtual ~ServingClient() = default;
 
   // One answer per entry of `tables`, in their order, or an error: then no rows.
-  //   NotFound            a table is not served
+  //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit;
+  //                       or staleness_max stands with a version
+  //   NotFound            a table is not served, or not in the version; there is no such version
   //   PermissionDenied    the caller may not read a table
-  //   FailedPrecondition  every replica's rows are older than allowed
+  //   FailedPrecondition  every replica's rows are older than allowed; no version is current
   //   Unavailable, DeadlineExceeded  no replica has answered in time; names table and last error
   virtual absl::StatusOr<std::vector<ServingRows>> Lookup(
       const std::vector<ServingIds>& tables, const ServingLookupOptions& options = {}) = 0;

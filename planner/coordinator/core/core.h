@@ -76,7 +76,8 @@ using Request =
                  v1::MoveShardsRequest, v1::DrainServerRequest, v1::ControlMovesRequest,
                  v1::ChooseReplicaRequest, v1::RebuildMetadataRequest, v1::CutShardRequest,
                  v1::CommitCutRequest, v1::ScheduleCheckpointsRequest, ScheduledSave,
-                 v1::HoldStepRequest, v1::ServeTablesRequest, v1::ServingReport>;
+                 v1::HoldStepRequest, v1::ServeTablesRequest, v1::ServingReport,
+                 v1::PublishVersionRequest, v1::ChooseVersionRequest>;
 
 // Identifies a caller; chosen by the shell, never reused.
 using CallerToken = uint64_t;
@@ -223,7 +224,8 @@ class Core {
   void OnEndedLeases();
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
-  // Places the tables of serving servers that are away elsewhere.
+  // Places the tables of serving servers that are away elsewhere, and makes a version current that
+  // all servers have.
   void PlaceServing();
   // Asks now and then for cuts of shards that have grown too large or too busy.
   void SplitShards();

@@ -10,6 +10,7 @@
 #include "planner/coordinator/core/core.h"
 #include "planner/coordinator/membership/moves_view.h"
 #include "planner/coordinator/membership/replica_placement.h"
+#include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/strangers.h"
 
@@ -128,22 +129,30 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
     ready_.replies.push_back({caller, taken});
     return;
   }
-  ready_.replies.push_back(
-      {caller, Reply(serving_.OrdersFor(report.name(), state_.served(), state_.tables()))});
+  v1::ServingOrders orders = serving_.OrdersFor(report.name(), state_.served(), state_.tables());
+  AddVersions(state_.versions(), state_.version_choice(), &orders);
+  ready_.replies.push_back({caller, Reply(std::move(orders))});
 }
 
 v1::ServingMap Core::Serving() const {
-  return serving_.Map(now_ns_, state_.served(), state_.tables());
+  v1::ServingMap map = serving_.Map(now_ns_, state_.served(), state_.tables());
+  AddVersions(state_.versions(), state_.version_choice(), &map);
+  return map;
 }
 
 void Core::PlaceServing() {
   constexpr int64_t kEveryNs = 500'000'000;
   if (now_ns_ < place_serving_again_ns_) return;
   place_serving_again_ns_ = now_ns_ + kEveryNs;
-  if (serving_.Changes(now_ns_, state_.served(), state_.tables()).empty()) return;
-  Pending pending;
-  pending.made = MakePlaceServing(Context());
-  normal_.queue.push_back(std::move(pending));
+  const auto begin = [this](Operation operation) {
+    Pending pending;
+    pending.made = std::move(operation);
+    normal_.queue.push_back(std::move(pending));
+  };
+  if (!serving_.Changes(now_ns_, state_.served(), state_.tables()).empty()) {
+    begin(MakePlaceServing(Context()));
+  }
+  if (FlipsVersion(state_, serving_, now_ns_)) begin(MakeFlipVersion(Context()));
 }
 
 void Core::OnTrain(CallerToken caller, const v1::TrainRequest& request) {

@@ -224,6 +224,26 @@ Operation MakeOperation(v1::ServeTablesRequest request, const OperationContext& 
 // Writes what ServingServers::Changes says.
 Operation MakePlaceServing(const OperationContext& context);
 
+// --- version_operations.cc
+
+// Makes a checkpoint of served tables a version, which is to be current unless another one is
+// pinned. With the name and the folder of one that there is: that one.
+//
+//   InvalidArgument     name or folder malformed; no tables, too many, or one twice
+//   NotFound            a table does not exist
+//   AlreadyExists       there is a version of that name, of another folder
+//   FailedPrecondition  a table is not served, or the current version has one that is left out
+Operation MakeOperation(v1::PublishVersionRequest request, const OperationContext& context);
+
+//   NotFound            there is no such version
+//   FailedPrecondition  there is none before the current one; or the current one would end
+Operation MakeOperation(v1::ChooseVersionRequest request, const OperationContext& context);
+
+// Whether the version that is to be current is not, and every server that must have it has it.
+bool FlipsVersion(const ClusterState& state, const ServingServers& servers, int64_t now_ns);
+// Makes it current then.
+Operation MakeFlipVersion(const OperationContext& context);
+
 // --- group_operations.cc
 
 // Makes `commit` the group's last commit, unless the store has one of the same or a later step.

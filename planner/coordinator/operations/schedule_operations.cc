@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "places/place_finder.h"
+#include "places/servers_path.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/state/checkpoint_schedule.h"
 #include "planner/coordinator/state/event_log.h"
@@ -19,13 +20,17 @@ constexpr int kScheduleTablesMax = 10'000;
 // The place in the form that names are compared in.
 absl::StatusOr<std::string> Check(const v1::CheckpointSchedule& schedule) {
   const std::string& place = schedule.place();
-  const bool somewhere = absl::StartsWith(place, "/") || NamesObjectStore(place);
+  const bool somewhere =
+      absl::StartsWith(place, "/") || NamesObjectStore(place) || NamesServersDisks(place);
   if (!somewhere || place.size() > kPlaceBytesMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("the place of a schedule is \"", place,
                      "\"; it is an absolute path that every server and coordinator reaches, or "
-                     "s3://BUCKET/PREFIX, of at most ",
+                     "s3://BUCKET/PREFIX, or server:NAME, of at most ",
                      kPlaceBytesMax, " bytes"));
+  }
+  if (NamesServersDisks(place) && schedule.incremental()) {
+    return absl::InvalidArgumentError(kNoSeriesOnServersDisks);
   }
   if (schedule.every_ms() < kScheduleEveryMsMin || schedule.every_ms() > kScheduleEveryMsMax) {
     return absl::InvalidArgumentError(

@@ -24,6 +24,12 @@ bool HasCopy(const v1::ServedTable& table, const std::string& server) {
   return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
 }
 
+uint64_t VersionBytes(const v1::ReplicaReport& replica) {
+  uint64_t bytes = 0;
+  for (const v1::VersionReport& version : replica.versions()) bytes += version.bytes();
+  return bytes;
+}
+
 absl::Status CheckReport(const v1::ServingReport& report) {
   const std::string& name = report.name();
   if (name.empty() || name.size() > kNameBytesMax ||
@@ -71,6 +77,11 @@ absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& r
     if (replica.trouble().size() > kTroubleBytesMax) {
       replica.mutable_trouble()->resize(kTroubleBytesMax);
     }
+    for (v1::VersionReport& version : *replica.mutable_versions()) {
+      if (version.trouble().size() > kTroubleBytesMax) {
+        version.mutable_trouble()->resize(kTroubleBytesMax);
+      }
+    }
   }
   return absl::OkStatus();
 }
@@ -78,6 +89,36 @@ absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& r
 bool ServingServers::Alive(int64_t now_ns, const std::string& name) const {
   const auto server = servers_.find(name);
   return server != servers_.end() && now_ns - server->second.heard_ns < options_.alive_ns;
+}
+
+bool ServingServers::Holds(const std::string& name, TableId table, uint64_t version) const {
+  for (const v1::ReplicaReport& replica : servers_.at(name).report.replicas()) {
+    if (replica.table() != table) continue;
+    return std::any_of(
+        replica.versions().begin(), replica.versions().end(),
+        [version](const v1::VersionReport& one) { return one.number() == version && one.held(); });
+  }
+  return false;
+}
+
+bool ServingServers::AllHold(int64_t now_ns, const v1::ServedVersion& version,
+                             const ServedTables& tables) const {
+  // Servers that have not reported since it began to lead may be alive.
+  if (now_ns - began_ns_ < options_.alive_ns) return false;
+  bool any_table = false;
+  for (const uint32_t id : version.tables()) {
+    const auto table = tables.find(id);
+    if (table == tables.end()) continue;  // it is not served any more
+    any_table = true;
+    bool any_server = false;
+    for (const std::string& name : table->second.servers()) {
+      if (!Alive(now_ns, name) || servers_.at(name).report.stopping()) continue;
+      if (!Holds(name, id, version.number())) return false;
+      any_server = true;
+    }
+    if (!any_server) return false;
+  }
+  return any_table;
 }
 
 bool ServingServers::Away(int64_t now_ns, const std::string& name) const {
@@ -113,9 +154,12 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_name(name);
     info.set_address(server.report.address());
     info.set_admin_address(server.report.admin_address());
+    info.set_http_address(server.report.http_address());
     info.set_bytes_max(server.report.bytes_max());
     uint64_t bytes = 0;
-    for (const v1::ReplicaReport& replica : server.report.replicas()) bytes += replica.bytes();
+    for (const v1::ReplicaReport& replica : server.report.replicas()) {
+      bytes += replica.bytes() + VersionBytes(replica);
+    }
     info.set_bytes(bytes);
     info.set_alive(Alive(now_ns, name) && !server.report.stopping());
     info.set_silent_ms(static_cast<uint64_t>((now_ns - server.heard_ns) / kMsNs));
@@ -148,7 +192,9 @@ uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables
     if (!HasCopy(table, name)) continue;
     uint64_t there = 0;
     for (const v1::ReplicaReport& replica : server->second.report.replicas()) {
-      if (replica.table() == id && replica.ready()) there = replica.bytes();
+      if (replica.table() == id && replica.ready()) {
+        there = replica.bytes() + VersionBytes(replica);
+      }
     }
     v1::TableSpec hashed;  // without declared rows
     hashed.set_hashed(true);

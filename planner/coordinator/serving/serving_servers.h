@@ -53,6 +53,9 @@ class ServingServers {
   // more, without servers and replicas.
   std::vector<v1::ServedTable> Changes(int64_t now_ns, const ServedTables& tables,
                                        const TableSpecs& specs) const;
+  // Whether each server that is alive and has a table of the version holds it whole, and each of
+  // its served tables has such a server.
+  bool AllHold(int64_t now_ns, const v1::ServedVersion& version, const ServedTables& tables) const;
 
  private:
   struct Server {
@@ -60,6 +63,7 @@ class ServingServers {
     int64_t heard_ns = 0;
   };
   bool Alive(int64_t now_ns, const std::string& name) const;
+  bool Holds(const std::string& name, TableId table, uint64_t version) const;
   bool Away(int64_t now_ns, const std::string& name) const;
   uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
   uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;

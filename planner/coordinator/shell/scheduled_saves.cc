@@ -25,7 +25,9 @@ int64_t UnixMs() { return Clock::Real()->WallUs() / 1000; }
 class OwnCluster final : public CheckpointCluster {
  public:
   OwnCluster(Coordinator* coordinator, const ClientIdentity& identity)
-      : coordinator_(*coordinator), servers_("", identity) {}
+      : coordinator_(*coordinator),
+        servers_("", identity),
+        disks_([coordinator] { return coordinator->Map(0); }, identity) {}
   absl::StatusOr<v1::ClusterMap> GetMap(absl::Duration timeout) override {
     return coordinator_.Map(0);
   }
@@ -52,10 +54,12 @@ class OwnCluster final : public CheckpointCluster {
   absl::StatusOr<v1::TopKReply> TopK(const std::string&, const v1::TopKRequest&) override {
     return absl::UnimplementedError("a save ranks no rows");
   }
+  absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
 
  private:
   const Coordinator& coordinator_;
   GrpcCheckpointCluster servers_;
+  ServersPlace disks_;
 };
 
 // Every request is answered, also when the coordinator stops.
@@ -98,8 +102,8 @@ absl::StatusOr<std::string> Fold(const v1::CheckpointSchedule& schedule, const s
   return std::move(folded.path);
 }
 
-absl::StatusOr<uint64_t> Prune(const v1::CheckpointSchedule& schedule) {
-  HOTBED_ASSIGN_OR_RETURN(Place* const place, PlaceFinder::Real()->Of(schedule.place()));
+absl::StatusOr<uint64_t> Prune(OwnCluster* cluster, const v1::CheckpointSchedule& schedule) {
+  HOTBED_ASSIGN_OR_RETURN(Place* const place, cluster->PlaceOf(schedule.place()));
   const PruneOptions options = {.keep = schedule.keep(),
                                 .orphans_before_unix_ms = UnixMs() - kOrphanMs};
   HOTBED_ASSIGN_OR_RETURN(const Pruned pruned, PruneCheckpoints(schedule.place(), options, place));
@@ -117,7 +121,10 @@ CheckpointScheduler::Hands HandsOf(Coordinator* coordinator, const ClientIdentit
                 return Save(cluster.get(), schedule, stop);
               },
           .fold = Fold,
-          .prune = Prune,
+          .prune =
+              [cluster](const v1::CheckpointSchedule& schedule) {
+                return Prune(cluster.get(), schedule);
+              },
           .unix_ms = UnixMs};
 }
 

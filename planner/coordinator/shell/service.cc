@@ -111,6 +111,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService,
   HOTBED_OPERATION(RebuildMetadata)
   HOTBED_OPERATION(ActivateShards)
   HOTBED_OPERATION(ServeTables)
+  HOTBED_OPERATION(PublishVersion)
+  HOTBED_OPERATION(ChooseVersion)
   HOTBED_UNARY(ReportServing, ServingReport, ServingOrders,
                Report(context, *request, reply, &counters))
   HOTBED_UNARY(GetServing, GetServingRequest, ServingMap,

@@ -152,7 +152,7 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     v1::OpenSessionReply session;
     decoded = session.ParseFromString(value);
     sessions_[std::string(rest)] = {session.session(), session.incarnation()};
-  } else if (absl::StartsWith(rest, keys::kServing)) {
+  } else if (keys::IsOfServing(rest)) {
     return PutServed(key, value);
   } else if (absl::ConsumePrefix(&rest, keys::kGroups)) {
     v1::GroupCommit commit;
@@ -163,6 +163,17 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
 }
 
 absl::Status ClusterState::PutServed(const std::string& key, const std::string& value) {
+  if (key == keys::kVersionChoiceKey) {
+    return version_choice_.ParseFromString(value) ? absl::OkStatus() : Damaged(key);
+  }
+  if (absl::StartsWith(key, keys::kVersions)) {
+    v1::ServedVersion version;
+    if (!version.ParseFromString(value) || keys::Version(version.number()) != key) {
+      return Damaged(key);
+    }
+    versions_[version.number()] = std::move(version);
+    return absl::OkStatus();
+  }
   v1::ServedTable table;
   if (!table.ParseFromString(value) || keys::Served(table.table()) != key) return Damaged(key);
   served_[table.table()] = std::move(table);
@@ -265,6 +276,10 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     TableId id = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
     served_.erase(id);
+  } else if (absl::ConsumePrefix(&rest, keys::kVersions)) {
+    uint64_t number = 0;
+    HOTBED_CHECK(absl::SimpleAtoi(rest, &number));
+    versions_.erase(number);
   } else if (absl::ConsumePrefix(&rest, keys::kSessions)) {
     sessions_.erase(std::string(rest));
   }

@@ -90,6 +90,9 @@ class ClusterState {
 
   // The tables that serving servers have copies of.
   const absl::btree_map<TableId, v1::ServedTable>& served() const { return served_; }
+  // Their versions, by number, and which of them is current.
+  const absl::btree_map<uint64_t, v1::ServedVersion>& versions() const { return versions_; }
+  const v1::VersionChoice& version_choice() const { return version_choice_; }
 
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
@@ -154,6 +157,8 @@ class ClusterState {
   absl::btree_map<TableId, std::string> dropped_;
   absl::btree_map<ServerId, v1::RegisterServerRequest> left_out_;
   absl::btree_map<TableId, v1::ServedTable> served_;
+  absl::btree_map<uint64_t, v1::ServedVersion> versions_;
+  v1::VersionChoice version_choice_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();

@@ -27,6 +27,8 @@
 //                                  rebuild has left out
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
 //   /hotbed/serving/TABLE          v1.ServedTable: a table that serving servers have copies of
+//   /hotbed/versions/NUMBER        v1.ServedVersion: a version of served tables
+//   /hotbed/version_choice         v1.VersionChoice: which of them is current
 //   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 //
 // While metadata are moved to another store (metadata/move_metadata.h), /hotbed/format says so.
@@ -36,6 +38,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -77,6 +80,8 @@ inline constexpr char kServers[] = "/hotbed/servers/";
 inline constexpr char kLeftOut[] = "/hotbed/left_out/";
 inline constexpr char kSessions[] = "/hotbed/sessions/";
 inline constexpr char kServing[] = "/hotbed/serving/";
+inline constexpr char kVersions[] = "/hotbed/versions/";
+inline constexpr char kVersionChoiceKey[] = "/hotbed/version_choice";
 inline constexpr char kGroups[] = "/hotbed/groups/";
 
 inline std::string Table(TableId id) {
@@ -111,6 +116,14 @@ inline std::string Server(ServerId id) {
 }
 inline std::string Served(TableId id) {
   return absl::StrCat(kServing, absl::Dec(id, absl::kZeroPad10));
+}
+inline std::string Version(uint64_t number) {
+  return absl::StrCat(kVersions, absl::Dec(number, absl::kZeroPad20));
+}
+// Whether the record is of served tables or their versions.
+inline bool IsOfServing(absl::string_view key) {
+  return absl::StartsWith(key, kServing) || absl::StartsWith(key, kVersions) ||
+         key == kVersionChoiceKey;
 }
 inline std::string Group(const std::string& name) { return absl::StrCat(kGroups, name); }
 inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }

@@ -53,13 +53,14 @@ class Transaction {
   std::vector<Op> ops_;
 };
 
-using Reply = std::variant<std::monostate, v1::CreateTableReply, v1::CreateTablesReply,
-                           v1::DropTableReply, v1::AlterTableReply, v1::OpenSessionReply,
-                           v1::RegisterServerReply, v1::ActivateShardsReply, v1::HeartbeatReply,
-                           v1::TrainReply, v1::MoveShardsReply, v1::DrainServerReply,
-                           v1::ControlMovesReply, v1::ChooseReplicaReply, v1::RebuildMetadataReply,
-                           v1::CutShardReply, v1::CommitCutReply, v1::ScheduleCheckpointsReply,
-                           v1::HoldStepReply, v1::ServeTablesReply, v1::ServingOrders>;
+using Reply =
+    std::variant<std::monostate, v1::CreateTableReply, v1::CreateTablesReply, v1::DropTableReply,
+                 v1::AlterTableReply, v1::OpenSessionReply, v1::RegisterServerReply,
+                 v1::ActivateShardsReply, v1::HeartbeatReply, v1::TrainReply, v1::MoveShardsReply,
+                 v1::DrainServerReply, v1::ControlMovesReply, v1::ChooseReplicaReply,
+                 v1::RebuildMetadataReply, v1::CutShardReply, v1::CommitCutReply,
+                 v1::ScheduleCheckpointsReply, v1::HoldStepReply, v1::ServeTablesReply,
+                 v1::ServingOrders, v1::PublishVersionReply, v1::ChooseVersionReply>;
 
 // The next step of an operation: a transaction, or its end with a reply, which is ignored if nobody
 // waits for it.

@@ -1,0 +1,131 @@
+#include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/base/command.h"
+#include "cli/base/save_progress.h"
+#include "cli/commands/serve_versions.h"
+#include "common/status_macros.h"
+#include "config/units.h"
+#include "hotbed/checkpoint.h"
+#include "leader/serving_calls.h"
+#include "nlohmann/json.hpp"
+#include "places/place_finder.h"
+#include "places/servers_path.h"
+#include "security/identity.h"
+
+namespace hotbed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PublishFlags {
+  std::vector<std::string> words;  // as typed: tables, place
+  std::vector<std::string> tables;
+  std::string place;
+  std::string name;
+  bool no_wait = false;
+  bool dry_run = false;
+  SaveFlags save;
+};
+
+absl::Status Answer(const CommandContext& context, const PublishFlags& flags,
+                    const v1::PublishVersionReply& reply, uint64_t bytes, bool current) {
+  const v1::ServedVersion& version = reply.version();
+  const bool pinned = reply.choice().target() != version.number();
+  const char* state = flags.dry_run ? " would be published"
+                      : current     ? " is current"
+                      : pinned      ? " is published; another one is pinned, and stays current"
+                                    : " is published, and current as soon as all servers have it";
+  const std::string of = flags.dry_run ? "" : absl::StrCat(", of ", version.folder());
+  return context.Answer({{"version", version.name()},
+                         {"number", version.number()},
+                         {"tables", flags.tables},
+                         {"checkpoint", version.folder()},
+                         {"at_step", version.at_step()},
+                         {"bytes", bytes},
+                         {"current", current},
+                         {"dry_run", flags.dry_run}},
+                        absl::StrCat("version ", version.name(), " of ",
+                                     absl::StrJoin(flags.tables, ", "), of, state, "\n"));
+}
+
+absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
+  SaveOptions options;
+  HOTBED_ASSIGN_OR_RETURN(options.directory, PlacePath(flags.place));
+  if (NamesServersDisks(options.directory)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PLACE is ", options.directory,
+                     ": serving servers do not reach the disks of others; take a directory that "
+                     "all of them reach, or s3://BUCKET/PREFIX"));
+  }
+  HOTBED_RETURN_IF_ERROR(ParseSaveFlags(flags.save, &options));
+  options.tables = flags.tables;
+  options.name = !flags.name.empty()
+                     ? flags.name
+                     : absl::FormatTime("%Y%m%dT%H%M%E3SZ", absl::Now(), absl::UTCTimeZone());
+  v1::PublishVersionRequest request;
+  request.set_name(options.name);
+  for (const std::string& table : flags.tables) request.add_tables(table);
+  request.set_dry_run(true);
+  ServingCalls calls(context.coordinator, IdentityOfEnvironment());
+  HOTBED_ASSIGN_OR_RETURN(v1::PublishVersionReply reply,
+                          calls.Publish(request, context.timeout_duration()));
+  if (flags.dry_run) return Answer(context, flags, reply, 0, false);
+  HOTBED_ASSIGN_OR_RETURN(const SavedCheckpoint saved, SaveWithProgress(context, options));
+  uint64_t bytes = 0;
+  for (const CheckpointTableSize& table : saved.tables) bytes += table.bytes;
+  request.set_dry_run(false);
+  request.set_folder(saved.path);
+  request.set_at_step(saved.at_step);
+  absl::StatusOr<v1::PublishVersionReply> published =
+      calls.Publish(request, context.timeout_duration());
+  if (!published.ok()) {
+    return absl::Status(
+        published.status().code(),
+        absl::StrCat(published.status().message(), ". The checkpoint stays in ", saved.path));
+  }
+  bool current = false;
+  if (!flags.no_wait && published->choice().target() == published->version().number()) {
+    HOTBED_ASSIGN_OR_RETURN(current, AwaitCurrent(context, published->version(), &calls));
+    if (!current) {
+      return absl::AbortedError(absl::StrCat(
+          "version ", options.name,
+          " is published, but another one is to be current meanwhile ('hotbed serve status')"));
+    }
+  }
+  return Answer(context, flags, *published, bytes, current);
+}
+
+}  // namespace
+
+void AddPublishCommand(CLI::App* root, CommandContext* context) {
+  auto flags = std::make_shared<PublishFlags>();
+  CLI::App* app = root->add_subcommand(
+      "publish",
+      "Save served tables as one version, which serving servers take up and then answer together");
+  // One option: CLI11 gives a list of words all words that there are.
+  app->add_option("TABLES_AND_PLACE", flags->words,
+                  "Names of the tables, and last the PLACE of versions: a directory which every "
+                  "server reaches under the same path, or s3://BUCKET/PREFIX")
+      ->required()
+      ->expected(2, CLI::detail::expected_max_vector_size)
+      ->option_text("TEXT TEXT ...");
+  app->add_option("--name", flags->name, "Name of the version; by the time if not given");
+  AddSaveFlags(app, &flags->save);
+  app->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
+  app->add_flag("--dry-run", flags->dry_run, "Check that it could be published; save nothing");
+  context->Runs(app, [context, flags] {
+    flags->tables = {flags->words.begin(), flags->words.end() - 1};
+    flags->place = flags->words.back();
+    return Publish(*context, *flags);
+  });
+}
+
+}  // namespace hotbed

@@ -1,0 +1,27 @@
+#include "cli/serving/served_copy.h"
+
+#include <algorithm>
+
+namespace hotbed {
+
+std::vector<ServedCopy> CopiesOf(const v1::ServedTable& table, const v1::ServingMap& map) {
+  std::vector<ServedCopy> copies;
+  for (const std::string& name : table.servers()) {
+    ServedCopy copy{.server = name, .state = "away"};
+    const auto server = std::find_if(map.servers().begin(), map.servers().end(),
+                                     [&](const auto& one) { return one.name() == name; });
+    if (server != map.servers().end()) {
+      const auto replica =
+          std::find_if(server->replicas().begin(), server->replicas().end(),
+                       [&](const auto& one) { return one.table() == table.table(); });
+      const bool has = replica != server->replicas().end();
+      if (has) copy.said = *replica;
+      if (copy.said.ready()) copy.age_ms = copy.said.age_ms() + server->silent_ms();
+      if (server->alive()) copy.state = !has ? "ordered" : copy.said.ready() ? "ready" : "loading";
+    }
+    copies.push_back(std::move(copy));
+  }
+  return copies;
+}
+
+}  // namespace hotbed

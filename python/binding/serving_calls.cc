@@ -1,0 +1,162 @@
+// Lookups of served tables.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotbed/serving.h"
+#include "python/binding/arguments.h"
+#include "python/binding/arrays.h"
+#include "python/binding/calls.h"
+#include "python/binding/errors.h"
+#include "python/binding/handles.h"
+
+namespace hotbed::python {
+namespace {
+
+constexpr char kServing[] = "hotbed.serving_client";
+
+struct ServingHandle {
+  std::shared_ptr<ServingClient> client;  // null: closed
+  int generation = ForkGeneration();
+};
+
+// Null, and an exception.
+ServingHandle* HandleOf(PyObject* capsule) {
+  if (PyCapsule_IsValid(capsule, kServing) == 0) {
+    PyErr_Format(PyExc_TypeError, "expected a %s of this package", kServing);
+    return nullptr;
+  }
+  return static_cast<ServingHandle*>(PyCapsule_GetPointer(capsule, kServing));
+}
+
+void Release(std::shared_ptr<ServingClient> client) {
+  const WithoutGil without;
+  client.reset();
+}
+
+// connect_serving(target, connect_timeout)
+PyObject* ConnectServing(PyObject*, PyObject* arguments) {
+  const char* target = nullptr;
+  PyObject* timeout = nullptr;
+  ServingClientOptions options;
+  if (PyArg_ParseTuple(arguments, "sO", &target, &timeout) == 0 ||
+      !ReadSeconds(timeout, "connect_timeout", &options.connect_timeout)) {
+    return nullptr;
+  }
+  absl::StatusOr<std::unique_ptr<ServingClient>> client;
+  {
+    const WithoutGil without;
+    client = ServingClient::Connect(target, options);
+  }
+  if (!client.ok()) return Raise(client.status());
+  auto handle = std::make_unique<ServingHandle>();
+  handle->client = *std::move(client);
+  PyObject* const capsule = PyCapsule_New(handle.get(), kServing, [](PyObject* made) {
+    auto* const held = static_cast<ServingHandle*>(PyCapsule_GetPointer(made, kServing));
+    // A child process has the client without its threads: it is left alone.
+    if (held->generation != ForkGeneration()) return;
+    Release(std::move(held->client));
+    delete held;
+  });
+  if (capsule != nullptr) static_cast<void>(handle.release());
+  return capsule;
+}
+
+// close_serving(client)
+PyObject* CloseServing(PyObject*, PyObject* capsule) {
+  ServingHandle* const handle = HandleOf(capsule);
+  if (handle == nullptr) return nullptr;
+  if (handle->generation == ForkGeneration()) Release(std::move(handle->client));
+  return Owned::New(Py_None).Release();
+}
+
+// (name, ids, pooling, offsets or None, weights or None)
+bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
+  const char* name = nullptr;
+  PyObject *ids = nullptr, *offsets = nullptr, *weights = nullptr;
+  int pooling = 0;
+  if (PyArg_ParseTuple(tuple, "sOiOO", &name, &ids, &pooling, &offsets, &weights) == 0) {
+    return false;
+  }
+  asked->table = name;
+  asked->pooling = static_cast<Pooling>(pooling);
+  const std::string place = "table \"" + asked->table + "\": ";
+  return TakeIds(ids, place + "ids", nullptr, borrowed, &asked->ids) &&
+         (offsets == Py_None ||
+          TakeCounts(offsets, place + "offsets", borrowed, &asked->offsets)) &&
+         (weights == Py_None ||
+          TakeFloats(weights, place + "weights", static_cast<int64_t>(asked->ids.size()),
+                     "one per id", borrowed, &asked->weights));
+}
+
+// (dim, values, exists, age in seconds, server, version), without a copy of the rows.
+PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
+                   ServingRows* rows) {
+  const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
+                               static_cast<int64_t>(rows->values.size())));
+  const Owned exists(NewBuffer(module, all, rows->exists.data(), "B", 1,
+                               static_cast<int64_t>(rows->exists.size())));
+  if (!values || !exists) return nullptr;
+  return Py_BuildValue("(IOOdss)", rows->dim, values.get(), exists.get(),
+                       absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
+                       rows->version.c_str());
+}
+
+// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type, version)
+PyObject* LookupServed(PyObject* module, PyObject* arguments) {
+  PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
+           *hedge_after = nullptr, *wire_type = nullptr;
+  ServingLookupOptions options;
+  const char* version = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOOOOs", &capsule, &features, &timeout, &staleness,
+                       &hedge_after, &wire_type, &version) == 0 ||
+      !ReadSeconds(timeout, "timeout", &options.timeout) ||
+      !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
+      !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||
+      !ReadRowType(wire_type, "wire_type", &options.wire_type)) {
+    return nullptr;
+  }
+  options.version = version;
+  const ServingHandle* const handle = HandleOf(capsule);
+  if (handle == nullptr) return nullptr;
+  if (handle->generation != ForkGeneration()) {
+    return RaiseNamed("ForkedError",
+                      "this client was made before the process was forked, and its threads are in "
+                      "the parent; connect again in this process, or start workers by spawn");
+  }
+  if (handle->client == nullptr) return RaiseNamed("ClosedError", "this client is closed");
+  Borrowed borrowed;
+  std::vector<ServingIds> asked(static_cast<size_t>(PyTuple_Size(features)));
+  for (size_t i = 0; i < asked.size(); ++i) {
+    PyObject* const feature = PyTuple_GetItem(features, static_cast<Py_ssize_t>(i));
+    if (!ReadServingIds(feature, &borrowed, &asked[i])) return nullptr;
+  }
+  // Another thread may close the client meanwhile.
+  std::shared_ptr<ServingClient> client = handle->client;
+  absl::StatusOr<std::vector<ServingRows>> rows;
+  {
+    const WithoutGil without;
+    rows = client->Lookup(asked, options);
+    client.reset();
+  }
+  if (!rows.ok()) return Raise(rows.status());
+  const auto all = std::make_shared<std::vector<ServingRows>>(*std::move(rows));
+  Owned list(PyList_New(0));
+  for (ServingRows& one : *all) {
+    const Owned answer(AnswerOf(module, all, &one));
+    if (!list || !answer || PyList_Append(list.get(), answer.get()) != 0) return nullptr;
+  }
+  return list.Release();
+}
+
+}  // namespace
+
+PyMethodDef serving_methods[] = {
+    {"connect_serving", &ConnectServing, METH_VARARGS, nullptr},
+    {"close_serving", &CloseServing, METH_O, nullptr},
+    {"serving_lookup", &LookupServed, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace hotbed::python

@@ -1,0 +1,127 @@
+"""Lookups of served tables, for inference: docs/serving.md."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping, Optional
+
+from hotbed import _arrays, _hotbed, client, errors
+
+__all__ = ['Bags', 'ServedRows', 'ServingClient']
+
+_POOLING = {'sum': 0, 'mean': 1, 'max': 2}  # as in hotbed/pooling.h
+_NONE = 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bags:
+    """Bags of ids that are pooled at the server, so that one row per bag travels.
+
+    Attributes:
+        ids: integers, shape (ids,).
+        offsets: where each bag begins among the ids, shape (bags,), as in torch.nn.EmbeddingBag: the first is 0, none is
+            less than the one before, and the last bag ends with the ids.
+        pooling: "sum", "mean" or "max", in fp32 and in the order of the ids. An id without a row counts as zeros, also
+            in the divisor of a mean. An empty bag is zeros.
+        weights: floats, shape (ids,), for sum and mean; None: 1 each.
+    """
+
+    ids: Any
+    offsets: Any
+    pooling: str = 'mean'
+    weights: Optional[Any] = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ServedRows:
+    """The answer for one table. The arrays are the memory in which the answer came, and may be written to.
+
+    Attributes:
+        values: float32, shape (ids, dim), or (bags, dim).
+        exists: bool, shape (ids,); the values of a row that does not exist are zeros.
+        age: seconds: all pushes that were acknowledged longer before the answer are in it.
+            Zero for those of a version, which do not change.
+        server: the name of the serving server that answered.
+        version: the name of the version whose rows these are; empty: the newest rows.
+    """
+
+    values: Any
+    exists: Any
+    age: float
+    server: str
+    version: str = ''
+
+
+class ServingClient:
+    """Looks up rows of served tables: `hotbed.ServingClient("hotbed://127.0.0.1:7400")`.
+
+    Rows come from serving servers, never from the servers that trainers push to. Thread-safe: any number of threads may
+    look up at a time, and other Python threads run meanwhile (the GIL is released). Ctrl-C is seen once a call returns,
+    so give calls a timeout. After fork() the child connects again. Closes at the end of a `with` block, and at exit.
+
+    Args:
+        target: "hotbed://HOST:PORT,..." of the coordinators.
+        connect_timeout: seconds.
+
+    Raises:
+        InvalidArgument: no such target. Unavailable, DeadlineExceeded: no coordinator answers in time.
+    """
+
+    def __init__(self, target: str, *, connect_timeout: float = 10.0) -> None:
+        self._client = _hotbed.connect_serving(target, connect_timeout)
+        client.close_at_exit(self)
+
+    def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
+               hedge_after: Optional[float] = None, wire_type: str = 'fp32', version: str = '') -> dict[str, ServedRows]:
+        """The rows of many tables in one call.
+
+        Args:
+            tables: by name, ids (integers of any type, shape (ids,); numpy, torch on the host, lists) or `Bags`.
+            timeout: seconds, for all of it.
+            staleness_max: seconds; older rows are refused. None: as the table has it.
+            hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
+                the first answer is taken. None: never.
+            wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
+            version: empty or "latest": the newest rows of each table; "current": those of the version that is current
+                (`hotbed publish`); else the name of a version. All rows of an answer are of one version.
+
+        Returns:
+            By name, one `ServedRows` per table.
+
+        Raises:
+            InvalidArgument: offsets or weights do not fit; ArrayError: no array of integers. NotFound: a table is not
+            served, or not in the version; there is no such version. FailedPrecondition: every copy's rows are older than
+            allowed; no version is current. Unavailable, DeadlineExceeded: no copy
+            has answered in time. HotbedError: the caller may not read a table. There is no answer for a part of the tables.
+        """
+        import numpy as np
+
+        asked = tuple(_asked(name, value) for name, value in tables.items())
+        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version)
+        answers = {}
+        for name, (dim, values, exists, age, server, of) in zip(tables, found):
+            # frombuffer does not take memory without elements.
+            matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
+            flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
+            answers[name] = ServedRows(matrix.reshape(-1, dim), flags, age, server, of)
+        return answers
+
+    def close(self) -> None:
+        """Closes; calls under way in other threads end first. May be called twice."""
+        _hotbed.close_serving(self._client)
+
+    def __enter__(self) -> ServingClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _asked(name: str, value: Any) -> tuple[str, Any, int, Optional[Any], Optional[Any]]:
+    if not isinstance(value, Bags):
+        return name, _arrays.readable(value, 'ids'), _NONE, None, None
+    if value.pooling not in _POOLING:
+        raise errors.InvalidArgument(f'table "{name}": pooling is "{value.pooling}"; allowed: sum, mean, max', table=name,
+                                     value=value.pooling, limit='sum, mean, max')
+    weights = None if value.weights is None else _arrays.readable(value.weights, 'weights')
+    return name, _arrays.readable(value.ids, 'ids'), _POOLING[value.pooling], _arrays.readable(value.offsets, 'offsets'), weights

@@ -1,0 +1,215 @@
+#include "serving/http/lookup_reply.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/field_error.h"
+#include "nlohmann/json.hpp"
+#include "row_math/quantize.h"
+
+namespace hotbed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kNumberBytes = 16;  // "-1.17549435e-38,"
+constexpr uint64_t kFlagBytes = 6;     // "false,"
+constexpr uint64_t kFrameBytes = 512;  // all else
+
+constexpr ReplyField kReplyFields[] = {
+    {"table", R"({"type": "string"})", "The table's name."},
+    {"server", R"({"type": "string"})", "The serving server that answers."},
+    {"age_ms", R"({"type": "integer"})",
+     "All pushes that were acknowledged longer ago are in the rows."},
+    {"type", R"({"type": "string", "enum": ["fp32", "fp16", "bf16", "int8"]})", "As asked for."},
+    {"dim", R"({"type": "integer"})", "Elements of a row."},
+    {"rows", R"({"type": "integer"})", "The number of rows: of ids, or of bags."},
+    {"values",
+     R"({"oneOf": [{"type": "array", "items": {"type": "array", "items": {"type": "number",
+        "nullable": true}}}, {"type": "string", "format": "byte"}]})",
+     "The rows, in order, each an array of numbers, of which null is one that is not finite; or "
+     "all of them in base64, little-endian, in the type that was asked for."},
+    {"exists",
+     R"({"oneOf": [{"type": "array", "items": {"type": "boolean"}},
+        {"type": "string", "format": "byte"}]})",
+     "Whether there is a row of the id, by id; one that is not there reads as zeros. In base64: a "
+     "byte per id, 1 or 0."},
+};
+
+constexpr ReplyField kOctetHeaders[] = {
+    {"Hotbed-Type", R"({"type": "string"})", "The type of values, with octets."},
+    {"Hotbed-Dim", R"({"type": "integer"})", "Elements of a row, with octets."},
+    {"Hotbed-Rows", R"({"type": "integer"})", "The number of rows, with octets."},
+    {"Hotbed-Ids", R"({"type": "integer"})", "The bytes behind the rows: one per id, with octets."},
+    {"Hotbed-Age-Ms", R"({"type": "integer"})", "As age_ms, with octets."},
+};
+
+constexpr ReplyField kErrorFields[] = {
+    {"code", R"({"type": "integer"})", "The code of HTTP."},
+    {"message", R"({"type": "string"})", "For people."},
+    {"field", R"({"type": "string"})", "The field that is refused, such as ids[3]."},
+    {"value", R"({"type": "string"})", "Its value."},
+    {"limit", R"({"type": "string"})", "The values that are allowed."},
+};
+
+const char* TypeName(RowType type) {
+  static constexpr const char* kNames[] = {"fp32", "fp16", "bf16", "int8"};
+  return kNames[static_cast<int>(type)];
+}
+
+uint64_t RowsOf(const LookupBody& body) {
+  return body.pooling == v1::SERVED_ROWS ? body.ids.size() : body.offsets.size();
+}
+
+// One row of the wire as floats.
+void ReadRow(RowType type, const uint8_t* row, uint32_t dim, float* out) {
+  auto* const to = reinterpret_cast<uint8_t*>(out);
+  switch (type) {
+    case RowType::kFp32:
+      std::memcpy(out, row, 4ull * dim);
+      return;
+    case RowType::kFp16:
+      return ConvertRow<Fp16Codec, Fp32Codec>(row, dim, to);
+    case RowType::kBf16:
+      return ConvertRow<Bf16Codec, Fp32Codec>(row, dim, to);
+    case RowType::kInt8:
+      return DequantizeRow(row, dim, out);
+  }
+}
+
+// The shortest text that reads as the same fp32. JSON has no NaN and no infinity.
+void AppendNumber(float value, std::string* text) {
+  if (!std::isfinite(value)) {
+    text->append("null");
+    return;
+  }
+  char digits[32];
+  text->append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+
+void AppendArrays(const std::string& rows, RowType type, uint32_t dim, uint64_t count,
+                  std::string* text) {
+  std::vector<float> values(dim);
+  const auto* row = reinterpret_cast<const uint8_t*>(rows.data());
+  text->push_back('[');
+  for (uint64_t i = 0; i < count; ++i, row += RowWireBytes(type, dim)) {
+    ReadRow(type, row, dim, values.data());
+    text->append(i == 0 ? "[" : ",[");
+    for (uint32_t d = 0; d < dim; ++d) {
+      if (d > 0) text->push_back(',');
+      AppendNumber(values[d], text);
+    }
+    text->push_back(']');
+  }
+  text->push_back(']');
+}
+
+HttpResponse Octets(const v1::ServingLookupReply& reply, const LookupBody& body) {
+  HttpResponse response = {.type = "application/octet-stream"};
+  response.body = absl::StrCat(reply.rows(), reply.exists());
+  const std::string values[] = {TypeName(body.type), absl::StrCat(reply.tables(0).dim()),
+                                absl::StrCat(RowsOf(body)), absl::StrCat(body.ids.size()),
+                                absl::StrCat(reply.tables(0).age_ms())};
+  static_assert(std::size(values) == std::size(kOctetHeaders));
+  for (size_t i = 0; i < std::size(values); ++i) {
+    response.headers.emplace_back(kOctetHeaders[i].name, values[i]);
+  }
+  return response;
+}
+
+std::string DumpOf(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+absl::Span<const ReplyField> LookupReplyFields() { return kReplyFields; }
+absl::Span<const ReplyField> OctetHeaderFields() { return kOctetHeaders; }
+absl::Span<const ReplyField> ErrorFields() { return kErrorFields; }
+
+uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form) {
+  const uint64_t rows = RowsOf(body), ids = body.ids.size();
+  if (form == LookupForm::kArrays) {
+    return kFrameBytes + rows * (kNumberBytes * dim + 3) + ids * kFlagBytes;
+  }
+  const uint64_t bytes = rows * RowWireBytes(body.type, dim) + ids;
+  return kFrameBytes + (form == LookupForm::kOctets ? bytes : bytes / 3 * 4 + 8);
+}
+
+HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
+                            LookupForm form, absl::string_view table, absl::string_view server) {
+  if (form == LookupForm::kOctets) return Octets(reply, body);
+  const uint32_t dim = reply.tables(0).dim();
+  const uint64_t rows = RowsOf(body);
+  const Json head = {{"table", table},
+                     {"server", server},
+                     {"age_ms", reply.tables(0).age_ms()},
+                     {"type", TypeName(body.type)},
+                     {"dim", dim},
+                     {"rows", rows}};
+  HttpResponse response = {.type = "application/json", .body = DumpOf(head)};
+  std::string* const text = &response.body;
+  text->pop_back();  // the brace
+  text->append(",\"values\":");
+  if (form == LookupForm::kBase64) {
+    absl::StrAppend(text, "\"", absl::Base64Escape(reply.rows()), "\",\"exists\":\"",
+                    absl::Base64Escape(reply.exists()), "\"}\n");
+    return response;
+  }
+  text->reserve(ResponseBytes(body, dim, form));
+  AppendArrays(reply.rows(), body.type, dim, rows, text);
+  text->append(",\"exists\":[");
+  for (size_t i = 0; i < reply.exists().size(); ++i) {
+    absl::StrAppend(text, i == 0 ? "" : ",", reply.exists()[i] != 0 ? "true" : "false");
+  }
+  text->append("]}\n");
+  return response;
+}
+
+HttpResponse ErrorResponse(int code, const absl::Status& error) {
+  Json said = {{"code", code}, {"message", std::string(error.message())}};
+  for (const auto& [name, payload] :
+       {std::pair("field", kErrorField), std::pair("value", kErrorValue),
+        std::pair("limit", kErrorLimit)}) {
+    if (const auto text = error.GetPayload(payload); text.has_value()) {
+      said[name] = std::string(*text);
+    }
+  }
+  HttpResponse response = {
+      .code = code, .type = "application/json", .body = DumpOf({{"error", said}}) + "\n"};
+  if (code == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (code == 429 || code == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+int HttpCodeOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kOutOfRange:
+      return 413;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kFailedPrecondition:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+}  // namespace hotbed

@@ -1,0 +1,43 @@
+// Answers to lookups by HTTP, out of those that gRPC gives. Pure functions.
+#ifndef HOTBED_SERVING_HTTP_LOOKUP_REPLY_H_
+#define HOTBED_SERVING_HTTP_LOOKUP_REPLY_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "admin/http_request.h"
+#include "proto/serving.pb.h"
+#include "serving/http/lookup_body.h"
+
+namespace hotbed {
+
+enum class LookupForm { kArrays, kBase64, kOctets };
+
+// The most that LookupResponse takes for the rows of a table of `dim`.
+uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form);
+
+// `reply` has one table, whose outcome is OK.
+HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
+                            LookupForm form, absl::string_view table, absl::string_view server);
+
+// A document {"error": ...} with text and, where `error` has them (common/field_error.h), field,
+// value and limit; with headers that tell the client what to do.
+HttpResponse ErrorResponse(int code, const absl::Status& error);
+// The code that stands for a status.
+int HttpCodeOf(absl::StatusCode code);
+
+// A field of these documents, for the OpenAPI document.
+struct ReplyField {
+  const char* name;
+  const char* schema;  // JSON Schema
+  const char* about;
+};
+absl::Span<const ReplyField> LookupReplyFields();
+absl::Span<const ReplyField> OctetHeaderFields();
+absl::Span<const ReplyField> ErrorFields();
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_HTTP_LOOKUP_REPLY_H_

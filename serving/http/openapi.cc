@@ -1,0 +1,143 @@
+#include "serving/http/openapi.h"
+
+#include "admin/http_request.h"
+#include "nlohmann/json.hpp"
+#include "serving/http/lookup_body.h"
+#include "serving/http/lookup_reply.h"
+#include "serving/http/table_list.h"
+
+namespace hotbed {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr HttpRoute kRoutes[] = {
+    {"POST", "/v1/tables/{name}:lookup",
+     "Rows of a table by id, or pooled rows of bags of ids. With 'Accept: "
+     "application/octet-stream' "
+     "the answer is the bytes of the rows, then a byte per id that says whether its row exists.",
+     HttpRoute::kLookup},
+    {"GET", "/v1/tables", "The tables of this serving server, with state and age of its copies.",
+     HttpRoute::kTables},
+    {"GET", "/openapi.json", "This document.", HttpRoute::kDocument},
+};
+
+Json SchemaOf(absl::Span<const ReplyField> fields) {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}};
+  for (const ReplyField& field : fields) {
+    Json one = Json::parse(field.schema);
+    one["description"] = field.about;
+    schema["properties"][field.name] = std::move(one);
+  }
+  return schema;
+}
+
+Json LookupSchema() {
+  Json schema = {{"type", "object"},
+                 {"required", Json::array({"ids"})},
+                 {"additionalProperties", false},
+                 {"properties", Json::object()}};
+  for (const LookupField& field : LookupFields()) {
+    Json one = Json::parse(field.schema);
+    one["description"] = field.about;
+    one["example"] = Json::parse(field.example);
+    schema["properties"][field.name] = std::move(one);
+  }
+  return schema;
+}
+
+Json Reference(const char* schema) {
+  return {{"$ref", std::string("#/components/schemas/") + schema}};
+}
+
+Json JsonContent(const char* schema) {
+  return {{"application/json", {{"schema", Reference(schema)}}}};
+}
+
+Json ErrorsOf(std::initializer_list<int> codes) {
+  Json errors = Json::object();
+  for (const int code : codes) {
+    errors[std::to_string(code)] = {{"description", HttpReason(code)},
+                                    {"content", JsonContent("Error")}};
+  }
+  return errors;
+}
+
+Json OctetHeaders() {
+  Json headers = Json::object();
+  for (const ReplyField& field : OctetHeaderFields()) {
+    headers[field.name] = {{"schema", Json::parse(field.schema)}, {"description", field.about}};
+  }
+  return headers;
+}
+
+Json OperationOf(const HttpRoute& route) {
+  Json operation = {{"summary", route.about}};
+  Json responses = ErrorsOf({401, 403, 408, 503});
+  Json ok = {{"description", "OK"}};
+  switch (route.kind) {
+    case HttpRoute::kLookup: {
+      responses.update(ErrorsOf({400, 404, 411, 413, 429, 504}));
+      operation["operationId"] = "lookup";
+      operation["parameters"] = Json::array({Json{
+          {"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+      operation["requestBody"] = {{"required", true}, {"content", JsonContent("Lookup")}};
+      ok["content"] = JsonContent("LookupReply");
+      ok["content"]["application/octet-stream"] = {
+          {"schema", {{"type", "string"}, {"format", "binary"}}}};
+      ok["headers"] = OctetHeaders();
+      break;
+    }
+    case HttpRoute::kTables:
+      operation["operationId"] = "listTables";
+      ok["content"] = JsonContent("Tables");
+      break;
+    case HttpRoute::kDocument:
+      operation["operationId"] = "getDocument";
+      ok["content"] = {{"application/json", {{"schema", {{"type", "object"}}}}}};
+      responses = ErrorsOf({408, 503});
+      break;
+  }
+  responses["200"] = std::move(ok);
+  operation["responses"] = std::move(responses);
+  if (route.kind == HttpRoute::kDocument) operation["security"] = Json::array();
+  return operation;
+}
+
+Json TablesSchema() {
+  Json table = SchemaOf(TableFields());
+  return {{"type", "object"},
+          {"properties",
+           {{"server", {{"type", "string"}}},
+            {"tables", {{"type", "array"}, {"items", std::move(table)}}}}}};
+}
+
+}  // namespace
+
+absl::Span<const HttpRoute> HttpRoutes() { return kRoutes; }
+
+std::string OpenApiDocument(const std::string& version) {
+  Json document = {
+      {"openapi", "3.0.3"},
+      {"info",
+       {{"title", "Hotbed: lookups of served tables"},
+        {"version", version},
+        {"description", "Read copies of embedding tables, for inference (docs/serving.md)."}}},
+      {"paths", Json::object()},
+      {"components",
+       {{"schemas",
+         {{"Lookup", LookupSchema()},
+          {"LookupReply", SchemaOf(LookupReplyFields())},
+          {"Tables", TablesSchema()},
+          {"Error", {{"type", "object"}, {"properties", {{"error", SchemaOf(ErrorFields())}}}}}}},
+        {"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+      {"security", Json::array({Json{{"token", Json::array()}}, Json::object()})}};
+  for (const HttpRoute& route : kRoutes) {
+    std::string method = route.method;
+    for (char& c : method) c = static_cast<char>(c + ('a' - 'A'));
+    document["paths"][route.path][method] = OperationOf(route);
+  }
+  return document.dump(1) + "\n";
+}
+
+}  // namespace hotbed

@@ -1,0 +1,22 @@
+// The rows of one table of a lookup, or its pooled bags, as the wire has them.
+#ifndef HOTBED_SERVING_ROW_ANSWER_H_
+#define HOTBED_SERVING_ROW_ANSWER_H_
+
+#include <cstdint>
+
+#include "proto/served_bags.h"
+#include "row_math/types.h"
+#include "serving/rows/versioned_rows.h"
+
+namespace hotbed {
+
+// `bags` has passed CheckServedBags, and `ids` has bags.ids u64. Sets bags.rows() rows of
+// RowWireBytes at `out`, which is zeros, and bags.ids bytes at `exists`: 1 where the row exists.
+// Each row is whole, as it was between two updates; rows of one bag may be of different times.
+// Thread-safe.
+void AnswerRows(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
+                uint8_t* out, char* exists);
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_ROW_ANSWER_H_

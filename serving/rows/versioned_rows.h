@@ -1,0 +1,162 @@
+// The rows of a table that follow its changes (`latest`), and beside them the rows of versions
+// (docs/serving.md), of which only those are kept that differ.
+//
+// A version has an overlay: the bytes of rows, and the ids of rows that it does not have. Once it
+// is whole, this holds for every id at every moment:
+//
+//   (1) The overlay has the version's row, or says that there is none; or it has nothing about the
+//       id, and then the version's row is the one of `latest`, which may be none.
+//   (2) What an overlay has never changes or goes.
+//
+// The writer keeps (1): before it changes or deletes a row of `latest`, or makes a new one, it
+// saves the row as it was into every overlay that has nothing about the id. Readers look into
+// `latest` first and into the overlay second, and the overlay wins. If it has nothing, then by (2)
+// it had nothing when they looked into `latest`, so that by (1) the row they found there is the
+// version's. So no lock and no retry is needed, and a reader never sees a later row.
+//
+// While a version is taken up, (1) holds for the rows that were read from its files: they are
+// marked as seen in `latest` and in the overlay, and a mark moves with its row. A row of the files
+// takes the place of one that was saved before. In the end the rows without a mark, which the files
+// do not have, are told to be absent.
+//
+// If memory is used up, overlays are given up before rows of `latest` are: the one that is being
+// taken up, then others, the one that readers want most at last. A reader of a version that was
+// given up may have found later rows, and asks Holds when it has found all.
+#ifndef HOTBED_SERVING_ROWS_VERSIONED_ROWS_H_
+#define HOTBED_SERVING_ROWS_VERSIONED_ROWS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "serving/rows/served_rows.h"
+
+namespace hotbed {
+
+class VersionOverlay {
+ public:
+  VersionOverlay(uint64_t number, const RowCoder& coder, ServedMemory* memory)
+      : number_(number), rows_(coder, memory), absent_(RowCoder(RowFormatKind::kFp32, 0), memory) {}
+
+  uint64_t number() const { return number_; }
+  uint64_t rows() const { return rows_.rows() + absent_.rows(); }
+  uint64_t bytes() const { return rows_.bytes() + absent_.bytes(); }
+
+ private:
+  friend class VersionedRows;
+  friend struct RowsView;
+  bool Has(uint64_t id) const { return rows_.Get(id) != nullptr || absent_.Get(id) != nullptr; }
+  // Sets what it has of the id; null: there is no such row.
+  absl::Status Set(uint64_t id, const uint8_t* row);
+  void Reclaim() {
+    rows_.Reclaim();
+    absent_.Reclaim();
+  }
+
+  const uint64_t number_;
+  ServedRows rows_;
+  ServedRows absent_;  // rows without bytes
+  std::atomic<bool> given_up_{false};
+  std::atomic<bool> whole_{false};
+};
+
+// The rows of `latest`, or of a version.
+struct RowsView {
+  RowsView(std::shared_ptr<const ServedRows> rows, std::shared_ptr<const VersionOverlay> overlay)
+      : latest(std::move(rows)), version(std::move(overlay)) {}
+  // The newest rows, which outlive it.
+  RowsView(const ServedRows& rows) : latest(std::shared_ptr<void>(), &rows) {}  // NOLINT
+
+  std::shared_ptr<const ServedRows> latest;
+  std::shared_ptr<const VersionOverlay> version;  // null: latest
+
+  const RowCoder& coder() const { return latest->coder(); }
+  // True: the rows that Readers found before this call are right.
+  bool Holds() const { return version == nullptr || !version->given_up_.load(); }
+
+  // As ServedRows::Reader.
+  class Reader {
+   public:
+    explicit Reader(const RowsView& view);
+    const uint8_t* Find(uint64_t id) const;
+    void Prefetch(uint64_t id) const { latest_.Prefetch(id); }
+
+   private:
+    const ServedRows::Reader latest_;
+    std::optional<ServedRows::Reader> rows_;
+    std::optional<ServedRows::Reader> absent_;
+  };
+};
+
+// Thread-safe. Views outlive it.
+class VersionedRows final : private RowChangeWatcher {
+ public:
+  // `memory` outlives it and its views.
+  VersionedRows(const RowCoder& coder, ServedMemory* memory);
+
+  // --- the thread that follows; as the functions of ServedRows
+  // ResourceExhausted: there are no overlays to be given up any more.
+  absl::Status Put(uint64_t id, const float* weights, bool* finite) ABSL_LOCKS_EXCLUDED(mu_);
+  void Unmark(const std::function<bool(uint64_t id)>& of) ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t DeleteUnmarked() ABSL_LOCKS_EXCLUDED(mu_);
+  void Reclaim() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- the thread that takes up versions, one after another
+  // Begin; TakeUp for all rows, of which a later one takes the place of an earlier one of the same
+  // id; End, and readers find it. ResourceExhausted: memory is used up. Aborted: it was dropped
+  // meanwhile. After both there is nothing of the version.
+  void Begin(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status TakeUp(uint64_t number, absl::Span<const uint64_t> ids,
+                      absl::Span<const float> weights) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status End(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // --- any thread
+  void Drop(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
+  // Drops all versions for which `wanted` is false; `most_wanted` is given up last.
+  void Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  const ServedRows& latest() const { return *latest_; }
+  RowsView Latest() const { return {latest_, nullptr}; }
+  // Nothing: the version is not whole here.
+  std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(shown_mu_);
+  // Null: there is nothing of it.
+  std::shared_ptr<const VersionOverlay> Find(uint64_t number) const ABSL_LOCKS_EXCLUDED(shown_mu_);
+
+ private:
+  using Overlays = std::vector<std::shared_ptr<VersionOverlay>>;
+
+  void BeforeChange(uint64_t id, const uint8_t* row, bool seen) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Overlays::iterator Locate(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TakeUpRow(uint64_t id, const uint8_t* row, VersionOverlay* overlay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells that the rows of a stripe which were not seen are absent.
+  absl::Status EndStripe(uint32_t stripe, VersionOverlay* overlay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Gone(uint64_t number) const;
+  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) ABSL_LOCKS_EXCLUDED(shown_mu_);
+  std::shared_ptr<VersionOverlay> Drop(Overlays::iterator at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Drops the overlay that is wanted least. False: there is none.
+  bool GiveUpOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  ServedMemory* const memory_;
+  // Readers look into it at any time; it changes with mu_ held.
+  const std::shared_ptr<ServedRows> latest_;
+  absl::Mutex mu_;  // may be held for as long as it takes to look at all rows
+  Overlays overlays_ ABSL_GUARDED_BY(mu_);
+  uint64_t most_wanted_ ABSL_GUARDED_BY(mu_) = 0;
+  mutable absl::Mutex shown_mu_;
+  Overlays shown_ ABSL_GUARDED_BY(shown_mu_);  // overlays_, for readers
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_ROWS_VERSIONED_ROWS_H_

@@ -1,0 +1,186 @@
+#include "admin/http_port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace hotbed {
+namespace http_port_test {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Client {
+ public:
+  explicit Client(const std::string& address) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    int port = 0;
+    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) << address;
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  }
+  ~Client() { close(fd_); }
+
+  void Send(const std::string& bytes) const {
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Reads until `text` has come, and returns all that was read since the last call; or until the
+  // other side closes.
+  std::string ReadUntil(const std::string& text) {
+    size_t at = std::string::npos;
+    char buffer[4096];
+    while ((at = in_.find(text)) == std::string::npos) {
+      const ssize_t n = recv(fd_, buffer, sizeof(buffer), 0);
+      if (n <= 0) return std::exchange(in_, "");
+      in_.append(buffer, static_cast<size_t>(n));
+    }
+    std::string out = in_.substr(0, at + text.size());
+    in_.erase(0, out.size());
+    return out;
+  }
+  std::string ReadAll() { return ReadUntil("there is no such text"); }
+
+ private:
+  const int fd_;
+  std::string in_;
+};
+
+std::string Post(const std::string& body, const std::string& headers = "") {
+  return absl::StrCat("POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(), "\r\n",
+                      headers, "\r\n", body);
+}
+
+class HttpPortTest : public ::testing::Test {
+ protected:
+  // Answers "[METHOD BODY]".
+  void Start(HttpPortOptions options) {
+    options.listen = "127.0.0.1:0";
+    options.body_bytes_max = 100'000;
+    if (options.bodies_bytes_max == 0) options.bodies_bytes_max = 1'000'000;
+    options.idle_ns_max = 60 * kSecondNs;
+    options.threads = 2;
+    options.refusal = [](int code, const std::string& text) {
+      return HttpResponse{.code = code, .body = absl::StrCat("refused: ", text)};
+    };
+    options.answered = [this](int code) {
+      ++answers_;
+      last_code_ = code;
+      if (code == 503) refused_busy_ = true;
+    };
+    auto port = HttpPort::Start(std::move(options), nullptr, [](const HttpRequest& request) {
+      return HttpResponse{.body = absl::StrCat("[", request.method, " ", request.body, "]")};
+    });
+    ASSERT_TRUE(port.ok()) << port.status();
+    port_ = *std::move(port);
+  }
+  void SetUp() override { Start({}); }
+  std::string Refused(const std::string& bytes) {
+    Client client(port_->address());
+    client.Send(bytes);
+    return client.ReadAll();
+  }
+
+  std::unique_ptr<HttpPort> port_;
+  std::atomic<int> answers_{0};
+  std::atomic<int> last_code_{0};
+  std::atomic<bool> refused_busy_{false};
+};
+
+TEST_F(HttpPortTest, AConnectionTakesRequestAfterRequest) {
+  Client client(port_->address());
+  for (int i = 0; i < 3; ++i) {
+    client.Send(Post(absl::StrCat("body", i)));
+    const std::string answer = client.ReadUntil("]");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK"));
+    EXPECT_THAT(answer, HasSubstr(absl::StrCat("[POST body", i, "]")));
+  }
+  // Two at once; the second one says that it is the last.
+  client.Send(Post("a") + Post("b", "Connection: close\r\n"));
+  EXPECT_THAT(client.ReadUntil("]"), HasSubstr("[POST a]"));
+  EXPECT_THAT(client.ReadAll(), HasSubstr("[POST b]"));
+  EXPECT_EQ(answers_, 5);
+}
+
+TEST_F(HttpPortTest, ABodyComesInPieces) {
+  Client client(port_->address());
+  const std::string body(70'000, 'x');
+  const std::string request = Post(body, "Expect: 100-continue\r\n");
+  const size_t head = request.find("\r\n\r\n") + 4;
+  client.Send(request.substr(0, head - 10));
+  client.Send(request.substr(head - 10, 10));
+  EXPECT_EQ(client.ReadUntil("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  for (size_t at = head; at < request.size(); at += 9'999) client.Send(request.substr(at, 9'999));
+  EXPECT_THAT(client.ReadUntil("]"), HasSubstr(absl::StrCat("[POST ", body, "]")));
+}
+
+TEST_F(HttpPortTest, WhatIsNotTakenIsRefusedWithItsCode) {
+  const std::string head = "POST /x HTTP/1.1\r\nHost: x\r\n";
+  EXPECT_THAT(Refused(head + "Content-Length: 100001\r\n\r\n"),
+              HasSubstr("refused: the body has 100001 bytes, the limit is 100000"));
+  EXPECT_EQ(last_code_, 413);
+  EXPECT_THAT(Refused(head + "Transfer-Encoding: chunked\r\n\r\n"), StartsWith("HTTP/1.1 411 "));
+  EXPECT_THAT(Refused("DELETE /x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+  for (const char* bad : {"Content-Length: 3\r\nContent-Length: 4\r\n", "Content-Length: -1\r\n",
+                          "Content-Length: 99999999999999999999\r\n", "Content-Length: \r\n",
+                          "Content-Length : 3\r\n", " Content-Length: 3\r\n",
+                          "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"}) {
+    EXPECT_THAT(Refused(absl::StrCat(head, bad, "\r\nabc")), StartsWith("HTTP/1.1 400 ")) << bad;
+  }
+  EXPECT_THAT(Refused(head + std::string(HttpPort::kHeadBytesMax, 'x')),
+              HasSubstr("refused: no HTTP request: its head is above 8192 bytes"));
+}
+
+TEST_F(HttpPortTest, ARequestThatIsNeverCompleteIsEnded) {
+  Start({.request_ns_max = 50 * kMillisecondNs});
+  const std::string answer = Refused("POST /x HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 408 "));
+  EXPECT_THAT(answer, HasSubstr("refused: the request was not complete within 50 ms"));
+}
+
+TEST_F(HttpPortTest, BodiesThatAreBeingReadHaveABoundInAll) {
+  Start({.request_ns_max = 60 * kSecondNs, .bodies_bytes_max = 50'000});
+  Client holder(port_->address());
+  holder.Send("POST /x HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + std::string(40'000, 'x'));
+  // Whose bytes come last is refused: those of the holder, or of one of the others.
+  const std::string large = Post(std::string(20'000, 'y'));
+  for (int tries = 0; tries < 1000 && !refused_busy_; ++tries) {
+    Client client(port_->address());
+    client.Send(large);
+    client.ReadUntil("]");
+  }
+  EXPECT_TRUE(refused_busy_) << "the bodies exceeded their bound, and nobody was told";
+}
+
+TEST_F(HttpPortTest, IdleConnectionsMakeRoomAndOthersAreAnswered) {
+  std::vector<std::unique_ptr<Client>> idle;
+  for (size_t i = 0; i < HttpPort::kConnectionsMax + 20; ++i) {
+    idle.push_back(std::make_unique<Client>(port_->address()));
+    idle.back()->Send(Post("hello"));
+    EXPECT_THAT(idle.back()->ReadUntil("]"), HasSubstr("[POST hello]")) << i;
+  }
+}
+
+TEST(HttpRequestTest, EscapesInPathsAreRead) {
+  EXPECT_EQ(UnescapePath("a%2Fb%41"), "a/bA");
+  EXPECT_EQ(UnescapePath(""), "");
+  for (const char* bad : {"%", "%4", "%zz", "a%"})
+    EXPECT_EQ(UnescapePath(bad), std::nullopt) << bad;
+}
+
+}  // namespace http_port_test
+}  // namespace hotbed

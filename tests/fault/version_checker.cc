@@ -1,0 +1,304 @@
+// hotbed-version-checker: trains two tables in rounds, and reads their versions meanwhile.
+//
+//   hotbed-version-checker HOST:PORT TABLE=FORMAT TABLE=FORMAT
+//
+// In round N each row gets from its value at N-1 to that at N in four pushes, at random times, and
+// some rows are made. So between two rounds the rows are a mix; a version that was published when
+// round N was settled has the rows of N and no others, and is named vN.
+//
+// Commands on stdin, a line each, with the answer on stdout:
+//   settle   ends the round: "settled N"
+//   go       begins the next round, whose pushes go on until it is settled: "going"
+//   read     begins the readers of version `current`, of names and of the newest rows: "reading"
+//   name vN  readers ask for that version, too: "named"
+//   ask V    one lookup of version V: "OK: its name", or the error
+//   end      ends all, with a line of JSON
+// An answer of a version must have, in both tables, exactly the rows of the round that the answer
+// names, to the bit of the format. Lookups of `current` must not fail. Answers of the newest rows
+// are looked at in the same way, and must often be a mix: else no mix could have been found.
+//
+// Exit status: 0, or 1 with the reason on stderr.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "hotbed/client.h"
+#include "hotbed/serving.h"
+#include "serving/rows/row_coder.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kRowsAtFirst = 2000;
+constexpr uint64_t kRowsPerRound = 100;
+constexpr int kParts = 4;  // pushes by which a row gets from one round to the next
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+struct CheckedTable {
+  std::string name;
+  RowFormatKind format = RowFormatKind::kFp32;
+};
+
+uint64_t RowsOf(uint64_t round) { return kRowsAtFirst + kRowsPerRound * round; }
+
+// Exact in fp32, like each part of a round.
+float ValueOf(uint64_t id, uint32_t column, uint64_t round) {
+  return static_cast<float>(round) + static_cast<float>((id * 31 + column * 17) % 64) / 64;
+}
+
+class VersionChecker {
+ public:
+  VersionChecker(std::string target, std::array<CheckedTable, 2> tables)
+      : target_(std::move(target)), tables_(std::move(tables)) {}
+
+  absl::Status Run() {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, Client::Connect(target_));
+    std::vector<const Table*> tables;
+    for (const CheckedTable& table : tables_) {
+      HOTBED_ASSIGN_OR_RETURN(const Table* const opened, client->OpenTable(table.name));
+      tables.push_back(opened);
+    }
+    std::thread trainer([&] { Note(Train(client.get(), tables)); });
+    std::vector<std::thread> readers;
+    for (std::string line; std::getline(std::cin, line) && line != "end";) {
+      std::puts(Obey(line, &readers).c_str());
+      std::fflush(stdout);
+    }
+    ends_.store(true);
+    Hurry(true);
+    trainer.join();
+    for (std::thread& reader : readers) reader.join();
+    std::printf("{\"current\": %" PRIu64 ", \"named\": %" PRIu64 ", \"refused\": %" PRIu64
+                ", \"mixed_newest\": %" PRIu64 "}\n",
+                current_.load(), named_.load(), refused_.load(), mixed_newest_.load());
+    absl::MutexLock lock(&mu_);
+    return ended_;
+  }
+
+ private:
+  void Note(const absl::Status& status) {
+    absl::MutexLock lock(&mu_);
+    ended_.Update(status);
+  }
+
+  std::string Obey(const std::string& line, std::vector<std::thread>* readers) {
+    if (line == "settle") {
+      Hurry(true);
+      absl::MutexLock lock(&mu_);
+      const auto settled = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return settled_ == asked_ || !ended_.ok();
+      };
+      mu_.Await(absl::Condition(&settled));
+      return ended_.ok() ? absl::StrCat("settled ", settled_) : ended_.ToString();
+    }
+    if (line == "go") {
+      absl::MutexLock lock(&mu_);
+      ++asked_;
+      hurries_ = false;
+      return "going";
+    }
+    absl::string_view name = line;
+    if (absl::ConsumePrefix(&name, "name ")) {
+      absl::MutexLock lock(&mu_);
+      names_.emplace_back(name);
+      return "named";
+    }
+    if (absl::ConsumePrefix(&name, "ask ")) return Ask(std::string(name));
+    readers->emplace_back([this] { Note(Read("current")); });
+    readers->emplace_back([this] { Note(Read("")); });
+    readers->emplace_back([this] { Note(Read("names")); });
+    return "reading";
+  }
+
+  std::string Ask(const std::string& version) const {
+    const auto client = ServingClient::Connect(target_);
+    if (!client.ok()) return client.status().ToString();
+    const std::vector<uint64_t> ids = {1};
+    const auto rows = (*client)->Lookup({{tables_[0].name, ids}, {tables_[1].name, ids}},
+                                        {.timeout = kTimeout, .version = version});
+    return rows.ok() ? absl::StrCat("OK: ", (*rows)[1].version) : rows.status().ToString();
+  }
+
+  // Whether the trainer goes on without pauses.
+  void Hurry(bool hurries) {
+    absl::MutexLock lock(&mu_);
+    hurries_ = hurries;
+  }
+
+  absl::Status Train(Client* client, const std::vector<const Table*>& tables) {
+    Random random(17);
+    uint64_t step = 0;
+    for (uint64_t round = 1; !ends_.load(); ++round) {
+      {
+        absl::MutexLock lock(&mu_);
+        const auto asked = [this, round]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+          return asked_ >= round || ends_.load();
+        };
+        mu_.Await(absl::Condition(&asked));
+      }
+      if (ends_.load()) return absl::OkStatus();
+      HOTBED_RETURN_IF_ERROR(TrainRound(client, tables, round, &random, &step));
+      absl::MutexLock lock(&mu_);
+      settled_ = round;
+    }
+    return absl::OkStatus();
+  }
+
+  // Pushes in random order; a push has no row twice.
+  absl::Status TrainRound(Client* client, const std::vector<const Table*>& tables, uint64_t round,
+                          Random* random, uint64_t* step) {
+    const uint64_t rows_before = round == 1 ? 0 : RowsOf(round - 1);
+    std::vector<std::vector<uint64_t>> batches;
+    for (int part = 0; part < kParts; ++part) {
+      std::vector<uint64_t> ids;
+      const uint64_t rows = part == 0 ? RowsOf(round) : rows_before;
+      for (uint64_t id = 0; id < rows; ++id) ids.push_back(id);
+      for (size_t i = ids.size(); i > 1; --i) std::swap(ids[i - 1], ids[random->Uniform(i)]);
+      for (size_t at = 0; at < ids.size(); at += 128) {
+        batches.emplace_back(ids.begin() + at, ids.begin() + std::min(ids.size(), at + 128));
+      }
+    }
+    for (const std::vector<uint64_t>& ids : batches) {
+      for (const Table* const table : tables) {
+        std::vector<float> gradients;
+        for (const uint64_t id : ids) {
+          for (uint32_t column = 0; column < table->dim(); ++column) {
+            gradients.push_back(id < rows_before ? -1.0f / kParts : -ValueOf(id, column, round));
+          }
+        }
+        const PushFeature out{table, ids, gradients.data()};
+        HOTBED_RETURN_IF_ERROR(client->Push(++*step, {&out, 1}).Wait().status);
+      }
+      // Until the round is to be settled, its pushes are spread over some seconds.
+      absl::MutexLock lock(&mu_);
+      mu_.AwaitWithTimeout(absl::Condition(&hurries_), absl::Milliseconds(60));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(const std::string& what) {
+    HOTBED_ASSIGN_OR_RETURN(const auto client, ServingClient::Connect(target_));
+    Random random(what.size() + 18);
+    while (!ends_.load()) {
+      std::string version = what;
+      if (what == "names") {
+        absl::MutexLock lock(&mu_);
+        version = names_[random.Uniform(names_.size())];
+      }
+      std::vector<uint64_t> ids;
+      for (int i = 0; i < 64; ++i) ids.push_back(random.Uniform(RowsOf(12)));
+      const auto rows = client->Lookup({{tables_[0].name, ids}, {tables_[1].name, ids}},
+                                       {.timeout = kTimeout, .version = version});
+      if (!rows.ok() && what == "names") {  // it is no more, or not taken up in time
+        refused_.fetch_add(1);
+        continue;
+      }
+      if (!rows.ok()) return rows.status();
+      const absl::Status right = Check(*rows, ids, version);
+      if (what.empty()) {
+        mixed_newest_.fetch_add(right.ok() ? 0 : 1);
+        continue;
+      }
+      HOTBED_RETURN_IF_ERROR(right);
+      (what == "current" ? current_ : named_).fetch_add(1);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Check(const std::vector<ServingRows>& rows, const std::vector<uint64_t>& ids,
+                     const std::string& asked) const {
+    const std::string name = asked.empty() ? RoundSeen(rows[0]) : rows[0].version;
+    uint64_t round = 0;
+    if (name.empty() || name[0] != 'v' || !absl::SimpleAtoi(name.substr(1), &round) ||
+        (asked != "current" && !asked.empty() && name != asked)) {
+      return absl::DataLossError(absl::StrCat("asked for ", asked, ", the answer is of ", name));
+    }
+    for (size_t table = 0; table < rows.size(); ++table) {
+      const ServingRows& one = rows[table];
+      if (one.version != rows[0].version) return absl::DataLossError("two versions in one answer");
+      const RowCoder coder(tables_[table].format, one.dim);
+      std::vector<uint8_t> coded(coder.row_bytes());
+      std::vector<float> row(one.dim), expected(one.dim);
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const bool exists = ids[i] < RowsOf(round);
+        for (uint32_t column = 0; column < one.dim; ++column) {
+          row[column] = ValueOf(ids[i], column, round);
+        }
+        coder.Encode(row.data(), coded.data());
+        coder.Decode(coded.data(), expected.data());
+        if (!exists) std::fill(expected.begin(), expected.end(), 0.0f);
+        const float* const found = one.values.data() + i * one.dim;
+        if ((one.exists[i] == 1) == exists &&
+            std::memcmp(found, expected.data(), one.dim * sizeof(float)) == 0) {
+          continue;
+        }
+        return absl::DataLossError(absl::StrCat(
+            "row ", ids[i], " of ", tables_[table].name, " begins with ", found[0], " (exists ",
+            one.exists[i], ") in an answer of ", one.server, " of version ", name, ", which has ",
+            expected[0], " (exists ", exists, ")"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The version that the first of the newest rows seems to be of.
+  static std::string RoundSeen(const ServingRows& rows) {
+    return absl::StrCat("v", static_cast<uint64_t>(rows.values[0]));
+  }
+
+  const std::string target_;
+  const std::array<CheckedTable, 2> tables_;
+  std::atomic<bool> ends_{false};
+  std::atomic<uint64_t> current_{0}, named_{0}, refused_{0}, mixed_newest_{0};
+  absl::Mutex mu_;
+  uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // round
+  uint64_t settled_ ABSL_GUARDED_BY(mu_) = 0;
+  bool hurries_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::string> names_ ABSL_GUARDED_BY(mu_) = {"v1"};
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
+};
+
+CheckedTable TableOf(const std::string& word) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(word, '=');
+  const std::map<std::string, RowFormatKind> formats = {{"fp16", RowFormatKind::kFp16},
+                                                        {"int8", RowFormatKind::kTbeInt8}};
+  const auto format = formats.find(parts.second);
+  return {parts.first, format == formats.end() ? RowFormatKind::kFp32 : format->second};
+}
+
+}  // namespace
+}  // namespace hotbed
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: %s HOST:PORT TABLE=FORMAT TABLE=FORMAT\n", argv[0]);
+    return 2;
+  }
+  const absl::Status ran =
+      hotbed::VersionChecker(absl::StrCat("hotbed://", argv[1]),
+                             {hotbed::TableOf(argv[2]), hotbed::TableOf(argv[3])})
+          .Run();
+  if (ran.ok()) return 0;
+  std::fprintf(stderr, "%s\n", ran.ToString().c_str());
+  return 1;
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Versions of two tables flip, roll back and are pinned on two serving servers, of which one is killed, while a trainer pushes and readers look up.
+
+  version_test.py --bin-dir build/bin
+
+hotbed-version-checker trains and reads: no answer of a version may have a row of another one, and no lookup of the current version may fail.
+Exit status: 0 all well; anything else a failure.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Process, free_ports, run_command
+from meter import Table
+
+SETTLE_SECONDS = 60
+ROWS = 5000
+DIM = 8
+
+
+class Versions:
+    def __init__(self, args, directory):
+        self.args, self.directory = args, directory
+        self.place = os.path.join(directory, "versions")
+        self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
+        self.serving = [self.serving_server(f"r{i}") for i in range(2)]
+        self.checker = None
+
+    def serving_server(self, name):
+        listen, admin = free_ports(2)
+        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
+                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
+                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"], f"{self.directory}/{name}.log")
+
+    def command(self, *words):
+        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
+        if status != 0:
+            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
+        return out
+
+    def refused(self, text, *words):
+        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
+        if status == 0 or text not in err:
+            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}, not with \"{text}\": {err or out}")
+
+    def status(self):
+        return json.loads(self.command("serve", "status", "-o", "json"))
+
+    def version(self, name):
+        return next(v for v in self.status()["versions"] if v["name"] == name)
+
+    def wait_for(self, what, holds):
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; {self.status()}")
+            time.sleep(0.1)
+
+    def tell(self, line):
+        """A command of hotbed-version-checker."""
+        self.checker.stdin.write(line + "\n")
+        self.checker.stdin.flush()
+        answer = self.checker.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f"the checker ended: {self.checker.communicate()[1]}")
+        return answer
+
+    def expect(self, line, text):
+        answer = self.tell(line)
+        if text not in answer:
+            raise RuntimeError(f"{line}: {answer}, not {text}")
+
+    def settle(self, number):
+        self.expect("settle", f"settled {number}")
+
+    def publish(self, number):
+        """Rows of the next round are pushed from the end of the save on."""
+        self.settle(number)
+        self.command("publish", "a", "b", self.place, f"--name=v{number}", "--no-wait")
+        self.tell("go")
+        self.tell(f"name v{number}")
+
+    def wait_current(self, name):
+        self.wait_for(f"{name} is current", lambda: self.version(name)["current"])
+
+    def wait_held(self, name, copies=4):
+        self.wait_for(f"{copies} copies of {name}", lambda: sum(c["held"] for c in self.version(name)["copies"]) == copies)
+
+    def begin(self):
+        self.cluster.start()
+        for server in self.serving:
+            server.start()
+        for name, shards in (("a", 3), ("b", 1)):
+            Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards).wait_for(replicas=1)
+        self.refused("table a is not served", "publish", "a", self.place, "--name=v0")
+        if os.path.exists(self.place):
+            raise RuntimeError("something was saved of a table that is not served")
+        self.command("serve", "add", "a", "--format=int8", "--replicas=2")
+        self.command("serve", "add", "b", "--format=fp32", "--replicas=2")
+        self.checker = subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-version-checker"), self.cluster.address, "a=int8", "b=fp32"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self):
+        self.begin()
+        self.tell("go")
+        self.settle(1)
+        self.expect("ask current", "FAILED_PRECONDITION: no version is current; none is published")
+        said = json.loads(self.command("publish", "a", "b", self.place, "--name=v1", "-o", "json"))
+        if not said["current"]:
+            raise RuntimeError(f"publish did not wait: {said}")
+        self.expect("ask current", "OK: v1")
+        self.expect("ask latest", "OK:")
+        self.expect("ask v2", "NOT_FOUND: there is no version \"v2\"; there are: v1")
+        self.refused("there is none before it", "serve", "rollback")
+        self.tell("go")
+        self.tell("read")
+        self.publish(2)
+        self.wait_current("v2")
+        # A version that one server misses is current without it; the server takes it up when it is back.
+        self.serving[0].kill()
+        self.publish(3)
+        self.wait_current("v3")
+        self.serving[0].start()
+        self.wait_held("v3")
+        self.command("serve", "rollback")
+        self.wait_current("v2")
+        self.publish(4)
+        self.wait_current("v4")
+        self.refused("v4 is current", "serve", "unpublish", "v4")
+        # v1 was dropped, and is taken up again from its files; later versions do not take its place.
+        if self.version("v1")["kept"]:
+            raise RuntimeError(f"v1 is kept: {self.status()}")
+        self.expect("ask v1", "version \"v1\" is not held by servers any more; there are: v2, v4")
+        self.command("serve", "pin", "v1")
+        self.wait_current("v1")
+        self.publish(5)
+        self.wait_held("v5")
+        if not self.version("v1")["current"]:
+            raise RuntimeError(f"v1 was pinned: {self.status()}")
+        self.cluster.coordinator.kill()
+        self.cluster.coordinator.start()
+        self.command("serve", "pin", "--off")
+        self.wait_current("v5")
+        # A version whose files are gone does not become current, and what is served stays.
+        shutil.rmtree(os.path.join(self.place, "v2"))
+        self.command("serve", "pin", "v2", "--no-wait")
+        self.wait_for("trouble is told", lambda: all("v2" in c["trouble"] for c in self.version("v2")["copies"]))
+        self.expect("ask current", "OK: v5")
+        self.command("serve", "pin", "--off")
+        self.command("serve", "unpublish", "v4")
+        self.refused("there is no version \"v4\"", "serve", "pin", "v4")
+        self.settle(6)
+        self.end()
+
+    def end(self):
+        self.checker.stdin.write("end\n")
+        out, err = self.checker.communicate(timeout=60)
+        if self.checker.returncode != 0:
+            raise RuntimeError(f"readers: {err}{out}")
+        found = json.loads(out)
+        print(found, flush=True)
+        if min(found["current"], found["named"]) < 100 or found["mixed_newest"] == 0:
+            raise RuntimeError(f"too little was read, or no mix could have been seen: {found}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_version_")
+    test = Versions(args, directory)
+    try:
+        test.run()
+    except RuntimeError as error:
+        print(error)
+        for process in [*test.cluster.processes(), *test.serving]:
+            print(process.name, process.tail(30))
+        print(f"again: {' '.join(sys.argv)}")
+        return 1
+    finally:
+        if test.checker is not None:
+            test.checker.kill()
+        for server in test.serving:
+            server.kill()
+        test.cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

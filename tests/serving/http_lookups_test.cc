@@ -1,0 +1,310 @@
+#include "serving/http_lookups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "nlohmann/json.hpp"
+#include "row_math/quantize.h"
+#include "serving/http/lookup_body.h"
+#include "serving/http/lookup_reply.h"
+#include "serving/http/table_list.h"
+#include "tests/common/test_seed.h"
+#include "tests/serving/mutate_lookup.h"
+
+namespace hotbed {
+namespace http_lookups_test {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr uint64_t kEntriesMax = 100;
+
+absl::StatusOr<LookupBody> Parse(const std::string& json) {
+  return ParseLookupBody(json, kEntriesMax);
+}
+
+TEST(LookupBodyTest, EveryFieldIsRead) {
+  const absl::StatusOr<LookupBody> body = Parse(
+      R"({"ids": [0, 18446744073709551615], "pooling": "mean", "offsets": [0, 1],
+          "weights": [0.5, -2], "type": "fp16", "encoding": "base64", "timeout_ms": 50,
+          "staleness_max_ms": 30000})");
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->ids, (std::vector<uint64_t>{0, std::numeric_limits<uint64_t>::max()}));
+  EXPECT_EQ(body->pooling, v1::SERVED_MEAN);
+  EXPECT_EQ(body->offsets, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(body->weights, (std::vector<float>{0.5f, -2}));
+  EXPECT_EQ(body->type, RowType::kFp16);
+  EXPECT_TRUE(body->base64);
+  EXPECT_EQ(body->timeout_ms, 50u);
+  EXPECT_EQ(body->staleness_ms_max, 30'000u);
+  // 7 and 1, little-endian.
+  const absl::StatusOr<LookupBody> packed = Parse(R"({"ids": "BwAAAAAAAAABAAAAAAAAAA=="})");
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ(packed->ids, (std::vector<uint64_t>{7, 1}));
+  EXPECT_EQ(Parse(R"({"ids": []})")->ids.size(), 0u);
+}
+
+TEST(LookupBodyTest, ErrorsNameFieldValueAndLimit) {
+  const std::string too_many = absl::StrCat(
+      "{\"ids\": [0", absl::StrReplaceAll(std::string(kEntriesMax, 'x'), {{"x", ",1"}}), "]}");
+  for (const auto& [json, text] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"", "the body is no JSON, at byte"},
+           {"{", "the body is no JSON, at byte"},
+           {R"({"ids": [NaN]})", "the body is no JSON, at byte"},
+           {R"({"ids": [1e999]})", "the body is no JSON, at byte"},
+           {R"({"ids": [1]} 2)", "the body is no JSON, at byte"},
+           {"[1]", "the body is an array; allowed: an object"},
+           {"3", "the body is 3; allowed: an object"},
+           {"{}", "ids is missing"},
+           {R"({"ids": [1], "idz": 2})", R"(a field is "idz"; allowed: ids, pooling, offsets)"},
+           {R"({"ids": [1], "ids": [2]})", "ids is there twice"},
+           {R"({"ids": [1, -1]})", "ids[1] is -1; allowed: an array of integers 0..184467"},
+           {R"({"ids": [1.5]})", "ids[0] is 1.5; allowed"},
+           {R"({"ids": [18446744073709551616]})", "ids[0] is 18446744073709551616; allowed"},
+           {R"({"ids": ["1"]})", R"(ids[0] is "1"; allowed)"},
+           {R"({"ids": [null]})", "ids[0] is null; allowed"},
+           {R"({"ids": [[1]]})", "ids[0] is an array; allowed"},
+           {R"({"ids": {"a": 1}})", "ids is an object; allowed"},
+           {R"({"ids": 7})", "ids is 7; allowed"},
+           {R"({"ids": "AA=="})", R"(ids is "AA=="; allowed: base64 of 8 bytes per id)"},
+           {R"({"ids": "!!"})", R"(ids is "!!"; allowed: base64)"},
+           {too_many, "ids is longer than 100 entries; allowed: 0..100 entries"},
+           {R"({"ids": [], "pooling": "avg"})", R"(pooling is "avg"; allowed: "none", "sum")"},
+           {R"({"ids": [], "pooling": true})", "pooling is true; allowed"},
+           {R"({"ids": [], "offsets": [4294967296]})", "offsets[0] is 4294967296; allowed"},
+           {R"({"ids": [], "weights": [1e39]})", "weights[0] is 1e39; allowed: an array of finite"},
+           {R"({"ids": [], "type": "fp8"})", R"(type is "fp8"; allowed: "fp32")"},
+           {R"({"ids": [], "encoding": []})",
+            "encoding is an array; allowed: \"array\", \"base64\""},
+           {R"({"ids": [], "timeout_ms": 0})", "timeout_ms is 0; allowed: 1..86400000"},
+           {R"({"ids": [], "staleness_max_ms": -3})", "staleness_max_ms is -3; allowed"}}) {
+    const absl::StatusOr<LookupBody> body = Parse(json);
+    EXPECT_EQ(body.status().code(), absl::StatusCode::kInvalidArgument) << json;
+    EXPECT_THAT(std::string(body.status().message()), HasSubstr(text)) << json;
+    // The error is a JSON document, whatever the body holds.
+    const Json error = Json::parse(ErrorResponse(400, body.status()).body)["error"];
+    EXPECT_EQ(error["message"], std::string(body.status().message()));
+    if (absl::StrContains(text, "no JSON")) continue;
+    EXPECT_TRUE(error.contains("field") && error.contains("value") && error.contains("limit"))
+        << error;
+  }
+  const absl::Status weights = RequestOf(*Parse(R"({"ids": [1, 2], "pooling": "sum",
+      "offsets": [0], "weights": [1]})"),
+                                         7, "user")
+                                   .status();
+  EXPECT_EQ(weights.message(),
+            "table \"user\": weights is 1 entries long; allowed: 2, one per id, "
+            "or none");
+  const absl::Status offsets = RequestOf(*Parse(R"({"ids": [1, 2], "pooling": "sum",
+      "offsets": [0, 3]})"),
+                                         7, "user")
+                                   .status();
+  EXPECT_THAT(offsets.message(), HasSubstr("table \"user\": offsets[1] is 3; allowed: 0"));
+}
+
+TEST(LookupBodyTest, AnyBytesAreReadOrRefused) {
+  const TestSeed seed(827);
+  Random random(seed.value());
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string json = MutatedLookup(&random);
+    ASSERT_EQ(LookupFault(json), "") << json;
+  }
+}
+
+v1::ServingLookupReply ReplyOf(const std::vector<float>& values, uint32_t dim, std::string exists) {
+  v1::ServingLookupReply reply;
+  reply.add_tables()->set_dim(dim);
+  reply.mutable_tables(0)->set_age_ms(12);
+  reply.set_rows(std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  reply.set_exists(std::move(exists));
+  return reply;
+}
+
+TEST(LookupReplyTest, ArraysReadAsTheSameFloats) {
+  const std::vector<float> values = {0.1f, -0.0f, 1e-45f, 3.4028235e38f, NAN, -INFINITY};
+  LookupBody body;
+  body.ids = {1, 2};
+  const HttpResponse response = LookupResponse(ReplyOf(values, 3, std::string("\1\0", 2)), body,
+                                               LookupForm::kArrays, "us\"er", "r0");
+  EXPECT_EQ(response.type, "application/json");
+  EXPECT_LE(response.body.size(), ResponseBytes(body, 3, LookupForm::kArrays));
+  const Json json = Json::parse(response.body);
+  EXPECT_EQ(json["table"], "us\"er");
+  EXPECT_EQ(json["age_ms"], 12);
+  EXPECT_EQ(json["exists"], Json::parse("[true, false]"));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Json& element = json["values"][i / 3][i % 3];
+    if (!std::isfinite(values[i])) {
+      EXPECT_TRUE(element.is_null());
+    } else {
+      EXPECT_EQ(element.get<float>(), values[i]);
+    }
+  }
+}
+
+TEST(LookupReplyTest, Base64AndOctetsAreTheBytesOfTheType) {
+  LookupBody body;
+  body.ids = {1, 2, 3};
+  body.pooling = v1::SERVED_SUM;
+  body.offsets = {0, 2};
+  const v1::ServingLookupReply reply = ReplyOf({1, 2, 3, 4}, 2, std::string("\1\0\1", 3));
+  const Json json =
+      Json::parse(LookupResponse(reply, body, LookupForm::kBase64, "user", "r0").body);
+  EXPECT_EQ(json["values"], absl::Base64Escape(reply.rows()));
+  EXPECT_EQ(json["exists"], absl::Base64Escape(reply.exists()));
+  EXPECT_EQ(json["rows"], 2);
+  const HttpResponse octets = LookupResponse(reply, body, LookupForm::kOctets, "user", "r0");
+  EXPECT_EQ(octets.body, reply.rows() + reply.exists());
+  EXPECT_LE(octets.body.size(), ResponseBytes(body, 2, LookupForm::kOctets));
+  EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Rows", "2")));
+  EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Ids", "3")));
+}
+
+// --- routes
+
+constexpr char kNowhere[] = "127.0.0.1:1";  // nothing listens there
+
+class HttpLookupsTest : public testing::Test {
+ protected:
+  HttpLookupsTest() : tables_({kNowhere, {}}, 1 << 20, Clock::Real()), budget_(1 << 20) {
+    v1::ServingOrders orders;
+    orders.add_tables()->set_table(7);
+    v1::TableSpec& spec = *orders.add_specs();
+    spec.set_id(7);
+    spec.set_name("ads/clicks");
+    spec.set_dim(4);
+    tables_.Obey(orders);
+  }
+
+  HttpResponse Ask(const std::string& method, const std::string& path, const std::string& body = "",
+                   const std::string& token = "", int64_t age_ns = 0) {
+    HttpLookupOptions options = {.server = "r0", .message_bytes_max = 1000};
+    if (asks_for_tokens_) {
+      options.access = [](absl::string_view shown, absl::string_view call,
+                          absl::string_view table) {
+        if (shown.empty()) return absl::UnauthenticatedError("no token");
+        const bool may = shown == "t" && (call == "GetServing" || table == "ads/clicks");
+        return may ? absl::OkStatus() : absl::PermissionDeniedError("not you");
+      };
+    }
+    HttpLookups lookups(options, &tables_, &budget_, Clock::Real());
+    HttpRequest request = {.method = method, .path = path};
+    request.body = body;
+    request.arrived_ns = Clock::Real()->NowNs() - age_ns;
+    if (!token.empty()) request.authorization = "Bearer " + token;
+    return lookups.Answer(request);
+  }
+
+  TableReplicas tables_;
+  AnswerBudget budget_;
+  bool asks_for_tokens_ = false;
+};
+
+TEST_F(HttpLookupsTest, ErrorsHaveTheCodeThatFits) {
+  const std::string path = "/v1/tables/ads%2Fclicks:lookup";
+  const auto code = [&](const std::string& body) { return Ask("POST", path, body).code; };
+  EXPECT_EQ(code(R"({"ids": [1]})"), 503);  // it is being loaded
+  EXPECT_EQ(code(R"({"ids": [-1]})"), 400);
+  EXPECT_EQ(code(R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9]})"), 413);  // the answer is too large
+  EXPECT_EQ(Ask("POST", path, R"({"ids": [1], "timeout_ms": 5})", "", 6 * kMillisecondNs).code,
+            504);
+  EXPECT_EQ(Ask("POST", "/v1/tables/user:lookup", R"({"ids": [1]})").code, 404);
+  EXPECT_EQ(Ask("POST", "/v1/tables/%zz:lookup", R"({"ids": [1]})").code, 404);
+  EXPECT_EQ(Ask("GET", path).code, 405);
+  EXPECT_EQ(Ask("GET", "/v2").code, 404);
+  ASSERT_TRUE(budget_.Take(1 << 20).ok());
+  const HttpResponse busy = Ask("POST", path, R"({"ids": [1]})");
+  EXPECT_EQ(busy.code, 429);
+  EXPECT_THAT(busy.headers, testing::Contains(testing::Pair("Retry-After", "1")));
+  budget_.Give(1 << 20);
+  EXPECT_EQ(budget_.in_flight(), 0u);
+}
+
+TEST_F(HttpLookupsTest, TokensAreAskedForWhereThereAreRules) {
+  asks_for_tokens_ = true;
+  const std::string path = "/v1/tables/ads%2Fclicks:lookup", body = R"({"ids": [1]})";
+  EXPECT_EQ(Ask("POST", path, body).code, 401);
+  EXPECT_EQ(Ask("POST", path, body, "other").code, 403);
+  EXPECT_EQ(Ask("POST", path, body, "t").code, 503);  // allowed, and it is being loaded
+  EXPECT_EQ(Ask("POST", "/v1/tables/user:lookup", body, "t").code, 403);
+  EXPECT_EQ(Ask("GET", "/v1/tables").code, 401);
+  EXPECT_EQ(Ask("GET", "/v1/tables", "", "t").code, 200);
+  EXPECT_EQ(Ask("GET", "/openapi.json").code, 200);
+}
+
+std::set<std::string> KeysOf(const Json& object) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.insert(key);
+  return keys;
+}
+
+TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
+  const HttpResponse response = Ask("GET", "/openapi.json");
+  ASSERT_EQ(response.code, 200);
+  const Json document = Json::parse(response.body);
+  EXPECT_EQ(document["openapi"], "3.0.3");
+  // Each route of the document is answered, and by that method alone.
+  size_t routes = 0;
+  for (const auto& [form, methods] : document["paths"].items()) {
+    const std::string path = absl::StrReplaceAll(form, {{"{name}", "ads%2Fclicks"}});
+    for (const auto& [method, operation] : methods.items()) {
+      ++routes;
+      const std::string name = method == "get" ? "GET" : "POST";
+      const HttpResponse answer = Ask(name, path, R"({"ids": [1]})");
+      EXPECT_NE(answer.code, 404) << path;
+      EXPECT_TRUE(operation["responses"].contains(absl::StrCat(answer.code))) << answer.code;
+      EXPECT_EQ(Ask(name == "GET" ? "POST" : "GET", path, "{}").code, 405) << path;
+    }
+  }
+  EXPECT_EQ(routes, HttpRoutes().size());
+
+  const Json& schemas = document["components"]["schemas"];
+  // Each field of a body is read as its example has it, and no other field is.
+  const Json& fields = schemas["Lookup"]["properties"];
+  EXPECT_EQ(fields.size(), LookupFields().size());
+  for (const auto& [name, field] : fields.items()) {
+    Json body = {{"ids", {1}}};
+    body[name] = field["example"];
+    EXPECT_TRUE(Parse(body.dump()).ok()) << name << ": " << Parse(body.dump()).status();
+  }
+  EXPECT_EQ(schemas["Lookup"]["additionalProperties"], false);
+  EXPECT_FALSE(Parse(R"({"ids": [], "another": 1})").ok());
+
+  // Answers have the fields of the document, and no others.
+  LookupBody body;
+  body.ids = {1};
+  const v1::ServingLookupReply reply = ReplyOf({1, 2}, 2, "\1");
+  for (const LookupForm form : {LookupForm::kArrays, LookupForm::kBase64}) {
+    EXPECT_EQ(KeysOf(Json::parse(LookupResponse(reply, body, form, "user", "r0").body)),
+              KeysOf(schemas["LookupReply"]["properties"]));
+  }
+  const Json tables = Json::parse(Ask("GET", "/v1/tables").body);
+  EXPECT_EQ(KeysOf(tables), KeysOf(schemas["Tables"]["properties"]));
+  ASSERT_EQ(tables["tables"].size(), 1u);
+  EXPECT_EQ(KeysOf(tables["tables"][0]),
+            KeysOf(schemas["Tables"]["properties"]["tables"]["items"]["properties"]));
+  const Json error =
+      Json::parse(Ask("POST", "/v1/tables/ads%2Fclicks:lookup", R"({"ids": [-1]})").body);
+  EXPECT_EQ(KeysOf(error), KeysOf(schemas["Error"]["properties"]));
+  EXPECT_EQ(KeysOf(error["error"]), KeysOf(schemas["Error"]["properties"]["error"]["properties"]));
+  std::set<std::string> headers;
+  for (const auto& [name, value] :
+       LookupResponse(reply, body, LookupForm::kOctets, "user", "r0").headers) {
+    headers.insert(name);
+  }
+  EXPECT_EQ(
+      headers,
+      KeysOf(document["paths"]["/v1/tables/{name}:lookup"]["post"]["responses"]["200"]["headers"]));
+}
+
+}  // namespace http_lookups_test
+}  // namespace hotbed

@@ -1,0 +1,130 @@
+#include "serving/version_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/rows_file.h"
+#include "common/files/file_system.h"
+#include "places/directory_place.h"
+
+namespace hotbed {
+namespace version_files_test {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kDim = 2;
+
+// A checkpoint of a table of two shards, which was cut between the passes of the first one's save.
+class VersionFilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    manifest_.set_format(kCheckpointFormat);
+    manifest_.set_name("v1");
+    v1::CheckpointTable& table = *manifest_.add_tables();
+    v1::TableSpec& spec = *table.mutable_spec();
+    spec.set_id(7);
+    spec.set_name("clicks");
+    spec.set_rows(100);
+    spec.set_dim(kDim);
+    spec.set_weight_type(v1::WEIGHT_FP32);
+    spec.mutable_optimizer()->set_kind(v1::OPTIMIZER_SGD);
+    ASSERT_TRUE(place_.MakeFolder(folder_).ok());
+  }
+
+  // Rows by pass: id to value.
+  void AddShard(uint64_t first, uint64_t limit,
+                const std::vector<std::map<uint64_t, float>>& passes) {
+    v1::CheckpointTable& table = *manifest_.mutable_tables(0);
+    v1::CheckpointShard& shard = *table.add_shards();
+    shard.set_index(static_cast<uint32_t>(table.shards_size() - 1));
+    shard.set_range_first(first);
+    shard.set_range_limit(limit);
+    shard.set_column_limit(kDim);
+    shard.set_file(absl::StrCat("7-", shard.index(), "-1.rows"));
+    const RowsFileHeader header = {.weight_bytes = 4 * kDim, .payload_bytes = 4 * kDim + 8};
+    auto file = RowsFileWriter::Create(absl::StrCat(folder_, "/", shard.file()), header, &place_);
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (const auto& pass : passes) {
+      std::vector<uint64_t> ids;
+      std::vector<uint8_t> payloads;
+      for (const auto& [id, value] : pass) {
+        ids.push_back(id);
+        const float weights[kDim + 2] = {value, value, 99, 99};  // and state
+        const auto* const bytes = reinterpret_cast<const uint8_t*>(weights);
+        payloads.insert(payloads.end(), bytes, bytes + sizeof(weights));
+      }
+      (*file)->BeginPass();
+      ASSERT_TRUE((*file)->AddRows(ids, payloads).ok());
+    }
+    ASSERT_TRUE((*file)->Finish().ok());
+    shard.set_bytes((*file)->bytes());
+    shard.set_rows((*file)->rows());
+    shard.set_index_crc((*file)->index_crc());
+    shard.set_passes(static_cast<uint32_t>(passes.size()));
+  }
+
+  absl::Status Read(const v1::TableSpec& spec) {
+    rows_.clear();
+    return ReadVersionRows(folder_, spec, &place_, [this](const VersionRows& read) {
+      EXPECT_EQ(read.weights.size(), read.ids.size() * kDim);
+      for (size_t i = 0; i < read.ids.size(); ++i) {
+        EXPECT_EQ(read.weights[i * kDim], read.weights[i * kDim + 1]);
+        rows_[read.ids[i]] = read.weights[i * kDim];
+      }
+      in_all_ = read.rows_in_all;
+      return end_;
+    });
+  }
+
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  const std::string directory_ =
+      absl::StrCat(::testing::TempDir(), "/version_files_", getpid(), "_", ++number_);
+  DirectoryPlace place_{FileSystem::Real()};
+  const std::string folder_ = absl::StrCat(directory_, "/v1");
+  v1::CheckpointManifest manifest_;
+  std::map<uint64_t, float> rows_;
+  uint64_t in_all_ = 0;
+  absl::Status end_;
+  static inline int number_ = 0;
+};
+
+TEST_F(VersionFilesTest, LaterPassesAndTheShardsRangesDecide) {
+  AddShard(0, 50, {{{1, 10}, {2, 20}, {60, 600}}, {{2, 21}}});
+  AddShard(50, 100, {{{60, 601}, {99, 990}}});
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(rows_, (std::map<uint64_t, float>{{1, 10}, {2, 21}, {60, 601}, {99, 990}}));
+  EXPECT_EQ(in_all_, 6u);
+  end_ = absl::CancelledError("enough");
+  EXPECT_EQ(Read(manifest_.tables(0).spec()), end_);
+}
+
+TEST_F(VersionFilesTest, AFolderThatIsNoVersionOfTheTableIsRefused) {
+  v1::TableSpec spec = manifest_.tables(0).spec();
+  EXPECT_EQ(Read(spec).code(), absl::StatusCode::kNotFound);
+  AddShard(0, 100, {{{1, 10}}});
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  ASSERT_TRUE(Read(spec).ok());
+  spec.set_id(8);  // it was dropped and made again
+  EXPECT_THAT(Read(spec).message(), HasSubstr("the served one has number 8"));
+  spec.set_name("other");
+  EXPECT_EQ(Read(spec).code(), absl::StatusCode::kNotFound);
+  manifest_.set_parent("v0");
+  manifest_.set_generation(1);
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  EXPECT_THAT(Read(manifest_.tables(0).spec()).message(), HasSubstr("needs other files"));
+  EXPECT_TRUE(rows_.empty());
+}
+
+}  // namespace version_files_test
+}  // namespace hotbed

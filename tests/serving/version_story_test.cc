@@ -1,0 +1,240 @@
+// Stories of versions at the coordinator: published, current, rolled back, pinned, ended.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "planner/coordinator/serving/served_versions.h"
+#include "tests/coordinator/core_story.h"
+
+namespace hotbed {
+namespace version_story_test {
+
+using ::testing::ElementsAre;
+
+class VersionStory : public CoreStory {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(rig_.Register("s1").ok());
+    for (const char* name : {"user", "item", "other"}) {
+      ASSERT_TRUE(rig_.Create(CoreRig::Table(name)).ok());
+    }
+    rig_.Tick(1);
+    Report("r0");
+    Report("r1");
+    ASSERT_TRUE(Serve({"user", "item"}).ok());
+  }
+
+  absl::Status Serve(const std::vector<std::string>& tables, bool ends = false) {
+    v1::ServeTablesRequest request;
+    request.set_action(ends ? v1::ServeTablesRequest::REMOVE : v1::ServeTablesRequest::ADD);
+    request.set_replicas(2);
+    for (const std::string& table : tables) request.add_tables(table);
+    return rig_.Call<v1::ServeTablesReply>(request).status();
+  }
+
+  // Serving server `name` holds all versions that it was ordered but those of missing_[name].
+  v1::ServingOrders Report(const std::string& name) {
+    v1::ServingReport report;
+    report.set_name(name);
+    report.set_run(7);
+    report.set_address("127.0.0.1:1");
+    report.set_bytes_max(1 << 30);
+    for (const v1::ServedTable& table : orders_[name].tables()) {
+      v1::ReplicaReport& replica = *report.add_replicas();
+      replica.set_table(table.table());
+      replica.set_ready(true);
+      for (const v1::ServedVersion& version : orders_[name].versions()) {
+        v1::VersionReport& held = *replica.add_versions();
+        held.set_number(version.number());
+        held.set_held(!missing_[name].contains(version.name()));
+      }
+    }
+    auto orders = rig_.Call<v1::ServingOrders>(report);
+    EXPECT_TRUE(orders.ok()) << orders.status();
+    return orders_[name] = *orders;
+  }
+
+  // Some seconds in which `servers` report.
+  void Pass(const std::vector<std::string>& servers = {"r0", "r1"}) {
+    for (int i = 0; i < 20; ++i) {
+      for (const std::string& server : servers) Report(server);
+      rig_.Tick(500);
+      rig_.Pump();
+    }
+  }
+
+  absl::StatusOr<v1::PublishVersionReply> Publish(const std::string& name,
+                                                  const std::vector<std::string>& tables = {"user",
+                                                                                            "item"},
+                                                  bool dry_run = false) {
+    v1::PublishVersionRequest request;
+    request.set_name(name);
+    if (!dry_run) request.set_folder("/versions/" + name);
+    for (const std::string& table : tables) request.add_tables(table);
+    request.set_dry_run(dry_run);
+    return rig_.Call<v1::PublishVersionReply>(request);
+  }
+
+  absl::StatusOr<v1::ChooseVersionReply> Choose(v1::ChooseVersionRequest::Action action,
+                                                const std::string& name = "") {
+    v1::ChooseVersionRequest request;
+    request.set_action(action);
+    request.set_name(name);
+    return rig_.Call<v1::ChooseVersionReply>(request);
+  }
+
+  std::string NameOf(uint64_t number) const {
+    const auto& versions = rig_.core->state().versions();
+    const auto version = versions.find(number);
+    return version == versions.end() ? "-" : version->second.name();
+  }
+  std::string Current() const { return NameOf(rig_.core->Serving().choice().current()); }
+  std::string Target() const { return NameOf(rig_.core->Serving().choice().target()); }
+  std::vector<std::string> Kept() const {
+    std::vector<std::string> names;
+    const v1::ServingMap map = rig_.core->Serving();
+    for (const uint64_t number : map.kept()) names.push_back(NameOf(number));
+    return names;
+  }
+
+  std::map<std::string, v1::ServingOrders> orders_;
+  std::map<std::string, std::set<std::string>> missing_;
+};
+
+TEST_F(VersionStory, AVersionIsCurrentWhenAllServersHoldIt) {
+  missing_["r1"] = {"v1"};
+  const auto published = Publish("v1");
+  ASSERT_TRUE(published.ok()) << published.status();
+  EXPECT_EQ(published->version().number(), 1u);
+  EXPECT_EQ(published->choice().target(), 1u);
+  Pass();
+  EXPECT_EQ(Current(), "-") << "r1 does not have it";
+  EXPECT_EQ(Target(), "v1");
+  ASSERT_EQ(orders_["r0"].versions_size(), 1);
+  EXPECT_EQ(orders_["r0"].versions(0).folder(), "/versions/v1");
+  missing_["r1"].clear();
+  Pass();
+  EXPECT_EQ(Current(), "v1");
+  EXPECT_EQ(orders_["r0"].current(), 1u);
+  // A server that is away does not hold it up; one that comes back does not have to be waited for.
+  missing_["r1"] = {"v2"};
+  ASSERT_TRUE(Publish("v2").ok());
+  Pass({"r0"});
+  EXPECT_EQ(Current(), "v2");
+  Pass();
+  EXPECT_EQ(Current(), "v2");
+  // The same publication once more: its answer was lost.
+  EXPECT_EQ(Publish("v2")->version().number(), 2u);
+}
+
+TEST_F(VersionStory, ACoordinatorThatBeginsWaitsForAllReports) {
+  missing_["r1"] = {"v1"};
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  rig_.Start();
+  rig_.Tick(1);
+  rig_.Pump();
+  Report("r0");
+  rig_.Tick(600);
+  rig_.Pump();
+  EXPECT_EQ(Current(), "-") << "r1 may be alive";
+  EXPECT_EQ(Target(), "v1") << "the choice is in the store";
+}
+
+TEST_F(VersionStory, PublicationsThatCannotBeAreRefusedBeforeAnythingIsSaved) {
+  for (const bool dry_run : {true, false}) {
+    EXPECT_STATUS(Publish("v1", {"other"}, dry_run), kFailedPrecondition,
+                  "table other is not served");
+    EXPECT_STATUS(Publish("v1", {"nobody"}, dry_run), kNotFound, "nobody");
+    EXPECT_STATUS(Publish("v1", {"user", "user"}, dry_run), kInvalidArgument, "twice");
+    EXPECT_STATUS(Publish("v1", {}, dry_run), kInvalidArgument, "0 tables");
+    for (const char* name : {"", "a/b", ".a", "a b", "latest", "current"}) {
+      EXPECT_EQ(Publish(name, {"user"}, dry_run).status().code(),
+                absl::StatusCode::kInvalidArgument)
+          << name;
+    }
+  }
+  v1::PublishVersionRequest relative;
+  relative.set_name("v1");
+  relative.add_tables("user");
+  relative.set_folder("versions/v1");
+  EXPECT_STATUS(rig_.Call<v1::PublishVersionReply>(relative), kInvalidArgument, "absolute path");
+  ASSERT_TRUE(Publish("v1", {"user", "item"}, true).ok());
+  EXPECT_TRUE(rig_.core->state().versions().empty()) << "a dry run changes nothing";
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  EXPECT_STATUS(Publish("v1", {"user", "item"}, true), kAlreadyExists, "v1 already");
+  EXPECT_STATUS(Publish("v2", {"user"}), kFailedPrecondition, "has table item");
+  ASSERT_TRUE(Serve({"item"}, /*ends=*/true).ok());
+  ASSERT_TRUE(Publish("v2", {"user"}).ok());
+  Pass();
+  EXPECT_EQ(Current(), "v2");
+}
+
+TEST_F(VersionStory, RolledBackAndPinnedVersionsStayUntilANewOneMayCome) {
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK), kFailedPrecondition, "no version");
+  for (const char* name : {"v1", "v2", "v3"}) {
+    ASSERT_TRUE(Publish(name).ok());
+    Pass();
+    ASSERT_EQ(Current(), name);
+  }
+  EXPECT_THAT(Kept(), ElementsAre("v2", "v3"));
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::ROLL_BACK).ok());
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK), kFailedPrecondition,
+                "v2 is being taken up");
+  Pass();
+  EXPECT_EQ(Current(), "v2");
+  // Once more: the version before, which was dropped, is taken up again.
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::ROLL_BACK).ok());
+  EXPECT_THAT(Kept(), ElementsAre("v1", "v2", "v3"));
+  Pass();
+  EXPECT_EQ(Current(), "v1");
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK), kFailedPrecondition, "none before it");
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, "v2").ok());
+  Pass();
+  EXPECT_EQ(Current(), "v2");
+  ASSERT_TRUE(Publish("v4").ok());
+  Pass();
+  EXPECT_EQ(Current(), "v2") << "it is pinned";
+  EXPECT_THAT(Kept(), ElementsAre("v1", "v2", "v4"));
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::UNPIN).ok());
+  Pass();
+  EXPECT_EQ(Current(), "v4");
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::PIN, "v9"), kNotFound, "there are: v4, v3, v2");
+}
+
+TEST_F(VersionStory, TheCurrentVersionCannotEnd) {
+  for (const char* name : {"v1", "v2"}) {
+    ASSERT_TRUE(Publish(name).ok());
+    Pass();
+  }
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::UNPUBLISH, "v2"), kFailedPrecondition,
+                "v2 is current");
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::UNPUBLISH, "v1").ok());
+  EXPECT_THAT(Kept(), ElementsAre("v2"));
+  // One that is being taken up: the current one stays.
+  missing_["r1"] = {"v3"};
+  ASSERT_TRUE(Publish("v3").ok());
+  Pass();
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::UNPUBLISH, "v3").ok());
+  EXPECT_EQ(Target(), "v2");
+  // Its number does not come again.
+  EXPECT_EQ(Publish("v3")->version().number(), 4u);
+}
+
+TEST_F(VersionStory, OldVersionsAreForgottenButThoseThatAreKept) {
+  ASSERT_TRUE(Publish("first").ok());
+  Pass();
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, "first").ok());
+  for (int i = 0; i < 120; ++i) ASSERT_TRUE(Publish(absl::StrCat("v", i)).ok());
+  EXPECT_EQ(rig_.core->state().versions().size(), 100u);
+  EXPECT_EQ(Current(), "first");
+  EXPECT_THAT(Kept(), ElementsAre("first", "v119"));
+}
+
+}  // namespace version_story_test
+}  // namespace hotbed
