@@ -108,7 +108,7 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
   std::vector<std::pair<const ShardRecord*, const TableSpec*>> added;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
-    if (IsOpen(*map, record.shard) || !record.Holds(self)) continue;
+    if (IsOpen(*map, record.shard) || !record.Holds(self) || IsPast(record)) continue;
     if (catalog->shards.contains(record.shard) ||
         catalog->HoldsUnderAnother(record.shard, record.range)) {
       missing_.insert(record.shard);

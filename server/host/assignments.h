@@ -120,6 +120,9 @@ class Assignments {
   static bool Inside(const ShardRange& inner, const ShardRange& outer);
   // Whether a replica here of any process of the server may hold what was acknowledged.
   static bool MayCount(const ShardRecord& record, ServerId server);
+  // Whether this server has promised a later epoch of the shard, perhaps because the shard was
+  // merged away: such a record comes late.
+  bool IsPast(const ShardRecord& record) const;
   // assignments_cuts.cc: shards that were cut in two.
   //
   // Replicas here that are wider than their records are cut before anything else is learnt, in the
@@ -145,7 +148,8 @@ class Assignments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<ShardId> PartsHere(const ShardRecord& record, const Map& map) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropParts(const ShardRecord& record, const std::vector<ShardId>& parts, Map* map)
+  bool AreWhole(const ShardRecord& record) const;
+  absl::Status DropParts(const ShardRecord& record, const std::vector<ShardId>& parts, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status MayMerge(const Shard& lower, const Shard& upper) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -153,7 +157,8 @@ class Assignments {
   absl::Status WriteMergedMeta(const ShardRecord& record, const Shard& lower, const Shard& upper,
                                const LogEnd& base, std::string* bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status PromiseMerged(const ShardRecord& record, ShardId upper) const;
+  // No earlier record of the parts, which may come late, makes a replica of them from then on.
+  absl::Status PromiseMerged(const ShardRecord& record, const std::vector<ShardId>& parts) const;
   absl::Status Merge(const ShardRecord& record, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -47,6 +47,10 @@ bool Assignments::MayCount(const ShardRecord& record, ServerId server) {
          record.FindPassedOver(server) != nullptr;
 }
 
+bool Assignments::IsPast(const ShardRecord& record) const {
+  return wiring_.promises->Get(record.shard) > record.epoch;
+}
+
 std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const ShardRange& held,
                                               const std::vector<ShardRecord>& records,
                                               const Map& map) const {
@@ -57,7 +61,7 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
   const auto whole = map.find(record.shard);
   const Epoch whole_epoch = whole == map.end() ? 0 : whole->second.record->epoch;
   const auto add = [&](const ShardRecord& part) {
-    if (part.epoch <= whole_epoch) return;
+    if (part.epoch <= whole_epoch || IsPast(part)) return;
     if (part.shard.table != record.shard.table || part.shard == record.shard) return;
     if (!Inside(part.range, held) || catalog->shards.contains(part.shard)) return;
     ShardRecord& known = newest[part.shard];
@@ -91,11 +95,16 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
   std::erase_if(*records, [&](const ShardRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
     const auto held = catalog->shards.find(record.shard);
+    const auto entry = map->find(record.shard);
     if (held == catalog->shards.end() || tables_dropped_.contains(record.shard.table) ||
-        SameRows(held->second, record.range) || !Inside(record.range, held->second)) {
+        IsPast(record) || (entry != map->end() && entry->second.record->IsNewerThan(record))) {
       return false;
     }
-    const auto entry = map->find(record.shard);
+    if (SameRows(held->second, record.range) || !Inside(record.range, held->second)) {
+      absl::MutexLock lock(&parts_mu_);
+      parts_wanted_.erase(record.shard);
+      return false;
+    }
     if (entry == map->end() || entry->second.shard == nullptr) return false;  // being deleted
     const std::vector<ShardRecord> parts = PartsOf(record, held->second, all, *map);
     const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };

@@ -43,7 +43,7 @@ absl::Status Assignments::MergeNarrower(std::vector<ShardRecord>* records, Map* 
     if (record.lanes.empty() || tables_dropped_.contains(record.shard.table)) return false;
     const auto known = map->find(record.shard);
     if (known != map->end() && known->second.record->IsNewerThan(record)) return false;
-    if (wiring_.promises->Get(record.shard) > record.epoch) return false;
+    if (IsPast(record)) return false;
     const std::vector<ShardId> parts = PartsHere(record, *map);
     if (parts.empty()) return false;
     const auto closed = [&](ShardId id) {
@@ -51,21 +51,32 @@ absl::Status Assignments::MergeNarrower(std::vector<ShardRecord>* records, Map* 
       return entry == map->end() || entry->second.shard == nullptr;  // being deleted
     };
     const bool both = parts.size() == 2 && Contains(parts, record.shard) &&
-                      Contains(parts, record.merge.with) &&
+                      Contains(parts, record.merge.with) && AreWhole(record) &&
                       std::none_of(parts.begin(), parts.end(), closed);
     if (both && MayCount(record, self.server)) {
       const absl::Status merged = Merge(record, map);
       first_error.Update(merged);
       return !merged.ok();
     }
-    DropParts(record, parts, map);  // nothing here counts
-    return false;
+    const absl::Status dropped = DropParts(record, parts, map);  // nothing here counts
+    first_error.Update(dropped);
+    return !dropped.ok();
   });
   return first_error;
 }
 
-void Assignments::DropParts(const ShardRecord& record, const std::vector<ShardId>& parts,
-                            Map* map) {
+// Whether the two parts of the merge, as they are here, make up the record's range.
+bool Assignments::AreWhole(const ShardRecord& record) const {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  const ShardRange& lower = catalog->shards.at(record.shard);
+  const ShardRange& upper = catalog->shards.at(record.merge.with);
+  return lower.first == record.range.first && lower.limit == upper.first &&
+         upper.limit == record.range.limit;
+}
+
+absl::Status Assignments::DropParts(const ShardRecord& record, const std::vector<ShardId>& parts,
+                                    Map* map) {
+  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, parts));
   ShardList dropped;
   for (const ShardId part : parts) {
     const auto entry = map->find(part);
@@ -77,6 +88,7 @@ void Assignments::DropParts(const ShardRecord& record, const std::vector<ShardId
   }
   DropLeft(std::move(dropped));
   if (record.Holds(wiring_.data->self())) missing_.insert(record.shard);
+  return absl::OkStatus();
 }
 
 absl::Status Assignments::MayPrepareMerge(ShardId lower, ShardId upper) const {
@@ -114,12 +126,14 @@ absl::Status Assignments::WriteMergedMeta(const ShardRecord& record, const Shard
   return wiring_.tiers->Flush();
 }
 
-// No earlier record of the upper part, which may come late, makes a replica of it that serves.
-absl::Status Assignments::PromiseMerged(const ShardRecord& record, ShardId upper) const {
-  ShardRecord ended = record;
-  ended.shard = upper;
-  std::vector<ShardRecord> kept = {ended};
-  if (record.Holds(wiring_.data->self())) kept.push_back(record);
+absl::Status Assignments::PromiseMerged(const ShardRecord& record,
+                                        const std::vector<ShardId>& parts) const {
+  std::vector<ShardRecord> kept;
+  for (const ShardId part : parts) {
+    if (part == record.shard && !record.Holds(wiring_.data->self())) continue;
+    kept.push_back(record);
+    kept.back().shard = part;
+  }
   return wiring_.promises->KeepAhead(kept);
 }
 
@@ -135,7 +149,7 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   const bool exact = base == record.merge.base;
   std::string meta;
   HOTBED_RETURN_IF_ERROR(WriteMergedMeta(record, *lower, *upper, base, &meta));
-  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, upper->id()));
+  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, {lower->id(), upper->id()}));
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->Forget(upper->id());

@@ -327,6 +327,28 @@ std::string ClusterSimulation::CheckStuck() const {
   return "";
 }
 
+void ClusterSimulation::TraceReplicas() {
+  if (trace_ == nullptr) return;
+  for (const Server& server : servers_) {
+    for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+      const SpilledShard& spilled = server.disk.shards[shard];
+      if (!spilled.held || server.process == nullptr) continue;
+      const Process& p = *server.process;
+      const Replica* const replica = Open(server, shard);
+      const std::string state =
+          replica == nullptr ? "not open"
+                             : absl::StrCat("epoch ", replica->shard->core().epoch(), ", log end ",
+                                            replica->shard->End().log.lsn);
+      const std::string known = p.known[shard] == nullptr ? "-" : RecordText(*p.known[shard]);
+      Trace(absl::StrCat("REPLICA s", server.index + 1, " shard ", shard, " [", spilled.range.first,
+                         ", ", spilled.range.limit, ") ", state, ", promised ",
+                         server.disk.promised[shard], p.unlearnt[shard] == nullptr ? "" : ", waits",
+                         p.asks[shard].has_value() ? ", asks" : "",
+                         spilled.cut.has_value() ? ", inherits" : "", "; knows ", known));
+    }
+  }
+}
+
 const Replica* ClusterSimulation::PrimaryRows(int shard) const {
   const Process* const process = ProcessOf(records_[shard]->primary);
   if (process == nullptr) return nullptr;
@@ -336,7 +358,10 @@ const Replica* ClusterSimulation::PrimaryRows(int shard) const {
 
 std::string ClusterSimulation::FinalCheck() {
   const std::string stuck = CheckStuck();
-  if (!stuck.empty()) return stuck;
+  if (!stuck.empty()) {
+    TraceReplicas();
+    return stuck;
+  }
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     if (Gone(shard)) continue;
     const Replica* const replica = PrimaryRows(shard);

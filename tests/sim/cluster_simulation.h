@@ -96,6 +96,7 @@ class ClusterSimulation {
   void KillServer(int server, bool machine);
   void StopServer(int server);
   void EndStopped(int server, Incarnation incarnation);
+  void KillMerging(const ShardRecord& record);
   void LoseDisks(const ShardRecord& record);
   void DamageDisk(Server* server);
   bool MayLoseMachine(int server) const;
@@ -161,6 +162,7 @@ class ClusterSimulation {
   void Heartbeat(int server);
   std::optional<HeldReplica> HeldHere(const Server& server, int shard) const;
   void TickServer(int server);
+  void LearnView(int server, const StoreView& view);
   void Learn(int server, const RecordPtr& record);
   bool DeletesReplica(const Server& server, const ShardRecord& record) const;
   void DeleteReplica(Server* server, const ShardRecord& record);
@@ -239,6 +241,7 @@ class ClusterSimulation {
   void OnCutAnswer(int server, const CutAsk& ask, bool cut);
   bool HoldsUnderAnother(const Server& server, int shard) const;
   static bool IsCutFrom(const Disk& disk, int shard);
+  static bool IsPast(const Server& server, const ShardRecord& record);
   bool CutFirst(Server* server, const RecordPtr& record);
   void LearnAgain(int server);
   bool CutReplica(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts);
@@ -309,6 +312,7 @@ class ClusterSimulation {
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
+  void TraceReplicas();  // all that there are, to find why something is stuck
   // The replica in the process that the record names as primary; null: that process is down, or has
   // not opened it yet.
   const Replica* PrimaryRows(int shard) const;

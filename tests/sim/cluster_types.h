@@ -259,6 +259,7 @@ struct Link {
 struct StoreView {
   uint64_t revision = 0;
   std::vector<RecordPtr> records;
+  std::vector<bool> gone;  // by shard: merged into another one
   std::vector<std::shared_ptr<const ShardWish>> wishes;
   std::array<Incarnation, kServersMax + 1> live{};  // by server id; 0: no lease
   std::array<bool, kServersMax + 1> stops{};        // about to, by server id

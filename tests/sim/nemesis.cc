@@ -181,7 +181,7 @@ void ClusterSimulation::Revive(const Member& process) {
   lease = {process.incarnation, time_ + 3 * kSecond};
   Changed();
   ForLife(server, [this, server, view = View()] {
-    for (const RecordPtr& record : view->records) Learn(server, record);
+    LearnView(server, *view);
     const int64_t granted_ns = (LocalTime(servers_[server]) + 2850 * kMs) * (kMillisecondNs / kMs);
     std::atomic<int64_t>& until_ns = servers_[server].process->budget.lease_until_ns;
     until_ns = std::max(until_ns.load(), granted_ns);
@@ -279,6 +279,19 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
     for (Watched& watched : shards_) watched.kept.erase(static_cast<ServerId>(victims[i]) + 1);
     if (Chance(0.7)) DamageDisk(&s);
   }
+}
+
+// All members die before they have heard of the merge, some of them, never all, with their machines.
+void ClusterSimulation::KillMerging(const ShardRecord& record) {
+  if (record.members.size() < 2 || Exposed()) return;
+  std::vector<int> victims;
+  for (const Member& member : record.members) {
+    if (ProcessOf(member) == nullptr) return;
+    victims.push_back(static_cast<int>(member.server) - 1);
+  }
+  std::shuffle(victims.begin(), victims.end(), random_);
+  const size_t losers = 1 + Pick(victims.size() - 1);
+  for (size_t i = 0; i < victims.size(); ++i) KillServer(victims[i], /*machine=*/i < losers);
 }
 
 void ClusterSimulation::DamageDisk(Server* server) {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/membership/shard_lanes.h"
+#include "common/tables/shard_lanes.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
 
@@ -236,11 +236,18 @@ bool ClusterSimulation::IsCutFrom(const Disk& disk, int shard) {
   });
 }
 
+bool ClusterSimulation::IsPast(const Server& server, const ShardRecord& record) {
+  const RecordPtr& known = server.process->known[record.shard.index];
+  return server.disk.promised[record.shard.index] > record.epoch ||
+         (known != nullptr && known->revision > record.revision);
+}
+
 // Cuts the replica here if the record shows that its shard was cut. False: it must not be learnt
 // yet.
 bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   Process& p = *server->process;
   const int shard = static_cast<int>(record->shard.index);
+  if (IsPast(*server, *record)) return true;
   const SpilledShard& spilled = server->disk.shards[shard];
   const RowSet rows = RowsOf(shard, record->range);
   const RowSet held = RowsOf(shard, spilled.range);
@@ -254,11 +261,13 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   RowSet found = rows;
   bool tile = true;
   bool counts = MayCount(*record, id);
+  const RecordPtr& told = Open(*server, shard)->told;
+  const Epoch whole_epoch = told == nullptr ? 0 : told->epoch;
   const auto inside = [&](int other) {
     const RecordPtr& known = p.known[other];
-    if (known == nullptr || (p.known[shard] != nullptr && known->epoch <= p.known[shard]->epoch)) {
-      return false;
-    }
+    // Shards that were merged into the whole, here or elsewhere, may still be known.
+    if (known == nullptr || known->epoch < server->disk.promised[other]) return false;
+    if (known->epoch <= whole_epoch) return false;
     return other != shard && !server->disk.shards[other].held &&
            shards_[other].family == shards_[shard].family &&
            Inside(RowsOf(other, known->range), held);

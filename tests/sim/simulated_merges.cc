@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "planner/coordinator/membership/shard_lanes.h"
+#include "common/tables/shard_lanes.h"
 #include "server/protocol/merged_meta.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
@@ -164,6 +164,9 @@ bool ClusterSimulation::CommitMerge(const CutAsk& ask) {
   Put(ask.shard, merged, /*cut=*/true);
   shards_[ask.shard].wish_open = !AsWished(ask.shard);
   CheckTiling();
+  if (weather_.merges_end > 0 && stormy() && Chance(weather_.merges_end)) {
+    At(0, [this, record = records_[ask.shard]] { KillMerging(*record); });
+  }
   return true;
 }
 
@@ -197,8 +200,7 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   if (record->lanes.empty()) return true;
   Process& p = *server->process;
   const int shard = static_cast<int>(record->shard.index);
-  if (p.known[shard] != nullptr && p.known[shard]->revision > record->revision) return true;
-  if (server->disk.promised[shard] > record->epoch) return true;
+  if (IsPast(*server, *record)) return true;
   const RowSet whole = RowsOf(shard, record->range);
   std::vector<int> parts;
   bool open = true;
@@ -215,7 +217,9 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   }
   if (parts.empty()) return true;
   const int with = static_cast<int>(record->merge.with.index);
-  const bool both = parts.size() == 2 && Contains(parts, shard) && Contains(parts, with) && open;
+  const bool both = parts.size() == 2 && Contains(parts, shard) && Contains(parts, with) && open &&
+                    (RowsOf(shard, server->disk.shards[shard].range) |
+                     RowsOf(with, server->disk.shards[with].range)) == whole;
   const bool counts = MayCount(*record, static_cast<ServerId>(server->index) + 1);
   const bool inherited = std::any_of(parts.begin(), parts.end(),
                                      [&](int part) { return IsCutFrom(server->disk, part); });
@@ -229,7 +233,9 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
     CheckGivenUp(*server, part);
     Retire(server, part);
     server->disk.shards[part] = SpilledShard();
-    if (part != shard) p.known[part] = nullptr;
+    if (part == shard) continue;
+    p.known[part] = nullptr;
+    server->disk.promised[part] = std::max(server->disk.promised[part], record->epoch);
   }
   return true;
 }

@@ -25,6 +25,7 @@ ViewPtr ClusterSimulation::View() {
   view->revision = revision_;
   view->records = records_;
   view->wishes = wishes_;
+  for (const Watched& watched : shards_) view->gone.push_back(watched.merged_into >= 0);
   for (size_t id = 1; id < leases_.size(); ++id) {
     view->live[id] = leases_[id].incarnation;
     view->stops[id] = leases_[id].stops;
@@ -439,7 +440,7 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
           Process* p = ProcessOf({static_cast<ServerId>(server) + 1, incarnation});
           if (p == nullptr) return;
           ForLife(server, [=, this] {
-            for (const RecordPtr& record : granted->second->records) Learn(server, record);
+            LearnView(server, *granted->second);
             // Records first: a lease that outlived its end must not be taken up in an old epoch.
             const Time from =
                 Planted(SimMutant::kLeaseFromAnswer) ? LocalTime(servers_[server]) : sent;

@@ -199,6 +199,7 @@ Weather Merges() {
   weather.name = "merges";
   weather.cuts_every = 400 * kMs;
   weather.merges_every = 150 * kMs;
+  weather.merges_end = 0.15;
   return weather;
 }
 

@@ -9,7 +9,7 @@
 #include "common/status_macros.h"
 #include "common/tables/session_of_lane.h"
 #include "planner/coordinator/membership/replica_placement.h"
-#include "planner/coordinator/membership/shard_lanes.h"
+#include "common/tables/shard_lanes.h"
 
 namespace hotbed {
 namespace {

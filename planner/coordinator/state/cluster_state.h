@@ -138,6 +138,7 @@ class ClusterState {
   absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
+  void AddServersOf(ShardId shard, std::vector<ServerId>* servers) const;
   void IndexShard(const ShardRecord& record, bool add);
   void Note(Change change);
 

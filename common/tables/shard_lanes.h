@@ -1,6 +1,6 @@
 // The records of shards that are merged or cut, as far as their lanes go. Pure.
-#ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_LANES_H_
-#define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_LANES_H_
+#ifndef HOTBED_COMMON_TABLES_SHARD_LANES_H_
+#define HOTBED_COMMON_TABLES_SHARD_LANES_H_
 
 #include <cstdint>
 #include <utility>
@@ -27,4 +27,4 @@ std::pair<std::vector<ShardLane>, std::vector<ShardLane>> DivideLanes(const Shar
 
 }  // namespace hotbed
 
-#endif  // HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_SHARD_LANES_H_
+#endif  // HOTBED_COMMON_TABLES_SHARD_LANES_H_

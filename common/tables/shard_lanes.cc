@@ -1,4 +1,4 @@
-#include "planner/coordinator/membership/shard_lanes.h"
+#include "common/tables/shard_lanes.h"
 
 #include <algorithm>
 
