@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "common/tables/shard_lanes.h"
+#include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
@@ -147,6 +150,40 @@ TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
   EXPECT_GT(upper.shard.index, 1u);
   ASSERT_EQ(upper.lanes.size(), 1u);
   EXPECT_EQ(upper.lanes[0].index, 1u);
+}
+
+// A learner of the upper part has a replica of no shard from then on, and has to be told why.
+TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
+  ClusterState state;
+  v1::TableSpec table;
+  table.set_id(1);
+  table.set_name("t");
+  const auto part = [](uint32_t index, uint64_t first, uint64_t limit) {
+    ShardRecord record;
+    record.shard = {1, index};
+    record.range = {first, limit, 0, 4};
+    record.epoch = 5;
+    record.primary = {1, 1};
+    record.members = record.base = {record.primary};
+    record.active = true;
+    return record;
+  };
+  const ShardRecord lower = part(0, 0, 5);
+  ShardRecord upper = part(1, 5, 10);
+  upper.learners = {{3, 1}};
+  const auto put = [](const ShardRecord& record) {
+    return Op{Op::Kind::kPut, keys::Shard(record.shard), StoredRecord(record)};
+  };
+  state.Apply({put(lower), put(upper), {Op::Kind::kPut, keys::Table(1), table.SerializeAsString()}},
+              2);
+  const uint64_t before = state.plan_revision();
+  const ShardRecord merged = MergedRecord(lower, upper, {5, 7}, {5, 9});
+  state.Apply({put(merged), {Op::Kind::kDelete, keys::Shard(upper.shard), ""}}, 3);
+  const v1::ClusterMap map = BuildServerMap(state, 3, before);
+  ASSERT_TRUE(map.delta());
+  ASSERT_EQ(map.shards_size(), 1);
+  EXPECT_EQ(map.shards(0).shard(), lower.shard.packed());
+  EXPECT_EQ(map.shards(0).range_limit(), 10u);
 }
 
 TEST_F(CutStory, WhatCannotBeCutIsRefused) {

@@ -92,8 +92,6 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
     ClusterStats total;
     uint64_t seeds = 0;
     while (watch.Continues(seeds)) {
-      // One seed in 600 of it is known to end stuck (docs/known_gaps.md); the first is 190.
-      if (weather.name == "merges" && seeds == 150) break;
       ClusterSimulation simulation(++seeds, weather);
       const std::string violation = simulation.Run();
       ASSERT_EQ(violation, "") << "replay: ./dev sim --first " << seeds
@@ -110,6 +108,9 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
       EXPECT_GE(total.disks_lost, seeds);
       EXPECT_GE(total.taken_back, seeds);
       EXPECT_GE(total.passed_over, seeds / 10);
+    }
+    if (weather.name == "merges") {
+      EXPECT_GE(total.merges, seeds / 2);
     }
     if (weather.name == "stops") {
       EXPECT_GE(total.stops, 2 * seeds);

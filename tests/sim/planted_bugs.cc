@@ -89,7 +89,7 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("MergeForgetsSessions", S::kMergeForgetsSessions, 1, 300, "merges"),
       Sim("MergeMixesSessions", S::kMergeMixesSessions, 1, 300, "merges"),
       Sim("MergeLosesRow", S::kMergeLosesRow, 1, 300, "merges"),
-      Sim("MergeOfAnyEnd", S::kMergeOfAnyEnd, 1, 300, "merges"),
+      Sim("MergeOfAnyEnd", S::kMergeOfAnyEnd, 282, 300, "merges"),
   };
   return *bugs;
 }
