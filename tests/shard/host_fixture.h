@@ -101,8 +101,8 @@ class TestServer {
   const TableSpec& table(TableId id) const;
   uint32_t shards() const { return shards_; }
 
-  // One segment per lane of a shard, in their order; `gradients` has dim floats per id, and the shard of each
-  // slice gets its columns of them.
+  // One segment per lane of a shard, in their order; `gradients` has dim floats per id, and the
+  // shard of each slice gets its columns of them.
   std::unique_ptr<TestPush> MakePush(SessionId session, Incarnation incarnation, TableId table,
                                      const std::vector<uint64_t>& ids,
                                      const std::vector<float>& gradients);
@@ -150,7 +150,7 @@ class TestClient {
     std::vector<uint64_t> ids;
     std::vector<float> gradients;
     uint64_t seq;
-    std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // lane -> (prev_seq, open)
+    std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // by lane: prev_seq, open
   };
   void Send(const Sent& sent);
 

@@ -335,10 +335,10 @@ void ClusterSimulation::TraceReplicas() {
       if (!spilled.held || server.process == nullptr) continue;
       const Process& p = *server.process;
       const Replica* const replica = Open(server, shard);
-      const std::string state =
-          replica == nullptr ? "not open"
-                             : absl::StrCat("epoch ", replica->shard->core().epoch(), ", log end ",
-                                            replica->shard->End().log.lsn);
+      const std::string state = replica == nullptr
+                                    ? "not open"
+                                    : absl::StrCat("epoch ", replica->shard->core().epoch(),
+                                                   ", log end ", replica->shard->End().log.lsn);
       const std::string known = p.known[shard] == nullptr ? "-" : RecordText(*p.known[shard]);
       Trace(absl::StrCat("REPLICA s", server.index + 1, " shard ", shard, " [", spilled.range.first,
                          ", ", spilled.range.limit, ") ", state, ", promised ",

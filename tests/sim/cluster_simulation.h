@@ -242,6 +242,7 @@ class ClusterSimulation {
   bool HoldsUnderAnother(const Server& server, int shard) const;
   static bool IsCutFrom(const Disk& disk, int shard);
   static bool IsPast(const Server& server, const ShardRecord& record);
+  bool WasMergedElsewhere(const Server& server, int shard) const;
   bool CutFirst(Server* server, const RecordPtr& record);
   void LearnAgain(int server);
   bool CutReplica(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts);

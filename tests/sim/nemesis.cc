@@ -281,7 +281,7 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
   }
 }
 
-// All members die before they have heard of the merge, some of them, never all, with their machines.
+// All members die before they have heard of the merge; the machines of some, never of all, die too.
 void ClusterSimulation::KillMerging(const ShardRecord& record) {
   if (record.members.size() < 2 || Exposed()) return;
   std::vector<int> victims;

@@ -242,6 +242,21 @@ bool ClusterSimulation::IsPast(const Server& server, const ShardRecord& record) 
          (known != nullptr && known->revision > record.revision);
 }
 
+// A later record of another shard has rows of this one, and others.
+bool ClusterSimulation::WasMergedElsewhere(const Server& server, int shard) const {
+  const RowSet held = RowsOf(shard, server.disk.shards[shard].range);
+  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+    const RecordPtr& known = server.process->known[other];
+    if (other == shard || known == nullptr || shards_[other].family != shards_[shard].family) {
+      continue;
+    }
+    const RowSet rows = RowsOf(other, known->range);
+    const bool later = known->epoch > server.disk.promised[shard];
+    if (later && (rows & held) != 0 && !Inside(rows, held)) return true;
+  }
+  return false;
+}
+
 // Cuts the replica here if the record shows that its shard was cut. False: it must not be learnt
 // yet.
 bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
@@ -291,14 +306,7 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
     counts = counts || MayCount(*known, id);
     parts.push_back(known);
   }
-  // The whole was merged into another shard, which was cut elsewhere: nothing here counts.
-  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
-    const RecordPtr& known = p.known[other];
-    if (other == shard || known == nullptr || shards_[other].family != shards_[shard].family)
-      continue;
-    const RowSet of_other = RowsOf(other, known->range);
-    if (known->epoch <= server->disk.promised[shard] || (of_other & held) == 0) continue;
-    if (Inside(of_other, held)) continue;
+  if (WasMergedElsewhere(*server, shard)) {  // and cut since: nothing here counts
     counts = false;
     tile = true;
     found = held;

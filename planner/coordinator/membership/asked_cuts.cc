@@ -8,8 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "common/tables/session_of_lane.h"
-#include "planner/coordinator/membership/replica_placement.h"
 #include "common/tables/shard_lanes.h"
+#include "planner/coordinator/membership/replica_placement.h"
 
 namespace hotbed {
 namespace {
