@@ -4,19 +4,18 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/tables/session_of_lane.h"
 #include "proto/convert.h"
 #include "row_math/position.h"
 
 namespace hotbed {
 namespace {
 
-constexpr size_t kIndexesMax = 1u << 20;  // numbers of merged shards are not used again
-
 bool IndexesInBounds(const ShardRecord& record) {
   const std::vector<ShardLane> lanes = record.Lanes();
-  return record.shard.index < kIndexesMax &&
+  return record.shard.index < kShardNumbersMax &&
          std::all_of(lanes.begin(), lanes.end(),
-                     [](const ShardLane& lane) { return lane.index < kIndexesMax; });
+                     [](const ShardLane& lane) { return lane.index < kShardNumbersMax; });
 }
 
 bool SameRange(const ShardRange& a, const ShardRange& b) {
@@ -93,7 +92,7 @@ void TableRoute::SetShard(const ShardRecord& record) {
     const ShardRange& range = entry.second.range;
     return entry.first != record.shard.index && entry.second.epoch < record.epoch &&
            range.column_first == record.range.column_first && range.first >= record.range.first &&
-           range.limit <= record.range.limit;
+           range.first < record.range.limit;
   });
   records[record.shard.index] = record;
   for (const ShardLane& lane : record.Lanes()) {

@@ -66,7 +66,8 @@ struct TableRoute {
   ShardLocator locator;           // from a position to its range, the same in every column slice
   std::vector<CutFrom> cut_from;  // by index
 
-  // The shards that are parts of this one by now are forgotten.
+  // The shards that were merged into this one are forgotten: a shard has its first row as long as
+  // it is one.
   void SetShard(const ShardRecord& record);
   // Whether the shard has the range and the lanes that it had.
   bool HasRangeOf(const ShardRecord& record) const;

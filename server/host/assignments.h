@@ -135,7 +135,7 @@ class Assignments {
   std::vector<ShardRecord> PartsOf(const ShardRecord& record, const ShardRange& held,
                                    const std::vector<ShardRecord>& records, const Map& map) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PromiseParts(const ShardRecord& record, const std::vector<ShardRecord>& parts) const;
+  absl::Status PromiseParts(const ShardRecord& record, const std::vector<ShardRecord>& parts) const;
   absl::Status Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the replica to a stand, writes its rows back and lets go of them.

@@ -153,17 +153,15 @@ absl::Status Assignments::CloseForCut(const std::shared_ptr<Shard>& shard) {
   return absl::OkStatus();
 }
 
-// An error does no harm: the shards ask again.
-void Assignments::PromiseParts(const ShardRecord& record,
-                               const std::vector<ShardRecord>& parts) const {
+absl::Status Assignments::PromiseParts(const ShardRecord& record,
+                                       const std::vector<ShardRecord>& parts) const {
   const Member self = wiring_.data->self();
   std::vector<ShardRecord> held;
   if (record.Holds(self)) held.push_back(record);
   for (const ShardRecord& part : parts) {
     if (part.Holds(self)) held.push_back(part);
   }
-  const absl::Status kept = wiring_.promises->KeepAhead(held);
-  if (!kept.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep promises: " << kept;
+  return wiring_.promises->KeepAhead(held);
 }
 
 absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts,
@@ -176,8 +174,14 @@ absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<Shard
         wiring_.tiers->InheritMeta(whole->spilled(), SpillShard(table, part.range, part.shard)));
   }
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
-  // Pushes wait: the promises that the parts will ask for come to the disk meanwhile.
-  std::thread promising([&, this] { PromiseParts(record, parts); });
+  // The promise tells a part from those that were merged away, if an earlier record comes late.
+  if (!record.lanes.empty()) HOTBED_RETURN_IF_ERROR(PromiseParts(record, parts));
+  // Pushes wait: the promises that the parts will ask for come to the disk meanwhile. An error does
+  // no harm: the shards ask again.
+  std::thread promising([&, this] {
+    const absl::Status kept = PromiseParts(record, parts);
+    if (!kept.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep promises: " << kept;
+  });
   const absl::Status changed = wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->NoteRange(record);
     for (const ShardRecord& part : parts) {

@@ -12,8 +12,8 @@
 #include "server/protocol/merged_meta.h"
 
 namespace hotbed {
-// Shards here that the record has ended: their rows are the record's by now, or a lane of it began
-// as that shard (and was cut since). None is newer than the record.
+// Shards here that the record has ended. A shard has the first row that it began with for as long
+// as it is one, so it has ended where a later record of another one has that row.
 std::vector<ShardId> Assignments::PartsHere(const ShardRecord& record, const Map& map) const {
   std::vector<ShardId> parts;
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
@@ -23,15 +23,11 @@ std::vector<ShardId> Assignments::PartsHere(const ShardRecord& record, const Map
     const auto entry = map.find(it->first);
     const bool newer = wiring_.promises->Get(it->first) > record.epoch ||
                        (entry != map.end() && entry->second.record->epoch > record.epoch);
-    const bool is_whole = it->first == record.shard && it->second.first == record.range.first &&
-                          it->second.limit == record.range.limit;
-    const bool is_lane =
-        it->first != record.shard &&
-        std::any_of(record.lanes.begin(), record.lanes.end(),
-                    [&](const ShardLane& lane) { return lane.index == it->first.index; });
-    if (!is_whole && !newer && (is_lane || Inside(it->second, record.range))) {
-      parts.push_back(it->first);
-    }
+    const ShardRange& range = it->second;
+    const bool has_first = range.first >= record.range.first && range.first < record.range.limit &&
+                           range.column_first == record.range.column_first;
+    const bool narrower = it->first == record.shard && range.limit < record.range.limit;
+    if (!newer && has_first && (it->first != record.shard || narrower)) parts.push_back(it->first);
   }
   return parts;
 }

@@ -264,9 +264,11 @@ Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_f
                   options.replica_budget->tail_bytes_max, " bytes (--replica-tail-bytes)");
   }
   if (segment.commit_step == 0 &&
-      (segment.seq == 0 || work.session == 0 || work.session > kSessionMax)) {
+      (segment.seq == 0 || work.session == 0 ||
+       (!shard.core.record().lanes.empty() && work.session > kSessionMax))) {
     return Refuse(SegmentCode::kInvalidArgument, shard, ": session ", work.session, ", sequence ",
-                  segment.seq, "; both count from 1, sessions up to ", kSessionMax);
+                  segment.seq, "; both count from 1, sessions of merged shards up to ",
+                  kSessionMax);
   }
   return {};
 }

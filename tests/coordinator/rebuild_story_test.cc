@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tables/session_of_lane.h"
 #include "planner/coordinator/state/metadata_backup.h"
 #include "tests/coordinator/membership_story.h"
 
@@ -136,7 +137,7 @@ TEST_F(RebuildStory, TheFullestReplicaOfAllThatAskGoesOnAboveAllNumbers) {
   EXPECT_GT(map.plan_revision(), kGeneration) << "clients and servers take no older map";
   const auto session = fresh_.OpenSession("trainer");
   ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_GT(session->session(), kGeneration);
+  EXPECT_GE(session->session(), ClusterState::FirstSession(1));
   const auto created = fresh_.Create(CoreRig::Table("new"));
   ASSERT_TRUE(created.ok()) << created.status();
   EXPECT_GT(created->spec().id(), 1000u) << "ids of tables that nobody remembers are not reused";
@@ -162,6 +163,14 @@ TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
   fleet_.at("s1").cluster = "a third";  // both rigs count their clusters from 1
   EXPECT_STATUS(Ask("s1"), kFailedPrecondition, "has a data directory of cluster");
   EXPECT_STATUS(Rebuild(), kFailedPrecondition, "are not empty: 1 servers and 0 tables");
+}
+
+// Merged shards keep sessions of their lanes under numbers of their own.
+TEST(SessionNumbers, OfAnyGenerationLeaveTheUpperBitsFree) {
+  EXPECT_LT(ClusterState::FirstSession((uint64_t{1} << 34) - 2), kSessionMax);
+  const SessionId session = ClusterState::FirstSession(1'900'000'000) + 7;
+  EXPECT_EQ(ClientSessionOf(SessionOfLane(session, kShardNumbersMax - 1)), session);
+  EXPECT_EQ(LaneTagOf(SessionOfLane(session, kShardNumbersMax - 1)), kShardNumbersMax - 1);
 }
 
 TEST_F(RebuildStory, NumbersFromNowhereAreRefused) {
@@ -462,7 +471,7 @@ TEST_F(RebuildStory, GroupsOfTrainersBeginAboveTheStepsOfTheShards) {
   const v1::GivenOut given = BuildGivenOut(fresh_.core->state(), fleet_.at("s1").id);
   ASSERT_EQ(given.steps_size(), 1);
   EXPECT_EQ(given.steps(0).step(), 500u);
-  EXPECT_GE(given.session(), kGeneration);
+  EXPECT_GE(given.session(), ClusterState::FirstSession(1) - 1);
   const auto session = fresh_.OpenSession("trainer");
   ASSERT_TRUE(session.ok()) << session.status();
   v1::TrainRequest join;

@@ -363,6 +363,9 @@ bool ClusterSimulation::CutReplica(Server* server, const RecordPtr& record,
     for (size_t i = watched.committed.size(); i < std::min(lsn, parent.committed.size()); ++i) {
       watched.committed.push_back(parent.committed[i]);
     }
+    if (!record->lanes.empty() && part->Holds(Self(*server))) {
+      server->disk.promised[of] = std::max(server->disk.promised[of], part->epoch);
+    }
     Replica* const replica = OpenReplica(server, of, installed, state);
     replica->entries = entries;
     FinishOpening(*server, replica);

@@ -210,8 +210,10 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
     const RowSet rows = RowsOf(other, spilled.range);
     const bool newer = server->disk.promised[other] > record->epoch ||
                        (p.known[other] != nullptr && p.known[other]->epoch > record->epoch);
-    const bool is_lane = other != shard && RowsOfLane(*record, other) != 0;
-    if (newer || (!is_lane && (rows & ~whole) != 0) || (other == shard && rows == whole)) continue;
+    // A shard has the first row that it began with for as long as it is one.
+    const bool ended = other != shard && (rows & -rows & whole) != 0;
+    const bool narrower = other == shard && rows != whole && (rows & ~whole) == 0;
+    if (newer || !(ended || narrower)) continue;
     parts.push_back(other);
     open = open && Open(*server, other) != nullptr;
   }

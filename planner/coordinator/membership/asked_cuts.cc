@@ -118,9 +118,9 @@ absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint
   for (const ShardRecord* other : shards) {
     plan.new_shard.index = std::max(plan.new_shard.index, NumbersBelow(*other));
   }
-  if (plan.new_shard.index >= kLaneTagMax) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, ": its table has had ", plan.new_shard.index, " shards, the limit"));
+  if (plan.new_shard.index >= kShardNumbersMax) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, ": its table has used ", plan.new_shard.index, " numbers of shards, the limit"));
   }
   if (!record->active) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -227,6 +227,16 @@ absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, 
   if (lanes > kLanesMax) {
     return absl::FailedPreconditionError(
         absl::StrCat(names, " would be merged from ", lanes, " parts, the limit is ", kLanesMax));
+  }
+  if (std::max(NumbersBelow(lower), NumbersBelow(upper)) + lanes > kShardNumbersMax) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        names, ": their table has used its ", kShardNumbersMax, " numbers of shards and lanes"));
+  }
+  if (state.counters().sessions > kSessionMax) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(names, ": the sessions of this cluster are numbered up to ",
+                     state.counters().sessions, ", as an earlier version did after a rebuild of ",
+                     "the metadata; merged shards need them to be at most ", kSessionMax));
   }
   return plan;
 }
