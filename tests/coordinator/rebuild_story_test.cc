@@ -149,6 +149,38 @@ TEST_F(RebuildStory, TheFullestReplicaOfAllThatAskGoesOnAboveAllNumbers) {
   EXPECT_THAT(NewLines(), SizeIs(created->shards_size() + 1));
 }
 
+// The server still holds the upper part, as one that was away during the merge does.
+TEST_F(RebuildStory, AMergedShardIsAdoptedWithoutThePartThatHasEnded) {
+  Start({"s1"});
+  v1::CreateTableRequest table = Request("t", 1, 2);
+  table.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+  ASSERT_TRUE(rig_.Create(table).ok());
+  fleet_.Run(300);
+  v1::CutShardRequest merge;
+  merge.set_shard(ShardId{1, 0}.packed());
+  merge.set_merge_with(ShardId{1, 1}.packed());
+  const auto asked = rig_.Call<v1::CutShardReply>(merge);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  const ShardRecord& lower = rig_.core->state().shards().begin()->second;
+  v1::CommitCutRequest commit;
+  *commit.mutable_cut() = asked->cut();
+  commit.set_epoch(lower.epoch);
+  commit.set_epoch_with(rig_.core->state().shards().rbegin()->second.epoch);
+  commit.set_server(lower.primary.server);
+  commit.set_incarnation(lower.primary.incarnation);
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(commit).ok());
+  fleet_.Run(300);
+  ASSERT_EQ(rig_.core->state().shards().size(), 1u);
+  ASSERT_EQ(fleet_.at("s1").records.size(), 2u);
+  Ask("s1").IgnoreError();
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  EXPECT_EQ(rebuilt->tables(0).left_out(), "");
+  ASSERT_EQ(fresh_.core->state().shards().size(), 1u);
+  const ShardRecord& adopted = fresh_.core->state().shards().begin()->second;
+  EXPECT_EQ(adopted.lanes, rig_.core->state().shards().begin()->second.lanes);
+}
+
 TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
   Start({"s1", "s2"});
   Create("t", 1, 2);

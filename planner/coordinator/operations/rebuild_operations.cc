@@ -62,8 +62,8 @@ const ShardRecord& NewestOf(const std::vector<FoundReplica>& replicas) {
   return std::max_element(replicas.begin(), replicas.end(), older)->record;
 }
 
-// Shards that were merged into others while a server that holds them was away. A shard has the first
-// row that it began with for as long as it is one, so a later record of another one has that row.
+// Shards that were merged into others while a server that holds them was away. A shard has the
+// first row that it began with for as long as it is one, so a later record of another one has it.
 void ForgetMerged(FoundTable* table) {
   std::set<uint32_t> ended;
   for (const auto& [index, replicas] : table->shards) {
