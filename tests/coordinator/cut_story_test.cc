@@ -184,6 +184,15 @@ TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
   ASSERT_EQ(map.shards_size(), 1);
   EXPECT_EQ(map.shards(0).shard(), lower.shard.packed());
   EXPECT_EQ(map.shards(0).range_limit(), 10u);
+  // It was away, and that shard has ended in its turn.
+  ShardRecord below = part(2, 0, 0);
+  below.epoch = 7;
+  state.Apply({put(below)}, 4);
+  const ShardRecord again = MergedRecord(below, merged, {7, 1}, {7, 11});
+  state.Apply({put(again), {Op::Kind::kDelete, keys::Shard(merged.shard), ""}}, 5);
+  const v1::ClusterMap later = BuildServerMap(state, 3, before);
+  ASSERT_EQ(later.shards_size(), 1);
+  EXPECT_EQ(later.shards(0).shard(), again.shard.packed());
 }
 
 TEST_F(CutStory, WhatCannotBeCutIsRefused) {
