@@ -355,5 +355,68 @@ TEST_F(BusyStory, SplitsThatHelpGoOn) {
   EXPECT_EQ(cut_at_s_.size(), 3u);
 }
 
+// Ten shards of one table, of which neighbours with at most 64 MiB together are merged.
+class SmallStory : public CutStory {
+ protected:
+  void Begin(uint64_t merge_below_bytes) {
+    rig_.merge_below_bytes = merge_below_bytes;
+    rig_.Start();
+    rig_.Pump();
+    Start({"s1"});
+    v1::CreateTableRequest request = Request("hashed", 1, 10);
+    request.mutable_spec()->set_hashed(true);
+    request.mutable_spec()->set_rows(0);
+    request.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+    ASSERT_TRUE(rig_.Create(request).ok());
+    fleet_.Run(300);
+    for (uint32_t i = 0; i < 10; ++i) {
+      v1::ShardLoad* const shard = fleet_.at("s1").load.add_shards();
+      shard->set_shard(ShardId{1, i}.packed());
+      shard->set_bytes(20ull << 20);
+    }
+  }
+  // Merges that are asked for are made at once.
+  void Serve(int seconds, uint64_t rows_per_s) {
+    for (int second = 0; second < seconds; ++second) {
+      for (v1::ShardLoad& shard : *fleet_.at("s1").load.mutable_shards()) {
+        shard.set_rows_pulled_total(shard.rows_pulled_total() + rows_per_s);
+      }
+      fleet_.Run(1000);
+      const auto news = rig_.core->News(1, 1, NewsKnown());
+      if (!news.has_value()) continue;
+      for (const v1::ShardCut& cut : news->cuts()) {
+        v1::CommitCutRequest request = CommitOf(cut);
+        request.set_epoch_with(rig_.core->state().shards().at(cut.with()).epoch);
+        ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());
+      }
+    }
+  }
+};
+
+TEST_F(SmallStory, IdleNeighboursAreMergedDownToEightShards) {
+  Begin(64ull << 20);
+  fleet_.at("s1").load.mutable_shards(0)->set_bytes(50ull << 20);
+  Serve(50, 1000);
+  EXPECT_THAT(Events("merge_asked"), ElementsAre()) << "less than a minute";
+  Serve(60, 1000);
+  EXPECT_THAT(Events("shards_merged"),
+              ElementsAre(HasSubstr("hashed/1 with hashed/2 into"),
+                          HasSubstr("20 and 20 MiB, together at most 64 MiB")));
+  Serve(300, 1000);
+  EXPECT_EQ(rig_.core->state().shards().size(), 8u);
+}
+
+TEST_F(SmallStory, BusyNeighboursAreNotMerged) {
+  Begin(64ull << 20);
+  Serve(200, 200'000);  // two of them: two fifths of the load from which a shard is split
+  EXPECT_THAT(Events("merge_asked"), ElementsAre());
+}
+
+TEST_F(SmallStory, NothingIsMergedUnlessAskedFor) {
+  Begin(0);
+  Serve(200, 0);
+  EXPECT_THAT(Events("merge_asked"), ElementsAre());
+}
+
 }  // namespace cut_story_test
 }  // namespace hotbed
