@@ -168,7 +168,7 @@ TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
     record.active = true;
     return record;
   };
-  const ShardRecord lower = part(0, 0, 5);
+  const ShardRecord lower = part(0, 2, 5);
   ShardRecord upper = part(1, 5, 10);
   upper.learners = {{3, 1}};
   const auto put = [](const ShardRecord& record) {
@@ -185,7 +185,7 @@ TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
   EXPECT_EQ(map.shards(0).shard(), lower.shard.packed());
   EXPECT_EQ(map.shards(0).range_limit(), 10u);
   // It was away, and that shard has ended in its turn.
-  ShardRecord below = part(2, 0, 0);
+  ShardRecord below = part(2, 0, 2);
   below.epoch = 7;
   state.Apply({put(below)}, 4);
   const ShardRecord again = MergedRecord(below, merged, {7, 1}, {7, 11});
