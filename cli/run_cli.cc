@@ -57,6 +57,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddShardDrainCommand(shard, context);
   AddShardChooseCommand(shard, context);
   AddShardSplitCommand(shard, context);
+  AddShardMergeCommand(shard, context);
   AddShardControlCommands(shard, context);
   AddServerRetireCommand(AddGroup(root, "server", "Stop a server without harm"), context);
   AddRebalanceCommands(AddGroup(root, "rebalance", "Switch rebalancing on and off"), context);

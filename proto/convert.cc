@@ -296,6 +296,13 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   return spec;
 }
 
+void LogEndToProto(const LogEnd& end, v1::LogEnd* message) {
+  message->set_epoch(end.epoch);
+  message->set_lsn(end.lsn);
+}
+
+LogEnd FromProto(const v1::LogEnd& message) { return {message.epoch(), message.lsn()}; }
+
 void ToProto(const ShardRecord& record, v1::ShardRecord* message) {
   message->set_shard(record.shard.packed());
   message->set_range_first(record.range.first);
@@ -313,9 +320,21 @@ void ToProto(const ShardRecord& record, v1::ShardRecord* message) {
   for (const PassedOver& one : record.passed_over) {
     v1::PassedOver* const passed = message->add_passed_over();
     passed->set_server(one.server);
-    passed->mutable_chosen()->set_epoch(one.chosen.epoch);
-    passed->mutable_chosen()->set_lsn(one.chosen.lsn);
+    LogEndToProto(one.chosen, passed->mutable_chosen());
   }
+  for (const ShardLane& one : record.lanes) {
+    v1::ShardLane* const lane = message->add_lanes();
+    lane->set_index(one.index);
+    lane->set_tag(one.tag);
+    lane->set_tag_before(one.tag_before);
+    lane->set_first(one.first);
+    lane->set_limit(one.limit);
+  }
+  if (record.merge.base.lsn == 0) return;
+  message->mutable_merge()->set_with(record.merge.with.packed());
+  LogEndToProto(record.merge.end, message->mutable_merge()->mutable_end());
+  LogEndToProto(record.merge.end_with, message->mutable_merge()->mutable_end_with());
+  LogEndToProto(record.merge.base, message->mutable_merge()->mutable_base());
 }
 
 v1::ShardRecord ToProto(const ShardRecord& record) {
@@ -345,7 +364,14 @@ absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message) {
   record.active = message.active();
   record.base = MembersFromProto(message.base());
   for (const v1::PassedOver& one : message.passed_over()) {
-    record.passed_over.push_back({one.server(), {one.chosen().epoch(), one.chosen().lsn()}});
+    record.passed_over.push_back({one.server(), FromProto(one.chosen())});
+  }
+  for (const v1::ShardLane& one : message.lanes()) {
+    record.lanes.push_back({one.index(), one.tag(), one.tag_before(), one.first(), one.limit()});
+  }
+  if (message.has_merge()) {
+    record.merge = {ShardId::FromPacked(message.merge().with()), FromProto(message.merge().end()),
+                    FromProto(message.merge().end_with()), FromProto(message.merge().base())};
   }
   return record;
 }

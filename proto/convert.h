@@ -17,6 +17,8 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message);
 v1::TableChange ToProto(const TableChange& change);
 absl::StatusOr<TableChange> FromProto(const v1::TableChange& message);
 
+void LogEndToProto(const LogEnd& end, v1::LogEnd* message);
+LogEnd FromProto(const v1::LogEnd& message);
 v1::ShardRecord ToProto(const ShardRecord& record);
 void ToProto(const ShardRecord& record, v1::ShardRecord* message);
 absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);

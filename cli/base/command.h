@@ -79,6 +79,7 @@ void AddShardMoveCommand(CLI::App* shard, CommandContext* context);
 void AddShardMovesCommand(CLI::App* shard, CommandContext* context);
 void AddShardDrainCommand(CLI::App* shard, CommandContext* context);
 void AddShardChooseCommand(CLI::App* shard, CommandContext* context);
+void AddShardMergeCommand(CLI::App* shard, CommandContext* context);
 void AddShardSplitCommand(CLI::App* shard, CommandContext* context);
 // pause, resume, abort, limit.
 void AddShardControlCommands(CLI::App* shard, CommandContext* context);

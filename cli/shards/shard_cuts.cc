@@ -1,5 +1,7 @@
 #include "cli/shards/shard_cuts.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/ids.h"
@@ -10,9 +12,16 @@ namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 
-// Whether the shards on both sides of the cut are served; they may have been cut again by now.
+// Whether the shards on both sides of the cut are served; they may have been cut again by now. Of a
+// merge: whether one shard has both sides, and is served.
 bool IsDone(const v1::ClusterMap& map, const v1::ShardCut& cut) {
   const TableId table = ShardId::FromPacked(cut.shard()).table;
+  if (cut.with() != 0) {
+    return std::any_of(map.shards().begin(), map.shards().end(), [&](const auto& record) {
+      return ShardId::FromPacked(record.shard()).table == table && record.active() &&
+             record.range_first() < cut.at() && record.range_limit() > cut.at();
+    });
+  }
   bool lower = false;
   bool upper = false;
   for (const v1::ShardRecord& record : map.shards()) {
@@ -36,7 +45,8 @@ absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duratio
     if (done == cuts.size()) break;
     if (absl::Now() > end) {
       return absl::DeadlineExceededError(absl::StrCat(
-          ShardId::FromPacked(cuts[done].cut().shard()).ToString(), " is not cut after ",
+          ShardId::FromPacked(cuts[done].cut().shard()).ToString(),
+          cuts[done].cut().with() == 0 ? " is not cut after " : " is not merged after ",
           absl::FormatDuration(patience),
           "; it goes on being tried for a minute: 'hotbed shard list' and 'hotbed events' tell"));
     }

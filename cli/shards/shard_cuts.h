@@ -13,7 +13,8 @@
 
 namespace hotbed {
 
-// Waits until both parts of each are served, for `patience` after the last one that was done.
+// Waits until both parts of each, or the merged shard, are served, for `patience` after the last
+// one that was done.
 absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duration patience,
                        CoordinatorStub* coordinator);
 

@@ -4,11 +4,19 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/tables/session_of_lane.h"
 #include "proto/convert.h"
 #include "row_math/position.h"
 
 namespace hotbed {
 namespace {
+
+bool IndexesInBounds(const ShardRecord& record) {
+  const std::vector<ShardLane> lanes = record.Lanes();
+  return record.shard.index < kShardNumbersMax &&
+         std::all_of(lanes.begin(), lanes.end(),
+                     [](const ShardLane& lane) { return lane.index < kShardNumbersMax; });
+}
 
 bool SameRange(const ShardRange& a, const ShardRange& b) {
   return a.first == b.first && a.limit == b.limit && a.column_first == b.column_first &&
@@ -45,8 +53,10 @@ uint32_t RangesThatTile(const TableSpec& spec, const std::vector<ShardRange>& sh
 // Orders the shards and makes the locator. False: they do not tile the table.
 bool LayOut(TableRoute* route) {
   const std::vector<ShardRecord>& shards = route->shards;
-  route->order.resize(shards.size());
-  for (uint32_t i = 0; i < shards.size(); ++i) route->order[i] = i;
+  route->order.clear();
+  for (uint32_t i = 0; i < shards.size(); ++i) {
+    if (shards[i].epoch != 0) route->order.push_back(i);
+  }
   std::sort(route->order.begin(), route->order.end(), [&shards](uint32_t a, uint32_t b) {
     return std::pair(shards[a].range.column_first, shards[a].range.first) <
            std::pair(shards[b].range.column_first, shards[b].range.first);
@@ -67,8 +77,8 @@ bool LayOut(TableRoute* route) {
 uint32_t HolderOf(const TableRoute& route, const ShardRange& range) {
   for (uint32_t i = 0; i < route.shards.size(); ++i) {
     const ShardRange& whole = route.shards[i].range;
-    if (whole.column_first == range.column_first && whole.first <= range.first &&
-        range.limit <= whole.limit) {
+    if (route.shards[i].epoch != 0 && whole.column_first == range.column_first &&
+        whole.first <= range.first && range.limit <= whole.limit) {
       return i;
     }
   }
@@ -78,8 +88,32 @@ uint32_t HolderOf(const TableRoute& route, const ShardRange& range) {
 }  // namespace
 
 void TableRoute::SetShard(const ShardRecord& record) {
-  shards[record.shard.index] = record;
-  targets[record.shard.index] = {record.primary.server, record.epoch};
+  std::erase_if(records, [&](const auto& entry) {
+    const ShardRange& range = entry.second.range;
+    return entry.first != record.shard.index && entry.second.epoch < record.epoch &&
+           range.column_first == record.range.column_first && range.first >= record.range.first &&
+           range.first < record.range.limit;
+  });
+  records[record.shard.index] = record;
+  for (const ShardLane& lane : record.Lanes()) {
+    if (lane.index >= shards.size()) {
+      shards.resize(lane.index + 1);
+      targets.resize(lane.index + 1);
+    }
+    ShardRecord& of_lane = shards[lane.index];
+    of_lane = record;
+    of_lane.lanes.clear();
+    of_lane.shard.index = lane.index;
+    of_lane.range.first = lane.first;
+    of_lane.range.limit = lane.limit;
+    targets[lane.index] = {record.primary.server, record.epoch, record.shard.index};
+  }
+}
+
+bool TableRoute::HasRangeOf(const ShardRecord& record) const {
+  const auto known = records.find(record.shard.index);
+  return known != records.end() && SameRange(known->second.range, record.range) &&
+         known->second.Lanes() == record.Lanes();
 }
 
 const TableRoute* ClusterMap::Table(TableId table) const {
@@ -175,26 +209,25 @@ void ClusterMapHolder::Apply(const MapUpdate& update) {
   });
 }
 
-// Takes over the records if they show other cuts of the table, and all of them together; `route` is
-// a copy of `before`.
+// Takes over the records if they show other cuts or merges of the table, and all of them together;
+// `route` is a copy of `before`. True: lanes were cut.
 bool ClusterMapHolder::TakeCuts(const TableRoute& before,
                                 const std::vector<const ShardRecord*>& records, TableRoute* route) {
   bool cut = false;
   for (const ShardRecord* record : records) {
-    const uint32_t index = record->shard.index;
-    const size_t shards = before.shards.size();
-    const bool is_new = index >= shards && index < shards + records.size();
-    cut |= is_new || (index < shards && record->IsNewerThan(before.shards[index]) &&
-                      !SameRange(record->range, before.shards[index].range));
-    if (is_new && index >= route->shards.size()) {
-      route->shards.resize(index + 1);
-      route->targets.resize(index + 1);
-    }
+    const auto known = before.records.find(record->shard.index);
+    const bool is_new = known == before.records.end() && IndexesInBounds(*record);
+    cut |= is_new || (known != before.records.end() && record->IsNewerThan(known->second) &&
+                      !before.HasRangeOf(*record));
   }
   if (!cut) return false;
-  for (const ShardRecord* record : records) {
-    if (record->shard.index >= route->shards.size()) continue;
-    if (record->IsNewerThan(route->shards[record->shard.index])) route->SetShard(*record);
+  std::vector<const ShardRecord*> by_epoch = records;  // merged shards replace their parts
+  std::sort(by_epoch.begin(), by_epoch.end(),
+            [](const ShardRecord* a, const ShardRecord* b) { return a->epoch < b->epoch; });
+  for (const ShardRecord* record : by_epoch) {
+    const auto known = route->records.find(record->shard.index);
+    const bool news = known == route->records.end() || record->IsNewerThan(known->second);
+    if (news && IndexesInBounds(*record)) route->SetShard(*record);
   }
   if (!LayOut(route)) {
     const TableSpec spec = route->spec;
@@ -206,7 +239,7 @@ bool ClusterMapHolder::TakeCuts(const TableRoute& before,
     const uint32_t whole = HolderOf(before, route->shards[i].range);
     route->cut_from[i] = {whole, before.shards[whole].epoch};
   }
-  return true;
+  return route->order != before.order;
 }
 
 void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, TableId table,
@@ -217,11 +250,8 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
     if (spec != nullptr) route->spec = *spec;  // only its `changes` can differ
     if (TakeCuts(*known->second, records, route.get())) ++next->cuts_;
     for (const ShardRecord* record : records) {
-      if (record->shard.index >= route->shards.size()) continue;
-      const ShardRecord& old = route->shards[record->shard.index];
-      if (record->IsNewerThan(old) && SameRange(record->range, old.range)) {
-        route->SetShard(*record);
-      }
+      if (!route->HasRangeOf(*record)) continue;
+      if (record->IsNewerThan(route->records.at(record->shard.index))) route->SetShard(*record);
     }
     known->second = std::move(route);
     return;
@@ -230,10 +260,8 @@ void ClusterMapHolder::MergeTable(ClusterMap* next, const TableSpec* spec, Table
   // The coordinator shows a table together with all its shards.
   auto route = std::make_shared<TableRoute>();
   route->spec = *spec;
-  route->shards.resize(records.size());
-  route->targets.resize(records.size());
   for (const ShardRecord* record : records) {
-    if (record->shard.index >= records.size()) return;
+    if (!IndexesInBounds(*record)) return;
     route->SetShard(*record);
   }
   if (!LayOut(route.get())) return;
@@ -246,13 +274,11 @@ size_t ClusterMapHolder::ApplyRecords(absl::Span<const ShardRecord> records) {
   size_t news = 0;
   for (const ShardRecord& record : records) {
     const auto known = map_->tables_.find(record.shard.table);
-    if (known == map_->tables_.end() || record.shard.index >= known->second->shards.size()) {
-      continue;
-    }
+    if (known == map_->tables_.end()) continue;
     const auto mine = changed.find(record.shard.table);
     const TableRoute& now = mine == changed.end() ? *known->second : *mine->second;
-    const ShardRecord& old = now.shards[record.shard.index];
-    if (!record.IsNewerThan(old) || !SameRange(record.range, old.range)) continue;
+    if (!now.HasRangeOf(record)) continue;
+    if (!record.IsNewerThan(now.records.at(record.shard.index))) continue;
     std::shared_ptr<TableRoute>& route = changed[record.shard.table];
     if (route == nullptr) route = std::make_shared<TableRoute>(*known->second);
     route->SetShard(record);

@@ -5,6 +5,7 @@
 #define HOTBED_CLIENT_MAP_CLUSTER_MAP_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,25 +46,34 @@ struct MapUpdate {
 };
 
 struct TableRoute {
-  // The part of a shard's record that a request needs, in a quarter of a cache line.
+  // The part of a shard's record that a request needs.
   struct Target {
     ServerId primary = 0;
     Epoch epoch = 0;
+    uint32_t shard = 0;  // the index of the shard that has the lane
   };
 
   TableSpec spec;
-  std::vector<ShardRecord> shards;  // by index; complete, tiling the table
-  std::vector<Target> targets;      // of `shards`
+  // By index: the lanes of the shards (ShardRecord::lanes), each with the record of its shard, but
+  // for its own index and range. A shard that was not merged is one lane. They tile the table; an
+  // index without a lane has epoch 0.
+  std::vector<ShardRecord> shards;
+  std::vector<Target> targets;              // of `shards`
+  std::map<uint32_t, ShardRecord> records;  // of the shards themselves, by their own index
   // Indexes of the shards, slice by slice, each slice in order of position. A table begins with its
   // shards in this order; a shard that was cut from another one has a later index.
   std::vector<uint32_t> order;
   ShardLocator locator;           // from a position to its range, the same in every column slice
   std::vector<CutFrom> cut_from;  // by index
 
+  // The shards that were merged into this one are forgotten: a shard has its first row as long as
+  // it is one.
   void SetShard(const ShardRecord& record);
+  // Whether the shard has the range and the lanes that it had.
+  bool HasRangeOf(const ShardRecord& record) const;
 
   uint32_t ranges() const { return locator.shard_count(); }  // shards of one column slice
-  uint32_t slices() const { return static_cast<uint32_t>(shards.size()) / ranges(); }
+  uint32_t slices() const { return static_cast<uint32_t>(order.size()) / ranges(); }
   // The shard of column slice `slice` that has the positions of range `range`.
   uint32_t ShardOf(uint32_t slice, uint32_t range) const { return order[slice * ranges() + range]; }
 };

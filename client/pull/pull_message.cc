@@ -40,15 +40,15 @@ void BeginGroup(const PullScratch& scratch, uint32_t part, v1::PullGroup* group)
   group->set_want_arg_max(feature.arg_max != nullptr);
 }
 
-void AddSegment(const PullCall& call, uint32_t part, Epoch epoch, v1::PullGroup* group,
-                PullBulk* bulk) {
+void AddSegment(const PullCall& call, uint32_t part, const TableRoute::Target& target,
+                v1::PullGroup* group, PullBulk* bulk) {
   const PullScratch& scratch = *call.scratch;
   const uint32_t shard = scratch.ShardOf(part);
   const uint32_t ids = scratch.IdsOf(part);
-  group->add_shards(shard);
-  group->add_epochs(epoch);
+  group->add_shards(target.shard);
+  group->add_epochs(target.epoch);
   group->add_id_counts(ids);
-  group->add_lsns_min(call.lane == Lane::kPull ? scratch.TableOf(part).LsnMin(shard, epoch)
+  group->add_lsns_min(call.lane == Lane::kPull ? scratch.TableOf(part).LsnMin(shard, target.epoch)
                                                : Lsn{0});
   AppendElements(call.ids, 8, scratch.part_offset[part], ids, &bulk->ids);
   const PooledPart* const pooled = scratch.Pooled(part);
@@ -89,7 +89,7 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
       route = map.Table(group->table());
       want_arg_max |= group->want_arg_max();
     }
-    AddSegment(call, p, route->targets[scratch.ShardOf(p)].epoch, group, &bulk);
+    AddSegment(call, p, route->targets[scratch.ShardOf(p)], group, &bulk);
     message.reply_bytes += scratch.BytesOf(p, call.wire_type);
     message.row_bytes += scratch.RowBytesOf(p, call.wire_type);
   }

@@ -49,7 +49,7 @@ std::vector<ShardChain*> PushEngine::LearnCuts(const ClusterMap& map) {
     for (const ShardRecord& record : map.Table(chain->shard.table)->shards) {
       const bool inside =
           record.range.first >= chain->range.first && record.range.limit <= chain->range.limit;
-      if (!inside || record.shard == chain->shard) continue;
+      if (!inside || record.shard == chain->shard || record.epoch == 0) continue;
       ChainOf(map, record.shard)->waits_for = chain;
     }
   }

@@ -194,7 +194,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
       part->DropThrough(chain->chain.known_seq());
       const PushChain::Stamp stamp = chain->chain.Send();
       if (target == nullptr) {
-        Refused({chain, part, stamp, 0}, 0,
+        Refused({chain, part, stamp, 0, 0}, 0,
                 part->EndOf(absl::NotFoundError(
                     absl::StrCat("table ", part->table->name(), " was dropped"))),
                 resolutions);
@@ -216,7 +216,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
       }
       to = server;
       bytes += part_bytes;
-      message.push_back({chain, part, stamp, target->epoch});
+      message.push_back({chain, part, stamp, target->epoch, target->shard});
     }
   }
   if (!message.empty()) SendMessage(to->address, message);

@@ -32,7 +32,7 @@ void AddTrace(const std::string& traceparent, v1::PushHeader* header) {
 
 void AddSegment(const SentPart& sent, v1::PushGroup* group) {
   const PushPart& part = *sent.part;
-  group->add_shards(part.shard);
+  group->add_shards(sent.shard);
   group->add_epochs(sent.epoch);
   group->add_id_counts(part.rows);
   group->add_numbers(static_cast<uint32_t>(part.seq & kPartsPerStepMax));

@@ -19,6 +19,7 @@ struct SentPart {
   PushPart* part = nullptr;
   PushChain::Stamp stamp;
   Epoch epoch = 0;
+  uint32_t shard = 0;  // that has the part's lane
 };
 
 // All parts are of the session `identity` and carry gradients of `gradient_type`. The message

@@ -76,8 +76,14 @@ absl::StatusOr<std::vector<std::vector<ScoredRow>>> TopK(Client* client, const T
   auto* const impl = static_cast<ClientImpl*>(client);
   const TopKCall::Parts parts = {impl->map(), impl->follower(), impl->KeptWholeTables(),
                                  impl->clock()};
-  TopKCall call(parts, table->options(), vectors, k, options, impl->DeadlineNs(options.deadline));
-  return call.Run();
+  const int64_t deadline_ns = impl->DeadlineNs(options.deadline);
+  for (;;) {
+    TopKCall call(parts, table->options(), vectors, k, options, deadline_ns);
+    auto rows = call.Run();
+    // Some rows would be there twice: from before a merge, and from after it.
+    const bool again = absl::IsAborted(rows.status()) && impl->clock()->NowNs() < deadline_ns;
+    if (!again) return rows;
+  }
 }
 
 }  // namespace hotbed

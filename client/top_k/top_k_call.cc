@@ -59,8 +59,8 @@ absl::Status TopKCall::Plan() {
   absl::MutexLock lock(&mu_);
   const size_t step = VectorsPerRequest(table_.dim, k_);
   for (size_t first = 0; first < tops_.size(); first += step) {
-    for (const uint32_t index : route->order) {
-      const ShardRange& range = route->shards[index].range;
+    for (const auto& [index, record] : route->records) {
+      const ShardRange& range = record.range;
       waiting_.push_back({range.first, range.limit, first, std::min(tops_.size(), first + step)});
     }
   }
@@ -117,8 +117,12 @@ absl::Status TopKCall::Ask(Part part) {
   }
   std::vector<Part> cut;
   uint64_t covered = 0;
-  for (const ShardRecord& record : route->shards) {
+  for (const auto& [index, record] : route->records) {
     const ShardRange& range = record.range;
+    if (range.first <= part.range_first && range.limit >= part.range_limit &&
+        range.limit - range.first > part.range_limit - part.range_first) {
+      return absl::AbortedError("shards were merged while they were read");
+    }
     if (range.first < part.range_first || range.limit > part.range_limit) continue;
     if (range.first == part.range_first && range.limit == part.range_limit) {
       const ServerAddress* const server = map->Server(record.primary.server);

@@ -73,7 +73,7 @@ CommitDelivery::Open CommitDelivery::ShardsOf(const v1::GroupCommit& commit, int
   for (const TableId table : commit.tables()) {
     const TableRoute* route = map->Table(table);
     if (route == nullptr) continue;
-    for (const ShardRecord& record : route->shards) {
+    for (const auto& [index, record] : route->records) {
       open[record.shard] = absl::UnavailableError("not asked yet");
     }
   }

@@ -67,6 +67,28 @@ struct PassedOver {
   friend bool operator==(const PassedOver&, const PassedOver&) = default;
 };
 
+// A part of a shard's range whose pushes are numbered together. A shard has one lane at first; one
+// that was merged from two has the lanes of both, because each session's sequences go on where they
+// were in each part. A push names rows of one lane.
+struct ShardLane {
+  uint32_t index = 0;  // of the lane in its table; that of the shard that it began as
+  // Under which the shard keeps the lane's sessions (common/tables/session_of_lane.h); 0: plainly.
+  uint32_t tag = 0;
+  uint32_t tag_before = 0;  // in the part of before the last merge
+  uint64_t first = 0;
+  uint64_t limit = 0;
+  friend bool operator==(const ShardLane&, const ShardLane&) = default;
+};
+
+// How the shard was made of two neighbours: each replica merges those that it holds likewise.
+struct ShardMerge {
+  ShardId with;     // the upper part, which is no shard any more
+  LogEnd end;       // of the lower part, which has the shard's number
+  LogEnd end_with;  // of the upper one
+  LogEnd base;      // that the log of the shard begins after; lsn 0: it was never merged
+  friend bool operator==(const ShardMerge&, const ShardMerge&) = default;
+};
+
 struct ShardRecord {
   ShardId shard;
   ShardRange range;
@@ -81,6 +103,13 @@ struct ShardRecord {
   bool active = false;       // written once per epoch, before its first acknowledgement
   std::vector<Member> base;  // members of the last active epoch
   std::vector<PassedOver> passed_over;
+  std::vector<ShardLane> lanes;  // in order of their ranges; empty: one, of the shard's own index
+  ShardMerge merge;              // the last one, until the shard is cut
+
+  std::vector<ShardLane> Lanes() const {
+    if (!lanes.empty()) return lanes;
+    return {{.index = shard.index, .first = range.first, .limit = range.limit}};
+  }
 
   // True if this process has a part in the shard, as a member or as a learner.
   bool Holds(const Member& member) const {

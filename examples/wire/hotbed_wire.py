@@ -1,5 +1,5 @@
 """A client of Hotbed that speaks nothing but the messages of proto/: pulls and pushes with exactly-once, over kills of
-servers, fail-overs and moves. docs/wire.md describes the rules that it follows. It favours few lines over speed.
+servers, fail-overs, moves, cuts and merges. docs/wire.md describes the rules. It favours few lines over speed.
 
     protoc -I . --python_out=OUT proto/types.proto proto/data.proto proto/control.proto
     PYTHONPATH=OUT python3 examples/wire/hotbed_wire.py HOST:PORT TABLE    # pushes ones to three rows, prints them
@@ -70,17 +70,19 @@ class Stream:
 class Table:
     def __init__(self, spec):
         self.spec = spec
-        self.records = {}  # by index of the shard
+        self.records = {}  # by index of the lane: that of its shard, with the lane's range
 
     def learn(self, record):
-        """Takes a record unless a newer one is known."""
-        index = record.shard & 0xFFFFFFFF
-        known = self.records.get(index)
-        if known is None or (record.epoch, record.revision) > (known.epoch, known.revision):
-            self.records[index] = record
+        """Takes the record for each lane of the shard unless a newer one is known; a shard not merged is one lane."""
+        lanes = [(lane.index, lane.first, lane.limit) for lane in record.lanes]
+        for index, first, limit in lanes or [(record.shard & 0xFFFFFFFF, record.range_first, record.range_limit)]:
+            known = self.records.get(index)
+            if known is None or (record.epoch, record.revision) > (known.epoch, known.revision):
+                self.records[index] = type(record).FromString(record.SerializeToString())
+                self.records[index].range_first, self.records[index].range_limit = first, limit
 
     def split(self, ids, columns=None):
-        """{index of a shard: the ids that it holds}, of the slice that begins at `columns`; None: of every slice."""
+        """{index of a lane: the ids that it holds}, of the slice that begins at `columns`; None: of every slice."""
         slices, shards = {}, {}
         for index, record in self.records.items():
             if columns in (None, record.column_first):
@@ -98,15 +100,13 @@ class Table:
 
 
 class Chain:
-    """What this client knows of its own pushes to one shard."""
-    last_seq = 0  # of its last push that the shard has
-    opened = False  # the shard has taken a push of this incarnation
+    """What this client knows of its own pushes to one lane of a shard."""
+    last_seq, opened = 0, False  # of its last push that the shard has; it has taken one of this incarnation
 
 
 class Client:
     def __init__(self, coordinator, session_name, timeout_s=60):
-        self.timeout_s = timeout_s
-        self.channel = grpc.insecure_channel(coordinator)
+        self.timeout_s, self.channel = timeout_s, grpc.insecure_channel(coordinator)
         self.channels, self.streams, self.tables, self.servers, self.chains, self.seen = {}, {}, {}, {}, {}, {}
         self.session = self.call("OpenSession", control.OpenSessionRequest(name=session_name),
                                  control.OpenSessionReply)
@@ -160,7 +160,7 @@ class Client:
             raise Lost(str(error)) from error
 
     def answers(self, reply, shards):
-        """(index of the shard, its exception or None, LSN) for each segment of a reply."""
+        """(index of the lane, its exception or None, LSN) for each segment of a reply."""
         header = reply.header
         if header.code != data.OK:  # of the message as a whole
             whole = data.SegmentReply(code=header.code, detail=header.detail, retry_after_ms=header.retry_after_ms)
@@ -170,8 +170,8 @@ class Client:
         return [(index, exceptions.get(i), lsns[i]) for i, index in enumerate(shards)]
 
     def until_done(self, table, ids, attempt):
-        """Calls attempt(server, shards, {shard: its ids}) until it returns no shard as refused for now. The ids of
-        refused ones are split again, because shards may have been cut."""
+        """Calls attempt(server, lanes, {lane: its ids}) until it returns no lane as refused for now. The ids of refused
+        ones are split again, because they may have been cut."""
         limit, delay, left, last = time.monotonic() + self.timeout_s, FIRST_DELAY_S, [(None, ids)], None
         while left:
             if time.monotonic() > limit:
@@ -208,7 +208,7 @@ class Client:
     def group(self, group, table, shards, counts):
         """Fills the columns that pulls and pushes share."""
         group.table = table
-        group.shards.extend(shards)
+        group.shards.extend(self.tables[table].records[index].shard & 0xFFFFFFFF for index in shards)
         group.epochs.extend(self.tables[table].records[index].epoch for index in shards)
         group.id_counts.extend(counts)
         return group

@@ -45,7 +45,10 @@ absl::Status AssignmentApplier::Apply(const v1::ClusterMap& map) {
   plan_revision_highest_ = std::max(plan_revision_highest_, map.plan_revision());
   absl::MutexLock lock(&mu_);
   plan_revision_ = map.plan_revision();
-  if (!map.delta()) heard_whole_ = true;
+  if (!map.delta()) {
+    heard_whole_ = true;
+    named_.clear();
+  }
   for (const ShardRecord& record : records) named_.insert(record.shard);
   return absl::OkStatus();
 }

@@ -6,11 +6,13 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/threads/await_for.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
 
 constexpr absl::Duration kCommitAgain = absl::Milliseconds(20);
+constexpr absl::Duration kApplyAgain = absl::Milliseconds(100);
 constexpr int64_t kPrepareAgainNs = kSecondNs;
 
 // Whether the coordinator has looked at the request and refused it, so that no earlier one of the
@@ -73,26 +75,45 @@ bool CutLink::AwaitNext(v1::ShardCut* next) {
   }
 }
 
+absl::Status CutLink::Prepare(const v1::ShardCut& cut, v1::CommitCutRequest* request) {
+  *request->mutable_cut() = cut;
+  const ShardId shard = ShardId::FromPacked(cut.shard());
+  if (cut.with() == 0) {
+    const absl::StatusOr<Epoch> epoch = host_->PrepareCut(shard);
+    if (epoch.ok()) request->set_epoch(*epoch);
+    return epoch.status();
+  }
+  const absl::StatusOr<ShardHost::MergeReady> ready =
+      host_->PrepareMerge(shard, ShardId::FromPacked(cut.with()));
+  if (!ready.ok()) return ready.status();
+  request->set_epoch(ready->epoch);
+  request->set_epoch_with(ready->epoch_with);
+  LogEndToProto(ready->end, request->mutable_end());
+  LogEndToProto(ready->end_with, request->mutable_end_with());
+  return absl::OkStatus();
+}
+
+void CutLink::GiveUp(const v1::ShardCut& cut) {
+  host_->GiveUpCut(ShardId::FromPacked(cut.shard()));
+  if (cut.with() != 0) host_->GiveUpCut(ShardId::FromPacked(cut.with()));
+}
+
 void CutLink::CarryOut(const v1::ShardCut& cut) {
   const ShardId shard = ShardId::FromPacked(cut.shard());
-  const absl::StatusOr<Epoch> epoch = host_->PrepareCut(shard);
-  if (!epoch.ok()) {
-    HOTBED_LOG_EVERY_S(Warning, 5)
-        << "the cut of " << shard.ToString() << " waits: " << epoch.status();
+  v1::CommitCutRequest request;
+  if (const absl::Status prepared = Prepare(cut, &request); !prepared.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 5) << "the cut of " << shard.ToString() << " waits: " << prepared;
     return;
   }
-  if (*epoch == 0) return;  // it may become the primary
+  if (request.epoch() == 0) return;  // it may become the primary
   const int64_t prepared_ns = Clock::Real()->NowNs();
-  v1::CommitCutRequest request;
-  *request.mutable_cut() = cut;
-  request.set_epoch(*epoch);
   for (;;) {
     v1::CommitCutReply reply;
     const absl::Status committed = commit_(&request, &reply);
     if (committed.ok()) return OnCommitted(cut, reply, prepared_ns);
     if (IsRefusal(committed)) {
-      HOTBED_LOG(Warning) << shard.ToString() << " is not cut: " << committed;
-      host_->GiveUpCut(shard);
+      HOTBED_LOG(Warning) << shard.ToString() << " is not cut or merged: " << committed;
+      GiveUp(cut);
       return End(cut);
     }
     HOTBED_LOG_EVERY_S(Warning, 5) << "the cut of " << shard.ToString() << " waits: " << committed;
@@ -105,15 +126,20 @@ void CutLink::OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& rep
                           int64_t prepared_ns) {
   const ShardId shard = ShardId::FromPacked(cut.shard());
   const int64_t committed_ns = Clock::Real()->NowNs();
-  const absl::Status applied = applier_->ApplyRecords(reply.records());
-  if (applied.ok()) {
-    host_->GiveUpCut(shard);  // the part takes pushes, also if it was cut here before this request
-  } else {
-    HOTBED_LOG(Warning) << shard.ToString() << " was cut, and the records of its parts come again "
-                        << "with the next map: " << applied;
+  // What is here takes no pushes before, and no later request may change that: no other replica
+  // will hold them.
+  for (;;) {
+    const absl::Status applied = applier_->ApplyRecords(reply.records());
+    if (applied.ok()) break;
+    HOTBED_LOG_EVERY_S(Warning, 5)
+        << shard.ToString() << " was cut or merged, and is not yet here: " << applied;
+    absl::MutexLock lock(&mu_);
+    if (AwaitFor(&mu_, absl::Condition(&stop_), kApplyAgain)) return;
   }
-  HOTBED_LOG(Info) << shard.ToString() << " is cut at " << cut.at() << ": "
-                   << (committed_ns - prepared_ns) / kMillisecondNs << " ms for the commit, "
+  GiveUp(cut);  // the shard takes pushes, also if it was cut here before this request
+  HOTBED_LOG(Info) << shard.ToString() << (cut.with() == 0 ? " is cut at " : " is merged at ")
+                   << cut.at() << ": " << (committed_ns - prepared_ns) / kMillisecondNs
+                   << " ms for the commit, "
                    << (Clock::Real()->NowNs() - committed_ns) / kMillisecondNs
                    << " ms for what is held here";
   End(cut);

@@ -1,9 +1,9 @@
-// Cuts of shards that the coordinator asks for: prepares each of them, has it committed and learns
-// the records of both parts, one cut at a time on a thread of its own.
+// Cuts and merges of shards that the coordinator asks for: prepares each of them, has it committed
+// and learns the records, one cut at a time on a thread of its own.
 //
-// Where the shard has several members it takes no pushes from the preparation on, and the commit
-// may have happened when its answer is lost. So the request is repeated until the coordinator has
-// said yes or no.
+// Where the shard has several members, or is merged, it takes no pushes from the preparation on,
+// and the commit may have happened when its answer is lost. So the request is repeated until the
+// coordinator has said yes or no, and after a yes until the records are applied here.
 #ifndef HOTBED_SERVER_CLUSTER_CUT_LINK_H_
 #define HOTBED_SERVER_CLUSTER_CUT_LINK_H_
 
@@ -46,6 +46,10 @@ class CutLink {
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   // False: it is to stop.
   bool AwaitNext(v1::ShardCut* next) ABSL_LOCKS_EXCLUDED(mu_);
+  // Fills in the request; its epoch is 0 if there is nothing to commit from here.
+  absl::Status Prepare(const v1::ShardCut& cut, v1::CommitCutRequest* request);
+  // The shards take pushes again.
+  void GiveUp(const v1::ShardCut& cut);
   // A cut that cannot be made yet comes again.
   void CarryOut(const v1::ShardCut& cut) ABSL_LOCKS_EXCLUDED(mu_);
   void OnCommitted(const v1::ShardCut& cut, const v1::CommitCutReply& reply, int64_t prepared_ns)

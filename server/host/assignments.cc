@@ -32,7 +32,8 @@ absl::Status Assignments::Apply(const std::vector<TableSpec>& tables,
     DropTables(tables_dropped, &map);
     const absl::Status learnt = LearnTables(tables, map);
     std::vector<ShardRecord> known = records;
-    const absl::Status cut = CutWider(&known, &map);
+    absl::Status cut = MergeNarrower(&known, &map);
+    cut.Update(CutWider(&known, &map));
     const absl::Status added = AddShards(known, &map);
     LearnRecords(known, /*all=*/added.ok(), std::move(map));
     applied = !cut.ok() ? cut : added.ok() ? learnt : added;  // the coordinator's link comes again
@@ -107,7 +108,7 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
   std::vector<std::pair<const ShardRecord*, const TableSpec*>> added;
   for (const ShardRecord& record : records) {
     if (tables_dropped_.contains(record.shard.table)) continue;
-    if (IsOpen(*map, record.shard) || !record.Holds(self)) continue;
+    if (IsOpen(*map, record.shard) || !record.Holds(self) || IsPast(record)) continue;
     if (catalog->shards.contains(record.shard) ||
         catalog->HoldsUnderAnother(record.shard, record.range)) {
       missing_.insert(record.shard);
@@ -126,7 +127,7 @@ absl::Status Assignments::AddShards(const std::vector<ShardRecord>& records, Map
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* changed) {
     for (const auto& [record, table] : added) {
       changed->tables[table->id] = *table;
-      changed->shards[record->shard] = record->range;
+      changed->NoteRange(*record);
       changed->log_from[record->shard] = end;
       if (ShardRestorer::Wants(*table, *record, self)) changed->installing.insert(record->shard);
     }

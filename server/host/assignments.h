@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,11 @@ class Assignments {
   // --- shards that were cut
   // The shards that still depend on what their parent has on the disk, and are open.
   ShardList Inheriting() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Unavailable: one of them was cut or merged just now.
+  absl::Status MayPrepareMerge(ShardId lower, ShardId upper) const;
+  // The same of shards that were merged, and the end of that.
+  ShardList Merged() const ABSL_LOCKS_EXCLUDED(mu_);
+  void FinishMerge(const Shard& shard) ABSL_LOCKS_EXCLUDED(mu_);
   // What `shard` inherited is durable under its own name.
   void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
   // Shards whose replica here is whole although they were cut, because a record of a part is not
@@ -111,6 +117,12 @@ class Assignments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status AddShards(const std::vector<ShardRecord>& records, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool Inside(const ShardRange& inner, const ShardRange& outer);
+  // Whether a replica here of any process of the server may hold what was acknowledged.
+  static bool MayCount(const ShardRecord& record, ServerId server);
+  // Whether this server has promised a later epoch of the shard, perhaps because the shard was
+  // merged away: such a record comes late.
+  bool IsPast(const ShardRecord& record) const;
   // assignments_cuts.cc: shards that were cut in two.
   //
   // Replicas here that are wider than their records are cut before anything else is learnt, in the
@@ -123,11 +135,31 @@ class Assignments {
   std::vector<ShardRecord> PartsOf(const ShardRecord& record, const ShardRange& held,
                                    const std::vector<ShardRecord>& records, const Map& map) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PromiseParts(const ShardRecord& record, const std::vector<ShardRecord>& parts) const;
+  absl::Status PromiseParts(const ShardRecord& record, const std::vector<ShardRecord>& parts) const;
   absl::Status Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts, Map* map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the replica to a stand, writes its rows back and lets go of them.
   absl::Status CloseForCut(const std::shared_ptr<Shard>& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // assignments_merges.cc: shards that were merged from two.
+  //
+  // Replicas here that are parts of their records are merged, before anything else is learnt, or
+  // dropped where they do not count. Records that cannot be learnt yet are taken out of the list.
+  absl::Status MergeNarrower(std::vector<ShardRecord>* records, Map* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<ShardId> PartsHere(const ShardRecord& record, const Map& map) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AreWhole(const ShardRecord& record) const;
+  absl::Status DropParts(const ShardRecord& record, const std::vector<ShardId>& parts, Map* map)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status MayMerge(const Shard& lower, const Shard& upper) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Puts the state of the merged shard, as `bytes`, beside those of its parts, durably.
+  absl::Status WriteMergedMeta(const ShardRecord& record, const Shard& lower, const Shard& upper,
+                               const LogEnd& base, std::string* bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // No earlier record of the parts, which may come late, makes a replica of them from then on.
+  absl::Status PromiseMerged(const ShardRecord& record, const std::vector<ShardId>& parts) const;
+  absl::Status Merge(const ShardRecord& record, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -153,8 +185,8 @@ class Assignments {
   // Assigned here while the rows of an earlier replica were being deleted, or new ones received:
   // opened when that is over.
   std::set<ShardId> missing_ ABSL_GUARDED_BY(mu_);
-  // Being cut, closed and written back: what their parts go on with. Only after an error, until the
-  // same records come again.
+  // Being cut or merged, closed and written back: what their parts go on with. Only after an
+  // error, until the same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
   mutable absl::Mutex parts_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(parts_mu_);  // see PartsWanted

@@ -18,19 +18,8 @@ namespace {
 constexpr int64_t kSettleNsMax = 2 * kSecondNs;  // for entries that are on their way
 constexpr int64_t kSettleStepNs = kMillisecondNs / 4;
 
-bool Inside(const ShardRange& inner, const ShardRange& outer) {
-  return inner.first >= outer.first && inner.limit <= outer.limit &&
-         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
-}
-
 bool SameRows(const ShardRange& a, const ShardRange& b) {
   return a.first == b.first && a.limit == b.limit;
-}
-
-// Whether a replica here of any process of the server may hold what was acknowledged.
-bool MayCount(const ShardRecord& record, ServerId server) {
-  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
-         record.FindPassedOver(server) != nullptr;
 }
 
 bool Tile(const ShardRange& whole, const ShardRange& first, std::vector<ShardRecord> parts) {
@@ -48,12 +37,31 @@ bool Tile(const ShardRange& whole, const ShardRange& first, std::vector<ShardRec
 
 }  // namespace
 
+bool Assignments::Inside(const ShardRange& inner, const ShardRange& outer) {
+  return inner.first >= outer.first && inner.limit <= outer.limit &&
+         inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
+}
+
+bool Assignments::MayCount(const ShardRecord& record, ServerId server) {
+  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
+         record.FindPassedOver(server) != nullptr;
+}
+
+bool Assignments::IsPast(const ShardRecord& record) const {
+  return wiring_.promises->Get(record.shard) > record.epoch;
+}
+
 std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const ShardRange& held,
                                               const std::vector<ShardRecord>& records,
                                               const Map& map) const {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::map<ShardId, ShardRecord> newest;
+  // The parts begin later epochs than the whole. Shards that were merged into it, or into another
+  // one, may still be known from before.
+  const auto whole = map.find(record.shard);
+  const Epoch whole_epoch = whole == map.end() ? 0 : whole->second.record->epoch;
   const auto add = [&](const ShardRecord& part) {
+    if (part.epoch <= whole_epoch || IsPast(part)) return;
     if (part.shard.table != record.shard.table || part.shard == record.shard) return;
     if (!Inside(part.range, held) || catalog->shards.contains(part.shard)) return;
     ShardRecord& known = newest[part.shard];
@@ -63,8 +71,19 @@ std::vector<ShardRecord> Assignments::PartsOf(const ShardRecord& record, const S
     if (entry.record->epoch != 0) add(entry.record);
   }
   for (const ShardRecord& part : records) add(part);
+  const auto replaced = [&](const ShardRecord& part) {
+    const auto replaces = [&](const ShardRecord& other) {
+      return other.epoch > part.epoch && other.range.first < part.range.limit &&
+             part.range.first < other.range.limit;
+    };
+    return replaces(record) || std::any_of(newest.begin(), newest.end(), [&](const auto& entry) {
+             return replaces(entry.second);
+           });
+  };
   std::vector<ShardRecord> parts;
-  for (auto& [id, part] : newest) parts.push_back(std::move(part));
+  for (const auto& [id, part] : newest) {
+    if (!replaced(part)) parts.push_back(part);
+  }
   return parts;
 }
 
@@ -76,11 +95,16 @@ absl::Status Assignments::CutWider(std::vector<ShardRecord>* records, Map* map) 
   std::erase_if(*records, [&](const ShardRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
     const auto held = catalog->shards.find(record.shard);
+    const auto entry = map->find(record.shard);
     if (held == catalog->shards.end() || tables_dropped_.contains(record.shard.table) ||
-        SameRows(held->second, record.range) || !Inside(record.range, held->second)) {
+        IsPast(record) || (entry != map->end() && entry->second.record->IsNewerThan(record))) {
       return false;
     }
-    const auto entry = map->find(record.shard);
+    if (SameRows(held->second, record.range) || !Inside(record.range, held->second)) {
+      absl::MutexLock lock(&parts_mu_);
+      parts_wanted_.erase(record.shard);
+      return false;
+    }
     if (entry == map->end() || entry->second.shard == nullptr) return false;  // being deleted
     const std::vector<ShardRecord> parts = PartsOf(record, held->second, all, *map);
     const auto counts = [&](const ShardRecord& part) { return MayCount(part, self.server); };
@@ -129,17 +153,15 @@ absl::Status Assignments::CloseForCut(const std::shared_ptr<Shard>& shard) {
   return absl::OkStatus();
 }
 
-// An error does no harm: the shards ask again.
-void Assignments::PromiseParts(const ShardRecord& record,
-                               const std::vector<ShardRecord>& parts) const {
+absl::Status Assignments::PromiseParts(const ShardRecord& record,
+                                       const std::vector<ShardRecord>& parts) const {
   const Member self = wiring_.data->self();
   std::vector<ShardRecord> held;
   if (record.Holds(self)) held.push_back(record);
   for (const ShardRecord& part : parts) {
     if (part.Holds(self)) held.push_back(part);
   }
-  const absl::Status kept = wiring_.promises->KeepAhead(held);
-  if (!kept.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep promises: " << kept;
+  return wiring_.promises->KeepAhead(held);
 }
 
 absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<ShardRecord>& parts,
@@ -152,12 +174,18 @@ absl::Status Assignments::Cut(const ShardRecord& record, const std::vector<Shard
         wiring_.tiers->InheritMeta(whole->spilled(), SpillShard(table, part.range, part.shard)));
   }
   HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
-  // Pushes wait: the promises that the parts will ask for come to the disk meanwhile.
-  std::thread promising([&, this] { PromiseParts(record, parts); });
+  // The promise tells a part from those that were merged away, if an earlier record comes late.
+  if (!record.lanes.empty()) HOTBED_RETURN_IF_ERROR(PromiseParts(record, parts));
+  // Pushes wait: the promises that the parts will ask for come to the disk meanwhile. An error does
+  // no harm: the shards ask again.
+  std::thread promising([&, this] {
+    const absl::Status kept = PromiseParts(record, parts);
+    if (!kept.ok()) HOTBED_LOG_EVERY_S(Warning, 10) << "cannot keep promises: " << kept;
+  });
   const absl::Status changed = wiring_.data->ChangeCatalog([&](Catalog* catalog) {
-    catalog->shards[record.shard] = record.range;
+    catalog->NoteRange(record);
     for (const ShardRecord& part : parts) {
-      catalog->shards[part.shard] = part.range;
+      catalog->NoteRange(part);
       catalog->log_from[part.shard] = end;
       catalog->cuts[part.shard] = {record.shard, catalog->LogFrom(record.shard)};
     }

@@ -12,8 +12,9 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 constexpr uint32_t kVersionOldest = 6;  // without `cuts`
+constexpr uint32_t kVersionOfMerges = 8;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -122,6 +123,15 @@ void VisitShard(Io* io, Range& range, Flag& installing, Position& log_from) {
   io->Number(log_from.offset);
 }
 
+template <typename Io, typename Lane>
+void VisitLane(Io* io, Lane& lane) {
+  io->Number(lane.index);
+  io->Number(lane.tag);
+  io->Number(lane.tag_before);
+  io->Number(lane.first);
+  io->Number(lane.limit);
+}
+
 class Writer {
  public:
   explicit Writer(std::string* out) : out_(out) {}
@@ -189,6 +199,14 @@ std::string Catalog::Serialize() const {
     writer.Number(cut.from.segment);
     writer.Number(cut.from.offset);
   }
+  writer.Number(static_cast<uint32_t>(merges.size()));
+  for (const ShardId shard : merges) writer.Number(shard.packed());
+  writer.Number(static_cast<uint32_t>(lanes.size()));
+  for (const auto& [shard, list] : lanes) {
+    writer.Number(shard.packed());
+    writer.Count(list);
+    for (const ShardLane& lane : list) VisitLane(&writer, lane);
+  }
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -236,6 +254,16 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
                                               cut.parent.ToString(), ", and one is not here"));
     }
   }
+  if (version >= kVersionOfMerges) {
+    for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+      catalog.merges.insert(ShardId::FromPacked(in.Take<uint64_t>()));
+    }
+    for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
+      std::vector<ShardLane>& list = catalog.lanes[ShardId::FromPacked(in.Take<uint64_t>())];
+      reader.Count(list);
+      for (ShardLane& lane : list) VisitLane(&reader, lane);
+    }
+  }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;
 }
@@ -253,6 +281,14 @@ void Catalog::Forget(ShardId shard) {
   log_from.erase(shard);
   installing.erase(shard);
   cuts.erase(shard);
+  merges.erase(shard);
+  lanes.erase(shard);
+}
+
+void Catalog::NoteRange(const ShardRecord& record) {
+  shards[record.shard] = record.range;
+  lanes.erase(record.shard);
+  if (!record.lanes.empty()) lanes[record.shard] = record.lanes;
 }
 
 LogPosition Catalog::LogFrom(ShardId shard) const {

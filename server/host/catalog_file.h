@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +40,15 @@ struct Catalog {
     LogPosition from;
   };
   std::map<ShardId, Cut> cuts;
+  // Shards that were merged from two here, until their state is durable under their own names:
+  // before, it is under the name MergedName.
+  std::set<ShardId> merges;
+  static ShardId MergedName(ShardId shard) { return {shard.table, shard.index | 1u << 31}; }
+  // ShardRecord::lanes, of the shards that have some.
+  std::map<ShardId, std::vector<ShardLane>> lanes;
+  void NoteRange(const ShardRecord& record);
+  // Whether the shard still inherits from another one here, or another one from it.
+  bool InCut(ShardId shard) const { return cuts.contains(shard) || IsCutFrom(shard); }
   // Whether another shard here still inherits from it.
   bool IsCutFrom(ShardId shard) const;
   // Whether rows of the range lie here under another shard of the table: one that the shard was cut

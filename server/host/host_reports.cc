@@ -120,6 +120,9 @@ ShardHost::Recollection HostReports::Recollect() const {
     ShardRecord& record = recollection.records.emplace_back(*entry->second.record);
     record.shard = id;
     record.range = range;
+    if (const auto lanes = catalog->lanes.find(id); lanes != catalog->lanes.end()) {
+      record.lanes = lanes->second;
+    }
     // PROMISES knows who held the shard, also before the coordinator has told its record.
     const PromiseFile::Promise promise = promises_->Find(id);
     if (record.epoch == 0) {

@@ -63,6 +63,7 @@ class ReplayFlight {
 absl::Status Recovery::Run() {
   HOTBED_RETURN_IF_ERROR(RestoreCheckpoints());
   HOTBED_RETURN_IF_ERROR(WipeIncomplete());
+  HOTBED_RETURN_IF_ERROR(TakeMergedMetas());
   HOTBED_RETURN_IF_ERROR(InheritMetas());
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   ShardDirectory::Map map;
@@ -118,6 +119,23 @@ absl::Status Recovery::WipeIncomplete() {
     const std::set<ShardId> wiped = changed->installing;
     for (const ShardId shard : wiped) changed->Forget(shard);
   });
+}
+
+// Shards that were merged just before the end of the last run: their state is still aside.
+absl::Status Recovery::TakeMergedMetas() {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  for (const ShardId id : catalog->merges) {
+    const SpillShard shard(catalog->tables.at(id.table), catalog->shards.at(id), id);
+    const SpillShard aside(catalog->tables.at(id.table), catalog->shards.at(id),
+                           Catalog::MergedName(id));
+    HOTBED_ASSIGN_OR_RETURN(const std::string bytes, wiring_.tiers->ReadMeta(aside));
+    HOTBED_ASSIGN_OR_RETURN(const std::string own, wiring_.tiers->ReadMeta(shard));
+    HOTBED_ASSIGN_OR_RETURN(const ShardMeta merged, ShardMeta::Parse(bytes));
+    HOTBED_ASSIGN_OR_RETURN(const ShardMeta there, ShardMeta::Parse(own));
+    if (there.applied_lsn >= merged.applied_lsn) continue;
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(shard, bytes, merged.applied_lsn));
+  }
+  return absl::OkStatus();
 }
 
 // A shard is numbered above the one that it was cut from, so the parents come first.

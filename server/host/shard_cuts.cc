@@ -1,5 +1,7 @@
 #include "server/host/shard_cuts.h"
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -34,16 +36,53 @@ absl::StatusOr<Epoch> ShardCuts::Prepare(ShardId id) {
   }
   // A replica that is alone is cut where it stands. Several have to stand at the same entry first.
   if (record->members.size() == 1) return record->epoch;
+  HOTBED_RETURN_IF_ERROR(StandStill({shard}));
+  return record->epoch;
+}
+
+absl::Status ShardCuts::StandStill(const ShardList& shards) {
   const int64_t end_ns = wiring_.clock->NowNs() + kPauseNsMax;
-  while (!shard->Pause(true, PauseFor::kCut)) {
+  for (;;) {
+    const auto settled = [](const auto& shard) { return shard->Pause(true, PauseFor::kCut); };
+    if (std::count_if(shards.begin(), shards.end(), settled) == std::ssize(shards)) {
+      return absl::OkStatus();
+    }
     if (wiring_.clock->NowNs() >= end_ns) {
-      shard->Pause(false, PauseFor::kCut);
+      for (const auto& shard : shards) shard->Pause(false, PauseFor::kCut);
       return absl::UnavailableError(
-          absl::StrCat(id.ToString(), " is to be cut, and still has pushes on their way"));
+          absl::StrCat(shards[0]->id().ToString(),
+                       " is to be cut or merged, and still has pushes on their way"));
     }
     wiring_.clock->SleepNs(kPauseStepNs);
   }
-  return record->epoch;
+}
+
+// What is written back and flushed now need not be while pushes wait.
+absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, ShardId upper) {
+  ShardHost::MergeReady ready;
+  const ShardList parts = {wiring_.directory->Find(lower), wiring_.directory->Find(upper)};
+  if (parts[0] == nullptr || parts[1] == nullptr) return ready;
+  for (int pass = 0; pass < kPassesMax; ++pass) {
+    HOTBED_RETURN_IF_ERROR(wiring_.write_back->WriteBack(parts));
+    if (parts[0]->Status().store.rows_dirty + parts[1]->Status().store.rows_dirty <=
+        kDirtyRowsFew) {
+      break;
+    }
+  }
+  if (!parts[0]->primary() || !parts[1]->primary()) return ready;
+  const std::optional<ShardRecord> record = wiring_.directory->RecordOf(lower);
+  const std::optional<ShardRecord> with = wiring_.directory->RecordOf(upper);
+  if (!record.has_value() || !with.has_value() || !parts[0]->active() || !parts[1]->active()) {
+    return absl::UnavailableError(absl::StrCat(lower.ToString(), " and ", upper.ToString(),
+                                               " are to be merged, and are not both active yet"));
+  }
+  HOTBED_RETURN_IF_ERROR(wiring_.assignments->MayPrepareMerge(lower, upper));
+  HOTBED_RETURN_IF_ERROR(StandStill(parts));
+  ready.epoch = record->epoch;
+  ready.epoch_with = with->epoch;
+  ready.end = parts[0]->End().log;
+  ready.end_with = parts[1]->End().log;
+  return ready;
 }
 
 void ShardCuts::GiveUp(ShardId id) {
@@ -62,6 +101,13 @@ void ShardCuts::FinishCuts() {
       for (const auto& shard : shards.logged) Finish(shard->id());
     } else {
       HOTBED_LOG_EVERY_S(Warning, 10) << "shards that were cut are not durable yet: " << written;
+    }
+  }
+  const ShardList merged = wiring_.assignments->Merged();
+  if (!merged.empty() && wiring_.write_back->WriteBack(merged).ok()) {
+    for (const auto& shard : merged) {
+      wiring_.assignments->FinishMerge(*shard);
+      merged_.fetch_add(1, std::memory_order_relaxed);
     }
   }
   for (const auto& shard : shards.checkpointed) {

@@ -14,6 +14,7 @@
 #include "common/status_numbers.h"
 #include "server/host/assignments.h"
 #include "server/host/shard_directory.h"
+#include "server/host/shard_host.h"
 #include "server/host/shard_write_back.h"
 #include "server/host/table_checkpoints.h"
 
@@ -30,23 +31,32 @@ class ShardCuts {
   };
   explicit ShardCuts(const Wiring& wiring) : wiring_(wiring) {}
 
-  // As ShardHost::PrepareCut and GiveUpCut.
+  // As ShardHost::PrepareCut, PrepareMerge and GiveUpCut.
   absl::StatusOr<Epoch> Prepare(ShardId id);
+  absl::StatusOr<ShardHost::MergeReady> PrepareMerge(ShardId lower, ShardId upper);
   void GiveUp(ShardId id);
 
-  // Writes back the shards that still inherit, so that they stand for themselves. Upkeep.
+  // Writes back the shards that still inherit or were merged, so that they stand for themselves.
+  // Upkeep.
   void FinishCuts();
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("shards cut", "hotbed_server_shards_cut_total",
                  "Shards that were cut from others here and stand for themselves by now.",
                  total_.load(std::memory_order_relaxed));
+    numbers->Add("shards merged", "hotbed_server_shards_merged_total",
+                 "Shards that were merged from two here and stand for themselves by now.",
+                 merged_.load(std::memory_order_relaxed));
   }
 
  private:
+  // Pushes are refused from then on. Unavailable: some are on their way for too long, and are taken
+  // again.
+  absl::Status StandStill(const ShardList& shards);
   void Finish(ShardId id);
 
   const Wiring wiring_;
   std::atomic<uint64_t> total_{0};
+  std::atomic<uint64_t> merged_{0};
 };
 
 }  // namespace hotbed

@@ -168,6 +168,9 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   }
   RestoreProgress Restores(TableId table) const override { return restorer_->Progress(table); }
   absl::StatusOr<Epoch> PrepareCut(ShardId shard) override { return cuts_->Prepare(shard); }
+  absl::StatusOr<MergeReady> PrepareMerge(ShardId lower, ShardId upper) override {
+    return cuts_->PrepareMerge(lower, upper);
+  }
   void GiveUpCut(ShardId shard) override { cuts_->GiveUp(shard); }
   std::vector<ShardId> Held() const override;
   std::vector<ShardId> PartsWanted() const override { return assignments_->PartsWanted(); }

@@ -244,6 +244,17 @@ class ShardHost : public ReplicaSink {
   // of them hold everything that was taken. The epoch to commit the cut in; 0: the primary is
   // elsewhere, and nothing else is to be done here. After an error, call it again. Blocks.
   virtual absl::StatusOr<Epoch> PrepareCut(ShardId /*shard*/) { return 0; }
+  // The same for two neighbours that are to be merged: pushes to both are refused from then on,
+  // also where no other replica follows them. Where their logs end then.
+  struct MergeReady {
+    Epoch epoch = 0;
+    Epoch epoch_with = 0;
+    LogEnd end;
+    LogEnd end_with;
+  };
+  virtual absl::StatusOr<MergeReady> PrepareMerge(ShardId /*lower*/, ShardId /*upper*/) {
+    return MergeReady();
+  }
   // The coordinator has refused the cut for good.
   virtual void GiveUpCut(ShardId /*shard*/) {}
   // Every shard that has rows here, including rows that are being received or deleted.

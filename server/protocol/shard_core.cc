@@ -107,6 +107,7 @@ void ShardCore::Push(const CorePush& push) {
   if (found == nullptr && push.incarnation <= tail_.state().forgotten()) {
     return Refuse(push, SegmentCode::kFenced, 0);
   }
+  if (FencedInAnotherLane(push)) return Refuse(push, SegmentCode::kFenced, session.last_seq);
   if (found != nullptr) tail_.state().NoteHeard(push.session, session);
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
   const bool again = push.deletes && Mutated(CoreMutant::kDeleteTakenTwice);
@@ -148,6 +149,16 @@ void ShardCore::Push(const CorePush& push) {
   entry.prev_seq = push.prev_seq;
   entry.payload = push.token;
   AppendEntry(entry, push.token, refusal);
+}
+
+// A process that was replaced may be known as such in one lane alone: its successor has pushed
+// there first.
+bool ShardCore::FencedInAnotherLane(const CorePush& push) const {
+  return std::any_of(record_.lanes.begin(), record_.lanes.end(), [&](const ShardLane& lane) {
+    const Session* const session =
+        tail_.state().sessions().Find(SessionOfLane(ClientSessionOf(push.session), lane.tag));
+    return session != nullptr && session->incarnation > push.incarnation;
+  });
 }
 
 bool ShardCore::MayPushAlone(const CorePush& push) const {

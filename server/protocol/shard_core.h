@@ -51,6 +51,7 @@
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "common/ids.h"
+#include "common/tables/session_of_lane.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
 #include "server/protocol/core_mutant.h"
@@ -154,7 +155,7 @@ class ShardCore {
   SegmentCode CheckEpoch(Epoch epoch) const;
   // Whether the coordinator has given out this session, or this step.
   bool SessionGiven(SessionId session, Incarnation incarnation) const {
-    return session <= given_.session && incarnation <= given_.session;
+    return ClientSessionOf(session) <= given_.session && incarnation <= given_.session;
   }
   bool StepGiven(uint64_t step) const { return step <= given_.step; }
   const Member& self() const { return self_; }
@@ -262,6 +263,7 @@ class ShardCore {
   void Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, uint64_t last_seq);
   void Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq);
   void ReplyToDuplicate(const CorePush& push, uint64_t last_seq);
+  bool FencedInAnotherLane(const CorePush& push) const;
   void ReplyToRepeatedCommit(const CoreCommit& commit);
   // False: too many duplicates wait already.
   bool AddDuplicate(const DuplicateWaiter& waiter);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/session_of_lane.h"
 #include "server/shard/request/bag_check.h"
 #include "server/shard/request/not_given.h"
 #include "server/shard/request/segment_check.h"
@@ -279,11 +280,35 @@ Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_f
                   ": records that other replicas have not taken fill the server's ",
                   options.replica_budget->tail_bytes_max, " bytes (--replica-tail-bytes)");
   }
-  if (segment.commit_step == 0 && (segment.seq == 0 || work.session == 0)) {
+  if (segment.commit_step == 0 &&
+      (segment.seq == 0 || work.session == 0 ||
+       (!shard.core.record().lanes.empty() && work.session > kSessionMax))) {
     return Refuse(SegmentCode::kInvalidArgument, shard, ": session ", work.session, ", sequence ",
-                  segment.seq, "; both count from 1");
+                  segment.seq, "; both count from 1, sessions of merged shards up to ",
+                  kSessionMax);
   }
   return {};
+}
+
+Refusal FindLane(const ShardContext& shard, const PushSegment& segment, uint32_t* tag) {
+  const ShardRecord& record = shard.core.record();
+  *tag = 0;
+  if (record.lanes.empty() || segment.epoch != record.epoch || segment.count == 0) return {};
+  const bool hashed = shard.options.table->hashed;
+  ShardRange range = record.range;
+  for (const ShardLane& lane : record.lanes) {
+    range.first = lane.first;
+    range.limit = lane.limit;
+    *tag = lane.tag;
+    if (FirstIdOutside(segment.ids, 1, range, hashed) == 1) break;
+  }
+  const uint32_t other = FirstIdOutside(segment.ids, segment.count, range, hashed);
+  if (other == segment.count) return {};
+  if (FirstIdOutside(segment.ids, segment.count, record.range, hashed) != segment.count) return {};
+  return Refuse(SegmentCode::kInvalidArgument, shard, ": ids ", segment.ids[0], " and ",
+                segment.ids[other],
+                " are in different lanes of the shard, which was merged from several; a segment "
+                "has rows of one (ShardRecord.lanes)");
 }
 
 std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushWork& work,

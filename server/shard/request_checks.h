@@ -40,6 +40,10 @@ void PrepareRows(const ShardContext& shard, PushState* state);
 // strand.
 Refusal CheckPush(const ShardContext& shard, const PushState& state, bool tail_full);
 
+// The tag of the lane of a push's rows. They must be of one lane, unless one lies outside of the
+// shard. On the strand.
+Refusal FindLane(const ShardContext& shard, const PushSegment& segment, uint32_t* tag);
+
 // Says in words why the core refused a push with `code`. On the strand.
 std::string ExplainRefusal(const ShardContext& shard, SegmentCode code, const PushWork& work,
                            const PushSegment& segment, uint64_t last_seq);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/session_of_lane.h"
 #include "server/shard/push_state.h"
 #include "server/shard/replica/replica_budget.h"
 #include "server/shard/request/segment_check.h"
@@ -220,9 +221,14 @@ void Shard::PushNow(PushState* state) {
   // Here, not in PrepareRows: the options may change, and do so on the strand.
   state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
                                segment.seq >> kStepShift);
+  uint32_t lane = 0;
+  if (Refusal mixed = FindLane(context_, segment, &lane); !mixed.ok()) {
+    state->refusal = std::move(mixed);
+    return pipeline_.Reply({token, state->refusal.code, core_.epoch(), core_.applied_lsn(), 0});
+  }
   CorePush push;
   push.epoch = segment.epoch;
-  push.session = work.session;
+  push.session = SessionOfLane(work.session, lane);
   push.incarnation = work.incarnation;
   push.seq = segment.seq;
   push.prev_seq = segment.prev_seq;

@@ -38,6 +38,12 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child) override {
     return spill_->InheritMeta(parent, child);
   }
+  absl::StatusOr<std::string> ReadMeta(const SpillShard& shard) override {
+    return spill_->ReadMeta(shard);
+  }
+  absl::Status ReplaceMeta(const SpillShard& shard, absl::string_view meta, Lsn highest) override {
+    return spill_->ReplaceMeta(shard, meta, highest);
+  }
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
                                                             Lsn above) override {
     return spill_->Read(shard, above);

@@ -264,6 +264,86 @@ TEST(ClusterMapTest, ACutIsTakenWithBothParts) {
   }()));
 }
 
+// Both shards of the whole map as one, with a lane for each.
+MapUpdate MergedMap() {
+  MapUpdate update = WholeMap(2, 7, 2);
+  update.delta = true;
+  update.shards.resize(1);
+  ShardRecord& merged = update.shards[0];
+  merged.range.limit = 100;
+  merged.lanes = {{.index = 0, .tag = 2, .first = 0, .limit = 50},
+                  {.index = 1, .tag = 3, .first = 50, .limit = 100}};
+  return update;
+}
+
+TEST(ClusterMapTest, LanesOfAMergedShardStayWhatIsPushedTo) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 1, 1));
+  const uint64_t cuts = holder.Get()->cuts();
+  EXPECT_FALSE(holder.ApplyRecord(MergedMap().shards[0])) << "it came with WRONG_EPOCH";
+  holder.Apply(MergedMap());
+  EXPECT_EQ(holder.Get()->cuts(), cuts) << "nothing was cut";
+  const TableRoute* route = holder.Get()->Table(3);
+  EXPECT_EQ(route->order, (std::vector<uint32_t>{0, 1}));
+  ASSERT_EQ(route->targets.size(), 2u);
+  for (const uint32_t lane : {0, 1}) {
+    EXPECT_EQ(route->targets[lane].shard, 0u) << lane;
+    EXPECT_EQ(route->targets[lane].epoch, 7u) << lane;
+    EXPECT_EQ(route->targets[lane].primary, 2u) << lane;
+    EXPECT_EQ(route->shards[lane].range.first, 50u * lane);
+    EXPECT_EQ(route->shards[lane].range.limit, 50u * (lane + 1));
+  }
+  EXPECT_EQ(route->records.size(), 1u);
+  EXPECT_FALSE(holder.ApplyRecord(WholeMap(1, 6, 1).shards[1])) << "of before the merge";
+  ShardRecord moved = MergedMap().shards[0];
+  moved.epoch = 8;
+  moved.primary.server = 1;
+  EXPECT_TRUE(holder.ApplyRecord(moved));
+  EXPECT_EQ(holder.Get()->Table(3)->targets[1].epoch, 8u);
+}
+
+// At row 70: the upper part begins with a lane of the new shard's number.
+TEST(ClusterMapTest, LanesAreCutAsShardsAre) {
+  ClusterMapHolder holder;
+  holder.Apply(WholeMap(1, 1, 1));
+  holder.Apply(MergedMap());
+  const uint64_t cuts = holder.Get()->cuts();
+  MapUpdate update = MergedMap();
+  update.plan_revision = 3;
+  ShardRecord& lower = update.shards[0];
+  lower.epoch = 8;
+  lower.range.limit = 70;
+  lower.lanes[1].limit = 70;
+  ShardRecord upper = lower;
+  upper.shard.index = 4;
+  upper.range.first = 70;
+  upper.range.limit = 100;
+  upper.lanes = {{.index = 4, .tag = 3, .first = 70, .limit = 100}};
+  update.shards.push_back(upper);
+  holder.Apply(update);
+  EXPECT_EQ(holder.Get()->cuts(), cuts + 1);
+  const TableRoute* route = holder.Get()->Table(3);
+  EXPECT_EQ(route->order, (std::vector<uint32_t>{0, 1, 4}));
+  EXPECT_EQ(route->targets[1].shard, 0u);
+  EXPECT_EQ(route->targets[4].shard, 4u);
+  EXPECT_EQ(route->cut_from[4], (CutFrom{1, 7}));
+  EXPECT_EQ(route->shards[2].epoch, 0u) << "no lane has this number";
+}
+
+TEST(ClusterMapTest, AMergedShardIsKnownAtOnceAndHugeNumbersAreNot) {
+  ClusterMapHolder holder;
+  MapUpdate update = MergedMap();
+  update.delta = false;
+  update.shards[0].lanes[1].index = 1u << 30;
+  holder.Apply(update);
+  EXPECT_EQ(holder.Get()->Table(3), nullptr) << "it would take as much memory";
+  update.plan_revision = 3;
+  update.shards[0].lanes[1].index = 9;
+  holder.Apply(update);
+  ASSERT_NE(holder.Get()->Table(3), nullptr);
+  EXPECT_EQ(holder.Get()->Table(3)->order, (std::vector<uint32_t>{0, 9}));
+}
+
 // A part gives out LSNs of its own: what was seen of the other since the cut is not asked of it.
 TEST(TableHandleTest, APartNeedsWhatWasSeenOfTheWhole) {
   TableOptions options;

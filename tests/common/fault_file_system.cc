@@ -134,9 +134,10 @@ absl::StatusOr<uint64_t> FaultFileSystem::FreeBytes(const std::string& /*dir*/) 
   return free_bytes_;
 }
 
-void FaultFileSystem::FailSyncs(int count) {
+void FaultFileSystem::FailSyncs(int count, int after) {
   absl::MutexLock lock(&mutex_);
   failing_syncs_ = count;
+  syncs_before_failing_ = after;
 }
 
 void FaultFileSystem::FailAppends(int count) {
@@ -169,6 +170,14 @@ bool FaultFileSystem::TakeFault(int* count) {
   return true;
 }
 
+bool FaultFileSystem::TakeSyncFault() {
+  if (failing_syncs_ > 0 && syncs_before_failing_ > 0) {
+    --syncs_before_failing_;
+    return false;
+  }
+  return TakeFault(&failing_syncs_);
+}
+
 absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& path, Content* content,
                                      absl::Span<const struct iovec> pieces) {
   absl::MutexLock lock(&mutex_);
@@ -191,7 +200,7 @@ absl::Status FaultFileSystem::Append(uint64_t generation, const std::string& pat
 absl::Status FaultFileSystem::Sync(uint64_t generation, const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
   HOTBED_RETURN_IF_ERROR(CheckGeneration(generation, path));
-  if (TakeFault(&failing_syncs_)) {
+  if (TakeSyncFault()) {
     content->dropped = true;
     return InputOutputError("sync", path);
   }
@@ -241,7 +250,7 @@ absl::StatusOr<std::unique_ptr<SharedFile>> FaultFileSystem::OpenShared(const st
 
 absl::Status FaultFileSystem::SyncShared(const std::string& path, Content* content) {
   absl::MutexLock lock(&mutex_);
-  if (TakeFault(&failing_syncs_)) return InputOutputError("sync", path);
+  if (TakeSyncFault()) return InputOutputError("sync", path);
   content->shared = content->bytes;
   return absl::OkStatus();
 }
@@ -266,7 +275,7 @@ absl::StatusOr<uint64_t> FaultFileSystem::ReadAt(const std::string& path, uint64
 absl::Status FaultFileSystem::WriteAtomically(const std::string& path, absl::string_view content) {
   absl::MutexLock lock(&mutex_);
   if (dirs_.count(ParentOf(path)) == 0) return Missing("create", path);
-  if (TakeFault(&failing_syncs_)) return InputOutputError("sync", path);
+  if (TakeSyncFault()) return InputOutputError("sync", path);
   if (content.size() > free_bytes_) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": no space left"));
   }
@@ -327,7 +336,7 @@ absl::Status FaultFileSystem::MakeDir(const std::string& path) {
 absl::Status FaultFileSystem::SyncDir(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   if (dirs_.count(path) == 0) return Missing("sync", path);
-  return TakeFault(&failing_syncs_) ? InputOutputError("sync", path) : absl::OkStatus();
+  return TakeSyncFault() ? InputOutputError("sync", path) : absl::OkStatus();
 }
 
 bool FaultFileSystem::Exists(const std::string& path) {

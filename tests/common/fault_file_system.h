@@ -42,8 +42,8 @@ class FaultFileSystem : public FileSystem {
   void SetFreeBytes(uint64_t bytes);
   // The next `count` calls of Sync (or of SyncDir or WriteAtomically) fail with Internal, as EIO
   // does. The bytes that a failed Sync should have covered stay unsynced even if a later Sync
-  // returns OK, because Linux drops the pages.
-  void FailSyncs(int count);
+  // returns OK, because Linux drops the pages. `after`: that many succeed first.
+  void FailSyncs(int count, int after = 0);
   // The next `count` appends fail with Internal after a random prefix.
   void FailAppends(int count);
   // Flips one bit of an existing file, also of synced content.
@@ -89,6 +89,7 @@ class FaultFileSystem : public FileSystem {
   absl::Status Truncate(uint64_t generation, const std::string& path, Content* content,
                         uint64_t size);
   bool TakeFault(int* count) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeSyncFault() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlock(uint64_t generation, const std::string& path);
 
   mutable absl::Mutex mutex_;
@@ -100,6 +101,7 @@ class FaultFileSystem : public FileSystem {
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // grows with each crash; old handles are dead
   uint64_t free_bytes_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
   int failing_syncs_ ABSL_GUARDED_BY(mutex_) = 0;
+  int syncs_before_failing_ ABSL_GUARDED_BY(mutex_) = 0;
   int failing_appends_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -43,6 +43,7 @@ class CoreRig {
     options.new_cluster_id = absl::StrCat("cluster ", processes_);
     options.limits = limits;
     options.refill_wait_ms = refill_wait_ms;
+    options.merge_below_bytes = merge_below_bytes;
     options.membership.asks_person = asks_person;
     core = std::make_unique<Core>(options);
     replies.clear();
@@ -219,6 +220,7 @@ class CoreRig {
   ClusterLimits limits;
   uint64_t host_bytes = 0;  // of servers that register
   int64_t refill_wait_ms = 10000;
+  uint64_t merge_below_bytes = 0;
   bool asks_person = false;       // Start takes it over
   std::map<ServerId, Lsn> disks;  // where the logs of a server end that has lost some; 0: lost all
   int64_t now_ns = 1;

@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "common/tables/shard_lanes.h"
+#include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 #include "tests/coordinator/membership_story.h"
 
 namespace hotbed {
@@ -99,6 +103,96 @@ TEST_F(CutStory, PartsOfAShardWithOneMemberAreActiveFromTheCommitOn) {
     EXPECT_EQ(part.members, whole.members);
     EXPECT_EQ(part.primary, whole.primary);
   }
+}
+
+TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
+  Start({"s1"});
+  v1::CreateTableRequest table = Request("t", 1, 1);
+  table.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+  ASSERT_TRUE(rig_.Create(table).ok());
+  fleet_.Run(300);
+  const uint64_t limit = rig_.core->state().shards().begin()->second.range.limit;
+  const auto split = [this](uint32_t shard, uint64_t at) {
+    auto asked = Ask(shard, at);
+    ASSERT_TRUE(asked.ok()) << asked.status();
+    ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())).ok());
+  };
+  split(0, 3);
+  v1::CutShardRequest merge;
+  merge.set_shard(ShardId{1, 1}.packed());
+  merge.set_merge_with(ShardId{1, 0}.packed());
+  auto asked = rig_.Call<v1::CutShardReply>(merge);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_STATUS(Ask(1, 4), kAlreadyExists, "asked for already");
+  v1::CommitCutRequest request = CommitOf(asked->cut());
+  request.set_epoch_with(request.epoch());
+  request.mutable_end()->set_lsn(7);
+  request.mutable_end_with()->set_lsn(9);
+  v1::CommitCutRequest late = request;
+  late.set_epoch_with(1);
+  EXPECT_FALSE(rig_.Call<v1::CommitCutReply>(late).ok());  // and it is asked for anew
+  EXPECT_FALSE(rig_.Call<v1::CommitCutReply>(request).ok());
+  *request.mutable_cut() = AskedNow();
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());  // the answer was lost
+  EXPECT_THAT(Ranges(), ElementsAre(absl::StrCat("0: [0, ", limit, ") e4")));
+  const ShardRecord merged = rig_.core->state().shards().begin()->second;
+  EXPECT_EQ(merged.merge.base, (LogEnd{3, 10}));
+  ASSERT_EQ(merged.lanes.size(), 2u);
+  EXPECT_EQ(merged.lanes[1].index, 1u);
+  EXPECT_EQ(merged.lanes[1].first, 3u);
+  EXPECT_NE(merged.lanes[0].tag, merged.lanes[1].tag);
+  EXPECT_STATUS(rig_.Call<v1::CutShardReply>(merge), kNotFound, "does not exist");
+  split(0, 3);  // between the lanes
+  const auto& shards = rig_.core->state().shards();
+  ASSERT_EQ(shards.size(), 2u);
+  const ShardRecord& upper = std::prev(shards.end())->second;
+  EXPECT_GT(upper.shard.index, 1u);
+  ASSERT_EQ(upper.lanes.size(), 1u);
+  EXPECT_EQ(upper.lanes[0].index, 1u);
+}
+
+// A learner of the upper part has a replica of no shard from then on, and has to be told why.
+TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
+  ClusterState state;
+  v1::TableSpec table;
+  table.set_id(1);
+  table.set_name("t");
+  const auto part = [](uint32_t index, uint64_t first, uint64_t limit) {
+    ShardRecord record;
+    record.shard = {1, index};
+    record.range = {first, limit, 0, 4};
+    record.epoch = 5;
+    record.primary = {1, 1};
+    record.members = record.base = {record.primary};
+    record.active = true;
+    return record;
+  };
+  const ShardRecord lower = part(0, 2, 5);
+  ShardRecord upper = part(1, 5, 10);
+  upper.learners = {{3, 1}};
+  const auto put = [](const ShardRecord& record) {
+    return Op{Op::Kind::kPut, keys::Shard(record.shard), StoredRecord(record)};
+  };
+  state.Apply({put(lower), put(upper), {Op::Kind::kPut, keys::Table(1), table.SerializeAsString()}},
+              2);
+  const uint64_t before = state.plan_revision();
+  const ShardRecord merged = MergedRecord(lower, upper, {5, 7}, {5, 9});
+  state.Apply({put(merged), {Op::Kind::kDelete, keys::Shard(upper.shard), ""}}, 3);
+  const v1::ClusterMap map = BuildServerMap(state, 3, before);
+  ASSERT_TRUE(map.delta());
+  ASSERT_EQ(map.shards_size(), 1);
+  EXPECT_EQ(map.shards(0).shard(), lower.shard.packed());
+  EXPECT_EQ(map.shards(0).range_limit(), 10u);
+  // It was away, and that shard has ended in its turn.
+  ShardRecord below = part(2, 0, 2);
+  below.epoch = 7;
+  state.Apply({put(below)}, 4);
+  const ShardRecord again = MergedRecord(below, merged, {7, 1}, {7, 11});
+  state.Apply({put(again), {Op::Kind::kDelete, keys::Shard(merged.shard), ""}}, 5);
+  const v1::ClusterMap later = BuildServerMap(state, 3, before);
+  ASSERT_EQ(later.shards_size(), 1);
+  EXPECT_EQ(later.shards(0).shard(), again.shard.packed());
 }
 
 TEST_F(CutStory, WhatCannotBeCutIsRefused) {
@@ -259,6 +353,69 @@ TEST_F(BusyStory, SplitsThatHelpGoOn) {
   EXPECT_EQ(cut_at_s_.size(), 3u);
   Serve(600, 900'000);
   EXPECT_EQ(cut_at_s_.size(), 3u);
+}
+
+// Ten shards of one table, of which neighbours with at most 64 MiB together are merged.
+class SmallStory : public CutStory {
+ protected:
+  void Begin(uint64_t merge_below_bytes) {
+    rig_.merge_below_bytes = merge_below_bytes;
+    rig_.Start();
+    rig_.Pump();
+    Start({"s1"});
+    v1::CreateTableRequest request = Request("hashed", 1, 10);
+    request.mutable_spec()->set_hashed(true);
+    request.mutable_spec()->set_rows(0);
+    request.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+    ASSERT_TRUE(rig_.Create(request).ok());
+    fleet_.Run(300);
+    for (uint32_t i = 0; i < 10; ++i) {
+      v1::ShardLoad* const shard = fleet_.at("s1").load.add_shards();
+      shard->set_shard(ShardId{1, i}.packed());
+      shard->set_bytes(20ull << 20);
+    }
+  }
+  // Merges that are asked for are made at once.
+  void Serve(int seconds, uint64_t rows_per_s) {
+    for (int second = 0; second < seconds; ++second) {
+      for (v1::ShardLoad& shard : *fleet_.at("s1").load.mutable_shards()) {
+        shard.set_rows_pulled_total(shard.rows_pulled_total() + rows_per_s);
+      }
+      fleet_.Run(1000);
+      const auto news = rig_.core->News(1, 1, NewsKnown());
+      if (!news.has_value()) continue;
+      for (const v1::ShardCut& cut : news->cuts()) {
+        v1::CommitCutRequest request = CommitOf(cut);
+        request.set_epoch_with(rig_.core->state().shards().at(cut.with()).epoch);
+        ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(request).ok());
+      }
+    }
+  }
+};
+
+TEST_F(SmallStory, IdleNeighboursAreMergedDownToEightShards) {
+  Begin(64ull << 20);
+  fleet_.at("s1").load.mutable_shards(0)->set_bytes(50ull << 20);
+  Serve(50, 1000);
+  EXPECT_THAT(Events("merge_asked"), ElementsAre()) << "less than a minute";
+  Serve(60, 1000);
+  EXPECT_THAT(Events("shards_merged"),
+              ElementsAre(HasSubstr("hashed/1 with hashed/2 into"),
+                          HasSubstr("20 and 20 MiB, together at most 64 MiB")));
+  Serve(300, 1000);
+  EXPECT_EQ(rig_.core->state().shards().size(), 8u);
+}
+
+TEST_F(SmallStory, BusyNeighboursAreNotMerged) {
+  Begin(64ull << 20);
+  Serve(200, 200'000);  // two of them: two fifths of the load from which a shard is split
+  EXPECT_THAT(Events("merge_asked"), ElementsAre());
+}
+
+TEST_F(SmallStory, NothingIsMergedUnlessAskedFor) {
+  Begin(0);
+  Serve(200, 0);
+  EXPECT_THAT(Events("merge_asked"), ElementsAre());
 }
 
 }  // namespace cut_story_test

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tables/session_of_lane.h"
 #include "planner/coordinator/state/metadata_backup.h"
 #include "tests/coordinator/membership_story.h"
 
@@ -136,7 +137,7 @@ TEST_F(RebuildStory, TheFullestReplicaOfAllThatAskGoesOnAboveAllNumbers) {
   EXPECT_GT(map.plan_revision(), kGeneration) << "clients and servers take no older map";
   const auto session = fresh_.OpenSession("trainer");
   ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_GT(session->session(), kGeneration);
+  EXPECT_GE(session->session(), ClusterState::FirstSession(1));
   const auto created = fresh_.Create(CoreRig::Table("new"));
   ASSERT_TRUE(created.ok()) << created.status();
   EXPECT_GT(created->spec().id(), 1000u) << "ids of tables that nobody remembers are not reused";
@@ -146,6 +147,38 @@ TEST_F(RebuildStory, TheFullestReplicaOfAllThatAskGoesOnAboveAllNumbers) {
   fresh_.Pump();
   EXPECT_EQ(fresh_.core->state().generation(), 1u);
   EXPECT_THAT(NewLines(), SizeIs(created->shards_size() + 1));
+}
+
+// The server still holds the upper part, as one that was away during the merge does.
+TEST_F(RebuildStory, AMergedShardIsAdoptedWithoutThePartThatHasEnded) {
+  Start({"s1"});
+  v1::CreateTableRequest table = Request("t", 1, 2);
+  table.mutable_spec()->set_durability(v1::DURABILITY_LOG);
+  ASSERT_TRUE(rig_.Create(table).ok());
+  fleet_.Run(300);
+  v1::CutShardRequest merge;
+  merge.set_shard(ShardId{1, 0}.packed());
+  merge.set_merge_with(ShardId{1, 1}.packed());
+  const auto asked = rig_.Call<v1::CutShardReply>(merge);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  const ShardRecord& lower = rig_.core->state().shards().begin()->second;
+  v1::CommitCutRequest commit;
+  *commit.mutable_cut() = asked->cut();
+  commit.set_epoch(lower.epoch);
+  commit.set_epoch_with(rig_.core->state().shards().rbegin()->second.epoch);
+  commit.set_server(lower.primary.server);
+  commit.set_incarnation(lower.primary.incarnation);
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(commit).ok());
+  fleet_.Run(300);
+  ASSERT_EQ(rig_.core->state().shards().size(), 1u);
+  ASSERT_EQ(fleet_.at("s1").records.size(), 2u);
+  Ask("s1").IgnoreError();
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  EXPECT_EQ(rebuilt->tables(0).left_out(), "");
+  ASSERT_EQ(fresh_.core->state().shards().size(), 1u);
+  const ShardRecord& adopted = fresh_.core->state().shards().begin()->second;
+  EXPECT_EQ(adopted.lanes, rig_.core->state().shards().begin()->second.lanes);
 }
 
 TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
@@ -162,6 +195,14 @@ TEST_F(RebuildStory, OneClusterAtATimeIntoEmptyMetadataOnly) {
   fleet_.at("s1").cluster = "a third";  // both rigs count their clusters from 1
   EXPECT_STATUS(Ask("s1"), kFailedPrecondition, "has a data directory of cluster");
   EXPECT_STATUS(Rebuild(), kFailedPrecondition, "are not empty: 1 servers and 0 tables");
+}
+
+// Merged shards keep sessions of their lanes under numbers of their own.
+TEST(SessionNumbers, OfAnyGenerationLeaveTheUpperBitsFree) {
+  EXPECT_LT(ClusterState::FirstSession((uint64_t{1} << 34) - 2), kSessionMax);
+  const SessionId session = ClusterState::FirstSession(1'900'000'000) + 7;
+  EXPECT_EQ(ClientSessionOf(SessionOfLane(session, kShardNumbersMax - 1)), session);
+  EXPECT_EQ(LaneTagOf(SessionOfLane(session, kShardNumbersMax - 1)), kShardNumbersMax - 1);
 }
 
 TEST_F(RebuildStory, NumbersFromNowhereAreRefused) {
@@ -462,7 +503,7 @@ TEST_F(RebuildStory, GroupsOfTrainersBeginAboveTheStepsOfTheShards) {
   const v1::GivenOut given = BuildGivenOut(fresh_.core->state(), fleet_.at("s1").id);
   ASSERT_EQ(given.steps_size(), 1);
   EXPECT_EQ(given.steps(0).step(), 500u);
-  EXPECT_GE(given.session(), kGeneration);
+  EXPECT_GE(given.session(), ClusterState::FirstSession(1) - 1);
   const auto session = fresh_.OpenSession("trainer");
   ASSERT_TRUE(session.ok()) << session.status();
   v1::TrainRequest join;

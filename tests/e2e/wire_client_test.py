@@ -1,5 +1,6 @@
-"""The Python client of examples/wire, which knows only proto/ and docs/wire.md, under kills of servers, moves
-and splits of shards: every push is applied once, so every sum is exact. Needs protoc, python3-grpcio and python3-protobuf."""
+"""The Python client of examples/wire, which knows only proto/ and docs/wire.md, under kills of servers, moves,
+splits and merges of shards: every push is applied once, so every sum is exact. Needs protoc, python3-grpcio and
+python3-protobuf."""
 
 import os
 import random
@@ -14,6 +15,7 @@ import local
 
 STEPS = 60
 SPLITS_MAX = 6  # of one test
+MERGES_MAX = 6
 SEED = int(os.environ.get("WIRE_SEED", "1"))
 
 
@@ -65,7 +67,7 @@ class WireClient(unittest.TestCase):
             self.assertEqual((position, position >> 48), (int(mixed, 16), int(bucket)))
 
     def trouble(self, stop, table=None):
-        """Moves and splits shards and kills servers, until `stop` is set. With `table`: no kills, and its shards alone."""
+        """Moves, splits and merges shards and kills servers, until `stop` is set. With `table`: no kills, and it alone."""
         draw = random.Random(SEED)
         while not stop.is_set():
             if table is not None or draw.random() < 0.7:
@@ -74,12 +76,26 @@ class WireClient(unittest.TestCase):
                 if self.splits < SPLITS_MAX and draw.random() < 0.5:  # refused with column slices
                     self.splits += self.up.cli("shard", "split", shard)[0] == 0
                     continue
+                pairs = self.neighbours(listed)
+                if pairs and self.merges < MERGES_MAX and draw.random() < 0.5:
+                    lower, upper = draw.choice(pairs)
+                    self.merges += self.up.cli("shard", "merge", lower, "--with", upper.split("/")[1])[0] == 0
+                    continue
                 self.up.cli("shard", "move", shard, "--to", f"s{draw.randrange(3)}")  # refused if it is there
                 self.moves += 1
             else:
                 os.kill(self.servers()[f"s{draw.randrange(3)}"], signal.SIGKILL)  # `hotbed up` starts it again
                 self.kills += 1
                 local.eventually("all shards are active again", self.active)
+
+    @staticmethod
+    def neighbours(listed):
+        """Pairs of shards that can be merged, if their table allows it."""
+        shards = sorted((s for s in listed if s["shard"].split("/")[0] in ("hashed", "kept")),
+                        key=lambda s: (s["shard"].split("/")[0], s["range"][0]))
+        return [(a["shard"], b["shard"]) for a, b in zip(shards, shards[1:])
+                if a["range"][1] == b["range"][0] and a["primary"] == b["primary"]
+                and sorted(a["members"]) == sorted(b["members"])]
 
     def servers(self):
         """The servers' present processes, by name."""
@@ -91,15 +107,15 @@ class WireClient(unittest.TestCase):
             found[re.search(r"\bs[0-2]\b", command).group(0)] = int(pid)
         return found
 
-    def test_sums_are_exact_over_kills_moves_and_splits(self):
-        self.push_under_trouble(("bounded", "hashed", "kept"),
-                                lambda: self.kills > 0 and self.moves >= 3 and self.splits >= 3)
+    def test_sums_are_exact_over_kills_moves_splits_and_merges(self):
+        self.push_under_trouble(("bounded", "hashed", "kept"), lambda: (
+            self.kills > 0 and self.moves >= 3 and self.splits >= 3 and self.merges >= 2))
 
     def test_sums_of_class_checkpoint_are_exact_over_moves_and_splits(self):
         self.push_under_trouble(("scratch",), lambda: self.moves >= 3 and self.splits >= 3, only="scratch")
 
     def push_under_trouble(self, names, enough, only=None):
-        self.kills = self.moves = self.splits = 0
+        self.kills = self.moves = self.splits = self.merges = 0
         draw = random.Random(SEED + 1)
         client = self.wire.Client(self.up.coordinator, f"wire-test-{names[0]}")
         tables = {name: client.table(name) for name in names}

@@ -1,4 +1,5 @@
-"""Moves shards back and forth and splits some during a run, through the command line program, and counts the outcomes."""
+"""Moves shards back and forth, splits some and merges neighbours during a run, through the command line program, and
+counts the outcomes."""
 
 import collections
 import random
@@ -6,6 +7,7 @@ import threading
 
 
 SPLIT_SHARE = 0.3
+MERGE_SHARE = 0.3
 
 
 class Mover:
@@ -23,6 +25,7 @@ class Mover:
         self.drains = 0
         self.splits_max = splits_max
         self.splits = 0  # asked for
+        self.merges = 0  # asked for; at most as many as splits
         self.events = collections.Counter()  # of the coordinator, by kind
         self.event_seen = 0
         self.refused = collections.Counter()  # by the first words of the error
@@ -44,6 +47,8 @@ class Mover:
                     self._drain()
                 elif self.splits < self.splits_max and self.random.random() < SPLIT_SHARE:
                     self._split()
+                elif self.merges < self.splits and self.random.random() < MERGE_SHARE:
+                    self._merge()
                 else:
                     self._move()
             except Exception as error:  # the cluster is being broken on purpose
@@ -74,7 +79,8 @@ class Mover:
         except Exception as error:
             self._refuse(str(error))
         return {"moves_asked": self.asked, "moves_done": self.done, "drains": self.drains, "splits_asked": self.splits,
-                "splits_done": self.events["shard_cut"], "events": dict(self.events),
+                "splits_done": self.events["shard_cut"], "merges_asked": self.merges,
+                "merges_done": self.events["shards_merged"], "events": dict(self.events),
                 "refused": dict(self.refused.most_common(8))}
 
     def _move(self):
@@ -96,6 +102,24 @@ class Mover:
         status, _, err = self.cluster.run("shard", "split", name, "--no-wait", "--timeout=5s", seconds=20)
         if status == 0:
             self.splits += 1
+        else:
+            self._refuse(err)
+
+    def _merge(self):
+        """Of two neighbours on the same servers; after a split there are some."""
+        def table(shard):
+            return shard["shard"].split("/")[0]
+        shards = sorted(self._shards(), key=lambda s: (table(s), s["range"][0]))
+        pairs = [(lower, upper) for lower, upper in zip(shards, shards[1:])
+                 if table(lower) == table(upper) and lower["range"][1] == upper["range"][0]
+                 and lower["primary"] == upper["primary"] and sorted(lower["members"]) == sorted(upper["members"])]
+        if not pairs:
+            return
+        lower, upper = self.random.choice(pairs)
+        status, _, err = self.cluster.run("shard", "merge", lower["shard"], "--with", upper["shard"].split("/")[1],
+                                          "--no-wait", "--timeout=5s", seconds=20)
+        if status == 0:
+            self.merges += 1
         else:
             self._refuse(err)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A long run of everything at once: tables of class log and replicated 2 and 3, all nemeses, moves, drains and splits all
+"""A long run of everything at once: tables of class log and replicated 2 and 3, all nemeses, moves, drains, splits and merges all
 the time.
 
   soak.py --bin-dir build/bin --minutes N [--seed S] [--summary FILE]

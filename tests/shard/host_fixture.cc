@@ -10,6 +10,7 @@
 #include "common/files/file_system.h"
 #include "common/files/marks.h"
 #include "common/status_macros.h"
+#include "common/tables/shard_lanes.h"
 #include "row_math/position.h"
 #include "server/shard/shard.h"
 #include "tests/shard/attach_shard.h"
@@ -140,6 +141,14 @@ ShardId TestServer::Cut(ShardId shard, uint64_t at, bool tell) {
   return upper.shard;
 }
 
+void TestServer::Merge(ShardId lower, const ShardHost::MergeReady& ready, ShardId upper) {
+  const ShardRecord merged = MergedRecord(record(lower), record(upper), ready.end, ready.end_with);
+  epoch_ = std::max(epoch_, merged.epoch);
+  record(lower) = merged;
+  record(lower).revision = ++revision_;
+  std::erase_if(records_, [upper](const ShardRecord& r) { return r.shard == upper; });
+}
+
 void TestServer::Alter(TableId table, const TableChange& change, bool tell) {
   TableSpec& spec = current_.at(table);
   const absl::Status changed = AddTableChange(change, &spec);
@@ -182,6 +191,19 @@ ShardId TestServer::ShardOf(TableId table, uint64_t id) const {
   __builtin_unreachable();
 }
 
+ShardId TestServer::LaneOf(TableId table, uint64_t id) const {
+  const uint64_t position = tables_.at(table).hashed ? BucketOf(Mix64(id)) : id;
+  const ShardId shard = ShardOf(table, id);
+  for (const ShardRecord& r : records_) {
+    if (!(r.shard == shard)) continue;
+    for (const ShardLane& lane : r.Lanes()) {
+      if (position >= lane.first && position < lane.limit) return {table, lane.index};
+    }
+  }
+  HOTBED_CHECK(false) << "id " << id;
+  __builtin_unreachable();
+}
+
 std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation incarnation,
                                                TableId table, const std::vector<uint64_t>& ids,
                                                const std::vector<float>& gradients) {
@@ -189,20 +211,20 @@ std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation in
   push->session = session;
   push->incarnation = incarnation;
   const TableSpec& spec = tables_.at(table);
-  std::map<ShardId, size_t> slot;
+  std::map<ShardId, std::pair<size_t, ShardId>> slot;  // by lane: the segment, and the shard
   for (const uint64_t id : ids) {
     for (uint32_t slice = 0; slice < spec.column_slices; ++slice) {
-      slot.try_emplace(OfSlice(ShardOf(table, id), slice), 0);
+      slot.try_emplace(OfSlice(LaneOf(table, id), slice), 0, OfSlice(ShardOf(table, id), slice));
     }
   }
   size_t count = 0;
-  for (auto& [shard, index] : slot) index = count++;
+  for (auto& [lane, segment] : slot) segment.first = count++;
   push->ids.resize(count);
   push->gradients.resize(count);
   push->rows.resize(count);
   for (size_t i = 0; i < ids.size(); ++i) {
     for (uint32_t slice = 0; slice < spec.column_slices; ++slice) {
-      const size_t s = slot.at(OfSlice(ShardOf(table, ids[i]), slice));
+      const size_t s = slot.at(OfSlice(LaneOf(table, ids[i]), slice)).first;
       const ColumnRange columns = SliceColumns(spec.dim, spec.column_slices, slice);
       push->ids[s].push_back(ids[i]);
       push->gradients[s].insert(push->gradients[s].end(),
@@ -210,7 +232,9 @@ std::unique_ptr<TestPush> TestServer::MakePush(SessionId session, Incarnation in
                                 gradients.begin() + i * spec.dim + columns.limit);
     }
   }
-  for (const auto& [shard, s] : slot) {
+  for (const auto& [lane, segment_of] : slot) {
+    const auto [s, shard] = segment_of;
+    push->lanes.push_back(lane);
     const ShardRange& range = record(shard).range;
     const uint32_t columns = range.column_limit - range.column_first;
     for (size_t i = 0; i < push->ids[s].size(); ++i) {
@@ -307,10 +331,10 @@ void TestClient::Push(TableId table, uint64_t step, const std::vector<uint64_t>&
   last_ = {table, ids, gradients, step << 20 | part, {}};
   for (const uint64_t id : ids) {
     for (uint32_t slice = 0; slice < server_->table(table).column_slices; ++slice) {
-      const uint64_t shard = server_->OfSlice(server_->ShardOf(table, id), slice).packed();
-      if (last_.chain.contains(shard)) continue;
-      const auto [it, opens] = chains_.try_emplace(shard, 0);
-      last_.chain[shard] = {it->second, opens};
+      const uint64_t lane = server_->OfSlice(server_->LaneOf(table, id), slice).packed();
+      if (last_.chain.contains(lane)) continue;
+      const auto [it, opens] = chains_.try_emplace(lane, 0);
+      last_.chain[lane] = {it->second, opens};
       it->second = last_.seq;
     }
   }
@@ -333,8 +357,9 @@ void TestClient::Send(const Sent& sent) {
     auto push = server_->MakePush(session_, incarnation_, sent.table, sent.ids,
                                   deletes ? none : sent.gradients);
     bool busy = false;
-    for (PushSegment& segment : push->segments) {
-      std::tie(segment.prev_seq, segment.open) = sent.chain.at(segment.shard_id.packed());
+    for (size_t i = 0; i < push->segments.size(); ++i) {
+      PushSegment& segment = push->segments[i];
+      std::tie(segment.prev_seq, segment.open) = sent.chain.at(push->lanes[i].packed());
       segment.seq = sent.seq;
       segment.deletes = deletes;
       if (deletes) segment.gradients = nullptr;

@@ -52,6 +52,7 @@ struct TestPush : PushWork {
   std::vector<std::vector<uint64_t>> ids;
   std::vector<std::vector<float>> gradients;
   std::vector<std::vector<const uint8_t*>> rows;
+  std::vector<ShardId> lanes;  // of the segments
   absl::Notification done;
 };
 
@@ -80,6 +81,8 @@ class TestServer {
   // The coordinator cuts the shard at `at`; the new shard's id. Told or not: the next assignment
   // tells it.
   ShardId Cut(ShardId shard, uint64_t at, bool tell = true);
+  // The coordinator merges two neighbours, of which the host has said where their logs end.
+  void Merge(ShardId lower, const ShardHost::MergeReady& ready, ShardId upper);
   // The table changes and the host is told. Told or not, later assignments tell it.
   void Alter(TableId table, const TableChange& change, bool tell = true);
   void Kill() { host_.reset(); }  // as kill -9 leaves the directory
@@ -89,6 +92,8 @@ class TestServer {
   const std::vector<ShardRecord>& records() const { return records_; }
   ShardRecord& record(ShardId shard);
   ShardId ShardOf(TableId table, uint64_t id) const;  // of the first column slice
+  // The lane of that shard, by the shard that it began as.
+  ShardId LaneOf(TableId table, uint64_t id) const;
   // The shard of another slice that has what `in_first` has of the first.
   ShardId OfSlice(ShardId in_first, uint32_t slice) const {
     return {in_first.table, in_first.index + slice * shards_};
@@ -96,8 +101,8 @@ class TestServer {
   const TableSpec& table(TableId id) const;
   uint32_t shards() const { return shards_; }
 
-  // One segment per shard, in shard order; `gradients` has dim floats per id, and the shard of each
-  // slice gets its columns of them.
+  // One segment per lane of a shard, in their order; `gradients` has dim floats per id, and the
+  // shard of each slice gets its columns of them.
   std::unique_ptr<TestPush> MakePush(SessionId session, Incarnation incarnation, TableId table,
                                      const std::vector<uint64_t>& ids,
                                      const std::vector<float>& gradients);
@@ -149,14 +154,14 @@ class TestClient {
     std::vector<uint64_t> ids;
     std::vector<float> gradients;  // none: a delete
     uint64_t seq;
-    std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // shard -> (prev_seq, open)
+    std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // by lane: prev_seq, open
   };
   void Send(const Sent& sent);
 
   TestServer* server_;
   SessionId session_;
   Incarnation incarnation_;
-  std::map<uint64_t, uint64_t> chains_;  // shard -> last sequence sent
+  std::map<uint64_t, uint64_t> chains_;  // lane -> last sequence sent
   Sent last_;
 };
 

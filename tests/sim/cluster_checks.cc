@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/session_of_lane.h"
 #include "planner/coordinator/state/record_text.h"
 #include "tests/sim/cluster_simulation.h"
 
@@ -136,17 +137,23 @@ void ClusterSimulation::CheckServing(const Server& server, int shard) {
   }
   watched.served_epoch = core.epoch();
   const ShardMeta meta = core.AppliedMeta();
+  for (const ShardLane& lane : core.record().Lanes()) CheckSessions(shard, core, lane, meta);
+}
+
+// The sequences of a lane are those that were acknowledged in it and in those it was cut from.
+void ClusterSimulation::CheckSessions(int shard, const ShardCore& core, const ShardLane& lane,
+                                      const ShardMeta& meta) {
   Epoch below = core.epoch();
-  for (int of = shard; of >= 0; of = shards_[of].parent) {
+  for (int of = static_cast<int>(lane.index); of >= 0; of = shards_[of].lane_parent) {
     for (const auto& [epoch, acknowledged] : shards_[of].acknowledged_seq) {
       if (epoch >= below) break;
-      if (epoch < watched.lost_below) continue;
+      if (epoch < std::max(shards_[shard].lost_below, shards_[of].lost_below)) continue;
       for (int client = 0; client < kClients; ++client) {
-        const Session* found = meta.sessions.Find(SessionOf(client));
+        const Session* found = meta.sessions.Find(SessionOfLane(SessionOf(client), lane.tag));
         if (acknowledged[client] > (found == nullptr ? 0 : found->last_seq)) {
-          Violation(absl::StrCat("shard ", shard, ": session ", SessionOf(client),
-                                 ": last_seq fell below ", acknowledged[client], " in epoch ",
-                                 core.epoch()));
+          Violation(absl::StrCat("shard ", shard, " lane ", lane.index, ": session ",
+                                 SessionOf(client), ": last_seq fell below ", acknowledged[client],
+                                 " in epoch ", core.epoch()));
         }
       }
     }
@@ -211,10 +218,18 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
   if (!now.active && ContainsServer(now.base, id)) fail("it is of the base");
 }
 
+// A replica that was merged from parts of which one had lost the end of its log (BaseHere).
+bool ClusterSimulation::IsMergedShort(const LogEnd& end) { return end.epoch == 0 && end.lsn > 0; }
+
 // Whether the server's disk, with what its process has in memory, has all that was committed.
 bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   const Server& s = servers_[server - 1];
   const Watched& watched = shards_[of];
+  const RowSet there = RowsOf(of, s.disk.shards[of].range);
+  if (!records_[of]->lanes.empty() && s.disk.shards[of].held && there != RowsOf(of) &&
+      (there & ~RowsOf(of)) == 0) {
+    return HoldsParts(s, *records_[of]);  // which it has not merged yet
+  }
   int shard = of;  // or the one that it was cut from, elsewhere
   while (!s.disk.shards[shard].held && shards_[shard].parent >= 0) shard = shards_[shard].parent;
   Lsn all = watched.committed.size();
@@ -222,22 +237,30 @@ bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   if (s.process != nullptr) {
     const Replica* const replica = Open(s, shard);
     if (replica == nullptr || replica->shard->refused()) return false;
-    return replica->shard->core().log_end().lsn >= all;
+    const LogEnd end = replica->shard->core().log_end();
+    return end.lsn >= all && !IsMergedShort(end);
   }
-  const SpilledShard& spilled = s.disk.shards[shard];
+  const std::optional<Lsn> end = EndOnDisk(s, shard);
+  return end.has_value() && *end >= all;
+}
+
+// Where a start finds the end of the shard; nothing: it has none, or lacks rows.
+std::optional<Lsn> ClusterSimulation::EndOnDisk(const Server& server, int shard) const {
+  const SpilledShard& spilled = server.disk.shards[shard];
   // A start goes back to the last checkpoint, or to nothing (Boot).
-  const bool logged = watched.setting.durability != Durability::kCheckpoint;
-  if (!spilled.held || spilled.installing || !(logged || spilled.kept)) return false;
+  const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+  if (!spilled.held || spilled.installing || !(logged || spilled.kept)) return std::nullopt;
   Lsn guard = 0;
   for (const Row& row : spilled.rows) guard = std::max(guard, row.lsn);
   const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
   Lsn end = meta.ok() ? meta->applied_lsn : 0;
+  if (meta.ok() && IsMergedShort({meta->applied_epoch, end})) return std::nullopt;
   if (logged) {
-    for (const LogRecord* const record : LastWord(s.disk, shard)) {
+    for (const LogRecord* const record : LastWord(server.disk, shard)) {
       if (record->header.lsn == end + 1) ++end;
     }
   }
-  return end >= all && end >= guard;
+  return end >= guard ? std::make_optional(end) : std::nullopt;
 }
 
 // The members of the last active epoch are waited for, and one that holds all is taken. If none is
@@ -286,7 +309,8 @@ bool ClusterSimulation::IsCommitted(int shard, const PushInfo& push) const {
 // After healing every shard is active, and nothing waits for ever.
 std::string ClusterSimulation::CheckStuck() const {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    if (!records_[shard]->active || shards_[shard].wish_open) {
+    const bool gone = Gone(static_cast<int>(shard));
+    if (!gone && (!records_[shard]->active || shards_[shard].wish_open)) {
       std::string wanted;
       for (const ServerId server : wishes_[shard]->servers) absl::StrAppend(&wanted, " s", server);
       return absl::StrCat("stuck: shard ", shard, ": ", RecordText(*records_[shard]), ", wanted",
@@ -308,6 +332,28 @@ std::string ClusterSimulation::CheckStuck() const {
   return "";
 }
 
+void ClusterSimulation::TraceReplicas() {
+  if (trace_ == nullptr) return;
+  for (const Server& server : servers_) {
+    for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+      const SpilledShard& spilled = server.disk.shards[shard];
+      if (!spilled.held || server.process == nullptr) continue;
+      const Process& p = *server.process;
+      const Replica* const replica = Open(server, shard);
+      const std::string state = replica == nullptr
+                                    ? "not open"
+                                    : absl::StrCat("epoch ", replica->shard->core().epoch(),
+                                                   ", log end ", replica->shard->End().log.lsn);
+      const std::string known = p.known[shard] == nullptr ? "-" : RecordText(*p.known[shard]);
+      Trace(absl::StrCat("REPLICA s", server.index + 1, " shard ", shard, " [", spilled.range.first,
+                         ", ", spilled.range.limit, ") ", state, ", promised ",
+                         server.disk.promised[shard], p.unlearnt[shard] == nullptr ? "" : ", waits",
+                         p.asks[shard].has_value() ? ", asks" : "",
+                         spilled.cut.has_value() ? ", inherits" : "", "; knows ", known));
+    }
+  }
+}
+
 const Replica* ClusterSimulation::PrimaryRows(int shard) const {
   const Process* const process = ProcessOf(records_[shard]->primary);
   if (process == nullptr) return nullptr;
@@ -317,8 +363,12 @@ const Replica* ClusterSimulation::PrimaryRows(int shard) const {
 
 std::string ClusterSimulation::FinalCheck() {
   const std::string stuck = CheckStuck();
-  if (!stuck.empty()) return stuck;
+  if (!stuck.empty()) {
+    TraceReplicas();
+    return stuck;
+  }
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if (Gone(shard)) continue;
     const Replica* const replica = PrimaryRows(shard);
     if (replica == nullptr) return absl::StrCat("shard ", shard, " has no rows at its primary");
     std::string wrong = CheckRows(shard, *replica);
@@ -351,7 +401,11 @@ std::string ClusterSimulation::CheckRows(int shard, const Replica& replica) {
       if (applied[push] != 0) return text("is in the rows of another shard");
       continue;
     }
-    if (applied[push] != 0 && applied[push] != rows) return text("is applied in part");
+    for (const ShardLane& lane : records_[shard]->Lanes()) {
+      const RowSet whole = info.rows & RowsOfLane(*records_[shard], static_cast<int>(lane.index));
+      const RowSet there = applied[push] & whole;
+      if (there != 0 && there != whole) return text("is applied in part");
+    }
     if (applied[push] != 0 && info.nan) return text("has NaN and was applied");
     if (applied[push] != 0 && info.staged && !IsCommitted(shard, info)) {
       return text("was applied, and no commit names it");

@@ -109,6 +109,9 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
       EXPECT_GE(total.taken_back, seeds);
       EXPECT_GE(total.passed_over, seeds / 10);
     }
+    if (weather.name == "merges") {
+      EXPECT_GE(total.merges, seeds / 2);
+    }
     if (weather.name == "stops") {
       EXPECT_GE(total.stops, 2 * seeds);
     }

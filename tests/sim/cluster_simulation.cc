@@ -34,7 +34,8 @@ std::string ClusterStats::Text() const {
       " commits, ", given_up, " trainers given up, ", refused, " refused, ", fenced, " fenced, ",
       writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
       " replicas spoilt, ", cut_off, " members cut off, ", disks_lost, " disks lost, ", passed_over,
-      " replicas passed over, ", cuts, " shards cut and ", cuts_refused, " cuts refused");
+      " replicas passed over, ", cuts, " shards cut and ", cuts_refused, " cuts refused, ", merges,
+      " shards merged and ", merges_refused, " merges refused");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)
@@ -158,6 +159,7 @@ bool ClusterSimulation::AllDone() const {
     }
   }
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (Gone(static_cast<int>(shard))) continue;
     if (shards_[shard].steps_left > 0 || !shards_[shard].commit_open.empty()) return false;
     if (!records_[shard]->active || shards_[shard].wish_open) return false;
     const Replica* const primary = PrimaryRows(static_cast<int>(shard));

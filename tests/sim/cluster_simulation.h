@@ -56,6 +56,8 @@ struct ClusterStats {
   uint64_t cut_off = 0;         // members that left though they live, and their replicas are whole
   uint64_t cuts = 0;            // shards cut in two
   uint64_t cuts_refused = 0;
+  uint64_t merges = 0;  // of two shards into one
+  uint64_t merges_refused = 0;
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -94,6 +96,7 @@ class ClusterSimulation {
   void KillServer(int server, bool machine);
   void StopServer(int server);
   void EndStopped(int server, Incarnation incarnation);
+  void KillMerging(const ShardRecord& record);
   void LoseDisks(const ShardRecord& record);
   void DamageDisk(Server* server);
   bool MayLoseMachine(int server) const;
@@ -159,6 +162,7 @@ class ClusterSimulation {
   void Heartbeat(int server);
   std::optional<HeldReplica> HeldHere(const Server& server, int shard) const;
   void TickServer(int server);
+  void LearnView(int server, const StoreView& view);
   void Learn(int server, const RecordPtr& record);
   bool DeletesReplica(const Server& server, const ShardRecord& record) const;
   void DeleteReplica(Server* server, const ShardRecord& record);
@@ -226,6 +230,7 @@ class ClusterSimulation {
   RowSet RowsOf(int shard) const { return RowsOf(shard, records_[shard]->range); }
   Watched& Family(int shard) { return shards_[shards_[shard].family]; }
   const Watched& Family(int shard) const { return shards_[shards_[shard].family]; }
+  static bool MayCount(const ShardRecord& record, ServerId server);
   void AskForCuts();
   void PrepareCut(int server, CutAsk ask, int attempts);
   void AskCommit(int server, int shard);
@@ -236,6 +241,8 @@ class ClusterSimulation {
   void OnCutAnswer(int server, const CutAsk& ask, bool cut);
   bool HoldsUnderAnother(const Server& server, int shard) const;
   static bool IsCutFrom(const Disk& disk, int shard);
+  static bool IsPast(const Server& server, const ShardRecord& record);
+  bool WasMergedElsewhere(const Server& server, int shard) const;
   bool CutFirst(Server* server, const RecordPtr& record);
   void LearnAgain(int server);
   bool CutReplica(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts);
@@ -243,7 +250,25 @@ class ClusterSimulation {
                   const SpilledShard& before);
   void FinishCut(Server* server, int shard);
   static void Flushed(Disk* disk);
-  void FollowCuts(int client, int shard, const ShardRecord& record);
+  void FollowCuts(int client, int lane, RowSet rows);
+
+  // --- simulated_merges.cc: shards that are merged from two
+  bool Gone(int shard) const { return shards_[shard].merged_into >= 0; }
+  int OwnerOf(int lane) const;  // -1: no shard has it
+  RowSet RowsOfLane(const ShardRecord& record, int lane) const;
+  bool IsAsked(const Server& server, int shard) const;
+  void AskForMerges();
+  void PrepareMerge(int server, CutAsk ask, int attempts);
+  void ReleaseParts(int server, const CutAsk& ask);
+  bool CommitMerge(const CutAsk& ask);
+  void NoteMerged(const CutAsk& ask);
+  bool MergeFirst(Server* server, const RecordPtr& record);
+  static bool IsDurable(const Disk& disk, int shard);
+  bool MergeReplicas(Server* server, const RecordPtr& record);
+  void MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base);
+  bool HoldsParts(const Server& server, const ShardRecord& record) const;
+  std::optional<Lsn> EndOnDisk(const Server& server, int shard) const;
+
   void KeepOwnPushes(Pipe* pipe) const;
 
   // --- simulated_clients.cc
@@ -255,8 +280,8 @@ class ClusterSimulation {
   PushId NewPush(int client, int shard, uint64_t seq);
   void Send(int client, int shard, const Pending& pending);
   void OnReply(const Request& request, const CoreReply& reply, const RecordPtr& record);
-  void Settle(int client, int shard, PushId push, const CoreReply& reply);
-  void NoteAcknowledged(int client, int shard, PushId push, uint64_t seq, const CoreReply& reply);
+  void Settle(const Request& request, const CoreReply& reply);
+  void NoteAcknowledged(const Request& request, PushId push, uint64_t seq, const CoreReply& reply);
   void RestartClient(int client);
   void TickGroup(int shard);
   void DecideCommit(int shard, bool without_last);
@@ -265,12 +290,14 @@ class ClusterSimulation {
 
   // --- simulated_pulls.cc
   struct PullCall;
-  void StartPull(int client, int shard);
+  void StartPull(int client, int lane);
   void PullArrives(int server, uint64_t id);
   void OnPulled(uint64_t id, uint32_t value, Lsn lsn, Epoch epoch);
   static void NoteLsn(Lsn lsn, Epoch epoch, Pipe* pipe);
 
   // --- cluster_checks.cc
+  void CheckSessions(int shard, const ShardCore& core, const ShardLane& lane,
+                     const ShardMeta& meta);
   void CheckRecord(int shard, const ShardRecord& before, const ShardRecord& after, bool cut);
   void CheckAcknowledged(int shard, const Member& by, Epoch epoch, Lsn lsn);
   void CheckActivated(int shard, Epoch epoch, Lsn tail);
@@ -282,10 +309,12 @@ class ClusterSimulation {
   void CheckDeleted(const Server& server, const ShardRecord& reason);
   void CheckTakenBack(int shard, const ShardRecord& before, const Member& primary);
   void CheckGivenUp(const Server& server, int shard);
+  static bool IsMergedShort(const LogEnd& end);
   bool HoldsAll(ServerId server, int of) const;
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
   std::string CheckStuck() const;
+  void TraceReplicas();  // all that there are, to find why something is stuck
   // The replica in the process that the record names as primary; null: that process is down, or has
   // not opened it yet.
   const Replica* PrimaryRows(int shard) const;

@@ -101,6 +101,7 @@ struct PushInfo {
 struct Request {
   int client = 0;
   int shard = 0;
+  int lane = 0;  // of the shard
   Incarnation incarnation = 0;
   Epoch epoch = 0;
   uint64_t seq = 0;
@@ -195,13 +196,17 @@ struct Replica {
   std::list<TransferOut> outgoing;
 };
 
-// A cut that a primary asks for.
+// A cut or a merge that a primary asks for.
 struct CutAsk {
   int shard;
   uint64_t at;
   Member asks;
   Epoch epoch;
   uint64_t number;  // unique
+  int with = -1;    // not -1: the shard is to be merged with this upper neighbour
+  Epoch epoch_with = 0;
+  LogEnd end;  // of the logs of both
+  LogEnd end_with;
 };
 
 struct QueuedAppend {
@@ -257,6 +262,7 @@ struct Link {
 struct StoreView {
   uint64_t revision = 0;
   std::vector<RecordPtr> records;
+  std::vector<bool> gone;  // by shard: merged into another one
   std::vector<std::shared_ptr<const ShardWish>> wishes;
   std::array<Incarnation, kServersMax + 1> live{};  // by server id; 0: no lease
   std::array<bool, kServersMax + 1> stops{};        // about to, by server id
@@ -327,7 +333,7 @@ struct Pending {
   PushId push;
 };
 
-// One client's way to one shard.
+// One client's way to one lane of a shard.
 struct Pipe {
   uint64_t next_seq = 0;
   uint64_t chain = 0;  // last sequence sent; 0: none by this incarnation
@@ -355,6 +361,7 @@ struct Pull {
   int client = 0;
   Incarnation incarnation = 0;
   int shard = 0;
+  int lane = 0;
   int row = 0;
   bool strict = false;
   Epoch epoch = 0;
@@ -384,6 +391,10 @@ struct Watched {
   Epoch born = 0;   // its first epoch
   RowSet born_rows = kAllRows;
   std::vector<int> children;
+  int merged_into = -1;  // not -1: it is no shard any more, and perhaps a lane
+  // The lane with the shard's number: the lane that it was cut from, and those cut from it.
+  int lane_parent = -1;
+  std::vector<int> lane_children;
   Lsn cut_lsn = 0;                   // entries up to here were of a larger shard too
   std::vector<Committed> committed;  // [lsn - 1]
   Lsn commit = 0;                    // the highest of an active primary

@@ -39,6 +39,7 @@ void ClusterSimulation::Nemesis() {
   }
   At(Delay(300 * kMs), [this] { ChangeWishes(); });
   if (weather_.cuts_every > 0) At(Delay(weather_.cuts_every), [this] { AskForCuts(); });
+  if (weather_.merges_every > 0) At(Delay(weather_.merges_every), [this] { AskForMerges(); });
   At(heal_time_, [this] { Heal(); });
 }
 
@@ -125,7 +126,7 @@ void ClusterSimulation::CutActivated(const ShardRecord& record) {
 // only what the server does then.)
 void ClusterSimulation::SpoilReplica(int server, int shard) {
   const ShardRecord& record = *records_[shard];
-  if (faults_open_ > 0 || !record.active || record.members.size() < 2) return;
+  if (faults_open_ > 0 || Gone(shard) || !record.active || record.members.size() < 2) return;
   for (const Member& member : record.members) {
     if (ProcessOf(member) == nullptr || leases_[member.server].incarnation == 0) return;
   }
@@ -147,6 +148,7 @@ bool ClusterSimulation::IsSpoilt(int shard, const Member& member) const {
 
 void ClusterSimulation::DrainServer(int server) {
   for (size_t shard = 0; shard < wishes_.size(); ++shard) {
+    if (Gone(static_cast<int>(shard))) continue;
     std::vector<ServerId> wanted = wishes_[shard]->servers;
     std::vector<ServerId> others;
     for (const Server& other : servers_) {
@@ -179,7 +181,7 @@ void ClusterSimulation::Revive(const Member& process) {
   lease = {process.incarnation, time_ + 3 * kSecond};
   Changed();
   ForLife(server, [this, server, view = View()] {
-    for (const RecordPtr& record : view->records) Learn(server, record);
+    LearnView(server, *view);
     const int64_t granted_ns = (LocalTime(servers_[server]) + 2850 * kMs) * (kMillisecondNs / kMs);
     std::atomic<int64_t>& until_ns = servers_[server].process->budget.lease_until_ns;
     until_ns = std::max(until_ns.load(), granted_ns);
@@ -224,11 +226,13 @@ bool ClusterSimulation::Exposed() const {
     return member.incarnation <= servers_[member.server - 1].tail_lost;
   };
   for (size_t shard = 0; stats_.spoilt > 0 && shard < records_.size(); ++shard) {
+    if (Gone(static_cast<int>(shard))) continue;
     for (const Member& member : records_[shard]->members) {
       if (IsSpoilt(static_cast<int>(shard), member)) return true;
     }
   }
   return std::any_of(records_.begin(), records_.end(), [&](const RecordPtr& record) {
+    if (Gone(static_cast<int>(record->shard.index))) return false;
     return std::any_of(record->members.begin(), record->members.end(), lost) ||
            (!record->active && std::any_of(record->base.begin(), record->base.end(), lost));
   });
@@ -239,6 +243,7 @@ bool ClusterSimulation::AllWell() const {
   if (faults_open_ > 0) return false;
   for (size_t shard = 0; shard < records_.size(); ++shard) {
     if (shards_[shard].setting.durability != Durability::kReplicated) continue;
+    if (Gone(static_cast<int>(shard))) continue;
     const ShardRecord& record = *records_[shard];
     if (!record.active || record.members.size() < 2) return false;
     for (const Member& member : record.members) {
@@ -274,6 +279,19 @@ void ClusterSimulation::LoseDisks(const ShardRecord& record) {
     for (Watched& watched : shards_) watched.kept.erase(static_cast<ServerId>(victims[i]) + 1);
     if (Chance(0.7)) DamageDisk(&s);
   }
+}
+
+// All members die before they have heard of the merge; the machines of some, never of all, die too.
+void ClusterSimulation::KillMerging(const ShardRecord& record) {
+  if (record.members.size() < 2 || Exposed()) return;
+  std::vector<int> victims;
+  for (const Member& member : record.members) {
+    if (ProcessOf(member) == nullptr) return;
+    victims.push_back(static_cast<int>(member.server) - 1);
+  }
+  std::shuffle(victims.begin(), victims.end(), random_);
+  const size_t losers = 1 + Pick(victims.size() - 1);
+  for (size_t i = 0; i < victims.size(); ++i) KillServer(victims[i], /*machine=*/i < losers);
 }
 
 void ClusterSimulation::DamageDisk(Server* server) {
@@ -464,7 +482,7 @@ void ClusterSimulation::ChangeWishes() {
   if (healed()) return;
   At(Delay(250 * kMs), [this] { ChangeWishes(); });
   const int shard = Pick(shards_.size());
-  if (shards_[shard].wish_open && Chance(0.9)) return;
+  if (Gone(shard) || (shards_[shard].wish_open && Chance(0.9))) return;
   std::vector<ServerId> servers;
   for (const Server& server : servers_) servers.push_back(static_cast<ServerId>(server.index) + 1);
   std::shuffle(servers.begin(), servers.end(), random_);

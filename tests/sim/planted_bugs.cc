@@ -80,12 +80,18 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 4, 2000),
-      Sim("CutAfterRefusal", S::kCutAfterRefusal, 117, 300, "cuts"),
+      Sim("CutAfterRefusal", S::kCutAfterRefusal, 174, 300, "cuts"),
       Sim("CutWithoutStandstill", S::kCutWithoutStandstill, 1, 300, "cuts"),
       Sim("CutForgetsSessions", S::kCutForgetsSessions, 1, 300, "cuts"),
       Sim("CutLosesRow", S::kCutLosesRow, 1, 300, "cuts"),
       Sim("CutOfOnePart", S::kCutOfOnePart, 1, 300, "cuts"),
       Sim("CutReplaysOn", S::kCutReplaysOn, 1, 300, "cuts"),
+      Sim("MergeAfterRefusal", S::kMergeAfterRefusal, 410, 300, "merges"),
+      Sim("MergeWithoutStandstill", S::kMergeWithoutStandstill, 1, 300, "merges"),
+      Sim("MergeForgetsSessions", S::kMergeForgetsSessions, 1, 300, "merges"),
+      Sim("MergeMixesSessions", S::kMergeMixesSessions, 1, 300, "merges"),
+      Sim("MergeLosesRow", S::kMergeLosesRow, 1, 300, "merges"),
+      Sim("MergeOfAnyEnd", S::kMergeOfAnyEnd, 170, 300, "merges"),
   };
   return *bugs;
 }

@@ -34,6 +34,13 @@ enum class SimMutant {
   kCutLosesRow,           // the one at the cut
   kCutOfOnePart,          // a server that knows one part alone cuts its replica
   kCutReplaysOn,          // recovery gives the new shard records of after the cut
+  // Shards that are merged.
+  kMergeAfterRefusal,       // as kCutAfterRefusal
+  kMergeWithoutStandstill,  // while the primary goes on taking pushes
+  kMergeForgetsSessions,    // those of the upper part
+  kMergeMixesSessions,      // a session has one sequence in both parts
+  kMergeLosesRow,           // the first one of the upper part
+  kMergeOfAnyEnd,           // a replica that lacks entries counts like the primary's
 };
 
 extern SimMutant g_sim_mutant;  // set between simulations

@@ -23,7 +23,8 @@ void ClusterSimulation::TickClient(int client) {
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     if (clients_[client].pipes[shard].rows == 0) continue;
     if (Chance(weather_.watch) || clients_[client].pipes[shard].record == nullptr) {  // the watch
-      const RecordPtr record = records_[shard];
+      const int owner = OwnerOf(shard);
+      const RecordPtr record = owner < 0 ? nullptr : records_[owner];
       Datagram(kStoreNode, ClientNode(client), [=, this] { LearnMap(client, shard, record); });
     }
     if (clients_[client].pipes[shard].record == nullptr) continue;
@@ -81,13 +82,14 @@ PushId ClusterSimulation::NewPush(int client, int shard, uint64_t seq) {
 void ClusterSimulation::LearnMap(int client, int shard, const RecordPtr& record) {
   RecordPtr& known = clients_[client].pipes[shard].record;
   if (clients_[client].pipes[shard].rows == 0) return;  // it comes with the shard it was cut from
-  if (record != nullptr && (known == nullptr || record->revision > known->revision)) {
+  const RowSet rows = record == nullptr ? RowSet{0} : RowsOfLane(*record, shard);
+  if (rows != 0 && (known == nullptr || record->revision > known->revision)) {
     if (known != nullptr && record->epoch < known->epoch) {
       Violation(absl::StrCat("client ", client, " saw shard ", shard, " fall from epoch ",
                              known->epoch, " to ", record->epoch));
     }
     known = record;
-    FollowCuts(client, shard, *record);
+    FollowCuts(client, shard, rows);
   }
 }
 
@@ -98,7 +100,8 @@ void ClusterSimulation::Send(int client, int shard, const Pending& pending) {
   const int server = static_cast<int>(record->primary.server) - 1;
   Request request;
   request.client = client;
-  request.shard = shard;
+  request.shard = static_cast<int>(record->shard.index);
+  request.lane = shard;
   request.incarnation = c.incarnation;
   request.epoch = record->epoch;
   request.seq = pending.seq;
@@ -113,9 +116,11 @@ void ClusterSimulation::Send(int client, int shard, const Pending& pending) {
   });
 }
 
-void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uint64_t seq,
+void ClusterSimulation::NoteAcknowledged(const Request& request, PushId push, uint64_t seq,
                                          const CoreReply& reply) {
-  Watched& watched = shards_[shard];
+  const int client = request.client;
+  const int shard = request.lane;
+  Watched& watched = shards_[request.shard];
   Pipe& pipe = clients_[client].pipes[shard];
   PushInfo& info = pushes_[push];
   const RowSet rows = info.rows & pipe.rows;
@@ -125,7 +130,7 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
     info.may_be_lost |= rows;
     return;
   }
-  uint64_t& acknowledged = watched.acknowledged_seq[reply.epoch][client];
+  uint64_t& acknowledged = shards_[shard].acknowledged_seq[reply.epoch][client];
   acknowledged = std::max(acknowledged, seq);
   NoteLsn(reply.lsn, reply.epoch, &pipe);
   const RowSet news = rows & ~info.acknowledged;
@@ -137,8 +142,9 @@ void ClusterSimulation::NoteAcknowledged(int client, int shard, PushId push, uin
   }
 }
 
-void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreReply& reply) {
-  Pipe& pipe = clients_[client].pipes[shard];
+void ClusterSimulation::Settle(const Request& request, const CoreReply& reply) {
+  Pipe& pipe = clients_[request.client].pipes[request.lane];
+  const PushId push = request.push;
   const auto it = std::find_if(pipe.pending.begin(), pipe.pending.end(),
                                [push](const Pending& p) { return p.push == push; });
   if (it == pipe.pending.end()) {
@@ -148,7 +154,7 @@ void ClusterSimulation::Settle(int client, int shard, PushId push, const CoreRep
   if (pipe.waits_for_open) {
     ++stats_.duplicates;
   } else if (reply.code == SegmentCode::kOk) {
-    NoteAcknowledged(client, shard, push, it->seq, reply);
+    NoteAcknowledged(request, push, it->seq, reply);
   } else {
     ++stats_.refused;
   }
@@ -182,14 +188,14 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
     if (reply.code == SegmentCode::kFenced) ++stats_.fenced;
     return;
   }
-  Pipe& pipe = clients_[request.client].pipes[shard];
+  Pipe& pipe = clients_[request.client].pipes[request.lane];
   switch (reply.code) {
     case SegmentCode::kOk:
     case SegmentCode::kNanGradient:
     case SegmentCode::kStepOver:
-      return Settle(request.client, shard, request.push, reply);
+      return Settle(request, reply);
     case SegmentCode::kWrongEpoch:
-      return LearnMap(request.client, shard, record);
+      return LearnMap(request.client, request.lane, record);
     case SegmentCode::kGap: {
       // A new life says 0 and learns where its last one came to in the step.
       const bool opens = !pipe.pending.empty() && request.open && pipe.pending.front().open &&
@@ -202,7 +208,7 @@ void ClusterSimulation::OnReply(const Request& request, const CoreReply& reply,
         pipe.pending.front().prev_seq = reply.last_seq;
       }
       for (const Pending& push : pipe.pending) {
-        if (push.prev_seq == reply.last_seq) Send(request.client, shard, push);
+        if (push.prev_seq == reply.last_seq) Send(request.client, request.lane, push);
       }
       return;
     }
@@ -229,9 +235,10 @@ void ClusterSimulation::RestartClient(int client) {
       const Client zombie = {c.index, c.incarnation, {}};
       At(Delay(800 * kMs), [this, zombie, shard, push] {
         // It knows where the shard is now, and nothing of its successor.
+        const RecordPtr& record = records_[OwnerOf(shard)];
         Client now = std::exchange(clients_[zombie.index], zombie);
-        clients_[zombie.index].pipes[shard].record = records_[shard];
-        clients_[zombie.index].pipes[shard].rows = RowsOf(shard);
+        clients_[zombie.index].pipes[shard].record = record;
+        clients_[zombie.index].pipes[shard].rows = RowsOfLane(*record, shard);
         Send(zombie.index, shard, push);
         clients_[zombie.index] = std::move(now);
       });

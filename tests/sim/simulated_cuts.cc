@@ -5,9 +5,11 @@
 // rows, and the group of its trainers, with those that come of it. Each has all kRows rows, and
 // those that are not its own stay empty.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/tables/shard_lanes.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
 
@@ -18,11 +20,6 @@ constexpr int kPauseAttempts = 30;  // a millisecond each
 
 bool Inside(RowSet inner, RowSet outer) { return (inner & ~outer) == 0; }
 
-bool MayCount(const ShardRecord& record, ServerId server) {
-  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
-         record.FindPassedOver(server) != nullptr;
-}
-
 void Keep(RowSet rows, Rows* of) {
   for (int row = 0; row < kRows; ++row) {
     if ((rows >> row & 1) == 0) (*of)[row] = Row();
@@ -30,6 +27,11 @@ void Keep(RowSet rows, Rows* of) {
 }
 
 }  // namespace
+
+bool ClusterSimulation::MayCount(const ShardRecord& record, ServerId server) {
+  return ContainsServer(record.members, server) || ContainsServer(record.base, server) ||
+         record.FindPassedOver(server) != nullptr;
+}
 
 RowSet ClusterSimulation::RowsOf(int shard, const ShardRange& range) const {
   const uint64_t first = static_cast<uint64_t>(shards_[shard].family) * kRows;
@@ -46,6 +48,7 @@ void ClusterSimulation::AskForCuts() {
   if (healed()) return;
   At(Delay(weather_.cuts_every), [this] { AskForCuts(); });
   const int shard = Pick(shards_.size());
+  if (Gone(shard)) return;
   const ShardRecord& record = *records_[shard];
   const uint64_t rows = record.range.limit - record.range.first;
   const bool may = shards_.size() < kShardsMax && rows > 1 &&
@@ -66,7 +69,7 @@ void ClusterSimulation::PrepareCut(int server, CutAsk ask, int attempts) {
   Server& s = servers_[server];
   const int shard = ask.shard;
   const Replica* const replica = Open(s, shard);
-  if (replica == nullptr || replica->shard->refused() || s.process->asks[shard].has_value()) return;
+  if (replica == nullptr || replica->shard->refused() || IsAsked(s, shard)) return;
   const bool leads = replica->shard->primary() && replica->shard->active();
   if (!leads || attempts == 0) {
     replica->shard->Pause(false, PauseFor::kCut);
@@ -104,7 +107,8 @@ void ClusterSimulation::CutArrives(int coordinator, int server, const CutAsk& as
   AtStore(
       coordinator,
       [=, this] {
-        if (leader_ == coordinator && leader_term_ == term) *answer = CommitCut(ask);
+        if (leader_ != coordinator || leader_term_ != term) return;
+        *answer = ask.with < 0 ? CommitCut(ask) : CommitMerge(ask);
       },
       [=, this] {
         if (!answer->has_value()) return;
@@ -118,6 +122,7 @@ void ClusterSimulation::CutArrives(int coordinator, int server, const CutAsk& as
 // False: it is not cut, and no earlier request of the same kind will cut it.
 bool ClusterSimulation::CommitCut(const CutAsk& ask) {
   const ShardRecord& whole = *records_[ask.shard];
+  if (Gone(ask.shard)) return false;
   if (whole.range.limit == ask.at && whole.epoch > ask.epoch) return true;  // an earlier request
   const bool given_up = stormy() && Chance(0.1);                            // it came too late
   const bool open = open_cuts_[ask.shard] == std::pair(leader_term_, ask.number) ||
@@ -136,11 +141,13 @@ bool ClusterSimulation::CommitCut(const CutAsk& ask) {
   lower.base = whole.members;
   lower.learners.clear();
   lower.readers.clear();
+  lower.merge = {};
   lower.range.limit = ask.at;
   ShardRecord upper = lower;
   upper.shard.index = static_cast<uint32_t>(shards_.size());
   upper.range = whole.range;
   upper.range.first = ask.at;
+  std::tie(lower.lanes, upper.lanes) = DivideLanes(whole, ask.at, upper.shard.index);
   Put(ask.shard, lower, /*cut=*/true);
   AddShard(ask, upper);
   CheckTiling();
@@ -154,16 +161,27 @@ void ClusterSimulation::AddShard(const CutAsk& ask, const ShardRecord& upper) {
   watched.parent = ask.shard;
   watched.born = upper.epoch;
   watched.children.clear();
+  watched.lane_children.clear();
+  watched.lane_parent = -1;
+  watched.merged_into = -1;
+  watched.acknowledged_seq.clear();
   watched.past.clear();
   watched.steps_left = 0;
   watched.commit_open.clear();
   watched.commits.clear();
   shards_.push_back(std::move(watched));
   shards_[ask.shard].children.push_back(child);
+  for (const ShardLane& lane : records_[ask.shard]->Lanes()) {  // of the lower part by now
+    const std::vector<ShardLane> lanes = upper.Lanes();
+    const bool is_cut = lane.limit == ask.at && lanes.front().index == upper.shard.index;
+    if (!is_cut) continue;
+    shards_[child].lane_parent = static_cast<int>(lane.index);
+    shards_[lane.index].lane_children.push_back(child);
+  }
   records_.push_back(nullptr);
   wishes_.push_back(wishes_[ask.shard]);
   Put(child, upper);
-  shards_[child].born_rows = RowsOf(child);
+  shards_[child].born_rows = RowsOfLane(upper, child);
   shards_[child].wish_open = !AsWished(child);
   std::set<int>& open = Family(child).commit_open;
   if (!open.empty()) open.insert(child);
@@ -172,7 +190,9 @@ void ClusterSimulation::AddShard(const CutAsk& ask, const ShardRecord& upper) {
 // At every revision of the store (CheckRecord: only cuts change ranges).
 void ClusterSimulation::CheckTiling() {
   std::vector<ShardRange> ranges;
-  for (const RecordPtr& record : records_) ranges.push_back(record->range);
+  for (const RecordPtr& record : records_) {
+    if (!Gone(static_cast<int>(record->shard.index))) ranges.push_back(record->range);
+  }
   std::sort(ranges.begin(), ranges.end(),
             [](const ShardRange& a, const ShardRange& b) { return a.first < b.first; });
   uint64_t next = 0;
@@ -187,16 +207,13 @@ void ClusterSimulation::OnCutAnswer(int server, const CutAsk& ask, bool cut) {
   if (!open.has_value() || open->number != ask.number) return;
   open.reset();
   if (trace_ != nullptr) {
-    Trace(absl::StrCat("CUT of shard ", ask.shard, " at ", ask.at, cut ? "" : " is refused"));
+    Trace(absl::StrCat(ask.with < 0 ? "CUT" : "MERGE", " of shard ", ask.shard, " at ", ask.at,
+                       cut ? "" : " is refused"));
   }
-  if (!cut) {
-    const Replica* const replica = Open(servers_[server], ask.shard);
-    if (replica == nullptr) return;
-    replica->shard->Pause(false, PauseFor::kCut);
-    return AfterEvent(server, ask.shard);
-  }
+  if (!cut) return ReleaseParts(server, ask);
   for (size_t shard = 0; shard < records_.size(); ++shard) {
-    if (shards_[shard].family == shards_[ask.shard].family) Learn(server, records_[shard]);
+    const bool gone = Gone(static_cast<int>(shard));
+    if (!gone && shards_[shard].family == shards_[ask.shard].family) Learn(server, records_[shard]);
   }
 }
 
@@ -219,11 +236,33 @@ bool ClusterSimulation::IsCutFrom(const Disk& disk, int shard) {
   });
 }
 
+bool ClusterSimulation::IsPast(const Server& server, const ShardRecord& record) {
+  const RecordPtr& known = server.process->known[record.shard.index];
+  return server.disk.promised[record.shard.index] > record.epoch ||
+         (known != nullptr && known->revision > record.revision);
+}
+
+// A later record of another shard has rows of this one, and others.
+bool ClusterSimulation::WasMergedElsewhere(const Server& server, int shard) const {
+  const RowSet held = RowsOf(shard, server.disk.shards[shard].range);
+  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+    const RecordPtr& known = server.process->known[other];
+    if (other == shard || known == nullptr || shards_[other].family != shards_[shard].family) {
+      continue;
+    }
+    const RowSet rows = RowsOf(other, known->range);
+    const bool later = known->epoch > server.disk.promised[shard];
+    if (later && (rows & held) != 0 && !Inside(rows, held)) return true;
+  }
+  return false;
+}
+
 // Cuts the replica here if the record shows that its shard was cut. False: it must not be learnt
 // yet.
 bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   Process& p = *server->process;
   const int shard = static_cast<int>(record->shard.index);
+  if (IsPast(*server, *record)) return true;
   const SpilledShard& spilled = server->disk.shards[shard];
   const RowSet rows = RowsOf(shard, record->range);
   const RowSet held = RowsOf(shard, spilled.range);
@@ -237,16 +276,40 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   RowSet found = rows;
   bool tile = true;
   bool counts = MayCount(*record, id);
-  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+  const RecordPtr& told = Open(*server, shard)->told;
+  const Epoch whole_epoch = told == nullptr ? 0 : told->epoch;
+  const auto inside = [&](int other) {
     const RecordPtr& known = p.known[other];
-    if (other == shard || known == nullptr || server->disk.shards[other].held) continue;
-    if (shards_[other].family != shards_[shard].family) continue;
+    // Shards that were merged into the whole, here or elsewhere, may still be known.
+    if (known == nullptr || known->epoch < server->disk.promised[other]) return false;
+    if (known->epoch <= whole_epoch) return false;
+    return other != shard && !server->disk.shards[other].held &&
+           shards_[other].family == shards_[shard].family &&
+           Inside(RowsOf(other, known->range), held);
+  };
+  // Shards that were merged into the whole, or into another one, may still be known from before.
+  const auto replaced = [&](int part) {
+    const RowSet of_part = RowsOf(part, p.known[part]->range);
+    if (record->epoch > p.known[part]->epoch && (rows & of_part) != 0) return true;
+    for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+      if (!inside(other) || p.known[other]->epoch <= p.known[part]->epoch) continue;
+      if ((RowsOf(other, p.known[other]->range) & of_part) != 0) return true;
+    }
+    return false;
+  };
+  for (int other = 0; other < static_cast<int>(shards_.size()); ++other) {
+    if (!inside(other) || replaced(other)) continue;
+    const RecordPtr& known = p.known[other];
     const RowSet part = RowsOf(other, known->range);
-    if (!Inside(part, held)) continue;
     tile = tile && (found & part) == 0;
     found |= part;
     counts = counts || MayCount(*known, id);
     parts.push_back(known);
+  }
+  if (WasMergedElsewhere(*server, shard)) {  // and cut since: nothing here counts
+    counts = false;
+    tile = true;
+    found = held;
   }
   tile = (tile && found == held) || Planted(SimMutant::kCutOfOnePart);
   if (!tile || (counts && !CutReplica(server, record, parts))) {
@@ -299,6 +362,9 @@ bool ClusterSimulation::CutReplica(Server* server, const RecordPtr& record,
     watched.commit = std::max(watched.commit, std::min(lsn, parent.commit));
     for (size_t i = watched.committed.size(); i < std::min(lsn, parent.committed.size()); ++i) {
       watched.committed.push_back(parent.committed[i]);
+    }
+    if (!record->lanes.empty() && part->Holds(Self(*server))) {
+      server->disk.promised[of] = std::max(server->disk.promised[of], part->epoch);
     }
     Replica* const replica = OpenReplica(server, of, installed, state);
     replica->entries = entries;
@@ -358,12 +424,11 @@ void ClusterSimulation::FinishCut(Server* server, int shard) {
 
 // --- clients, as PushEngine (client/push/push_cut.cc)
 
-void ClusterSimulation::FollowCuts(int client, int shard, const ShardRecord& record) {
+void ClusterSimulation::FollowCuts(int client, int lane, RowSet rows) {
   std::array<Pipe, kShardsMax>& pipes = clients_[client].pipes;
-  Pipe& pipe = pipes[shard];
-  const RowSet rows = RowsOf(shard, record.range);
+  Pipe& pipe = pipes[lane];
   if (rows == pipe.rows) return;
-  for (const int child : shards_[shard].children) {
+  for (const int child : shards_[lane].lane_children) {
     const RowSet of_child = shards_[child].born_rows;
     if ((pipe.rows & of_child) == 0 || (rows & of_child) != 0) continue;
     pipe.rows &= ~of_child;

@@ -9,14 +9,16 @@
 
 namespace hotbed::sim {
 
-void ClusterSimulation::StartPull(int client, int shard) {
+void ClusterSimulation::StartPull(int client, int lane) {
   Client& c = clients_[client];
-  Pipe& pipe = c.pipes[shard];
+  Pipe& pipe = c.pipes[lane];
+  const auto shard = static_cast<int>(pipe.record->shard.index);
   const Watched& watched = shards_[shard];
   Pull pull;
   pull.client = client;
   pull.incarnation = c.incarnation;
   pull.shard = shard;
+  pull.lane = lane;
   do {
     pull.row = Pick(kRows);
   } while ((pipe.rows >> pull.row & 1) == 0);
@@ -111,7 +113,7 @@ void ClusterSimulation::OnPulled(uint64_t id, uint32_t value, Lsn lsn, Epoch epo
   if (pull.strict) ++stats_.strict_pulls;
   const Watched& watched = Family(pull.shard);
   if (shards_[pull.shard].lossy) return;  // acknowledged pushes may be gone
-  Pipe& pipe = c.pipes[pull.shard];
+  Pipe& pipe = c.pipes[pull.lane];
   if (value < pull.at_least || value > watched.started_sum[pull.row]) {
     return Violation(absl::StrCat(pull.strict ? "strict" : "bounded", " pull of row ", pull.row,
                                   " of shard ", pull.shard, " by client ", pull.client, ": ", value,

@@ -184,17 +184,23 @@ void ClusterSimulation::TickServer(int server) {
   }
 }
 
+void ClusterSimulation::LearnView(int server, const StoreView& view) {
+  for (size_t shard = 0; shard < view.records.size(); ++shard) {
+    if (!view.gone[shard]) Learn(server, view.records[shard]);
+  }
+}
+
 void ClusterSimulation::Learn(int server, const RecordPtr& record) {
   Server& s = servers_[server];
   Process& p = *s.process;
   const int shard = static_cast<int>(record->shard.index);
-  if (!CutFirst(&s, record)) return;
+  if (!MergeFirst(&s, record) || !CutFirst(&s, record)) return;
   RecordPtr& known = p.known[shard];
   if (known == nullptr || record->revision > known->revision) known = record;
   if (DeletesReplica(s, *record)) return DeleteReplica(&s, *record);
   // The newest counts: an old record must not make a replica that nobody deletes again.
   if (p.replicas[shard] == nullptr && record->Holds(Self(s)) && known == record &&
-      !HoldsUnderAnother(s, shard)) {
+      s.disk.promised[shard] <= record->epoch && !HoldsUnderAnother(s, shard)) {
     FreshReplica(&s, shard);
   }
   Replica* const replica = Open(s, shard);

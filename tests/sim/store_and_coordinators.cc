@@ -25,6 +25,7 @@ ViewPtr ClusterSimulation::View() {
   view->revision = revision_;
   view->records = records_;
   view->wishes = wishes_;
+  for (const Watched& watched : shards_) view->gone.push_back(watched.merged_into >= 0);
   for (size_t id = 1; id < leases_.size(); ++id) {
     view->live[id] = leases_[id].incarnation;
     view->stops[id] = leases_[id].stops;
@@ -247,6 +248,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
   }
   std::vector<Write> writes;
   for (int shard = 0; shard < static_cast<int>(view->records.size()); ++shard) {
+    if (Gone(shard)) continue;
     ShardDecision decision = Decide(coordinator, shard, *view);
     if (decision.step == ShardStep::kNone && decision.next.epoch == view->records[shard]->epoch) {
       continue;
@@ -274,6 +276,7 @@ void ClusterSimulation::DecideAll(int coordinator, const ViewPtr& view) {
 
 bool ClusterSimulation::WriteHolds(const Write& write) const {
   const ShardRecord& now = *records_[write.shard];
+  if (Gone(write.shard)) return false;
   if (!Planted(SimMutant::kRecordNotCompared) && now.revision != write.revision) return false;
   if (Planted(SimMutant::kLeaseNotCompared)) return true;
   const ShardStep step = write.decision.step;
@@ -411,7 +414,10 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
   if (by.incarnation == incarnation) {
     const Member process = {static_cast<ServerId>(server) + 1, incarnation};
     for (const HeldReport& report : heard.held) {
-      if (!records_[report.shard]->Holds(process)) by.shards[report.shard] = report.replica;
+      const ShardRecord& now = *records_[report.shard];
+      const LogEnd& end = report.replica.end;
+      if (end.epoch != 0 && end.epoch < now.merge.base.epoch) continue;  // not merged yet
+      if (!now.Holds(process)) by.shards[report.shard] = report.replica;
     }
   }
   auto granted = std::make_shared<std::pair<bool, ViewPtr>>();
@@ -434,7 +440,7 @@ void ClusterSimulation::HeartbeatArrives(int coordinator, int server, Incarnatio
           Process* p = ProcessOf({static_cast<ServerId>(server) + 1, incarnation});
           if (p == nullptr) return;
           ForLife(server, [=, this] {
-            for (const RecordPtr& record : granted->second->records) Learn(server, record);
+            LearnView(server, *granted->second);
             // Records first: a lease that outlived its end must not be taken up in an old epoch.
             const Time from =
                 Planted(SimMutant::kLeaseFromAnswer) ? LocalTime(servers_[server]) : sent;
@@ -461,7 +467,7 @@ void ClusterSimulation::ActivationArrives(int coordinator, int shard, Member ask
 
 void ClusterSimulation::Activate(int shard, const Member& asks, Epoch epoch, Lsn tail) {
   const ShardRecord& record = *records_[shard];
-  if (record.epoch != epoch || !(record.primary == asks) || record.active) return;
+  if (Gone(shard) || record.epoch != epoch || !(record.primary == asks) || record.active) return;
   ShardRecord next = record;
   next.active = true;
   next.base = next.members;

@@ -193,6 +193,16 @@ Weather Cuts() {
   return weather;
 }
 
+// The same, and neighbours are merged again.
+Weather Merges() {
+  Weather weather = Cuts();
+  weather.name = "merges";
+  weather.cuts_every = 400 * kMs;
+  weather.merges_every = 150 * kMs;
+  weather.merges_end = 0.15;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -206,8 +216,8 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(),    Leases(),   Revivals(), Isolation(), SlowRows(), Links(), Ends(),
-      Switches(), SlowLogs(), Damage(),   Silence(),   Disks(),    Stops(), Cuts()};
+      Mixed(),    Leases(), Revivals(), Isolation(), SlowRows(), Links(), Ends(),  Switches(),
+      SlowLogs(), Damage(), Silence(),  Disks(),     Stops(),    Cuts(),  Merges()};
   return *weathers;
 }
 

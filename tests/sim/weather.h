@@ -58,6 +58,8 @@ struct Weather {
   double links_break = 0.003;  // at a message
   double revives = 0;          // servers that come alive while they are replaced as dead
   Time cuts_every = 0;         // from a shard that is to be cut to the next; 0: none is
+  Time merges_every = 0;       // the same of two shards that are to be merged
+  double merges_end = 0;       // of merges, at whose commit all members die
   double silences = 0;         // heartbeats in which a primary says that it hears of nobody
 };
 

@@ -63,6 +63,9 @@ struct CoreOptions {
   uint64_t split_above_bytes = 512ull << 20;
   // The same of a shard that serves so many rows per second, pulled and pushed.
   uint64_t split_above_rows_per_s = 1'000'000;
+  // Neighbours in a hashed table that take at most so many bytes together are merged; 0: none are.
+  // At most half of split_above_bytes, so that they are not split again.
+  uint64_t merge_below_bytes = 0;
   MembershipOptions membership;
   RebalanceOptions rebalance;
   ClusterLimits limits;
@@ -258,6 +261,7 @@ class Core {
   int64_t rebalance_again_ns_ = 0;  // not before
   int64_t split_again_ns_ = 0;      // the same
   SplitTries split_tries_;
+  SplitTries merge_tries_;
   BusyShards busy_shards_;
   ServingServers serving_;
   int64_t place_serving_again_ns_ = 0;  // not before

@@ -265,7 +265,8 @@ void Core::Rebalance() {
   normal_.queue.push_back(std::move(pending));
 }
 
-// A few at a time. Servers report the sizes of the parts some seconds after a cut.
+// A few at a time. Servers report the sizes of the parts some seconds after a cut. Merges only
+// where nothing is to be split.
 void Core::SplitShards() {
   constexpr int64_t kEveryNs = 20'000'000'000;
   constexpr size_t kAtOnce = 4;
@@ -280,6 +281,10 @@ void Core::SplitShards() {
   }
   for (auto& busy : busy_shards_.Take(now_ns_, state_, kAtOnce - wanted.size())) {
     wanted.push_back(std::move(busy));
+  }
+  if (wanted.empty() && options_.merge_below_bytes > 0) {
+    wanted = busy_shards_.SmallNeighbours(now_ns_, state_, options_.merge_below_bytes);
+    merge_tries_.Choose(state_, now_ns_, kAtOnce, &wanted);
   }
   for (v1::CutShardRequest& request : wanted) {
     Pending pending;

@@ -26,7 +26,7 @@ class AskedCuts {
                                                       // given up
   static constexpr size_t kAskedMax = 1024;
 
-  // ResourceExhausted: too many are asked for. AlreadyExists: the shard is being cut.
+  // ResourceExhausted: too many are asked for. AlreadyExists: the shard is being cut or merged.
   absl::Status MayAsk(uint64_t packed) const;
   // The same, and asks for it.
   absl::Status Ask(int64_t now_ns, v1::ShardCut cut);
@@ -68,6 +68,17 @@ struct CutPlan {
 //   FailedPrecondition  it is one row or bucket, its table is cut by columns or has too many
 //                       shards, it is not served now, or a server may hold more than its members
 absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint64_t at);
+
+// Two neighbours that are to be merged: the lower one keeps its number, the other one ends.
+struct MergePlan {
+  const ShardRecord* lower = nullptr;
+  const ShardRecord* upper = nullptr;
+};
+//   NotFound            there is no such shard
+//   FailedPrecondition  they are no neighbours in one table, not on the same servers with the same
+//                       primary, one of them is on the move or not served now, or their table is
+//                       synchronous, of class checkpoint, or cut by columns
+absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with);
 
 // Cuts to ask for without being told: of shards of hashed tables whose replica at the primary takes
 // more than `bytes_max` bytes, the largest first. (Nobody knows the size of a hashed table when it

@@ -16,7 +16,7 @@ bool SameRows(const ShardRange& a, const ShardRange& b) {
 }  // namespace
 
 void BusyShards::Tick(int64_t now_ns, const ClusterState& state, const Leases& leases) {
-  if (rows_per_s_max_ == 0 || (window_ns_ != 0 && now_ns - window_ns_ < kWindowNs)) return;
+  if (window_ns_ != 0 && now_ns - window_ns_ < kWindowNs) return;
   const double seconds = static_cast<double>(now_ns - window_ns_) / 1e9;
   window_ns_ = now_ns;
   absl::flat_hash_map<uint64_t, Measured> measured;
@@ -31,13 +31,16 @@ void BusyShards::Tick(int64_t now_ns, const ClusterState& state, const Leases& l
         continue;
       }
       const uint64_t rows = load.rows_pulled_total() + load.rows_pushed_total();
-      Measured now{.range = record->range, .primary = process, .rows = rows};
+      Measured now{.range = record->range, .primary = process, .rows = rows, .bytes = load.bytes()};
       const auto before = measured_.find(load.shard());
       if (before != measured_.end() && SameRows(before->second.range, record->range) &&
           before->second.primary == process && before->second.rows <= rows) {
         now.rows_per_s = static_cast<double>(rows - before->second.rows) / seconds;
-        const bool busy = now.rows_per_s > static_cast<double>(rows_per_s_max_);
+        const auto limit = static_cast<double>(rows_per_s_max_);
+        const bool busy = rows_per_s_max_ > 0 && now.rows_per_s > limit;
+        const bool calm = rows_per_s_max_ == 0 || now.rows_per_s <= kCalmShare / 2 * limit;
         now.windows = busy ? before->second.windows + 1 : 0;
+        now.calm_windows = calm ? before->second.calm_windows + 1 : 0;
       }
       measured[load.shard()] = now;
     }
@@ -91,6 +94,45 @@ std::vector<v1::CutShardRequest> BusyShards::Take(int64_t now_ns, const ClusterS
                                    kWindows * kWindowNs / 1'000'000'000, rows_per_s_max_));
   }
   return cuts;
+}
+
+const BusyShards::Measured* BusyShards::Calm(int64_t now_ns, const ShardRecord& record) const {
+  const auto it = measured_.find(record.shard.packed());
+  if (it == measured_.end() || it->second.calm_windows < kWindows) return nullptr;
+  if (!SameRows(it->second.range, record.range)) return nullptr;
+  const Split* const last = LastOf(record);
+  const bool split = last != nullptr && now_ns - last->not_before_ns <= kPauseMaxNs;
+  return split ? nullptr : &it->second;
+}
+
+std::vector<v1::CutShardRequest> BusyShards::SmallNeighbours(int64_t now_ns,
+                                                             const ClusterState& state,
+                                                             uint64_t bytes_max) const {
+  std::vector<v1::CutShardRequest> merges;
+  for (const auto& [id, table] : state.tables()) {
+    if (!table.hashed()) continue;
+    std::vector<const ShardRecord*> shards = state.ShardsOfTable(id);
+    std::sort(shards.begin(), shards.end(), [](const ShardRecord* a, const ShardRecord* b) {
+      return a->range.first < b->range.first;
+    });
+    size_t left = shards.size();
+    for (size_t i = 1; i < shards.size() && left > kShardsMin; ++i) {
+      const Measured* const lower = Calm(now_ns, *shards[i - 1]);
+      const Measured* const upper = Calm(now_ns, *shards[i]);
+      if (lower == nullptr || upper == nullptr || lower->bytes + upper->bytes > bytes_max ||
+          !PlanMerge(state, shards[i - 1]->shard.packed(), shards[i]->shard.packed()).ok()) {
+        continue;
+      }
+      v1::CutShardRequest& merge = merges.emplace_back();
+      merge.set_shard(shards[i - 1]->shard.packed());
+      merge.set_merge_with(shards[i]->shard.packed());
+      merge.set_reason(absl::StrFormat("%d and %d MiB, together at most %d MiB", lower->bytes >> 20,
+                                       upper->bytes >> 20, bytes_max >> 20));
+      --left;
+      ++i;  // one merge at a time
+    }
+  }
+  return merges;
 }
 
 }  // namespace hotbed

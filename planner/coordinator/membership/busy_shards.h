@@ -6,7 +6,10 @@
 // no load splits a shard twice at once: after a split, or one that did not come about, the parts
 // are left alone for some minutes, and for twice as long where a part still has most of the load
 // that the whole had, because its rows are few, say. Then a part must be busy over all windows like
-// any other shard. Pure; thread-compatible.
+// any other shard.
+//
+// And which neighbours it merges by itself, if it is told to: small ones that serve little. Pure;
+// thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 
@@ -32,6 +35,11 @@ class BusyShards {
   // A part with more than this of the whole's load shows that the split has not helped.
   static constexpr double kHelpedShare = 0.75;
 
+  // Merged shards must not be split again at once: together they serve at most a quarter of the
+  // load from which shards are split, and are not of one that was split for its load.
+  static constexpr double kCalmShare = 0.25;
+  static constexpr size_t kShardsMin = 8;  // of a table, whose shards are merged down to that
+
   explicit BusyShards(uint64_t rows_per_s_max) : rows_per_s_max_(rows_per_s_max) {}
 
   // To be called often; looks once per window, at the loads of the last heartbeats.
@@ -39,6 +47,10 @@ class BusyShards {
   // The `count` busiest of the shards that are to be split now, the busiest first. They count as
   // split from now on.
   std::vector<v1::CutShardRequest> Take(int64_t now_ns, const ClusterState& state, size_t count);
+  // Neighbours that take at most `bytes_max` bytes together, have served little in all windows, and
+  // can be merged.
+  std::vector<v1::CutShardRequest> SmallNeighbours(int64_t now_ns, const ClusterState& state,
+                                                   uint64_t bytes_max) const;
 
  private:
   // A shard whose primary reported its rows at the end of the last window.
@@ -46,8 +58,10 @@ class BusyShards {
     ShardRange range;
     Member primary;
     uint64_t rows = 0;  // pulled and pushed, as counted by `primary`
+    uint64_t bytes = 0;
     double rows_per_s = 0;
-    uint32_t windows = 0;  // on end with more than rows_per_s_max_
+    uint32_t windows = 0;       // on end with more than rows_per_s_max_
+    uint32_t calm_windows = 0;  // on end with little
   };
   struct Split {
     TableId table = 0;
@@ -59,6 +73,7 @@ class BusyShards {
 
   // The last split of the shard, or of one that it was a part of; null: none is known.
   const Split* LastOf(const ShardRecord& record) const;
+  const Measured* Calm(int64_t now_ns, const ShardRecord& record) const;  // null: it is not
   void NoteSplit(int64_t now_ns, const ShardRecord& record, double rows_per_s);
 
   const uint64_t rows_per_s_max_;

@@ -6,6 +6,15 @@
 #include "planner/coordinator/state/leases.h"
 
 namespace hotbed {
+namespace {
+
+// The shard was merged, and the process has not merged its replica yet: it says so again when it
+// has.
+bool IsPart(const ShardRecord& record, const v1::HeldReplica& held) {
+  return held.end().epoch() != 0 && held.end().epoch() < record.merge.base.epoch;
+}
+
+}  // namespace
 
 MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
                                                   const v1::HeartbeatRequest& request) {
@@ -47,6 +56,7 @@ MemberReports::Changed MemberReports::OnHeartbeat(const ClusterState& state,
     for (const v1::HeldReplica& message : request.held()) {
       const auto record = state.shards().find(message.shard());
       if (record == state.shards().end() || record->second.Holds(self)) continue;  // said before
+      if (IsPart(record->second, message)) continue;
       if (NoteHeld(message, &of)) changed.held.push_back(message.shard());
     }
   }
@@ -66,7 +76,9 @@ void MemberReports::OnRegister(const ClusterState& state, const Member& process,
   const absl::btree_set<uint64_t>& named = state.ShardsOfServer(process.server);
   for (const v1::HeldReplica& message : held) {
     of.tables.insert(ShardId::FromPacked(message.shard()).table);
-    if (named.contains(message.shard())) NoteHeld(message, &of);
+    const auto record = state.shards().find(message.shard());
+    const bool part = record != state.shards().end() && IsPart(record->second, message);
+    if (named.contains(message.shard()) && !part) NoteHeld(message, &of);
   }
 }
 

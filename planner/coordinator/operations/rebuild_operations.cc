@@ -62,6 +62,24 @@ const ShardRecord& NewestOf(const std::vector<FoundReplica>& replicas) {
   return std::max_element(replicas.begin(), replicas.end(), older)->record;
 }
 
+// Shards that were merged into others while a server that holds them was away. A shard has the
+// first row that it began with for as long as it is one, so a later record of another one has it.
+void ForgetMerged(FoundTable* table) {
+  std::set<uint32_t> ended;
+  for (const auto& [index, replicas] : table->shards) {
+    const ShardRecord& old = NewestOf(replicas);
+    for (const auto& [other, others] : table->shards) {
+      const ShardRecord& later = NewestOf(others);
+      if (other != index && later.epoch > old.epoch && !later.lanes.empty() &&
+          later.range.column_first == old.range.column_first &&
+          later.range.first <= old.range.first && old.range.first < later.range.limit) {
+        ended.insert(index);
+      }
+    }
+  }
+  for (const uint32_t index : ended) table->shards.erase(index);
+}
+
 // The ranges of the shards with their indexes, by position within each column slice. A server that
 // was away when a shard was cut remembers a wider one.
 std::vector<std::pair<ShardRange, uint32_t>> RangesInOrder(const FoundTable& table) {
@@ -79,21 +97,22 @@ std::vector<std::pair<ShardRange, uint32_t>> RangesInOrder(const FoundTable& tab
 // Empty, or what is missing for the shards to tile their table slice by slice.
 std::string Gap(const FoundTable& table) {
   const uint64_t space = table.spec.hashed ? uint64_t{1} << 16 : table.spec.rows;
-  std::vector<uint32_t> missing;
+  std::vector<uint32_t> missing;  // or merged away
   uint32_t next = 0;
   for (const auto& [index, replicas] : table.shards) {
     for (; next < index && missing.size() < kNamedMax; ++next) missing.push_back(next);
     next = index + 1;
   }
-  if (!missing.empty()) {
-    return absl::StrCat("no server that asks holds shard ", absl::StrJoin(missing, ", "));
-  }
+  const std::string without = missing.empty() ? ""
+                                              : absl::StrCat("no server that asks holds shard ",
+                                                             absl::StrJoin(missing, ", "));
   uint64_t row = 0;
   uint32_t column = 0;
   uint32_t column_limit = 0;
   for (const auto& [range, index] : RangesInOrder(table)) {
     if (row == 0) column_limit = range.column_limit;
     if (range.first != row || range.column_first != column || range.column_limit != column_limit) {
+      if (!without.empty()) return without;
       return absl::StrCat("shard ", index, " does not follow the one before it");
     }
     row = range.limit;
@@ -102,6 +121,7 @@ std::string Gap(const FoundTable& table) {
     column = column_limit;
   }
   if (row == 0 && column == table.spec.dim) return "";
+  if (!without.empty()) return without;
   return absl::StrCat("no server that asks holds shard ", next, " and those behind it");
 }
 
@@ -345,8 +365,9 @@ class RebuildMetadata {
     server_counter_ += kServerIdsSkipped;
     Put(keys::kClusterKey, reply_.cluster_id());
     Put(keys::kGenerationKey, absl::StrCat(reply_.generation()));
-    Put(keys::kSessionCounter, absl::StrCat(first_));
-    given_.set_session(first_ - 1);
+    const uint64_t session = ClusterState::FirstSession(reply_.generation());
+    Put(keys::kSessionCounter, absl::StrCat(session));
+    given_.set_session(session - 1);
   }
 
   void AdoptTable(const ClusterState& state, FoundTable* found) {
@@ -356,6 +377,7 @@ class RebuildMetadata {
     std::erase_if(found->shards, [](const auto& shard) {
       return std::none_of(shard.second.begin(), shard.second.end(), MayCount);
     });
+    ForgetMerged(found);
     table->set_shards(static_cast<uint32_t>(found->shards.size()));
     table->set_left_out(Gap(*found));
     if (table->left_out().empty() &&

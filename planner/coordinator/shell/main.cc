@@ -62,6 +62,7 @@ struct Options {
   int64_t refill_wait_ms = 10000;
   uint64_t split_above_bytes = 512ull << 20;
   int64_t split_above_rows_per_s = 1'000'000;
+  uint64_t merge_below_bytes = 0;
   int64_t transfers_per_server = 2;
   std::string without_members = "continue";
   int64_t connections_max = 0;
@@ -98,6 +99,11 @@ absl::Status Check(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--heartbeat-interval-ms is ", options.heartbeat_interval_ms,
                      ", allowed: at most half of --lease-ttl-ms, which is ", options.lease_ttl_ms));
+  }
+  if (options.split_above_bytes > 0 && options.merge_below_bytes > options.split_above_bytes / 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--merge-below-bytes is ", options.merge_below_bytes, ", allowed: at most half of ",
+        "--split-above-bytes, which is ", options.split_above_bytes));
   }
   if (options.etcd_compact_interval_ms > 0 && options.etcd_compact_interval_ms < 10'000) {
     return absl::InvalidArgumentError(absl::StrCat("--etcd-compact-interval-ms is ",
@@ -142,6 +148,7 @@ CoreOptions CoreOptionsOf(const Options& options) {
   core.refill_wait_ms = options.refill_wait_ms;
   core.split_above_bytes = options.split_above_bytes;
   core.split_above_rows_per_s = static_cast<uint64_t>(options.split_above_rows_per_s);
+  core.merge_below_bytes = options.merge_below_bytes;
   core.membership.asks_person = options.without_members == "ask";
   core.membership.transfers_per_server = static_cast<size_t>(options.transfers_per_server);
   return core;
@@ -402,6 +409,10 @@ void AddMembershipFlags(ConfigSchema* schema, Options* options) {
       "pulled and pushed, is cut in two while it is used. So is one whose load keeps "
       "servers from being evened out. 0: none is.",
       {.min = 0, .max = 1'000'000'000});
+  schema->AddBytes("merge-below-bytes", &options->merge_below_bytes,
+                   "Two neighbouring shards of a hashed table that take no more than this "
+                   "together, and serve little, are merged while they are used, down to 8 shards "
+                   "of a table. At most half of --split-above-bytes; 0: none are.");
   schema->AddChoice("without-members", &options->without_members, {"continue", "ask"},
                     "What a shard that has lost all its members does when not all of them are back "
                     "within --refill-wait-ms: continue with the one whose log ends last, or stay "

@@ -46,6 +46,18 @@ bool HoldsSome(const ClusterState& state, ServerId server, TableId table) {
   return first != shards.end() && ShardId::FromPacked(*first).table == table;
 }
 
+// The shard, or if it was merged away the merged ones of its table: it is a part of one of them.
+void AddShard(const ClusterState& state, uint64_t id, Parts* parts) {
+  const TableId table = ShardId::FromPacked(id).table;
+  if (state.FindVisibleShard(id) != nullptr) {
+    parts->shards.insert(id);
+  } else if (state.tables().contains(table)) {
+    for (const ShardRecord* const record : state.ShardsOfTable(table)) {
+      if (!record->lanes.empty()) parts->shards.insert(record->shard.packed());
+    }
+  }
+}
+
 // Adds the change, or for a server's map (`server` is not 0) the part of it that concerns the
 // server: shards then come with their tables.
 void AddChange(const ClusterState& state, const Change& change, ServerId server, Parts* parts) {
@@ -55,7 +67,7 @@ void AddChange(const ClusterState& state, const Change& change, ServerId server,
       break;
     case Change::Kind::kShard:
       if (server != 0 && !Contains(change.servers, server)) break;
-      parts->shards.insert(change.id);
+      AddShard(state, change.id, parts);
       if (server != 0) parts->tables.insert(ShardId::FromPacked(change.id).table);
       break;
     case Change::Kind::kServer:
@@ -132,10 +144,8 @@ void AddUnnamed(const ClusterState& state, const std::vector<uint64_t>& packed,
   Parts parts;
   for (const uint64_t id : packed) {
     const TableId table = ShardId::FromPacked(id).table;
-    if (state.FindVisibleShard(id) != nullptr) {
-      parts.shards.insert(id);
-      parts.tables.insert(table);
-    }
+    parts.tables.insert(table);
+    AddShard(state, id, &parts);
     // Ids are never used twice: a missing table below the counter was dropped, or never became
     // visible. Metadata that were rebuilt may lack it because servers were away.
     const bool known = state.tables().contains(table) || !state.ShardsOfTable(table).empty();

@@ -205,6 +205,17 @@ absl::Status ClusterState::PutTable(const std::string& key, const std::string& v
   return absl::OkStatus();
 }
 
+// Those that have a replica of the shard, or may have one still.
+void ClusterState::AddServersOf(ShardId shard, std::vector<ServerId>* servers) const {
+  if (const auto it = shards_.find(shard.packed()); it != shards_.end()) {
+    const std::vector<ServerId> named = ServersOf(it->second);
+    servers->insert(servers->end(), named.begin(), named.end());
+  }
+  if (const auto it = left_.find(shard.packed()); it != left_.end()) {
+    servers->insert(servers->end(), it->second.begin(), it->second.end());
+  }
+}
+
 absl::Status ClusterState::PutShard(const std::string& key, const std::string& value,
                                     uint64_t revision) {
   v1::ShardRecord message;
@@ -219,7 +230,9 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
   if (!added) {
     // A server that left may delete its replica only after it has read a later, active record.
     std::vector<ServerId>& left = left_[packed];
-    for (const ServerId s : ServersOf(it->second)) {
+    std::vector<ServerId> before = ServersOf(it->second);
+    if (record.merge.base.lsn != 0) AddServersOf(record.merge.with, &before);
+    for (const ServerId s : before) {
       servers.push_back(s);
       if (!record.Names(s) && !Contains(left, s)) left.push_back(s);
     }

@@ -65,11 +65,15 @@ class ClusterState {
   const std::string& leader() const { return leader_; }
   // Metadata that are rebuilt from servers begin a new generation, numbered by the time in seconds
   // since 1970; 0: they never were. All its numbers lie above those of the generations before:
-  // epochs, incarnations of servers, sessions, revisions of the plan. Each of them would have to
-  // grow by 2^30 per second to reach those of the next generation.
+  // epochs, incarnations of servers, revisions of the plan. Each of them would have to grow by 2^30
+  // per second to reach those of the next generation.
   uint64_t generation() const { return generation_; }
   static constexpr int kGenerationShift = 30;
   uint64_t FirstOfGeneration() const { return generation_ << kGenerationShift; }
+  // Sessions are numbered closer together, because merged shards need their upper bits
+  // (common/tables/session_of_lane.h): 512 a second would have to be opened.
+  static constexpr int kSessionShift = 9;
+  static uint64_t FirstSession(uint64_t generation) { return generation << kSessionShift; }
   // Added to the store's revisions, so that none comes back with another store or generation.
   uint64_t FirstRevision() const { return FirstOfGeneration() + revisions_before_; }
   uint64_t revisions_before() const { return revisions_before_; }
@@ -138,6 +142,7 @@ class ClusterState {
   absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
+  void AddServersOf(ShardId shard, std::vector<ServerId>* servers) const;
   void IndexShard(const ShardRecord& record, bool add);
   void Note(Change change);
 

@@ -80,6 +80,18 @@ class TierHost {
   // the next Flush, and no later than whatever is written for `parent` from now on.
   virtual absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child) = 0;
 
+  // The state that was stored with a shard's rows; empty: none.
+  virtual absl::StatusOr<std::string> ReadMeta(const SpillShard& /*shard*/) {
+    return absl::UnimplementedError("these tiers read no metas");
+  }
+  // Stores the state, of which `highest` is the LSN, in place of the one that is there; empty:
+  // none. From then on nothing tells which rows have changed before. The shard is not open. Durable
+  // with the next Flush.
+  virtual absl::Status ReplaceMeta(const SpillShard& /*shard*/, absl::string_view /*meta*/,
+                                   Lsn /*highest*/) {
+    return absl::UnimplementedError("these tiers replace no metas");
+  }
+
   // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
   // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
   // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all

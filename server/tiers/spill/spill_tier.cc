@@ -173,6 +173,21 @@ absl::Status SpillTier::InheritMeta(const SpillShard& parent, const SpillShard& 
   return store->Write(batch.get());
 }
 
+absl::Status SpillTier::ReplaceMeta(const SpillShard& shard, absl::string_view meta, Lsn highest) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  std::unique_ptr<KvBatch> batch = store->NewBatch();
+  if (meta.empty()) {
+    batch->Delete(View(MakeSpillKey(shard.shard.table, kMetaSlice, shard.shard.index)));
+    batch->Delete(View(MakeSpillKey(shard.shard.table, kHighestLsnSlice, shard.shard.index)));
+  } else {
+    PutShardValue(shard, kMetaSlice, meta, batch.get());
+    PutHighestLsn(shard, highest, batch.get());
+  }
+  HOTBED_RETURN_IF_ERROR(RowJournals::Delete(shard, store.get(), batch.get()));
+  journals_->Forget(shard.shard);
+  return store->Write(batch.get());
+}
+
 uint64_t SpillTier::BytesOf(const SpillShard& shard) {
   const absl::StatusOr<std::shared_ptr<KvStore>> store = Use();
   if (!store.ok()) return 0;

@@ -63,7 +63,8 @@ class SpillTier {
   absl::StatusOr<Lsn> HighestLsn(const SpillShard& shard);
   absl::StatusOr<std::string> ReadMeta(const SpillShard& shard);  // empty: none
   absl::Status WriteMeta(const SpillShard& shard, absl::string_view meta);
-  // TierHost::InheritMeta.
+  // TierHost::ReplaceMeta and InheritMeta.
+  absl::Status ReplaceMeta(const SpillShard& shard, absl::string_view meta, Lsn highest);
   absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child);
   // Files that hold rows of this shard alone are deleted at once and durably, other rows with the
   // next Flush; a kill in between leaves a part of them. Readers of the shard may miss rows from

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Neighbouring shards are merged under load, while servers are killed: every push is applied once.
+
+  merge_test.py --bin-dir build/bin [--tables log,r2] [--seed N]
+
+Three servers hold a table, which a meter pushes to and pulls from all the time. Its shards are split and merged again; a
+server is killed at a random moment of a further merge. In the end the table holds the sum of all acknowledged pushes, also
+after all servers were killed and started again. Exit status: 0 all well; anything else a failure.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+from cluster import run_command
+from meter import Table
+from split_test import DIM, DURABILITY, ROWS, Split
+
+SHARDS = 3
+
+
+class Merge(Split):
+    def neighbours(self):
+        """Pairs of neighbours on the same servers with the same primary, each shard in one pair."""
+        pairs, used = [], set()
+        shards = sorted(self.table.shards(), key=lambda s: s["range"][0])
+        for lower, upper in zip(shards, shards[1:]):
+            same = lower["primary"] == upper["primary"] and sorted(lower["members"]) == sorted(upper["members"])
+            if same and lower["shard"] not in used:
+                used.add(upper["shard"])
+                pairs.append((lower["shard"], upper["shard"].split("/")[1]))
+        return pairs
+
+    def merge_all(self):
+        pairs = self.neighbours()
+        before = len(self.table.shards())
+        for shard, other in pairs:
+            self.command("shard", "merge", shard, f"--with={other}")
+        self.check_tiling(before - len(pairs))
+        return len(pairs)
+
+    def merge_and_kill(self):
+        """A server dies around the time of the merge, before or after the commit."""
+        shard, other = self.neighbours()[0]
+        before = len(self.table.shards())
+        victim = self.random.choice(self.cluster.servers)
+        self.command("shard", "merge", shard, f"--with={other}", "--no-wait")
+        time.sleep(self.random.uniform(0, 0.15))
+        victim.kill()
+        time.sleep(self.random.uniform(0, 1))
+        victim.start()
+        self.table.wait_for(replicas=self.replicas)
+        end = time.monotonic() + 60
+        while len(self.table.shards()) == before and time.monotonic() < end:
+            # Its death may have given another primary to one of the two.
+            run_command(self.bin_dir, self.cluster.address, "shard", "merge", shard, f"--with={other}", "--no-wait",
+                        "--timeout=30s")
+            if (shard, other) not in self.neighbours():
+                break
+            time.sleep(0.5)
+        self.table.wait_for(replicas=self.replicas)
+
+    def run(self):
+        self.cluster.start()
+        self.command("rebalance", "off")
+        self.table = Table(self.bin_dir, self.cluster.address, "t", ROWS, DIM, DURABILITY[self.kind], shards=SHARDS)
+        self.table.wait_for(replicas=self.replicas)
+        expected = self.table.meter("fill").result()["ids_acknowledged"]
+        load = self.load()
+        self.split("all")
+        merged = self.merge_all()
+        if merged < SHARDS:
+            raise RuntimeError(f"{SHARDS} pairs of parts were to be merged, there were {merged}")
+        self.split("all")  # shards that were merged
+        self.merge_all()
+        self.split("all")
+        self.merge_and_kill()
+        pushed = load.stop()
+        expected += pushed["ids_acknowledged"]
+        self.expect(expected, pushed)
+        print(f"{self.kind}: {merged} pairs merged, split, merged again, and a server killed; {pushed['pushes']} pushes, p99 "
+              f"{pushed['push_us_p99'] / 1e3:.0f} ms, the longest {pushed['push_us_p100'] / 1e3:.0f} ms", flush=True)
+        for server in self.cluster.servers:
+            server.kill()
+        for server in self.cluster.servers:
+            server.start()
+        self.table.wait_for(replicas=self.replicas)
+        self.expect(expected, pushed)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--tables", default="log,r2")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    for kind in args.tables.split(","):
+        directory = tempfile.mkdtemp(prefix="hotbed_merge_")
+        test = Merge(args, kind, directory)
+        try:
+            test.run()
+        except RuntimeError as error:
+            print(error)
+            for server in test.cluster.servers:
+                print(server.tail(60))
+            print(f"again: {sys.argv[0]} --bin-dir {args.bin_dir} --tables {kind} --seed {args.seed}")
+            return 1
+        finally:
+            test.cluster.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+// Neighbouring shards that are merged on a server: rows, sessions and the log go on in the merged
+// shard, whenever the server is killed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/random.h"
+#include "tests/common/fault_file_system.h"
+#include "tests/common/test_seed.h"
+#include "tests/shard/host_fixture.h"
+
+namespace hotbed {
+namespace shard_merge_test {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kDim = 2;
+constexpr uint64_t kRows = 1000;
+const ShardId kLower = {1, 0};
+const ShardId kUpper = {1, 1};
+
+class ShardMergeTest : public testing::Test {
+ protected:
+  ShardMergeTest() : seed_(5), files_(seed_.value()) {}
+
+  ShardHostOptions Options(const TempDir& dir) {
+    ShardHostOptions options;
+    options.data_dir = dir.path();
+    options.host_bytes = 64ull << 20;
+    options.files = &files_;
+    options.checkpoint_interval_ms = 0;
+    return options;
+  }
+  static TableSpec Countdown(bool hashed) {
+    TableSpec table = TestTable(1, "countdown", kRows, kDim, OptimizerKind::kSgd);
+    table.hashed = hashed;
+    table.optimizer.learning_rate = 1.0f;
+    table.initializer = {InitializerKind::kZero, 0, 0};
+    table.durability = Durability::kLog;
+    return table;
+  }
+  static std::vector<float> Ones(size_t rows) { return std::vector<float>(rows * kDim, 1.0f); }
+  static std::vector<float> Minus(size_t rows, float count) {
+    return std::vector<float>(rows * kDim, -count);
+  }
+  void Kill(TestServer* server) {
+    server->Kill();
+    files_.Kill();
+  }
+  // The coordinator commits the merge; the host is not told.
+  static void Commit(TestServer* server, ShardId lower, ShardId upper) {
+    auto ready = server->host()->PrepareMerge(lower, upper);
+    while (absl::IsUnavailable(ready.status())) {  // a part was cut or merged just now
+      Clock::Real()->SleepNs(10'000'000);
+      ready = server->host()->PrepareMerge(lower, upper);
+    }
+    ASSERT_TRUE(ready.ok()) << ready.status();
+    ASSERT_GT(ready->epoch, 0u);
+    server->Merge(lower, *ready, upper);
+  }
+  static absl::Status Tell(TestServer* server) {
+    return server->host()->ApplyAssignment({}, server->records(), {});
+  }
+
+  TestSeed seed_;
+  FaultFileSystem files_;
+};
+
+TEST_F(ShardMergeTest, RowsAndSessionsGoOnInTheMergedShard) {
+  const TempDir dir;
+  TestServer server(Options(dir), {Countdown(false)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5, 700}, Ones(2));
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
+  EXPECT_EQ(server.Pull(1, {5, 700, 701}), (std::vector<float>{-1, -1, -1, -1, 0, 0}));
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 1)) << "pushed once";
+  client.Push(1, 2, {5, 700}, Ones(2));
+  ASSERT_TRUE(server.Stop().ok());
+  server.Start();
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
+}
+
+// A segment of a push names one lane: each has sequences of its own.
+TEST_F(ShardMergeTest, RefusesRowsOfTwoLanesInOneSegment) {
+  const TempDir dir;
+  TestServer server(Options(dir), {Countdown(false)}, 2);
+  server.Start();
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  auto push = server.MakePush(7, 1, 1, {5, 6}, Ones(2));
+  ASSERT_EQ(push->segments.size(), 1u);
+  push->ids[0][1] = 700;
+  push->segments[0].seq = 1;
+  push->segments[0].open = true;
+  server.Run(push.get());
+  EXPECT_EQ(push->segments[0].result.code, SegmentCode::kInvalidArgument);
+  EXPECT_THAT(push->segments[0].result.detail, testing::HasSubstr("are in different lanes"));
+}
+
+// At each of its writes in turn the disk fails and the server is killed. (A kill that loses what
+// was not flushed comes last: by then no write has failed.)
+TEST_F(ShardMergeTest, HoldsEveryPushOnceWhereverTheServerIsKilled) {
+  const std::vector<uint64_t> ids = {5, 400, 600, 900};
+  bool failed = true;
+  int steps = 0;
+  for (; failed; ++steps) {
+    const TempDir dir;
+    TestServer server(Options(dir), {Countdown(false)}, 2);
+    server.Start();
+    TestClient client(&server, 7);
+    client.Push(1, 1, ids, Ones(ids.size()));
+    client.Push(1, 2, ids, Ones(ids.size()));
+    Commit(&server, kLower, kUpper);
+    files_.FailSyncs(1, /*after=*/steps);
+    failed = !Tell(&server).ok();
+    files_.FailSyncs(0);
+    Kill(&server);
+    server.Start();
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 2)) << "step " << steps;
+    client.Push(1, 3, ids, Ones(ids.size()));
+    EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
+    Kill(&server);
+    server.Start();
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 3)) << "step " << steps;
+  }
+  EXPECT_GE(steps, 3) << "the promises and the catalog are written";
+}
+
+// The same without a kill: the server is told again.
+TEST_F(ShardMergeTest, GoesOnWhenTheDiskWorksAgain) {
+  const std::vector<uint64_t> ids = {5, 700};
+  bool failed = true;
+  for (int step = 0; failed; ++step) {
+    const TempDir dir;
+    TestServer server(Options(dir), {Countdown(true)}, 2);
+    server.Start();
+    TestClient client(&server, 7);
+    client.Push(1, 1, ids, Ones(ids.size()));
+    Commit(&server, kLower, kUpper);
+    files_.FailSyncs(1, /*after=*/step);
+    failed = !Tell(&server).ok();
+    files_.FailSyncs(0);
+    ASSERT_TRUE(Tell(&server).ok());
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1)) << "step " << step;
+  }
+}
+
+// Records from before the merge that come late, as from a coordinator that was replaced.
+TEST_F(ShardMergeTest, LateRecordsOfThePartsChangeNothing) {
+  const TempDir dir;
+  TestServer server(Options(dir), {Countdown(false)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5, 700}, Ones(2));
+  const std::vector<ShardRecord> before = server.records();
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  for (const bool restarted : {false, true}) {
+    ASSERT_TRUE(server.host()->ApplyAssignment({}, before, {}).ok());
+    ASSERT_TRUE(server.host()->ApplyAssignment({}, {before[1]}, {}).ok());
+    EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
+    EXPECT_THAT(server.host()->PartsWanted(), IsEmpty());
+    if (restarted) break;
+    Kill(&server);
+    server.Open();
+  }
+  server.Assign();
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 1));
+}
+
+// Against a dumb twin: a counter per row. Pushes, merges and cuts of merged shards, kills before
+// and after they are durable.
+TEST_F(ShardMergeTest, HoldsEveryPushOnceOverKills) {
+  for (const bool hashed : {false, true}) {
+    const TempDir dir;
+    ShardHostOptions options = Options(dir);
+    options.hot_bytes = 16384;
+    options.log_segment_bytes = 64 << 10;
+    Random random(seed_.value() + (hashed ? 1 : 0));
+    TestServer server(options, {Countdown(hashed)}, 5);
+    server.Start();
+    TestClient client(&server, 7);
+    std::map<uint64_t, float> twin;
+    uint64_t step = 0;
+    for (uint32_t upper = 1; upper < 5; ++upper) {
+      for (int push = 0; push < 20; ++push) {
+        std::map<uint64_t, float> ids;
+        for (int i = 0; i < 16; ++i) ids[random.Uniform(kRows)] = 1;
+        std::vector<uint64_t> list;
+        for (const auto& [id, one] : ids) list.push_back(id);
+        client.Push(1, ++step, list, Ones(list.size()));
+        for (const uint64_t id : list) twin[id] += 1;
+      }
+      Commit(&server, kLower, {1, upper});
+      const uint64_t dice = random.Uniform(4);
+      if (dice != 0) ASSERT_TRUE(Tell(&server).ok());
+      if (dice == 1) Clock::Real()->SleepNs(1'300'000'000);  // the upkeep ends the merge
+      if (dice < 3) {
+        Kill(&server);
+        server.Start();
+      }
+      client.ResendLast();
+    }
+    EXPECT_EQ(server.records().size(), 1u);
+    for (const auto& [id, pushed] : twin) {
+      ASSERT_EQ(server.Pull(1, {id}), Minus(1, pushed)) << "id " << id;
+    }
+  }
+}
+
+}  // namespace shard_merge_test
+}  // namespace hotbed
