@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
 
@@ -45,6 +46,7 @@ RowCache::RowCache(const ClientOptions& options, HugeBuffer memory)
       ring_(memory_.data() + (bucket_mask_ + 1) * kUnit),
       ring_units_(memory_.size() / kUnit - (bucket_mask_ + 1)),
       head_(ring_units_),
+      round_(ring_units_),
       tail_(ring_units_) {}
 
 bool RowCache::Keeps(const TableOptions& table) const {
@@ -73,7 +75,9 @@ void RowCache::HashAll(TableId table, absl::Span<const uint64_t> ids,
   for (size_t i = 0; i < ids.size(); ++i) (*hashes)[i] = HashOf(table, ids[i]);
 }
 
-void RowCache::Prefetch(absl::Span<const uint64_t> hashes, size_t i) const {
+// Inline, because GCC takes a call that only prefetches for one without an effect.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void RowCache::Prefetch(absl::Span<const uint64_t> hashes,
+                                                            size_t i) const {
   if (i + kBucketLookahead < hashes.size()) {
     __builtin_prefetch(BucketOf(hashes[i + kBucketLookahead]));
   }
@@ -81,7 +85,7 @@ void RowCache::Prefetch(absl::Span<const uint64_t> hashes, size_t i) const {
   const uint64_t hash = hashes[i + kHeaderLookahead];
   const Bucket& bucket = *BucketOf(hash);
   for (const uint64_t slot : bucket.slots) {
-    if (slot >> kTagShift == TagOf(hash) && slot != 0) {
+    if (slot >> kTagShift == TagOf(hash) && Holds(slot & kPlaceMask)) {
       __builtin_prefetch(At(slot & kPlaceMask));
     }
   }
@@ -184,16 +188,21 @@ void RowCache::MakeRoom(uint32_t units, const Moment& now) {
   }
 }
 
+void RowCache::Advance(uint64_t units) {
+  head_ += units;
+  if (head_ == round_ + ring_units_) round_ = head_;
+}
+
 RowCache::Place RowCache::RoomFor(uint32_t units, const Moment& now) {
-  const uint64_t to_end = ring_units_ - head_ % ring_units_;
+  const uint64_t to_end = round_ + ring_units_ - head_;
   if (to_end < units) {  // a row does not go over the end of the memory
     MakeRoom(static_cast<uint32_t>(to_end), now);
     *HeaderAt(head_) = {.units = static_cast<uint32_t>(to_end), .dead = true};
-    head_ += to_end;
+    Advance(to_end);
   }
   MakeRoom(units, now);
   const Place place = head_;
-  head_ += units;
+  Advance(units);
   return place;
 }
 

@@ -154,8 +154,13 @@ class RowCache {
   static uint64_t HashOf(TableId table, uint64_t id);
   static void HashAll(TableId table, absl::Span<const uint64_t> ids, std::vector<uint64_t>* hashes);
   Bucket* BucketOf(uint64_t hash) const { return buckets_ + (hash & bucket_mask_); }
-  uint8_t* At(Place place) const { return ring_ + place % ring_units_ * kUnit; }
-  Header* HeaderAt(Place place) const { return reinterpret_cast<Header*>(At(place)); }
+  // Of a row that is in the ring, or of head_.
+  uint8_t* At(Place place) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return ring_ + (place - round_ + (place < round_ ? ring_units_ : 0)) * kUnit;
+  }
+  Header* HeaderAt(Place place) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return reinterpret_cast<Header*>(At(place));
+  }
   bool Holds(Place place) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return place + ring_units_ >= head_;
   }
@@ -167,6 +172,7 @@ class RowCache {
   void Remove(uint64_t* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A slot for a new row, and room for it in the ring: both are made from older rows.
   uint64_t* SlotFor(Bucket* bucket, const Moment& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Advance(uint64_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Place RoomFor(uint32_t units, const Moment& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRoom(uint32_t units, const Moment& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepRow(const Answered& answered, size_t k, uint64_t hash, bool newest)
@@ -190,8 +196,9 @@ class RowCache {
   std::set<uint64_t> open_pushes_ ABSL_GUARDED_BY(pushes_mu_);
 
   mutable absl::Mutex mu_;
-  Place head_ ABSL_GUARDED_BY(mu_);  // where the next row goes
-  Place tail_ ABSL_GUARDED_BY(mu_);  // of the oldest row
+  Place head_ ABSL_GUARDED_BY(mu_);   // where the next row goes
+  Place round_ ABSL_GUARDED_BY(mu_);  // that is at the beginning of the ring; not above head_
+  Place tail_ ABSL_GUARDED_BY(mu_);   // of the oldest row
   uint64_t evicted_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
