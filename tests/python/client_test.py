@@ -148,6 +148,18 @@ class Arrays(LocalCase):
         with self.assertRaisesRegex(TypeError, 'row_cache_tables is no list'):
             hotbed.local(row_cache_tables='items')
 
+    def test_a_deleted_row_is_not_answered_from_the_row_cache(self):
+        client = hotbed.local(memory=MEMORY, row_cache_bytes='4MiB', row_cache_age=3600)
+        self.addCleanup(client.close)
+        table = client.create_table('words', dim=DIM, hashed=True, optimizer=hotbed.optim.SGD(lr=1.0), init='zero')
+        table.push([5, 6], np.ones((2, DIM), np.float32), step=1)
+        for step, value in ((1, -1), (2, 0)):
+            for hits in (0, 1):
+                before = client.stats()['row_cache_hits']
+                self.assertEqual(table.pull([5])[0, 0], value)
+                self.assertEqual(client.stats()['row_cache_hits'] - before, hits)
+            table.delete([5], step=step + 1)
+
     def test_bad_arrays_name_the_argument_and_what_is_allowed(self):
         table = sgd(self.client)
         before = self.client.stats()['messages']
