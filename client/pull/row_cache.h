@@ -154,7 +154,7 @@ class RowCache {
   static uint64_t HashOf(TableId table, uint64_t id);
   static void HashAll(TableId table, absl::Span<const uint64_t> ids, std::vector<uint64_t>* hashes);
   Bucket* BucketOf(uint64_t hash) const { return buckets_ + (hash & bucket_mask_); }
-  // Of a row that is in the ring, or of head_.
+  // `place` has a row that is in the ring, or is head_.
   uint8_t* At(Place place) const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return ring_ + (place - round_ + (place < round_ ? ring_units_ : 0)) * kUnit;
   }

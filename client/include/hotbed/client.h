@@ -88,10 +88,10 @@ struct ClientOptions {
   // The name of the group of trainers that take the steps of synchronous and bounded tables
   // together (JoinTrainers). Empty: no group; such tables then take no pushes from this client.
   std::string trainer_group;
-  // Rows that were pulled lately are kept in this much memory, and pulls and lookups of asynchronous
-  // tables take them from there while they are young enough (docs/tables.md, "Rows kept in the
-  // client"): 4 MiB to 1 TiB, in whole 2 MiB; 0: off. Pooled features, tables of column slices, and
-  // pulls that are strict or have a staleness_max are always answered by servers.
+  // The row cache keeps rows that were pulled lately in this much memory. Pulls and lookups of
+  // asynchronous tables take them from there while they are young enough (docs/tables.md, "Rows
+  // kept in the client"). 4 MiB to 1 TiB, in whole 2 MiB; 0: off. Servers always answer pooled
+  // features, tables of column slices, and pulls that are strict or have a staleness_max.
   uint64_t row_cache_bytes = 0;
   // A row may be used for so many steps after the one in which it was pulled, and for so long after
   // the call that pulled it began. Both hold; a cache needs one of them. The client's step is the
@@ -157,8 +157,8 @@ struct PullOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   const RowType* wire_type = nullptr;              // null: the client's
   // Every pull sees this client's own acknowledged pushes, and per shard never an older state than
-  // an earlier pull of this client (with a row cache: per row). The fields below ask for more where shards have several
-  // replicas.
+  // an earlier pull of this client (with a row cache: per row). The fields below ask for more where
+  // shards have several replicas.
   ReadFrom read_from = ReadFrom::kDefault;  // kDefault: the client's
   // The pull sees everything that was acknowledged to any client before it began: only the primary
   // answers, and only while it is certain to be the primary. Not together with kAny.
