@@ -5,12 +5,22 @@
 //
 // It makes a table of its own per format, which it drops in the end, and prints the memory of a
 // row, rows per second and times of lookups alone and beside pushes, and the time from the answer
-// to a push until a lookup shows it.
+// to a push until a lookup shows it. Then lookups at fixed rates of half of, once and three times
+// the highest rate, each within a deadline; and the same lookups by HTTP. With --versions DIR,
+// times of lookups of `current` while one version after another is taken up.
+#include <arpa/inet.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
@@ -18,14 +28,19 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/clock.h"
 #include "common/random.h"
 #include "common/status_macros.h"
+#include "hotbed/checkpoint.h"
 #include "hotbed/client.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
+#include "proto/serving.grpc.pb.h"
+#include "security/channel_credentials.h"
 #include "security/identity.h"
 
 namespace hotbed {
@@ -40,7 +55,9 @@ struct Flags {
   uint32_t pushed = 1000;   // rows of a push
   uint64_t rate = 200'000;  // pushed rows per second
   double seconds = 5;
-  int threads = 4;  // that look up when the highest rate is measured
+  int threads = 4;           // that look up when the highest rate is measured
+  double deadline_ms = 100;  // of lookups at a fixed rate
+  std::string versions;      // directory of published versions; empty: none are published
 };
 
 double SecondsSince(int64_t ns) {
@@ -64,6 +81,69 @@ absl::StatusOr<v1::ServedFormat> FormatOf(const std::string& name) {
   return absl::InvalidArgumentError(
       absl::StrCat("--formats has \"", name, "\", allowed: fp32, fp16, bf16, int8, int4, int2"));
 }
+
+// Lookups on one connection of its own. Only the HTTP that a serving server speaks.
+class HttpLookups {
+ public:
+  HttpLookups(const std::string& address, std::string table) : table_(std::move(table)) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(address, ':');
+    sockaddr_in to = {};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(parts.second)));
+    inet_pton(AF_INET, parts.first.c_str(), &to.sin_addr);
+    socket_ = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) socket_ = -1;
+  }
+  ~HttpLookups() {
+    if (socket_ >= 0) close(socket_);
+  }
+
+  // The milliseconds of each.
+  absl::StatusOr<std::vector<double>> Run(uint32_t ids, uint64_t rows, double seconds,
+                                          uint64_t seed) {
+    Random random(seed + 17);
+    std::vector<double> ms;
+    const int64_t since_ns = Clock::Real()->NowNs();
+    while (SecondsSince(since_ns) < seconds) {
+      std::vector<uint64_t> asked(ids);
+      for (uint64_t& id : asked) id = random.Uniform(rows);
+      const int64_t begin_ns = Clock::Real()->NowNs();
+      HOTBED_RETURN_IF_ERROR(Ask(asked));
+      ms.push_back(SecondsSince(begin_ns) * 1e3);
+    }
+    return ms;
+  }
+
+ private:
+  absl::Status Ask(const std::vector<uint64_t>& ids) {
+    const std::string packed(reinterpret_cast<const char*>(ids.data()), 8 * ids.size());
+    const std::string body = absl::StrCat("{\"ids\":\"", absl::Base64Escape(packed), "\"}");
+    const std::string request = absl::StrCat(
+        "POST /v1/tables/", table_, ":lookup HTTP/1.1\r\nHost: bench\r\n",
+        "Accept: application/octet-stream\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+    if (send(socket_, request.data(), request.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(request.size())) {
+      return absl::UnavailableError("the HTTP port takes no request");
+    }
+    std::string answer;
+    size_t wanted = 0;
+    while (wanted == 0 || answer.size() < wanted) {
+      char bytes[64 << 10];
+      const ssize_t got = recv(socket_, bytes, sizeof(bytes), 0);
+      if (got <= 0) return absl::UnavailableError("the HTTP port has closed the connection");
+      answer.append(bytes, static_cast<size_t>(got));
+      const size_t head = answer.find("\r\n\r\n");
+      if (wanted != 0 || head == std::string::npos) continue;
+      if (!absl::StartsWith(answer, "HTTP/1.1 200")) return absl::InternalError(answer);
+      const size_t at = answer.find("Content-Length: ");
+      wanted = head + 4 + std::stoul(answer.substr(at + 16));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string table_;
+  int socket_ = -1;
+};
 
 class Bench {
  public:
@@ -144,7 +224,8 @@ class Bench {
 
   absl::Status LookUp(Random* random, std::vector<uint64_t>* ids) const {
     for (uint64_t& id : *ids) id = random->Uniform(flags_.rows);
-    return reader_->Lookup({{name_, *ids}}, {.timeout = absl::Seconds(10)}).status();
+    return reader_->Lookup({{name_, *ids}}, {.timeout = absl::Seconds(10), .version = version_})
+        .status();
   }
 
   absl::Status Rate() {
@@ -164,9 +245,89 @@ class Bench {
     }
     for (std::thread& thread : threads) thread.join();
     for (const absl::Status& status : ended) HOTBED_RETURN_IF_ERROR(status);
+    const double per_s = static_cast<double>(rows.load()) / SecondsSince(since_ns);
+    peak_ = per_s / flags_.ids;
     std::printf("%s: lookups of %u from %d threads: %.2fM rows/s\n", format_.c_str(), flags_.ids,
-                flags_.threads, static_cast<double>(rows.load()) / SecondsSince(since_ns) / 1e6);
+                flags_.threads, per_s / 1e6);
     return absl::OkStatus();
+  }
+
+  // Lookups that come at a fixed rate, whether others are answered or not, and are not sent again.
+  // The time of each counts from when it was due.
+  absl::Status AtRate(double per_s) {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    if (map.servers().empty()) return absl::UnavailableError("there is no serving server");
+    const auto stub = v1::Serving::NewStub(grpc::CreateChannel(
+        map.servers(0).address(), ChannelCredentialsOf(IdentityOfEnvironment())));
+    grpc::CompletionQueue queue;
+    const auto deadline_ns = static_cast<int64_t>(flags_.deadline_ms * kMillisecondNs);
+    std::thread sender([&] { Send(stub.get(), per_s, deadline_ns, IdIn(map), &queue); });
+    std::vector<double> ms;
+    uint64_t refused = 0, late = 0;
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+      if (tag == nullptr) {  // all were sent
+        queue.Shutdown();
+        continue;
+      }
+      const std::unique_ptr<RatedCall> call(static_cast<RatedCall*>(tag));
+      const int64_t taken_ns = Clock::Real()->NowNs() - call->due_ns;
+      if (call->status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+        ++refused;
+      } else if (!call->status.ok() || taken_ns > deadline_ns) {
+        ++late;
+      } else {
+        ms.push_back(static_cast<double>(taken_ns) / 1e6);
+      }
+    }
+    sender.join();
+    std::printf(
+        "%s: lookups of %u at %.0f/s, %.2f of the highest rate: %.2f of it answered within %.0f "
+        "ms, "
+        "p50 %.2f ms, p99 %.2f ms; %.0f/s refused, %.0f/s late\n",
+        format_.c_str(), flags_.ids, per_s, per_s / peak_,
+        static_cast<double>(ms.size()) / flags_.seconds / peak_, flags_.deadline_ms,
+        Quantile(ms, 0.5), Quantile(ms, 0.99), static_cast<double>(refused) / flags_.seconds,
+        static_cast<double>(late) / flags_.seconds);
+    return absl::OkStatus();
+  }
+
+  struct RatedCall {
+    int64_t due_ns = 0;
+    grpc::ClientContext context;
+    v1::ServingLookupReply reply;
+    grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingLookupReply>> reader;
+  };
+
+  void Send(v1::Serving::Stub* stub, double per_s, int64_t deadline_ns, uint32_t table,
+            grpc::CompletionQueue* queue) const {
+    Random random(100);
+    std::vector<v1::ServingLookupRequest> requests(64);
+    for (v1::ServingLookupRequest& request : requests) {
+      std::vector<uint64_t> ids(flags_.ids);
+      for (uint64_t& id : ids) id = random.Uniform(flags_.rows);
+      v1::ServingLookupTable& asked = *request.add_tables();
+      asked.set_table(table);
+      asked.set_ids(flags_.ids);
+      request.set_ids(ids.data(), ids.size() * sizeof(uint64_t));
+    }
+    const int64_t begin_ns = Clock::Real()->NowNs();
+    const auto calls = static_cast<uint64_t>(per_s * flags_.seconds);
+    for (uint64_t i = 0; i < calls; ++i) {
+      auto call = std::make_unique<RatedCall>();
+      call->due_ns = begin_ns + static_cast<int64_t>(static_cast<double>(i) / per_s * kSecondNs);
+      const int64_t early_ns = call->due_ns - Clock::Real()->NowNs();
+      if (early_ns > 0) Clock::Real()->SleepNs(early_ns);
+      const int64_t left_ns = call->due_ns + deadline_ns - Clock::Real()->NowNs();
+      call->context.set_deadline(std::chrono::system_clock::now() +
+                                 std::chrono::nanoseconds(left_ns));
+      call->reader = stub->AsyncLookup(&call->context, requests[i % requests.size()], queue);
+      RatedCall* const sent = call.release();
+      sent->reader->Finish(&sent->reply, &sent->status, sent);
+    }
+    sent_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), nullptr);
   }
 
   // One lookup after another, beside pushes if they are told to go on.
@@ -252,7 +413,93 @@ class Bench {
     ends.store(true);
     training.join();
     HOTBED_RETURN_IF_ERROR(measured);
-    return trained;
+    HOTBED_RETURN_IF_ERROR(trained);
+    for (const double factor : {0.5, 1.0, 3.0}) {
+      // A noisy machine: the highest rate is measured again beside each.
+      HOTBED_RETURN_IF_ERROR(Rate());
+      HOTBED_RETURN_IF_ERROR(AtRate(factor * peak_));
+    }
+    HOTBED_RETURN_IF_ERROR(ByHttp());
+    return flags_.versions.empty() ? absl::OkStatus() : BesideVersions();
+  }
+
+  // Lookups of octets, one after another on each of two connections.
+  absl::Status ByHttp() {
+    HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+    std::string address;
+    for (const v1::ServingServerInfo& server : map.servers()) address = server.http_address();
+    if (address.empty()) {
+      std::printf("%s: no serving server answers by HTTP\n", format_.c_str());
+      return absl::OkStatus();
+    }
+    for (const uint32_t ids : {26u, flags_.ids}) {
+      std::vector<absl::StatusOr<std::vector<double>>> ms(2, std::vector<double>());
+      std::vector<std::thread> threads;
+      for (size_t k = 0; k < ms.size(); ++k) {
+        threads.emplace_back([&, k] {
+          HttpLookups lookups(address, name_);
+          ms[k] = lookups.Run(ids, flags_.rows, flags_.seconds, k);
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      std::vector<double> all;
+      for (const auto& some : ms) {
+        HOTBED_RETURN_IF_ERROR(some.status());
+        all.insert(all.end(), some->begin(), some->end());
+      }
+      std::printf(
+          "%s: lookups of %u by HTTP from 2 connections: %.0f/s, p50 %.2f ms, p99 %.2f ms\n",
+          format_.c_str(), ids, static_cast<double>(all.size()) / flags_.seconds,
+          Quantile(all, 0.5), Quantile(all, 0.99));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Publish(uint64_t number) {
+    v1::PublishVersionRequest request;
+    request.set_name(absl::StrCat(name_, "_", number));
+    request.add_tables(name_);
+    SaveOptions options;
+    options.directory = flags_.versions;
+    options.name = request.name();
+    options.tables = {name_};
+    HOTBED_ASSIGN_OR_RETURN(const SavedCheckpoint saved, SaveCheckpoint(trainer_.get(), options));
+    request.set_folder(saved.path);
+    HOTBED_ASSIGN_OR_RETURN(const v1::PublishVersionReply reply,
+                            calls_.Publish(request, absl::Seconds(10)));
+    const int64_t since_ns = Clock::Real()->NowNs();
+    for (;;) {
+      HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
+      if (map.choice().current() == reply.version().number()) return absl::OkStatus();
+      if (SecondsSince(since_ns) > 120) return absl::DeadlineExceededError("it is not current");
+      Clock::Real()->SleepNs(50 * kMillisecondNs);
+    }
+  }
+
+  // Rows change between two versions, but not while times are taken, so that the publication and
+  // the take-up are all that lookups notice.
+  absl::Status BesideVersions() {
+    std::vector<uint64_t> ids(10'000);
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = i * 7 % flags_.rows;
+    HOTBED_RETURN_IF_ERROR(Publish(1));
+    version_ = "current";
+    HOTBED_RETURN_IF_ERROR(Times("of a version, idle"));
+    std::atomic<bool> ends{false};
+    uint64_t published = 0;
+    absl::Status ended;
+    std::thread publisher([&] {
+      for (uint64_t number = 2; !ends.load() && ended.ok(); ++number) {
+        ended = Push(ids);
+        if (ended.ok()) ended = Publish(number);
+        ++published;
+      }
+    });
+    const absl::Status timed = Times("of `current` while versions are taken up");
+    ends.store(true);
+    publisher.join();
+    std::printf("%s: %" PRIu64 " versions became current meanwhile\n", format_.c_str(), published);
+    HOTBED_RETURN_IF_ERROR(timed);
+    return ended;
   }
 
   const Flags& flags_;
@@ -263,6 +510,9 @@ class Bench {
   std::unique_ptr<ServingClient> reader_;
   const Table* table_ = nullptr;
   uint64_t step_ = 0;
+  double peak_ = 0;  // lookups per second
+  mutable grpc::Alarm sent_;
+  std::string version_;  // of lookups
 };
 
 int Main(int argc, char** argv) {
@@ -276,6 +526,9 @@ int Main(int argc, char** argv) {
   app.add_option("--rate", flags.rate, "pushed rows per second")->capture_default_str();
   app.add_option("--seconds", flags.seconds, "of each measure")->capture_default_str();
   app.add_option("--threads", flags.threads, "that look up")->check(CLI::Range(1, 64));
+  app.add_option("--deadline-ms", flags.deadline_ms, "of lookups at a fixed rate")
+      ->capture_default_str();
+  app.add_option("--versions", flags.versions, "Directory: publish versions there, too");
   CLI11_PARSE(app, argc, argv);
   for (const std::string& format : std::vector<std::string>(absl::StrSplit(flags.formats, ','))) {
     const absl::Status ran = Bench(flags, format).Run();

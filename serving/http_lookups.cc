@@ -12,12 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/field_error.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
 #include "serving/http/table_list.h"
+#include "serving/http/top_k_body.h"
 #include "serving/lookup_answer.h"
+#include "serving/top_k_answer.h"
 
 namespace hotbed {
 namespace {
@@ -139,15 +142,32 @@ HttpResponse HttpLookups::Answer(const HttpRequest& request) {
       other_method = &route;
       continue;
     }
-    if (route.kind == HttpRoute::kDocument) {
-      return {.type = "application/json", .body = document_};
-    }
-    const absl::StatusOr<HttpResponse> response =
-        route.kind == HttpRoute::kLookup ? Lookup(request, table) : Tables(request);
+    const absl::StatusOr<HttpResponse> response = Answer(request, route, table);
     if (response.ok()) return *response;
     return ErrorResponse(HttpCodeOf(response.status().code()), response.status());
   }
   return NoRoute(request, other_method);
+}
+
+absl::StatusOr<HttpResponse> HttpLookups::Answer(const HttpRequest& request, const HttpRoute& route,
+                                                 const std::string& table) {
+  switch (route.kind) {
+    case HttpRoute::kDocument:
+      return HttpResponse{.type = "application/json", .body = document_};
+    case HttpRoute::kTables:
+      return Tables(request);
+    case HttpRoute::kVersions:
+      return Versions(request);
+    case HttpRoute::kLookup: {
+      HOTBED_ASSIGN_OR_RETURN(const auto replica, Find(request, "Lookup", table));
+      return Read(request, *replica);
+    }
+    case HttpRoute::kTopK: {
+      HOTBED_ASSIGN_OR_RETURN(const auto replica, Find(request, "TopK", table));
+      return TopK(request, *replica);
+    }
+  }
+  return absl::InternalError("no such route");
 }
 
 absl::Status HttpLookups::MayCall(const HttpRequest& request, absl::string_view method,
@@ -162,25 +182,52 @@ absl::Status HttpLookups::InTime(const HttpRequest& request, uint32_t timeout_ms
                                                   " ms, timeout_ms is ", timeout_ms));
 }
 
-absl::StatusOr<HttpResponse> HttpLookups::Lookup(const HttpRequest& request,
-                                                 const std::string& table) {
-  HOTBED_RETURN_IF_ERROR(MayCall(request, "Lookup", table));
-  const std::shared_ptr<const TableReplica> replica = tables_.Find(table);
-  if (replica == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "table \"", absl::CEscape(absl::string_view(table).substr(0, 80)), "\" is not served by ",
-        options_.server, "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+absl::StatusOr<std::shared_ptr<const TableReplica>> HttpLookups::Find(
+    const HttpRequest& request, absl::string_view method, const std::string& table) const {
+  HOTBED_RETURN_IF_ERROR(MayCall(request, method, table));
+  std::shared_ptr<const TableReplica> replica = tables_.Find(table);
+  if (replica != nullptr) return replica;
+  return absl::NotFoundError(absl::StrCat(
+      "table \"", absl::CEscape(absl::string_view(table).substr(0, 80)), "\" is not served by ",
+      options_.server, "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+}
+
+absl::StatusOr<uint64_t> HttpLookups::NumberOf(std::string* version,
+                                               uint32_t staleness_ms_max) const {
+  if (*version == "latest") version->clear();
+  if (version->empty()) return 0;
+  if (staleness_ms_max != 0) {
+    return FieldError("", "staleness_max_ms", absl::StrCat(staleness_ms_max),
+                      "0 with a version, whose rows do not change");
   }
-  return Read(request, *replica);
+  const uint64_t current = tables_.current_version();
+  if (*version == "current" && current == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no version is current, as far as ", options_.server, " knows ('hotbed publish')"));
+  }
+  std::vector<std::string> names;
+  for (const v1::ServedVersion& one : tables_.Versions()) {
+    if (*version == "current" ? one.number() == current : one.name() == *version) {
+      *version = one.name();
+      return one.number();
+    }
+    names.push_back(one.name());
+  }
+  return absl::NotFoundError(absl::StrCat(
+      options_.server, " is to have no version \"",
+      absl::CEscape(absl::string_view(*version).substr(0, 80)),
+      "\"; it has: ", names.empty() ? "none ('hotbed publish')" : absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<HttpResponse> HttpLookups::Read(const HttpRequest& request,
                                                const TableReplica& replica) const {
   HOTBED_ASSIGN_OR_RETURN(
-      const LookupBody body,
+      LookupBody body,
       ParseLookupBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
-  HOTBED_ASSIGN_OR_RETURN(const v1::ServingLookupRequest asked,
+  HOTBED_ASSIGN_OR_RETURN(v1::ServingLookupRequest asked,
                           RequestOf(body, replica.table(), replica.name()));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(&body.version, body.staleness_ms_max));
+  asked.set_version(version);
   HOTBED_RETURN_IF_ERROR(InTime(request, body.timeout_ms));
   const LookupForm form = FormOf(request, body);
   const uint64_t bytes = ResponseBytes(body, replica.rows()->coder().dim(), form);
@@ -198,6 +245,59 @@ absl::StatusOr<HttpResponse> HttpLookups::Read(const HttpRequest& request,
   HttpResponse response = LookupResponse(reply, body, form, replica.name(), options_.server);
   HOTBED_RETURN_IF_ERROR(InTime(request, body.timeout_ms));
   return response;
+}
+
+// One at a time: the port has two threads, and lookups must find one.
+absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
+                                               const TableReplica& replica) {
+  HOTBED_ASSIGN_OR_RETURN(
+      TopKBody body, ParseTopKBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
+  const uint32_t dim = replica.rows()->coder().dim();
+  HOTBED_ASSIGN_OR_RETURN(v1::ServingTopKRequest asked,
+                          TopKRequestOf(body, replica.table(), dim, replica.name()));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(&body.version, body.staleness_ms_max));
+  asked.set_version(version);
+  HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, asked));
+  const uint64_t bytes = TopKResponseBytes(body, dim);
+  if (bytes > options_.message_bytes_max) {
+    return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
+                                              " bytes, the limit is ", options_.message_bytes_max,
+                                              ": ask for fewer rows"));
+  }
+  if (searches_.exchange(true)) {
+    return absl::ResourceExhaustedError(
+        "another top-k call is being answered at this port: ask another server, or again later");
+  }
+  const absl::Cleanup ends = [this] { searches_.store(false); };
+  const uint64_t taken = bytes + TopKBytes(tables_, asked);
+  HOTBED_RETURN_IF_ERROR(budget_->Take(taken));
+  const absl::Cleanup give = [&] { budget_->Give(taken); };
+  v1::ServingTopKReply reply;
+  HOTBED_RETURN_IF_ERROR(AnswerTopK(
+      tables_, {}, asked, [&] { return InTime(request, body.timeout_ms); }, &reply));
+  HOTBED_RETURN_IF_ERROR(StatusOf(reply.table()));
+  return TopKResponse(reply, replica.name(), options_.server, body.version);
+}
+
+absl::StatusOr<HttpResponse> HttpLookups::Versions(const HttpRequest& request) const {
+  HOTBED_RETURN_IF_ERROR(MayCall(request, "GetServing", ""));
+  std::vector<ListedVersion> versions;
+  const auto replicas = tables_.All();
+  for (const v1::ServedVersion& version : tables_.Versions()) {
+    ListedVersion& one = versions.emplace_back();
+    one.version = version;
+    one.current = version.number() == tables_.current_version();
+    one.held = true;
+    for (const auto& replica : replicas) {
+      if (std::count(version.tables().begin(), version.tables().end(), replica->table()) == 0) {
+        continue;
+      }
+      one.tables.push_back(replica->name());
+      one.held = one.held && replica->Version(version.number()).has_value();
+    }
+    std::sort(one.tables.begin(), one.tables.end());
+  }
+  return VersionsResponse(options_.server, versions);
 }
 
 absl::StatusOr<HttpResponse> HttpLookups::Tables(const HttpRequest& request) const {

@@ -2,6 +2,7 @@
 #ifndef HOTBED_SERVING_HTTP_LOOKUPS_H_
 #define HOTBED_SERVING_HTTP_LOOKUPS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -37,9 +38,19 @@ class HttpLookups {
   HttpResponse Answer(const HttpRequest& request);
 
  private:
-  absl::StatusOr<HttpResponse> Lookup(const HttpRequest& request, const std::string& table);
+  absl::StatusOr<HttpResponse> Answer(const HttpRequest& request, const HttpRoute& route,
+                                      const std::string& table);
+  // The table, if the caller may call `method` with it.
+  absl::StatusOr<std::shared_ptr<const TableReplica>> Find(const HttpRequest& request,
+                                                           absl::string_view method,
+                                                           const std::string& table) const;
   absl::StatusOr<HttpResponse> Read(const HttpRequest& request, const TableReplica& replica) const;
+  absl::StatusOr<HttpResponse> TopK(const HttpRequest& request, const TableReplica& replica);
   absl::StatusOr<HttpResponse> Tables(const HttpRequest& request) const;
+  absl::StatusOr<HttpResponse> Versions(const HttpRequest& request) const;
+  // The number of the version that a body names; the name that it has is set where it names the
+  // current one or the newest rows.
+  absl::StatusOr<uint64_t> NumberOf(std::string* version, uint32_t staleness_ms_max) const;
   absl::Status MayCall(const HttpRequest& request, absl::string_view method,
                        absl::string_view table) const;
   absl::Status InTime(const HttpRequest& request, uint32_t timeout_ms) const;
@@ -49,6 +60,7 @@ class HttpLookups {
   AnswerBudget* const budget_;
   const Clock& clock_;
   const std::string document_;
+  std::atomic<bool> searches_{false};
 };
 
 // A port that answers by `lookups`, which outlives it, with errors as it gives them, and counts.

@@ -152,6 +152,19 @@ std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Ou
 
 }  // namespace
 
+std::optional<RowsView> AdmitRows(const TableReplicas& tables,
+                                  const std::function<absl::Status(absl::string_view)>& may_read,
+                                  uint32_t table, uint64_t version, uint64_t staleness_ms_max,
+                                  Outcome* said) {
+  const auto replica = Admit(tables, may_read, table, version, staleness_ms_max, said);
+  if (replica == nullptr) return std::nullopt;
+  return ViewOf(*replica, version, said);
+}
+
+void RefuseDropped(Outcome* said) {
+  Refuse(Outcome::NO_VERSION, "the version was dropped while its rows were read", said);
+}
+
 uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest& request) {
   const absl::StatusOr<RowType> type = FromProto(request.row_type());
   uint64_t bytes = 0;
@@ -176,9 +189,8 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
     Outcome& said = *reply->add_tables();
-    const auto replica =
-        Admit(tables, may_read, asked.table, request.version(), request.staleness_ms_max(), &said);
-    if (replica != nullptr) admitted[i] = ViewOf(*replica, request.version(), &said);
+    admitted[i] = AdmitRows(tables, may_read, asked.table, request.version(),
+                            request.staleness_ms_max(), &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();
     said.set_dim(dim);
@@ -198,8 +210,7 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
     AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
     if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
-      Refuse(Outcome::NO_VERSION, "the version was dropped while its rows were read",
-             reply->mutable_tables(i));
+      RefuseDropped(reply->mutable_tables(i));
       std::fill_n(out, bytes, 0);
       std::fill_n(exists, asked.bags.ids, 0);
       return absl::OkStatus();

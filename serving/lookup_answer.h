@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -23,6 +24,15 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
 absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view table)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply);
+
+// The rows of `table`, newest or of a version, if they may be answered: the table is here, loaded,
+// allowed to the caller and not too old. Nothing: `said` has the outcome, and why.
+std::optional<RowsView> AdmitRows(
+    const TableReplicas& tables,
+    const std::function<absl::Status(absl::string_view table)>& may_read, uint32_t table,
+    uint64_t version, uint64_t staleness_ms_max, v1::ServingTableReply* said);
+// Says that the rows of a version may be of several moments: it was dropped meanwhile.
+void RefuseDropped(v1::ServingTableReply* said);
 
 }  // namespace hotbed
 

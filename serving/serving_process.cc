@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
 #include <functional>
 #include <thread>  // NOLINT(build/c++11)
@@ -16,18 +17,22 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/threads/thread_pool.h"
 #include "config/units.h"
 #include "leader/serving_calls.h"
 #include "nlohmann/json.hpp"
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
+#include "proto/retry_metadata.h"
 #include "proto/serving.grpc.pb.h"
 #include "proto/tool_calls.h"
 #include "security/server_credentials.h"
 #include "serving/answer_budget.h"
 #include "serving/http_lookups.h"
 #include "serving/lookup_answer.h"
+#include "serving/lookup_queue.h"
 #include "serving/table_replicas.h"
+#include "serving/top_k_answer.h"
 
 namespace hotbed {
 namespace {
@@ -36,6 +41,9 @@ constexpr absl::Duration kReportTimeout = absl::Seconds(2);
 constexpr absl::Duration kReportAgain = absl::Milliseconds(200);
 constexpr int64_t kOrdersOldNs = 10 * kSecondNs;  // without any, it is not ready
 constexpr int kStreamsPerConnectionMax = 1024;
+constexpr int kSearchesMax = 64;
+constexpr int kLookupThreadsMax = 32;
+constexpr uint64_t kWaitingBytesMax = 16 << 20;  // of lookups that wait for a processor
 
 using Json = nlohmann::ordered_json;
 
@@ -52,24 +60,38 @@ struct CallCounters {
   Counter ok{"hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "ok"}}};
   Counter failed{
       "hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "error"}}};
+  Counter refused{
+      "hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "refused"}}};
   LatencyHistogram seconds{
       "hotbed_serving_lookup_seconds",
       "From a lookup's arrival at a serving server until its answer is there."};
+  // Refused: too much waits. A caller that waits no more counts as an error.
+  void Count(const absl::Status& status) {
+    (status.ok() ? ok : absl::IsResourceExhausted(status) ? refused : failed).Add(1);
+  }
 };
 
-// One lookup; owns itself until OnDone.
-class LookupReactor final : public grpc::ServerUnaryReactor {
+// One call; owns itself until OnDone.
+class CallReactor final : public grpc::ServerUnaryReactor {
  public:
-  // Gives `bytes` back in the end.
-  LookupReactor(AnswerBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
+  // Gives `bytes` back in the end, and lowers `calls`, which has counted it, unless it is null.
+  CallReactor(AnswerBudget* budget, uint64_t bytes, std::atomic<int>* calls)
+      : budget_(budget), bytes_(bytes), calls_(calls) {}
+  void OnCancel() override { cancelled_.store(true); }  // by the caller, or at its deadline
   void OnDone() override {
     budget_->Give(bytes_);
+    if (calls_ != nullptr) calls_->fetch_sub(1);
     delete this;
+  }
+  absl::Status GoOn() const {
+    return cancelled_.load() ? absl::CancelledError("the caller waits no more") : absl::OkStatus();
   }
 
  private:
   AnswerBudget* const budget_;
   const uint64_t bytes_;
+  std::atomic<int>* const calls_;
+  std::atomic<bool> cancelled_{false};
 };
 
 class LookupMethods final : public v1::Serving::CallbackService {
@@ -79,7 +101,9 @@ class LookupMethods final : public v1::Serving::CallbackService {
       : message_bytes_max_(options.message_bytes_max),
         tables_(*tables),
         budget_(budget),
-        clock_(*clock) {}
+        clock_(*clock),
+        search_threads_("top-k", TopKThreads()),
+        lookups_(LookupThreads(), kWaitingBytesMax, clock) {}
 
   // Before the first call. Empty: every caller may use every table.
   void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }
@@ -90,16 +114,86 @@ class LookupMethods final : public v1::Serving::CallbackService {
     const int64_t since_ns = clock_.NowNs();
     uint64_t taken = 0;
     absl::Status status = Take(*request, &taken);
-    auto* const reactor = new LookupReactor(budget_, taken);
-    if (status.ok()) status = Answer(*context, *request, reply);
-    CallCounters& counters = CallCounters::Get();
-    (status.ok() ? counters.ok : counters.failed).Add(1);
-    counters.seconds.RecordNs(clock_.NowNs() - since_ns);
-    reactor->Finish(ToGrpcStatus(status));
+    auto* const reactor = new CallReactor(budget_, taken, nullptr);
+    const auto end = [this, since_ns, reactor](const absl::Status& ended) {
+      CallCounters::Get().Count(ended);
+      CallCounters::Get().seconds.RecordNs(clock_.NowNs() - since_ns);
+      reactor->Finish(ToGrpcStatus(ended));
+    };
+    int64_t retry_ns = 0;
+    if (status.ok()) {
+      const LookupQueue::Wanted wanted = {.bytes = request->ByteSizeLong() + taken,
+                                          .batch = request->batch(),
+                                          .left_ns = LeftNs(*context)};
+      const auto answer = [this, context, request, reply, reactor, end] {
+        const absl::Status waits = reactor->GoOn();
+        end(waits.ok() ? Answer(*context, *request, reply) : waits);
+      };
+      status = lookups_.Run(wanted, answer, &retry_ns);
+      if (status.ok()) return reactor;
+    }
+    if (retry_ns > 0) {
+      context->AddTrailingMetadata(kRetryMetadata, absl::StrCat(retry_ns / kMillisecondNs));
+    }
+    end(status);
+    return reactor;
+  }
+
+  // Searches have threads of their own, so that lookups do not wait for them.
+  grpc::ServerUnaryReactor* TopK(grpc::CallbackServerContext* context,
+                                 const v1::ServingTopKRequest* request,
+                                 v1::ServingTopKReply* reply) override {
+    uint64_t taken = 0;
+    const bool waits = searches_.fetch_add(1) < kSearchesMax;
+    const absl::Status may =
+        waits
+            ? TakeForTopK(*request, &taken)
+            : absl::ResourceExhaustedError(absl::StrCat(kSearchesMax,
+                                                        " top-k calls wait at this server, the "
+                                                        "limit: ask another one, or again later"));
+    auto* const reactor = new CallReactor(budget_, taken, &searches_);
+    if (!may.ok()) {
+      reactor->Finish(ToGrpcStatus(may));
+      return reactor;
+    }
+    search_threads_.Submit([this, context, request, reply, reactor] {
+      reactor->Finish(ToGrpcStatus(Search(*context, *request, *reactor, reply)));
+    });
     return reactor;
   }
 
  private:
+  static int LookupThreads() {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kLookupThreadsMax);
+  }
+  static int TopKThreads() {
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / 4));
+  }
+  static std::function<absl::Status(absl::string_view)> MayRead(const TableAccess* access) {
+    if (access == nullptr) return nullptr;
+    return [access](absl::string_view table) { return access->Check(table); };
+  }
+
+  absl::Status Search(const grpc::ServerContextBase& context, const v1::ServingTopKRequest& request,
+                      const CallReactor& reactor, v1::ServingTopKReply* reply) const {
+    const std::unique_ptr<TableAccess> access = tables_of_ ? tables_of_(context, "TopK") : nullptr;
+    return AnswerTopK(
+        tables_, MayRead(access.get()), request, [&reactor] { return reactor.GoOn(); }, reply);
+  }
+
+  absl::Status TakeForTopK(const v1::ServingTopKRequest& request, uint64_t* taken) {
+    HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, request));
+    const uint64_t bytes = TopKBytes(tables_, request);
+    HOTBED_RETURN_IF_ERROR(budget_->Take(bytes));
+    *taken = bytes;
+    return absl::OkStatus();
+  }
+
+  static int64_t LeftNs(const grpc::ServerContextBase& context) {
+    const auto left = context.deadline() - std::chrono::system_clock::now();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  }
+
   // What a caller only claims is not counted as in flight.
   absl::Status Take(const v1::ServingLookupRequest& request, uint64_t* taken) {
     HOTBED_RETURN_IF_ERROR(CheckLookup(request));
@@ -119,11 +213,7 @@ class LookupMethods final : public v1::Serving::CallbackService {
                       v1::ServingLookupReply* reply) const {
     const std::unique_ptr<TableAccess> access =
         tables_of_ ? tables_of_(context, "Lookup") : nullptr;
-    std::function<absl::Status(absl::string_view)> may_read;
-    if (access != nullptr) {
-      may_read = [&access](absl::string_view table) { return access->Check(table); };
-    }
-    return AnswerLookup(tables_, may_read, request, reply);
+    return AnswerLookup(tables_, MayRead(access.get()), request, reply);
   }
 
   const uint64_t message_bytes_max_;
@@ -131,6 +221,10 @@ class LookupMethods final : public v1::Serving::CallbackService {
   AnswerBudget* const budget_;
   const Clock& clock_;
   TableAccessOf tables_of_;
+  std::atomic<int> searches_{0};  // that wait or run
+  // Last: their tasks use the others.
+  ThreadPool search_threads_;
+  LookupQueue lookups_;
 };
 
 class Serving final : public ServingProcess {

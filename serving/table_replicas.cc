@@ -61,6 +61,7 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
   {
     absl::MutexLock lock(&mu_);
     tables_ = std::move(next);
+    ordered_.assign(orders.versions().begin(), orders.versions().end());
   }
   // Joined here, not by the lookup that holds the last reference.
   for (const std::shared_ptr<TableReplica>& replica : gone) replica->Stop();
@@ -84,6 +85,11 @@ std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   std::vector<std::shared_ptr<const TableReplica>> all;
   for (const auto& [table, replica] : tables_) all.push_back(replica);
   return all;
+}
+
+std::vector<v1::ServedVersion> TableReplicas::Versions() const {
+  absl::MutexLock lock(&mu_);
+  return ordered_;
 }
 
 void TableReplicas::Stop() {

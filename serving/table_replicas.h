@@ -37,6 +37,8 @@ class TableReplicas {
   std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t current_version() const { return current_.load(); }  // 0: none
+  // Those that tables of this server are to have, by number.
+  std::vector<v1::ServedVersion> Versions() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -50,6 +52,7 @@ class TableReplicas {
   std::atomic<uint64_t> current_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::ServedVersion> ordered_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   PlaceFinder places_{FileSystem::Real()};
   std::thread versions_;

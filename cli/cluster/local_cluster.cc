@@ -177,10 +177,9 @@ absl::Status LocalCluster::LoadOrCreate() {
   const size_t processes = first_server() + static_cast<size_t>(servers);
   HOTBED_RETURN_IF_ERROR(AddPorts(processes));
   for (size_t i = 0; i < processes; ++i) processes_.push_back(Describe(i));
-  const std::vector<int> free_ports = FreePorts(2 * serving());
+  const std::vector<int> free_ports = FreePorts(3 * serving());
   for (int i = 0; i < options_.serving; ++i) {
-    const size_t at = 2 * static_cast<size_t>(i);
-    processes_.push_back(DescribeServing(i, free_ports[at], free_ports[at + 1]));
+    processes_.push_back(DescribeServing(i, free_ports.data() + 3 * static_cast<size_t>(i)));
   }
   return Store();
 }
@@ -311,15 +310,15 @@ LocalCluster::Process LocalCluster::Describe(size_t index) const {
   return process;
 }
 
-LocalCluster::Process LocalCluster::DescribeServing(int number, int data_port,
-                                                    int admin_port) const {
+LocalCluster::Process LocalCluster::DescribeServing(int number, const int* ports) const {
   Process process;
   process.name = absl::StrCat("serving", number);
-  process.address = Loopback(data_port);
-  process.admin_address = Loopback(admin_port);
+  process.address = Loopback(ports[0]);
+  process.admin_address = Loopback(ports[1]);
   process.log_path = absl::StrCat(options_.data_dir, "/logs/", process.name, ".log");
   process.argv = {absl::StrCat(options_.program_dir, "/hotbed-server"),
                   "--role=serving",
+                  absl::StrCat("--http-listen=", Loopback(ports[2])),
                   absl::StrCat("--name=", process.name),
                   absl::StrCat("--listen=", process.address),
                   absl::StrCat("--admin-listen=", process.admin_address),

@@ -129,8 +129,8 @@ class LocalCluster {
   absl::Status Store();
   // The coordinators come first, then etcd, then the servers.
   Process Describe(size_t index) const;
-  // Serving server number `number`, at two free ports.
-  Process DescribeServing(int number, int data_port, int admin_port) const;
+  // Serving server number `number`, at three free ports: data, admin, HTTP.
+  Process DescribeServing(int number, const int* ports) const;
   size_t servers() const { return processes_.size() - first_server() - serving(); }
   size_t serving() const { return static_cast<size_t>(options_.serving); }
   std::vector<std::string> EtcdFlags(const Process& process) const;

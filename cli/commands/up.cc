@@ -203,9 +203,10 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
                   "Number of members of etcd that keep the metadata; 0: the coordinator keeps them "
                   "itself; default: as stored in the directory, or 0")
       ->check(CLI::Range(0, kLocalEtcdMax));
-  app->add_option(
-         "--serving", cluster.serving,
-         "Number of serving servers, which have read copies for inference ('hotbed serve')")
+  app->add_option("--serving", cluster.serving,
+                  "Number of serving servers, which have read copies for inference ('hotbed "
+                  "serve'), by gRPC "
+                  "and HTTP ('hotbed serve status' has the ports)")
       ->check(CLI::Range(0, kLocalServingMax))
       ->capture_default_str();
   app->add_flag("--add-server", flags->add_server,

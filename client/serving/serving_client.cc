@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -24,6 +25,7 @@
 #include "leader/serving_calls.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
+#include "proto/retry_metadata.h"
 #include "proto/served_bags.h"
 #include "proto/serving.grpc.pb.h"
 #include "row_math/quantize.h"
@@ -37,8 +39,10 @@ constexpr absl::Duration kRefreshMin = absl::Milliseconds(100);
 constexpr absl::Duration kMapTimeout = absl::Seconds(2);
 constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over the replicas
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
+constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
 constexpr int kMessageBytesMax = 128 << 20;
+constexpr uint64_t kTopKBytesMax = 12 << 20;  // a server takes 16 MiB, if not told otherwise
 constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
 
 using Outcome = v1::ServingTableReply;
@@ -48,6 +52,7 @@ struct Server {
   std::unique_ptr<v1::Serving::Stub> stub;
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
+  std::atomic<int64_t> busy_until_ns{0};  // it has refused a call, and said so
 };
 
 struct Table {
@@ -73,6 +78,7 @@ struct Wanted {
 struct OpenCall {
   std::shared_ptr<Server> server;
   std::vector<Wanted*> tables;
+  bool others = false;  // another server has one of the tables
   int64_t asked_ns = 0;
   int64_t answered_ns = 0;
   v1::ServingLookupRequest request;
@@ -221,14 +227,16 @@ class GrpcServingClient final : public ServingClient {
     HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion version, ChooseVersion(options, end_ns));
     while (!open.empty()) {
       const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(CheckServed(*map, tables, open, version));
+      HOTBED_RETURN_IF_ERROR(GiveUpUnserved(*map, tables, options.partial, version, &open, &rows));
       auto calls = MakeCalls(*map, tables, open, options, version.number());
-      if (calls.empty()) {  // all replicas have been tried
-        for (Wanted* const wanted : open) wanted->tried.clear();
-        const int64_t pause_ns = std::min(kRoundNs, end_ns - clock_.NowNs());
-        if (pause_ns > 0) clock_.SleepNs(pause_ns);
+      const bool in_time = !calls.empty() || BeginRound(*map, tables, open, end_ns);
+      if (!in_time || clock_.NowNs() >= end_ns) {
+        while (!open.empty()) {
+          const absl::Status late = TimedOut(tables, *open[0], last);
+          HOTBED_RETURN_IF_ERROR(GiveUp(late, options.partial, open.begin(), &open, &rows));
+        }
+        break;
       }
-      if (clock_.NowNs() >= end_ns) return TimedOut(tables, *open[0], last);
       HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
       if (open.empty() || !SaysNoVersion(calls)) continue;
       HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion now, ChooseVersion(options, end_ns));
@@ -236,14 +244,57 @@ class GrpcServingClient final : public ServingClient {
       if (now.number() == version.number()) continue;
       // Another version: no row of the one before may stay.
       version = std::move(now);
+      rows.assign(tables.size(), ServingRows());
       open.clear();
       for (Wanted& wanted : all) {
         wanted.tried.clear();
         open.push_back(&wanted);
       }
     }
+    if (std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); }) &&
+        !rows.empty()) {
+      return rows[0].status;
+    }
     for (ServingRows& one : rows) one.version = version.name();
     return rows;
+  }
+
+  absl::StatusOr<ServingNearest> TopK(const std::string& table, absl::Span<const float> vectors,
+                                      uint32_t k, const ServingTopKOptions& options) override {
+    if (const uint64_t bytes = TopKRequestBytes(vectors, options); bytes > kTopKBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat(Name(table), ": vectors and only_ids have ",
+                                                     bytes, " bytes, allowed: ", kTopKBytesMax));
+    }
+    const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
+    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
+    const ServingLookupOptions as_lookup = {.staleness_max = options.staleness_max,
+                                            .version = options.version};
+    const std::vector<ServingIds> asked = {{.table = table}};
+    Wanted wanted;
+    absl::Status last;
+    v1::ServingTopKRequest request = TopKRequestOf(vectors, k, options);
+    for (;;) {
+      // Each time: another version may be current by now.
+      HOTBED_ASSIGN_OR_RETURN(const v1::ServedVersion version, ChooseVersion(as_lookup, end_ns));
+      const std::shared_ptr<const Map> map = this->map();
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, table, version));
+      const Table& found = map->tables.at(table);
+      const std::shared_ptr<Server> server = Choose(found, wanted, version.number());
+      const bool in_time = server != nullptr || BeginRound(*map, asked, {&wanted}, end_ns);
+      if (!in_time || clock_.NowNs() >= end_ns) return TimedOut(asked, wanted, last);
+      if (server == nullptr) continue;
+      wanted.tried.insert(server.get());
+      request.set_table(found.id);
+      request.set_version(version.number());
+      ServingNearest nearest;
+      bool answered = false;
+      HOTBED_RETURN_IF_ERROR(AskTopK(*server, request, TryUntil(end_ns, found.replicas.size() > 1),
+                                     &nearest, &answered, &last));
+      if (answered) {
+        nearest.version = version.name();
+        return nearest;
+      }
+    }
   }
 
  private:
@@ -306,24 +357,68 @@ class GrpcServingClient final : public ServingClient {
     return absl::Status(last.code(), absl::StrCat(name, ": ", last.message()));
   }
 
-  static absl::Status CheckServed(const Map& map, const std::vector<ServingIds>& tables,
-                                  const std::vector<Wanted*>& open,
+  static absl::Status CheckServed(const Map& map, const std::string& name,
                                   const v1::ServedVersion& version) {
-    for (const Wanted* const wanted : open) {
-      const std::string& name = tables[wanted->index].table;
-      const auto table = map.tables.find(name);
-      if (table == map.tables.end()) {
-        return absl::NotFoundError(
-            absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
-      }
-      if (version.number() == 0 || std::find(version.tables().begin(), version.tables().end(),
-                                             table->second.id) != version.tables().end()) {
+    const auto table = map.tables.find(name);
+    if (table == map.tables.end()) {
+      return absl::NotFoundError(
+          absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
+    }
+    const auto& tables = version.tables();
+    if (version.number() == 0 ||
+        std::find(tables.begin(), tables.end(), table->second.id) != tables.end()) {
+      return absl::OkStatus();
+    }
+    return absl::NotFoundError(
+        absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
+  }
+
+  // A table that is not answered: the end of the lookup, or of that table.
+  static absl::Status GiveUp(const absl::Status& why, bool partial,
+                             std::vector<Wanted*>::iterator wanted, std::vector<Wanted*>* open,
+                             std::vector<ServingRows>* rows) {
+    if (!partial) return why;
+    (*rows)[(*wanted)->index].status = why;
+    open->erase(wanted);
+    return absl::OkStatus();
+  }
+
+  static absl::Status GiveUpUnserved(const Map& map, const std::vector<ServingIds>& tables,
+                                     bool partial, const v1::ServedVersion& version,
+                                     std::vector<Wanted*>* open, std::vector<ServingRows>* rows) {
+    for (size_t i = 0; i < open->size();) {
+      const std::string& name = tables[(*open)[i]->index].table;
+      const absl::Status served = CheckServed(map, name, version);
+      if (served.ok()) {
+        ++i;
         continue;
       }
-      return absl::NotFoundError(
-          absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
+      const auto wanted = open->begin() + static_cast<int64_t>(i);
+      HOTBED_RETURN_IF_ERROR(GiveUp(served, partial, wanted, open, rows));
     }
     return absl::OkStatus();
+  }
+
+  // All replicas of the tables have been tried, and are to be tried again: not before one of each
+  // may take a call. False: that is after the end.
+  bool BeginRound(const Map& map, const std::vector<ServingIds>& tables,
+                  const std::vector<Wanted*>& open, int64_t end_ns) const {
+    const int64_t now_ns = clock_.NowNs();
+    int64_t until_ns = now_ns + kRoundNs;
+    for (Wanted* const wanted : open) {
+      wanted->tried.clear();
+      int64_t free_ns = std::numeric_limits<int64_t>::max();
+      const Table& table = map.tables.at(tables[wanted->index].table);
+      for (const auto& server : table.replicas) {
+        free_ns = std::min(free_ns, server->busy_until_ns.load());
+      }
+      if (table.replicas.empty()) continue;
+      if (free_ns >= end_ns) return false;
+      until_ns = std::max(until_ns, free_ns);
+    }
+    until_ns = std::min(until_ns, end_ns);
+    if (until_ns > now_ns) clock_.SleepNs(until_ns - now_ns);
+    return true;
   }
 
   // Null: all have been tried.
@@ -338,7 +433,9 @@ class GrpcServingClient final : public ServingClient {
       const std::shared_ptr<Server>& server = table.replicas[at];
       if (wanted.tried.contains(server.get())) continue;
       const bool has = version == 0 ? at < table.ready : Has(table.held[at], version);
-      const int doubts = (has ? 0 : 2) + (server->shunned_until_ns.load() > now_ns ? 1 : 0);
+      const bool shunned =
+          server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
+      const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
       const std::pair<int, int> rank = {doubts, server->outstanding.load()};
       if (best != nullptr && rank >= best_rank) continue;
       best = server;
@@ -369,8 +466,10 @@ class GrpcServingClient final : public ServingClient {
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
         (*call)->request.set_row_type(ToProto(options.wire_type));
         (*call)->request.set_version(version);
+        (*call)->request.set_batch(options.priority == ServingPriority::kBatch);
       }
       AddTable(table.id, asked, &(*call)->request);
+      (*call)->others |= table.replicas.size() > 1;
       (*call)->tables.push_back(wanted);
     }
     return calls;
@@ -390,11 +489,15 @@ class GrpcServingClient final : public ServingClient {
                                        asked.weights.size() * sizeof(float));
   }
 
-  void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
-    // A server that is silent must leave time for another one.
+  // A server that is silent must leave time for another one, where there is one.
+  std::chrono::system_clock::time_point TryUntil(int64_t end_ns, bool others) const {
     const int64_t left_ns = end_ns - clock_.NowNs();
-    const auto left = std::chrono::nanoseconds(left_ns > kTryNsMin ? left_ns / 2 : left_ns);
-    call->context.set_deadline(std::chrono::system_clock::now() + left);
+    return std::chrono::system_clock::now() +
+           std::chrono::nanoseconds(others && left_ns > kTryNsMin ? left_ns / 2 : left_ns);
+  }
+
+  void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
+    call->context.set_deadline(TryUntil(end_ns, call->others));
     call->server->outstanding.fetch_add(1);
     call->asked_ns = clock_.NowNs();
     call->reader = call->server->stub->AsyncLookup(&call->context, call->request, queue);
@@ -404,11 +507,47 @@ class GrpcServingClient final : public ServingClient {
   void NoteEnd(OpenCall* call) const {
     call->answered_ns = clock_.NowNs();
     call->server->outstanding.fetch_sub(1);
+    NoteOutcome(call->context, call->status, call->server.get());
+  }
+
+  void NoteOutcome(const grpc::ClientContext& context, const grpc::Status& status,
+                   Server* server) const {
+    if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+      server->busy_until_ns.store(clock_.NowNs() + RetryNs(context));
+    }
     // Cancelled: another replica was sooner by far.
-    const bool broken = call->status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-                        call->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
-                        call->status.error_code() == grpc::StatusCode::CANCELLED;
-    call->server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+    const bool broken = status.error_code() == grpc::StatusCode::UNAVAILABLE ||
+                        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+                        status.error_code() == grpc::StatusCode::CANCELLED;
+    server->shunned_until_ns.store(broken ? clock_.NowNs() + kShunNs : 0);
+  }
+
+  // As the server has told.
+  static int64_t RetryNs(const grpc::ClientContext& context) {
+    const auto& metadata = context.GetServerTrailingMetadata();
+    const auto told = metadata.find(kRetryMetadata);
+    int64_t ms = 0;
+    if (told == metadata.end() ||
+        !absl::SimpleAtoi(absl::string_view(told->second.data(), told->second.size()), &ms)) {
+      return 0;
+    }
+    return std::clamp<int64_t>(ms, 0, kRetryMsMax) * kMillisecondNs;
+  }
+
+  static absl::Status ErrorOf(const Server& server, const grpc::Status& status) {
+    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                        absl::StrCat("serving server ", server.name, ": ", status.error_message()));
+  }
+  static bool OtherMayAnswer(const absl::Status& error) {
+    return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) ||
+           absl::IsResourceExhausted(error);
+  }
+  // Not OK: every server refuses.
+  static absl::Status NoteRefusal(const Outcome& said, absl::Status* last) {
+    if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
+    *last = said.outcome() == Outcome::TOO_OLD ? absl::FailedPreconditionError(said.detail())
+                                               : absl::UnavailableError(said.detail());
+    return absl::OkStatus();
   }
 
   // Begins the calls, asks other replicas too after options.hedge_after, and takes answers as they
@@ -445,7 +584,7 @@ class GrpcServingClient final : public ServingClient {
       }
       --running;
       NoteEnd(static_cast<OpenCall*>(tag));
-      error = Take(*static_cast<OpenCall*>(tag), tables, options.wire_type, open, rows, last);
+      error = Take(*static_cast<OpenCall*>(tag), tables, options, open, rows, last);
     }
     if (running > 0) {
       for (const auto& call : *calls) call->context.TryCancel();
@@ -457,15 +596,12 @@ class GrpcServingClient final : public ServingClient {
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
   static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
-                           RowType wire_type, std::vector<Wanted*>* open,
+                           const ServingLookupOptions& options, std::vector<Wanted*>* open,
                            std::vector<ServingRows>* rows, absl::Status* last) {
+    const RowType wire_type = options.wire_type;
     if (!call.status.ok()) {
-      *last = absl::Status(
-          static_cast<absl::StatusCode>(call.status.error_code()),
-          absl::StrCat("serving server ", call.server->name, ": ", call.status.error_message()));
-      const bool other_may_answer = absl::IsUnavailable(*last) || absl::IsDeadlineExceeded(*last) ||
-                                    absl::IsResourceExhausted(*last);
-      return other_may_answer ? absl::OkStatus() : *last;
+      *last = ErrorOf(*call.server, call.status);
+      return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
     }
     if (call.reply.version() != call.request.version()) {
       *last = absl::UnavailableError(absl::StrCat("serving server ", call.server->name,
@@ -482,10 +618,11 @@ class GrpcServingClient final : public ServingClient {
       if (call.reply.tables_size() <= static_cast<int>(i)) return Contradiction(call);
       const auto wanted = std::find(open->begin(), open->end(), call.tables[i]);
       const Outcome& said = call.reply.tables(static_cast<int>(i));
-      if (said.outcome() == Outcome::DENIED) return absl::PermissionDeniedError(said.detail());
       if (said.outcome() != Outcome::OK) {
-        *last = said.outcome() == Outcome::TOO_OLD ? absl::FailedPreconditionError(said.detail())
-                                                   : absl::UnavailableError(said.detail());
+        const absl::Status refused = NoteRefusal(said, last);
+        if (!refused.ok() && wanted != open->end()) {
+          HOTBED_RETURN_IF_ERROR(GiveUp(refused, options.partial, wanted, open, rows));
+        }
         continue;
       }
       if (said.dim() > kDimLimit) return Contradiction(call);
@@ -521,6 +658,89 @@ class GrpcServingClient final : public ServingClient {
           absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
     }
     one->server = call.server->name;
+  }
+
+  static uint64_t TopKRequestBytes(absl::Span<const float> vectors,
+                                   const ServingTopKOptions& options) {
+    const uint64_t ids = options.only_ids.has_value() ? options.only_ids->size() : 0;
+    return vectors.size() * sizeof(float) + ids * sizeof(uint64_t);
+  }
+
+  static v1::ServingTopKRequest TopKRequestOf(absl::Span<const float> vectors, uint32_t k,
+                                              const ServingTopKOptions& options) {
+    v1::ServingTopKRequest request;
+    request.set_staleness_ms_max(StalenessMs(options.staleness_max));
+    request.set_metric(static_cast<v1::TopKMetric>(options.metric));
+    request.set_k(k);
+    request.set_vectors(BytesOf(vectors), vectors.size() * sizeof(float));
+    request.set_first_id(options.first_id);
+    request.set_last_id(options.last_id);
+    request.set_only_ids(options.only_ids.has_value());
+    if (options.only_ids.has_value()) {
+      request.set_ids(BytesOf(*options.only_ids), options.only_ids->size() * sizeof(uint64_t));
+    }
+    return request;
+  }
+
+  // Asks one server. Not OK: no server would answer. Not `answered`: `last` says why, and another
+  // server may.
+  absl::Status AskTopK(Server& server, const v1::ServingTopKRequest& request,
+                       std::chrono::system_clock::time_point until, ServingNearest* nearest,
+                       bool* answered, absl::Status* last) const {
+    const int64_t asked_ns = clock_.NowNs();
+    grpc::ClientContext context;
+    context.set_deadline(until);
+    v1::ServingTopKReply reply;
+    server.outstanding.fetch_add(1);
+    const grpc::Status status = server.stub->TopK(&context, request, &reply);
+    server.outstanding.fetch_sub(1);
+    NoteOutcome(context, status, &server);
+    if (!status.ok()) {
+      *last = ErrorOf(server, status);
+      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+        *last = absl::UnavailableError(
+            absl::StrCat("serving server ", server.name, " is of a release that has no top-k"));
+      }
+      return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
+    }
+    const Outcome& said = reply.table();
+    if (said.outcome() != Outcome::OK) return NoteRefusal(said, last);
+    HOTBED_RETURN_IF_ERROR(ReadNearest(server, request, reply, &nearest->rows));
+    if (request.version() == 0) {
+      nearest->age =
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(clock_.NowNs() - asked_ns);
+    }
+    nearest->server = server.name;
+    *answered = true;
+    return absl::OkStatus();
+  }
+
+  static absl::Status ReadNearest(const Server& server, const v1::ServingTopKRequest& request,
+                                  const v1::ServingTopKReply& reply,
+                                  std::vector<std::vector<ScoredRow>>* nearest) {
+    uint64_t rows = 0;
+    for (const uint32_t count : reply.counts()) rows += count;
+    const uint64_t vectors = reply.table().dim() == 0
+                                 ? 0
+                                 : request.vectors().size() / sizeof(float) / reply.table().dim();
+    if (static_cast<uint64_t>(reply.counts_size()) != vectors ||
+        reply.ids().size() != rows * sizeof(uint64_t) ||
+        reply.scores().size() != rows * sizeof(double) || reply.version() != request.version()) {
+      return absl::InternalError(absl::StrCat("serving server ", server.name, " answers with ",
+                                              reply.counts_size(), " counts, ", reply.ids().size(),
+                                              " bytes of ids and ", reply.scores().size(),
+                                              " of scores, for ", vectors, " vectors"));
+    }
+    size_t at = 0;
+    for (const uint32_t count : reply.counts()) {
+      std::vector<ScoredRow>& top = nearest->emplace_back(count);
+      for (ScoredRow& row : top) {
+        std::memcpy(&row.id, reply.ids().data() + at * sizeof(row.id), sizeof(row.id));
+        std::memcpy(&row.score, reply.scores().data() + at * sizeof(row.score), sizeof(row.score));
+        ++at;
+      }
+    }
+    return absl::OkStatus();
   }
 
   static absl::Status Contradiction(const OpenCall& call) {

@@ -1,4 +1,6 @@
 // Lookups of served tables.
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
+#include "python/binding/nearest.h"
 
 namespace hotbed::python {
 namespace {
@@ -33,6 +36,20 @@ ServingHandle* HandleOf(PyObject* capsule) {
 void Release(std::shared_ptr<ServingClient> client) {
   const WithoutGil without;
   client.reset();
+}
+
+// Null, and an exception: the client is closed, or the parent's.
+std::shared_ptr<ServingClient> OpenClientOf(PyObject* capsule) {
+  const ServingHandle* const handle = HandleOf(capsule);
+  if (handle == nullptr) return nullptr;
+  if (handle->generation != ForkGeneration()) {
+    RaiseNamed("ForkedError",
+               "this client was made before the process was forked, and its threads are in the "
+               "parent; connect again in this process, or start workers by spawn");
+    return nullptr;
+  }
+  if (handle->client == nullptr) RaiseNamed("ClosedError", "this client is closed");
+  return handle->client;
 }
 
 // connect_serving(target, connect_timeout)
@@ -90,7 +107,8 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                      "one per id", borrowed, &asked->weights));
 }
 
-// (dim, values, exists, age in seconds, server, version), without a copy of the rows.
+// (dim, values, exists, age in seconds, server, version, code of the status, its message), without
+// a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
@@ -98,19 +116,22 @@ PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRo
   const Owned exists(NewBuffer(module, all, rows->exists.data(), "B", 1,
                                static_cast<int64_t>(rows->exists.size())));
   if (!values || !exists) return nullptr;
-  return Py_BuildValue("(IOOdss)", rows->dim, values.get(), exists.get(),
+  const std::string why(rows->status.message());
+  return Py_BuildValue("(IOOdssis)", rows->dim, values.get(), exists.get(),
                        absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
-                       rows->version.c_str());
+                       rows->version.c_str(), static_cast<int>(rows->status.code()), why.c_str());
 }
 
-// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type, version)
+// serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type, version,
+// partial, batch)
 PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
            *hedge_after = nullptr, *wire_type = nullptr;
   ServingLookupOptions options;
   const char* version = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOOOOOs", &capsule, &features, &timeout, &staleness,
-                       &hedge_after, &wire_type, &version) == 0 ||
+  int partial = 0, batch = 0;
+  if (PyArg_ParseTuple(arguments, "OOOOOOspp", &capsule, &features, &timeout, &staleness,
+                       &hedge_after, &wire_type, &version, &partial, &batch) == 0 ||
       !ReadSeconds(timeout, "timeout", &options.timeout) ||
       !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
       !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||
@@ -118,22 +139,17 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
     return nullptr;
   }
   options.version = version;
-  const ServingHandle* const handle = HandleOf(capsule);
-  if (handle == nullptr) return nullptr;
-  if (handle->generation != ForkGeneration()) {
-    return RaiseNamed("ForkedError",
-                      "this client was made before the process was forked, and its threads are in "
-                      "the parent; connect again in this process, or start workers by spawn");
-  }
-  if (handle->client == nullptr) return RaiseNamed("ClosedError", "this client is closed");
+  options.partial = partial != 0;
+  if (batch != 0) options.priority = ServingPriority::kBatch;
+  // Another thread may close the client meanwhile.
+  std::shared_ptr<ServingClient> client = OpenClientOf(capsule);
+  if (client == nullptr) return nullptr;
   Borrowed borrowed;
   std::vector<ServingIds> asked(static_cast<size_t>(PyTuple_Size(features)));
   for (size_t i = 0; i < asked.size(); ++i) {
     PyObject* const feature = PyTuple_GetItem(features, static_cast<Py_ssize_t>(i));
     if (!ReadServingIds(feature, &borrowed, &asked[i])) return nullptr;
   }
-  // Another thread may close the client meanwhile.
-  std::shared_ptr<ServingClient> client = handle->client;
   absl::StatusOr<std::vector<ServingRows>> rows;
   {
     const WithoutGil without;
@@ -150,12 +166,58 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   return list.Release();
 }
 
+// serving_top_k(client, table, vectors, k, metric, ids or None, first_id, last_id, timeout,
+// staleness_max, version): as NearestOf has it; age in seconds, server, version.
+PyObject* TopKServed(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *vectors, *ids, *timeout, *staleness;
+  long long k = 0;
+  const char *table = nullptr, *metric = nullptr, *version = nullptr;
+  unsigned long long first = 0, last = 0;
+  ServingTopKOptions options;
+  if (PyArg_ParseTuple(arguments, "OsOLsOKKOOs", &capsule, &table, &vectors, &k, &metric, &ids,
+                       &first, &last, &timeout, &staleness, &version) == 0 ||
+      !ReadMetric(metric, &options.metric) || !ReadSeconds(timeout, "timeout", &options.timeout) ||
+      !ReadSeconds(staleness, "staleness_max", &options.staleness_max)) {
+    return nullptr;
+  }
+  options.version = version;
+  options.first_id = first;
+  options.last_id = last;
+  std::shared_ptr<ServingClient> client = OpenClientOf(capsule);
+  if (client == nullptr) return nullptr;
+  Borrowed borrowed;
+  ArrayView shape;
+  absl::Span<const float> floats;
+  absl::Span<const uint64_t> only;
+  if (!shape.Take(vectors, "vectors", /*writable=*/false) ||
+      !TakeFloats(vectors, "vectors", shape.elements(), "floats", &borrowed, &floats)) {
+    return nullptr;
+  }
+  if (ids != Py_None) {
+    if (!TakeIds(ids, "filter", nullptr, &borrowed, &only)) return nullptr;
+    options.only_ids = only;
+  }
+  absl::StatusOr<ServingNearest> nearest;
+  {
+    const uint32_t rows = static_cast<uint32_t>(std::clamp<long long>(k, 0, UINT32_MAX));
+    const WithoutGil without;
+    nearest = client->TopK(table, floats, rows, options);
+    client.reset();
+  }
+  if (!nearest.ok()) return Raise(nearest.status());
+  const Owned rows(NearestOf(nearest->rows));
+  if (!rows) return nullptr;
+  return Py_BuildValue("(Odss)", rows.get(), absl::ToDoubleSeconds(nearest->age),
+                       nearest->server.c_str(), nearest->version.c_str());
+}
+
 }  // namespace
 
 PyMethodDef serving_methods[] = {
     {"connect_serving", &ConnectServing, METH_VARARGS, nullptr},
     {"close_serving", &CloseServing, METH_O, nullptr},
     {"serving_lookup", &LookupServed, METH_VARARGS, nullptr},
+    {"serving_top_k", &TopKServed, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -20,6 +20,7 @@
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
+#include "python/binding/nearest.h"
 
 namespace hotbed::python {
 namespace {
@@ -374,18 +375,6 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
 
 // --- top-k
 
-bool ReadMetric(const char* word, RowMetric* metric) {
-  for (const auto& [name, value] :
-       {std::pair("dot", RowMetric::kDot), std::pair("cosine", RowMetric::kCosine),
-        std::pair("l2", RowMetric::kL2)}) {
-    *metric = value;
-    if (std::string_view(word) == name) return true;
-  }
-  Raise(absl::InvalidArgumentError(
-      absl::StrCat("metric is \"", word, "\", allowed: dot, cosine, l2")));
-  return false;
-}
-
 // top_k(table, vectors, k, metric, ids or None, first_id, last_id, deadline or None): the rows per
 // vector, and ids (u64) and scores (fp64) of all as bytes.
 PyObject* TopKOf(PyObject*, PyObject* arguments) {
@@ -426,23 +415,7 @@ PyObject* TopKOf(PyObject*, PyObject* arguments) {
   }
   if (PyErr_CheckSignals() != 0) return nullptr;
   if (!nearest.ok()) return Raise(nearest.status());
-  const Owned counts(PyTuple_New(static_cast<Py_ssize_t>(nearest->size())));
-  if (!counts) return nullptr;
-  std::vector<uint64_t> found;
-  std::vector<double> scores;
-  for (size_t v = 0; v < nearest->size(); ++v) {
-    PyObject* const count = PyLong_FromSize_t((*nearest)[v].size());
-    if (count == nullptr) return nullptr;
-    PyTuple_SetItem(counts.get(), static_cast<Py_ssize_t>(v), count);
-    for (const ScoredRow& row : (*nearest)[v]) {
-      found.push_back(row.id);
-      scores.push_back(row.score);
-    }
-  }
-  return Py_BuildValue("(Oy#y#)", counts.get(), reinterpret_cast<const char*>(found.data()),
-                       static_cast<Py_ssize_t>(found.size() * sizeof(uint64_t)),
-                       reinterpret_cast<const char*>(scores.data()),
-                       static_cast<Py_ssize_t>(scores.size() * sizeof(double)));
+  return NearestOf(*nearest);
 }
 
 // change_positions(stream): a tuple of 9 numbers for each part.

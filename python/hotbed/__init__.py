@@ -20,12 +20,13 @@ from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, Data
                            ForkedError, HotbedError, InvalidArgument, NotFound, OutOfRange, PushError, ResourceExhausted,
                            Unavailable)
 from hotbed.futures import Future, PushResult, ShardResult
-from hotbed.serving import Bags, ServedRows, ServingClient
+from hotbed.serving import Bags, ServedNearest, ServedRows, ServingClient
 from hotbed.tracing import trace
 
 __all__ = [
     'Aborted', 'AlreadyExists', 'ArrayError', 'Bags', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
     'FailedPrecondition', 'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError',
-    'PushResult', 'ResourceExhausted', 'ServedRows', 'ServingClient', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__', 'connect',
+    'PushResult', 'ResourceExhausted', 'ServedNearest', 'ServedRows', 'ServingClient', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__',
+    'connect',
     'errors', 'export_table', 'fetch', 'follow', 'import_table', 'local', 'optim', 'restore', 'save', 'scan', 'trace',
 ]

@@ -84,3 +84,11 @@ def host_output(out: Any) -> Any:
         torch = sys.modules['torch']
         return torch.empty(out.shape, dtype=out.dtype, pin_memory=True)
     return out
+
+
+def nearest_pairs(counts: Any, ids: bytes, scores: bytes) -> list[tuple[Any, Any]]:
+    """(ids, scores) of each vector, out of the rows of all."""
+    import numpy as np
+
+    edges = np.cumsum(counts)[:-1]
+    return list(zip(np.split(np.frombuffer(ids, np.uint64), edges), np.split(np.frombuffer(scores, np.float64), edges)))

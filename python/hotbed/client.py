@@ -342,12 +342,10 @@ class Table:
         if len(shape) not in (1, 2) or shape[-1] != self.dim:
             raise errors.ArrayError(f'vectors has shape {shape}; allowed: ({self.dim},) or (n, {self.dim}), as table '
                                     f'{self.name} has dim {self.dim}')
-        first_id, last_id = _id(first_id, 'first_id'), _id(last_id, 'last_id')
+        first_id, last_id = row_id(first_id, 'first_id'), row_id(last_id, 'last_id')
         ids = None if filter is None else _arrays.readable(filter, 'filter')
-        counts, found, scores = _hotbed.top_k(self._handle, _arrays.readable(vectors, 'vectors'), k, metric, ids, first_id,
-                                              last_id, deadline)
-        edges = np.cumsum(counts)[:-1]
-        pairs = list(zip(np.split(np.frombuffer(found, np.uint64), edges), np.split(np.frombuffer(scores, np.float64), edges)))
+        nearest = _hotbed.top_k(self._handle, _arrays.readable(vectors, 'vectors'), k, metric, ids, first_id, last_id, deadline)
+        pairs = _arrays.nearest_pairs(*nearest)
         return pairs[0] if len(shape) == 1 else pairs
 
     def push(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False, scale: float = 1.0,
@@ -385,7 +383,7 @@ class Table:
                                           tracing.current()), push_result)
 
 
-def _id(value: Any, name: str) -> int:
+def row_id(value: Any, name: str) -> int:
     number = operator.index(value)
     if not 0 <= number < 2**64:
         raise errors.InvalidArgument(f'{name} is {number}; allowed: 0 to 2**64 - 1', value=value)

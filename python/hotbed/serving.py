@@ -7,7 +7,7 @@ from typing import Any, Mapping, Optional
 
 from hotbed import _arrays, _hotbed, client, errors
 
-__all__ = ['Bags', 'ServedRows', 'ServingClient']
+__all__ = ['Bags', 'ServedNearest', 'ServedRows', 'ServingClient']
 
 _POOLING = {'sum': 0, 'mean': 1, 'max': 2}  # as in hotbed/pooling.h
 _NONE = 3
@@ -43,10 +43,28 @@ class ServedRows:
             Zero for those of a version, which do not change.
         server: the name of the serving server that answered.
         version: the name of the version whose rows these are; empty: the newest rows.
+        error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
+            values and exists are empty. None: all is well.
     """
 
     values: Any
     exists: Any
+    age: float
+    server: str
+    version: str = ''
+    error: Optional[errors.HotbedError] = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ServedNearest:
+    """The nearest rows of a served table.
+
+    Attributes:
+        pairs: per vector (ids, scores), uint64 and float64 arrays, the nearest first.
+        age, server, version: as in `ServedRows`.
+    """
+
+    pairs: list[tuple[Any, Any]]
     age: float
     server: str
     version: str = ''
@@ -72,7 +90,8 @@ class ServingClient:
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
-               hedge_after: Optional[float] = None, wire_type: str = 'fp32', version: str = '') -> dict[str, ServedRows]:
+               hedge_after: Optional[float] = None, wire_type: str = 'fp32', version: str = '', partial: bool = False,
+               batch: bool = False) -> dict[str, ServedRows]:
         """The rows of many tables in one call.
 
         Args:
@@ -84,6 +103,9 @@ class ServingClient:
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
             version: empty or "latest": the newest rows of each table; "current": those of the version that is current
                 (`hotbed publish`); else the name of a version. All rows of an answer are of one version.
+            partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
+                are. A lookup without any answer is an error nevertheless.
+            batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.
 
         Returns:
             By name, one `ServedRows` per table.
@@ -91,20 +113,50 @@ class ServingClient:
         Raises:
             InvalidArgument: offsets or weights do not fit; ArrayError: no array of integers. NotFound: a table is not
             served, or not in the version; there is no such version. FailedPrecondition: every copy's rows are older than
-            allowed; no version is current. Unavailable, DeadlineExceeded: no copy
-            has answered in time. HotbedError: the caller may not read a table. There is no answer for a part of the tables.
+            allowed; no version is current. Unavailable, DeadlineExceeded, ResourceExhausted: no copy has answered in time, or
+            all have too much to do. HotbedError: the caller may not read a table. Without `partial` there is no answer for a
+            part of the tables.
         """
         import numpy as np
 
         asked = tuple(_asked(name, value) for name, value in tables.items())
-        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version)
+        found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version,
+                                       partial, batch)
         answers = {}
-        for name, (dim, values, exists, age, server, of) in zip(tables, found):
+        for name, (dim, values, exists, age, server, of, code, why) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
-            answers[name] = ServedRows(matrix.reshape(-1, dim), flags, age, server, of)
+            error = None if code == 0 else errors.from_status(code, why)
+            answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error)
         return answers
+
+    def topk(self, table: str, vectors: Any, k: int, *, metric: str = 'dot', filter: Any = None, first_id: int = 0,
+             last_id: int = 2**64 - 1, timeout: float = 10.0, staleness_max: Optional[float] = None,
+             version: str = '') -> ServedNearest:
+        """The rows that are nearest to vectors, exactly (docs/topk.md): all rows of one copy are compared.
+
+        Args:
+            table: its name.
+            vectors: floats of shape (dim,) or (n, dim), at most 1,024 vectors.
+            k: rows per vector, at most 16,384; k times the vectors is at most 262,144.
+            metric: "dot" or "cosine", the largest first; "l2", the square of the distance, the smallest first.
+            filter: ids, at most 1,000,000: only these rows.
+            first_id, last_id: only rows of these ids.
+            timeout, staleness_max, version: as for `lookup`.
+
+        Raises:
+            As `lookup`.
+        """
+        import numpy as np
+
+        if isinstance(vectors, (list, tuple)):
+            vectors = np.asarray(vectors, np.float32)
+        ids = None if filter is None else _arrays.readable(filter, 'filter')
+        nearest, age, server, of = _hotbed.serving_top_k(
+            self._client, table, _arrays.readable(vectors, 'vectors'), k, metric, ids, client.row_id(first_id, 'first_id'),
+            client.row_id(last_id, 'last_id'), timeout, staleness_max, version)
+        return ServedNearest(_arrays.nearest_pairs(*nearest), age, server, of)
 
     def close(self) -> None:
         """Closes; calls under way in other threads end first. May be called twice."""

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "server/kernels/rank_batch.h"
+#include "row_math/rank_batch.h"
 #include "server/kernels/row_batches.h"
 
 namespace hotbed {

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "proto/serving.pb.h"
 #include "row_math/types.h"
+#include "serving/http/body_field.h"
 
 namespace hotbed {
 
@@ -23,16 +24,10 @@ struct LookupBody {
   bool base64 = false;  // else arrays of numbers
   uint32_t timeout_ms = 1000;
   uint32_t staleness_ms_max = 0;  // 0: as the table has it
+  std::string version;            // empty: the newest rows
 };
 
-// A field, as people and the OpenAPI document have it.
-struct LookupField {
-  const char* name;
-  const char* schema;   // JSON Schema of its values
-  const char* example;  // JSON
-  const char* about;
-};
-absl::Span<const LookupField> LookupFields();
+absl::Span<const BodyField> LookupFields();
 
 // InvalidArgument names the field, its position, its value and what is allowed, or the place where
 // the text is no JSON. `entries_max` is the most of `ids`, `offsets` and `weights` each.

@@ -23,8 +23,10 @@ constexpr uint64_t kFrameBytes = 512;  // all else
 constexpr ReplyField kReplyFields[] = {
     {"table", R"({"type": "string"})", "The table's name."},
     {"server", R"({"type": "string"})", "The serving server that answers."},
+    {"version", R"({"type": "string"})",
+     "The name of the version whose rows these are; latest: the newest rows."},
     {"age_ms", R"({"type": "integer"})",
-     "All pushes that were acknowledged longer ago are in the rows."},
+     "All pushes that were acknowledged longer ago are in the rows; 0 of a version."},
     {"type", R"({"type": "string", "enum": ["fp32", "fp16", "bf16", "int8"]})", "As asked for."},
     {"dim", R"({"type": "integer"})", "Elements of a row."},
     {"rows", R"({"type": "integer"})", "The number of rows: of ids, or of bags."},
@@ -46,6 +48,7 @@ constexpr ReplyField kOctetHeaders[] = {
     {"Hotbed-Rows", R"({"type": "integer"})", "The number of rows, with octets."},
     {"Hotbed-Ids", R"({"type": "integer"})", "The bytes behind the rows: one per id, with octets."},
     {"Hotbed-Age-Ms", R"({"type": "integer"})", "As age_ms, with octets."},
+    {"Hotbed-Version", R"({"type": "string"})", "As version, with octets."},
 };
 
 constexpr ReplyField kErrorFields[] = {
@@ -59,6 +62,10 @@ constexpr ReplyField kErrorFields[] = {
 const char* TypeName(RowType type) {
   static constexpr const char* kNames[] = {"fp32", "fp16", "bf16", "int8"};
   return kNames[static_cast<int>(type)];
+}
+
+std::string VersionText(const LookupBody& body) {
+  return body.version.empty() ? "latest" : body.version;
 }
 
 uint64_t RowsOf(const LookupBody& body) {
@@ -81,16 +88,6 @@ void ReadRow(RowType type, const uint8_t* row, uint32_t dim, float* out) {
   }
 }
 
-// The shortest text that reads as the same fp32. JSON has no NaN and no infinity.
-void AppendNumber(float value, std::string* text) {
-  if (!std::isfinite(value)) {
-    text->append("null");
-    return;
-  }
-  char digits[32];
-  text->append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-}
-
 void AppendArrays(const std::string& rows, RowType type, uint32_t dim, uint64_t count,
                   std::string* text) {
   std::vector<float> values(dim);
@@ -111,9 +108,12 @@ void AppendArrays(const std::string& rows, RowType type, uint32_t dim, uint64_t 
 HttpResponse Octets(const v1::ServingLookupReply& reply, const LookupBody& body) {
   HttpResponse response = {.type = "application/octet-stream"};
   response.body = absl::StrCat(reply.rows(), reply.exists());
-  const std::string values[] = {TypeName(body.type), absl::StrCat(reply.tables(0).dim()),
-                                absl::StrCat(RowsOf(body)), absl::StrCat(body.ids.size()),
-                                absl::StrCat(reply.tables(0).age_ms())};
+  const std::string values[] = {TypeName(body.type),
+                                absl::StrCat(reply.tables(0).dim()),
+                                absl::StrCat(RowsOf(body)),
+                                absl::StrCat(body.ids.size()),
+                                absl::StrCat(reply.tables(0).age_ms()),
+                                VersionText(body)};
   static_assert(std::size(values) == std::size(kOctetHeaders));
   for (size_t i = 0; i < std::size(values); ++i) {
     response.headers.emplace_back(kOctetHeaders[i].name, values[i]);
@@ -126,6 +126,18 @@ std::string DumpOf(const Json& json) {
 }
 
 }  // namespace
+
+template <typename Number>
+void AppendNumber(Number value, std::string* text) {
+  if (!std::isfinite(value)) {
+    text->append("null");
+    return;
+  }
+  char digits[32];
+  text->append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+template void AppendNumber(float value, std::string* text);
+template void AppendNumber(double value, std::string* text);
 
 absl::Span<const ReplyField> LookupReplyFields() { return kReplyFields; }
 absl::Span<const ReplyField> OctetHeaderFields() { return kOctetHeaders; }
@@ -147,6 +159,7 @@ HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBod
   const uint64_t rows = RowsOf(body);
   const Json head = {{"table", table},
                      {"server", server},
+                     {"version", VersionText(body)},
                      {"age_ms", reply.tables(0).age_ms()},
                      {"type", TypeName(body.type)},
                      {"dim", dim},

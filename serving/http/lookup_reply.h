@@ -18,9 +18,15 @@ enum class LookupForm { kArrays, kBase64, kOctets };
 // The most that LookupResponse takes for the rows of a table of `dim`.
 uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form);
 
-// `reply` has one table, whose outcome is OK.
+// `reply` has one table, whose outcome is OK; body.version is the name of the version whose rows
+// these are.
 HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
                             LookupForm form, absl::string_view table, absl::string_view server);
+
+// float or double: the shortest text that reads as the same number. JSON has no NaN and no
+// infinity: they are null.
+template <typename Number>
+void AppendNumber(Number value, std::string* text);
 
 // A document {"error": ...} with text and, where `error` has them (common/field_error.h), field,
 // value and limit; with headers that tell the client what to do.

@@ -5,6 +5,7 @@
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
 #include "serving/http/table_list.h"
+#include "serving/http/top_k_body.h"
 
 namespace hotbed {
 namespace {
@@ -17,8 +18,14 @@ constexpr HttpRoute kRoutes[] = {
      "application/octet-stream' "
      "the answer is the bytes of the rows, then a byte per id that says whether its row exists.",
      HttpRoute::kLookup},
+    {"POST", "/v1/tables/{name}:topk",
+     "The rows of a table that are nearest to vectors, exactly: all of its rows are compared.",
+     HttpRoute::kTopK},
     {"GET", "/v1/tables", "The tables of this serving server, with state and age of its copies.",
      HttpRoute::kTables},
+    {"GET", "/v1/versions",
+     "The versions that tables of this serving server are to have, and whether it holds them.",
+     HttpRoute::kVersions},
     {"GET", "/openapi.json", "This document.", HttpRoute::kDocument},
 };
 
@@ -32,12 +39,12 @@ Json SchemaOf(absl::Span<const ReplyField> fields) {
   return schema;
 }
 
-Json LookupSchema() {
+Json BodySchema(absl::Span<const BodyField> fields, const char* required) {
   Json schema = {{"type", "object"},
-                 {"required", Json::array({"ids"})},
+                 {"required", Json::array({required})},
                  {"additionalProperties", false},
                  {"properties", Json::object()}};
-  for (const LookupField& field : LookupFields()) {
+  for (const BodyField& field : fields) {
     Json one = Json::parse(field.schema);
     one["description"] = field.about;
     one["example"] = Json::parse(field.example);
@@ -75,12 +82,14 @@ Json OperationOf(const HttpRoute& route) {
   Json operation = {{"summary", route.about}};
   Json responses = ErrorsOf({401, 403, 408, 503});
   Json ok = {{"description", "OK"}};
+  if (std::string(route.method) == "POST") {
+    responses.update(ErrorsOf({400, 404, 411, 413, 429, 504}));
+    operation["parameters"] = Json::array({Json{
+        {"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+  }
   switch (route.kind) {
     case HttpRoute::kLookup: {
-      responses.update(ErrorsOf({400, 404, 411, 413, 429, 504}));
       operation["operationId"] = "lookup";
-      operation["parameters"] = Json::array({Json{
-          {"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
       operation["requestBody"] = {{"required", true}, {"content", JsonContent("Lookup")}};
       ok["content"] = JsonContent("LookupReply");
       ok["content"]["application/octet-stream"] = {
@@ -88,9 +97,18 @@ Json OperationOf(const HttpRoute& route) {
       ok["headers"] = OctetHeaders();
       break;
     }
+    case HttpRoute::kTopK:
+      operation["operationId"] = "topK";
+      operation["requestBody"] = {{"required", true}, {"content", JsonContent("TopK")}};
+      ok["content"] = JsonContent("TopKReply");
+      break;
     case HttpRoute::kTables:
       operation["operationId"] = "listTables";
       ok["content"] = JsonContent("Tables");
+      break;
+    case HttpRoute::kVersions:
+      operation["operationId"] = "listVersions";
+      ok["content"] = JsonContent("Versions");
       break;
     case HttpRoute::kDocument:
       operation["operationId"] = "getDocument";
@@ -104,12 +122,11 @@ Json OperationOf(const HttpRoute& route) {
   return operation;
 }
 
-Json TablesSchema() {
-  Json table = SchemaOf(TableFields());
+Json ListSchema(const char* name, absl::Span<const ReplyField> fields) {
   return {{"type", "object"},
           {"properties",
            {{"server", {{"type", "string"}}},
-            {"tables", {{"type", "array"}, {"items", std::move(table)}}}}}};
+            {name, {{"type", "array"}, {"items", SchemaOf(fields)}}}}}};
 }
 
 }  // namespace
@@ -126,9 +143,12 @@ std::string OpenApiDocument(const std::string& version) {
       {"paths", Json::object()},
       {"components",
        {{"schemas",
-         {{"Lookup", LookupSchema()},
+         {{"Lookup", BodySchema(LookupFields(), "ids")},
           {"LookupReply", SchemaOf(LookupReplyFields())},
-          {"Tables", TablesSchema()},
+          {"TopK", BodySchema(TopKFields(), "vectors")},
+          {"TopKReply", SchemaOf(TopKReplyFields())},
+          {"Tables", ListSchema("tables", TableFields())},
+          {"Versions", ListSchema("versions", VersionFields())},
           {"Error", {{"type", "object"}, {"properties", {{"error", SchemaOf(ErrorFields())}}}}}}},
         {"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
       {"security", Json::array({Json{{"token", Json::array()}}, Json::object()})}};

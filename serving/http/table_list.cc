@@ -23,12 +23,44 @@ constexpr ReplyField kTableFields[] = {
     {"trouble", R"({"type": "string"})", "Why it does not follow, or is not ready; else empty."},
 };
 
+constexpr ReplyField kVersionFields[] = {
+    {"version", R"({"type": "string"})", "Its name."},
+    {"number", R"({"type": "integer"})", "Later ones have larger numbers."},
+    {"current", R"({"type": "boolean"})", "Lookups of version current read it."},
+    {"held", R"({"type": "boolean"})", "This server answers it, for all of its tables."},
+    {"tables", R"({"type": "array", "items": {"type": "string"}})",
+     "The tables of this server that it has."},
+    {"at_step", R"({"type": "integer"})", "The step of training whose rows it has; 0: none."},
+    {"published_unix_ms", R"({"type": "integer"})", "When it was published."},
+};
+
 std::string FormatName(v1::ServedFormat format) {
   const std::string& name = v1::ServedFormat_Name(format);
   return absl::AsciiStrToLower(absl::StripPrefix(name, "SERVED_"));
 }
 
+HttpResponse Document(const Json& json) {
+  return {.type = "application/json",
+          .body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"};
+}
+
 }  // namespace
+
+absl::Span<const ReplyField> VersionFields() { return kVersionFields; }
+
+HttpResponse VersionsResponse(absl::string_view server, absl::Span<const ListedVersion> versions) {
+  Json json = {{"server", server}, {"versions", Json::array()}};
+  for (const ListedVersion& one : versions) {
+    json["versions"].push_back({{"version", one.version.name()},
+                                {"number", one.version.number()},
+                                {"current", one.current},
+                                {"held", one.held},
+                                {"tables", one.tables},
+                                {"at_step", one.version.at_step()},
+                                {"published_unix_ms", one.version.published_unix_ms()}});
+  }
+  return Document(json);
+}
 
 absl::Span<const ReplyField> TableFields() { return kTableFields; }
 
@@ -45,8 +77,7 @@ HttpResponse TablesResponse(absl::string_view server, absl::Span<const ListedTab
                               {"staleness_max_ms", table.staleness_ms_max},
                               {"trouble", report.trouble()}});
   }
-  return {.type = "application/json",
-          .body = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"};
+  return Document(json);
 }
 
 }  // namespace hotbed

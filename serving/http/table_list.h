@@ -1,4 +1,4 @@
-// The answer to GET /v1/tables. Pure functions.
+// The answers to GET /v1/tables and GET /v1/versions. Pure functions.
 #ifndef HOTBED_SERVING_HTTP_TABLE_LIST_H_
 #define HOTBED_SERVING_HTTP_TABLE_LIST_H_
 
@@ -23,6 +23,17 @@ struct ListedTable {
 HttpResponse TablesResponse(absl::string_view server, absl::Span<const ListedTable> tables);
 
 absl::Span<const ReplyField> TableFields();
+
+struct ListedVersion {
+  v1::ServedVersion version;
+  bool current = false;
+  bool held = false;                // by all of `tables`
+  std::vector<std::string> tables;  // of this server
+};
+
+HttpResponse VersionsResponse(absl::string_view server, absl::Span<const ListedVersion> versions);
+
+absl::Span<const ReplyField> VersionFields();
 
 }  // namespace hotbed
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "row_math/rank_batch.h"
 #include "row_math/row_formats.h"
 #include "row_math/types.h"
 
@@ -22,6 +23,8 @@ struct RowLoops {
   // Pooling (row_math/pooling.h): sum += weight * row, each operation rounded; the larger elements.
   void (*add)(const float* row, float weight, uint32_t dim, float* sum);
   void (*larger)(const float* row, uint32_t dim, float* largest);
+  // The rows of `batch` that are near to its vector; its weight_type is not looked at.
+  void (*rank)(RowFormatKind kind, RankBatch* batch);
 };
 const RowLoops& PlainRowLoops();
 const RowLoops& BestRowLoops();  // of this processor
@@ -39,6 +42,8 @@ class RowCoder {
     return loops_.encode(kind_, weights, dim_, row);
   }
   void Decode(const uint8_t* row, float* out) const { loops_.decode(kind_, row, dim_, out); }
+  // As RowLoops::rank, of rows as they are stored, row_bytes() apart.
+  void Rank(RankBatch* batch) const { loops_.rank(kind_, batch); }
   // Writes a stored row as one of the wire, RowWireBytes(type, dim) bytes; `scratch` has room for
   // dim floats.
   void Answer(const uint8_t* row, RowType type, float* scratch, uint8_t* out) const;

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
+#include "row_math/code_lanes.h"
 #include "row_math/pooling.h"
+#include "row_math/rank_rows.h"
 #include "row_math/row_formats.h"
 #include "serving/rows/row_coder.h"
 
@@ -75,6 +77,24 @@ HOTBED_ROW_FN void WriteAnswer(RowType type, const float* values, uint32_t dim, 
   }
 }
 
+// The rows lie in the cache.
+HOTBED_ROW_FN void RankStored(RowFormatKind kind, RankBatch* batch) {
+  switch (kind) {
+    case RowFormatKind::kFp16:
+      return RankRowsOf<Fp16Codec, false>(batch);
+    case RowFormatKind::kBf16:
+      return RankRowsOf<Bf16Codec, false>(batch);
+    case RowFormatKind::kTbeInt8:
+      return RankRowsOf<CodesCodec<8>, false>(batch);
+    case RowFormatKind::kTbeInt4:
+      return RankRowsOf<CodesCodec<4>, false>(batch);
+    case RowFormatKind::kTbeInt2:
+      return RankRowsOf<CodesCodec<2>, false>(batch);
+    default:
+      return RankRowsOf<Fp32Codec, false>(batch);
+  }
+}
+
 struct RowLoopsOf {
   static bool Encode(RowFormatKind kind, const float* weights, uint32_t dim, uint8_t* out) {
     const RowFormat format = {.kind = kind};
@@ -96,7 +116,8 @@ struct RowLoopsOf {
       largest[i] = IsLarger(row[i], largest[i]) ? row[i] : largest[i];
     }
   }
-  static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer, &Add, &Larger};
+  static void Rank(RowFormatKind kind, RankBatch* batch) { RankStored(kind, batch); }
+  static constexpr RowLoops kLoops = {&Encode, &Decode, &Answer, &Add, &Larger, &Rank};
 };
 
 }  // namespace HOTBED_ISA

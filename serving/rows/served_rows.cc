@@ -130,6 +130,32 @@ void ServedRows::Reader::Prefetch(uint64_t id) const {
   if (index != nullptr) __builtin_prefetch(&index->entries[HomeOf(position, index->capacity)]);
 }
 
+uint32_t ServedRows::Reader::Next(Walk* walk, Met* met, uint32_t rows_max) const {
+  uint32_t count = 0;
+  for (; walk->stripe < kStripes; *walk = {.stripe = walk->stripe + 1}) {
+    const Stripe& stripe = rows_.stripes_[walk->stripe];
+    const Index* const index = stripe.index.load();
+    if (index == nullptr) continue;
+    // A new index has the rows in other places.
+    if (walk->index != index->serial) walk->entry = 0;
+    walk->index = index->serial;
+    for (; walk->entry < index->capacity; ++walk->entry) {
+      if (count == rows_max) return count;
+      const uint32_t entry = index->entries[walk->entry].load();
+      if ((entry & kSlotMask) < kFirstSlot) continue;
+      met[count++] = {rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot),
+                      static_cast<uint8_t>(walk->stripe), static_cast<uint8_t>(entry >> 24)};
+    }
+  }
+  return count;
+}
+
+uint64_t ServedRows::Reader::IdOf(const Met& met) const {
+  uint64_t key = 0;
+  std::memcpy(&key, met.row + rows_.coder_.row_bytes(), kKeyBytes);
+  return Unmix64(uint64_t{met.stripe} << 56 | key << 8 | met.digest);
+}
+
 absl::Status ServedRows::AddChunk(Stripe* stripe) {
   const uint64_t chunk_bytes = uint64_t{chunk_rows_} * stride_;
   const uint32_t chunks = stripe->slots / chunk_rows_;
@@ -179,7 +205,7 @@ absl::Status ServedRows::MakeRoom(uint32_t number) {
   const uint32_t capacity =
       std::max<uint32_t>(kEntriesMin, (stripe.live + 1) + (stripe.live + 1) / 5 + 2);
   if (!Take(uint64_t{capacity} * sizeof(uint32_t))) return Full();
-  auto grown = std::make_unique<Index>(capacity);
+  auto grown = std::make_unique<Index>(capacity, ++indexes_);
   for (uint32_t i = 0; before != nullptr && i < before->capacity; ++i) {
     const uint32_t entry = before->entries[i].load(std::memory_order_relaxed);
     if ((entry & kSlotMask) < kFirstSlot) continue;

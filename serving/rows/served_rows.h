@@ -87,6 +87,19 @@ class ServedRows {
   void Reclaim();
 
   // --- any thread
+  // How far a walk over all rows has come. Several Readers may continue it, one after another.
+  struct Walk {
+    uint32_t stripe = 0;
+    uint32_t entry = 0;
+    uint64_t index = 0;  // the serial number of the stripe's index; 0: the stripe begins
+  };
+  // A row that a walk has met with.
+  struct Met {
+    const uint8_t* row = nullptr;
+    uint8_t stripe = 0;
+    uint8_t digest = 0;
+  };
+
   // Rows that a Reader has found stay as they are until its end, which should come soon.
   class Reader {
    public:
@@ -98,6 +111,12 @@ class ServedRows {
     const uint8_t* Find(uint64_t id) const;
     // Find(id) comes soon.
     void Prefetch(uint64_t id) const;
+    // Continues a walk: at most `rows_max` rows, or 0 at its end. A row that is there from the
+    // begin of the walk to its end is met with at least once; where it changes, maybe several times
+    // and by several of its values.
+    uint32_t Next(Walk* walk, Met* met, uint32_t rows_max) const;
+    uint64_t IdOf(const Met& met) const;
+    uint32_t row_bytes() const { return rows_.coder_.row_bytes(); }
 
    private:
     const ServedRows& rows_;
@@ -108,9 +127,12 @@ class ServedRows {
 
  private:
   struct Index {
-    explicit Index(uint32_t slots)
-        : capacity(slots), entries(std::make_unique<std::atomic<uint32_t>[]>(slots)) {}
+    Index(uint32_t slots, uint64_t number)
+        : capacity(slots),
+          serial(number),
+          entries(std::make_unique<std::atomic<uint32_t>[]>(slots)) {}
     const uint32_t capacity;
+    const uint64_t serial;  // of the indexes of a table, from 1
     // 0: empty; else 8 bits of the id's position, and 24 bits: kGone, or the slot above it.
     const std::unique_ptr<std::atomic<uint32_t>[]> entries;
   };
@@ -181,6 +203,7 @@ class ServedRows {
   std::array<Stripe, kStripes> stripes_;
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> bytes_{0};
+  uint64_t indexes_ = 0;                            // that were made
   std::vector<std::unique_ptr<uint8_t[]>> blocks_;  // out of which chunks are cut
   uint64_t block_left_ = 0;
   std::deque<RetiredSlot> retired_;

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
@@ -88,6 +89,15 @@ struct RowsView {
     explicit Reader(const RowsView& view);
     const uint8_t* Find(uint64_t id) const;
     void Prefetch(uint64_t id) const { latest_.Prefetch(id); }
+    // How far a walk over all rows of the view has come.
+    struct Walk {
+      ServedRows::Walk latest, version;
+      bool latest_ended = false;
+    };
+    // Continues a walk, as ServedRows::Reader does: calls `take(id, row)` for at most `rows_max`
+    // rows, and returns how many it has looked at; 0: the walk has ended.
+    uint32_t Next(Walk* walk, uint32_t rows_max,
+                  absl::FunctionRef<void(uint64_t id, const uint8_t* row)> take) const;
 
    private:
     const ServedRows::Reader latest_;

@@ -14,8 +14,9 @@
 //   ask V    one lookup of version V: "OK: its name", or the error
 //   end      ends all, with a line of JSON
 // An answer of a version must have, in both tables, exactly the rows of the round that the answer
-// names, to the bit of the format. Lookups of `current` must not fail. Answers of the newest rows
-// are looked at in the same way, and must often be a mix: else no mix could have been found.
+// names, to the bit of the format; so must a top-k of all rows. Calls of `current` must not fail.
+// Answers of the newest rows are looked at in the same way, and must often be a mix: else no mix
+// could have been found.
 //
 // Exit status: 0, or 1 with the reason on stderr.
 #include <algorithm>
@@ -51,6 +52,7 @@ namespace {
 
 constexpr uint64_t kRowsAtFirst = 2000;
 constexpr uint64_t kRowsPerRound = 100;
+constexpr uint32_t kDim = 8;
 constexpr int kParts = 4;  // pushes by which a row gets from one round to the next
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
@@ -89,8 +91,9 @@ class VersionChecker {
     trainer.join();
     for (std::thread& reader : readers) reader.join();
     std::printf("{\"current\": %" PRIu64 ", \"named\": %" PRIu64 ", \"refused\": %" PRIu64
-                ", \"mixed_newest\": %" PRIu64 "}\n",
-                current_.load(), named_.load(), refused_.load(), mixed_newest_.load());
+                ", \"mixed_newest\": %" PRIu64 ", \"searches\": %" PRIu64 "}\n",
+                current_.load(), named_.load(), refused_.load(), mixed_newest_.load(),
+                searches_.load());
     absl::MutexLock lock(&mu_);
     return ended_;
   }
@@ -221,18 +224,53 @@ class VersionChecker {
       }
       HOTBED_RETURN_IF_ERROR(right);
       (what == "current" ? current_ : named_).fetch_add(1);
+      if (!random.OneIn(8)) continue;
+      const absl::Status searched = Search(client.get(), version, random.Uniform(2));
+      if (absl::IsDataLoss(searched) || what == "current") HOTBED_RETURN_IF_ERROR(searched);
+      searches_.fetch_add(searched.ok() ? 1 : 0);
     }
     return absl::OkStatus();
   }
 
-  absl::Status Check(const std::vector<ServingRows>& rows, const std::vector<uint64_t>& ids,
-                     const std::string& asked) const {
-    const std::string name = asked.empty() ? RoundSeen(rows[0]) : rows[0].version;
+  // A top-k of all rows, whose scores are their first elements.
+  absl::Status Search(ServingClient* client, const std::string& version, size_t table) const {
+    std::vector<float> vector(kDim);
+    vector[0] = 1;
+    HOTBED_ASSIGN_OR_RETURN(const ServingNearest nearest,
+                            client->TopK(tables_[table].name, vector, 16'384,
+                                         {.timeout = kTimeout, .version = version}));
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t round, RoundOf(nearest.version, version));
+    const RowCoder coder(tables_[table].format, kDim);
+    std::vector<uint8_t> coded(coder.row_bytes());
+    std::vector<float> row(kDim);
+    for (const ScoredRow& found : nearest.rows[0]) {
+      for (uint32_t c = 0; c < kDim; ++c) row[c] = ValueOf(found.id, c, round);
+      coder.Encode(row.data(), coded.data());
+      coder.Decode(coded.data(), row.data());
+      if (found.id < RowsOf(round) && found.score == row[0]) continue;
+      return absl::DataLossError(absl::StrCat("a top-k of ", nearest.server, " of version ",
+                                              nearest.version, " has row ", found.id, " of ",
+                                              tables_[table].name, " with score ", found.score));
+    }
+    if (nearest.rows[0].size() == RowsOf(round)) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        "a top-k of ", nearest.server, " of version ", nearest.version, " finds ",
+        nearest.rows[0].size(), " rows of ", tables_[table].name, ", there are ", RowsOf(round)));
+  }
+
+  static absl::StatusOr<uint64_t> RoundOf(const std::string& name, const std::string& asked) {
     uint64_t round = 0;
     if (name.empty() || name[0] != 'v' || !absl::SimpleAtoi(name.substr(1), &round) ||
         (asked != "current" && !asked.empty() && name != asked)) {
       return absl::DataLossError(absl::StrCat("asked for ", asked, ", the answer is of ", name));
     }
+    return round;
+  }
+
+  absl::Status Check(const std::vector<ServingRows>& rows, const std::vector<uint64_t>& ids,
+                     const std::string& asked) const {
+    const std::string name = asked.empty() ? RoundSeen(rows[0]) : rows[0].version;
+    HOTBED_ASSIGN_OR_RETURN(const uint64_t round, RoundOf(name, asked));
     for (size_t table = 0; table < rows.size(); ++table) {
       const ServingRows& one = rows[table];
       if (one.version != rows[0].version) return absl::DataLossError("two versions in one answer");
@@ -269,7 +307,7 @@ class VersionChecker {
   const std::string target_;
   const std::array<CheckedTable, 2> tables_;
   std::atomic<bool> ends_{false};
-  std::atomic<uint64_t> current_{0}, named_{0}, refused_{0}, mixed_newest_{0};
+  std::atomic<uint64_t> current_{0}, named_{0}, refused_{0}, mixed_newest_{0}, searches_{0};
   absl::Mutex mu_;
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // round
   uint64_t settled_ ABSL_GUARDED_BY(mu_) = 0;

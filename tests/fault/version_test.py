@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Versions of two tables flip, roll back and are pinned on two serving servers, of which one is killed, while a trainer pushes and readers look up.
+"""Versions of two tables flip, roll back and are pinned on two serving servers, while a trainer pushes and readers look up and search.
 
-  version_test.py --bin-dir build/bin
+  version_test.py --bin-dir build/bin [--seed N]
 
-hotbed-version-checker trains and reads: no answer of a version may have a row of another one, and no lookup of the current version may fail.
+A serving server is killed and paused, the coordinator and the primary are killed, while versions are taken up. hotbed-version-checker
+trains and reads: no answer of a version may have a row of another one, and no call of the current version may fail.
 Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -27,6 +29,7 @@ DIM = 8
 class Versions:
     def __init__(self, args, directory):
         self.args, self.directory = args, directory
+        self.random = random.Random(args.seed)
         self.place = os.path.join(directory, "versions")
         self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
         self.serving = [self.serving_server(f"r{i}") for i in range(2)]
@@ -156,7 +159,39 @@ class Versions:
         self.command("serve", "unpublish", "v4")
         self.refused("there is no version \"v4\"", "serve", "pin", "v4")
         self.settle(6)
+        self.storm()
         self.end()
+
+    def storm(self):
+        """Each version is taken up, and rows change, while something ends or stands still."""
+        faults = [self.kill_replica, self.pause_replica, self.kill_coordinator, self.kill_primary]
+        self.random.shuffle(faults)
+        for number, fault in enumerate(faults, 6):
+            self.publish(number)
+            fault()
+            self.wait_held(f"v{number}")
+            self.wait_current(f"v{number}")
+        self.settle(6 + len(faults))
+
+    def kill_replica(self):
+        server = self.random.choice(self.serving)
+        server.kill()
+        server.start()
+
+    def pause_replica(self):
+        """Readers go to the other one, or wait for it."""
+        server = self.random.choice(self.serving)
+        server.pause()
+        time.sleep(2)
+        server.resume()
+
+    def kill_coordinator(self):
+        self.cluster.coordinator.kill()
+        self.cluster.coordinator.start()
+
+    def kill_primary(self):
+        self.cluster.servers[0].kill()
+        self.cluster.servers[0].start()
 
     def end(self):
         self.checker.stdin.write("end\n")
@@ -165,13 +200,14 @@ class Versions:
             raise RuntimeError(f"readers: {err}{out}")
         found = json.loads(out)
         print(found, flush=True)
-        if min(found["current"], found["named"]) < 100 or found["mixed_newest"] == 0:
+        if min(found["current"], found["named"]) < 100 or min(found["mixed_newest"], found["searches"]) == 0:
             raise RuntimeError(f"too little was read, or no mix could have been seen: {found}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
     directory = tempfile.mkdtemp(prefix="hotbed_version_")
@@ -182,7 +218,7 @@ def main():
         print(error)
         for process in [*test.cluster.processes(), *test.serving]:
             print(process.name, process.tail(30))
-        print(f"again: {' '.join(sys.argv)}")
+        print(f"again: {' '.join(sys.argv)} --seed {args.seed}")
         return 1
     finally:
         if test.checker is not None:

@@ -19,6 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, '..', '..')
 sys.path[:0] = [os.path.join(HERE, '..', 'e2e'), HERE]
 import local  # noqa: E402  (tests/e2e)
+import top_k_test  # noqa: E402
 
 PAGES = ('README.md', os.path.join('docs', 'serving.md'))
 ADDRESS = '127.0.0.1:7480'  # in the pages
@@ -119,6 +120,37 @@ class Serving(unittest.TestCase):
         narrow = self.client.lookup({'item': [17]}, timeout=20, wire_type='fp16')['item'].values
         np.testing.assert_array_equal(narrow, plain[:1].astype(np.float16).astype(np.float32))
 
+    def test_topk_is_a_brute_force_over_the_rows(self):
+        ids = np.array([0, 17, 99], np.uint64)
+        rows = np.array([self.row('user', number) for number in ids])
+        vectors = np.random.default_rng(5).normal(size=(2, 4)).astype(np.float32)
+        for metric in ('dot', 'cosine', 'l2'):
+            found = self.client.topk('user', vectors, 10, metric=metric, timeout=20)
+            self.assertEqual((len(found.pairs), found.server, found.version), (2, 'r0', ''))
+            for (got, scores), vector in zip(found.pairs, vectors):
+                want, want_scores = top_k_test.twin(rows, ids, vector, 10, metric)
+                np.testing.assert_array_equal(got, want)
+                np.testing.assert_array_equal(scores, want_scores)
+        (got, _), = self.client.topk('user', vectors[0], 10, filter=[17, 99, 5], first_id=18, timeout=20).pairs
+        self.assertEqual(got.tolist(), [99])
+        code, out = curl('-d', '@-', f'http://{self.http}/v1/tables/user:topk', body=json.dumps({'vectors': vectors.tolist(), 'k': 2}))
+        self.assertEqual(code, 200, out)
+        for answer, pair in zip(json.loads(out)['nearest'], self.client.topk('user', vectors, 2, timeout=20).pairs):
+            self.assertEqual((answer['ids'], answer['scores']), (pair[0].tolist(), pair[1].tolist()))
+        command = self.up.json('topk', 'user', '--served', '--id', 17, '--k', 3)[0]['rows']
+        self.assertEqual([row['id'] for row in command], top_k_test.twin(rows, ids, rows[1], 3, 'dot')[0].tolist())
+        for call, text in ((lambda: self.client.topk('user', vectors[0][:3], 1), 'vectors is 12 bytes long; allowed: multiples of 16'),
+                           (lambda: self.client.topk('user', vectors[0], 0), r'k is 0; allowed: 1\.\.16384'),
+                           (lambda: self.client.topk('user', np.full(4, np.nan, np.float32), 1), 'is nan; allowed: finite'),
+                           (lambda: self.client.topk('user', vectors[0], 1, metric='max'), 'metric is "max"')):
+            with self.assertRaisesRegex(hotbed.InvalidArgument, text):
+                call()
+        with self.assertRaises(hotbed.NotFound):
+            self.client.topk('nobody', vectors[0], 1)
+        code, _, err = self.up.cli('topk', 'user', '--id', 17, '--version', 'v1')
+        self.assertEqual(code, 1, err)
+        self.assertIn('add --served', err)
+
     def test_errors_name_what_is_wrong(self):
         with self.assertRaises(hotbed.NotFound) as caught:
             self.client.lookup({'nobody': [1]})
@@ -138,6 +170,19 @@ class Serving(unittest.TestCase):
         closed.close()
         with self.assertRaises(hotbed.ClosedError):
             closed.lookup({'user': [1]})
+
+    def test_a_partial_answer_says_what_is_missing(self):
+        with self.assertRaises(hotbed.NotFound):
+            self.client.lookup({'user': [17], 'nobody': [1]}, timeout=20)
+        found = self.client.lookup({'user': [17], 'nobody': [1]}, timeout=20, partial=True, batch=True)
+        np.testing.assert_array_equal(found['user'].values, [self.row('user', 17)])
+        self.assertIsNone(found['user'].error)
+        nobody = found['nobody']
+        self.assertIsInstance(nobody.error, hotbed.NotFound)
+        self.assertIn('table "nobody" is not served', str(nobody.error))
+        self.assertEqual((nobody.values.size, nobody.exists.size), (0, 0))
+        with self.assertRaises(hotbed.NotFound):
+            self.client.lookup({'nobody': [1]}, timeout=20, partial=True)
 
     def test_threads_look_up_at_a_time(self):
         wrong = []
@@ -205,7 +250,7 @@ class Serving(unittest.TestCase):
                          [('item', 3, 'fp32', True, 3), ('user', 4, 'fp32', True, 3)])
         code, text = curl(f'http://{self.http}/openapi.json')
         self.assertEqual((code, sorted(json.loads(text)['paths'])),
-                         (200, ['/openapi.json', '/v1/tables', '/v1/tables/{name}:lookup']))
+                         (200, ['/openapi.json', '/v1/tables', '/v1/tables/{name}:lookup', '/v1/tables/{name}:topk', '/v1/versions']))
 
     def test_status_says_where_http_is(self):
         self.assertEqual([server['http_address'] for server in self.up.json('serve', 'status')['servers']], [self.http])
@@ -248,7 +293,8 @@ class TwoCopies(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
             up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
             self.addCleanup(up.stop)
-            self.addCleanup(end, serving_server(up.coordinator)[0])
+            process, http = serving_server(up.coordinator)
+            self.addCleanup(end, process)
             with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
                 table = trainer.create_table('user', dim=2, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
                 table.push([7], np.full((1, 2), -1, np.float32), step=1)
@@ -259,10 +305,24 @@ class TwoCopies(unittest.TestCase):
                 with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
                     local.eventually('both pushes are served', lambda: client.lookup(
                         {'user': [7]}, timeout=20)['user'].values.tolist() == [[2, 2]])
+                    # The server hears half a second later than readers which version is current.
+                    local.eventually('v1 is current at the server', lambda: json.loads(curl(f'http://{http}/v1/versions')[1])[
+                        'versions'][0]['current'])
                     for version in ('current', 'v1'):
                         rows = client.lookup({'user': [7, 8]}, timeout=20, version=version)['user']
                         self.assertEqual((rows.values.tolist(), rows.exists.tolist()), ([[1, 1], [0, 0]], [True, False]))
                         self.assertEqual((rows.version, rows.age), ('v1', 0))
+                        near = client.topk('user', [1, 0], 5, timeout=20, version=version)
+                        self.assertEqual((near.version, near.pairs[0][0].tolist(), near.pairs[0][1].tolist()), ('v1', [7], [1]))
+                        code, text = curl('-d', json.dumps({'ids': [7, 8], 'version': version}),
+                                          f'http://{http}/v1/tables/user:lookup')
+                        self.assertEqual(code, 200, text)
+                        found = json.loads(text)
+                        self.assertEqual((found['version'], found['values'], found['exists']), ('v1', [[1, 1], [0, 0]], [True, False]))
+                    self.assertEqual(client.topk('user', [1, 0], 5, timeout=20).pairs[0][0].tolist(), [7, 8])
+                    code, text = curl(f'http://{http}/v1/versions')
+                    self.assertEqual([(v['version'], v['current'], v['held'], v['tables']) for v in json.loads(text)['versions']],
+                                     [('v1', True, True, ['user'])])
                     with self.assertRaisesRegex(hotbed.NotFound, 'no version "v2"; there are: v1'):
                         client.lookup({'user': [7]}, timeout=20, version='v2')
                     with self.assertRaisesRegex(hotbed.InvalidArgument, 'staleness_max'):

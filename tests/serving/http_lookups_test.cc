@@ -17,6 +17,7 @@
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
 #include "serving/http/table_list.h"
+#include "serving/http/top_k_body.h"
 #include "tests/common/test_seed.h"
 #include "tests/serving/mutate_lookup.h"
 
@@ -169,6 +170,61 @@ TEST(LookupReplyTest, Base64AndOctetsAreTheBytesOfTheType) {
   EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Ids", "3")));
 }
 
+TEST(TopKBodyTest, FieldsAreReadAndErrorsNameThem) {
+  const absl::StatusOr<TopKBody> body = ParseTopKBody(
+      R"({"vectors": [[0.5, -1], [2, 3e3]], "k": 3, "metric": "l2", "only_ids": [7, 8],
+          "first_id": 1, "last_id": 18446744073709551615, "timeout_ms": 50, "version": "v1"})",
+      kEntriesMax);
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->vectors, (std::vector<float>{0.5f, -1, 2, 3e3}));
+  EXPECT_EQ(body->version, "v1");
+  const v1::ServingTopKRequest request = *TopKRequestOf(*body, 7, 2, "user");
+  EXPECT_EQ(request.k(), 3u);
+  EXPECT_EQ(request.metric(), v1::TOP_K_L2);
+  EXPECT_TRUE(request.only_ids());
+  EXPECT_EQ(request.ids().size(), 16u);
+  EXPECT_EQ(request.vectors().size(), 16u);
+  EXPECT_EQ(TopKRequestOf(*body, 7, 3, "user").status().message(),
+            "table \"user\": vectors[0] is 2 numbers long; allowed: 3, the dim of the table");
+  // 1 and -2, little-endian; an empty list of ids is one, too.
+  const absl::StatusOr<TopKBody> packed =
+      ParseTopKBody(R"({"vectors": "AACAPwAAAMA=", "only_ids": []})", kEntriesMax);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ(packed->vectors, (std::vector<float>{1, -2}));
+  EXPECT_TRUE(packed->only);
+  for (const auto& [json, text] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"{}", "vectors is missing"},
+           {R"({"vectors": [1]})", "vectors[0] is 1; allowed: an array of vectors"},
+           {R"({"vectors": [[1, 1e39]]})", "vectors[0][1] is 1e39; allowed: an array of vectors"},
+           {R"({"vectors": [[[1]]]})", "vectors[0][0] is an array"},
+           {R"({"vectors": "AAA="})", "base64 of 4 bytes per number"},
+           {R"({"vectors": [[1]], "k": 0})", "k is 0; allowed: 1..16384"},
+           {R"({"vectors": [[1]], "metric": "max"})", R"(metric is "max"; allowed: "dot")"},
+           {R"({"vectors": [[1]], "last_id": -1})", "last_id is -1; allowed: 0.."},
+           {R"({"vectors": [[1]], "ids": []})", R"(a field is "ids"; allowed: vectors, k)"}}) {
+    const absl::Status error = ParseTopKBody(json, kEntriesMax).status();
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument) << json;
+    EXPECT_THAT(std::string(error.message()), HasSubstr(text)) << json;
+  }
+}
+
+TEST(TopKReplyTest, TheNearestOfEachVectorAreAsTheyWereFound) {
+  v1::ServingTopKReply reply;
+  const uint64_t ids[] = {7, 18446744073709551615u, 3};
+  const double scores[] = {0.1, NAN, -1e300};
+  reply.set_ids(ids, sizeof(ids));
+  reply.set_scores(scores, sizeof(scores));
+  for (const uint32_t count : {2u, 0u, 1u}) reply.add_counts(count);
+  const HttpResponse response = TopKResponse(reply, "user", "r0", "v1");
+  EXPECT_EQ(Json::parse(response.body)["nearest"], Json::parse(R"([
+      {"ids": [7, 18446744073709551615], "scores": [0.1, null]}, {"ids": [], "scores": []},
+      {"ids": [3], "scores": [-1e300]}])"));
+  TopKBody body;
+  body.vectors = {1, 2, 3};
+  body.k = 2;
+  EXPECT_LE(response.body.size(), TopKResponseBytes(body, 1));
+}
+
 // --- routes
 
 constexpr char kNowhere[] = "127.0.0.1:1";  // nothing listens there
@@ -229,6 +285,61 @@ TEST_F(HttpLookupsTest, ErrorsHaveTheCodeThatFits) {
   EXPECT_EQ(budget_.in_flight(), 0u);
 }
 
+TEST_F(HttpLookupsTest, TopKChecksItsFieldsFirst) {
+  const auto ask = [&](const std::string& body) {
+    return Ask("POST", "/v1/tables/ads%2Fclicks:topk", body);
+  };
+  EXPECT_EQ(ask(R"({"vectors": [[1, 2, 3, 4]], "k": 2})").code, 503);  // it is being loaded
+  EXPECT_EQ(ask(R"({"vectors": [[1, 2, 3, 4]]})").code, 413);          // the answer is too large
+  for (const auto& [body, text] : std::initializer_list<std::pair<std::string, std::string>>{
+           {R"({"vectors": [[1, 2, 3]]})", "vectors[0] is 3 numbers long; allowed: 4"},
+           {R"({"vectors": []})", "vectors is 0 bytes long; allowed: multiples of 16"},
+           {R"({"vectors": [[1, 2, 3, 4]], "first_id": 5, "last_id": 4})", "first_id is 5"},
+           {R"({"vectors": "AADAfwAAAAAAAAAAAAAAAA=="})",
+            "vectors[0][0] is nan; allowed: finite"}}) {
+    const HttpResponse response = ask(body);
+    EXPECT_EQ(response.code, 400) << body;
+    EXPECT_THAT(response.body, HasSubstr(text)) << body;
+  }
+  EXPECT_EQ(budget_.in_flight(), 0u);
+}
+
+TEST_F(HttpLookupsTest, VersionsAreNamedAndTold) {
+  v1::ServingOrders orders;
+  orders.add_tables()->set_table(7);
+  orders.add_specs()->set_id(7);
+  orders.mutable_specs(0)->set_dim(4);
+  v1::ServedVersion& version = *orders.add_versions();
+  version.set_number(3);
+  version.set_name("v3");
+  version.add_tables(7);
+  orders.set_current(3);
+  const auto ask = [&](const std::string& name) {
+    return Ask("POST", "/v1/tables/ads%2Fclicks:lookup",
+               absl::StrCat(R"({"ids": [1], "version": ")", name, "\"}"));
+  };
+  EXPECT_EQ(ask("current").code, 503);  // there is none, as far as it knows
+  tables_.Obey(orders);
+  for (const char* const name : {"current", "v3"}) {
+    const HttpResponse response = ask(name);  // it is not taken up yet
+    EXPECT_EQ(response.code, 503);
+    EXPECT_THAT(response.body, HasSubstr("v3")) << response.body;
+  }
+  const HttpResponse none = ask("v4");
+  EXPECT_EQ(none.code, 404);
+  EXPECT_THAT(none.body, HasSubstr("no version \\\"v4\\\"; it has: v3"));
+  EXPECT_EQ(Ask("POST", "/v1/tables/ads%2Fclicks:lookup",
+                R"({"ids": [1], "version": "v3", "staleness_max_ms": 5})")
+                .code,
+            400);
+  const Json listed = Json::parse(Ask("GET", "/v1/versions").body)["versions"];
+  ASSERT_EQ(listed.size(), 1u);
+  EXPECT_EQ(listed[0]["version"], "v3");
+  EXPECT_EQ(listed[0]["current"], true);
+  EXPECT_EQ(listed[0]["held"], false);
+  EXPECT_EQ(listed[0]["tables"], Json::parse(R"(["ads/clicks"])"));
+}
+
 TEST_F(HttpLookupsTest, TokensAreAskedForWhereThereAreRules) {
   asks_for_tokens_ = true;
   const std::string path = "/v1/tables/ads%2Fclicks:lookup", body = R"({"ids": [1]})";
@@ -276,6 +387,18 @@ TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
     body[name] = field["example"];
     EXPECT_TRUE(Parse(body.dump()).ok()) << name << ": " << Parse(body.dump()).status();
   }
+  const Json& top_k = schemas["TopK"]["properties"];
+  EXPECT_EQ(top_k.size(), TopKFields().size());
+  for (const auto& [name, field] : top_k.items()) {
+    Json body = {{"vectors", Json::parse("[[1]]")}};
+    body[name] = field["example"];
+    EXPECT_TRUE(ParseTopKBody(body.dump(), kEntriesMax).ok()) << name;
+  }
+  EXPECT_EQ(KeysOf(Json::parse(TopKResponse({}, "user", "r0", "").body)),
+            KeysOf(schemas["TopKReply"]["properties"]));
+  EXPECT_EQ(KeysOf(Json::parse(
+                VersionsResponse("r0", std::vector<ListedVersion>(1)).body)["versions"][0]),
+            KeysOf(schemas["Versions"]["properties"]["versions"]["items"]["properties"]));
   EXPECT_EQ(schemas["Lookup"]["additionalProperties"], false);
   EXPECT_FALSE(Parse(R"({"ids": [], "another": 1})").ok());
 

@@ -10,13 +10,14 @@
 #include "nlohmann/json.hpp"
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
+#include "serving/http/top_k_body.h"
 
 namespace hotbed {
 
 // A body that is right, of random fields, and then a few bytes of it changed.
 inline std::string MutatedLookup(Random* random) {
   std::string json = "{";
-  for (const LookupField& field : LookupFields()) {
+  for (const BodyField& field : random->OneIn(2) ? LookupFields() : TopKFields()) {
     if (random->OneIn(3)) continue;
     absl::StrAppend(&json, json.size() > 1 ? ", \"" : "\"", field.name, "\": ", field.example);
   }
@@ -44,6 +45,11 @@ inline std::string LookupFault(const std::string& bytes) {
   constexpr uint64_t kEntriesMax = 1000;
   (void)ParseHttpHead(bytes);
   (void)UnescapePath(bytes);
+  const absl::StatusOr<TopKBody> top_k = ParseTopKBody(bytes, kEntriesMax);
+  if (top_k.ok() && (top_k->vectors.size() > kEntriesMax || top_k->only_ids.size() > kEntriesMax)) {
+    return "more entries than allowed";
+  }
+  if (!top_k.ok() && !absl::IsInvalidArgument(top_k.status())) return top_k.status().ToString();
   const absl::StatusOr<LookupBody> body = ParseLookupBody(bytes, kEntriesMax);
   absl::Status refused = body.status();
   if (body.ok()) {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "serving/rows/row_search.h"
 #include "tests/common/sanitized.h"
 #include "tests/common/test_seed.h"
 
@@ -57,6 +58,14 @@ void ExpectRows(const RowsView& view, const Twin& twin, uint64_t ids, const std:
     view.coder().Decode(found, row.data());
     ASSERT_EQ(row[0], expected->second) << "row " << id << " of " << of;
   }
+  Twin walked;
+  RowsView::Reader::Walk walk;
+  while (reader.Next(&walk, 50, [&](uint64_t id, const uint8_t* found) {
+    view.coder().Decode(found, row.data());
+    walked[id] = row[0];
+  }) > 0) {
+  }
+  ASSERT_EQ(walked, twin) << "rows of a walk over " << of;
   ASSERT_TRUE(view.Holds());
 }
 
@@ -297,7 +306,10 @@ class ManyReaders {
       const uint64_t number = current_.load();
       const std::optional<RowsView> view = rows_.Version(number);
       if (!view.has_value()) continue;
-      const uint64_t others = ReadSome(*view, static_cast<float>(number), &random);
+      const auto value = static_cast<float>(number);
+      // One reader searches, the others look rows up.
+      const uint64_t others =
+          reader_number == 1 ? SearchAll(*view, value) : ReadSome(*view, value, &random);
       if (!view->Holds()) continue;
       mixed_.fetch_add(others);
       reads_.fetch_add(1);
@@ -316,6 +328,18 @@ class ManyReaders {
                          (found == nullptr || (row[0] == number && row[kColumns - 1] == number));
       others += right ? 0 : 1;
     }
+    return others;
+  }
+
+  // A search that is to find all rows of the version, and no others.
+  static uint64_t SearchAll(const RowsView& view, float number) {
+    std::vector<float> first_column(kColumns);
+    first_column[0] = 1;
+    RowSearch search(view, {.k = 2 * kIds, .vectors = first_column});
+    EXPECT_TRUE(search.Run([] { return absl::OkStatus(); }).ok());
+    const std::vector<ScoredRow> found = search.Take()[0];
+    uint64_t others = found.size() == kIds - kIds / 4 ? 0 : 1;
+    for (const ScoredRow& row : found) others += Has(row.id) && row.score == number ? 0 : 1;
     return others;
   }
 

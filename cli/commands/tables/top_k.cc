@@ -19,6 +19,7 @@
 #include "common/files/file_system.h"
 #include "common/status_macros.h"
 #include "hotbed/client.h"
+#include "hotbed/serving.h"
 #include "nlohmann/json.hpp"
 #include "terminal/table_printer.h"
 
@@ -34,6 +35,8 @@ struct TopKFlags {
   std::string filter;
   uint64_t first = 0;
   uint64_t last = ~uint64_t{0};
+  bool served = false;
+  std::string version;
 };
 
 absl::StatusOr<RowMetric> TopKMetricOf(const std::string& word) {
@@ -139,9 +142,54 @@ absl::Status PrintTopK(const CommandContext& context, const std::vector<uint64_t
   return context.Answer(json, printer.ToText());
 }
 
+// The same of a served copy.
+absl::StatusOr<std::vector<float>> ServedRowsOf(const std::vector<uint64_t>& ids,
+                                                const std::string& table,
+                                                const ServingLookupOptions& options,
+                                                ServingClient* client) {
+  HOTBED_ASSIGN_OR_RETURN(std::vector<ServingRows> rows,
+                          client->Lookup({{.table = table, .ids = ids}}, options));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (rows[0].exists[i] != 0) continue;
+    return absl::NotFoundError(absl::StrCat("--id ", ids[i], ": table ", table, " as served by ",
+                                            rows[0].server, " has no such row"));
+  }
+  return std::move(rows[0].values);
+}
+
+// Searches the copies of serving servers.
+absl::StatusOr<std::vector<std::vector<ScoredRow>>> SearchServed(const CommandContext& context,
+                                                                 const TopKFlags& flags,
+                                                                 const Table& table,
+                                                                 const std::vector<uint64_t>& ids,
+                                                                 const TopKOptions& options) {
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ServingClient> client,
+                          ServingClient::Connect(absl::StrCat("hotbed://", context.coordinator),
+                                                 {.connect_timeout = context.timeout_duration()}));
+  const ServingLookupOptions lookup = {.timeout = context.timeout_duration(),
+                                       .version = flags.version};
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<float> vectors,
+                          ids.empty() ? ReadTopKVectors(flags.vector_file, table)
+                                      : ServedRowsOf(ids, flags.table, lookup, client.get()));
+  const ServingTopKOptions served = {.timeout = context.timeout_duration(),
+                                     .version = flags.version,
+                                     .metric = options.metric,
+                                     .only_ids = options.only_ids,
+                                     .first_id = options.first_id,
+                                     .last_id = options.last_id};
+  HOTBED_ASSIGN_OR_RETURN(ServingNearest nearest,
+                          client->TopK(flags.table, vectors, flags.k, served));
+  return std::move(nearest.rows);
+}
+
 absl::Status SearchTopK(const CommandContext& context, const TopKFlags& flags) {
   if (flags.vector_file.empty() == flags.ids.empty()) {
     return absl::InvalidArgumentError("give either --vector-file or --id");
+  }
+  if (!flags.version.empty() && !flags.served) {
+    return absl::InvalidArgumentError(absl::StrCat("--version is ", flags.version,
+                                                   ": only served copies have versions; add "
+                                                   "--served"));
   }
   TopKOptions options;
   HOTBED_ASSIGN_OR_RETURN(options.metric, TopKMetricOf(flags.metric));
@@ -162,6 +210,10 @@ absl::Status SearchTopK(const CommandContext& context, const TopKFlags& flags) {
       const std::unique_ptr<Client> client,
       Client::Connect(absl::StrCat("hotbed://", context.coordinator), connection));
   HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(flags.table));
+  if (flags.served) {
+    HOTBED_ASSIGN_OR_RETURN(const auto nearest, SearchServed(context, flags, *table, ids, options));
+    return PrintTopK(context, ids, nearest);
+  }
   HOTBED_ASSIGN_OR_RETURN(const std::vector<float> vectors,
                           ids.empty() ? ReadTopKVectors(flags.vector_file, *table)
                                       : TopKRowsOf(ids, *table, client.get()));
@@ -188,6 +240,11 @@ void AddTopKCommand(CLI::App* root, CommandContext* context) {
                   "A file of ids, at most 1000000: only these rows; '-': standard input");
   app->add_option("--first", flags->first, "The least id of a row")->capture_default_str();
   app->add_option("--last", flags->last, "The greatest id of a row")->capture_default_str();
+  app->add_flag(
+      "--served", flags->served,
+      "Search a copy for inference ('hotbed serve') and not the servers that trainers use");
+  app->add_option("--version", flags->version,
+                  "With --served: current, or the name of a version; otherwise the newest rows");
   context->Runs(app, [context, flags] { return SearchTopK(*context, *flags); });
 }
 

@@ -11,6 +11,12 @@
 //   auto bags = (*client)->Lookup({{"item", items, hotbed::Pooling::kMean, offsets}});
 //   // (*bags)[0].values: offsets.size() x dim floats
 //
+// The rows that are nearest to vectors, exactly (docs/topk.md), with the scores of the rows that
+// lookups give:
+//
+//   auto nearest = (*client)->TopK("item", vector, 100, {.metric = hotbed::RowMetric::kCosine});
+//   for (const hotbed::ScoredRow& row : nearest->rows[0]) Use(row.id, row.score);
+//
 // A lookup goes to a replica of each table that is ready, by the least outstanding calls; where
 // one fails or refuses, another one is asked, until the deadline. The client learns once a second
 // which server has which table; while no coordinator can be reached it goes on with what it knows.
@@ -20,6 +26,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +34,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/scored_row.h"
 #include "hotbed/pooling.h"
+#include "row_math/metric.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -50,6 +59,11 @@ struct ServingIds {
   absl::Span<const float> weights = {};
 };
 
+enum class ServingPriority {
+  kInference,
+  kBatch,  // gets what inference leaves: servers run it later and refuse it sooner
+};
+
 struct ServingLookupOptions {
   absl::Duration timeout = absl::Seconds(1);
   // Rows that are older are refused; zero: as the table has it.
@@ -59,12 +73,19 @@ struct ServingLookupOptions {
   absl::Duration hedge_after = absl::InfiniteDuration();
   // How rows travel; narrower types round each row, or each pooled row, once.
   RowType wire_type = RowType::kFp32;
+  ServingPriority priority = ServingPriority::kInference;
+  // Tables that cannot be answered in time do not fail the others: ServingRows::status of each says
+  // which ones they are.
+  bool partial = false;
   // Empty or "latest": the newest rows of each table. "current": those of the version that is
   // current ('hotbed publish'). Else the name of a version. All rows of an answer are of one.
   std::string version;
 };
 
 struct ServingRows {
+  // With `partial` alone it may be another than OK: why there is no answer for this table. Then
+  // nothing is known about any of its rows: values and exists are empty.
+  absl::Status status;
   uint32_t dim = 0;
   std::vector<float> values;    // dim per id, or per bag, in their order
   std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
@@ -75,6 +96,26 @@ struct ServingRows {
   std::string version;  // the name of that whose rows these are; empty: the newest rows
 };
 
+struct ServingTopKOptions {
+  absl::Duration timeout = absl::Seconds(10);
+  absl::Duration staleness_max = absl::ZeroDuration();  // as for lookups
+  std::string version;                                  // likewise
+  RowMetric metric = RowMetric::kDot;
+  // Only these ids, at most 1,000,000; those that have no row are passed over.
+  std::optional<absl::Span<const uint64_t>> only_ids;
+  uint64_t first_id = 0;  // rows of other ids are passed over
+  uint64_t last_id = ~uint64_t{0};
+};
+
+struct ServingNearest {
+  // Per vector, the nearest first: the largest dot or cosine, the smallest l2, which is the square
+  // of the distance. Equal scores are in the order of the ids; one that is no number comes last.
+  std::vector<std::vector<ScoredRow>> rows;
+  absl::Duration age;   // as in ServingRows
+  std::string server;   // likewise
+  std::string version;  // likewise
+};
+
 class ServingClient {
  public:
   // `target` is hotbed://HOST:PORT,... of the coordinators. The cluster is reached with the
@@ -83,15 +124,25 @@ class ServingClient {
       const std::string& target, const ServingClientOptions& options = {});
   virtual ~ServingClient() = default;
 
-  // One answer per entry of `tables`, in their order, or an error: then no rows.
+  // One answer per entry of `tables`, in their order, or an error: then no rows. With `partial`
+  // errors of single tables stand in their answers, and a lookup without any answer is one, too.
   //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit;
   //                       or staleness_max stands with a version
   //   NotFound            a table is not served, or not in the version; there is no such version
   //   PermissionDenied    the caller may not read a table
   //   FailedPrecondition  every replica's rows are older than allowed; no version is current
-  //   Unavailable, DeadlineExceeded  no replica has answered in time; names table and last error
+  //   Unavailable, DeadlineExceeded, ResourceExhausted  no replica has answered in time, or all
+  //                       have too much to do; names table and last error
   virtual absl::StatusOr<std::vector<ServingRows>> Lookup(
       const std::vector<ServingIds>& tables, const ServingLookupOptions& options = {}) = 0;
+
+  // Per vector the `k` nearest rows of the table, or all if there are fewer. `vectors` has up to
+  // 1,024 vectors of the table's dim, one after another; k is at most 16,384, and k times the
+  // vectors at most 262,144. One server compares all rows of its copy; where it fails or refuses,
+  // another one is asked, until the deadline. Errors as of Lookup.
+  virtual absl::StatusOr<ServingNearest> TopK(const std::string& table,
+                                              absl::Span<const float> vectors, uint32_t k,
+                                              const ServingTopKOptions& options = {}) = 0;
 };
 
 }  // namespace hotbed

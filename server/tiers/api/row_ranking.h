@@ -14,8 +14,8 @@
 #include "absl/types/span.h"
 #include "common/top_rows.h"
 #include "row_math/metric.h"
+#include "row_math/rank_batch.h"
 #include "row_math/types.h"
-#include "server/kernels/rank_batch.h"
 
 namespace hotbed {
 

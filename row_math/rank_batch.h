@@ -1,6 +1,6 @@
 // A run of rows that is compared with a vector. C++17; a plain record, which owns nothing.
-#ifndef HOTBED_SERVER_KERNELS_RANK_BATCH_H_
-#define HOTBED_SERVER_KERNELS_RANK_BATCH_H_
+#ifndef HOTBED_ROW_MATH_RANK_BATCH_H_
+#define HOTBED_ROW_MATH_RANK_BATCH_H_
 
 #include <cstdint>
 
@@ -29,4 +29,4 @@ struct RankBatch {
 
 }  // namespace hotbed
 
-#endif  // HOTBED_SERVER_KERNELS_RANK_BATCH_H_
+#endif  // HOTBED_ROW_MATH_RANK_BATCH_H_

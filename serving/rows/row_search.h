@@ -1,0 +1,64 @@
+// The rows of a served table that are nearest to vectors, exactly (row_math/nearness.h): every row
+// is compared as it lies in memory. A row's score is that of the fp32 row which lookups give.
+#ifndef HOTBED_SERVING_ROWS_ROW_SEARCH_H_
+#define HOTBED_SERVING_ROWS_ROW_SEARCH_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/top_rows.h"
+#include "row_math/metric.h"
+#include "serving/rows/versioned_rows.h"
+
+namespace hotbed {
+
+struct RowQuery {
+  RowMetric metric = RowMetric::kDot;
+  uint32_t k = 1;                                      // per vector
+  absl::Span<const float> vectors;                     // one after another, each of the table's dim
+  std::optional<absl::Span<const uint64_t>> only_ids;  // other rows are passed over
+  uint64_t first_id = 0;                               // likewise
+  uint64_t last_id = ~uint64_t{0};
+};
+
+// Used once, by one thread. Readers of rows are held for some hundred rows at a time.
+class RowSearch {
+ public:
+  // The query's memory outlives it.
+  RowSearch(const RowsView& view, const RowQuery& query);
+
+  // Compares all rows. `go_on` is asked every millisecond or so; its error ends the search. Where
+  // the rows are of a version, they are right if the view holds afterwards.
+  absl::Status Run(absl::FunctionRef<absl::Status()> go_on);
+  uint64_t rows_read() const { return rows_read_; }
+  // Per vector, the nearest rows in order; none are left.
+  std::vector<std::vector<ScoredRow>> Take();
+
+ private:
+  void Add(uint64_t id, const uint8_t* row);
+  // Reads some more rows; false: there are none.
+  bool ReadSome();
+  void RankSome();
+
+  const RowsView& view_;
+  const RowQuery query_;
+  const uint32_t dim_;
+  const uint32_t wide_dim_;      // dim, up to the next multiple of eight
+  const uint32_t rows_max_;      // of those that are compared in one step
+  std::vector<double> vectors_;  // wide_dim_ each
+  std::vector<double> norms_;
+  std::vector<TopRows> tops_;
+  RowsView::Reader::Walk walk_;
+  size_t next_id_ = 0;          // of only_ids
+  std::vector<uint64_t> ids_;   // of the rows that were read
+  std::vector<uint8_t> bytes_;  // of them
+  uint64_t rows_read_ = 0;
+};
+
+}  // namespace hotbed
+
+#endif  // HOTBED_SERVING_ROWS_ROW_SEARCH_H_

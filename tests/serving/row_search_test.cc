@@ -1,0 +1,148 @@
+// Searches against a brute force in float64 over the decoded rows.
+#include "serving/rows/row_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "tests/common/test_seed.h"
+#include "tests/kernels/nearness_twin.h"
+
+namespace hotbed {
+namespace row_search_test {
+
+constexpr RowFormatKind kKinds[] = {RowFormatKind::kFp32,    RowFormatKind::kFp16,
+                                    RowFormatKind::kBf16,    RowFormatKind::kTbeInt8,
+                                    RowFormatKind::kTbeInt4, RowFormatKind::kTbeInt2};
+
+absl::Status GoOn() { return absl::OkStatus(); }
+
+std::vector<float> RandomElements(uint64_t count, Random* random) {
+  std::vector<float> elements(count);
+  // Few values, so that scores are equal now and then.
+  for (float& value : elements) value = static_cast<float>(random->Uniform(9)) / 4 - 1;
+  return elements;
+}
+
+class Searches {
+ public:
+  Searches(RowFormatKind kind, const RowLoops& loops, uint32_t dim, Random* random)
+      : dim_(dim), random_(*random), rows_(RowCoder(kind, dim, loops), &memory_) {
+    const uint64_t count = random_.Uniform(700);
+    for (uint64_t i = 0; i < count; ++i) {
+      std::vector<float> row = RandomElements(dim, &random_);
+      if (random_.OneIn(100)) row[random_.Uniform(dim)] = NAN;
+      if (random_.OneIn(50)) std::fill(row.begin(), row.end(), 0.0f);
+      bool finite = false;
+      EXPECT_TRUE(rows_.Put(random_.Uniform(1000), row.data(), &finite).ok());
+    }
+  }
+
+  void Search() {
+    const uint64_t vectors = 1 + random_.Uniform(4);
+    std::vector<float> queries = RandomElements(vectors * dim_, &random_);
+    if (random_.OneIn(8)) std::fill(queries.begin(), queries.end(), 0.0f);
+    std::vector<uint64_t> ids;
+    RowQuery query = {.metric = static_cast<RowMetric>(random_.Uniform(3)),
+                      .k = static_cast<uint32_t>(1 + random_.Uniform(900)),
+                      .vectors = queries};
+    if (random_.OneIn(3)) {
+      for (uint64_t i = random_.Uniform(300); i > 0; --i) ids.push_back(random_.Uniform(1200));
+      query.only_ids = ids;
+    }
+    if (random_.OneIn(3)) query.first_id = random_.Uniform(600);
+    if (random_.OneIn(3)) query.last_id = random_.Uniform(1100);
+    const RowsView view(rows_);
+    RowSearch search(view, query);
+    ASSERT_TRUE(search.Run(GoOn).ok());
+    const std::vector<std::vector<ScoredRow>> found = search.Take();
+    ASSERT_EQ(found.size(), vectors);
+    for (uint64_t v = 0; v < vectors; ++v) {
+      const std::vector<float> vector(queries.begin() + static_cast<int64_t>(v * dim_),
+                                      queries.begin() + static_cast<int64_t>((v + 1) * dim_));
+      ExpectRows(found[v], BruteForce(query, vector));
+    }
+  }
+
+ private:
+  std::vector<ScoredRow> BruteForce(const RowQuery& query, const std::vector<float>& vector) {
+    const std::set<uint64_t> only = query.only_ids.has_value()
+                                        ? std::set(query.only_ids->begin(), query.only_ids->end())
+                                        : std::set<uint64_t>();
+    std::vector<ScoredRow> all;
+    std::vector<float> row(dim_);
+    for (uint64_t id = query.first_id; id < 1000 && id <= query.last_id; ++id) {
+      const uint8_t* const stored = rows_.Get(id);
+      if (stored == nullptr || (query.only_ids.has_value() && !only.contains(id))) continue;
+      rows_.coder().Decode(stored, row.data());
+      all.push_back({id, NearnessTwin(row, vector, query.metric)});
+    }
+    const auto before = [&query](const ScoredRow& a, const ScoredRow& b) {
+      if (std::isnan(a.score) != std::isnan(b.score)) return std::isnan(b.score);
+      if (!std::isnan(a.score) && a.score != b.score) {
+        return SmallerIsNearer(query.metric) ? a.score < b.score : a.score > b.score;
+      }
+      return a.id < b.id;
+    };
+    std::sort(all.begin(), all.end(), before);
+    all.resize(std::min<size_t>(all.size(), query.k));
+    return all;
+  }
+
+  static void ExpectRows(const std::vector<ScoredRow>& found, const std::vector<ScoredRow>& twin) {
+    ASSERT_EQ(found.size(), twin.size());
+    for (size_t i = 0; i < twin.size(); ++i) {
+      ASSERT_EQ(found[i].id, twin[i].id) << "rank " << i;
+      if (std::isnan(twin[i].score)) {
+        ASSERT_TRUE(std::isnan(found[i].score)) << "rank " << i;
+      } else {
+        ASSERT_EQ(found[i].score, twin[i].score) << "rank " << i;
+      }
+    }
+  }
+
+  const uint32_t dim_;
+  Random& random_;
+  ServedMemory memory_{1ull << 40};
+  ServedRows rows_;
+};
+
+TEST(RowSearchTest, FindsTheRowsOfABruteForceToTheBit) {
+  const TestSeed seed(841);
+  Random random(seed.value());
+  for (int round = 0; round < 60; ++round) {
+    const RowFormatKind kind = kKinds[round % std::size(kKinds)];
+    const auto dim = static_cast<uint32_t>(1 + random.Uniform(70));
+    SCOPED_TRACE(absl::StrCat("kind ", static_cast<int>(kind), ", dim ", dim));
+    const RowLoops& loops = random.OneIn(3) ? PlainRowLoops() : BestRowLoops();
+    Searches searches(kind, loops, dim, &random);
+    for (int search = 0; search < 10; ++search) {
+      searches.Search();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(RowSearchTest, EndsWhenItIsTold) {
+  ServedMemory memory(1ull << 40);
+  ServedRows rows(RowCoder(RowFormatKind::kFp32, 64), &memory);
+  const std::vector<float> row(64, 1);
+  bool finite = false;
+  for (uint64_t id = 0; id < 20'000; ++id) ASSERT_TRUE(rows.Put(id, row.data(), &finite).ok());
+  const std::vector<float> vectors(64 * 100, 1);
+  const RowsView view(rows);
+  RowSearch search(view, {.k = 3, .vectors = vectors});
+  int asked = 0;
+  const absl::Status ended = search.Run(
+      [&asked] { return ++asked == 3 ? absl::CancelledError("enough") : absl::OkStatus(); });
+  EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(search.rows_read(), 20'000u);
+}
+
+}  // namespace row_search_test
+}  // namespace hotbed
