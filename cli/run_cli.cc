@@ -44,6 +44,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableDropCommand(table, context);
   AddTableExportCommand(table, context);
   AddTableImportCommand(table, context);
+  AddTableHistogramCommand(table, context);
   AddTableScanCommand(table, context);
   AddTableFollowCommand(table, context);
   AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);

@@ -148,6 +148,7 @@ class Restorer {
     TableSpec spec = saved;
     spec.id = 0;
     spec.name = name;
+    if (name != saved.name) spec.composition = Composition();  // a part under another name is plain
     // Pushes that waited for the end of their step are not saved: they must be taken again.
     const bool sessions = result_.sessions_continue && !IsSynchronous(saved);
     spec.restored_from = {result_.path, saved.name, sessions};

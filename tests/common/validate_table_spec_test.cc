@@ -108,7 +108,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max,
-                                restored_from, changes] = spec;
+                                restored_from, composition, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
