@@ -311,7 +311,7 @@ void ComposedRows::Unmapped(uint32_t stream, const float* gradient, const float*
 void ComposedRows::AddPushes(std::vector<PushFeature>* pushes) const {
   for (const Stream& stream : streams_) {
     for (const PartRows* const part : {&stream.rows, &stream.map}) {
-      if (part->ids.empty()) continue;
+      if (part->table == nullptr) continue;
       PushFeature& push = pushes->emplace_back();
       push.table = part->table;
       push.ids = part->ids;

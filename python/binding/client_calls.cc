@@ -167,8 +167,13 @@ PyObject* OptionsOf(const TableOptions& spec) {
     return value && PyDict_SetItemString(dict.get(), name, value.get()) == 0;
   };
   if (!dict || !set("name", spec.name)) return nullptr;
+  TableOptions shown = spec;
+  if (!spec.composition.table.empty()) {  // a part is a plain table by itself
+    shown.composition = {};
+    if (!set("part-of", spec.composition.table)) return nullptr;
+  }
   for (const TableOption& option : TableOptionList()) {
-    if (!set(option.name, option.print(spec))) return nullptr;
+    if (!set(option.name, option.print(shown))) return nullptr;
   }
   return dict.Release();
 }

@@ -165,8 +165,9 @@ class Client:
         return table
 
     def drop_table(self, name: str) -> None:
-        """Drops the table and its rows. Raises NotFound."""
-        self._tables.pop(name, None)
+        """Drops the table and its rows; of a composed table, all of its parts. Raises NotFound."""
+        self._tables = {known: table for known, table in self._tables.items()
+                        if name not in (known, table.options.get('part-of'))}
         _hotbed.drop_table(self._connection, name)
 
     def tables(self) -> list[dict[str, str]]:

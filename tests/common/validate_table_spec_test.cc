@@ -141,6 +141,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   [[maybe_unused]] const auto& [checkpoint, table, sessions] = restored_from;
   add("restored_from.", {"checkpoint", "table", "sessions"});
   add("changes[0].", FieldsOf(TableChange()));
+  // The fields of composition: composition_test.cc.
   return names;
 }
 

@@ -411,6 +411,8 @@ TEST_F(ComposedTableTest, OneNameForAllCalls) {
   std::vector<uint8_t> exists(ids.size(), 9);
   const PushFeature push{table, {ids.data(), 1}, gradients.data()};
   ASSERT_TRUE(client_->Push(1, {&push, 1}).Wait().status.ok());
+  const PushFeature nothing{table, {ids.data() + 2, 2}, gradients.data()};  // padding and outside
+  ASSERT_TRUE(client_->Push(2, {&nothing, 1}).Wait().status.ok());
   PullFeature pull{table, ids, rows.data(), RowType::kFp32, exists.data()};
   ASSERT_TRUE(client_->Lookup({&pull, 1}).Wait().ok());
   EXPECT_EQ(exists, (std::vector<uint8_t>{1, 0, 0, 0}));

@@ -230,8 +230,12 @@ def _table_of(client: Client, name: str, rows: int, dim: int, padding_idx: Optio
         if not options.get('compose') and options.get('histogram') is None:
             reach = max_norm / (dim ** (1 / p) if p else 1.0)
             options = {'init': f'uniform:{-reach},{reach}', **options}
-    if options.get('histogram') is None:
+    histogram = options.get('histogram')
+    if histogram is None:
         options = {'rows': rows, **options}
+    elif len(histogram) != rows:
+        raise errors.InvalidArgument(f'histogram has {len(histogram)} counts; allowed: num_embeddings, {rows}',
+                                     value=str(len(histogram)), limit=str(rows))
     return client.create_table(name, dim, optimizer=optimizer, padding_id=padding_idx, if_not_exists=True, **options)
 
 
