@@ -9,6 +9,11 @@
 #include "client/rows/row_sums.h"
 
 namespace hotbed {
+namespace {
+
+thread_local Deduper part_deduper;
+
+}  // namespace
 
 ComposedRows::ComposedRows(const ComposedHandle* table)
     : table_(*table), dim_(table->options().dim) {
@@ -50,13 +55,17 @@ absl::Status ComposedRows::Bind(size_t feature, absl::Span<const uint64_t> ids) 
 
 void ComposedRows::BindQuotientRemainder(absl::Span<const uint64_t> ids) {
   const uint64_t buckets = composition().buckets;
-  std::vector<uint64_t> of_part(ids.size());
+  thread_local std::vector<uint64_t> of_part[2];
+  of_part[0].resize(ids.size());
+  of_part[1].resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    of_part[0][i] = ids[i] / buckets;
+    of_part[1][i] = ids[i] % buckets;
+  }
   for (uint32_t s = 0; s < 2; ++s) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      of_part[i] = s == 0 ? ids[i] / buckets : ids[i] % buckets;
-    }
     index_[s].resize(ids.size());
-    deduper_.RunIndexed({{of_part, resolved_.skip}}, &streams_[s].rows.ids, index_[s].data());
+    part_deduper.RunIndexed({{of_part[s], resolved_.skip}}, &streams_[s].rows.ids,
+                            index_[s].data());
   }
 }
 
@@ -78,7 +87,7 @@ void ComposedRows::BindBlocks(absl::Span<const uint64_t> ids) {
   std::vector<uint32_t> index;
   for (uint32_t b = 0; b < blocks; ++b) {
     index.resize(positions[b].size());
-    deduper_.RunIndexed({{positions[b], nullptr}}, &streams_[b].rows.ids, index.data());
+    part_deduper.RunIndexed({{positions[b], nullptr}}, &streams_[b].rows.ids, index.data());
     for (size_t k = 0; k < index.size(); ++k) index_[0][inputs[b][k]] = index[k];
     PartRows& map = streams_[b].map;
     if (map.table == nullptr || positions[b].empty()) continue;
@@ -89,11 +98,12 @@ void ComposedRows::BindBlocks(absl::Span<const uint64_t> ids) {
 
 void ComposedRows::AddPull(bool exists, PartRows* part, std::vector<PullFeature>* pulls) {
   if (part->ids.empty()) return;
-  part->rows.reset(new float[part->ids.size() * part->dim]);
+  part->memory = BufferRef::Allocate(4 * part->ids.size() * part->dim);
+  part->rows = reinterpret_cast<float*>(part->memory.data());
   PullFeature& pull = pulls->emplace_back();
   pull.table = part->table;
   pull.ids = part->ids;
-  pull.rows = part->rows.get();
+  pull.rows = part->rows;
   pull.distinct = true;
   if (!exists) return;
   part->exists.resize(part->ids.size());
@@ -110,13 +120,14 @@ void ComposedRows::AddPulls(bool exists, std::vector<PullFeature>* pulls) {
 void ComposedRows::TakeRows() {
   for (Stream& stream : streams_) {
     if (stream.map.rows == nullptr) continue;
-    stream.transposed.reset(new float[uint64_t{dim_} * stream.map.dim]);
-    Transpose(stream.map.rows.get(), dim_, stream.map.dim, stream.transposed.get());
+    stream.transposed = BufferRef::Allocate(4ull * dim_ * stream.map.dim);
+    auto* const transposed = reinterpret_cast<float*>(stream.transposed.data());
+    Transpose(stream.map.rows, dim_, stream.map.dim, transposed);
     for (uint32_t j = 0; j < stream.map.dim; ++j) {
-      stream.transposed_rows.push_back(stream.transposed.get() + uint64_t{j} * dim_);
+      stream.transposed_rows.push_back(transposed + uint64_t{j} * dim_);
     }
     for (uint32_t d = 0; d < dim_; ++d) {
-      stream.map_rows.push_back(stream.map.rows.get() + uint64_t{d} * stream.map.dim);
+      stream.map_rows.push_back(stream.map.rows + uint64_t{d} * stream.map.dim);
     }
   }
 }
@@ -137,7 +148,7 @@ void ComposedRows::Join(const float* quotient, const float* remainder, float* ou
 
 void ComposedRows::Mapped(uint32_t stream, const float* row, float* out) const {
   const Stream& from = streams_[stream];
-  if (from.transposed == nullptr) {
+  if (from.map.rows == nullptr) {
     std::copy_n(row, dim_, out);
   } else {
     BestRowSums().sum(from.transposed_rows.data(), row, stream_dim(stream), dim_, out);
@@ -145,15 +156,19 @@ void ComposedRows::Mapped(uint32_t stream, const float* row, float* out) const {
 }
 
 void ComposedRows::WriteRows(float* out) const {
+  // A row of a block is mapped where it first occurs, and copied from there.
+  std::vector<std::vector<const float*>> mapped(quotient_remainder() ? 0 : streams());
+  for (uint32_t s = 0; s < mapped.size(); ++s) mapped[s].resize(streams_[s].rows.ids.size());
   for (size_t i = 0; i < resolved_.ids.size(); ++i, out += dim_) {
-    if (quotient_remainder() && !skips(i)) {
-      Join(Row(0, index_[0][i]), Row(1, index_[1][i]), out);
-      continue;
-    }
     if (skips(i)) {
       std::fill_n(out, dim_, 0.0f);
+    } else if (quotient_remainder()) {
+      Join(Row(0, index_[0][i]), Row(1, index_[1][i]), out);
+    } else if (const float*& first = mapped[block_[i]][index_[0][i]]; first != nullptr) {
+      std::copy_n(first, dim_, out);
     } else {
       Mapped(block_[i], Row(block_[i], index_[0][i]), out);
+      first = out;
     }
   }
 }

@@ -7,7 +7,6 @@
 #define HOTBED_CLIENT_COMPOSED_COMPOSED_ROWS_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +14,7 @@
 #include "client/batch/dedupe.h"
 #include "client/batch/resolve_ids.h"
 #include "client/composed/composed_handle.h"
+#include "client/net/buffer_pool.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
@@ -53,11 +53,8 @@ class ComposedRows {
   }
   const float* Row(uint32_t stream, uint32_t index) const {
     const PartRows& rows = streams_[stream].rows;
-    return rows.rows.get() + uint64_t{index} * rows.dim;
+    return rows.rows + uint64_t{index} * rows.dim;
   }
-  // dim x stream_dim of a stream with a map, as it is stored; null: it has none.
-  const float* MapOf(uint32_t stream) const { return streams_[stream].map.rows.get(); }
-
   // Writes to `out` (dim elements) the row that one row of a stream makes by itself: of blocks,
   // mapped to all elements.
   void Mapped(uint32_t stream, const float* row, float* out) const;
@@ -87,14 +84,15 @@ class ComposedRows {
     const Table* table = nullptr;
     uint32_t dim = 0;
     std::vector<uint64_t> ids;
-    std::unique_ptr<float[]> rows;
+    BufferRef memory;
+    float* rows = nullptr;  // in `memory`, one per id
     std::vector<uint8_t> exists;
     std::vector<float> gradients;
   };
   struct Stream {
     PartRows rows;
-    PartRows map;                         // without a table: the stream has none
-    std::unique_ptr<float[]> transposed;  // the map: stream_dim x dim
+    PartRows map;          // without a table: the stream has none
+    BufferRef transposed;  // the map: stream_dim x dim floats
     std::vector<const float*> transposed_rows;
     std::vector<const float*> map_rows;
   };
@@ -114,7 +112,6 @@ class ComposedRows {
   std::vector<Stream> streams_;
   std::vector<uint32_t> index_[2];  // by id; of blocks, the first alone
   std::vector<uint8_t> block_;      // of blocks, by id
-  Deduper deduper_;
 };
 
 }  // namespace hotbed

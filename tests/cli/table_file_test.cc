@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "proto/convert.h"
