@@ -5,8 +5,11 @@
 //
 // Backward removes duplicates, cuts by shard, and sums gradients of bags by row into message
 // buffers; its roof is only the sums, by plain loops over an index of occurrences made before.
-// Forward pools bags from rows in memory and is compared with the same loop. Medians of interleaved
-// rounds.
+// Forward pools bags from rows in memory and is compared with the same loop.
+//
+// Pulls of composed tables on the local engine, where no network hides the work of the client, are
+// compared with the plain pulls that they are made of: the rows of each part for the same ids, in
+// one call. Medians of interleaved rounds.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -18,8 +21,11 @@
 #include "client/batch/gradient_sum.h"
 #include "client/embedding/embedding_batch.h"
 #include "client/embedding/embedding_pool.h"
+#include "common/check.h"
 #include "common/random.h"
 #include "common/zipf.h"
+#include "hotbed/composed.h"
+#include "hotbed/local.h"
 
 #if defined(__x86_64__)
 #define HOTBED_BENCH_LOOP __attribute__((target("avx2"), optimize("O3")))
@@ -233,6 +239,78 @@ void MeasureForward(const Batch& batch, bench::RatioTable* table) {
       });
 }
 
+// --- composed tables
+
+constexpr uint64_t kComposedRows = 1'000'000;
+constexpr uint32_t kComposedIds = 2048;
+constexpr double kComposedBar = 1 / 1.15;
+
+struct ComposedCase {
+  const char* name;
+  TableOptions options;
+};
+
+std::vector<ComposedCase> ComposedCases() {
+  std::vector<ComposedCase> cases;
+  const auto add = [&](const char* name, ComposeForm form) -> Composition& {
+    TableOptions options;
+    options.name = "c" + std::to_string(cases.size());
+    options.rows = kComposedRows;
+    options.dim = kDim;
+    options.durability = Durability::kCheckpoint;
+    options.composition.form = form;
+    cases.push_back({name, options});
+    return cases.back().options.composition;
+  };
+  add("composed pull: quotient * remainder", ComposeForm::kQuotientRemainder);
+  add("composed pull: quotient | remainder", ComposeForm::kQuotientRemainder).combine =
+      Combine::kConcatenate;
+  add("composed pull: blocks of 16 and a map", ComposeForm::kBlock).block_dims = {16};
+  return cases;
+}
+
+void MeasureComposed(const ComposedCase& one, Client* client, bench::RatioTable* table) {
+  const auto made = client->CreateTable(one.options);
+  HOTBED_CHECK(made.ok()) << made.status().ToString();
+  const absl::Span<const Table* const> parts = ComposedTable::From(*made)->parts();
+  Random random(5);
+  const ZipfSampler zipf(1.05, kComposedRows);
+  std::vector<uint64_t> ids(kComposedIds);
+  for (uint64_t& id : ids) id = zipf.Sample(random);
+  std::vector<float> out(kComposedIds * kDim);
+  const PullFeature composed{*made, ids, out.data()};
+  std::vector<std::vector<uint64_t>> part_ids(parts.size());
+  std::vector<std::vector<float>> rows(parts.size());
+  std::vector<PullFeature> plain;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const bool quotient = one.options.composition.form == ComposeForm::kQuotientRemainder;
+    const uint64_t buckets = (*made)->options().composition.buckets;
+    if (quotient) {
+      for (const uint64_t id : ids) part_ids[p].push_back(p == 0 ? id / buckets : id % buckets);
+    } else if (p == 0) {
+      part_ids[p] = ids;
+    } else {
+      for (uint64_t row = 0; row < kDim; ++row) part_ids[p].push_back(row);
+    }
+    rows[p].resize(part_ids[p].size() * parts[p]->dim());
+    plain.push_back({parts[p], part_ids[p], rows[p].data()});
+  }
+  const auto pull = [client](absl::Span<const PullFeature> features) {
+    const absl::Status pulled = client->Pull(features).Wait();
+    HOTBED_CHECK(pulled.ok()) << pulled.ToString();
+    return double{kComposedIds};
+  };
+  table->Measure(
+      {.name = one.name,
+       .roof = "the same rows of the parts, pulled as they are",
+       .unit = "ids",
+       .bar = kComposedBar},
+      [&] {
+        return pull({&composed, 1});
+      },
+      [&] { return pull(plain); });
+}
+
 int Main(int argc, char** argv) {
   std::string output;
   CLI::App app;
@@ -240,9 +318,12 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const std::unique_ptr<Batch> batch = MakeBatch();
   if (batch == nullptr) return 1;
-  bench::RatioTable table(5, 0.3);
+  bench::RatioTable table(15, 0.1);  // short turns, so that other load is on both sides alike
   MeasureBackward(*batch, &table);
   MeasureForward(*batch, &table);
+  const auto client = ConnectLocal("", {.host_bytes = 512 << 20}, {});
+  HOTBED_CHECK(client.ok()) << client.status().ToString();
+  for (const ComposedCase& one : ComposedCases()) MeasureComposed(one, client->get(), &table);
   table.Print(output);
   return 0;
 }

@@ -1,1 +1,1 @@
-hotbed_executable(embedding_bench SRCS embedding_bench.cc DEPS hotbed_client hotbed_proto hotbed_common CLI11::CLI11)
+hotbed_executable(embedding_bench SRCS embedding_bench.cc DEPS hotbed_client hotbed_client_local hotbed_proto hotbed_common CLI11::CLI11)

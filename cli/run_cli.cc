@@ -44,6 +44,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableDropCommand(table, context);
   AddTableExportCommand(table, context);
   AddTableImportCommand(table, context);
+  AddTableHistogramCommand(table, context);
   AddTableScanCommand(table, context);
   AddTableFollowCommand(table, context);
   CLI::App* row = AddGroup(root, "row", "Look at rows and delete them");

@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/composed/composed_calls.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 
 namespace hotbed {
 namespace {
@@ -139,16 +141,37 @@ const Table* ClientImpl::HandleOf(const TableRoute& route) {
 absl::StatusOr<const Table*> ClientImpl::CreateTable(const TableOptions& options,
                                                      bool if_not_exists) {
   HOTBED_RETURN_IF_ERROR(ValidateTableSpec(options));
-  HOTBED_ASSIGN_OR_RETURN(const MapUpdate created,
-                          control_->CreateTable(options, if_not_exists, options_.deadline));
-  map_.Apply(created);
+  if (IsComposed(options)) {
+    const bool ordered = options.composition.form == ComposeForm::kFrequency;
+    if (ordered && !(if_not_exists && OpenTable(options.name).ok())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", options.name,
+                       "\": compose is frequency, which needs the counts of ids: give a histogram "
+                       "(CreateTableByFrequency)"));
+    }
+    HOTBED_RETURN_IF_ERROR(CreateParts(options, if_not_exists));
+  } else {
+    HOTBED_ASSIGN_OR_RETURN(const MapUpdate created,
+                            control_->CreateTable(options, if_not_exists, options_.deadline));
+    map_.Apply(created);
+  }
   return OpenTable(options.name);
+}
+
+absl::Status ClientImpl::CreateParts(const TableOptions& composed, bool if_not_exists) {
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<TableSpec> parts, PartsOf(composed));
+  HOTBED_ASSIGN_OR_RETURN(const MapUpdate created,
+                          control_->CreateTables(parts, if_not_exists, options_.deadline));
+  map_.Apply(created);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
   ClusterMapPtr map = map_.Get();
-  if (map->Table(name) == nullptr) {
-    HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
+  for (int tries = 0; map->Table(name) == nullptr && tries < 2; ++tries) {
+    HOTBED_ASSIGN_OR_RETURN(const Table* composed, OpenComposed(name));
+    if (composed != nullptr) return composed;
+    if (tries == 0) HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
     map = map_.Get();
   }
   const TableRoute* route = map->Table(name);
@@ -159,6 +182,66 @@ absl::StatusOr<const Table*> ClientImpl::OpenTable(const std::string& name) {
   return HandleOf(*route);
 }
 
+absl::StatusOr<const Table*> ClientImpl::OpenComposed(const std::string& name) {
+  const ClusterMapPtr map = map_.Get();
+  const std::vector<TableSpec> specs = PartsByName(map->Specs(), name);
+  if (specs.empty()) return nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    const auto known = composed_.find(specs.front().id);
+    if (known != composed_.end()) return known->second.get();
+  }
+  std::vector<const Table*> parts;
+  for (const TableSpec& spec : specs) {
+    const TableRoute* const route = map->Table(spec.id);
+    if (route == nullptr) return nullptr;
+    parts.push_back(HandleOf(*route));
+  }
+  std::vector<uint32_t> ranks;
+  if (specs.front().composition.form == ComposeForm::kFrequency) {
+    HOTBED_ASSIGN_OR_RETURN(ranks, ReadRanks(parts.front()));
+  }
+  auto made = std::make_unique<ComposedHandle>(this, specs, std::move(parts), std::move(ranks));
+  absl::MutexLock lock(&mu_);
+  std::unique_ptr<ComposedHandle>& kept = composed_[specs.front().id];
+  if (kept == nullptr) kept = std::move(made);
+  return kept.get();
+}
+
+// The index of frequency blocks: by id, its place in their order.
+absl::StatusOr<std::vector<uint32_t>> ClientImpl::ReadRanks(const Table* index) {
+  constexpr uint64_t kIdsPerPull = 1 << 16;
+  const uint64_t rows = index->options().rows;
+  std::vector<uint32_t> ranks(rows);
+  std::vector<bool> taken(rows);
+  std::vector<uint64_t> ids;
+  std::vector<float> numbers(2 * kIdsPerPull);
+  constexpr RowType kExact = RowType::kFp32;
+  PullOptions options;
+  options.wire_type = &kExact;
+  for (uint64_t first = 0; first < rows; first += kIdsPerPull) {
+    ids.resize(std::min(kIdsPerPull, rows - first));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = first + i;
+    PullFeature pull{index, ids, numbers.data()};
+    pull.distinct = true;
+    HOTBED_RETURN_IF_ERROR(
+        pulls_.Start({&pull, 1}, options, Lane::kPull, DeadlineNs(absl::ZeroDuration())).Wait());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto rank = static_cast<uint64_t>(numbers[2 * i]) * kIndexBase +
+                        static_cast<uint64_t>(numbers[2 * i + 1]);
+      if (rank >= rows || taken[rank]) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "table ", index->name(), " has no order of the ids: id ", ids[i], " has rank ", rank,
+            rank < rows ? ", as another one" : "", "; its creation was cut short: drop ",
+            index->options().composition.table, " and create it from its histogram again"));
+      }
+      taken[rank] = true;
+      ranks[ids[i]] = static_cast<uint32_t>(rank);
+    }
+  }
+  return ranks;
+}
+
 absl::Status ClientImpl::DropTable(const std::string& name) {
   HOTBED_ASSIGN_OR_RETURN(const MapUpdate dropped, control_->DropTable(name, options_.deadline));
   map_.Apply(dropped);
@@ -167,21 +250,65 @@ absl::Status ClientImpl::DropTable(const std::string& name) {
 
 absl::StatusOr<std::vector<TableOptions>> ClientImpl::ListTables() {
   HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
-  return map_.Get()->Specs();
+  std::vector<TableOptions> tables = map_.Get()->Specs();
+  for (const std::vector<TableSpec>& parts : ComposedTablesOf(tables)) {
+    tables.push_back(ComposedOf(parts));
+  }
+  return tables;
 }
 
 Future<absl::Status> ClientImpl::Pull(absl::Span<const PullFeature> features,
                                       const PullOptions& options) {
-  return pulls_.Start(features, options, Lane::kPull, DeadlineNs(options.deadline));
+  return PullRows(features, options, Lane::kPull);
 }
 
 Future<absl::Status> ClientImpl::Lookup(absl::Span<const PullFeature> features,
                                         const PullOptions& options) {
-  return pulls_.Start(features, options, Lane::kLookup, DeadlineNs(options.deadline));
+  return PullRows(features, options, Lane::kLookup);
+}
+
+Future<absl::Status> ClientImpl::PullRows(absl::Span<const PullFeature> features,
+                                          const PullOptions& options, Lane lane) {
+  const int64_t deadline_ns = DeadlineNs(options.deadline);
+  if (!AnyComposed(features)) return pulls_.Start(features, options, lane, deadline_ns);
+  const RowType wire_type = options.wire_type != nullptr ? *options.wire_type : options_.pull_type;
+  absl::StatusOr<std::unique_ptr<ComposedPull>> composed =
+      ComposedPull::Plan(features, wire_type, this, &counters_);
+  if (!composed.ok()) return Future<absl::Status>::Ready(composed.status());
+  if ((*composed)->pulls().empty()) {
+    (*composed)->Finish();
+    return Future<absl::Status>::Ready(absl::OkStatus());
+  }
+  const Future<absl::Status> pulled =
+      pulls_.Start((*composed)->pulls(), options, lane, deadline_ns);
+  Promise<absl::Status> promise(pulled.driver());
+  Future<absl::Status> future = promise.future();
+  pulled.Then([composed = *std::move(composed),
+               promise = std::move(promise)](const absl::Status& answer) mutable {
+    if (answer.ok()) composed->Finish();
+    promise.Set(answer);
+  });
+  return future;
 }
 
 Future<PushResult> ClientImpl::Push(uint64_t step, absl::Span<const PushFeature> features,
                                     const PushOptions& options) {
+  std::unique_ptr<ComposedPush> composed;
+  if (AnyComposed(features)) {
+    absl::StatusOr<std::unique_ptr<ComposedPush>> planned =
+        ComposedPush::Plan(features, options, this);
+    if (!planned.ok()) return PushEngine::Refuse(step, planned.status());
+    composed = *std::move(planned);
+    constexpr RowType kExact = RowType::kFp32;
+    PullOptions exact;
+    exact.wire_type = &kExact;
+    if (!composed->pulls().empty()) {
+      const absl::Status pulled =
+          pulls_.Start(composed->pulls(), exact, Lane::kPull, DeadlineNs(options.deadline)).Wait();
+      if (!pulled.ok()) return PushEngine::Refuse(step, pulled);
+    }
+    features = composed->Pushes();
+  }
   absl::Status admitted = trainer_.AdmitPush(step, features, options, DeadlineNs(options.deadline));
   if (!admitted.ok()) return PushEngine::Refuse(step, std::move(admitted));
   // A push that had to wait for other trainers has its whole deadline again.

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "client/composed/composed_handle.h"
 #include "client/map/cluster_map.h"
 #include "client/map/control_plane.h"
 #include "client/map/map_follower.h"
@@ -46,6 +47,8 @@ class ClientImpl final : public Client {
 
   absl::StatusOr<const Table*> CreateTable(const TableOptions& options,
                                            bool if_not_exists) override;
+  // Creates the parts of a composed table, all or none. Those of kFrequency lack an order yet.
+  absl::Status CreateParts(const TableOptions& composed, bool if_not_exists);
   absl::StatusOr<const Table*> OpenTable(const std::string& name) override;
   absl::Status DropTable(const std::string& name) override;
   absl::StatusOr<std::vector<TableOptions>> ListTables() override;
@@ -80,6 +83,11 @@ class ClientImpl final : public Client {
 
  private:
   const Table* HandleOf(const TableRoute& route);
+  // The composed table of that name, in the map as it is; null: there is none.
+  absl::StatusOr<const Table*> OpenComposed(const std::string& name);
+  absl::StatusOr<std::vector<uint32_t>> ReadRanks(const Table* index);
+  Future<absl::Status> PullRows(absl::Span<const PullFeature> features, const PullOptions& options,
+                                Lane lane);
   std::vector<const TableHandle*> Handles();
 
   const ClientOptions options_;
@@ -103,6 +111,8 @@ class ClientImpl final : public Client {
   absl::Mutex mu_;
   std::unique_ptr<CheckpointCluster> whole_tables_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<TableId, std::unique_ptr<TableHandle>> tables_ ABSL_GUARDED_BY(mu_);
+  // By the id of the first part.
+  absl::flat_hash_map<TableId, std::unique_ptr<ComposedHandle>> composed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -102,6 +102,17 @@ class LocalControlPlane final : public ControlPlane {
     return MapUpdateOf(reply);
   }
 
+  absl::StatusOr<MapUpdate> CreateTables(const std::vector<TableSpec>& specs, bool if_not_exists,
+                                         absl::Duration timeout) override {
+    v1::CreateTablesRequest request;
+    for (const TableSpec& spec : specs) *request.add_tables()->mutable_spec() = ToProto(spec);
+    request.set_if_not_exists(if_not_exists);
+    HOTBED_ASSIGN_OR_RETURN(const auto reply,
+                            engine_->Call<v1::CreateTablesReply>(std::move(request), timeout));
+    HOTBED_RETURN_IF_ERROR(engine_->TakeUp());
+    return MapUpdateOf(reply);
+  }
+
   absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
     v1::DropTableRequest request;
     request.set_name(name);

@@ -161,6 +161,39 @@ absl::Status ScheduleFromProto(const v1::Schedule& message, Schedule* schedule) 
                      v1::ScheduleKind_MAX, &schedule->kind);
 }
 
+void CompositionToProto(const Composition& composition, v1::Composition* message) {
+  message->set_form(static_cast<v1::ComposeForm>(composition.form));
+  message->set_combine(static_cast<v1::Combine>(composition.combine));
+  message->set_pool_first(composition.pool_first);
+  message->set_buckets(composition.buckets);
+  message->mutable_block_dims()->Assign(composition.block_dims.begin(),
+                                        composition.block_dims.end());
+  message->set_table(composition.table);
+  message->set_part(composition.part);
+  message->set_rows(composition.rows);
+  message->set_dim(composition.dim);
+  if (composition.has_padding_id) message->set_padding_id(composition.padding_id);
+  message->set_bounds_mode(static_cast<v1::BoundsMode>(composition.bounds_mode));
+}
+
+absl::Status CompositionFromProto(const v1::Composition& message, Composition* composition) {
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("compose", message.form(), v1::ComposeForm_IsValid,
+                                     v1::ComposeForm_MAX, &composition->form));
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("combine", message.combine(), v1::Combine_IsValid,
+                                     v1::Combine_MAX, &composition->combine));
+  composition->pool_first = message.pool_first();
+  composition->buckets = message.buckets();
+  composition->block_dims.assign(message.block_dims().begin(), message.block_dims().end());
+  composition->table = message.table();
+  composition->part = message.part();
+  composition->rows = message.rows();
+  composition->dim = message.dim();
+  composition->has_padding_id = message.has_padding_id();
+  composition->padding_id = message.padding_id();
+  return ConvertEnum("composition.bounds_mode", message.bounds_mode(), v1::BoundsMode_IsValid,
+                     v1::BoundsMode_MAX, &composition->bounds_mode);
+}
+
 // Options of training: the meaning of the ids of a batch, and when pushes are applied.
 absl::Status TrainingFromProto(const v1::TableSpec& message, TableSpec* spec) {
   spec->column_slices = std::max(message.column_slices(), 1u);
@@ -259,6 +292,9 @@ v1::TableSpec ToProto(const TableSpec& spec) {
     message.mutable_restored_from()->set_table(from.table);
     message.mutable_restored_from()->set_sessions(from.sessions);
   }
+  if (spec.composition.form != ComposeForm::kNone) {
+    CompositionToProto(spec.composition, message.mutable_composition());
+  }
   TrainingToProto(spec, &message);
   return message;
 }
@@ -291,6 +327,9 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
   if (message.has_restored_from()) {
     spec.restored_from = {message.restored_from().checkpoint(), message.restored_from().table(),
                           message.restored_from().sessions()};
+  }
+  if (message.has_composition()) {
+    HOTBED_RETURN_IF_ERROR(CompositionFromProto(message.composition(), &spec.composition));
   }
   HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));
   return spec;

@@ -69,6 +69,7 @@ void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
 void AddTableExportCommand(CLI::App* table, CommandContext* context);
 void AddTableFollowCommand(CLI::App* table, CommandContext* context);
+void AddTableHistogramCommand(CLI::App* table, CommandContext* context);
 void AddTableImportCommand(CLI::App* table, CommandContext* context);
 void AddTableScanCommand(CLI::App* table, CommandContext* context);
 void AddTopKCommand(CLI::App* root, CommandContext* context);

@@ -3,17 +3,36 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/tables/composition.h"
 #include "config/config.h"
 #include "proto/convert.h"
 #include "row_math/position.h"
 
 namespace hotbed {
 
+std::vector<TableSpec> FindParts(const v1::ClusterMap& map, const std::string& name) {
+  std::vector<TableSpec> parts;
+  for (const v1::TableSpec& table : map.tables()) {
+    if (table.composition().table() != name || name.empty()) continue;
+    absl::StatusOr<TableSpec> spec = FromProto(table);
+    if (spec.ok()) parts.push_back(*std::move(spec));
+  }
+  return PartsByName(parts, name);
+}
+
 absl::StatusOr<TableSpec> FindTable(const v1::ClusterMap& map, const std::string& name) {
   std::vector<std::string> known;
   for (const v1::TableSpec& table : map.tables()) {
     if (table.name() == name) return FromProto(table);
     known.push_back(table.name());
+  }
+  if (const std::vector<TableSpec> parts = FindParts(map, name); !parts.empty()) {
+    std::vector<std::string> names;
+    for (const TableSpec& part : parts) names.push_back(part.name);
+    return absl::NotFoundError(
+        absl::StrCat("table '", name,
+                     "' is composed; this command takes its parts: ", absl::StrJoin(names, ", ")));
   }
   const std::string nearest = NearestWord(name, known);
   return absl::NotFoundError(absl::StrCat(

@@ -11,7 +11,10 @@
 
 namespace hotbed {
 
-// NotFound names the table and the nearest known one.
+// The parts of the composed table of this name; none: there is none.
+std::vector<TableSpec> FindParts(const v1::ClusterMap& map, const std::string& name);
+
+// NotFound names the table and the nearest known one; of a composed table, its parts.
 absl::StatusOr<TableSpec> FindTable(const v1::ClusterMap& map, const std::string& name);
 
 // The shards of a table in order of their index.

@@ -22,7 +22,8 @@ constexpr double kTwoTo63 = 9223372036854775808.0;
 bool IsTold(absl::string_view key, const PlanJson& value) {
   return key == "id" || key == "weight-bytes-per-row" || key == "state-bytes-per-row" ||
          key == "created" || key == "altered" || key == "dry-run" || key == "servers" ||
-         key == "memory" || (key == "shards" && value.is_array());
+         key == "memory" || key == "parameters" || key == "row" || key == "parts" ||
+         key == "bytes-when-full" || (key == "shards" && value.is_array());
 }
 
 // A value as the text of the option's flag.
@@ -107,6 +108,10 @@ class TableReader {
     }
     if (dashed == "shards" && IsFirst(key, "shards")) {
       return ReadJson(value, absl::StrCat(path_, ".shards"), failure_, &table_.shards);
+    }
+    if (dashed == "part-of") {
+      return Fail(key,
+                  "the table is a part of a composed one; list that one, which makes its parts");
     }
     if (dashed == "changes" && IsFirst(key, "changes")) return ReadChanges(value);
     // Groups, in the form of describe: their keys are options, and `kind` is the option itself.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "cli/base/row_id.h"
 #include "cli/tables/table_text.h"
@@ -41,6 +42,10 @@ T& At(TableSpec& spec, T CounterParams::*member) {
 template <typename T>
 T& At(TableSpec& spec, T AverageParams::*member) {
   return spec.optimizer.average.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T Composition::*member) {
+  return spec.composition.*member;
 }
 template <typename T>
 T& At(TableSpec& spec, T Schedule::*member) {
@@ -142,6 +147,18 @@ std::string PrintPadding(const TableSpec& spec) {
   return spec.has_padding_id ? absl::StrCat(spec.padding_id) : "";
 }
 
+absl::Status ParseBlockDims(const TableOption&, absl::string_view text, TableSpec* spec) {
+  std::vector<uint32_t> dims;
+  for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    HOTBED_RETURN_IF_ERROR(ParseInteger(one, &dims.emplace_back(), 1, kDimMax));
+  }
+  spec->composition.block_dims = std::move(dims);
+  return absl::OkStatus();
+}
+std::string PrintBlockDims(const TableSpec& spec) {
+  return absl::StrJoin(spec.composition.block_dims, ",");
+}
+
 absl::Status ParseConsistency(const TableOption& option, absl::string_view text, TableSpec* spec) {
   absl::string_view steps = text;
   if (!absl::ConsumePrefix(&steps, "bounded:")) {
@@ -196,6 +213,7 @@ absl::Status ParseReplicas(const TableOption&, absl::string_view text, TableSpec
 // --- the list
 
 constexpr char kRows[] = "Rows and ids";
+constexpr char kComposed[] = "Composed tables";
 constexpr char kOptimizer[] = "Optimizer";
 constexpr char kLimits[] = "Clipping and limits";
 constexpr char kSchedule[] = "Learning rate over the steps";
@@ -244,6 +262,7 @@ constexpr TableOption Word(const char* name, const char* alias, const char* fiel
 }
 
 using O = OptimizerParams;
+using M = Composition;
 using C = CounterParams;
 using A = AverageParams;
 
@@ -267,6 +286,20 @@ constexpr TableOption kOptions[] = {
         "bounds", "", "bounds_mode", kRows,
         "An id outside 0..rows-1: an error of the call, a row of zeros, or id modulo rows",
         kIdMeaning),
+    Word<&M::form, &kComposeFormWords>(
+        "compose", "", "compose", kComposed,
+        "Rows are made of parts that take fewer parameters; see docs/composed.md", kLayout),
+    Word<&M::combine, &kCombineWords>("combine", "", "combine", kComposed,
+                                      "quotient-remainder: how the two rows are joined",
+                                      kIdMeaning),
+    Option<&M::pool_first>("pool-first", "", "pool_first", kComposed,
+                           "quotient-remainder: pool bags in each part, then join", kIdMeaning),
+    Option<&M::buckets>("buckets", "", "buckets", kComposed,
+                        "quotient-remainder: the remainder is id mod this; 0: the root of rows",
+                        kIdMeaning),
+    {"block-dims", "", "block_dims", kComposed, OptionShape::kText, nullptr,
+     "block and frequency: elements per row of each block of ids, as 32 or 64,16,4", kLayout,
+     ParseBlockDims, PrintBlockDims},
     Word<&O::kind, &kOptimizerWords>("optimizer", "", "optimizer.kind", kOptimizer,
                                      "The rule by which a push changes a row", kStateMeaning),
     Option<&O::learning_rate>("learning-rate", "lr", "optimizer.learning_rate", kOptimizer,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "cli/tables/table_option.h"
+#include "common/tables/composition.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
@@ -140,6 +141,13 @@ nlohmann::ordered_json ChangeJson(const TableChange& change) {
 
 nlohmann::ordered_json TableJson(const TableSpec& spec) {
   Json json = {{"id", spec.id}, {"name", spec.name}};
+  if (IsPart(spec)) {
+    TableSpec alone = spec;
+    alone.composition = Composition();
+    json = TableJson(alone);
+    json["part_of"] = spec.composition.table;
+    return json;
+  }
   for (const TableOption& option : TableOptionList()) {
     const std::vector<std::string> path = absl::StrSplit(option.field, '.');
     Json& at = path.size() == 1 ? json[path[0]] : json[path[0]][path[1]];

@@ -9,6 +9,7 @@
 #include "client/ahead/announced_rows.h"
 #include "client/client_impl.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 
 namespace hotbed {
 namespace {
@@ -127,6 +128,11 @@ absl::Status LookAheadImpl::Read(absl::Span<const LookAheadFeature> features,
     const LookAheadFeature& feature = features[f];
     if (feature.table == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("feature ", f, " names no table"));
+    }
+    if (IsComposed(feature.table->options())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("feature ", f, ": table ", feature.table->name(),
+                       " is composed, whose rows are not read ahead; pull it"));
     }
     const auto found = std::find_if(
         batch->tables.begin(), batch->tables.end(),

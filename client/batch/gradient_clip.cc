@@ -41,7 +41,7 @@ void ClipGradients(absl::Span<const TableGroup> groups, float clip_global_norm, 
     const bool needs_norm = clip_global_norm > 0 || table.clip_slice_norm > 0;
     of_table.rows.resize(needs_norm ? rows * table.dim : 0);
     if (!needs_norm) continue;
-    sum->SumAll(groups[g], of_table.rows.data());
+    sum->SumAll(groups[g], groups[g].table->dim(), of_table.rows.data());
     if (clip_global_norm > 0) {
       squares += SquaresOfRows(of_table.rows.data(), rows, table.dim, 0, table.dim);
     }

@@ -197,8 +197,7 @@ bool GradientSum::FiniteOnTheWire(const TableSpec& table, const SummedGradients&
   return true;
 }
 
-void GradientSum::SumAll(const TableGroup& group, float* out) {
-  const uint32_t dim = group.table->dim();
+void GradientSum::SumAll(const TableGroup& group, uint32_t dim, float* out) {
   const uint32_t rows = static_cast<uint32_t>(group.ids.unique.size());
   ForEachSum(group, nullptr, 0, rows, {0, dim}, [&](const float* row) {
     std::memcpy(out, row, 4ull * dim);

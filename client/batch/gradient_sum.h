@@ -38,7 +38,7 @@ class GradientSum {
                   uint8_t* out);
 
   // Writes all rows of the group, unique ids x dim floats, to `out`.
-  void SumAll(const TableGroup& group, float* out);
+  void SumAll(const TableGroup& group, uint32_t dim, float* out);
 
  private:
   struct Columns {

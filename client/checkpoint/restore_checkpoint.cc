@@ -148,10 +148,14 @@ class Restorer {
     TableSpec spec = saved;
     spec.id = 0;
     spec.name = name;
+    if (name != saved.name) spec.composition = Composition();  // a part under another name is plain
     // Pushes that waited for the end of their step are not saved: they must be taken again.
     const bool sessions = result_.sessions_continue && !IsSynchronous(saved);
     spec.restored_from = {result_.path, saved.name, sessions};
-    if (options_.weight_type.has_value()) spec.weight_type = *options_.weight_type;
+    // Numbers of frequency blocks' index are exact in fp32 alone.
+    const bool index =
+        saved.composition.form == ComposeForm::kFrequency && saved.composition.part == 0;
+    if (options_.weight_type.has_value() && !index) spec.weight_type = *options_.weight_type;
     if (options_.durability.has_value()) spec.durability = *options_.durability;
     if (spec.durability != Durability::kReplicated) {
       spec.replicas = 1;
@@ -274,7 +278,9 @@ class Restorer {
 
   std::string TakeBack() {
     for (const v1::TableSpec& table : tables_) {
-      const absl::Status dropped = cluster_.DropTable(table.name());
+      const std::string& composed = table.composition().table();
+      const absl::Status dropped =
+          cluster_.DropTable(composed.empty() ? table.name() : composed);  // with all of its parts
       if (dropped.ok() || absl::IsNotFound(dropped)) continue;
       return absl::StrCat("Drop table ", table.name(),
                           ", which could not be dropped: ", dropped.message());

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/batch/gradient_sum.h"
+#include "client/composed/composed_calls.h"
 #include "client/embedding/embeddings_impl.h"
 #include "client/embedding/weight_gradients.h"
-#include "client/map/table_handle.h"
 #include "client/push/push_engine.h"
 #include "common/status_macros.h"
 
@@ -138,16 +138,30 @@ Future<PushResult> EmbeddingsImpl::Backward(uint64_t step, const JaggedBatch& ba
   return future;
 }
 
+absl::Status EmbeddingsImpl::CheckSumsById() const {
+  for (const EmbeddingFeature& feature : features_) {
+    const ComposedHandle* const table = AsComposed(feature.table);
+    const bool max = feature.pooling == Pooling::kMax;
+    if (table == nullptr || SumsById(*table, max)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "feature \"", feature.feature, "\": gradients of composed table ", table->name(),
+        max ? " with pooling max" : "",
+        " cannot be kept by id, because it pools bags before it makes their rows; push each batch "
+        "by itself, or create the table without pool_first"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<SparseGradient>> EmbeddingsImpl::Gradients(
     const JaggedBatch& batch, const EmbeddingOutput& output, const OutputGradients& gradients) {
   std::unique_ptr<BackwardScratch> scratch = backward_.Take();
-  absl::Status described = DescribePush(batch, output, gradients, scratch.get());
+  absl::Status described = CheckSumsById();
+  if (described.ok()) described = DescribePush(batch, output, gradients, scratch.get());
   std::vector<SparseGradient> out;
   GradientSum sum(scratch->features, 1.0f, RowType::kFp32);
   TableGroup group;
   std::vector<IdsPart> parts;
   for (size_t t = 0; t < tables_.size() && described.ok(); ++t) {
-    group.table = static_cast<const TableHandle*>(tables_[t]);
     group.runs.clear();
     parts.clear();
     for (size_t f = 0; f < features_.size(); ++f) {
@@ -163,7 +177,7 @@ absl::StatusOr<std::vector<SparseGradient>> EmbeddingsImpl::Gradients(
     gradient.table = tables_[t];
     gradient.ids = group.ids.unique;
     gradient.gradients.resize(group.ids.unique.size() * tables_[t]->dim());
-    sum.SumAll(group, gradient.gradients.data());
+    sum.SumAll(group, tables_[t]->dim(), gradient.gradients.data());
   }
   backward_.GiveBack(std::move(scratch));
   if (!described.ok()) return described;
@@ -174,7 +188,8 @@ Future<absl::Status> EmbeddingsImpl::WeightGradients(const JaggedBatch& batch,
                                                      const OutputGradients& gradients,
                                                      std::vector<float>* weight_gradients) {
   auto work = std::make_unique<WeightWork>();
-  absl::Status status = BindBatch(features_, batch, &work->bound);
+  absl::Status status = CheckSumsById();
+  if (status.ok()) status = BindBatch(features_, batch, &work->bound);
   if (status.ok() && !batch.weighted() && !batch.ids.empty()) {
     status = absl::InvalidArgumentError("the batch has no weights, so there is no gradient");
   }

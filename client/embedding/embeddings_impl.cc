@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/batch/pooling_place.h"
 #include "client/client_impl.h"
+#include "client/composed/composed_handle.h"
 #include "client/embedding/embedding_pool.h"
 #include "client/map/table_handle.h"
 #include "common/status_macros.h"
@@ -27,7 +28,11 @@ absl::Status CheckFeature(const Client* client, size_t index, const EmbeddingFea
     return absl::InvalidArgumentError(absl::StrCat(name, " names no table"));
   }
   const auto* const handle = dynamic_cast<const TableHandle*>(feature.table);
-  if (handle == nullptr || handle->owner() != dynamic_cast<const void*>(client)) {
+  const ComposedHandle* const composed = AsComposed(feature.table);
+  const void* const owner = composed != nullptr ? composed->owner()
+                            : handle != nullptr ? handle->owner()
+                                                : nullptr;
+  if (owner == nullptr || owner != dynamic_cast<const void*>(client)) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": table ", feature.table->name(),
                      " was opened by another client; open it with this one"));
@@ -36,6 +41,11 @@ absl::Status CheckFeature(const Client* client, size_t index, const EmbeddingFea
     return absl::InvalidArgumentError(absl::StrCat(name, ": pooling is ",
                                                    static_cast<int>(feature.pooling),
                                                    "; allowed: sum, mean, max, none (0..3)"));
+  }
+  if (composed != nullptr && feature.scale_by_frequency) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": scale_by_frequency is set, and table ", feature.table->name(),
+                     " is composed: its ids share rows of its parts; leave it off"));
   }
   return absl::OkStatus();
 }
@@ -103,6 +113,12 @@ absl::StatusOr<std::unique_ptr<Embeddings>> Embeddings::Create(
     return absl::InvalidArgumentError(
         "EmbeddingOptions::pooling_at is kServer and look_ahead is set; rows that are read ahead "
         "are pooled in the client: leave pooling_at, or look_ahead, at its default");
+  }
+  for (const EmbeddingFeature& feature : features) {
+    if (options.look_ahead == nullptr || AsComposed(feature.table) == nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "EmbeddingOptions::look_ahead is set, and table ", feature.table->name(),
+        " is composed, whose rows are not read ahead; leave look_ahead at its default"));
   }
   return std::make_unique<EmbeddingsImpl>(client, impl->counters(), wire_type, std::move(features),
                                           options);
@@ -238,6 +254,7 @@ uint64_t EmbeddingsImpl::FindRows(size_t table, ForwardScratch* scratch) const {
 }
 
 bool EmbeddingsImpl::PoolsOnServers(size_t table, const ForwardScratch& scratch) const {
+  if (AsComposed(tables_[table]) != nullptr) return true;  // a pull of bags pools as it needs
   if (options_.look_ahead != nullptr) return false;
   if (options_.pooling_at != PoolingPlace::kAuto) {
     return options_.pooling_at == PoolingPlace::kServer;
@@ -279,6 +296,8 @@ PullFeature EmbeddingsImpl::PooledPull(size_t feature, ForwardScratch* scratch,
   // A mean travels as a sum in any case; DivideBags divides it as PoolBags does.
   pull.pooling = features_[feature].pooling == Pooling::kMax ? BagPooling::kMax : BagPooling::kSum;
   if (pull.pooling == BagPooling::kMax) pull.arg_max = output->arg_max[feature].data();
+  const bool whole_mean = AsComposed(pull.table) != nullptr;
+  if (whole_mean && features_[feature].pooling == Pooling::kMean) pull.pooling = BagPooling::kMean;
   return pull;
 }
 
@@ -290,7 +309,8 @@ void EmbeddingsImpl::PlanPulls(EmbeddingOutput* output, ForwardScratch* scratch)
   scratch->shared.resize(features_.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     ForwardScratch::TableRows& table = scratch->tables[t];
-    const bool counts = options_.pooling_at != PoolingPlace::kServer;
+    const bool counts =
+        options_.pooling_at != PoolingPlace::kServer && AsComposed(tables_[t]) == nullptr;
     const uint64_t inputs = counts ? FindRows(t, scratch) : 0;
     scratch->on_servers[t] = PoolsOnServers(t, *scratch) ? 1 : 0;
     bool rows_here = false;
@@ -326,7 +346,7 @@ void EmbeddingsImpl::PoolOutput(ForwardScratch* scratch, EmbeddingOutput* output
     if (!bound.pooled()) continue;
     const BagRows to = BagRowsOf(f, scratch, output);
     if (scratch->on_servers[table_of_[f]] != 0) {
-      DivideBags(bound, to.rows, to.stride);
+      if (AsComposed(features_[f].table) == nullptr) DivideBags(bound, to.rows, to.stride);
     } else {
       const ForwardScratch::TableRows& table = scratch->tables[table_of_[f]];
       PoolBags(bound, {table.rows.get(), table.index.data() + scratch->first_input[f]}, to.rows,

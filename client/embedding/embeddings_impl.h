@@ -95,6 +95,8 @@ class EmbeddingsImpl final : public Embeddings {
   absl::Status CheckGradients(absl::Span<const BoundFeature> bound, uint32_t batch_size,
                               const EmbeddingOutput& output,
                               const OutputGradients& gradients) const;
+  // InvalidArgument names a composed table whose gradients mean something by whole bags only.
+  absl::Status CheckSumsById() const;
   // Sets scratch->features to the push, which refers to the gradient rows and copies none.
   absl::Status DescribePush(const JaggedBatch& batch, const EmbeddingOutput& output,
                             const OutputGradients& gradients, BackwardScratch* scratch) const;

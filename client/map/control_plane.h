@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,10 +33,14 @@ class ControlPlane {
   virtual absl::Status Watch(uint64_t revision_known,
                              const std::function<void(const MapUpdate&)>& news) = 0;
   virtual void StopWatching() = 0;
-  // Both return the table's new state, as of MapUpdate::tables_revision: created, with its shards,
-  // or dropped.
+  // These return the new state of the tables, as of MapUpdate::tables_revision: created, with their
+  // shards, or dropped. CreateTables creates all or none.
   virtual absl::StatusOr<MapUpdate> CreateTable(const TableSpec& spec, bool if_not_exists,
                                                 absl::Duration timeout) = 0;
+  virtual absl::StatusOr<MapUpdate> CreateTables(const std::vector<TableSpec>& specs,
+                                                 bool if_not_exists, absl::Duration timeout) {
+    return absl::UnimplementedError("this control plane creates one table at a time");
+  }
   virtual absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) = 0;
   virtual absl::StatusOr<SessionIdentity> OpenSession(const std::string& name,
                                                       absl::Duration timeout) = 0;

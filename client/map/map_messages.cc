@@ -38,10 +38,25 @@ absl::StatusOr<MapUpdate> MapUpdateOf(const v1::CreateTableReply& reply) {
   return update;
 }
 
+absl::StatusOr<MapUpdate> MapUpdateOf(const v1::CreateTablesReply& reply) {
+  v1::ClusterMap map;
+  map.set_delta(true);
+  uint64_t revision = 0;
+  for (const v1::CreateTableReply& table : reply.tables()) {
+    *map.add_tables() = table.spec();
+    map.mutable_shards()->MergeFrom(table.shards());
+    revision = table.plan_revision();
+  }
+  HOTBED_ASSIGN_OR_RETURN(MapUpdate update, MapUpdateOf(map));
+  update.tables_revision = revision;
+  return update;
+}
+
 absl::StatusOr<MapUpdate> MapUpdateOf(const v1::DropTableReply& reply) {
   MapUpdate update;
   update.delta = true;
-  update.tables_dropped.push_back(reply.id());
+  update.tables_dropped.assign(reply.parts().begin(), reply.parts().end());
+  if (reply.parts().empty()) update.tables_dropped.push_back(reply.id());
   update.tables_revision = reply.plan_revision();
   return update;
 }

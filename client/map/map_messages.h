@@ -12,6 +12,7 @@ namespace hotbed {
 absl::StatusOr<MapUpdate> MapUpdateOf(const v1::ClusterMap& message);
 // The table's new state, as of MapUpdate::tables_revision.
 absl::StatusOr<MapUpdate> MapUpdateOf(const v1::CreateTableReply& reply);
+absl::StatusOr<MapUpdate> MapUpdateOf(const v1::CreateTablesReply& reply);
 absl::StatusOr<MapUpdate> MapUpdateOf(const v1::DropTableReply& reply);
 
 }  // namespace hotbed

@@ -79,6 +79,16 @@ class GrpcControlPlane final : public ControlPlane {
     return MapUpdateOf(reply);
   }
 
+  absl::StatusOr<MapUpdate> CreateTables(const std::vector<TableSpec>& specs, bool if_not_exists,
+                                         absl::Duration timeout) override {
+    v1::CreateTablesRequest request;
+    for (const TableSpec& spec : specs) *request.add_tables()->mutable_spec() = ToProto(spec);
+    request.set_if_not_exists(if_not_exists);
+    v1::CreateTablesReply reply;
+    HOTBED_RETURN_IF_ERROR(Call(&v1::Coordinator::Stub::CreateTables, request, timeout, &reply));
+    return MapUpdateOf(reply);
+  }
+
   absl::StatusOr<MapUpdate> DropTable(const std::string& name, absl::Duration timeout) override {
     v1::DropTableRequest request;
     request.set_name(name);

@@ -8,6 +8,7 @@
 #include "client/client_impl.h"
 #include "client/top_k/top_k_call.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 
 namespace hotbed {
 namespace {
@@ -51,6 +52,10 @@ absl::Status CheckIds(const TableOptions& table, const TopKOptions& options) {
 
 absl::Status CheckCall(const TableOptions& table, absl::Span<const float> vectors, uint32_t k,
                        const TopKOptions& options) {
+  if (IsComposed(table)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table.name, " is composed: no server holds its rows, allowed: plain tables"));
+  }
   if (k < 1 || k > kTopKMax) {
     return absl::InvalidArgumentError(absl::StrCat("k is ", k, ", allowed: 1..", kTopKMax));
   }

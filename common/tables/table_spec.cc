@@ -37,6 +37,10 @@ const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
 const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
 const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
 
+const std::vector<std::string> kComposeFormWords = {"none", "quotient-remainder", "block",
+                                                    "frequency"};
+const std::vector<std::string> kCombineWords = {"multiply", "add", "concatenate"};
+
 uint64_t TableSpec::state_bytes_per_row() const {
   uint64_t bytes = 0;
   for (uint32_t slice = 0; slice < column_slices; ++slice) {
@@ -78,6 +82,10 @@ MemoryShare MemoryShareOf(const TableSpec& spec) {
 
 void MakeCanonical(TableSpec* spec) {
   if (!spec->has_padding_id) spec->padding_id = 0;
+  const uint64_t from_end = ~spec->padding_id;  // 0 for -1
+  if (!spec->hashed && spec->padding_id >> 63 != 0 && from_end < spec->rows) {
+    spec->padding_id = spec->rows - 1 - from_end;
+  }
   if (spec->consistency == Consistency::kBounded && spec->staleness == 0) {
     spec->consistency = Consistency::kSync;
   }

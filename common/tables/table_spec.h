@@ -74,6 +74,35 @@ struct RestoredFrom {
   friend bool operator==(const RestoredFrom& a, const RestoredFrom& b) = default;
 };
 
+// How a composed table makes a row of its parts (common/tables/composition.h).
+enum class ComposeForm : uint8_t { kNone = 0, kQuotientRemainder = 1, kBlock = 2, kFrequency = 3 };
+// How kQuotientRemainder joins a row of each part.
+enum class Combine : uint8_t { kMultiply = 0, kAdd = 1, kConcatenate = 2 };
+
+// kNone: a plain table. With `table` empty: a composed table as people ask for it and see it, which
+// the cluster stores as its parts only. With `table`: one of those parts, which has all of it.
+struct Composition {
+  ComposeForm form = ComposeForm::kNone;
+  Combine combine = Combine::kMultiply;
+  bool pool_first = false;  // kQuotientRemainder: bags are pooled in each part, then joined
+  // kQuotientRemainder: the remainder is id mod buckets. 0, until the table is made: the least
+  // whole number whose square is at least rows.
+  uint64_t buckets = 0;
+  // kBlock and kFrequency: elements per row of each block of ids.
+  std::vector<uint32_t> block_dims;
+
+  // The rest is set in parts: the composed table.
+  std::string table;
+  uint32_t part = 0;  // place among its parts
+  uint64_t rows = 0;
+  uint32_t dim = 0;
+  bool has_padding_id = false;
+  uint64_t padding_id = 0;
+  BoundsMode bounds_mode = BoundsMode::kError;
+
+  friend bool operator==(const Composition& a, const Composition& b) = default;
+};
+
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
   std::string name;
@@ -107,6 +136,7 @@ struct TableSpec {
   float memory_share_min = 0.0f;
   float memory_share_max = 1.0f;
   RestoredFrom restored_from;
+  Composition composition;
   std::vector<TableChange> changes;  // in order of at_step
 
   uint64_t weight_bytes_per_row() const { return uint64_t{BytesPerWeight(weight_type)} * dim; }
@@ -151,6 +181,9 @@ extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
 
+extern const std::vector<std::string> kComposeFormWords;  // none quotient-remainder block frequency
+extern const std::vector<std::string> kCombineWords;      // multiply add concatenate
+
 // OK, or InvalidArgument naming the table, the field (as here, after optimizer., initializer.,
 // schedule. or changes[i].), its value and the allowed range.
 absl::Status ValidateTableSpec(const TableSpec& spec);
@@ -166,8 +199,9 @@ struct MemoryShare {
 };
 MemoryShare MemoryShareOf(const TableSpec& spec);
 
-// Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, and the
-// padding id of a table without one becomes 0.
+// Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, the padding id
+// of a table without one becomes 0, and a negative one of a bounded table (-rows to -1, as a 64-bit
+// pattern) counts from its end, as in torch.nn.
 void MakeCanonical(TableSpec* spec);
 
 // Adds a change to a valid table. A change at the step of the last one is merged into it and wins

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "common/tables/table_spec.h"
 
 namespace hotbed {
@@ -261,8 +262,12 @@ void CheckColumnSlices(const TableSpec& spec, Rules* rules) {
 
 void CheckIds(const TableSpec& spec, Rules* rules) {
   if (!spec.hashed) {
-    rules->Require(!spec.has_padding_id || spec.padding_id < spec.rows, "padding_id",
-                   spec.padding_id, absl::StrCat("an id of the table, 0..", spec.rows - 1));
+    const bool from_end = spec.padding_id >> 63 != 0 && ~spec.padding_id < spec.rows;
+    const auto shown = static_cast<int64_t>(spec.padding_id);
+    rules->Require(!spec.has_padding_id || spec.padding_id < spec.rows || from_end, "padding_id",
+                   shown,
+                   absl::StrCat("an id of the table, 0..", spec.rows - 1, ", or from its end, -",
+                                spec.rows, "..-1"));
   } else if (spec.bounds_mode != BoundsMode::kError &&
              static_cast<size_t>(spec.bounds_mode) < kBoundsModeWords.size()) {
     rules->Require(false, "bounds_mode", kBoundsModeWords[static_cast<size_t>(spec.bounds_mode)],
@@ -338,6 +343,7 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   rules.Require(share.min <= share.max, "memory_share_min", share.min,
                 absl::StrCat("at most memory_share_max = ", share.max));
   CheckColumnSlices(spec, &rules);
+  rules.Part("", ValidateComposition(spec));
   return rules.status();
 }
 

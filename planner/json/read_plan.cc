@@ -36,10 +36,10 @@ class PlanReader {
 
  private:
   void ReadServer(const PlanJson& json, const std::string& path) {
-    const JsonFields fields(
-        json, path,
-        {"name", "elements", "bytes", "groups", "perf", "row_base", "features", "feature_offsets"},
-        failure_);
+    const JsonFields fields(json, path,
+                            {"name", "elements", "bytes", "groups", "perf", "row_base", "features",
+                             "feature_offsets", "block_dim", "buckets"},
+                            failure_);
     PlacedServer server;
     fields.Required("name", &server.name);
     fields.Optional("elements", &server.elements);
@@ -61,6 +61,8 @@ class PlanReader {
     });
     ReadPerf(fields, &server.perf);
     fields.Optional("row_base", &server.row_base);
+    fields.Optional("block_dim", &server.block_dim);
+    fields.Optional("buckets", &server.buckets);
     fields.Optional("features", &server.features);
     fields.Optional("feature_offsets", &server.feature_offsets);
     if (failure_->error) return;

@@ -158,6 +158,8 @@ PlanJson ServerJson(const PlacedServer& server) {
     json["row_base"] = *server.row_base;
     json["features"] = server.features;
     json["feature_offsets"] = server.feature_offsets;
+    json["block_dim"] = server.block_dim;
+    json["buckets"] = server.buckets;
   }
   return json;
 }

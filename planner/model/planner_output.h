@@ -109,6 +109,10 @@ struct PlacedServer {
   std::optional<uint64_t> row_base;
   std::vector<std::string> features;
   std::vector<uint64_t> feature_offsets;
+  // For composed tables of the server's rows (common/tables/composition.h): the dim of a block, and
+  // the buckets of a quotient and remainder. They stand where row_base does.
+  uint32_t block_dim = 0;
+  uint64_t buckets = 0;
   friend bool operator==(const PlacedServer&, const PlacedServer&) = default;
 };
 

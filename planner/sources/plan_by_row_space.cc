@@ -1,12 +1,15 @@
 #include "planner/sources/plan_by_row_space.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "common/tables/composition.h"
 #include "planner/model/fused_groups.h"
 #include "planner/model/placement.h"
 #include "planner/model/plan_names.h"
@@ -58,6 +61,22 @@ void Place(const PlannerInput& input, const std::vector<uint32_t>& servers,
   fused.MoveTo(plan);
   for (PlacedTable& table : plan->tables) {
     table.sharding = table.ranges.size() > 1 ? Sharding::kRowWise : Sharding::kTableWise;
+  }
+}
+
+// The dims and buckets with which the source makes low-rank and quotient-remainder tables of the
+// rows of each group: with `rows_of`(g) of `all` rows in the dim rule, and `buckets_of`(g) in the
+// other.
+template <typename RowsOf, typename BucketsOf>
+void NameParts(const PlannerInput& input, const std::vector<uint32_t>& servers, size_t groups,
+               uint64_t all, const RowsOf& rows_of, const BucketsOf& buckets_of,
+               PlannerOutput* plan) {
+  uint32_t dim = 1;
+  for (const InputTable& table : input.tables) dim = std::max(dim, table.dim);
+  for (size_t g = 0; g < groups; ++g) {
+    PlacedServer& server = plan->servers[servers[g]];
+    server.block_dim = BlockDim(dim, all, rows_of(g));
+    server.buckets = DefaultBuckets(buckets_of(g));
   }
 }
 
@@ -113,8 +132,18 @@ PlanResult<PlannerOutput> PlanByRowSpace(const PlannerInput& input) {
     FairDivision division = DivideRows(rows, count);
     plan.cuts = std::move(division.cuts);
     Place(input, servers.value(), DropEmpty(std::move(division.groups)), &plan);
+    // By the number of groups: the remainder of the last one does not count.
+    NameParts(
+        input, servers.value(), count, count, [](size_t) { return 1; },
+        [&](size_t) { return division.rows_per_group; }, &plan);
   } else {
-    Place(input, servers.value(), WholeMembers(Ordered(input.options, rows, count), rows), &plan);
+    const auto members = WholeMembers(Ordered(input.options, rows, count), rows);
+    const auto rows_of = [&](size_t g) {
+      return members[g].empty() ? 0 : members[g].back().offset + rows[members[g].back().feature];
+    };
+    Place(input, servers.value(), members, &plan);
+    NameParts(input, servers.value(), members.size(),
+              std::accumulate(rows.begin(), rows.end(), uint64_t{0}), rows_of, rows_of, &plan);
   }
   return plan;
 }

@@ -7,6 +7,7 @@
 #include "cli/tables/table_option.h"
 #include "common/status_macros.h"
 #include "common/traceparent.h"
+#include "hotbed/composed.h"
 #include "hotbed/local.h"
 #include "hotbed/trace.h"
 #include "python/binding/arguments.h"
@@ -88,13 +89,21 @@ PyObject* TableResult(const std::shared_ptr<Connection>& connection,
   return NewTable({connection, *table});
 }
 
-// create_table(client, name, ((option, text), ...), if_not_exists)
+// create_table(client, name, ((option, text), ...), if_not_exists, counts of ids or None, blocks)
 PyObject* CreateTable(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
   const char* name = nullptr;
   PyObject* items = nullptr;
+  PyObject* histogram = nullptr;
   int if_not_exists = 0;
-  if (PyArg_ParseTuple(arguments, "OsOp", &capsule, &name, &items, &if_not_exists) == 0) {
+  unsigned int blocks = 0;
+  if (PyArg_ParseTuple(arguments, "OsOpOI", &capsule, &name, &items, &if_not_exists, &histogram,
+                       &blocks) == 0) {
+    return nullptr;
+  }
+  Borrowed borrowed;
+  absl::Span<const uint64_t> counts;
+  if (histogram != Py_None && !TakeIds(histogram, "histogram", nullptr, &borrowed, &counts)) {
     return nullptr;
   }
   const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
@@ -104,13 +113,15 @@ PyObject* CreateTable(PyObject*, PyObject* arguments) {
   bool failed = false;
   absl::Status read = ReadTable(items, &spec, &failed);
   if (failed) return nullptr;
-  if (read.ok()) read = ValidateTableSpec(spec);
+  if (read.ok() && histogram == Py_None) read = ValidateTableSpec(spec);
   if (!read.ok()) return Raise(read);
   const std::shared_ptr<Client> client = connection->client;
   absl::StatusOr<const Table*> table;
   {
     const WithoutGil without;
-    table = client->CreateTable(spec, if_not_exists != 0);
+    table = histogram == Py_None
+                ? client->CreateTable(spec, if_not_exists != 0)
+                : CreateTableByFrequency(client.get(), spec, counts, blocks, if_not_exists != 0);
   }
   return TableResult(connection, table);
 }
@@ -156,8 +167,13 @@ PyObject* OptionsOf(const TableOptions& spec) {
     return value && PyDict_SetItemString(dict.get(), name, value.get()) == 0;
   };
   if (!dict || !set("name", spec.name)) return nullptr;
+  TableOptions shown = spec;
+  if (!spec.composition.table.empty()) {  // a part is a plain table by itself
+    shown.composition = {};
+    if (!set("part-of", spec.composition.table)) return nullptr;
+  }
   for (const TableOption& option : TableOptionList()) {
-    if (!set(option.name, option.print(spec))) return nullptr;
+    if (!set(option.name, option.print(shown))) return nullptr;
   }
   return dict.Release();
 }
@@ -165,6 +181,21 @@ PyObject* OptionsOf(const TableOptions& spec) {
 PyObject* TableOptionsCall(PyObject*, PyObject* capsule) {
   const TableHandle* const table = TableOf(capsule);
   return table == nullptr ? nullptr : OptionsOf(table->table->options());
+}
+
+// The names of the parts of a composed table; of a plain one, none.
+PyObject* TableParts(PyObject*, PyObject* capsule) {
+  const TableHandle* const table = TableOf(capsule);
+  if (table == nullptr) return nullptr;
+  Owned list(PyList_New(0));
+  const ComposedTable* const composed = ComposedTable::From(table->table);
+  for (const Table* const part :
+       composed != nullptr ? composed->parts() : absl::Span<const Table* const>()) {
+    const Owned name(PyUnicode_FromStringAndSize(part->name().data(),
+                                                 static_cast<Py_ssize_t>(part->name().size())));
+    if (!list || !name || PyList_Append(list.get(), name.get()) != 0) return nullptr;
+  }
+  return list.Release();
 }
 
 PyObject* ListTables(PyObject*, PyObject* capsule) {
@@ -558,6 +589,7 @@ PyMethodDef client_methods[] = {
     {"open_table", &OpenTable, METH_VARARGS, nullptr},
     {"drop_table", &DropTable, METH_VARARGS, nullptr},
     {"table_options", &TableOptionsCall, METH_O, nullptr},
+    {"table_parts", &TableParts, METH_O, nullptr},
     {"list_tables", &ListTables, METH_O, nullptr},
     {"pull", &Pull, METH_VARARGS, nullptr},
     {"push", &Push, METH_VARARGS, nullptr},

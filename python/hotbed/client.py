@@ -145,19 +145,26 @@ class Client:
                      warmup_steps: Optional[int] = None, warmup_from: Optional[float] = None,
                      total_steps: Optional[int] = None, min_factor: Optional[float] = None, step_size: Optional[int] = None,
                      gamma: Optional[float] = None, average_rate: Optional[float] = None, average_every: Optional[int] = None,
-                     average_from_step: Optional[int] = None) -> Table:
+                     average_from_step: Optional[int] = None, compose: Optional[str] = None, combine: Optional[str] = None,
+                     pool_first: Optional[bool] = None, buckets: Optional[int] = None,
+                     block_dims: Union[int, Sequence[int], str, None] = None, histogram: Any = None, blocks: int = 4) -> Table:
         """Creates a table of `rows` x `dim` weights, or of any ids (`hashed`; then `rows` is the expected number).
 
-        The options are those of docs/tables.md, by the same names. None: its default.
+        The options are those of docs/tables.md, by the same names. None: its default. `compose` makes a composed table
+        (docs/composed.md); `histogram`, the count of each id, makes one of frequency blocks, of which there are `blocks`.
 
         Raises:
             InvalidArgument names an option, its value and what is allowed. AlreadyExists: the name is taken, unless
             `if_not_exists` and the table is the same.
         """
         durability = durability or self._durability
-        given = {k: v for k, v in locals().items() if k not in ('self', 'name', 'optimizer', 'if_not_exists')}
+        if block_dims is not None and not isinstance(block_dims, (str, int)):
+            block_dims = ','.join(str(operator.index(n)) for n in block_dims)
+        given = {k: v for k, v in locals().items()
+                 if k not in ('self', 'name', 'optimizer', 'if_not_exists', 'histogram', 'blocks')}
         items = table_items(given, optimizer)
-        return self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists)))
+        counts = None if histogram is None else _arrays.readable(histogram, 'histogram')
+        return self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists, counts, blocks)))
 
     def table(self, name: str) -> Table:
         """The table of that name. Raises NotFound."""
@@ -169,8 +176,9 @@ class Client:
         return table
 
     def drop_table(self, name: str) -> None:
-        """Drops the table and its rows. Raises NotFound."""
-        self._tables.pop(name, None)
+        """Drops the table and its rows; of a composed table, all of its parts. Raises NotFound."""
+        self._tables = {known: table for known, table in self._tables.items()
+                        if name not in (known, table.options.get('part-of'))}
         _hotbed.drop_table(self._connection, name)
 
     def tables(self) -> list[dict[str, str]]:
@@ -276,6 +284,31 @@ class Table:
     @property
     def client(self) -> Client:
         return self._client
+
+    @property
+    def parts(self) -> list[Table]:
+        """The tables that a composed table is made of, each with its own rows; of a plain table, none."""
+        return [self._client.table(name) for name in _hotbed.table_parts(self._handle)]
+
+    def get_weights(self) -> list[Any]:
+        """All rows of a bounded table, as a list of one numpy array; of a composed table, those of its trained parts.
+
+        Raises InvalidArgument: a hashed table, whose rows `hotbed table export` lists.
+        """
+        import numpy as np
+
+        if self._options['hashed'] == 'true':
+            raise errors.InvalidArgument(f'table {self.name} is hashed; allowed: bounded tables', table=self.name)
+        found = []
+        for part in self.parts or [self]:
+            if self.parts and part.options['optimizer'] == 'none' and self._options['optimizer'] != 'none':
+                continue  # the order of frequency blocks
+            rows = np.empty((part.rows, part.dim), np.float32)
+            for first in range(0, part.rows, 1 << 16):
+                last = min(first + (1 << 16), part.rows)
+                part.pull(np.arange(first, last), out=rows[first:last])
+            found.append(rows)
+        return found
 
     def __repr__(self) -> str:
         return f'hotbed.Table({self.name!r}, dim={self.dim}, rows={self.rows})'

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "proto/convert.h"
@@ -113,7 +114,8 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   const TableSpec defaults = DefaultTableSpec();
   for (const TableOption& option : TableOptionList()) {
     const bool left = absl::c_linear_search(
-        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode", "average-rate"},
+        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode", "average-rate",
+                                 "compose", "combine", "pool-first", "buckets", "block-dims"},
         option.name);
     EXPECT_EQ(option.print(spec) == option.print(defaults), left)
         << option.name << " is at its default: give it another value above";
@@ -122,6 +124,29 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   ASSERT_TRUE(read.ok()) << read.status();
   spec.id = 0;
   EXPECT_EQ(ToProto((*read)[0].spec).DebugString(), ToProto(spec).DebugString());
+}
+
+TEST(TableFile, ACompositionIsReadBack) {
+  TableSpec spec;
+  spec.name = "user";
+  spec.rows = 100;
+  spec.dim = 8;
+  std::vector<Composition> compositions(2);
+  compositions[0].form = ComposeForm::kQuotientRemainder;
+  compositions[0].combine = Combine::kAdd;
+  compositions[0].pool_first = true;
+  compositions[0].buckets = 7;
+  compositions[1].form = ComposeForm::kBlock;
+  compositions[1].block_dims = {8, 2};
+  for (const Composition& composition : compositions) {
+    spec.composition = composition;
+    const auto read = ReadTableFile(TableJson(spec).dump());
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ((*read)[0].spec.composition, composition);
+  }
+  spec.composition.table = "users";  // a part
+  const auto part = ReadTableFile(TableJson(spec).dump());
+  EXPECT_TRUE(absl::StrContains(part.status().message(), "list that one")) << part.status();
 }
 
 TEST(TableFile, AnAverageIsReadBack) {  // not with column slices, which the table above has

@@ -36,8 +36,10 @@ void AddFields(const Descriptor& type, const std::string& prefix, std::set<std::
 TEST(TableOption, EveryFieldOfATableIsInTheList) {
   std::set<std::string> fields;
   AddFields(*v1::TableSpec::descriptor(), "", &fields);
-  for (const char* other : {"id", "name", "changes", "restored_from"})
+  for (const char* other : {"id", "name", "changes", "restored_from", "composition"})
     EXPECT_EQ(fields.erase(other), 1u) << other;
+  for (const char* of_composition : {"compose", "combine", "pool_first", "buckets", "block_dims"})
+    fields.insert(of_composition);
   EXPECT_EQ(fields.erase("staleness"), 1u) << "said as bounded:S";
   std::set<std::string> listed;
   for (const TableOption& option : TableOptionList()) {

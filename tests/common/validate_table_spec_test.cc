@@ -108,7 +108,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max,
-                                restored_from, changes] = spec;
+                                restored_from, composition, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
                                     "hashed",
@@ -141,6 +141,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   [[maybe_unused]] const auto& [checkpoint, table, sessions] = restored_from;
   add("restored_from.", {"checkpoint", "table", "sessions"});
   add("changes[0].", FieldsOf(TableChange()));
+  // The fields of composition: composition_test.cc.
   return names;
 }
 

@@ -260,6 +260,71 @@ class Commands(unittest.TestCase):
             again = self.up.json("table", "create", "--file", path, "--if-not-exists")
             self.assertFalse(any(t["created"] for t in again))
 
+    def test_composed_tables_have_one_name(self):
+        create = ("table", "create", "pairs", "--dim", 8, "--rows", 10000, "--compose", "quotient-remainder", "--padding-id=-1")
+        dry = self.up.json(*create, "--dry-run")
+        self.assertEqual((dry["created"], dry["parts"]), (False, ["pairs/quotient", "pairs/remainder"]))
+        self.assertTrue(self.up.json(*create)["created"])
+        self.assertFalse(self.up.json(*create, "--if-not-exists")["created"])
+        described = self.up.json("table", "describe", "pairs")
+        self.assertEqual(described["parameters"], {"composed": 1600, "plain": 80000, "saved": 78400})
+        self.assertEqual([(p["rows"], p["dim"]) for p in described["parts"]], [(100, 8), (100, 8)])
+        self.assertEqual(described["padding_id"], 9999)
+        _, text, _ = self.up.cli("table", "describe", "pairs")
+        self.assertIn("pairs/quotient[id / 100] * pairs/remainder[id mod 100]", text)
+        self.assertIn("1,600 instead of 80,000, 78,400 (98.00 %) saved", text)
+        listed = {t["name"]: t for t in self.up.json("table", "list")}
+        self.assertEqual(listed["pairs"]["compose"], "quotient-remainder")
+        self.assertEqual(listed["pairs/quotient"]["part_of"], "pairs")
+        composed, = self.up.json("row", "get", "pairs", 205)
+        (q,), (r,) = (self.up.json("row", "get", f"pairs/{part}", row) for part, row in (("quotient", 2), ("remainder", 5)))
+        for made, a, b in zip(composed["weights"], q["weights"], r["weights"]):
+            self.assertAlmostEqual(made, a * b, places=6)
+        self.assertTrue(self.up.json("table", "alter", "pairs", "--learning-rate", "0.5", "--at-step", 9)["altered"])
+        self.assertEqual(self.up.json("table", "describe", "pairs/remainder")["changes"][0]["learning_rate"], 0.5)
+        again = self.directory.path + "/pairs.json"
+        with open(again, "w", encoding="utf-8") as file:
+            json.dump({**described, "name": "pairs2"}, file)
+        self.assertEqual([t["name"] for t in self.up.json("table", "create", "--file", again)],
+                         ["pairs2/quotient", "pairs2/remainder"])
+        for args, code, words in (
+                (("create", "pairs", "--dim", 8, "--rows", 5), 1, "it is a composed table"),
+                (("create", "pairs/quotient", "--dim", 8, "--rows", 5, "--compose", "block", "--block-dims", 2), 1,
+                 'is a part of composed table "pairs"'),
+                (("create", "x", "--dim", 8, "--rows", 9, "--compose", "block", "--block-dims", 9), 2, "1..8 each"),
+                (("create", "x", "--dim", 8, "--rows", 9, "--compose", "block", "--block-dims", 2, "--optimizer", "sgd",
+                  "--column-slices", 4), 2, 'a part does not fit: table "x/block0": column_slices is 4'),
+                (("create", "x", "--dim", 8, "--rows", 9, "--compose", "frequency", "--block-dims", 2), 2, "--histogram"),
+                (("drop", "pairs/quotient", "--yes"), 1, 'drop "pairs"'), (("memory", "pairs"), 1, "takes its parts: pairs/q")):
+            found, _, err = self.up.cli("table", *args)
+            self.assertEqual(found, code, err)
+            self.assertIn(words, err)
+        self.assertEqual(self.up.json("table", "drop", "pairs", "--yes")["parts"], 2)
+        self.assertTrue(self.up.json("table", "drop", "pairs2", "--yes")["dropped"])
+        self.assertNotIn("pairs/quotient", [t["name"] for t in self.up.json("table", "list")])
+
+    def test_frequency_blocks_follow_a_histogram(self):
+        ids, counts = (os.path.join(self.directory.path, name) for name in ("ids.txt", "counts.npy"))
+        with open(ids, "w", encoding="utf-8") as file:
+            file.write("\n".join(str(i) for i in range(40) for _ in range(1 if i >= 10 else 90)) + "\n40,41\n")
+        measured = self.up.json("table", "histogram", ids, "--rows", 40, "--dim", 16, "--blocks", 4, "--out", counts)
+        self.assertEqual((measured["ids"], measured["outside"], measured["distinct"]), (932, 2, 40))
+        self.assertEqual([block["dim"] for block in measured["blocks"]], [16, 2, 2, 2])
+        made = self.up.json("table", "create", "clicks", "--dim", 16, "--histogram", counts, "--blocks", 4)
+        self.assertEqual((made["rows"], made["block_dims"], len(made["parts"])), (40, "16,2,2,2", 8))
+        row, = self.up.json("row", "get", "clicks", 3)
+        block, = self.up.json("row", "get", "clicks/block0", 3)
+        self.assertEqual(row["weights"], block["weights"])
+        code, _, err = self.up.cli("table", "histogram", counts, "--rows", 40, "--out", counts)
+        self.assertEqual(code, 1)
+        self.assertIn("counts.npy", err)
+        with open(ids, "a", encoding="utf-8") as file:
+            file.write("seven\n")
+        code, _, err = self.up.cli("table", "histogram", ids, "--rows", 40)
+        self.assertEqual(code, 1)
+        self.assertIn("line 932: 'seven' is no id", err)
+        self.assertTrue(self.up.json("table", "drop", "clicks", "--yes")["dropped"])
+
     def test_calibration_is_a_file_that_plans_are_made_with(self):
         with local.Directory() as directory:
             path = os.path.join(directory, "calibration.json")

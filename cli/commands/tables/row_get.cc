@@ -8,9 +8,11 @@
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/base/row_id.h"
+#include "cli/tables/composed_text.h"
 #include "cli/tables/find_table.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "hotbed/client.h"
 #include "terminal/table_printer.h"
 
@@ -82,9 +84,21 @@ RowPlace PlaceOf(const v1::ClusterMap& map, const std::vector<const v1::ShardRec
 absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, flags.table));
+  const std::vector<TableSpec> parts = FindParts(map, flags.table);
+  TableSpec spec;
+  if (parts.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(spec, FindTable(map, flags.table));
+  } else {
+    spec = ComposedOf(parts);  // whose rows are in no shard
+  }
+  if (!parts.empty() && flags.partial) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--partial: table '", flags.table,
+                     "' is composed, and a row is made of all of its parts; leave it out"));
+  }
   HOTBED_ASSIGN_OR_RETURN(const Rows rows, Fetch(context, flags));
-  const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
+  const std::vector<v1::ShardRecord> shards =
+      parts.empty() ? ShardsOf(map, spec.id) : std::vector<v1::ShardRecord>();
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   TablePrinter printer({"id", "exists", "shard", "server", "weights"});
   for (size_t i = 0; i < rows.ids.size(); ++i) {
@@ -97,7 +111,7 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
                     {"shard", place.shards.front()},
                     {"server", place.servers.front()},
                     {"weights", std::vector<float>(weights, weights + spec.dim)}});
-    if (spec.column_slices > 1) {
+    if (spec.column_slices > 1 && parts.empty()) {
       json.back()["slices"] = {{"shards", place.shards}, {"servers", place.servers}};
     }
     printer.AddRow({absl::StrCat(rows.ids[i]),
@@ -109,7 +123,9 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   }
   std::string text = printer.ToText();
   const auto missing = std::count(rows.missing.begin(), rows.missing.end(), 1);
-  if (std::count(rows.exists.begin(), rows.exists.end(), 0) > missing) {
+  if (!parts.empty()) {
+    absl::StrAppend(&text, "made by the client: ", RowFormula(spec), "\n");
+  } else if (std::count(rows.exists.begin(), rows.exists.end(), 0) > missing) {
     absl::StrAppend(&text, "exists no: the row was never pushed; its first value is shown (",
                     InitializerText(spec.initializer), ")\n");
   }

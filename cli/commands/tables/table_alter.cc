@@ -12,6 +12,7 @@
 #include "cli/tables/find_table.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -81,7 +82,14 @@ absl::StatusOr<v1::AlterTableReply> Ask(const TableAlterFlags& flags, Coordinato
   request.set_dry_run(flags.dry_run);
   for (int tries = 1;; ++tries) {
     HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
-    HOTBED_ASSIGN_OR_RETURN(const TableSpec existing, FindTable(map, flags.name));
+    const std::vector<TableSpec> parts = FindParts(map, flags.name);
+    TableSpec existing;
+    if (!parts.empty()) {
+      existing = ComposedOf(parts);
+      existing.id = 0;  // the change is of all parts, and of none that was read
+    } else {
+      HOTBED_ASSIGN_OR_RETURN(existing, FindTable(map, flags.name));
+    }
     HOTBED_ASSIGN_OR_RETURN(*change, ToChange(flags, existing));
     *request.mutable_change() = ToProto(*change);
     for (const v1::TableSpec& table : map.tables()) {

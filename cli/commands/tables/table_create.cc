@@ -11,10 +11,14 @@
 #include "cli/commands/tables/table_flags.h"
 #include "cli/shards/live_view.h"
 #include "cli/shards/plan_file.h"
+#include "cli/tables/composed_text.h"
+#include "cli/tables/id_histogram.h"
 #include "cli/tables/table_file.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "config/config.h"
+#include "hotbed/composed.h"
 #include "hotbed/feature_split.h"
 #include "planner/plan_on_cluster.h"
 #include "proto/convert.h"
@@ -28,8 +32,10 @@ constexpr uint32_t kShardsMax = 1024;  // per table; the coordinator checks agai
 struct TableCreateFlags {
   std::string name;
   GivenOptions given;
-  TableSpec spec;    // from the name and the given flags
-  std::string file;  // empty: the one table of the other flags
+  TableSpec spec;         // from the name and the given flags
+  std::string file;       // empty: the one table of the other flags
+  std::string histogram;  // file of the counts of ids; empty: none
+  uint32_t blocks = 4;    // with histogram
   std::string plan;  // file of a plan that places the tables of `file`; empty: the coordinator does
   uint32_t shards = 0;
   bool if_not_exists = false;
@@ -122,6 +128,75 @@ absl::Status Create(const CommandContext& context, const TableCreateFlags& flags
           "\n"));
 }
 
+// Adds the table, or the parts of a composed one.
+absl::Status AddTables(const TableSpec& spec, uint32_t shards, v1::CreateTablesRequest* request) {
+  std::vector<TableSpec> tables = {spec};
+  if (IsComposed(spec)) {
+    HOTBED_ASSIGN_OR_RETURN(tables, PartsOf(spec));
+  }
+  for (const TableSpec& table : tables) {
+    v1::NewTable& one = *request->add_tables();
+    *one.mutable_spec() = ToProto(table);
+    one.set_shards(shards);
+  }
+  return absl::OkStatus();
+}
+
+// Creates the parts of a composed table; with counts, by a client, which also writes their order.
+absl::Status CreateParts(const CommandContext& context, const TableCreateFlags& flags,
+                         const v1::CreateTablesRequest& request, absl::Span<const uint64_t> counts,
+                         CoordinatorStub* coordinator, v1::CreateTablesReply* reply) {
+  v1::CreateTablesRequest dry = request;
+  if (!counts.empty()) dry.set_dry_run(true);
+  HOTBED_ASSIGN_OR_RETURN(*reply, coordinator->CreateTables(dry));
+  if (counts.empty() || flags.dry_run) return absl::OkStatus();
+  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
+                          Client::Connect(absl::StrCat("hotbed://", context.coordinator)));
+  const bool there = flags.if_not_exists && client->OpenTable(flags.name).ok();
+  for (v1::CreateTableReply& one : *reply->mutable_tables()) one.set_created(!there);
+  return CreateTableByFrequency(client.get(), flags.spec, counts, flags.blocks, flags.if_not_exists)
+      .status();
+}
+
+absl::Status CreateComposed(const CommandContext& context, TableCreateFlags flags) {
+  std::vector<uint64_t> counts;
+  if (!flags.histogram.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(counts, ReadHistogram(flags.histogram));
+    HOTBED_ASSIGN_OR_RETURN(const FrequencyOrder order,
+                            OrderByFrequency(counts, flags.spec.dim, flags.blocks));
+    flags.spec.rows = counts.size();
+    flags.spec.composition.form = ComposeForm::kFrequency;
+    flags.spec.composition.block_dims = order.block_dims;
+  }
+  v1::CreateTablesRequest request;
+  HOTBED_RETURN_IF_ERROR(AddTables(flags.spec, 0, &request));
+  request.set_if_not_exists(flags.if_not_exists);
+  request.set_dry_run(flags.dry_run);
+  CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
+  v1::CreateTablesReply reply;
+  HOTBED_RETURN_IF_ERROR(CreateParts(context, flags, request, counts, &coordinator, &reply));
+  std::vector<TableSpec> parts;
+  bool created = false;
+  int shards = 0;
+  for (const v1::CreateTableReply& one : reply.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(parts.emplace_back(), FromProto(one.spec()));
+    created |= one.created();
+    shards += one.shards_size();
+  }
+  const TableSpec spec = ComposedOf(parts);
+  nlohmann::ordered_json json = ComposedJson(parts);
+  json["created"] = created;
+  json["dry_run"] = flags.dry_run;
+  const char* did = flags.dry_run ? "would create composed table '"
+                    : created     ? "created composed table '"
+                                  : "there already, and equal: composed table '";
+  return context.Answer(
+      json, absl::StrCat(did, spec.name, "' (", WithCommas(spec.rows), " rows, dim ", spec.dim,
+                         ", ", CompositionText(spec), ")\n  row: ", RowFormula(spec),
+                         "\n  parameters: ", SavedText(spec, parts), "\n  ", parts.size(),
+                         " parts with ", shards, " shards\n"));
+}
+
 absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags) {
   HOTBED_ASSIGN_OR_RETURN(const std::string text, ReadPlanFile(flags.file));
   const absl::StatusOr<std::vector<AskedTable>> tables = ReadTableFile(text);
@@ -132,9 +207,13 @@ absl::StatusOr<v1::CreateTablesRequest> ToRequest(const TableCreateFlags& flags)
   v1::CreateTablesRequest request;
   for (const AskedTable& table : *tables) {
     HOTBED_RETURN_IF_ERROR(CheckSlices(flags, table.spec));
-    v1::NewTable& one = *request.add_tables();
-    *one.mutable_spec() = ToProto(table.spec);
-    one.set_shards(table.shards);
+    if (table.spec.composition.form == ComposeForm::kFrequency) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--file ", flags.file, ": table '", table.spec.name,
+          "': compose is frequency, which needs a histogram: create it with 'hotbed table create ",
+          table.spec.name, " --histogram FILE'; nothing was created"));
+    }
+    HOTBED_RETURN_IF_ERROR(AddTables(table.spec, table.shards, &request));
   }
   request.set_if_not_exists(flags.if_not_exists);
   request.set_dry_run(flags.dry_run);
@@ -208,7 +287,9 @@ bool Gives(const TableCreateFlags& flags, absl::string_view name) {
 void BuildSpec(TableCreateFlags* flags) {
   if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
   if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
-  if (!Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
+  const bool counted = !flags->histogram.empty();
+  if (counted && Gives(*flags, "rows")) throw CLI::ExcludesError("--histogram", "--rows");
+  if (!counted && !Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
     throw CLI::RequiredError("--rows N (a bounded table) or --hashed");
   }
   flags->spec = DefaultTableSpec();
@@ -217,7 +298,17 @@ void BuildSpec(TableCreateFlags* flags) {
   for (const auto& [option, text] : flags->given) {
     status.Update(SetTableOption(*option, text, &flags->spec));
   }
+  if (counted) {
+    flags->spec.rows = 1;  // until the file is read
+    if (flags->spec.composition != Composition()) {
+      status.Update(absl::InvalidArgumentError(
+          "--histogram makes frequency blocks; leave out --compose and its options"));
+    }
+  } else if (flags->spec.composition.form == ComposeForm::kFrequency) {
+    throw CLI::RequiredError("--compose frequency: --histogram FILE (hotbed table histogram)");
+  }
   status.Update(NamingItsFlag(ValidateTableSpec(flags->spec)));
+  if (IsComposed(flags->spec)) status.Update(PartsOf(flags->spec).status());
   status.Update(CheckSlices(*flags, flags->spec));
   if (!status.ok()) throw CLI::ParseError(std::string(status.message()), kExitUsage);
 }
@@ -247,6 +338,17 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
                   "json, any strategy)")
       ->needs(file)
       ->group("Command");
+  CLI::Option* histogram =
+      app->add_option("--histogram", flags->histogram,
+                      "Frequency blocks: an .npy file of the counts of ids 0..rows-1 (table "
+                      "histogram)")
+          ->excludes(file)
+          ->group("Composed tables");
+  app->add_option("--blocks", flags->blocks, "With --histogram: blocks of equal numbers of ids")
+      ->check(CLI::Range(uint32_t{1}, kBlocksMax))
+      ->needs(histogram)
+      ->capture_default_str()
+      ->group("Composed tables");
   app->add_flag("--even-slices", flags->even_slices,
                 "Refuse a table whose dim --column-slices does not divide")
       ->group("Command");
@@ -265,6 +367,11 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
       return;
     }
     BuildSpec(flags.get());
+    if (IsComposed(flags->spec) || !flags->histogram.empty()) {
+      if (shards->count() > 0) throw CLI::ExcludesError("--compose", "--shards");
+      context->run = [context, flags] { return CreateComposed(*context, *flags); };
+      return;
+    }
     context->run = [context, flags] { return Create(*context, *flags); };
   });
 }

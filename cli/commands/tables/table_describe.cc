@@ -2,16 +2,19 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/shard_replicas.h"
+#include "cli/tables/composed_text.h"
 #include "cli/tables/find_table.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "config/config.h"
 #include "terminal/table_printer.h"
 
@@ -138,6 +141,7 @@ std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const Repli
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   TablePrinter facts({"table", spec.name});
   facts.AddRow({"kind", KindText(spec)});
+  if (IsPart(spec)) facts.AddRow({"part of", spec.composition.table});
   facts.AddRow({"dim", absl::StrCat(spec.dim, " x ",
                                     kWeightTypeWords[static_cast<size_t>(spec.weight_type)])});
   facts.AddRow({"optimizer", OptimizerText(spec.optimizer)});
@@ -166,9 +170,61 @@ std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const Repli
                       PlacedText(spec, view, MemoryByServer(map, spec), shards));
 }
 
+size_t ServersOf(const v1::ClusterMap& map, const TableSpec& spec) {
+  std::set<uint64_t> servers;
+  for (const v1::ShardRecord& shard : ShardsOf(map, spec.id)) {
+    servers.insert(shard.primary().server());
+  }
+  return servers.size();
+}
+
+absl::Status DescribeComposed(const CommandContext& context, const v1::ClusterMap& map,
+                              const std::vector<TableSpec>& parts) {
+  const TableSpec spec = ComposedOf(parts);
+  TablePrinter facts({"table", spec.name});
+  facts.AddRow({"kind", absl::StrCat("composed, ", WithCommas(spec.rows), " rows")});
+  facts.AddRow({"compose", CompositionText(spec)});
+  facts.AddRow({"dim", absl::StrCat(spec.dim, " x ",
+                                    kWeightTypeWords[static_cast<size_t>(spec.weight_type)])});
+  facts.AddRow({"row", RowFormula(spec)});
+  facts.AddRow({"parameters", SavedText(spec, parts)});
+  facts.AddRow({"optimizer", OptimizerText(spec.optimizer)});
+  facts.AddRow({"padding id", Option("padding-id", spec, "none")});
+  facts.AddRow({"ids out of bounds", Option("bounds", spec)});
+  TablePrinter listed(
+      {"part", "rows", "dim", "parameters", "when full", "init", "shards", "servers"});
+  uint64_t bytes = 0;
+  nlohmann::ordered_json json = ComposedJson(parts);
+  json["parts"] = nlohmann::ordered_json::array();
+  for (const TableSpec& part : parts) {
+    const uint64_t full = part.rows * (part.weight_bytes_per_row() + part.state_bytes_per_row());
+    const size_t shards = ShardsOf(map, part.id).size();
+    bytes += full;
+    listed.AddRow({part.name, WithCommas(part.rows), absl::StrCat(part.dim),
+                   WithCommas(part.rows * part.dim), FormatBytes(full),
+                   InitializerText(part.initializer), absl::StrCat(shards),
+                   absl::StrCat(ServersOf(map, part))});
+    json["parts"].push_back({{"name", part.name},
+                             {"id", part.id},
+                             {"rows", part.rows},
+                             {"dim", part.dim},
+                             {"parameters", part.rows * part.dim},
+                             {"bytes_when_full", full},
+                             {"shards", shards},
+                             {"servers", ServersOf(map, part)}});
+  }
+  const uint64_t plain = spec.rows * (spec.weight_bytes_per_row() + spec.state_bytes_per_row());
+  facts.AddRow({"when full", absl::StrCat(FormatBytes(bytes), " instead of ", FormatBytes(plain))});
+  json["bytes_when_full"] = {{"composed", bytes}, {"plain", plain}};
+  return context.Answer(json, absl::StrCat(facts.ToText(), "\n", listed.ToText()));
+}
+
 absl::Status Describe(const CommandContext& context, const std::string& name) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
+  if (const std::vector<TableSpec> parts = FindParts(map, name); !parts.empty()) {
+    return DescribeComposed(context, map, parts);
+  }
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FindTable(map, name));
   const std::vector<v1::ShardRecord> shards = ShardsOf(map, spec.id);
   const ReplicaView view(map);

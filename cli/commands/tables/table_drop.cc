@@ -20,10 +20,13 @@ struct TableDropFlags {
 absl::Status Drop(const CommandContext& context, const TableDropFlags& flags) {
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator.GetClusterMap());
-  HOTBED_RETURN_IF_ERROR(FindTable(map, flags.name).status());
+  const size_t parts = FindParts(map, flags.name).size();
+  if (parts == 0) HOTBED_RETURN_IF_ERROR(FindTable(map, flags.name).status());
   HOTBED_RETURN_IF_ERROR(
       Confirm(context, flags.confirm,
-              absl::StrCat("This deletes every row of table '", flags.name, "'."), flags.name));
+              absl::StrCat("This deletes every row of table '", flags.name, "'",
+                           parts == 0 ? "." : absl::StrCat(", which is ", parts, " tables.")),
+              flags.name));
   v1::DropTableRequest request;
   request.set_name(flags.name);
   request.set_dry_run(flags.confirm.dry_run);
@@ -32,6 +35,7 @@ absl::Status Drop(const CommandContext& context, const TableDropFlags& flags) {
       {{"name", flags.name},
        {"id", reply.id()},
        {"shards", reply.shards()},
+       {"parts", reply.parts_size()},
        {"dropped", !flags.confirm.dry_run},
        {"dry_run", flags.confirm.dry_run}},
       absl::StrCat(flags.confirm.dry_run ? "would drop table '" : "dropped table '", flags.name,

@@ -1,12 +1,15 @@
 #include <CLI/App.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/shards/shard_replicas.h"
+#include "cli/tables/composed_text.h"
 #include "cli/tables/table_option.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "proto/convert.h"
 #include "terminal/table_printer.h"
 
@@ -30,7 +33,20 @@ absl::Status List(const CommandContext& context) {
                   FindTableOption("durability")->print(spec), ActiveText(view.CountOf(spec.id)),
                   kNanPolicyWords[static_cast<size_t>(spec.nan_policy)]});
   }
-  return context.Answer(json, table.ToText());
+  std::string text = table.ToText();
+  std::vector<TableSpec> tables;
+  for (const v1::TableSpec& message : map.tables()) {
+    HOTBED_ASSIGN_OR_RETURN(tables.emplace_back(), FromProto(message));
+  }
+  TablePrinter composed({"composed", "rows", "dim", "compose", "parameters"});
+  for (const std::vector<TableSpec>& parts : ComposedTablesOf(tables)) {
+    const TableSpec spec = ComposedOf(parts);
+    json.push_back(ComposedJson(parts));
+    composed.AddRow({spec.name, WithCommas(spec.rows), absl::StrCat(spec.dim),
+                     CompositionText(spec), SavedText(spec, parts)});
+  }
+  if (json.size() > tables.size()) absl::StrAppend(&text, "\n", composed.ToText());
+  return context.Answer(json, text);
 }
 
 }  // namespace

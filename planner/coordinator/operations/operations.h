@@ -12,6 +12,7 @@
 
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/membership/asked_cuts.h"
 #include "planner/coordinator/membership/membership.h"
@@ -66,10 +67,14 @@ Operation MakeCleanup();
 
 // --- table_operations.cc
 
+// The parts of a composed table, in their order; none: there is no such composed table.
+std::vector<TableSpec> PartsOfComposed(const ClusterState& state, const std::string& name);
+
 // Creates tables that one plan places together. Nothing is written unless all of them are valid,
 // new (or existing and equal, with if_not_exists) and have a place. Writes the id counter and the
 // shards first, then the tables and their names, kTablesPerTxn per transaction; only the latter
-// make tables visible. If it is cut short, each table exists whole or not at all.
+// make tables visible. If it is cut short, each table exists whole or not at all; so do composed
+// tables, whose parts follow each other in the request.
 //
 //   InvalidArgument    names field, value and range of a bad spec; too many shards asked for; no
 //                      tables; a name given twice

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "common/tables/composition.h"
 #include "common/tables/shard_memory.h"
 #include "common/tables/table_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -32,6 +33,27 @@ absl::StatusOr<TableSpec> Resolve(const v1::TableSpec& asked) {
   spec.initializer = FirstValuesOf(spec);
   MakeCanonical(&spec);
   return spec;
+}
+
+// The composed table, if any, whose part has this name or is to be a part of it.
+absl::Status CheckFree(const ClusterState& state, const TableSpec& spec) {
+  if (!IsPart(spec)) {
+    if (PartsOfComposed(state, spec.name).empty()) return absl::OkStatus();
+    return absl::AlreadyExistsError(
+        absl::StrCat("table \"", spec.name, "\" exists already: it is a composed table"));
+  }
+  const std::string& name = spec.composition.table;
+  const v1::TableSpec* const taken = state.FindTable(name);
+  if (taken == nullptr) return absl::OkStatus();
+  if (taken->composition().table().empty()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "table \"", name, "\" exists already (id ", taken->id(),
+        ") and is a plain table; give the composed table another name, or drop that one first"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "table \"", name, "\" is a part of composed table \"", taken->composition().table(),
+      "\", and a composed table has plain tables as its parts; take a name outside of \"",
+      taken->composition().table(), "/...\""));
 }
 
 // The first field in which two specs differ, as "dim: 64 -> 32"; empty when they are equal. Changes
@@ -83,8 +105,13 @@ class CreateTables {
   absl::Status Begin(const ClusterState& state) {
     if (request_.tables().empty()) return absl::InvalidArgumentError("no tables are named");
     absl::flat_hash_map<std::string, int> entries;
+    std::vector<TableSpec> specs;
+    for (const v1::NewTable& asked : request_.tables()) {
+      HOTBED_ASSIGN_OR_RETURN(specs.emplace_back(), Resolve(asked.spec()));
+    }
+    HOTBED_RETURN_IF_ERROR(CheckParts(specs));
     for (int entry = 0; entry < request_.tables_size(); ++entry) {
-      HOTBED_ASSIGN_OR_RETURN(TableSpec spec, Resolve(request_.tables(entry).spec()));
+      TableSpec& spec = specs[entry];
       const auto [first, is_first] = entries.emplace(spec.name, entry);
       if (!is_first) {
         return absl::InvalidArgumentError(absl::StrCat("table \"", spec.name, "\": tables ",
@@ -98,6 +125,7 @@ class CreateTables {
         AddShards(state, existing->id(), &reply);
         continue;
       }
+      HOTBED_RETURN_IF_ERROR(CheckFree(state, spec));
       HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
       *reply.mutable_spec() = ToProto(spec);
       HOTBED_ASSIGN_OR_RETURN(std::vector<NewShard> placed, AskedShards(spec, entry));
@@ -262,13 +290,26 @@ class CreateTables {
       txn.Put(keys::Shard(record.shard), StoredRecord(record));
     }
     if (!txn.empty()) return txn;
-    for (int i = 0; i < kTablesPerTxn && published_ < new_.size(); ++i, ++published_) {
+    for (size_t i = 0; published_ < new_.size(); ++i, ++published_) {
+      // The parts of a composed table, which follow each other, become visible together.
+      if (i > 0 && i + PartsFrom(published_) > kTablesPerTxn) break;
       v1::CreateTableReply& reply = *reply_.mutable_tables(new_[published_].entry);
       txn.Put(keys::Table(reply.spec().id()), reply.spec().SerializeAsString());
       txn.Put(keys::Name(reply.spec().name()), absl::StrCat(reply.spec().id()));
       reply.set_created(true);
     }
     return txn;
+  }
+
+  // The parts of a composed table that begin at new_[at]; otherwise 1.
+  size_t PartsFrom(size_t at) const {
+    const Composition& first = new_[at].spec.composition;
+    if (first.table.empty() || first.part != 0) return 1;
+    size_t count = 1;
+    while (at + count < new_.size() && new_[at + count].spec.composition.table == first.table) {
+      ++count;
+    }
+    return count;
   }
 
   static void AddShards(const ClusterState& state, TableId table, v1::CreateTableReply* reply) {
@@ -321,26 +362,61 @@ Operation MakeOperation(v1::CreateTableRequest request, const OperationContext& 
   return CreateTables(std::move(one), /*single=*/true, context);
 }
 
+std::vector<TableSpec> PartsOfComposed(const ClusterState& state, const std::string& name) {
+  std::vector<TableSpec> parts;
+  for (const auto& [id, message] : state.tables()) {
+    if (message.composition().table() != name || name.empty()) continue;
+    absl::StatusOr<TableSpec> spec = FromProto(message);
+    if (spec.ok()) parts.push_back(*std::move(spec));
+  }
+  return PartsByName(parts, name);
+}
+
+namespace {
+
+// The table of that name; or all parts of the composed table of that name, the first in front.
+absl::StatusOr<std::vector<const v1::TableSpec*>> ToDrop(const ClusterState& state,
+                                                         const std::string& name) {
+  const v1::TableSpec* const found = state.FindTable(name);
+  if (found != nullptr && found->composition().table().empty()) return std::vector{found};
+  if (found != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "table \"", name, "\" is a part of composed table \"", found->composition().table(),
+        "\"; drop \"", found->composition().table(), "\", which drops all of its parts"));
+  }
+  std::vector<const v1::TableSpec*> parts;
+  for (const auto& [id, spec] : state.tables()) {
+    if (spec.composition().table() == name && !name.empty()) parts.push_back(&spec);
+  }
+  if (!parts.empty()) return parts;
+  return absl::NotFoundError(absl::StrCat("table \"", name, "\" does not exist"));
+}
+
+}  // namespace
+
 Operation MakeOperation(v1::DropTableRequest request, const OperationContext& context) {
   return [request = std::move(request), dropped_max = context.limits.dropped_max, dropped = false,
           reply = v1::DropTableReply()](const ClusterState& state) mutable -> Next {
     reply.set_plan_revision(state.plan_revision());
     if (dropped) return reply;
-    const v1::TableSpec* const spec = state.FindTable(request.name());
-    if (spec == nullptr) {
-      return absl::NotFoundError(absl::StrCat("table \"", request.name(), "\" does not exist"));
-    }
-    reply.set_id(spec->id());
-    reply.set_shards(state.ShardsOfTable(spec->id()).size());
-    if (request.dry_run()) return reply;
-
+    HOTBED_ASSIGN_OR_RETURN(const auto tables, ToDrop(state, request.name()));
+    reply.set_id(tables.front()->id());
     Transaction txn(&state);
-    txn.Delete(keys::Table(spec->id()));
-    txn.Delete(keys::Name(spec->name()));
-    txn.Put(keys::Dropped(spec->id()), spec->name());
-    if (state.dropped().size() >= dropped_max) {
-      txn.Delete(keys::Dropped(state.dropped().begin()->first));
+    size_t kept = state.dropped().size();
+    auto oldest = state.dropped().begin();
+    for (const v1::TableSpec* const spec : tables) {
+      reply.set_shards(reply.shards() + state.ShardsOfTable(spec->id()).size());
+      if (!spec->composition().table().empty()) reply.add_parts(spec->id());
+      txn.Delete(keys::Table(spec->id()));
+      txn.Delete(keys::Name(spec->name()));
+      txn.Put(keys::Dropped(spec->id()), spec->name());
+      if (kept < dropped_max) {
+        ++kept;
+      } else if (oldest != state.dropped().end()) {
+        txn.Delete(keys::Dropped((oldest++)->first));
+      }
     }
+    if (request.dry_run()) return reply;
     dropped = true;
     return txn;
   };

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional
+from typing import Any, Optional, Sequence, Union
 
 import torch
 
-from hotbed import optim
+from hotbed import errors, optim
 from hotbed.client import Client, Table
 from hotbed.torch.modules import Embedding, EmbeddingBag
 from hotbed.torch.training import training
@@ -17,8 +17,29 @@ __all__ = ['convert', 'import_weights']
 _ROWS_PER_PUSH = 1 << 16
 
 
-def import_weights(client: Client, table: Table, weights: torch.Tensor) -> None:
-    """Assigns row i of `weights` to id i. A push of its own step for each 65,536 rows; progress on a terminal."""
+def import_weights(client: Client, table: Table, weights: Union[torch.Tensor, Sequence[torch.Tensor]]) -> None:
+    """Assigns row i of `weights` to id i. A push of its own step for each 65,536 rows; progress on a terminal.
+
+    Of a composed table, `weights` is a list with one tensor for each of its trained parts, as `get_weights` returns it.
+    """
+    if not isinstance(weights, torch.Tensor):
+        parts = [part for part in table.parts if not part.name.endswith('/index')] or [table]
+        shapes = [(part.rows, part.dim) for part in parts]
+        given = [tuple(one.shape) for one in weights]
+        if given != shapes:
+            raise errors.ArrayError(f'weights have the shapes {given}; allowed: {shapes}, as the parts of table {table.name}',
+                                    value=str(given), limit=str(shapes))
+        for part, one in zip(parts, weights):
+            import_weights(client, part, one)
+        return
+    if tuple(weights.shape) != (table.rows, table.dim):
+        raise errors.ArrayError(f'weights has shape {tuple(weights.shape)}; allowed: ({table.rows}, {table.dim}), as table '
+                                f'{table.name} has', value=str(tuple(weights.shape)), limit=f'({table.rows}, {table.dim})')
+    norm = float(table.options['max-norm'] or 0)
+    if norm > 0:  # as torch.nn does when it reads a row for the first time
+        p = float(table.options['max-norm-type'])
+        norms = weights.norm(p if p else float('inf'), dim=1, keepdim=True)
+        weights = torch.where(norms > norm, weights * (norm / (norms + 1e-7)), weights)
     steps = training(client)
     for first in range(0, len(weights), _ROWS_PER_PUSH):
         ids = torch.arange(first, min(first + _ROWS_PER_PUSH, len(weights)))
@@ -38,9 +59,11 @@ def _replacement(module: Any, name: str, client: Client, optimizer: Optional[opt
     if isinstance(module, torch.nn.EmbeddingBag):
         return EmbeddingBag(module.num_embeddings, module.embedding_dim, client=client, name=name, mode=module.mode,
                             include_last_offset=module.include_last_offset, padding_idx=module.padding_idx,
+                            max_norm=module.max_norm, norm_type=module.norm_type,
                             scale_grad_by_freq=module.scale_grad_by_freq, optimizer=optimizer, **options)
     return Embedding(module.num_embeddings, module.embedding_dim, client=client, name=name, padding_idx=module.padding_idx,
-                     scale_grad_by_freq=module.scale_grad_by_freq, optimizer=optimizer, **options)
+                     max_norm=module.max_norm, norm_type=module.norm_type, scale_grad_by_freq=module.scale_grad_by_freq,
+                     optimizer=optimizer, **options)
 
 
 def convert(model: torch.nn.Module, *, client: Client, min_rows: int = 100_000, prefix: str = '',

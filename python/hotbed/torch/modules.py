@@ -92,6 +92,8 @@ class _Lookups(torch.nn.Module):
         self._ahead: Any = None  # of a prefetch that is under way
         # It gives the outputs a gradient. It is no parameter, or DistributedDataParallel would wait for its gradient.
         self._anchor = torch.zeros((), requires_grad=True)
+        #: no gradients: the rows stay as they are
+        self.freeze = False
         client._owners.add(self)
 
     def _make(self, look_ahead: Any) -> Any:
@@ -120,12 +122,12 @@ class _Lookups(torch.nn.Module):
 
     def look_up(self, batch: tuple[Any, ...], device: torch.device) -> tuple[tuple[torch.Tensor, ...], tuple[Any, ...]]:
         """(pooled, sequence of each feature), and the features as _hotbed.outputs describes them."""
-        trains = self.training and torch.is_grad_enabled()
+        trains = self.training and torch.is_grad_enabled() and not self.freeze
         self._training.before_forward(id(self), trains)
         call = _hotbed.forward(self._handle if self._ahead is None else self._ahead, batch, tracing.current())
         _hotbed.wait(call, None)
         _hotbed.result(call)
-        tensors = _Lookup.apply(self._anchor, self, call, device)
+        tensors = _Lookup.apply(self._anchor.detach() if self.freeze else self._anchor, self, call, device)
         return tensors, _hotbed.outputs(call)[3]
 
     def after_backward(self, call: Any, gradients: tuple[Optional[torch.Tensor], ...]) -> None:
@@ -220,16 +222,74 @@ class EmbeddingCollection(_Lookups):
                 for f, row in zip(described, rows)}
 
 
-class EmbeddingBag(_Lookups):
-    """torch.nn.EmbeddingBag over a table. `client` and `name` say which; it is created if it does not exist."""
+def _table_of(client: Client, name: str, rows: int, dim: int, padding_idx: Optional[int], max_norm: Optional[float],
+              norm_type: float, optimizer: Optional[optim.Optimizer], options: dict[str, Any]) -> Table:
+    if max_norm is not None:
+        p = 0.0 if norm_type == float('inf') else float(norm_type)
+        optimizer = dataclasses.replace(optimizer or optim.RowWiseAdagrad(), max_norm=max_norm, max_norm_type=p)
+        if not options.get('compose') and options.get('histogram') is None:
+            reach = max_norm / (dim ** (1 / p) if p else 1.0)
+            options = {'init': f'uniform:{-reach},{reach}', **options}
+    histogram = options.get('histogram')
+    if histogram is None:
+        options = {'rows': rows, **options}
+    elif len(histogram) != rows:
+        raise errors.InvalidArgument(f'histogram has {len(histogram)} counts; allowed: num_embeddings, {rows}',
+                                     value=str(len(histogram)), limit=str(rows))
+    return client.create_table(name, dim, optimizer=optimizer, padding_id=padding_idx, if_not_exists=True, **options)
+
+
+class _OneTable(_Lookups):
+    """What EmbeddingBag and Embedding share."""
+
+    def __init__(self, client: Client, table: Table, pooling: str, by_frequency: bool) -> None:
+        super().__init__(client, [('input', table, pooling, by_frequency)])
+        self.num_embeddings, self.embedding_dim = table.rows, table.dim
+
+    def get_weights(self) -> list[torch.Tensor]:
+        """All rows: [weight], or of a composed table those of its parts, as [rows, map] of one block."""
+        return [torch.from_numpy(rows) for rows in self._client.table(self._tables[0]).get_weights()]
+
+    @classmethod
+    def from_pretrained(cls, weights: Union[torch.Tensor, Sequence[torch.Tensor]], freeze: bool = True, *, client: Client,
+                        name: str, num_embeddings: Optional[int] = None, embedding_dim: Optional[int] = None,
+                        **options: Any) -> Any:
+        """A module over a new table of these weights, as torch.nn's. `freeze`: they are not trained.
+
+        Of a composed table, `weights` are those of its parts, in the order of `get_weights`; num_embeddings and
+        embedding_dim follow from them for blocks, and are given otherwise.
+        """
+        from hotbed.torch.converting import import_weights
+
+        parts = [weights] if isinstance(weights, torch.Tensor) else list(weights)
+        if isinstance(weights, torch.Tensor):
+            num_embeddings, embedding_dim = weights.shape
+        elif options.get('compose') == 'block' and len(parts) == 2:
+            num_embeddings, embedding_dim = parts[0].shape[0], parts[1].shape[0]
+            options.setdefault('block_dims', parts[0].shape[1])
+        if num_embeddings is None or embedding_dim is None:
+            raise errors.InvalidArgument('the parts of this composition do not say its size; allowed: with num_embeddings and '
+                                         'embedding_dim')
+        made = cls(num_embeddings, embedding_dim, client=client, name=name, **options)
+        import_weights(client, client.table(name), parts if len(parts) > 1 else parts[0])
+        made.freeze = freeze
+        return made
+
+
+class EmbeddingBag(_OneTable):
+    """torch.nn.EmbeddingBag over a table. `client` and `name` say which; it is created if it does not exist.
+
+    `options` are those of docs/tables.md; with `compose` the table is composed (docs/composed.md). `max_norm` limits the norm
+    of a row after each update, and of its first value.
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, client: Client, name: str, mode: str = 'mean',
-                 include_last_offset: bool = False, padding_idx: Optional[int] = None, scale_grad_by_freq: bool = False,
-                 optimizer: Optional[optim.Optimizer] = None, **options: Any) -> None:
-        table = client.create_table(name, embedding_dim, rows=num_embeddings, optimizer=optimizer, padding_id=padding_idx,
-                                    if_not_exists=True, **options)
-        super().__init__(client, [('input', table, _word(mode), scale_grad_by_freq)])
-        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+                 include_last_offset: bool = False, padding_idx: Optional[int] = None, max_norm: Optional[float] = None,
+                 norm_type: float = 2.0, scale_grad_by_freq: bool = False, optimizer: Optional[optim.Optimizer] = None,
+                 **options: Any) -> None:
+        table = _table_of(client, name, num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, optimizer, options)
+        super().__init__(client, table, _word(mode), scale_grad_by_freq)
+        self.mode = mode
         self.include_last_offset = include_last_offset
 
     def forward(self, input: torch.Tensor, offsets: Optional[torch.Tensor] = None,
@@ -251,16 +311,14 @@ class EmbeddingBag(_Lookups):
         return self.look_up(batch, input.device)[0][0]
 
 
-class Embedding(_Lookups):
-    """torch.nn.Embedding over a table: ids of shape S give (S, embedding_dim)."""
+class Embedding(_OneTable):
+    """torch.nn.Embedding over a table: ids of shape S give (S, embedding_dim). The rest as EmbeddingBag."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, client: Client, name: str,
-                 padding_idx: Optional[int] = None, scale_grad_by_freq: bool = False,
-                 optimizer: Optional[optim.Optimizer] = None, **options: Any) -> None:
-        table = client.create_table(name, embedding_dim, rows=num_embeddings, optimizer=optimizer, padding_id=padding_idx,
-                                    if_not_exists=True, **options)
-        super().__init__(client, [('input', table, 'none', scale_grad_by_freq)])
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+                 padding_idx: Optional[int] = None, max_norm: Optional[float] = None, norm_type: float = 2.0,
+                 scale_grad_by_freq: bool = False, optimizer: Optional[optim.Optimizer] = None, **options: Any) -> None:
+        table = _table_of(client, name, num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, optimizer, options)
+        super().__init__(client, table, 'none', scale_grad_by_freq)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         batch = self.batch_of(['input'], torch.tensor([input.numel()]), input.reshape(-1), None)

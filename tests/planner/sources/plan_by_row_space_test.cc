@@ -59,6 +59,43 @@ TEST(PlanByRowSpace, WholeFeatureByDifference) {
   EXPECT_EQ(plan.servers[3].row_base, 4789u + 4545 + 5454);
 }
 
+// The published dims and buckets of four servers with rows of 128.
+TEST(PlanByRowSpace, ServersHaveDimsAndBucketsForComposedTables) {
+  const auto fair = Planned(SourceInput({{100, 128},
+                                         {2020, 128},
+                                         {3203, 128},
+                                         {3434, 128},
+                                         {3023, 128},
+                                         {4545, 128},
+                                         {123, 128},
+                                         {4566, 128}},
+                                        4, kFair));
+  for (const PlacedServer& server : fair.servers) {
+    EXPECT_EQ(server.block_dim, 32u);
+    EXPECT_EQ(server.buckets, 73u);
+  }
+  PlannerInput input = SourceInput({{100, 128},
+                                    {2020, 128},
+                                    {3203, 128},
+                                    {3434302, 128},
+                                    {3023, 128},
+                                    {45459, 128},
+                                    {123, 128},
+                                    {4566, 128}},
+                                   4, kWhole);
+  input.options.order = FeatureOrder::kShuffled;
+  input.options.seed = 111;  // groups [3,0], [1,2], [5,6], [7,4]
+  const auto whole = Planned(input);
+  std::vector<uint32_t> dims;
+  std::vector<uint64_t> buckets;
+  for (const PlacedServer& server : whole.servers) {
+    dims.push_back(server.block_dim);
+    buckets.push_back(server.buckets);
+  }
+  EXPECT_EQ(dims, std::vector<uint32_t>({128, 2, 2, 2}));
+  EXPECT_EQ(buckets, std::vector<uint64_t>({1854, 73, 214, 88}));
+}
+
 TEST(PlanByRowSpace, WholeFeatureAscendingAndShuffled) {
   PlannerInput input = NotebookInput(kWhole);
   input.options.order = FeatureOrder::kAscending;
