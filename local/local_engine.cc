@@ -255,7 +255,8 @@ void LocalEngine::Wake(bool* stopped) {
 SoftmaxCalls* LocalEngine::softmax() {
   absl::MutexLock lock(&mu_);
   if (softmax_ == nullptr) {
-    softmax_ = std::make_unique<SoftmaxCalls>(host_.get(), /*memory=*/nullptr, clock_);
+    softmax_ = std::make_unique<SoftmaxCalls>(host_.get(), clock_);
+    softmax_->SetMemory(&plane_->pull_budget);
   }
   return softmax_.get();
 }

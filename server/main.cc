@@ -129,7 +129,7 @@ void StartExports(Process* process, const std::shared_ptr<ChangeMemory>& memory)
   process->lists =
       std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
   process->top_k = std::make_unique<TopKCalls>(process->host.get(), memory, process->clock);
-  process->softmax = std::make_unique<SoftmaxCalls>(process->host.get(), memory, process->clock);
+  process->softmax = std::make_unique<SoftmaxCalls>(process->host.get(), process->clock);
 }
 
 absl::Status StartParts(Process* process) {
@@ -169,6 +169,7 @@ absl::Status StartParts(Process* process) {
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
+  process->softmax->SetMemory(process->data->pull_budget());
   process->host->SetReplicaNetwork(process->data->network());
 
   AdminOptions admin_options;

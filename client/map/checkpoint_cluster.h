@@ -31,7 +31,8 @@ class CheckpointCluster {
                                                        const v1::WatchSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& address, const v1::WatchRestoreRequest& request) = 0;
-  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK and Softmax.
+  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK and
+  // Softmax.
   virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                              const v1::TopKRequest& request) = 0;
   // Softmax, or SoftmaxGradient, with the same promises.

@@ -23,8 +23,8 @@
 
 namespace hotbed {
 
-// Where the pushes of a layer stand at a shard. One push of a layer is under way at a time, so there
-// is nothing to chain (compare client/push/push_chain.h).
+// Where the pushes of a layer stand at a shard. One push of a layer is under way at a time, so
+// there is nothing to chain (compare client/push/push_chain.h).
 struct SoftmaxChain {
   uint64_t known_seq = 0;
   bool opened = false;

@@ -14,7 +14,7 @@ namespace hotbed {
 // Per token.
 struct SoftmaxStatistics {
   explicit SoftmaxStatistics(size_t tokens);
-  // Of other classes, or of none.
+  // Adds those of other classes, or of none.
   void Add(absl::Span<const float> other_maxima, absl::Span<const double> other_sums,
            absl::Span<const double> other_totals, absl::Span<const float> other_target_logits);
 

@@ -204,7 +204,7 @@ def main():
         local = LocalEnds(client, words, arguments)  # before the first step: it copies the first rows
         print(f'{words} words of dim {arguments.dim}, {arguments.batch * arguments.length} tokens per step; of equal words each has '
               f'{math.log2(words):.2f} bits')
-        curves = [('torch.nn.Embedding and torch.nn.Linear', train('local', local, batches, arguments)),
+        curves = [('layers of torch.nn', train('local', local, batches, arguments)),
                   ('tables in Hotbed', train('Hotbed', in_hotbed, batches, arguments))]
     with open(arguments.out, 'w', encoding='utf-8') as file:
         file.write(picture(curves, 'A language model with its ends in Hotbed, and in PyTorch'))

@@ -28,7 +28,7 @@ constexpr uint32_t kTileRows = 4;
 #endif
 constexpr uint32_t kTileColumns = 2 * kLanes;
 constexpr uint32_t kDepthMax = 256;  // of a block
-constexpr uint32_t kColumnsMax = 512;
+constexpr uint32_t kColumnsMax = 256;
 constexpr uint32_t kRowsMax = 120;  // a multiple of every kTileRows
 static_assert(kRowsMax % kTileRows == 0 && kColumnsMax % kTileColumns == 0);
 static_assert(kDepthMax * (kRowsMax + kColumnsMax) <= kMatrixScratchFloats);
@@ -193,7 +193,7 @@ inline void RunRaiseMaxima(const LogitBlock& block, float* maxima) {
   });
 }
 
-// Of a few rows in fp32, which add up in fp64.
+// So many rows are summed in fp32, and such sums in fp64.
 constexpr uint32_t kRowsPerSum = 32;
 
 inline void RunAddExponentials(const LogitBlock& block, const float* maxima, double* sums,

@@ -1,9 +1,9 @@
 // Products of matrices and the softmax over them, in fp32: what the output layer computes where its
 // rows are (server/output/).
 //
-// Unlike the row kernels these may contract products and sums, and the order of a sum depends on the
-// instruction set: no row's state is computed by them twice. Gradients that come out of here are
-// logged as numbers. Functions are stateless; matrices do not overlap.
+// Unlike the row kernels these may contract products and sums, and the order of a sum depends on
+// the instruction set: no row's state is computed by them twice. Gradients that come out of here
+// are logged as numbers. Functions are stateless; matrices do not overlap.
 #ifndef HOTBED_SERVER_KERNELS_MATRIX_KERNELS_H_
 #define HOTBED_SERVER_KERNELS_MATRIX_KERNELS_H_
 
@@ -26,7 +26,7 @@ struct MatrixProduct {
   bool add = false;
   float* scratch = nullptr;  // kMatrixScratchFloats, aligned to 64 bytes
 };
-constexpr uint64_t kMatrixScratchFloats = 256 * (512 + 128);
+constexpr uint64_t kMatrixScratchFloats = 256 * (256 + 128);
 
 // The logits of some rows of a table for all tokens: one row per row of the table, one column per
 // token, without gaps.

@@ -18,7 +18,6 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kSoftmaxLook = absl::Milliseconds(500);
-constexpr absl::Duration kSoftmaxMemoryLook = absl::Milliseconds(5);
 constexpr int kSoftmaxThreadsMax = 16;
 constexpr size_t kSoftmaxMessageBytesMax = 4 * kSoftmaxHiddenBytesMax;
 
@@ -34,6 +33,16 @@ SoftmaxMetrics& SoftmaxNumbers() {
   static auto* const metrics = new SoftmaxMetrics;
   return *metrics;
 }
+
+struct MemoryWait final : ByteBudget::Waiter {
+  void Granted() override {
+    granted = true;
+    ended.Notify();
+  }
+  void Expired() override { ended.Notify(); }
+  bool granted = false;
+  absl::Notification ended;
+};
 
 template <typename T>
 void SetBytes(const std::vector<T>& values, std::string* bytes) {
@@ -58,7 +67,8 @@ struct SoftmaxCalls::Running {
   ToolCalls::Done done;
   int64_t begin_ns = 0;
   int64_t deadline_ns = 0;
-  uint64_t bytes = 0;  // taken from memory, once `admitted`
+  ByteBudget* memory = nullptr;  // null: not counted
+  uint64_t bytes = 0;            // taken from it, once `admitted`
   absl::Mutex mu;
   bool admitted ABSL_GUARDED_BY(mu) = false;
   absl::Status refused ABSL_GUARDED_BY(mu);
@@ -102,9 +112,8 @@ int SoftmaxCalls::Threads() {
                     kSoftmaxThreadsMax);
 }
 
-SoftmaxCalls::SoftmaxCalls(ShardHost* host, std::shared_ptr<ChangeMemory> memory,
-                           const Clock* clock, int threads)
-    : host_(host), memory_(std::move(memory)), clock_(clock) {
+SoftmaxCalls::SoftmaxCalls(ShardHost* host, const Clock* clock, int threads)
+    : host_(host), clock_(clock) {
   SoftmaxNumbers();
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
@@ -209,18 +218,17 @@ void SoftmaxCalls::Work() {
   }
 }
 
-absl::Status SoftmaxCalls::AwaitMemory(const Running& call, uint64_t bytes) {
-  while (memory_ != nullptr && !memory_->TakeForAnswer(bytes)) {
-    absl::MutexLock lock(&mu_);
-    if (stops_) return absl::UnavailableError("this server is stopping");
-    if (clock_->NowNs() >= call.deadline_ns) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "a call of the output layer with ", call.input.tokens, " tokens takes ", bytes,
-          " bytes, and --export-bytes-max has no room for them; send fewer tokens"));
-    }
-    AwaitFor(&mu_, absl::Condition(&stops_), kSoftmaxMemoryLook);
-  }
-  return absl::OkStatus();
+absl::Status SoftmaxCalls::AwaitMemory(ByteBudget* memory, const Running& call) {
+  MemoryWait wait;
+  const ByteBudget::Outcome reserved =
+      memory->Reserve(call.bytes, {.waiter = &wait, .deadline_ns = call.deadline_ns});
+  if (reserved == ByteBudget::Outcome::kReserved) return absl::OkStatus();
+  if (reserved == ByteBudget::Outcome::kWaiting) wait.ended.WaitForNotification();
+  if (wait.granted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("a call of the output layer with ", call.input.tokens, " tokens takes ",
+                   call.bytes, " bytes, and of --pull-bytes-in-flight-max=", memory->bytes_max(),
+                   " ", memory->in_flight(), " are in flight; ask again, or send fewer tokens"));
 }
 
 void SoftmaxCalls::WorkOn(Running* call) {
@@ -229,11 +237,14 @@ void SoftmaxCalls::WorkOn(Running* call) {
     absl::MutexLock lock(&call->mu);
     if (!call->admitted && call->refused.ok()) {
       const int threads = std::min<int>(threads_.size(), call->request.shards_size());
+      call->memory = memory_.load();
       call->bytes = SoftmaxInput::BytesOf(call->request, call->input.dim, threads);
-      call->refused = AwaitMemory(*call, call->bytes);
+      if (call->memory != nullptr) call->refused = AwaitMemory(call->memory, *call);
       call->admitted = call->refused.ok();
-      if (!call->admitted) call->next = call->request.shards_size();
-      if (!call->admitted) call->done(call->refused, nullptr);
+      if (!call->admitted) {
+        call->next = call->request.shards_size();
+        call->done(call->refused, nullptr);
+      }
     }
   }
   SoftmaxShard shard(host_, &call->input, &call->request, call->deadline_ns);

@@ -3,10 +3,11 @@
 // Threads of its own compute, one shard at a time each; the shards of a call are shared out among
 // them, and calls come one after another. What shards add to an answer is summed in the order of
 // the shards, so that the answer does not depend on the threads. A call ends at its deadline. Its
-// memory counts against ChangeMemory. Thread-safe.
+// memory counts as that of pulls in flight. Thread-safe.
 #ifndef HOTBED_SERVER_OUTPUT_SOFTMAX_CALLS_H_
 #define HOTBED_SERVER_OUTPUT_SOFTMAX_CALLS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -23,8 +24,8 @@
 #include "proto/softmax.pb.h"
 #include "proto/tool_calls.h"
 #include "server/host/shard_host.h"
+#include "server/net/byte_budget.h"
 #include "server/output/softmax_input.h"
-#include "server/shard/change_feed.h"
 
 namespace hotbed {
 
@@ -34,11 +35,13 @@ class SoftmaxCalls {
  public:
   // Half of the cores.
   static int Threads();
-  // `host` and `clock` outlive it. Without `memory`, the memory of calls is not counted.
-  SoftmaxCalls(ShardHost* host, std::shared_ptr<ChangeMemory> memory, const Clock* clock,
-               int threads = Threads());
+  // `host` and `clock` outlive it.
+  SoftmaxCalls(ShardHost* host, const Clock* clock, int threads = Threads());
   ~SoftmaxCalls() { Stop(); }
 
+  // The budget that calls take their memory from; before this, it is not counted. It outlives all
+  // calls.
+  void SetMemory(ByteBudget* memory) { memory_.store(memory); }
   // Does not block. ResourceExhausted: too many calls wait.
   void Call(SoftmaxInput::What what, const v1::SoftmaxRequest& request,
             const ToolCalls::MayUse& may_use, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
@@ -62,11 +65,11 @@ class SoftmaxCalls {
   void Work() ABSL_LOCKS_EXCLUDED(mu_);
   // Computes shards of the call while there are some that nobody computes.
   void WorkOn(Running* call) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status AwaitMemory(const Running& call, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  static absl::Status AwaitMemory(ByteBudget* memory, const Running& call);
 
   ShardHost* const host_;
-  const std::shared_ptr<ChangeMemory> memory_;
   const Clock* const clock_;
+  std::atomic<ByteBudget*> memory_{nullptr};
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::shared_ptr<Running>> calls_ ABSL_GUARDED_BY(mu_);  // with shards left to begin

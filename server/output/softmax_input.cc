@@ -164,7 +164,7 @@ absl::StatusOr<SoftmaxInput> SoftmaxInput::Read(const v1::SoftmaxRequest& reques
 uint64_t SoftmaxInput::BytesOf(const v1::SoftmaxRequest& request, uint32_t dim, int threads) {
   const uint64_t tokens = request.targets().size() / sizeof(uint64_t);
   const uint64_t of_input = 2 * tokens * dim * sizeof(float) + request.ByteSizeLong();
-  const uint64_t of_thread = kSoftmaxBlockRows * (tokens + 6ull * dim) * sizeof(float) +
+  const uint64_t of_thread = kSoftmaxBlockRows * (tokens + 4ull * dim) * sizeof(float) +
                              tokens * dim * (sizeof(float) + 2 * sizeof(double)) +
                              kMatrixScratchFloats * sizeof(float);
   return of_input + static_cast<uint64_t>(threads) * of_thread;

@@ -18,7 +18,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kPushesInFlight = 4;
+constexpr size_t kPushesInFlight = 2;
 constexpr int kPartBits = 20;
 
 uint64_t SequenceOf(uint64_t step, uint64_t first_row) {

@@ -1,8 +1,8 @@
 // The part of one shard in a call of the output layer. Rows are read by pulls of the host, block by
 // block, whichever tier they are in, and computed with on the caller's thread, not on the shard's
-// strand. The gradients of a block's rows are pushed through the host as a client's push is: they are
-// one record of the log, with the session's sequence. So recovery, replication and moves know nothing
-// of the output layer, and a call that is sent again applies nothing twice.
+// strand. The gradients of a block's rows are pushed through the host as a client's push is: they
+// are one record of the log, with the session's sequence. So recovery, replication and moves know
+// nothing of the output layer, and a call that is sent again applies nothing twice.
 //
 // Thread-compatible; blocks.
 #ifndef HOTBED_SERVER_OUTPUT_SOFTMAX_SHARD_H_

@@ -79,8 +79,8 @@ class OutputPass {
   // their size. Blocks.
   virtual absl::Status Backward(absl::Span<const float> scales, float* hidden_gradient) = 0;
   // Pushes the gradients of the rows for the scales of Backward. Steps of a layer grow from push to
-  // push. Blocks until all shards have applied it; after DeadlineExceeded some may have, and another
-  // call of this pass goes on where they are.
+  // push. Blocks until all shards have applied it; after DeadlineExceeded some may have, and
+  // another call of this pass goes on where they are.
   virtual absl::Status Push(uint64_t step, const OutputPushOptions& options = {}) = 0;
   // Bytes of all messages of the pass, in both directions, without gRPC's frames.
   virtual uint64_t wire_bytes() const = 0;
