@@ -33,6 +33,22 @@ std::vector<T> NumbersOf(const std::string& bytes) {
   return values;
 }
 
+// From the shards of one answer to their places: for each token, all rows of the table.
+void PlaceLogits(const v1::SoftmaxRequest& asked, const v1::SoftmaxReply& reply, uint64_t rows,
+                 float* logits) {
+  const std::vector<float> from = NumbersOf<float>(reply.logits());
+  const size_t tokens = asked.targets().size() / sizeof(uint64_t);
+  size_t at = 0;
+  for (int s = 0; s < asked.shards_size(); ++s) {
+    const v1::SoftmaxShard& shard = asked.shards(s);
+    const uint64_t count = shard.range_limit() - shard.range_first();
+    if (reply.shards(s).code() != v1::OK || at + tokens * count > from.size()) continue;
+    for (size_t t = 0; t < tokens; ++t, at += count) {
+      std::copy_n(from.data() + at, count, logits + t * rows + shard.range_first());
+    }
+  }
+}
+
 absl::Status CheckLayerOptions(const TableOptions& table, const OutputLayerOptions& options) {
   const auto refuse = [&table](const auto&... words) {
     return absl::InvalidArgumentError(absl::StrCat("table ", table.name, words...));
@@ -72,6 +88,7 @@ class OutputLayerImpl final : public OutputLayer {
 
   absl::StatusOr<std::unique_ptr<OutputPass>> Forward(absl::Span<const float> hidden,
                                                       absl::Span<const int64_t> targets) override;
+  absl::StatusOr<std::vector<float>> Logits(absl::Span<const float> hidden) override;
   uint32_t width() const override { return shape().width(); }
   OutputShape shape() const { return {&table_->options(), options_.bias, options_.ignored_target}; }
 
@@ -81,7 +98,7 @@ class OutputLayerImpl final : public OutputLayer {
 
   // Asks all shards. Adds the bytes of the messages.
   absl::Status Ask(bool gradient, const v1::SoftmaxRequest& request, uint64_t* wire_bytes,
-                   absl::FunctionRef<void(const v1::SoftmaxReply&)> take) {
+                   SoftmaxCall::Take take) {
     return Ask(gradient, request, nullptr, wire_bytes, take);
   }
   // A number for each pass, from 1.
@@ -92,7 +109,7 @@ class OutputLayerImpl final : public OutputLayer {
 
  private:
   absl::Status Ask(bool gradient, const v1::SoftmaxRequest& request, SoftmaxChains* chains,
-                   uint64_t* wire_bytes, absl::FunctionRef<void(const v1::SoftmaxReply&)> take);
+                   uint64_t* wire_bytes, SoftmaxCall::Take take);
 
   ClientImpl* const client_;
   const TableHandle* const table_;
@@ -130,7 +147,8 @@ class OutputPassImpl final : public OutputPass {
   absl::Status Run() {
     if (places_.empty()) return absl::OkStatus();
     HOTBED_RETURN_IF_ERROR(layer_.Ask(
-        /*gradient=*/false, request_, &wire_bytes_, [this](const v1::SoftmaxReply& reply) {
+        /*gradient=*/false, request_, &wire_bytes_,
+        [this](const v1::SoftmaxRequest&, const v1::SoftmaxReply& reply) {
           statistics_.Add(NumbersOf<float>(reply.maxima()), NumbersOf<double>(reply.sums()),
                           NumbersOf<double>(reply.totals()),
                           NumbersOf<float>(reply.target_logits()));
@@ -192,10 +210,12 @@ absl::Status OutputPassImpl::Backward(absl::Span<const float> scales, float* hid
   if (places_.empty()) return absl::OkStatus();
   std::vector<double> sums(places_.size() * width);
   HOTBED_RETURN_IF_ERROR(
-      layer_.Ask(/*gradient=*/true, request_, &wire_bytes_, [&sums](const v1::SoftmaxReply& reply) {
-        const std::vector<float> part = NumbersOf<float>(reply.hidden_gradient());
-        for (size_t i = 0; i < std::min(part.size(), sums.size()); ++i) sums[i] += double{part[i]};
-      }));
+      layer_.Ask(/*gradient=*/true, request_, &wire_bytes_,
+                 [&sums](const v1::SoftmaxRequest&, const v1::SoftmaxReply& reply) {
+                   const std::vector<float> part = NumbersOf<float>(reply.hidden_gradient());
+                   for (size_t i = 0; i < std::min(part.size(), sums.size()); ++i)
+                     sums[i] += double{part[i]};
+                 }));
   for (size_t i = 0; i < places_.size(); ++i) {
     std::copy_n(sums.data() + i * width, width, hidden_gradient + places_[i] * width);
   }
@@ -278,9 +298,38 @@ absl::StatusOr<std::unique_ptr<OutputPass>> OutputLayerImpl::Forward(
   return pass;
 }
 
+absl::StatusOr<std::vector<float>> OutputLayerImpl::Logits(absl::Span<const float> hidden) {
+  const uint64_t rows = table().rows;
+  if (rows * sizeof(float) > kOutputLogitBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", table().name, " has ", rows, " rows, allowed: at most ",
+        kOutputLogitBytesMax / sizeof(float), " for logits; top-k finds the largest of more"));
+  }
+  const size_t tokens = hidden.size() / width();
+  const std::vector<int64_t> targets(tokens, options_.ignored_target == 0 ? 1 % rows : 0);
+  HOTBED_RETURN_IF_ERROR(CheckBatch(shape(), hidden, targets));
+  std::vector<float> logits(tokens * rows);
+  const size_t step = std::min<uint64_t>(kOutputTokensMax, kOutputLogitBytesMax / 4 / rows);
+  for (size_t first = 0; first < tokens; first += step) {
+    const size_t some = std::min(step, tokens - first);
+    v1::SoftmaxRequest request;
+    request.set_table(table().id);
+    request.set_bias(options_.bias);
+    request.set_want_logits(true);
+    SetBytes(hidden.subspan(first * width(), some * width()), request.mutable_hidden());
+    SetBytes<uint64_t>(std::vector<uint64_t>(some), request.mutable_targets());
+    uint64_t wire_bytes = 0;
+    HOTBED_RETURN_IF_ERROR(Ask(/*gradient=*/false, request, &wire_bytes,
+                               [&](const v1::SoftmaxRequest& asked, const v1::SoftmaxReply& reply) {
+                                 PlaceLogits(asked, reply, rows, logits.data() + first * rows);
+                               }));
+  }
+  return logits;
+}
+
 absl::Status OutputLayerImpl::Ask(bool gradient, const v1::SoftmaxRequest& request,
                                   SoftmaxChains* chains, uint64_t* wire_bytes,
-                                  absl::FunctionRef<void(const v1::SoftmaxReply&)> take) {
+                                  SoftmaxCall::Take take) {
   const SoftmaxCall::Parts parts = {client_->map(), client_->follower(), client_->KeptWholeTables(),
                                     client_->clock(), &retry_};
   SoftmaxCall call(parts, table_, gradient, &request, chains,
@@ -310,7 +359,8 @@ absl::Status OutputLayerImpl::Push(uint64_t pass, v1::SoftmaxRequest* request,
   pushed_ = true;
   last_step_ = update.step();
   last_pass_ = pass;
-  return Ask(/*gradient=*/true, *request, &chains_, wire_bytes, [](const v1::SoftmaxReply&) {});
+  return Ask(/*gradient=*/true, *request, &chains_, wire_bytes,
+             [](const v1::SoftmaxRequest&, const v1::SoftmaxReply&) {});
 }
 
 absl::StatusOr<std::unique_ptr<OutputLayer>> OutputLayer::Make(Client* client, const Table* table,

@@ -26,6 +26,11 @@ class SampledLayer final : public OutputLayer {
 
   absl::StatusOr<std::unique_ptr<OutputPass>> Forward(absl::Span<const float> hidden,
                                                       absl::Span<const int64_t> targets) override;
+  absl::StatusOr<std::vector<float>> Logits(absl::Span<const float> /*hidden*/) override {
+    return absl::InvalidArgumentError(
+        "a sampled softmax has the logits of its sample only; ask OutputLayer::Make for a layer "
+        "that has all of them");
+  }
   uint32_t width() const override { return shape().width(); }
 
   OutputShape shape() const { return {&table_->options(), options_.bias, options_.ignored_target}; }

@@ -12,6 +12,8 @@ namespace hotbed {
 namespace {
 
 constexpr int kShardsPerRequest = 1'024;
+// What a server's port takes, which is far more than what it takes as one message of a stream.
+constexpr uint64_t kMessagesPerCall = 7;
 constexpr int64_t kTimeoutMsMax = 600'000;
 
 // Another server has the shard, or this one may answer later.
@@ -33,13 +35,13 @@ SoftmaxCall::SoftmaxCall(const Parts& parts, const TableHandle* table, bool grad
       deadline_ns_(deadline_ns),
       left_({{0, table->options().rows}}) {}
 
-absl::Status SoftmaxCall::Run(absl::FunctionRef<void(const v1::SoftmaxReply&)> take) {
+absl::Status SoftmaxCall::Run(Take take) {
   for (int attempt = 1;; ++attempt) {
     HOTBED_ASSIGN_OR_RETURN(std::vector<Ask> asks, Plan());
     AskAll(&asks);
     for (const Ask& ask : asks) {
       HOTBED_RETURN_IF_ERROR(TakeAnswer(ask));
-      if (ask.reply.ok()) take(*ask.reply);
+      if (ask.reply.ok()) take(ask.request, *ask.reply);
     }
     if (left_.empty()) return absl::OkStatus();
     HOTBED_RETURN_IF_ERROR(Pause(attempt));

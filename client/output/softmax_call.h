@@ -45,9 +45,10 @@ class SoftmaxCall {
   SoftmaxCall(const Parts& parts, const TableHandle* table, bool gradient,
               const v1::SoftmaxRequest* request, SoftmaxChains* chains, int64_t deadline_ns);
 
-  // Calls `take` with every answer; its sums are those of shards that no other answer has.
-  // DeadlineExceeded names the rows that are left.
-  absl::Status Run(absl::FunctionRef<void(const v1::SoftmaxReply&)> take);
+  // Calls `take` with every answer and its request; the sums are those of shards that no other
+  // answer has. DeadlineExceeded names the rows that are left.
+  using Take = absl::FunctionRef<void(const v1::SoftmaxRequest&, const v1::SoftmaxReply&)>;
+  absl::Status Run(Take take);
   uint64_t wire_bytes() const { return wire_bytes_; }
 
  private:

@@ -169,6 +169,31 @@ PyObject* OutputForward(PyObject*, PyObject* arguments) {
   return made;
 }
 
+// output_logits(layer, hidden): bytes of float32, for each token one per row of the table.
+PyObject* OutputLogits(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *hidden;
+  if (PyArg_ParseTuple(arguments, "OO", &capsule, &hidden) == 0) return nullptr;
+  auto* const held = CapsuleOf<std::shared_ptr<LayerHandle>>(capsule, kLayer);
+  if (held == nullptr || !IsUsable(**held)) return nullptr;
+  Borrowed borrowed;
+  ArrayView shape;
+  absl::Span<const float> floats;
+  if (!shape.Take(hidden, "hidden", /*writable=*/false) ||
+      !TakeFloats(hidden, "hidden", shape.elements(), "floats", &borrowed, &floats)) {
+    return nullptr;
+  }
+  absl::StatusOr<std::vector<float>> logits;
+  {
+    const std::shared_ptr<LayerHandle> layer = *held;
+    const WithoutGil without;
+    logits = layer->layer->Logits(floats);
+  }
+  if (PyErr_CheckSignals() != 0) return nullptr;
+  if (!logits.ok()) return Raise(logits.status());
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(logits->data()),
+                                   static_cast<Py_ssize_t>(logits->size() * sizeof(float)));
+}
+
 // output_result(pass): (losses as bytes of float32, correct as bytes, tokens, bits per token, wire
 // bytes)
 PyObject* OutputResult(PyObject*, PyObject* capsule) {
@@ -252,6 +277,7 @@ PyMethodDef output_methods[] = {
     {"output_layer", &MakeOutputLayer, METH_VARARGS, nullptr},
     {"sampled_layer", &MakeSampledLayer, METH_VARARGS, nullptr},
     {"output_forward", &OutputForward, METH_VARARGS, nullptr},
+    {"output_logits", &OutputLogits, METH_VARARGS, nullptr},
     {"output_result", &OutputResult, METH_O, nullptr},
     {"output_backward", &OutputBackward, METH_VARARGS, nullptr},
     {"output_push", &OutputPush, METH_VARARGS, nullptr},

@@ -76,6 +76,7 @@ struct SoftmaxCalls::Running {
   int added ABSL_GUARDED_BY(mu) = 0;  // results before it are in `sums`
   std::vector<Result> results ABSL_GUARDED_BY(mu);
   SoftmaxSums sums ABSL_GUARDED_BY(mu);
+  std::vector<float> logits ABSL_GUARDED_BY(mu);  // of all shards, in their order
 
   // The result of one shard; true: it was the last one.
   bool End(int shard, v1::SoftmaxShardReply reply, SoftmaxSums of_shard) ABSL_LOCKS_EXCLUDED(mu) {
@@ -87,6 +88,8 @@ struct SoftmaxCalls::Running {
     for (; added < static_cast<int>(results.size()) && results[added].ended; ++added) {
       if (!results[added].sums.has_value()) continue;
       sums.Add(*results[added].sums);
+      logits.insert(logits.end(), results[added].sums->logits.begin(),
+                    results[added].sums->logits.end());
       results[added].sums.reset();
     }
     return added == static_cast<int>(results.size());
@@ -103,6 +106,7 @@ struct SoftmaxCalls::Running {
     SetBytes(sums.target_logits, reply.mutable_target_logits());
     const std::vector<float> gradient(sums.hidden_gradient.begin(), sums.hidden_gradient.end());
     SetBytes(gradient, reply.mutable_hidden_gradient());
+    SetBytes(logits, reply.mutable_logits());
     return reply.SerializeAsString();
   }
 };
@@ -261,10 +265,10 @@ void SoftmaxCalls::WorkOn(Running* call) {
     if (!call->End(next, std::move(reply), std::move(sums))) continue;
     SoftmaxNumbers().tokens.Add(call->input.tokens);
     SoftmaxNumbers().seconds.RecordNs(clock_->NowNs() - call->begin_ns);
-    const std::shared_ptr<const void> held(nullptr,
-                                           [memory = memory_, bytes = call->bytes](const void*) {
-                                             if (memory != nullptr) memory->GiveFromAnswer(bytes);
-                                           });
+    const std::shared_ptr<const void> held(
+        nullptr, [memory = call->memory, bytes = call->bytes](const void*) {
+          if (memory != nullptr) memory->Release(bytes);
+        });
     return call->done(call->Answer(), held);
   }
 }

@@ -29,6 +29,15 @@ absl::Status CheckFinite(const char* name, const std::vector<float>& values) {
                                                  *bad, ", allowed: finite numbers"));
 }
 
+uint64_t LogitBytes(const v1::SoftmaxRequest& request) {
+  uint64_t rows = 0;
+  if (!request.want_logits()) return 0;
+  for (const v1::SoftmaxShard& shard : request.shards()) {
+    rows += std::min(kSoftmaxRowsMax, shard.range_limit() - shard.range_first());
+  }
+  return rows * (request.targets().size() / sizeof(uint64_t)) * sizeof(float);
+}
+
 absl::Status CheckTable(const TableSpec& table) {
   const char* const why =
       table.rows > kSoftmaxRowsMax
@@ -62,6 +71,11 @@ absl::Status CheckSizes(const v1::SoftmaxRequest& request, const TableSpec& tabl
     return absl::InvalidArgumentError(absl::StrCat("hidden has ", request.hidden().size(),
                                                    " bytes, allowed: at most ",
                                                    kSoftmaxHiddenBytesMax, "; send fewer tokens"));
+  }
+  if (const uint64_t bytes = LogitBytes(request); bytes > kSoftmaxLogitBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("want_logits asks for ", bytes, " bytes, allowed: at most ",
+                     kSoftmaxLogitBytesMax, "; send fewer tokens or shards"));
   }
   if (request.timeout_ms() < 1 || request.timeout_ms() > kSoftmaxTimeoutMsMax) {
     return absl::InvalidArgumentError(absl::StrCat("timeout_ms is ", request.timeout_ms(),
@@ -144,6 +158,7 @@ absl::StatusOr<SoftmaxInput> SoftmaxInput::Read(const v1::SoftmaxRequest& reques
   HOTBED_RETURN_IF_ERROR(CheckSizes(request, table));
   SoftmaxInput input;
   input.what = what;
+  input.wants_logits = request.want_logits() && what == What::kStatistics;
   input.targets = ValuesOf<uint64_t>(request.targets());
   input.tokens = static_cast<uint32_t>(input.targets.size());
   input.dim = table.dim;
@@ -167,7 +182,7 @@ uint64_t SoftmaxInput::BytesOf(const v1::SoftmaxRequest& request, uint32_t dim, 
   const uint64_t of_thread = kSoftmaxBlockRows * (tokens + 4ull * dim) * sizeof(float) +
                              tokens * dim * (sizeof(float) + 2 * sizeof(double)) +
                              kMatrixScratchFloats * sizeof(float);
-  return of_input + static_cast<uint64_t>(threads) * of_thread;
+  return of_input + 3 * LogitBytes(request) + static_cast<uint64_t>(threads) * of_thread;
 }
 
 }  // namespace hotbed

@@ -14,6 +14,7 @@ namespace hotbed {
 
 constexpr uint32_t kSoftmaxTokensMax = 16'384;
 constexpr uint64_t kSoftmaxHiddenBytesMax = 8ull << 20;
+constexpr uint64_t kSoftmaxLogitBytesMax = 8ull << 20;
 constexpr int kSoftmaxShardsMax = 1'024;
 constexpr uint32_t kSoftmaxTimeoutMsMax = 600'000;
 // Rows of one block: they are computed together, and pushed together.
@@ -30,6 +31,7 @@ struct SoftmaxInput {
   static uint64_t BytesOf(const v1::SoftmaxRequest& request, uint32_t dim, int threads);
 
   What what = What::kStatistics;
+  bool wants_logits = false;
   uint32_t tokens = 0;
   uint32_t dim = 0;
   uint32_t width = 0;  // of hidden states: dim, or one less where a row ends with its bias

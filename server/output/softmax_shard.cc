@@ -155,6 +155,14 @@ void SoftmaxShard::AddStatistics(uint64_t first, uint32_t rows, SoftmaxSums* sum
   sums->Add(of_block);
 }
 
+void SoftmaxShard::CopyLogits(uint64_t at, uint64_t all, uint32_t rows, SoftmaxSums* sums) const {
+  sums->logits.resize(all * input_.tokens);
+  for (uint32_t t = 0; t < input_.tokens; ++t) {
+    float* const to = sums->logits.data() + all * t + at;
+    for (uint32_t r = 0; r < rows; ++r) to[r] = logits_[uint64_t{r} * input_.tokens + t];
+  }
+}
+
 void SoftmaxShard::ComputeLogitGradients(uint64_t first, uint32_t rows) {
   kernels_.to_gradients({logits_.data(), rows, input_.tokens}, input_.maxima.data(),
                         input_.factors.data(), input_.floors.data());
@@ -302,6 +310,9 @@ void SoftmaxShard::Run(const v1::SoftmaxShard& shard, SoftmaxSums* sums,
     ComputeLogits(rows);
     if (input_.what == SoftmaxInput::What::kStatistics) {
       AddStatistics(block, rows, sums);
+      if (!input_.wants_logits) continue;
+      CopyLogits(block - shard.range_first(), shard.range_limit() - shard.range_first(), rows,
+                 sums);
       continue;
     }
     ComputeLogitGradients(block, rows);

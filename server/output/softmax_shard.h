@@ -31,6 +31,7 @@ struct SoftmaxSums {
   std::vector<double> totals;
   std::vector<float> target_logits;
   std::vector<double> hidden_gradient;
+  std::vector<float> logits;  // of one shard, for each token its rows; they are not added up
 };
 
 class SoftmaxShard {
@@ -51,6 +52,8 @@ class SoftmaxShard {
   bool ReadRows(const v1::SoftmaxShard& shard, uint64_t first, uint32_t rows,
                 v1::SoftmaxShardReply* reply);
   void ComputeLogits(uint32_t rows);
+  // `at` is the place of the block's first row in the shard's range of `all` rows.
+  void CopyLogits(uint64_t at, uint64_t all, uint32_t rows, SoftmaxSums* sums) const;
   void AddStatistics(uint64_t first, uint32_t rows, SoftmaxSums* sums);
   void ComputeLogitGradients(uint64_t first, uint32_t rows);
   void AddHiddenGradient(uint32_t rows, SoftmaxSums* sums);

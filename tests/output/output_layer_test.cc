@@ -250,6 +250,51 @@ TEST(OutputLayerTest, AddedGradientsAndThoseOfTheLayerAreOneUpdate) {
   }
 }
 
+// Logits come from all shards, in the order of the rows, and a bias is in them once.
+TEST(OutputLayerTest, LogitsAreThoseOfTheTwin) {
+  const TestSeed seed(43);
+  Random random(seed.value());
+  const auto client = Open("logits");
+  const std::vector<float> rows = Randoms(&random, 1100 * 5, 1);
+  const std::vector<float> hidden = Randoms(&random, 3 * 4, 1);
+  const OutputTwin twin{5, {rows.begin(), rows.end()}, {.bias = true}};
+  for (const uint32_t shards : {1, 2, 3, 7}) {
+    const Table* const table =
+        Create(client.get(), Classes(absl::StrCat("logits", shards), 1100, 5), shards);
+    Assign(client.get(), table, 1, rows);
+    const auto layer = OutputLayer::Make(client.get(), table, {.bias = true});
+    const auto logits = (*layer)->Logits(hidden);
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    for (size_t t = 0; t < 3; ++t) {
+      const std::vector<float> of_token(logits->begin() + 1100 * t,
+                                        logits->begin() + 1100 * (t + 1));
+      ExpectNear(of_token, twin.Logits(hidden.data() + 4 * t), 1e-6, "logits");
+    }
+  }
+}
+
+// A lookup over two shards has the gradient of one over one shard: nothing is multiplied by the
+// number of shards.
+TEST(OutputLayerTest, AGradientOfALookupDoesNotDependOnTheShards) {
+  const TestSeed seed(47);
+  Random random(seed.value());
+  const auto client = Open("lookup");
+  const std::vector<float> rows = Randoms(&random, 10 * 3, 1);
+  const std::vector<uint64_t> ids = {9, 0, 4, 5, 0};  // of both halves
+  const std::vector<float> gradients = Randoms(&random, ids.size() * 3, 1);
+  std::vector<std::vector<float>> after;
+  for (const uint32_t shards : {1, 2}) {
+    const Table* const table =
+        Create(client.get(), Classes(absl::StrCat("lookup", shards), 10, 3), shards);
+    Assign(client.get(), table, 1, rows);
+    const PushFeature out{table, ids, gradients.data()};
+    ASSERT_TRUE(client->Push(2, {&out, 1}).Wait().status.ok());
+    after.push_back(Pull(client.get(), table));
+  }
+  EXPECT_EQ(after[0], after[1]);
+  EXPECT_FLOAT_EQ(after[0][9 * 3], rows[9 * 3] - gradients[0]);
+}
+
 // What travels is a matter of tokens and dim.
 TEST(OutputLayerTest, BytesOnTheWireDoNotDependOnTheVocabulary) {
   const auto client = Open("wire");

@@ -65,6 +65,8 @@ class LocalTest(unittest.TestCase):
             optimizer.zero_grad()
             ht.training(client).wait()
             torch.testing.assert_close(rows_of(layer.table), weight.detach(), rtol=1e-5, atol=1e-6)
+        logits = hidden @ weight[:, :dim].t() + (weight[:, dim] if bias else 0)
+        torch.testing.assert_close(layer.logits(hidden), logits.detach(), rtol=1e-5, atol=1e-5)
 
     def test_tied_rows_get_one_update(self):
         classes, dim = 300, 16

@@ -61,8 +61,9 @@ struct OutputPushOptions {
 };
 
 constexpr uint64_t kOutputRowsMax = 512ull * ((1 << 20) - 1);  // of the table
-constexpr size_t kOutputTokensMax = 16'384;          // of a call that are not ignored
-constexpr uint64_t kOutputHiddenBytesMax = 8 << 20;  // of them
+constexpr uint64_t kOutputLogitBytesMax = 8 << 20;             // of one token
+constexpr size_t kOutputTokensMax = 16'384;                    // of a call that are not ignored
+constexpr uint64_t kOutputHiddenBytesMax = 8 << 20;            // of them
 
 // One batch on its way through the layer, which outlives it. Thread-compatible.
 class OutputPass {
@@ -98,6 +99,9 @@ class OutputLayer {
   // the table, an element is not finite, or a size is not allowed. Blocks.
   virtual absl::StatusOr<std::unique_ptr<OutputPass>> Forward(
       absl::Span<const float> hidden, absl::Span<const int64_t> targets) = 0;
+  // All logits of hidden states of `width()` elements each: for each, one per row of the table.
+  // They come in as many calls as their size takes; for a look at a model, not for training.
+  virtual absl::StatusOr<std::vector<float>> Logits(absl::Span<const float> hidden) = 0;
   virtual uint32_t width() const = 0;
 };
 

@@ -164,6 +164,14 @@ class VocabParallelCrossEntropy(_OutputLayer):
     def _handle(self) -> Any:
         return self._layer
 
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """All logits, of shape (..., num_classes) and without a gradient: to look at a model, as all of them travel."""
+        if hidden.shape[-1:] != (self.hidden_dim,):
+            raise errors.ArrayError(f'hidden has shape {tuple(hidden.shape)}; allowed: (..., {self.hidden_dim})')
+        self._begin()
+        found = _hotbed.output_logits(self._layer, hidden.detach().to('cpu', torch.float32).contiguous())
+        return torch.frombuffer(bytearray(found), dtype=torch.float32).reshape(*hidden.shape[:-1], self.table.rows)
+
     def embedding(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows of `ids`, of shape (..., hidden_dim), without the bias."""
         trains = self._begin()
