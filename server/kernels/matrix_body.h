@@ -160,7 +160,7 @@ HOTBED_ROW_FN Lanes Exponential(Lanes x) {
   y = y * r + 5.0000001201e-1f;
   y = y * r * r + r + 1.0f;
   const IntLanes power = (__builtin_convertvector(n, IntLanes) + 127) << 23;
-  const Lanes result = y * reinterpret_cast<const Lanes&>(power);
+  const Lanes result = y * reinterpret_cast<Lanes>(power);
   return is_zero ? Lanes{} : result;
 }
 
