@@ -175,6 +175,8 @@ class OutputPassImpl final : public OutputPass {
 
  private:
   void SetScales(absl::Span<const float> scales);
+  // A token without a gradient, since a call has one at least.
+  void AddSilentToken(v1::SoftmaxRequest* request) const;
   absl::Status AddAdded(const OutputPushOptions& options, v1::SoftmaxUpdate* update) const;
 
   OutputLayerImpl& layer_;
@@ -198,6 +200,17 @@ void OutputPassImpl::SetScales(absl::Span<const float> scales) {
   SetBytes<float>(factors.floors, to.mutable_floors());
   SetBytes<float>(factors.target_factors, to.mutable_target_factors());
   has_scales_ = true;
+}
+
+void OutputPassImpl::AddSilentToken(v1::SoftmaxRequest* request) const {
+  const std::vector<float> zero(1);
+  SetBytes<float>(std::vector<float>(layer_.width()), request->mutable_hidden());
+  SetBytes<uint64_t>(std::vector<uint64_t>(1), request->mutable_targets());
+  v1::SoftmaxScales& scales = *request->mutable_scales();
+  for (std::string* const numbers : {scales.mutable_maxima(), scales.mutable_factors(),
+                                     scales.mutable_floors(), scales.mutable_target_factors()}) {
+    SetBytes<float>(zero, numbers);
+  }
 }
 
 absl::Status OutputPassImpl::Backward(absl::Span<const float> scales, float* hidden_gradient) {
@@ -278,6 +291,7 @@ absl::Status OutputPassImpl::Push(uint64_t step, const OutputPushOptions& option
   }
   if (places_.empty() && options.added_ids.empty()) return absl::OkStatus();
   v1::SoftmaxRequest request = request_;
+  if (places_.empty()) AddSilentToken(&request);
   v1::SoftmaxUpdate& update = *request.mutable_update();
   update.set_step(step);
   const bool mean = table.gradient_reduction == GradientReduction::kMean;

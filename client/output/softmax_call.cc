@@ -22,6 +22,18 @@ bool MayAnswerLater(const absl::Status& status) {
          absl::IsResourceExhausted(status) || absl::IsDeadlineExceeded(status);
 }
 
+bool HasTheRightSizes(const v1::SoftmaxRequest& request, const v1::SoftmaxReply& reply,
+                      bool gradient) {
+  if (gradient) {
+    return request.has_update() || reply.hidden_gradient().size() == request.hidden().size();
+  }
+  const size_t tokens = request.targets().size() / sizeof(uint64_t);
+  return reply.maxima().size() == tokens * sizeof(float) &&
+         reply.sums().size() == tokens * sizeof(double) &&
+         reply.totals().size() == tokens * sizeof(double) &&
+         reply.target_logits().size() == tokens * sizeof(float);
+}
+
 }  // namespace
 
 SoftmaxCall::SoftmaxCall(const Parts& parts, const TableHandle* table, bool gradient,
@@ -111,6 +123,10 @@ absl::Status SoftmaxCall::TakeAnswer(const Ask& ask) {
     return absl::InternalError(absl::StrCat("the server at ", ask.address, " answered ",
                                             ask.reply->shards_size(), " shards to ",
                                             ask.request.shards_size(), " asked for"));
+  }
+  if (!HasTheRightSizes(ask.request, *ask.reply, gradient_)) {
+    return absl::InternalError(absl::StrCat("the server at ", ask.address,
+                                            " answered numbers of other sizes than the request's"));
   }
   for (int i = 0; i < ask.request.shards_size(); ++i) {
     HOTBED_RETURN_IF_ERROR(TakeShard(ask.request.shards(i), ask.reply->shards(i)));

@@ -78,6 +78,17 @@ struct SoftmaxCalls::Running {
   SoftmaxSums sums ABSL_GUARDED_BY(mu);
   std::vector<float> logits ABSL_GUARDED_BY(mu);  // of all shards, in their order
 
+  // A shard that nobody computes yet, or -1. Waits while `ahead` shards are behind the last result
+  // that was added up, since each has memory.
+  int Next(int ahead) ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    const auto may = [this, ahead]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+      return next == request.shards_size() || next < added + ahead;
+    };
+    mu.Await(absl::Condition(&may));
+    return next == request.shards_size() ? -1 : next++;
+  }
+
   // The result of one shard; true: it was the last one.
   bool End(int shard, v1::SoftmaxShardReply reply, SoftmaxSums of_shard) ABSL_LOCKS_EXCLUDED(mu) {
     absl::MutexLock lock(&mu);
@@ -253,12 +264,8 @@ void SoftmaxCalls::WorkOn(Running* call) {
   }
   SoftmaxShard shard(host_, &call->input, &call->request, call->deadline_ns);
   for (;;) {
-    int next = 0;
-    {
-      absl::MutexLock lock(&call->mu);
-      if (call->next == call->request.shards_size()) return;
-      next = call->next++;
-    }
+    const int next = call->Next(2 * static_cast<int>(threads_.size()));
+    if (next < 0) return;
     SoftmaxSums sums(call->input);
     v1::SoftmaxShardReply reply;
     shard.Run(call->request.shards(next), &sums, &reply);

@@ -214,6 +214,15 @@ TEST(OutputLayerTest, IgnoredTokensHaveNeitherLossNorGradient) {
   EXPECT_THAT(gradient, ::testing::Each(0.0f));
   ASSERT_TRUE((*pass)->Push(1).ok());
   EXPECT_THAT(Pull(client.get(), table), ::testing::Each(0.25f));
+  // What is added is pushed all the same.
+  const std::vector<uint64_t> ids = {8};
+  const std::vector<float> added = {1, 2};
+  const absl::Status pushed = (*pass)->Push(2, {.added_ids = ids, .added_gradients = added.data()});
+  ASSERT_TRUE(pushed.ok()) << pushed;
+  std::vector<float> want(18, 0.25f);
+  want[16] -= 1;
+  want[17] -= 2;
+  EXPECT_EQ(Pull(client.get(), table), want);
 }
 
 // The gradient of a lookup of the same table enters the same update: with Adam, two updates would
