@@ -248,6 +248,10 @@ absl::Status ClientImpl::DropTable(const std::string& name) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<SessionIdentity> ClientImpl::OpenSession(const std::string& part) {
+  return control_->OpenSession(absl::StrCat(session_.name(), "/", part), options_.deadline);
+}
+
 absl::StatusOr<std::vector<TableOptions>> ClientImpl::ListTables() {
   HOTBED_RETURN_IF_ERROR(follower_.Refresh(options_.deadline));
   std::vector<TableOptions> tables = map_.Get()->Specs();

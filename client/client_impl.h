@@ -80,6 +80,9 @@ class ClientImpl final : public Client {
   TrainerSteps trainer_steps() const { return trainer_.Steps(); }
   ClientCounters* counters() { return &counters_; }
   const ClientOptions& options() const { return options_; }
+  // A further session of this client, for pushes that do not go through its Push: that of its own
+  // name with `part` behind it.
+  absl::StatusOr<SessionIdentity> OpenSession(const std::string& part);
 
  private:
   const Table* HandleOf(const TableRoute& route);

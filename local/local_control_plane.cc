@@ -62,6 +62,10 @@ class LocalCheckpointCluster final : public CheckpointCluster {
                                       : absl::DeadlineExceededError("no time is left");
     });
   }
+  absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& /*address*/, bool gradient,
+                                           const v1::SoftmaxRequest& request) override {
+    return engine_->softmax()->Answer(SoftmaxCalls::WhatOf(gradient, request), request);
+  }
 
  private:
   const std::shared_ptr<LocalEngine> engine_;

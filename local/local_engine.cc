@@ -252,6 +252,15 @@ void LocalEngine::Wake(bool* stopped) {
   *stopped = true;
 }
 
+SoftmaxCalls* LocalEngine::softmax() {
+  absl::MutexLock lock(&mu_);
+  if (softmax_ == nullptr) {
+    softmax_ = std::make_unique<SoftmaxCalls>(host_.get(), clock_);
+    softmax_->SetMemory(&plane_->pull_budget);
+  }
+  return softmax_.get();
+}
+
 LocalEngine::~LocalEngine() {
   {
     absl::MutexLock lock(&mu_);
@@ -260,6 +269,10 @@ LocalEngine::~LocalEngine() {
   if (thread_.joinable()) thread_.join();
   places_.Stop();
   saves_.reset();
+  {
+    absl::MutexLock lock(&mu_);
+    softmax_.reset();
+  }
   if (host_ != nullptr) {
     host_->SetActivationListener(nullptr);
     // An engine in memory leaves nothing behind, so its rows need not be written back.

@@ -33,6 +33,7 @@
 #include "server/export/checkpoint_source.h"
 #include "server/export/save_jobs.h"
 #include "server/host/shard_host.h"
+#include "server/output/softmax_calls.h"
 #include "server/streams/data_plane.h"
 
 namespace hotbed {
@@ -55,6 +56,8 @@ class LocalEngine {
   Coordinator* coordinator() { return coordinator_.get(); }
   const ShardHost& host() const { return *host_; }
   SaveJobs* saves() { return saves_.get(); }
+  // Its threads begin with the first call.
+  SoftmaxCalls* softmax() ABSL_LOCKS_EXCLUDED(mu_);
 
   // A request to the coordinator. DeadlineExceeded: no answer within `timeout`; the change may have
   // been made.
@@ -122,6 +125,7 @@ class LocalEngine {
   uint64_t news_ ABSL_GUARDED_BY(mu_) = 1;  // counts what the coordinator told
   bool take_up_ ABSL_GUARDED_BY(mu_) = false;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<SoftmaxCalls> softmax_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

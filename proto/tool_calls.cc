@@ -66,10 +66,11 @@ ToolCalls::ToolCalls(std::vector<std::string> services, std::function<bool()> re
 
 namespace {
 
-absl::StatusOr<std::string> BytesOf(const grpc::ByteBuffer& message) {
-  if (message.Length() > ToolCalls::kMessageBytesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "a message of ", message.Length(), " bytes, the limit is ", ToolCalls::kMessageBytesMax));
+absl::StatusOr<std::string> BytesOf(const grpc::ByteBuffer& message,
+                                    size_t bytes_max = ToolCalls::kMessageBytesMax) {
+  if (message.Length() > bytes_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a message of ", message.Length(), " bytes, the limit is ", bytes_max));
   }
   std::vector<grpc::Slice> slices;
   if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("the message cannot be read");
@@ -106,17 +107,17 @@ bool ToolCalls::AnswerLater(
     std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done) const {
   const auto call = slow_calls_.find(std::string(method));
   if (call == slow_calls_.end()) return false;
-  const absl::StatusOr<std::string> bytes = BytesOf(message);
+  const absl::StatusOr<std::string> bytes = BytesOf(message, call->second.message_bytes_max);
   if (!bytes.ok()) {
     done(bytes.status(), nullptr);
     return true;
   }
-  call->second(*bytes, caller,
-               [done = std::move(done)](const absl::StatusOr<std::string>& answer,
-                                        std::shared_ptr<const void> held) {
-                 if (answer.ok()) return done(BufferOf(*answer), std::move(held));
-                 done(answer.status(), std::move(held));
-               });
+  call->second.begin(*bytes, caller,
+                     [done = std::move(done)](const absl::StatusOr<std::string>& answer,
+                                              std::shared_ptr<const void> held) {
+                       if (answer.ok()) return done(BufferOf(*answer), std::move(held));
+                       done(answer.status(), std::move(held));
+                     });
   return true;
 }
 

@@ -39,7 +39,13 @@ class ToolCalls {
     std::string connection;  // names it; clients on one connection are one caller
     MayUse may_use;
   };
-  using SlowCall = std::function<void(const std::string& message, const Caller& caller, Done done)>;
+  using SlowBegin =
+      std::function<void(const std::string& message, const Caller& caller, Done done)>;
+  static constexpr size_t kMessageBytesMax = 64 << 10;  // far above any name
+  struct SlowCall {
+    SlowBegin begin;
+    size_t message_bytes_max = kMessageBytesMax;
+  };
   // `services`: full names of those on the port, compiled into this process. `ready`: as /readyz.
   // `calls`: further ones, by method.
   ToolCalls(std::vector<std::string> services, std::function<bool()> ready,
@@ -53,7 +59,7 @@ class ToolCalls {
   // The answer to one message.
   //   Unimplemented      names the method
   //   InvalidArgument    the message does not parse
-  //   ResourceExhausted  the message exceeds kMessageBytesMax
+  //   ResourceExhausted  the message exceeds kMessageBytesMax, or its call's own limit
   //   NotFound           a health check of a service that is not on the port
   absl::StatusOr<grpc::ByteBuffer> Answer(absl::string_view method,
                                           const grpc::ByteBuffer& message) const;
@@ -63,7 +69,6 @@ class ToolCalls {
       absl::string_view method, const grpc::ByteBuffer& message, const Caller& caller,
       std::function<void(absl::StatusOr<grpc::ByteBuffer>, std::shared_ptr<const void>)> done)
       const;
-  static constexpr size_t kMessageBytesMax = 64 << 10;  // far above any name
 
  private:
   absl::StatusOr<std::string> Check(const std::string& message) const;

@@ -38,16 +38,17 @@ const Methods& ServerMethods() {
 
 const Methods& ReaderMethods() {
   static const Methods* const methods =
-      new Methods{"Check",    "GetClusterMap", "GetServing",     "ListEvents", "ListMoves",
-                  "ListRows", "ListTrainers",  "Lookup",         "Pull",       "ReadChanges",
-                  "TopK",     "Watch",         "WatchClusterMap"};
+      new Methods{"Check",    "GetClusterMap", "GetServing", "ListEvents",     "ListMoves",
+                  "ListRows", "ListTrainers",  "Lookup",     "Pull",           "ReadChanges",
+                  "Softmax",  "TopK",          "Watch",      "WatchClusterMap"};
   return *methods;
 }
 
 const Methods& TrainerMethods() {
   static const Methods* const methods = [] {
     auto* made = new Methods(ReaderMethods());
-    for (const char* method : {"CreateTable", "CreateTables", "OpenSession", "Push", "Train"}) {
+    for (const char* method :
+         {"CreateTable", "CreateTables", "OpenSession", "Push", "SoftmaxGradient", "Train"}) {
       made->insert(method);
     }
     return made;

@@ -246,6 +246,7 @@ DataServer::~DataServer() {
 }
 
 const DataPlane& DataServer::plane() const { return impl_->plane; }
+ByteBudget* DataServer::pull_budget() { return &impl_->plane.pull_budget; }
 
 const PeerPlane& DataServer::peers() const { return impl_->peers; }
 

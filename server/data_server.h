@@ -51,6 +51,8 @@ class DataServer {
 
   const std::string& address() const { return address_; }  // host:port as bound
   const DataPlane& plane() const;
+  // For calls that read rows beside the streams.
+  ByteBudget* pull_budget();
   const PeerPlane& peers() const;
   ConnectionTable& connections();
   // The streams to other servers; messages sent after Stop() are dropped.

@@ -38,6 +38,7 @@
 #include "server/host/host_budget.h"
 #include "server/host/shard_host.h"
 #include "server/machine_memory.h"
+#include "server/output/softmax_calls.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
 #include "serving/serving_process.h"
@@ -61,6 +62,7 @@ struct Process {
   std::unique_ptr<ChangeReads> changes;
   std::unique_ptr<RowLists> lists;
   std::unique_ptr<TopKCalls> top_k;
+  std::unique_ptr<SoftmaxCalls> softmax;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -127,6 +129,7 @@ void StartExports(Process* process, const std::shared_ptr<ChangeMemory>& memory)
   process->lists =
       std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
   process->top_k = std::make_unique<TopKCalls>(process->host.get(), memory, process->clock);
+  process->softmax = std::make_unique<SoftmaxCalls>(process->host.get(), process->clock);
 }
 
 absl::Status StartParts(Process* process) {
@@ -162,9 +165,11 @@ absl::Status StartParts(Process* process) {
   data_options.slow_calls = RowCalls(process->host.get(), process->lists.get(),
                                      process->changes.get(), process->top_k.get());
   data_options.slow_calls.merge(FileCalls(process->disk.get()));
+  data_options.slow_calls.merge(OutputCalls(process->softmax.get()));
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
+  process->softmax->SetMemory(process->data->pull_budget());
   process->host->SetReplicaNetwork(process->data->network());
 
   AdminOptions admin_options;
@@ -214,6 +219,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->lists != nullptr) process->lists->Stop();
   if (process->changes != nullptr) process->changes->Stop();
   if (process->top_k != nullptr) process->top_k->Stop();
+  if (process->softmax != nullptr) process->softmax->Stop();
   if (process->disk != nullptr) process->disk->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();

@@ -12,6 +12,7 @@
 #include "places/servers_path.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
+#include "proto/softmax.pb.h"
 #include "proto/top_k.pb.h"
 
 namespace hotbed {
@@ -30,9 +31,13 @@ class CheckpointCluster {
                                                        const v1::WatchSaveRequest& request) = 0;
   virtual absl::StatusOr<v1::WatchRestoreReply> WatchRestore(
       const std::string& address, const v1::WatchRestoreRequest& request) = 0;
-  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK.
+  // Takes at most the time that the request names. Thread-safe, besides other calls of TopK and
+  // Softmax.
   virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                              const v1::TopKRequest& request) = 0;
+  // Softmax, or SoftmaxGradient, with the same promises.
+  virtual absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
+                                                   const v1::SoftmaxRequest& request) = 0;
   // Where server:NAME is: the own disks of the servers.
   virtual absl::StatusOr<Place*> ServersDisks() {
     return absl::FailedPreconditionError(

@@ -76,6 +76,7 @@ const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
     server.search = v1::Search::NewStub(channel);
+    server.output = v1::OutputLayer::NewStub(channel);
   }
   return server;
 }
@@ -141,6 +142,17 @@ absl::StatusOr<v1::TopKReply> GrpcCheckpointCluster::TopK(const std::string& add
   HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address).search.get(),
                               &v1::Search::Stub::TopK, request, &reply,
                               absl::Milliseconds(request.timeout_ms())));
+  return reply;
+}
+
+absl::StatusOr<v1::SoftmaxReply> GrpcCheckpointCluster::Softmax(const std::string& address,
+                                                                bool gradient,
+                                                                const v1::SoftmaxRequest& request) {
+  v1::SoftmaxReply reply;
+  HOTBED_RETURN_IF_ERROR(
+      Call(absl::StrCat("server at ", address), ServerAt(address).output.get(),
+           gradient ? &v1::OutputLayer::Stub::SoftmaxGradient : &v1::OutputLayer::Stub::Softmax,
+           request, &reply, absl::Milliseconds(request.timeout_ms())));
   return reply;
 }
 

@@ -13,6 +13,7 @@
 #include "places/servers/servers_place.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
+#include "proto/softmax.grpc.pb.h"
 #include "proto/top_k.grpc.pb.h"
 #include "security/identity.h"
 
@@ -37,6 +38,8 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
       const std::string& address, const v1::WatchRestoreRequest& request) override;
   absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                      const v1::TopKRequest& request) override;
+  absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
+                                           const v1::SoftmaxRequest& request) override;
   absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {
@@ -48,6 +51,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
     std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
     std::unique_ptr<v1::Changes::Stub> changes;
     std::unique_ptr<v1::Search::Stub> search;
+    std::unique_ptr<v1::OutputLayer::Stub> output;
   };
   const Server& ServerAt(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -12,6 +12,7 @@ extern PyMethodDef client_methods[];       // client_calls.cc
 extern PyMethodDef embedding_methods[];    // embedding_calls.cc
 extern PyMethodDef whole_table_methods[];  // whole_table_calls.cc
 extern PyMethodDef serving_methods[];      // serving_calls.cc
+extern PyMethodDef output_methods[];       // output_calls.cc
 
 }  // namespace hotbed::python
 

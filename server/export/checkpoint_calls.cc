@@ -66,12 +66,12 @@ using Begins =
 
 template <typename Request>
 ToolCalls::SlowCall ParsedSlow(Begins<Request> begin) {
-  return [begin = std::move(begin)](const std::string& message, const ToolCalls::Caller& caller,
-                                    ToolCalls::Done done) {
+  return {[begin = std::move(begin)](const std::string& message, const ToolCalls::Caller& caller,
+                                     ToolCalls::Done done) {
     Request request;
     if (!request.ParseFromString(message)) return done(DoesNotParse<Request>(message), nullptr);
     begin(request, caller, std::move(done));
-  };
+  }};
 }
 
 // Whether the shard is here; an error if its caller may not read its table, which only a shard that

@@ -107,8 +107,8 @@ class Served {
                              const ToolCalls::MayUse& may_use) {
     auto calls = RowCalls(server_.host(), lists_.get(), changes_.get(), /*top_k=*/nullptr);
     return Answer<Reply>([&](ToolCalls::Done done) {
-      calls.at("/hotbed.v1.Changes/" + method)(request.SerializeAsString(), {"a", may_use},
-                                               std::move(done));
+      calls.at("/hotbed.v1.Changes/" + method)
+          .begin(request.SerializeAsString(), {"a", may_use}, std::move(done));
     });
   }
 

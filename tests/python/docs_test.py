@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -66,6 +67,18 @@ class Examples(unittest.TestCase):
         out = self.example('two_tower.py', '--epochs', '4')
         recalls = [float(r) for r in re.findall(r'recall@10 ([\d.]+)', out)]
         self.assertGreater(recalls[-1], recalls[0] + 0.1, out)
+
+    def test_a_language_model_has_the_curve_of_one_in_pytorch(self):
+        """On the text of the license: 40 steps, untied and tied."""
+        with tempfile.TemporaryDirectory() as directory:
+            for flags in ((), ('--tied',)):
+                picture = os.path.join(directory, 'curves.svg')
+                out = self.example('language_model.py', '--data', os.path.join(ROOT, 'LICENSE'), '--out', picture, '--steps', '40',
+                                   '--dim', '32', '--warm-up', '10', *flags)
+                bits = [float(b) for b in re.findall(r'Hotbed: .* ([\d.]+) in this step', out)]
+                self.assertLess(bits[-1], bits[0] - 0.3, out)
+                with open(picture, encoding='utf-8') as file:
+                    self.assertEqual(file.read().count('<polyline'), 2)
 
 
 if __name__ == '__main__':

@@ -54,6 +54,10 @@ class OwnCluster final : public CheckpointCluster {
   absl::StatusOr<v1::TopKReply> TopK(const std::string&, const v1::TopKRequest&) override {
     return absl::UnimplementedError("a save ranks no rows");
   }
+  absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& /*address*/, bool /*gradient*/,
+                                           const v1::SoftmaxRequest& /*request*/) override {
+    return absl::UnimplementedError("a coordinator has no output layer");
+  }
   absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
 
  private:

@@ -16,12 +16,13 @@ from hotbed.torch.converting import convert, import_weights
 from hotbed.torch.jagged import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 from hotbed.torch.modules import (Embedding, EmbeddingBag, EmbeddingBagCollection, EmbeddingBagConfig, EmbeddingCollection,
                                   EmbeddingConfig)
+from hotbed.torch.output import SampledSoftmaxLoss, VocabParallelCrossEntropy
 from hotbed.torch.training import GradScaler, Training, training
 
 __all__ = [
     'Embedding', 'EmbeddingBag', 'EmbeddingBagCollection', 'EmbeddingBagConfig', 'EmbeddingCollection', 'EmbeddingConfig',
-    'GradScaler', 'JaggedTensor', 'KeyedJaggedTensor', 'KeyedTensor', 'Training', 'connect', 'convert', 'import_weights',
-    'prefetch', 'training',
+    'GradScaler', 'JaggedTensor', 'KeyedJaggedTensor', 'KeyedTensor', 'SampledSoftmaxLoss', 'Training',
+    'VocabParallelCrossEntropy', 'connect', 'convert', 'import_weights', 'prefetch', 'training',
 ]
 
 

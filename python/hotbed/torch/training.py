@@ -58,7 +58,7 @@ class Training:
         self._pushed: set[int] = set()  # modules, in this step
         self._waiting: dict[int, int] = {}  # by module: forwards of this step whose backward is to come
         self._kept: dict[int, list[_Backward]] = {}
-        self._pushes: list[Future[PushResult]] = []
+        self._pushes: list[Any] = []  # with result()
         self._holding = False
         self._tables: dict[str, int] = {}
 
@@ -83,14 +83,23 @@ class Training:
         for push in pushes:
             push.result()
 
-    def before_forward(self, module: int, trains: bool) -> None:
+    def begin(self, module: int, trains: bool) -> None:
+        """A forward of `module` reads what the step before wrote; one that trains may begin the next step."""
         self.wait()
-        if not trains:
-            return
-        if module in self._pushed:
+        if trains and module in self._pushed:
             self.step += 1
             self._pushed.clear()
             self._waiting.clear()
+
+    def pushed(self, module: int, push: Any) -> None:
+        """`module` has begun the push of this step; push.result() waits for it."""
+        self._pushes.append(push)
+        self._pushed.add(module)
+
+    def before_forward(self, module: int, trains: bool) -> None:
+        self.begin(module, trains)
+        if not trains:
+            return
         self._waiting[module] = self._waiting.get(module, 0) + 1
 
     def after_backward(self, module: int, call: Any, gradients: tuple[Optional[torch.Tensor], ...]) -> None:
@@ -111,8 +120,7 @@ class Training:
         else:
             summed = _hotbed.sum_gradients(tuple((b.call, b.gradients[0], tuple(b.gradients[1:])) for b in kept))
             call = _hotbed.push_gradients(kept[0].call, summed, self.step, options)
-        self._pushes.append(Future(call, push_result))
-        self._pushed.add(module)
+        self.pushed(module, Future(call, push_result))
 
     def _scale(self) -> float:
         if self.scale is not None:
