@@ -422,6 +422,7 @@ class RebuildMetadata {
     ShardRecord fence;
     fence.shard = newest.shard;
     fence.range = newest.range;
+    fence.lanes = newest.lanes;
     fence.epoch = std::max(first_, newest.epoch + 1);
     const auto add = [&fence](ServerId server) {
       if (!ContainsServer(fence.members, server)) fence.members.push_back({server, 0});
