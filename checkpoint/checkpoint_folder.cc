@@ -100,11 +100,16 @@ class TableVerifier {
     const ShardRange range = {shard.range_first(), shard.range_limit(), shard.column_first(),
                               shard.column_limit()};
     uint64_t rows = 0;
+    uint64_t deleted = 0;
     uint32_t pass = 0;
     for (const RowsFileEntry& entry : reader->index()) {
       read_(entry.bytes);
-      if (entry.kind != RowsFileBlock::kRows) continue;
+      if (entry.kind == RowsFileBlock::kSessions) continue;
       HOTBED_RETURN_IF_ERROR(reader->ReadRows(entry, &ids_, &payloads_));
+      if (entry.kind == RowsFileBlock::kDeleted) {
+        deleted += entry.count;
+        continue;
+      }
       if (entry.pass != pass) any_ = false;
       pass = entry.pass;
       HOTBED_RETURN_IF_ERROR(VerifyOrder(entry, range));
@@ -112,8 +117,12 @@ class TableVerifier {
     }
     any_ = false;
     HOTBED_RETURN_IF_ERROR(reader->ReadSessions().status());
-    if (rows == shard.rows()) return absl::OkStatus();
-    return Wrong(absl::StrCat("it has ", rows, " rows, the manifest says ", shard.rows()));
+    if (rows != shard.rows()) {
+      return Wrong(absl::StrCat("it has ", rows, " rows, the manifest says ", shard.rows()));
+    }
+    if (deleted == shard.deleted()) return absl::OkStatus();
+    return Wrong(
+        absl::StrCat("it has ", deleted, " deleted rows, the manifest says ", shard.deleted()));
   }
 
   absl::Status VerifyOrder(const RowsFileEntry& entry, const ShardRange& range) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,11 +24,15 @@ namespace {
 constexpr char kSuffix[] = "-folded";
 constexpr uint64_t kFoldBlockBytes = 1ull << 20;
 
-// The rows of one pass of a file that lie in a range of positions, in their order.
+// The rows of one pass of a file that lie in a range of positions, in their order; or its deleted
+// rows.
 class PassRows {
  public:
-  PassRows(std::unique_ptr<RowsFileReader> file, uint32_t pass, uint64_t first, uint64_t last)
-      : file_(std::move(file)), pass_(pass), first_(first), last_(last) {}
+  PassRows(std::unique_ptr<RowsFileReader> file, uint32_t pass, RowsFileBlock kind, uint64_t first,
+           uint64_t last)
+      : file_(std::move(file)), pass_(pass), kind_(kind), first_(first), last_(last) {}
+
+  bool deleted() const { return kind_ == RowsFileBlock::kDeleted; }
 
   // False: that was all.
   absl::StatusOr<bool> Next() {
@@ -56,8 +61,8 @@ class PassRows {
   const RowsFileEntry* NextBlock() {
     while (block_ < file_->index().size()) {
       const RowsFileEntry& entry = file_->index()[block_++];
-      if (entry.kind == RowsFileBlock::kRows && entry.pass == pass_ &&
-          entry.first_position <= last_ && entry.last_position >= first_) {
+      if (entry.kind == kind_ && entry.pass == pass_ && entry.first_position <= last_ &&
+          entry.last_position >= first_) {
         return &entry;
       }
     }
@@ -66,6 +71,7 @@ class PassRows {
 
   const std::unique_ptr<RowsFileReader> file_;
   const uint32_t pass_;
+  const RowsFileBlock kind_;
   const uint64_t first_;  // positions, both inclusive
   const uint64_t last_;
   size_t block_ = 0;
@@ -125,6 +131,7 @@ class Folder {
     if (!OwnsFolder()) {
       return absl::AbortedError(absl::StrCat(folded_.path, " was deleted meanwhile"));
     }
+    manifest_.set_format(FormatOf(manifest_));
     HOTBED_RETURN_IF_ERROR(WriteManifest(folded_.path, manifest_, &place_));
     return place_.Delete(folded_.path, {kSavingFile});
   }
@@ -153,6 +160,7 @@ class Folder {
     shard->set_index_crc(file->index_crc());
     shard->set_passes(1);
     shard->clear_above_lsn();
+    shard->clear_deleted();
     return absl::OkStatus();
   }
 
@@ -167,18 +175,18 @@ class Folder {
     const std::string path = absl::StrCat(folder, "/", shard.file());
     HOTBED_ASSIGN_OR_RETURN(auto reader,
                             RowsFileReader::Open(path, shard.bytes(), shard.index_crc(), &place_));
-    std::vector<uint32_t> passes;  // ascending
+    std::set<std::pair<uint32_t, RowsFileBlock>> passes;
     for (const RowsFileEntry& entry : reader->index()) {
-      if (entry.kind != RowsFileBlock::kRows) continue;
-      if (passes.empty() || passes.back() != entry.pass) passes.push_back(entry.pass);
+      if (entry.kind == RowsFileBlock::kSessions) continue;
+      passes.emplace(entry.pass, entry.kind);
     }
-    for (const uint32_t pass : passes) {
+    for (const auto& [pass, kind] : passes) {
       // Each has a reader of its own, so that all of them read on from where they are.
       if (reader == nullptr) {
         HOTBED_ASSIGN_OR_RETURN(
             reader, RowsFileReader::Open(path, shard.bytes(), shard.index_crc(), &place_));
       }
-      passes_.push_back(std::make_unique<PassRows>(std::move(reader), pass,
+      passes_.push_back(std::make_unique<PassRows>(std::move(reader), pass, kind,
                                                    range.first_position(spec.hashed()),
                                                    range.last_position(spec.hashed())));
     }
@@ -221,15 +229,21 @@ class Folder {
     payloads_.clear();
     while (!heads.empty()) {
       const uint64_t position = heads.front().first;
-      bool first = true;
+      bool kept = false;
       while (!heads.empty() && heads.front().first == position) {
         std::pop_heap(heads.begin(), heads.end(), std::greater<>());
         const size_t pass = heads.back().second;
         heads.pop_back();
-        const absl::Span<const uint8_t> payload = passes_[pass]->payload();
-        if (!first) payloads_.resize(payloads_.size() - payload.size());
-        if (std::exchange(first, false)) ids_.push_back(passes_[pass]->id());
-        payloads_.insert(payloads_.end(), payload.begin(), payload.end());
+        if (kept) {
+          ids_.pop_back();
+          payloads_.resize(payloads_.size() - (row_bytes - 8));
+        }
+        kept = !passes_[pass]->deleted();
+        if (kept) {
+          const absl::Span<const uint8_t> payload = passes_[pass]->payload();
+          ids_.push_back(passes_[pass]->id());
+          payloads_.insert(payloads_.end(), payload.begin(), payload.end());
+        }
         HOTBED_RETURN_IF_ERROR(advance(pass));
       }
       if (ids_.size() * row_bytes >= kFoldBlockBytes) HOTBED_RETURN_IF_ERROR(Write(file));

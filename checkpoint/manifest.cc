@@ -73,14 +73,16 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text)
   const auto parsed = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(body.data(), body.size()), &manifest, options);
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat("no manifest: ", parsed.ToString()));
-  const bool known = manifest.compression().empty() ? manifest.format() == kCheckpointFormat
-                                                    : manifest.format() == kCompressedFormat &&
-                                                          manifest.compression() == kZstd;
+  const bool packed = !manifest.compression().empty();
+  const bool known = (!packed || manifest.compression() == kZstd) &&
+                     (manifest.format() == kDeletesFormat ||
+                      manifest.format() == (packed ? kCompressedFormat : kCheckpointFormat));
   if (known) return manifest;
   return absl::FailedPreconditionError(absl::StrCat(
       "format ", manifest.format(),
       manifest.compression().empty() ? "" : absl::StrCat(" with ", manifest.compression()),
-      ", this program reads ", kCheckpointFormat, ", and ", kCompressedFormat, " with zstd"));
+      ", this program reads ", kCheckpointFormat, ", ", kCompressedFormat, " with zstd, and ",
+      kDeletesFormat));
 }
 
 absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
@@ -150,6 +152,15 @@ uint64_t RowsOf(const v1::CheckpointTable& table) {
   uint64_t rows = 0;
   for (const v1::CheckpointShard& shard : table.shards()) rows += shard.rows();
   return rows;
+}
+
+uint32_t FormatOf(const v1::CheckpointManifest& manifest) {
+  for (const v1::CheckpointTable& table : manifest.tables()) {
+    for (const v1::CheckpointShard& shard : table.shards()) {
+      if (shard.deleted() > 0) return kDeletesFormat;
+    }
+  }
+  return manifest.compression().empty() ? kCheckpointFormat : kCompressedFormat;
 }
 
 }  // namespace hotbed

@@ -17,6 +17,7 @@ namespace hotbed {
 
 constexpr uint32_t kCheckpointFormat = 1;
 constexpr uint32_t kCompressedFormat = 2;  // with `compression`
+constexpr uint32_t kDeletesFormat = 3;     // with deleted rows, and perhaps `compression`
 inline constexpr char kManifestFile[] = "manifest.json";
 
 std::string ManifestText(const v1::CheckpointManifest& manifest);
@@ -41,6 +42,8 @@ absl::StatusOr<const v1::CheckpointTable*> FindTable(const v1::CheckpointManifes
                                                      const std::string& name);
 uint64_t BytesOf(const v1::CheckpointTable& table);
 uint64_t RowsOf(const v1::CheckpointTable& table);
+// The lowest format that says what the manifest has: older programs read what they can.
+uint32_t FormatOf(const v1::CheckpointManifest& manifest);
 
 }  // namespace hotbed
 

@@ -109,19 +109,31 @@ absl::Status RowsFileWriter::AddBlock(RowsFileEntry entry, std::vector<absl::str
   return Append(std::move(pieces));
 }
 
-absl::Status RowsFileWriter::AddRows(absl::Span<const uint64_t> ids,
-                                     absl::Span<const uint8_t> payloads) {
-  if (ids.empty()) return absl::OkStatus();
+RowsFileEntry RowsFileWriter::EntryOf(RowsFileBlock kind, absl::Span<const uint64_t> ids) const {
   RowsFileEntry entry;
+  entry.kind = kind;
   entry.count = static_cast<uint32_t>(ids.size());
   entry.first_position = header_.hashed ? Mix64(ids.front()) : ids.front();
   entry.last_position = header_.hashed ? Mix64(ids.back()) : ids.back();
+  return entry;
+}
+
+absl::Status RowsFileWriter::AddRows(absl::Span<const uint64_t> ids,
+                                     absl::Span<const uint8_t> payloads) {
+  if (ids.empty()) return absl::OkStatus();
+  const RowsFileEntry entry = EntryOf(RowsFileBlock::kRows, ids);
   rows_ += ids.size();
   if (header_.compressed) {
     const absl::string_view packed = packer_.Pack(AsBytes(ids), AsBytes(payloads));
     if (!packed.empty()) return AddBlock(entry, {packed}, kPacked);
   }
   return AddBlock(entry, {AsBytes(ids), AsBytes(payloads)});
+}
+
+absl::Status RowsFileWriter::AddDeleted(absl::Span<const uint64_t> ids) {
+  if (ids.empty()) return absl::OkStatus();
+  deleted_ += ids.size();
+  return AddBlock(EntryOf(RowsFileBlock::kDeleted, ids), {AsBytes(ids)});
 }
 
 absl::Status RowsFileWriter::AddSessions(absl::string_view bytes) {
@@ -239,7 +251,8 @@ absl::Status RowsFileReader::ReadBlock(const RowsFileEntry& entry) {
 }
 
 uint64_t RowsFileReader::PlainBytes(const RowsFileEntry& entry) const {
-  return kBlockHeadBytes + entry.count * (kIdBytes + header_.payload_bytes);
+  const uint64_t payload = entry.kind == RowsFileBlock::kDeleted ? 0 : header_.payload_bytes;
+  return kBlockHeadBytes + entry.count * (kIdBytes + payload);
 }
 
 absl::Status RowsFileReader::Unpack(const RowsFileEntry& entry) {
@@ -273,7 +286,7 @@ absl::Status RowsFileReader::ReadRows(const RowsFileEntry& entry, std::vector<ui
         absl::StrCat("the block at byte ", entry.offset, " does not fit its ", rows, " rows"));
   }
   ids->resize(rows);
-  payloads->resize(rows * header_.payload_bytes);
+  payloads->resize(block_.size() - kBlockHeadBytes - rows * kIdBytes);
   std::memcpy(ids->data(), block_.data() + kBlockHeadBytes, rows * kIdBytes);
   std::memcpy(payloads->data(), block_.data() + kBlockHeadBytes + rows * kIdBytes,
               payloads->size());

@@ -9,12 +9,15 @@
 //              kind 1, rows: u64 id each, then the payload of each; with packing 1 as
 //              checkpoint/block_packer.h packs them
 //              kind 2, sessions: count bytes
+//              kind 3, deleted rows: u64 id each
 //   index    48 bytes per block: u64 offset, u32 bytes, u32 CRC-32C as in the block, u32 kind,
 //            u32 pass, u32 count, u32 0, u64 first position, u64 last position
 //   trailer  u64 offset of the index, u32 bytes of it, u32 CRC-32C of it, "HOTBDEND"
 //
-// The positions of a pass ascend; a row of a later pass replaces that of an earlier one. The index
-// makes the file readable by range. Thread-compatible; calls block.
+// The positions of a pass ascend, those of rows and those of deleted rows, and none is in both. A
+// row of a later pass replaces that of an earlier one, and a deleted row of a later pass removes
+// it; so does a file that adds to the parent's, with the parent's rows. The index makes the file
+// readable by range. Thread-compatible; calls block.
 #ifndef HOTBED_CHECKPOINT_ROWS_FILE_H_
 #define HOTBED_CHECKPOINT_ROWS_FILE_H_
 
@@ -41,7 +44,7 @@ struct RowsFileHeader {
   friend bool operator==(const RowsFileHeader&, const RowsFileHeader&) = default;
 };
 
-enum class RowsFileBlock : uint32_t { kRows = 1, kSessions = 2 };
+enum class RowsFileBlock : uint32_t { kRows = 1, kSessions = 2, kDeleted = 3 };
 
 struct RowsFileEntry {
   uint64_t offset = 0;
@@ -63,18 +66,22 @@ class RowsFileWriter {
   void BeginPass() { ++pass_; }
   // One block. The ids are in the order of their positions, behind those of this pass so far.
   absl::Status AddRows(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads);
+  // Likewise.
+  absl::Status AddDeleted(absl::Span<const uint64_t> ids);
   absl::Status AddSessions(absl::string_view bytes);
   // Writes the index and makes the file durable.
   absl::Status Finish();
 
   uint64_t bytes() const { return bytes_; }
   uint64_t rows() const { return rows_; }
+  uint64_t deleted() const { return deleted_; }
   uint32_t index_crc() const { return index_crc_; }  // after Finish
 
  private:
   RowsFileWriter(const RowsFileHeader& header, std::unique_ptr<PlaceWriter> file)
       : header_(header), file_(std::move(file)) {}
   absl::Status Append(std::vector<absl::string_view> pieces);
+  RowsFileEntry EntryOf(RowsFileBlock kind, absl::Span<const uint64_t> ids) const;
   absl::Status AddBlock(RowsFileEntry entry, std::vector<absl::string_view> pieces,
                         uint32_t packing = 0);
 
@@ -85,6 +92,7 @@ class RowsFileWriter {
   uint32_t pass_ = 0;
   uint64_t bytes_ = 0;
   uint64_t rows_ = 0;
+  uint64_t deleted_ = 0;
   uint32_t index_crc_ = 0;
 };
 
@@ -97,9 +105,9 @@ class RowsFileReader {
                                                               Place* place);
   const RowsFileHeader& header() const { return header_; }
   const std::vector<RowsFileEntry>& index() const { return index_; }
-  // The bytes that a block of rows has when it is not compressed.
+  // The bytes that a block of rows, or of deleted ones, has when it is not compressed.
   uint64_t PlainBytes(const RowsFileEntry& entry) const;
-  // DataLoss: the block is damaged.
+  // DataLoss: the block is damaged. Deleted rows have no payloads.
   absl::Status ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
                         std::vector<uint8_t>* payloads);
   absl::StatusOr<std::string> ReadSessions();  // empty: the file has none

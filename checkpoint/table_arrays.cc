@@ -341,6 +341,11 @@ class RowsJoin {
     std::vector<uint64_t> ids;
     std::vector<uint8_t> payloads;
     for (const RowsFileEntry& entry : file->index()) {
+      if (entry.kind == RowsFileBlock::kDeleted) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "table ", spec_.name,
+            ": rows were deleted while it was exported; export it again, without deletes"));
+      }
       if (entry.kind != RowsFileBlock::kRows) continue;
       HOTBED_RETURN_IF_ERROR(file->ReadRows(entry, &ids, &payloads));
       HOTBED_RETURN_IF_ERROR(visit(ids, payloads, entry.pass));

@@ -46,7 +46,9 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableImportCommand(table, context);
   AddTableScanCommand(table, context);
   AddTableFollowCommand(table, context);
-  AddRowGetCommand(AddGroup(root, "row", "Look at rows"), context);
+  CLI::App* row = AddGroup(root, "row", "Look at rows and delete them");
+  AddRowGetCommand(row, context);
+  AddRowDeleteCommand(row, context);
   AddTopKCommand(root, context);
   CLI::App* shard = AddGroup(root, "shard", "List and move shards; empty a server");
   AddShardListCommand(shard, context);
@@ -151,11 +153,14 @@ void PrintError(const CommandContext& context, absl::string_view code, const std
   }
 }
 
-// In `row get TABLE -5`, -5 is an id and not a flag: negative ids are passed on as the unsigned
-// number with the same bits.
+// In `row get TABLE -5` or `row delete TABLE --id -5`, -5 is an id and not a flag: negative ids are
+// passed on as the unsigned number with the same bits.
 std::vector<std::string> WithoutNegativeIds(std::vector<std::string> args) {
   const auto row = std::find(args.begin(), args.end(), "row");
-  if (row == args.end() || row + 1 == args.end() || *(row + 1) != "get") return args;
+  if (row == args.end() || row + 1 == args.end() ||
+      (*(row + 1) != "get" && *(row + 1) != "delete")) {
+    return args;
+  }
   for (auto arg = row + 2; arg != args.end(); ++arg) {
     if (arg->size() < 2 || (*arg)[0] != '-' || !absl::ascii_isdigit((*arg)[1])) continue;
     const absl::StatusOr<uint64_t> id = ParseId(*arg);

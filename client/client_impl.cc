@@ -191,6 +191,13 @@ absl::Status ClientImpl::LeaveTrainers(absl::Duration deadline) {
   return trainer_.Leave(DeadlineNs(deadline));
 }
 
+// Deletes take no part in the steps of a group: like assigned rows, they take effect at once.
+Future<PushResult> ClientImpl::Delete(uint64_t step, const Table* table,
+                                      absl::Span<const uint64_t> ids, absl::Duration deadline) {
+  const PushFeature feature{.table = table, .ids = ids};
+  return pushes_.Start(step, {&feature, 1}, {}, DeadlineNs(deadline), /*deletes=*/true);
+}
+
 Future<PushResult> ClientImpl::Retry(const PushResult& result, absl::Duration deadline) {
   return pushes_.Retry(result, DeadlineNs(deadline));
 }

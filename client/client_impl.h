@@ -51,6 +51,8 @@ class ClientImpl final : public Client {
                             const PullOptions& options) override;
   Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                           const PushOptions& options) override;
+  Future<PushResult> Delete(uint64_t step, const Table* table, absl::Span<const uint64_t> ids,
+                            absl::Duration deadline) override;
   Future<PushResult> Retry(const PushResult& result, absl::Duration deadline) override;
   std::vector<PushResult> UnansweredPushes(absl::Duration at_least) const override;
   absl::StatusOr<uint64_t> JoinTrainers(absl::Duration deadline) override;

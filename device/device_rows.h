@@ -146,6 +146,10 @@ class DeviceRows {
   Status Insert(const std::vector<RowToInsert>& rows, bool dirty, std::vector<MovedRow>* evicted,
                 std::vector<uint32_t>* refused = nullptr);
 
+  // The rows at `positions` leave, and their values with them; those that are not here are passed
+  // over.
+  Status Remove(uint32_t table, const std::vector<uint64_t>& positions);
+
   // Copies out dirty rows from slot *slot on, at most `wanted` and as many as move together, and
   // marks them clean. Sets *slot to where the next call continues, slots(table) at the end.
   Status Collect(uint32_t table, uint32_t* slot, uint32_t wanted, std::vector<MovedRow>* rows);
@@ -237,6 +241,7 @@ class DeviceRows {
   uint64_t StageInserts(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t count);
   void TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedRow>* evicted);
   uint32_t PartOf(const std::vector<RowToInsert>& rows, uint32_t first, uint32_t* stride) const;
+  Status RemovePart(const Table& table, const uint64_t* positions, uint32_t count);
   Status CopyRowsOut(uint32_t table, const std::vector<uint32_t>& slots,
                      std::vector<MovedRow>* rows);
   uint32_t StrideOf(uint32_t table) const;

@@ -1,7 +1,9 @@
 // The calls of DeviceRows that change rows.
 #include <algorithm>
+#include <map>
 #include <string>
 
+#include "device/buckets.h"
 #include "device/device_rows.h"
 
 namespace hotbed {
@@ -12,6 +14,8 @@ constexpr uint32_t kOwnSteps = kOwnWays * (static_cast<uint32_t>(kLastOptimizerK
 static_assert(kOwnSteps <= 64, "a bit each");
 
 uint32_t RoundUp16(uint32_t bytes) { return (bytes + 15) / 16 * 16; }
+
+constexpr uint32_t kRemovedTogether = 4096;  // some 3 MiB of buckets and positions
 
 }  // namespace
 
@@ -222,6 +226,57 @@ void DeviceRows::TakeVictims(uint32_t count, uint32_t stride, std::vector<MovedR
     evicted->push_back(
         {victim.table, victim.position, {from, from + bytes}, victim.state == kDirtyVictim});
   }
+}
+
+Status DeviceRows::Remove(uint32_t table, const std::vector<uint64_t>& positions) {
+  if (Status status = CheckIdle(); !status.ok()) return status;
+  const auto count = static_cast<uint32_t>(positions.size());
+  for (uint32_t first = 0; first < count; first += kRemovedTogether) {
+    const uint32_t part = std::min(kRemovedTogether, count - first);
+    if (Status status = RemovePart(tables_[table], positions.data() + first, part); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+// The host edits the buckets: deletions are rare, and a row leaves by two bytes of its bucket.
+Status DeviceRows::RemovePart(const Table& table, const uint64_t* positions, uint32_t count) {
+  std::map<uint32_t, uint32_t> place_of;  // of each bucket in the arrays below
+  std::vector<uint32_t> bucket_of(count);
+  for (uint32_t k = 0; k < count; ++k) {
+    bucket_of[k] = table.direct ? DirectSlot(table, positions[k]) / kBucketSlots
+                                : HomeOf(table, positions[k]).bucket;
+    if (bucket_of[k] < table.bucket_count) place_of[bucket_of[k]] = 0;
+  }
+  std::vector<Bucket> buckets(place_of.size());
+  std::vector<uint64_t> held(place_of.size() * kBucketSlots);
+  uint32_t next = 0;
+  for (auto& [bucket, place] : place_of) {
+    place = next++;
+    device_->CopyOut(&buckets[place], table.buckets + bucket, sizeof(Bucket));
+    uint64_t* const to = &held[uint64_t{place} * kBucketSlots];
+    const uint64_t first = uint64_t{bucket} * kBucketSlots;
+    for (uint32_t e = 0; table.direct && e < kBucketSlots; ++e) {
+      to[e] = table.first_position + first + e;
+    }
+    if (!table.direct) device_->CopyOut(to, table.positions + first, 8ull * kBucketSlots);
+  }
+  if (Status status = device_->Wait(); !status.ok()) return status;
+  for (uint32_t k = 0; k < count; ++k) {
+    const auto found = place_of.find(bucket_of[k]);
+    if (found == place_of.end()) continue;
+    Bucket& bucket = buckets[found->second];
+    for (uint32_t e = 0; e < kBucketSlots; ++e) {
+      const bool here = (bucket.bits[e] & kExists) != 0 &&
+                        held[uint64_t{found->second} * kBucketSlots + e] == positions[k];
+      if (here) bucket.digests[e] = bucket.bits[e] = 0;
+    }
+  }
+  for (const auto& [bucket, place] : place_of) {
+    device_->CopyIn(table.buckets + bucket, &buckets[place], sizeof(Bucket));
+  }
+  return device_->Wait();
 }
 
 Status DeviceRows::Collect(uint32_t table, uint32_t* slot, uint32_t wanted,

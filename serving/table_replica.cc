@@ -231,6 +231,9 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
     HOTBED_RETURN_IF_ERROR(put);
     broken += finite ? 0 : 1;
   }
+  uint64_t deleted = 0;
+  for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
+  ReplicaCounters::Get().deleted.Add(deleted);
   rows->Reclaim();
   ReplicaCounters::Get().rows.Add(changes.ids.size());
   if (broken > 0) ReplicaCounters::Get().broken.Add(broken);

@@ -72,6 +72,7 @@ void AddTableFollowCommand(CLI::App* table, CommandContext* context);
 void AddTableImportCommand(CLI::App* table, CommandContext* context);
 void AddTableScanCommand(CLI::App* table, CommandContext* context);
 void AddTopKCommand(CLI::App* root, CommandContext* context);
+void AddRowDeleteCommand(CLI::App* row, CommandContext* context);
 void AddRowGetCommand(CLI::App* row, CommandContext* context);
 void AddShardListCommand(CLI::App* shard, CommandContext* context);
 void AddShardMoveCommand(CLI::App* shard, CommandContext* context);

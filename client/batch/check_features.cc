@@ -207,4 +207,16 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assi
   return absl::OkStatus();
 }
 
+absl::Status CheckDeletedFeatures(absl::Span<const PushFeature> features) {
+  for (size_t f = 0; f < features.size(); ++f) {
+    const PushFeature& feature = features[f];
+    if (feature.table == nullptr) return absl::InvalidArgumentError("a delete names no table");
+    if (feature.table->options().hashed) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table ", feature.table->name(), ": rows of a bounded table are not deleted (it has ",
+        feature.table->options().rows, "); assign them new weights (PushOptions::assign) instead"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace hotbed

@@ -28,6 +28,8 @@ absl::Status ResolveFeatures(absl::Span<FeatureIds> features, std::vector<Resolv
 absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType wire_type);
 // Checks the buffers of a push; `assign` as in PushOptions.
 absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign);
+// The same for a delete, which names tables and ids alone.
+absl::Status CheckDeletedFeatures(absl::Span<const PushFeature> features);
 
 }  // namespace hotbed
 

@@ -364,7 +364,13 @@ class TableStream : public ChangeStream {
   }
 
   void AskForRows(uint32_t index, Followed* shard) {
-    if (shard->state == State::kToList) shard->list = ++lists_;
+    const bool goes_on = shard->state == State::kListing;
+    if (!goes_on) {
+      // A list of all rows does not name those that were deleted since one before was broken off.
+      const bool begun = shard->read.through().lsn() == 0 && shard->read.seen().lsn() != 0;
+      if (begun && hashed_ && !options_.once) Forget(index, shard);
+      shard->list = ++lists_;
+    }
     shard->state = State::kListing;
     shard->asked = true;
     v1::ListRowsRequest request;
@@ -375,6 +381,7 @@ class TableStream : public ChangeStream {
     if (!options_.once) *request.mutable_above() = shard->read;
     request.set_of_one_moment(options_.once);
     request.set_with_rows(options_.with_rows);
+    request.set_goes_on(goes_on);
     OpenCall* const call = NewCall(shard->address, kListDeadlineMs);
     call->lists = true;
     call->shards = {{index, shard->range}};
@@ -462,14 +469,14 @@ class TableStream : public ChangeStream {
       *shard->read.mutable_seen() = reply.at().seen();
       // A scan is as of one LSN; a stream has no more than before until the list ends.
       const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
-      return Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
-                 through.through().lsn(), /*told_ns=*/0);
+      return Add(call.shards[0].first, *shard, /*listed=*/true, reply, through.through().lsn(),
+                 /*told_ns=*/0);
     }
     shard->read = reply.at();
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
-    Add(call.shards[0].first, *shard, /*listed=*/true, reply.ids(), reply.rows(),
-        reply.at().through().lsn(), /*told_ns=*/0);  // the server may not be the primary by now
+    Add(call.shards[0].first, *shard, /*listed=*/true, reply, reply.at().through().lsn(),
+        /*told_ns=*/0);  // the server may not be the primary by now
   }
 
   // Changes that were told are lost: everything comes again.
@@ -520,7 +527,7 @@ class TableStream : public ChangeStream {
       } else {
         shard->read = said.at();
         shard->skip = said.skip();
-        Add(index, *shard, /*listed=*/false, said.ids(), said.rows(), said.at().through().lsn(),
+        Add(index, *shard, /*listed=*/false, said, said.at().through().lsn(),
             call.changed.more() ? 0 : call.asked_ns);
       }
     }
@@ -541,8 +548,10 @@ class TableStream : public ChangeStream {
                        [&](const Ready& one) { return Inside(range, one.changes.range); });
   }
 
-  void Add(uint32_t index, const Followed& shard, bool listed, const std::string& id_bytes,
-           const std::string& row_bytes, uint64_t lsn, int64_t told_ns) {
+  // Reply: ListRowsReply or ShardChanges.
+  template <typename Reply>
+  void Add(uint32_t index, const Followed& shard, bool listed, const Reply& reply, uint64_t lsn,
+           int64_t told_ns) {
     Ready& ready = ready_.emplace_back();
     ready.told = shard.read;
     ready.told_ns = told_ns;
@@ -552,8 +561,9 @@ class TableStream : public ChangeStream {
     changes.shard = index;
     changes.range = shard.range;
     changes.lsn = lsn;
-    changes.ids = ValuesOf<uint64_t>(id_bytes);
-    changes.rows = ValuesOf<float>(row_bytes);
+    changes.ids = ValuesOf<uint64_t>(reply.ids());
+    changes.rows = ValuesOf<float>(reply.rows());
+    changes.deleted = ValuesOf<uint64_t>(reply.deleted());
     if (options_.first_id != 0 || options_.last_id != ~uint64_t{0}) KeepRange(&changes);
   }
 
@@ -568,6 +578,8 @@ class TableStream : public ChangeStream {
                    columns * sizeof(float));
       ++kept;
     }
+    std::erase_if(changes->deleted,
+                  [this](uint64_t id) { return id < options_.first_id || id > options_.last_id; });
     changes->ids.resize(kept);
     changes->rows.resize(kept * columns);
   }

@@ -569,6 +569,7 @@ class Saver {
   // A file that the manifest does not name is of a try that failed.
   absl::Status MakeWhole() {
     manifest_.set_ended_unix_ms(absl::ToUnixMillis(absl::Now()));
+    manifest_.set_format(FormatOf(manifest_));
     NameParent();
     HOTBED_RETURN_IF_ERROR(CheckWhole());
     HOTBED_ASSIGN_OR_RETURN(const std::vector<std::string> unnamed, CheckFiles());

@@ -57,10 +57,10 @@ PushResult PushCall::Result() const {
   result.step = step;
   result.ticket = ticket;
   result.shards = refused;
-  result.staged =
-      !options.assign && std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
-        return IsSynchronous(part.table->options());
-      });
+  result.staged = !options.assign && !deletes &&
+                  std::any_of(parts.begin(), parts.end(), [](const PushPart& part) {
+                    return IsSynchronous(part.table->options());
+                  });
   if (!refused.empty()) {
     const auto open = std::find_if(refused.begin(), refused.end(), [](const PushResult::Shard& s) {
       return absl::IsUnknown(s.status);

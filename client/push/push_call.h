@@ -55,6 +55,7 @@ struct PushCall {
   uint64_t step = 0;
   uint64_t ticket = 0;
   RowType gradient_type = RowType::kFp32;
+  bool deletes = false;  // the rows are deleted; the parts have no gradients
   PushOptions options;
   std::string traceparent;  // empty: the call belongs to no trace
   int64_t deadline_ns = 0;

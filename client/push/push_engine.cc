@@ -58,7 +58,8 @@ Future<PushResult> PushEngine::Refuse(uint64_t step, absl::Status status) {
 }
 
 Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature> features,
-                                     const PushOptions& options, int64_t deadline_ns) {
+                                     const PushOptions& options, int64_t deadline_ns,
+                                     bool deletes) {
   std::string traceparent;
   absl::Status traced = TakeTrace(&traceparent);
   if (!traced.ok()) return Refuse(step, std::move(traced));
@@ -69,6 +70,7 @@ Future<PushResult> PushEngine::Start(uint64_t step, absl::Span<const PushFeature
   const auto prepare = [&] {
     call = std::make_unique<PushCall>();
     call->deadline_ns = deadline_ns;
+    call->deletes = deletes;
     call->traceparent = traceparent;
     return Prepare(step, features, options, call.get());
   };

@@ -51,8 +51,9 @@ class PushEngine {
   // The Future of a push that cannot start: nothing was sent.
   static Future<PushResult> Refuse(uint64_t step, absl::Status status);
   // Blocks while the session is not open or the window is full, at most until the deadline.
+  // With `deletes`, the features name rows to delete and have no gradients.
   Future<PushResult> Start(uint64_t step, absl::Span<const PushFeature> features,
-                           const PushOptions& options, int64_t deadline_ns)
+                           const PushOptions& options, int64_t deadline_ns, bool deletes = false)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Blocks until all shards have answered every push of `step` or an earlier step, whatever the
   // answers are.

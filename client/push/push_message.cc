@@ -19,6 +19,7 @@ void BeginGroup(const PushPart& part, v1::PushGroup* group) {
   group->set_step(part.call->step);
   if (options.has_learning_rate) group->set_learning_rate(options.learning_rate);
   group->set_assign(options.assign);
+  group->set_deletes(part.call->deletes);
 }
 
 // Calls follow one another.

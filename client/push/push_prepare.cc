@@ -34,8 +34,9 @@ absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
                    "; nothing of this step was sent (nan_policy of the table: reject)"));
 }
 
-uint64_t GradientBytes(const PlanPart& part, RowType type) {
-  return uint64_t{part.rows()} * RowWireBytes(type, part.columns);
+uint64_t GradientBytes(const PlanPart& part, const PushCall& call) {
+  if (call.deletes) return 0;
+  return uint64_t{part.rows()} * RowWireBytes(call.gradient_type, part.columns);
 }
 
 // Parts of one server lie side by side.
@@ -63,7 +64,7 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
   uint64_t gradient_bytes = 0;
   for (uint32_t p : order) {
     id_bytes += 8ull * plan.parts()[p].rows();
-    gradient_bytes += GradientBytes(plan.parts()[p], call->gradient_type);
+    gradient_bytes += GradientBytes(plan.parts()[p], *call);
   }
   const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
   char* ids = buffer.data();
@@ -82,10 +83,11 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.first_seq = SequenceOf(call->step, planned.first_number + 1);
     part.seq = SequenceOf(call->step, planned.number_limit);
     part.ids = {buffer, ids, 8ull * planned.rows()};
-    part.gradients = {buffer, gradients, GradientBytes(planned, call->gradient_type)};
+    part.gradients = {buffer, gradients, GradientBytes(planned, *call)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
-    const uint32_t bad =
-        sum->Gather(group, planned, summed[planned.group], reinterpret_cast<uint8_t*>(gradients));
+    const uint32_t bad = call->deletes ? kNoIndex
+                                       : sum->Gather(group, planned, summed[planned.group],
+                                                     reinterpret_cast<uint8_t*>(gradients));
     if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
       return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
                        call->gradient_type);
@@ -160,7 +162,7 @@ absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientS
   for (size_t i = 0; i < scratch.order.size(); ++i) {
     const PlanPart& part = plan.parts()[scratch.order[i]];
     const uint64_t part_bytes =
-        8ull * part.rows() + GradientBytes(part, call->gradient_type) + kSegmentHeaderBytes;
+        8ull * part.rows() + GradientBytes(part, *call) + kSegmentHeaderBytes;
     if (i > begin && bytes + part_bytes > bytes_max) {
       HOTBED_RETURN_IF_ERROR(fill(begin, i));
       begin = i;
@@ -176,7 +178,8 @@ absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientS
 absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptions& options,
                          const PlanInput& input, uint32_t trainers, PushCall* call,
                          uint64_t* zeroed) {
-  HOTBED_RETURN_IF_ERROR(CheckPushFeatures(features, options.assign));
+  HOTBED_RETURN_IF_ERROR(call->deletes ? CheckDeletedFeatures(features)
+                                       : CheckPushFeatures(features, options.assign));
   HOTBED_RETURN_IF_ERROR(CheckPushOptions(options, call->step));
   thread_local PushScratch scratch;
   scratch.features.clear();
@@ -192,8 +195,8 @@ absl::Status PreparePush(absl::Span<const PushFeature> features, const PushOptio
   HOTBED_RETURN_IF_ERROR(CheckPartCount(plan));
   GradientSum sum(features, options.gradient_scale, call->gradient_type);
   scratch.summed.resize(std::max(scratch.summed.size(), plan.groups().size()));
-  if (options.assign) {
-    HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
+  if (options.assign || call->deletes) {
+    if (!call->deletes) HOTBED_RETURN_IF_ERROR(CheckAssigned(plan));
     for (SummedGradients& none : scratch.summed) none = {};
   } else {
     ClipGradients(plan.groups(), options.clip_global_norm, trainers, &sum, &scratch.summed);

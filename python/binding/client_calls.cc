@@ -335,6 +335,35 @@ PyObject* Push(PyObject*, PyObject* arguments) {
   return NewPending(std::move(pending));
 }
 
+// delete_rows(client, step, table, ids, deadline, traceparent or None)
+PyObject* DeleteRows(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *step_object, *table, *ids, *deadline;
+  const char* traceparent = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOOOz", &capsule, &step_object, &table, &ids, &deadline,
+                       &traceparent) == 0) {
+    return nullptr;
+  }
+  const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
+  const TableHandle* const handle = connection == nullptr ? nullptr : TableOf(table);
+  uint64_t step = 0;
+  absl::Duration within = absl::ZeroDuration();
+  if (handle == nullptr || !ReadUnsigned(step_object, "step", &step) ||
+      !ReadSeconds(deadline, "deadline", &within)) {
+    return nullptr;
+  }
+  auto pending = std::make_unique<Pending>();
+  pending->connection = connection;
+  absl::Span<const uint64_t> numbers;
+  if (!TakeIds(ids, "ids", handle->table, &pending->borrowed, &numbers)) return nullptr;
+  const std::shared_ptr<Client> client = connection->client;
+  {
+    const WithoutGil without;
+    const TraceScope trace(traceparent == nullptr ? "" : traceparent);
+    pending->future = client->Delete(step, handle->table, numbers, within);
+  }
+  return NewPending(std::move(pending));
+}
+
 // check_traceparent(text)
 PyObject* CheckTrace(PyObject*, PyObject* text) {
   std::string traceparent;
@@ -526,6 +555,7 @@ PyMethodDef client_methods[] = {
     {"list_tables", &ListTables, METH_O, nullptr},
     {"pull", &Pull, METH_VARARGS, nullptr},
     {"push", &Push, METH_VARARGS, nullptr},
+    {"delete_rows", &DeleteRows, METH_VARARGS, nullptr},
     {"check_traceparent", &CheckTrace, METH_O, nullptr},
     {"is_done", &IsDone, METH_O, nullptr},
     {"wait", &Wait, METH_VARARGS, nullptr},

@@ -337,7 +337,7 @@ PyObject* FollowCall(PyObject*, PyObject* arguments) {
 }
 
 // next_changes(stream, seconds): (shard, first, limit, column_first, column_limit, again, lsn, ids,
-// rows), the last two as bytes; None if there was nothing, or the stream has ended.
+// rows, deleted), the last three as bytes; None if there was nothing, or the stream has ended.
 PyObject* NextChanges(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
   double seconds = 0;
@@ -361,14 +361,16 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
   }
   const RowChanges& changes = **next;
   const ChangedRange& range = changes.range;
-  return Py_BuildValue("(IKKIIOKy#y#)", changes.shard, static_cast<unsigned long long>(range.first),
-                       static_cast<unsigned long long>(range.limit), range.column_first,
-                       range.column_limit, changes.again ? Py_True : Py_False,
-                       static_cast<unsigned long long>(changes.lsn),
-                       reinterpret_cast<const char*>(changes.ids.data()),
-                       static_cast<Py_ssize_t>(changes.ids.size() * sizeof(uint64_t)),
-                       reinterpret_cast<const char*>(changes.rows.data()),
-                       static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)));
+  return Py_BuildValue(
+      "(IKKIIOKy#y#y#)", changes.shard, static_cast<unsigned long long>(range.first),
+      static_cast<unsigned long long>(range.limit), range.column_first, range.column_limit,
+      changes.again ? Py_True : Py_False, static_cast<unsigned long long>(changes.lsn),
+      reinterpret_cast<const char*>(changes.ids.data()),
+      static_cast<Py_ssize_t>(changes.ids.size() * sizeof(uint64_t)),
+      reinterpret_cast<const char*>(changes.rows.data()),
+      static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)),
+      reinterpret_cast<const char*>(changes.deleted.data()),
+      static_cast<Py_ssize_t>(changes.deleted.size() * sizeof(uint64_t)));
 }
 
 // --- top-k

@@ -24,6 +24,7 @@ class Changes:
     lsn: int  # the changes of the shard are told up to here; of a scan: the rows are as of it
     ids: Any
     rows: Any
+    deleted: Any  # ids of rows that do not exist any more, uint64
 
 
 class Stream:
@@ -40,12 +41,13 @@ class Stream:
         found = _hotbed.next_changes(self._stream, timeout)
         if found is None:
             return None
-        shard, first, limit, column_first, column_limit, again, lsn, ids, rows = found
+        shard, first, limit, column_first, column_limit, again, lsn, ids, rows, gone = found
         columns = range(column_first, column_limit)
         numbers = np.frombuffer(ids, np.uint64) if ids else np.empty(0, np.uint64)
         values = np.frombuffer(rows, np.float32) if rows else np.empty(0, np.float32)
         matrix = values.reshape(len(numbers), len(columns)) if self._with_rows else None
-        return Changes(shard, first, limit, columns, again, lsn, numbers, matrix)
+        deleted = np.frombuffer(gone, np.uint64) if gone else np.empty(0, np.uint64)
+        return Changes(shard, first, limit, columns, again, lsn, numbers, matrix, deleted)
 
     @property
     def positions(self) -> tuple[tuple[int, ...], ...]:

@@ -348,6 +348,26 @@ class Table:
         return Future(_hotbed.push(self._client._connection, step, (feature,),
                                    (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
 
+    def delete(self, ids: Any, *, step: int, deadline: Optional[float] = None) -> PushResult:
+        """Deletes rows of a hashed table: each reads as its first value again and does not exist, until the next push
+        that names it. Ids without a row are passed over.
+
+        Args:
+            ids: integers of any shape.
+            step: as that of `push`; the call counts as the push of the table in its step.
+            deadline: seconds.
+
+        Raises:
+            PushError: some shards did not apply it, or the outcome is unknown. InvalidArgument: the table is bounded;
+            nothing was sent.
+        """
+        return self.delete_async(ids, step=step, deadline=deadline).result()
+
+    def delete_async(self, ids: Any, *, step: int, deadline: Optional[float] = None) -> Future[PushResult]:
+        """`delete`, as a Future."""
+        return Future(_hotbed.delete_rows(self._client._connection, step, self._handle, _arrays.readable(ids, 'ids'), deadline,
+                                          tracing.current()), push_result)
+
 
 def row_id(value: Any, name: str) -> int:
     number = operator.index(value)

@@ -1,6 +1,7 @@
 #include "server/export/change_reads.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <string>
 #include <utility>
@@ -65,9 +66,33 @@ struct ChangeReads::Part {
   std::shared_ptr<Shard> shard;
   ChangeFeed::Changes changes;
   std::vector<uint8_t> values;
+  std::vector<uint8_t> exist;  // a byte per id
+  bool with_rows = false;
   RowReads reads;
   absl::StatusOr<ChangePosition> seen = absl::UnavailableError("not read");
   absl::Notification read;
+  std::vector<uint64_t> deleted;
+
+  // A row that has changed and does not exist was deleted.
+  void TakeDeletedOut() {
+    std::vector<uint64_t>& ids = changes.ids;
+    if (ids.empty()) return;
+    const size_t row_bytes = values.size() / ids.size();
+    size_t kept = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if ((exist[i] & 1) == 0) {
+        deleted.push_back(ids[i]);
+        continue;
+      }
+      if (kept != i) {
+        ids[kept] = ids[i];
+        std::memcpy(&values[kept * row_bytes], &values[i * row_bytes], row_bytes);
+      }
+      ++kept;
+    }
+    ids.resize(kept);
+    values.resize(kept * row_bytes);
+  }
 };
 
 ChangeReads::ChangeReads(const ShardHost* host, std::shared_ptr<ChangeMemory> memory,
@@ -191,9 +216,8 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
       said.set_elsewhere(true);
       continue;
     }
-    const uint64_t row_bytes =
-        sizeof(uint64_t) +
-        (request.with_rows() ? RowWireBytes(RowType::kFp32, shard->dim()) : uint64_t{0});
+    // Also where ids alone are wanted: the rows are read, since they tell which are deleted.
+    const uint64_t row_bytes = sizeof(uint64_t) + RowWireBytes(RowType::kFp32, shard->dim());
     if (left < row_bytes && !parts.empty()) {  // at the next call
       reply->set_more(true);
       continue;
@@ -216,8 +240,11 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
     }
     if (changes.through == above.through && changes.skip == asked.skip()) continue;
     left -= std::min(left, changes.ids.size() * row_bytes);
-    if (request.with_rows() && !changes.ids.empty()) {
+    part->with_rows = request.with_rows();
+    if (!changes.ids.empty()) {
       part->values.resize(changes.ids.size() * (row_bytes - sizeof(uint64_t)));
+      part->exist.resize(changes.ids.size());
+      part->reads.flags = part->exist.data();
       part->reads.ids = changes.ids.data();
       part->reads.count = static_cast<uint32_t>(changes.ids.size());
       part->reads.rows = part->values.data();
@@ -231,7 +258,7 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
 // All shards at the same time.
 void ChangeReads::ReadRows(std::vector<std::unique_ptr<Part>>* parts, v1::ReadChangesReply* reply) {
   for (const auto& part : *parts) {
-    if (part->reads.count == 0) {  // no rows are wanted, or none have changed
+    if (part->reads.count == 0) {  // no rows have changed
       part->seen = part->shard->AppliedPosition();
       part->read.Notify();
       continue;
@@ -251,8 +278,10 @@ void ChangeReads::ReadRows(std::vector<std::unique_ptr<Part>>* parts, v1::ReadCh
     }
     *said.mutable_at() = ToWire({part->changes.through, *part->seen});
     said.set_skip(part->changes.skip);
+    part->TakeDeletedOut();
     said.set_ids(BytesOf(part->changes.ids));
-    said.set_rows(part->values.data(), part->values.size());
+    said.set_deleted(BytesOf(part->deleted));
+    if (part->with_rows) said.set_rows(part->values.data(), part->values.size());
   }
 }
 

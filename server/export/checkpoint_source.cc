@@ -110,7 +110,9 @@ class FileRows : public RowSource::Rows {
       const RowsFileEntry& entry = file.index()[block_++];
       if (!Overlaps(entry, part)) continue;
       HOTBED_RETURN_IF_ERROR(file.ReadRows(entry, &ids_, &saved_));
-      if (saved_type_ == wanted_type_ && IsWithin(entry, part)) {
+      if (entry.kind == RowsFileBlock::kDeleted) {
+        TakeDeleted(part, positions, payloads);
+      } else if (saved_type_ == wanted_type_ && IsWithin(entry, part)) {
         Take(positions, payloads);
       } else {
         Convert(part, positions, payloads);
@@ -132,7 +134,7 @@ class FileRows : public RowSource::Rows {
   };
 
   static bool Overlaps(const RowsFileEntry& entry, const Part& part) {
-    return entry.kind == RowsFileBlock::kRows && entry.first_position <= part.last &&
+    return entry.kind != RowsFileBlock::kSessions && entry.first_position <= part.last &&
            entry.last_position >= part.first;
   }
 
@@ -146,6 +148,16 @@ class FileRows : public RowSource::Rows {
     payloads->swap(saved_);
     if (!hashed_) return;
     for (uint64_t& position : *positions) position = Mix64(position);
+  }
+
+  void TakeDeleted(const Part& part, std::vector<uint64_t>* positions,
+                   std::vector<uint8_t>* payloads) const {
+    positions->clear();
+    payloads->clear();
+    for (const uint64_t id : ids_) {
+      const uint64_t position = hashed_ ? Mix64(id) : id;
+      if (position >= part.first && position <= part.last) positions->push_back(position);
+    }
   }
 
   // The rows of the block that lie in the part, in the weight type that is wanted.

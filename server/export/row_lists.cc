@@ -22,13 +22,19 @@ constexpr absl::Duration kMemoryLook = absl::Milliseconds(5);
 constexpr uint64_t kListBlockBytes = 96ull << 10;
 constexpr uint64_t kListAnswerBytes = 6 * kListBlockBytes;
 
-absl::Status AddRows(const SpillShard& spilled, absl::string_view block, bool with_rows,
-                     v1::ListRowsReply* reply) {
+absl::Status AddRows(const SpillShard& spilled, absl::string_view block,
+                     const v1::ListRowsRequest& request, v1::ListRowsReply* reply) {
+  const bool with_rows = request.with_rows();
+  // Whoever lists all rows has none that could have been deleted.
+  const bool with_deleted = request.above().through().lsn() != 0 && !request.of_one_moment();
   std::string& ids = *reply->mutable_ids();
   std::string& rows = *reply->mutable_rows();
   return VisitRows(spilled, block, [&](uint64_t position, const uint8_t* payload) {
     const uint64_t id = spilled.hashed ? Unmix64(position) : position;
-    ids.append(reinterpret_cast<const char*>(&id), sizeof(id));
+    std::string& to = payload == nullptr ? *reply->mutable_deleted() : ids;
+    if (payload == nullptr && !with_deleted) return;
+    to.append(reinterpret_cast<const char*>(&id), sizeof(id));
+    if (payload == nullptr) return;
     for (uint32_t k = 0; with_rows && k < spilled.dim; ++k) {
       const float weight =
           LoadWeight(payload + k * BytesPerWeight(spilled.weight_type), spilled.weight_type);
@@ -68,6 +74,9 @@ void RowLists::List(const v1::ListRowsRequest& request, ToolCalls::Done done) {
       refused = absl::UnavailableError("this server is stopping");
     } else if (request.end()) {
       if (it != lists_.end()) lists_.erase(it);  // a call in progress has its own share
+    } else if (it == lists_.end() && request.goes_on()) {
+      refused = absl::AbortedError(
+          absl::StrCat("list ", request.list(), " is not known here any more; begin another one"));
     } else if (it == lists_.end() && lists_.size() >= kListsMax) {
       refused = absl::ResourceExhaustedError(
           absl::StrCat(lists_.size(), " lists of rows are read from this server, the limit"));
@@ -195,7 +204,7 @@ absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing
   shard.feed()->Touch(clock_->NowNs());
   HOTBED_ASSIGN_OR_RETURN(const std::string block, listing->rows->Next(kListBlockBytes));
   if (!block.empty()) {
-    HOTBED_RETURN_IF_ERROR(AddRows(shard.spilled(), block, request.with_rows(), reply));
+    HOTBED_RETURN_IF_ERROR(AddRows(shard.spilled(), block, request, reply));
   }
   // A shard that has left this server may have lost rows while they were read.
   if (!shard.PrimarySince(listing->epoch)) {

@@ -40,7 +40,7 @@ class RowLists {
   ~RowLists() { Stop(); }
 
   // ResourceExhausted: too many lists, or pauses of the shard. Aborted: the shard has left this
-  // server meanwhile.
+  // server meanwhile, or the list that goes on is not known.
   void List(const v1::ListRowsRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls in progress are answered.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);

@@ -68,6 +68,9 @@ class RowsFileSink : public RowSink {
     }
     return file_.AddRows(ids, stored_);
   }
+  absl::Status TakeDeleted(absl::Span<const uint64_t> ids) override {
+    return file_.AddDeleted(ids);
+  }
 
  private:
   RowsFileWriter& file_;
@@ -99,6 +102,10 @@ class SaveJobs::JobSink : public RowSink {
     job_.bytes_written.fetch_add(bytes);
     written_ += bytes;
     return absl::OkStatus();
+  }
+  absl::Status TakeDeleted(absl::Span<const uint64_t> ids) override {
+    if (job_.broken_off.load()) return absl::CancelledError("the save was broken off");
+    return to_.TakeDeleted(ids);
   }
   // The estimate becomes exact.
   void Ended() { job_.bytes_begun.fetch_add(written_ - expected_); }
@@ -396,6 +403,7 @@ absl::Status SaveJobs::FillFile(Job* job, const v1::ShardToSave& wanted, RowsFil
   saved->set_file(wanted.file());
   saved->set_bytes(file->bytes());
   saved->set_rows(file->rows());
+  saved->set_deleted(file->deleted());
   saved->set_index_crc(file->index_crc());
   return absl::OkStatus();
 }

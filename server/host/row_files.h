@@ -25,6 +25,10 @@ class RowSink {
   virtual absl::Status BeginPass(uint64_t bytes) = 0;
   // Rows in the order of their positions: weights and state of each, back to back.
   virtual absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) = 0;
+  // Rows that were deleted since an earlier pass, or since the rows to which the copy adds.
+  virtual absl::Status TakeDeleted(absl::Span<const uint64_t> /*ids*/) {
+    return absl::FailedPreconditionError("rows were deleted while they were copied; try it again");
+  }
 };
 
 // The shard as its copy has it, beside the rows.
@@ -52,7 +56,7 @@ class RowSource {
    public:
     virtual ~Rows() = default;
     // The next rows, in order of position, in the form of the new table. Rows of a later call may
-    // replace those of an earlier one. False: that was all.
+    // replace those of an earlier one; without payloads they are deleted. False: that was all.
     virtual absl::StatusOr<bool> Next(std::vector<uint64_t>* positions,
                                       std::vector<uint8_t>* payloads) = 0;
     virtual uint64_t bytes_total() const = 0;           // of the payloads, at most

@@ -13,24 +13,29 @@
 namespace hotbed {
 namespace {
 
-absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, RowSink* sink) {
+// `adds`: the sink has older rows, and is told which of them were deleted.
+absl::Status TakeRows(const SpillShard& spilled, ShardRowReader* rows, bool adds, RowSink* sink) {
   HOTBED_RETURN_IF_ERROR(sink->BeginPass(rows->bytes_total()));
   rows->StayHere();
   std::vector<uint64_t> ids;
   std::vector<uint8_t> payloads;
+  std::vector<uint64_t> deleted;
   for (;;) {
     HOTBED_ASSIGN_OR_RETURN(const std::string block, rows->Next(kCopyBlockBytes));
     if (block.empty()) return absl::OkStatus();
     ids.clear();
+    deleted.clear();
     payloads.clear();
     payloads.reserve(block.size());
     HOTBED_RETURN_IF_ERROR(
         VisitRows(spilled, block, [&](uint64_t position, const uint8_t* payload) {
-          ids.push_back(spilled.hashed ? Unmix64(position) : position);
+          const uint64_t id = spilled.hashed ? Unmix64(position) : position;
+          (payload == nullptr ? deleted : ids).push_back(id);
+          if (payload == nullptr) return;
           payloads.insert(payloads.end(), payload, payload + spilled.payload_bytes);
         }));
-    if (ids.empty()) continue;
-    HOTBED_RETURN_IF_ERROR(sink->Take(ids, payloads));
+    if (!ids.empty()) HOTBED_RETURN_IF_ERROR(sink->Take(ids, payloads));
+    if (adds && !deleted.empty()) HOTBED_RETURN_IF_ERROR(sink->TakeDeleted(deleted));
   }
 }
 
@@ -74,7 +79,7 @@ absl::StatusOr<SnapshotBase> CopyInPasses(Shard* shard, RowSink* sink, uint32_t*
       return absl::AbortedError(absl::StrCat(shard->id().ToString(), " changed its epoch"));
     }
     base = std::move(pass.base);
-    HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), pass.rows.get(), sink));
+    HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), pass.rows.get(), *passes > 0, sink));
     ++*passes;
     if (pass.at_once) return base;
   }
@@ -85,7 +90,7 @@ absl::StatusOr<SnapshotBase> CopyStill(const std::shared_ptr<Shard>& shard,
                                        TableCheckpoints* checkpoints, RowSink* sink,
                                        uint32_t* passes) {
   HOTBED_ASSIGN_OR_RETURN(Snapshot still, StillRows(shard, checkpoints, 0));
-  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), sink));
+  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), still.rows.get(), *passes > 0, sink));
   ++*passes;
   return std::move(still.base);
 }
@@ -150,7 +155,8 @@ absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
 
 absl::StatusOr<CopiedShard> CopyTaken(TakenRows taken, RowSink* sink) {
   Shard* const shard = taken.shard.get();
-  HOTBED_RETURN_IF_ERROR(TakeRows(shard->spilled(), taken.still.rows.get(), sink));
+  HOTBED_RETURN_IF_ERROR(
+      TakeRows(shard->spilled(), taken.still.rows.get(), taken.above != 0, sink));
   HOTBED_ASSIGN_OR_RETURN(CopiedShard copied,
                           Copied(shard, taken.epoch, shard->PrimarySince(taken.epoch),
                                  std::move(taken.still.base), /*passes=*/1));

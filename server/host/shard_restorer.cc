@@ -123,6 +123,10 @@ absl::Status ShardRestorer::Fill(const Restore& restore) {
     if (!more) break;
     HOTBED_RETURN_IF_ERROR(CheckWanted(id));
     if (positions.empty()) continue;
+    if (payloads.empty()) {
+      HOTBED_RETURN_IF_ERROR(writer->WriteDeleted(positions, kRestoredLsn));
+      continue;
+    }
     HOTBED_RETURN_IF_ERROR(writer->WriteValues(positions, payloads.data(), kRestoredLsn));
     count += positions.size();
     absl::MutexLock lock(&mu_);

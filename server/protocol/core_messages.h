@@ -33,7 +33,8 @@ struct CorePush {
   uint64_t seq = 0;
   uint64_t prev_seq = 0;
   bool open = false;
-  bool staged = false;  // of a synchronous table: only in the log until its step's commit
+  bool staged = false;   // of a synchronous table: only in the log until its step's commit
+  bool deletes = false;  // its rows are deleted: the entry is a kDelete
   // There is no memory for the rows of a staged push: it gets RESOURCE_EXHAUSTED if it is new.
   bool no_room = false;
   // There is no memory for another session: one that is new here is refused as beyond sessions_max.

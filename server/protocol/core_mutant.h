@@ -53,6 +53,9 @@ enum class CoreMutant {
   kStrictBeforeApplied,   // answered by a new primary whose rows lack entries of its log
   kMinLsnIgnored,         // pulls do not wait for the LSN that they name
   kRowsReadWhileGuarded,  // of a new replica, before all LSNs stamped in its rows are applied
+  // --- deletes
+  kDeleteIgnoredByBackups,  // only the primary's rows go
+  kDeleteTakenTwice,        // a delete that was sent again deletes what was pushed since
 };
 
 #ifdef HOTBED_CORE_MUTANTS

@@ -109,7 +109,8 @@ void ShardCore::Push(const CorePush& push) {
   }
   if (found != nullptr) tail_.state().NoteHeard(push.session, session);
   if (opens && !push.open) return Refuse(push, SegmentCode::kUnknownSession, 0);
-  const bool duplicate = push.seq <= session.last_seq;
+  const bool again = push.deletes && Mutated(CoreMutant::kDeleteTakenTwice);
+  const bool duplicate = push.seq <= session.last_seq && !again;
   if (duplicate && !opens) return ReplyToDuplicate(push, session.last_seq);
   // A new incarnation does not know what the one before it sent last, and says 0. If that was a
   // part of the same step the new one has to continue there, for it may have cut the step
@@ -118,7 +119,7 @@ void ShardCore::Push(const CorePush& push) {
       session.last_seq == 0 || push.seq >> kStepShift != session.last_seq >> kStepShift;
   const bool follows =
       push.prev_seq == session.last_seq || (opens && push.prev_seq == 0 && fresh_step);
-  if (!duplicate && !follows && !Mutated(CoreMutant::kGapAccepted)) {
+  if (!duplicate && !follows && !again && !Mutated(CoreMutant::kGapAccepted)) {
     return Refuse(push, SegmentCode::kGap, session.last_seq);
   }
   if (read_only_) return Refuse(push, SegmentCode::kReadOnly, 0);
@@ -136,6 +137,7 @@ void ShardCore::Push(const CorePush& push) {
   CoreEntry entry;
   entry.kind = duplicate                     ? RecordKind::kOpen
                : refusal != SegmentCode::kOk ? RecordKind::kNoop
+               : push.deletes                ? RecordKind::kDelete
                                              : RecordKind::kPush;
   entry.staged =
       push.staged && entry.kind == RecordKind::kPush && !Mutated(CoreMutant::kStagedAppliedAtOnce);

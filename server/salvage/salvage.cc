@@ -234,8 +234,9 @@ class Salvager {
                         return true;
                       }
                       const auto* const bytes = reinterpret_cast<const uint8_t*>(record.data());
-                      shard->rows += 1;
                       shard->rows_lsn = std::max(shard->rows_lsn, SpillTier::LsnOf(bytes));
+                      if (IsDeleted(bytes)) return true;
+                      shard->rows += 1;
                       if (lines.has_value())
                         written = lines->Add(RowText(spilled, table, position, bytes));
                       return written.ok();

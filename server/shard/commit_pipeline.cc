@@ -111,17 +111,19 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
 
 void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
   const bool commits = entry.kind == RecordKind::kStepCommit;
-  if (entry.kind != RecordKind::kPush && !commits) state->count = 0;
+  const bool deletes = entry.kind == RecordKind::kDelete;
+  if (!ChangesRows(entry.kind) && !commits) state->count = 0;
   RecordHeader& header = state->append.header;
   header = RecordHeader();
   static_cast<EntryHead&>(header) = entry;
   header.shard = shard_.options.id;
   header.id_count = state->count;
-  header.dim = commits ? 0 : shard_.dim;
+  header.dim = commits || deletes ? 0 : shard_.dim;
   if (state->work == nullptr) return;
   header.scalars = state->scalars;
   if (commits) return;
   header.last_part = state->segment->last_part;
+  if (deletes) return;
   header.gradient_type = state->work->gradient_type;
   header.assign = state->segment->assign;
 }
@@ -250,7 +252,11 @@ void CommitPipeline::ApplyNext() {
     }
     return;
   }
-  if (entry.kind != RecordKind::kPush || entry.staged || state->count == 0) {
+  if (!ChangesRows(entry.kind) || entry.staged || state->count == 0) {
+    return AfterApply(absl::OkStatus());
+  }
+  if (entry.kind == RecordKind::kDelete && Mutated(CoreMutant::kDeleteIgnoredByBackups) &&
+      !shard_.core.primary()) {
     return AfterApply(absl::OkStatus());
   }
   const RowUpdates updates = UpdatesOf(state->append.header, state->ids, state->gradients);
@@ -287,7 +293,7 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
     shard_.store->SetAppliedLsn(PlantedBug("spill_ahead_of_log") ? entry.lsn + 1000 : entry.lsn);
     absl::Span<const uint64_t> changed;
     if (commits) changed = parts_.steps->changed_ids();
-    if (entry.kind == RecordKind::kPush && !entry.staged && state != nullptr) {
+    if (ChangesRows(entry.kind) && !entry.staged && state != nullptr) {
       changed = absl::MakeConstSpan(state->ids, state->count);
     }
     if (parts_.feed != nullptr && parts_.feed->open()) {
@@ -296,7 +302,8 @@ void CommitPipeline::AfterApply(const absl::Status& status) {
     if (parts_.tail->keeps()) {
       parts_.comparison->Applied(
           entry.lsn, state == nullptr ? absl::Span<const uint8_t>() : state->record.bytes, changed,
-          /*rows_known=*/parts_.replay->rows_ahead_of_log_lsn() == 0);
+          /*rows_known=*/parts_.replay->rows_ahead_of_log_lsn() == 0,
+          /*deleted=*/entry.kind == RecordKind::kDelete);
     }
     if (commits) {
       parts_.steps->Applied(entry.seq >> kStepShift, entry.lsn);

@@ -37,7 +37,7 @@ void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
   auto item = std::make_unique<Item>();
   item->header = record.header;
   item->done = std::move(done);
-  if (record.header.kind == RecordKind::kPush) {
+  if (ChangesRows(record.header.kind)) {
     const uint64_t row_bytes = RowWireBytes(record.header.gradient_type, record.header.dim);
     const uint32_t count = record.header.id_count;
     item->ids.assign(record.ids, record.ids + count);
@@ -98,9 +98,9 @@ bool LogReplay::Next() {
   // must not touch what the meta restored.
   item.commits = *applies && commits;
   if (item.commits) return Apply(item);
-  if (!*applies || header.kind != RecordKind::kPush) return true;
+  if (!*applies || !ChangesRows(header.kind)) return true;
   if (header.id_count == 0 && !header.staged) return true;
-  if (header.dim != shard_.dim) {
+  if (header.dim != (header.kind == RecordKind::kDelete ? 0 : shard_.dim)) {
     shard_.serving.Refuse(
         absl::DataLossError(absl::StrCat("log record ", header.lsn, " has rows of dim ", header.dim,
                                          ", the shard of dim ", shard_.dim)));

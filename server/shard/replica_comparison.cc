@@ -5,7 +5,7 @@
 namespace hotbed {
 
 void ReplicaComparison::Applied(Lsn lsn, absl::Span<const uint8_t> record,
-                                absl::Span<const uint64_t> changed, bool rows_known) {
+                                absl::Span<const uint64_t> changed, bool rows_known, bool deleted) {
   if (record.empty() || lsn != hash_.lsn() + 1) {
     incomplete_epoch_ = shard_.core.epoch();
     return hash_.Start(lsn);
@@ -14,7 +14,10 @@ void ReplicaComparison::Applied(Lsn lsn, absl::Span<const uint8_t> record,
   if (!changed.empty()) {
     const uint32_t rows = static_cast<uint32_t>(changed.size());
     const uint64_t id = changed[RollingHash::SampledRow(lsn, rows)];
-    if (!rows_known || !shard_.store->PeekRow(id, &row_)) {
+    const bool there = rows_known && shard_.store->PeekRow(id, &row_);
+    // No row can be read where it was deleted. A replica that still has it differs.
+    if (!there) row_.clear();
+    if (!rows_known || (!there && !deleted)) {
       incomplete_epoch_ = shard_.core.epoch();
       return hash_.Skip();
     }

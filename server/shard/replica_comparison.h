@@ -29,7 +29,7 @@ class ReplicaComparison {
   // `changed`: the ids of the rows that it changed. `rows_known`: false where the rows may be ahead
   // of the log.
   void Applied(Lsn lsn, absl::Span<const uint8_t> record, absl::Span<const uint64_t> changed,
-               bool rows_known);
+               bool rows_known, bool deleted = false);
   // Adds the sum to an append of this primary.
   void FillIn(ReplicaMessage* append) const;
   // Compares with the sum of an append that came from the primary.

@@ -94,12 +94,13 @@ void ReplicaExchange::SendAppends(const CoreSend& send) {
 std::string ReplicaExchange::CheckRecord(const RecordHeader& header, const PushState& state) const {
   const ShardOptions& options = shard_.options;
   if (!(header.shard == options.id)) return absl::StrCat("it is of ", header.shard.ToString());
-  if (header.kind != RecordKind::kPush) return "";
+  if (!ChangesRows(header.kind)) return "";
   if (header.id_count > options.ids_max) {
     return absl::StrCat(header.id_count, " ids, the limit here is ", options.ids_max,
                         "; give this server the --pull-ids-max of the others");
   }
-  if (header.id_count > 0 && header.dim != shard_.dim) {
+  const uint32_t dim = header.kind == RecordKind::kDelete ? 0 : shard_.dim;
+  if (header.id_count > 0 && header.dim != dim) {
     return absl::StrCat("rows of dim ", header.dim, ", the shard has ", shard_.dim);
   }
   const uint32_t bad =

@@ -97,6 +97,18 @@ Refusal CheckPushRows(const ShardContext& shard, const PushSegment& segment, Row
                 " occurs twice in a segment; sum its gradients before the push");
 }
 
+// A delete, as CheckPushRows.
+Refusal CheckDeletedRows(const ShardContext& shard, const PushSegment& segment) {
+  if (Refusal refusal = CheckCount(shard, segment.count); !refusal.ok()) return refusal;
+  if (Refusal refusal = CheckRange(shard, segment.ids, segment.count); !refusal.ok()) {
+    return refusal;
+  }
+  const uint32_t again = FirstRepeatedId(segment.ids, segment.count);
+  if (again == segment.count) return {};
+  return Refuse(SegmentCode::kInvalidArgument, shard, ": id ", segment.ids[again],
+                " occurs twice in a segment of deletes");
+}
+
 Refusal CheckCommit(const ShardContext& shard, const PushSegment& segment) {
   if (!shard.synchronous) {
     return Refuse(SegmentCode::kInvalidArgument, shard, ": a commit of step ", segment.commit_step,
@@ -227,6 +239,11 @@ void PrepareRows(const ShardContext& shard, PushState* state) {
     state->gradients = nullptr;
     state->scalars = UpdateScalars();
     state->refusal = CheckCommit(shard, segment);
+    return;
+  }
+  if (segment.deletes) {
+    state->gradients = nullptr;
+    state->refusal = CheckDeletedRows(shard, segment);
     return;
   }
   const RowType type = state->work->gradient_type;

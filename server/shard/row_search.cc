@@ -77,12 +77,12 @@ absl::Status RowSearch::ReadAgain(absl::Span<const uint64_t> positions, RowRanki
                          static_cast<uint32_t>(positions.size())};
   ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
     *position = positions[row];
-    return rows.found[row] != 0;
+    return rows.found[row] == kRowThere;
   });
   if (rows.all) return absl::OkStatus();
   std::vector<uint64_t> missing;
   for (size_t k = 0; k < positions.size(); ++k) {
-    if (rows.found[k] == 0) missing.push_back(positions[k]);
+    if (rows.found[k] == kRowNotThere) missing.push_back(positions[k]);
   }
   return FromSpill(missing, ranking);
 }
@@ -99,7 +99,7 @@ absl::Status RowSearch::FromSpill(absl::Span<const uint64_t> positions, RowRanki
                          static_cast<uint32_t>(positions.size())};
   ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
     *position = positions[row];
-    return found[row] != 0;
+    return found[row] == kRowThere;
   });
   return absl::OkStatus();
 }
@@ -123,7 +123,7 @@ absl::Status RowSearch::AllFromSpill(bool exact, RowRanking* ranking, GoOn go_on
     const StoredRun run = {rows.first, rows.stride, rows.count};
     const auto position_of = [&rows](uint32_t row, uint64_t* position) {
       *position = rows.position(row);
-      return true;
+      return !rows.deleted(row);
     };
     std::vector<uint64_t> again;
     if (exact) {

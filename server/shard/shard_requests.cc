@@ -227,7 +227,8 @@ void Shard::PushNow(PushState* state) {
   push.seq = segment.seq;
   push.prev_seq = segment.prev_seq;
   push.open = segment.open;
-  push.staged = context_.synchronous && !segment.assign;
+  push.deletes = segment.deletes;
+  push.staged = context_.synchronous && !segment.assign && !segment.deletes;
   if (push.staged) {
     push.no_room = steps_.NoRoomFor(state->count, work.gradient_type);
     if (state->refusal.ok()) state->refusal = steps_.CheckLearningRate(*state);

@@ -48,8 +48,13 @@ enum class RecordKind : uint8_t {
   kNoop = 4,
   kOptions = 5,
   kStepCommit = 6,
-  kDelete = 7,
+  kDelete = 7,  // a push without gradients: its rows are deleted
 };
+
+// Whether a record of this kind changes the rows that its ids name.
+inline bool ChangesRows(RecordKind kind) {
+  return kind == RecordKind::kPush || kind == RecordKind::kDelete;
+}
 
 // The part of an entry that the state machine (server/protocol) knows too.
 struct EntryHead {

@@ -101,7 +101,12 @@ bool PushMessage::FindDims(const PushRequestView& view) {
     const Column id_counts(group.id_counts());
     const Column dims(group.dims());
     for (int i = 0; i < group.shards_size(); ++i, ++number) {
-      if (!FindDim(number, names[number], id_counts[i], dims[i], &known)) return false;
+      if (group.deletes()) {  // no gradients
+        row_bytes_.push_back(0);
+        known.ids += id_counts[i];
+      } else if (!FindDim(number, names[number], id_counts[i], dims[i], &known)) {
+        return false;
+      }
     }
   }
   if (known.ids * 8 != view.ids.bytes) {
@@ -197,7 +202,7 @@ void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, StreamTab
     segment.shard = found_[number];
     segment.shard_id = {group.table(), group.shards(i)};
     SegmentCode refusal = SegmentCode::kInvalidArgument;
-    std::string error = SegmentError(segment, count, row_bytes, group.step(), numbers[i]);
+    std::string error = SegmentError(segment, count, row_bytes, group, numbers[i]);
     if (error.empty() && IsDenied(segment, tables, &error)) {
       refusal = SegmentCode::kPermissionDenied;
     }
@@ -218,7 +223,10 @@ void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, StreamTab
     segment.has_learning_rate = group.has_learning_rate();
     segment.learning_rate = group.learning_rate();
     segment.assign = group.assign();
-    if (segment.shard == nullptr) {
+    segment.deletes = group.deletes();
+    if (segment.deletes) {
+      segment.gradients = nullptr;
+    } else if (segment.shard == nullptr) {
       reader->Skip(count * row_bytes);
     } else {
       reader->RowPointers(row_bytes, count, &gradients_[*at], &scratch_);
@@ -228,13 +236,20 @@ void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, StreamTab
 }
 
 std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count,
-                                      uint64_t row_bytes, uint64_t step, uint32_t number) const {
-  if (count == 0) return "pushes no rows";
+                                      uint64_t row_bytes, const v1::PushGroup& group,
+                                      uint32_t number) const {
+  const uint64_t step = group.step();
+  if (count == 0) return group.deletes() ? "deletes no rows" : "pushes no rows";
+  if (group.deletes() && group.assign()) return "deletes rows and assigns them; one is allowed";
   if (step > kStepMax || number > kNumberMax) {
     return absl::StrCat("has step ", step, " and number ", number, "; the limits are ", kStepMax,
                         " and ", kNumberMax);
   }
   if (segment.shard == nullptr) return "";
+  if (group.deletes()) {
+    if (ShardHost::IsHashed(*segment.shard)) return "";
+    return "deletes rows of a bounded table; assign them new weights instead";
+  }
   const uint32_t dim = ShardHost::DimOf(*segment.shard);
   const uint64_t needed = RowWireBytes(gradient_type, dim);
   if (needed == row_bytes) return "";

@@ -79,7 +79,7 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
   void AddGroup(const v1::PushGroup& group, uint32_t first, StreamTables* tables, uint64_t* at,
                 FragmentReader* reader);
   std::string SegmentError(const PushSegment& segment, uint32_t count, uint64_t row_bytes,
-                           uint64_t step, uint32_t number) const;
+                           const v1::PushGroup& group, uint32_t number) const;
   void RefuseLast(SegmentCode code, std::string error);
   void AddCommits(const v1::PushHeader& header, const v1::PushGroup& group, uint32_t first,
                   StreamTables* tables);

@@ -88,6 +88,11 @@ absl::Status VersionedRows::Put(uint64_t id, const float* weights, bool* finite)
   }
 }
 
+bool VersionedRows::Delete(uint64_t id) {
+  absl::MutexLock lock(&mu_);
+  return latest_->Delete(id);
+}
+
 void VersionedRows::Unmark(const std::function<bool(uint64_t id)>& of) {
   absl::MutexLock lock(&mu_);
   latest_->Unmark(of);

@@ -115,6 +115,7 @@ class VersionedRows final : private RowChangeWatcher {
   // --- the thread that follows; as the functions of ServedRows
   // ResourceExhausted: there are no overlays to be given up any more.
   absl::Status Put(uint64_t id, const float* weights, bool* finite) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Delete(uint64_t id) ABSL_LOCKS_EXCLUDED(mu_);
   void Unmark(const std::function<bool(uint64_t id)>& of) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DeleteUnmarked() ABSL_LOCKS_EXCLUDED(mu_);
   void Reclaim() ABSL_LOCKS_EXCLUDED(mu_);

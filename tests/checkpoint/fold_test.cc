@@ -69,6 +69,7 @@ class Series {
       depth_ = 0;
     }
     manifest.set_generation(depth_);
+    manifest.set_format(FormatOf(manifest));
     EXPECT_TRUE(WriteManifest(folder, manifest, &place_).ok());
     EXPECT_TRUE(place_.Delete(folder, {kSavingFile}).ok());
     ++generation_;
@@ -115,10 +116,17 @@ class Series {
     EXPECT_TRUE(file->Finish().ok());
     shard.set_bytes(file->bytes());
     shard.set_rows(file->rows());
+    shard.set_deleted(file->deleted());
     shard.set_index_crc(file->index_crc());
     return shard;
   }
   void Change(uint64_t position) {
+    if (random_() % 4 == 0) {
+      if (rows_.erase(position) > 0) gone_.insert(position);
+      changed_.erase(position);
+      return;
+    }
+    gone_.erase(position);
     std::vector<uint8_t>& row = rows_[position];
     row.resize(kRowBytes);
     for (uint8_t& byte : row) byte = static_cast<uint8_t>(random_());
@@ -143,6 +151,12 @@ class Series {
       if (ids.size() == 7) flush();
     }
     flush();
+    for (auto it = gone_.begin(); it != gone_.end();) {
+      const bool here = *it >= range.first_position(hashed_) && *it <= range.last_position(hashed_);
+      if (here && !all) ids.push_back(hashed_ ? Unmix64(*it) : *it);
+      it = here ? gone_.erase(it) : std::next(it);
+    }
+    EXPECT_TRUE(file->AddDeleted(ids).ok());
   }
 
   std::mt19937_64& random_;
@@ -153,6 +167,7 @@ class Series {
   uint32_t depth_ = 0;
   Rows rows_;
   std::set<uint64_t> changed_;  // since they were written last
+  std::set<uint64_t> gone_;     // likewise, deleted
 };
 
 // What the files of the one checkpoint have, which must have each row once.

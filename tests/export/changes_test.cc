@@ -78,6 +78,7 @@ class Served {
       gradients.push_back(static_cast<float>(random->Uniform(1000)) / 1000 - 0.5f);
     client_.Push(1, ++step_, ids, gradients);
   }
+  void Delete(const std::vector<uint64_t>& ids) { client_.Delete(1, ++step_, ids); }
   void Restart() {
     Kill();
     Start();
@@ -183,7 +184,15 @@ class Reader {
   bool StepOf(ShardId id, Part* part) {
     if (part->follows) return Read(id, part);
     v1::ListRowsRequest request;
-    if (part->list == 0) part->list = ++lists_;
+    request.set_goes_on(part->list != 0);
+    if (part->list == 0) {
+      part->list = ++lists_;
+      const bool begun = part->read.through().lsn() == 0 && part->read.seen().lsn() != 0;
+      if (begun && hashed_) {  // rows that were told may be deleted since
+        part->read.Clear();
+        Forget(part->range);
+      }
+    }
     request.set_list(part->list);
     request.set_shard(id.packed());
     request.set_range_first(part->range.first);
@@ -202,7 +211,7 @@ class Reader {
       ++again_;
       return true;
     }
-    Take(reply->ids(), reply->rows());
+    Take(reply->ids(), reply->rows(), reply->deleted());
     *part->read.mutable_seen() = reply->at().seen();
     if (!reply->ended()) return true;
     part->read = reply->at();
@@ -235,11 +244,16 @@ class Reader {
     EXPECT_GE(said.at().through().lsn(), part->read.through().lsn());
     part->read = said.at();
     part->skip = said.skip();
-    Take(said.ids(), said.rows());
+    Take(said.ids(), said.rows(), said.deleted());
     return true;
   }
 
-  void Take(const std::string& ids, const std::string& rows) {
+  void Take(const std::string& ids, const std::string& rows, const std::string& deleted) {
+    for (size_t i = 0; i * 8 < deleted.size(); ++i) {
+      uint64_t id = 0;
+      std::memcpy(&id, deleted.data() + i * 8, 8);
+      rows_.erase(id);
+    }
     for (size_t i = 0; i * 8 < ids.size(); ++i) {
       ++told_;
       uint64_t id = 0;
@@ -288,8 +302,9 @@ std::vector<uint64_t> SomeIds(uint64_t count, Random* random) {
   return {ids.begin(), ids.end()};
 }
 
-// Random pushes, cuts and kills, and a reader of random pace. With class checkpoint kills lose what
-// was pushed; the reader hears of it and has the table as it is all the same.
+// Random pushes, deletes of hashed rows, cuts and kills, and a reader of random pace. With class
+// checkpoint kills lose what was pushed; the reader hears of it and has the table as it is all the
+// same.
 TEST(ChangesTest, AReadersMapIsTheTable) {
   const TestSeed seed(1);
   int again[2] = {};
@@ -310,6 +325,8 @@ TEST(ChangesTest, AReadersMapIsTheTable) {
       } else if (chance == 2) {
         ASSERT_TRUE(
             served.server().host()->Find(served.server().records()[0].shard)->WriteBack().ok());
+      } else if (chance < 7 && hashed) {
+        served.Delete(SomeIds(1 + random.Uniform(200), &random));
       } else if (chance < 20) {
         const std::vector<uint64_t> ids =
             SomeIds(1 + random.Uniform(random.OneIn(9) ? 400 : 9), &random);
@@ -418,6 +435,21 @@ TEST(ChangesTest, ALostPositionOpensNoFeed) {
   list.clear_above();
   EXPECT_FALSE(served.List(list)->lost());
   EXPECT_GT(served.memory().feed_bytes(), 0u);
+}
+
+// A list that began again in silence would leave rows that were deleted since the first one.
+TEST(ChangesTest, AListThatIsNotKnownDoesNotGoOn) {
+  Random random(3);
+  Served served(Table(true, Durability::kLog), 1, 2u << 20);
+  Reader reader(&served, true);
+  served.Push({1, 2, 3}, &random);
+  reader.Step();  // one page, which is not the last
+  EXPECT_EQ(reader.rows().size(), 3u);
+  served.Restart();
+  served.Delete({2});
+  reader.ReadAll();
+  EXPECT_EQ(reader.lists(), 2u);
+  ExpectSame(&served, reader, {1, 2, 3});
 }
 
 // Rows of a list that broke off count too: they may be lost with the server.

@@ -54,6 +54,7 @@ class RowTwin {
     }
     rows_[id] = std::move(row);
   }
+  void Forget(uint64_t id) { rows_.erase(id); }  // it is deleted
   // New weights; the state starts over.
   void Assign(uint64_t id, const Row32& weights) {
     Row row = First(id);

@@ -48,12 +48,15 @@ class RandomOperations(unittest.TestCase):
         self.tables = {name: self.client.create_table(name, dim=DIM, init='zero', optimizer=hotbed.optim.SGD(lr=1.0), **options)
                        for name, options in TABLES.items()}
         self.rows = {name: np.zeros((ROWS, DIM), np.float32) for name in TABLES}
-        self.saves = []  # (path, the rows that each table had)
+        self.there = np.zeros(ROWS, bool)  # which rows of the hashed table exist
+        self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
+        self.told = {}  # what the stream has told of that table, by id
+        self.saves = []  # (path, the rows that each table had, which rows of the hashed one existed)
         self.step = 0
         self.restored = 0
 
     def test_contents_equal_those_of_a_map(self):
-        ways = {self.push: 12, self.kill: 1, self.move: 3, self.split: 2, self.save: 4, self.restore: 3}
+        ways = {self.push: 12, self.delete: 5, self.kill: 1, self.move: 3, self.split: 2, self.save: 4, self.restore: 3}
         told = []
         try:
             for _ in range(OPERATIONS):
@@ -61,7 +64,9 @@ class RandomOperations(unittest.TestCase):
                 told.append(f'{way.__name__} {way()}')
             told.append(f'save {self.save()}')
             told.append('compare')
-            self.compare(self.client, {name: name for name in TABLES}, self.rows)
+            self.compare(self.client, {name: name for name in TABLES}, self.rows, self.there)
+            told.append('follow')
+            self.compare_stream()
             for servers in (2, 5):
                 told.append(f'restore to {servers} servers')
                 self.restore_elsewhere(servers)
@@ -86,7 +91,43 @@ class RandomOperations(unittest.TestCase):
             self.step += 1
             calls.append(table.push_async(ids_of(name, numbers), values, step=self.step, deadline=120))
             self.rows[name][numbers.astype(np.int64)] -= values
+            if name == 'hashed':
+                self.there[numbers.astype(np.int64)] = True
         return calls
+
+    def delete(self):
+        numbers = np.array(self.random.sample(range(ROWS), self.random.choice((3, 300))), np.uint64)
+        self.step += 1
+        self.tables['hashed'].delete(ids_of('hashed', numbers), step=self.step, deadline=120)
+        self.rows['hashed'][numbers.astype(np.int64)] = 0
+        self.there[numbers.astype(np.int64)] = False
+        self.read_stream(0)
+        return len(numbers)
+
+    def read_stream(self, timeout):
+        changes = self.stream.next(timeout)
+        if changes is None:
+            return False
+        if changes.again:  # the servers cannot tell any more what has changed since: all rows come again
+            self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
+            self.told = {}
+            return True
+        self.told.update(zip(changes.ids.tolist(), changes.rows))
+        for gone in changes.deleted.tolist():
+            self.told.pop(gone, None)
+        return True
+
+    def compare_stream(self):
+        ids = ids_of('hashed', np.arange(ROWS, dtype=np.uint64)).tolist()
+        wanted = {ids[i]: self.rows['hashed'][i] for i in range(ROWS) if self.there[i]}
+        for _ in range(600):
+            same = self.told.keys() == wanted.keys() and all(np.array_equal(self.told[i], wanted[i]) for i in wanted)
+            if same and not self.read_stream(0.1):
+                return
+            self.read_stream(0.1)
+        self.assertEqual(self.told.keys(), wanted.keys())
+        for i, row in wanted.items():
+            np.testing.assert_array_equal(self.told[i], row, err_msg=f'id {i} as the stream told it')
 
     def kill(self):
         victim = self.random.choice(self.cluster.servers)
@@ -119,36 +160,40 @@ class RandomOperations(unittest.TestCase):
         name = f'c{len(self.saves)}'
         more = ['--incremental'] if self.saves and self.random.random() < 0.6 else []
         self.command('checkpoint', 'save', self.saved, '--name', name, '--timeout=60s', *more)
-        self.saves.append((os.path.join(self.saved, name), {table: rows.copy() for table, rows in self.rows.items()}))
+        self.saves.append((os.path.join(self.saved, name), {table: rows.copy() for table, rows in self.rows.items()},
+                           self.there.copy()))
         return name
 
     def restore(self):
         """A table of a random checkpoint, under another name."""
         if not self.saves:
             return 'nothing'
-        path, rows = self.random.choice(self.saves)
+        path, rows, there = self.random.choice(self.saves)
         name = self.random.choice(list(TABLES))
         self.restored += 1
         self.command('checkpoint', 'restore', path, '--table', name, '--as', f'{name}-{self.restored}', '--sessions', 'anew',
                      '--timeout=60s')
-        self.compare(self.client, {name: f'{name}-{self.restored}'}, rows)
+        self.compare(self.client, {name: f'{name}-{self.restored}'}, rows, there)
         self.client.drop_table(f'{name}-{self.restored}')
         return path
 
     def restore_elsewhere(self, servers):
         up = local.Up(os.path.join(self.directory, f'of-{servers}'), '--servers', servers, '--port', 0, '--host-bytes', '64MiB')
         try:
-            path, rows = self.random.choice(self.saves)
+            path, rows, there = self.random.choice(self.saves)
             self.assertEqual(local.run('hotbed', 'checkpoint', 'verify', path)[0], 0)
             up.json('checkpoint', 'restore', path)
             with hotbed.connect(f'hotbed://{up.coordinator}') as client:
-                self.compare(client, {name: name for name in TABLES}, rows)
+                self.compare(client, {name: name for name in TABLES}, rows, there)
         finally:
             up.stop()
 
-    def compare(self, client, names, rows):
+    def compare(self, client, names, rows, there):
         for name, called in names.items():
-            got = client.table(called).pull(ids_of(name, np.arange(ROWS, dtype=np.uint64)))
+            exists = np.zeros(ROWS, np.uint8)
+            got = client.table(called).pull(ids_of(name, np.arange(ROWS, dtype=np.uint64)), exists=exists)
+            if name == 'hashed':
+                np.testing.assert_array_equal(exists.astype(bool), there, err_msg=f'which rows {called} has')
             np.testing.assert_array_equal(got, rows[name], err_msg=called)
 
 

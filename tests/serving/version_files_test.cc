@@ -21,6 +21,7 @@ namespace version_files_test {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kDim = 2;
+constexpr float kDeleted = -1;
 
 // A checkpoint of a table of two shards, which was cut between the passes of the first one's save.
 class VersionFilesTest : public ::testing::Test {
@@ -39,7 +40,7 @@ class VersionFilesTest : public ::testing::Test {
     ASSERT_TRUE(place_.MakeFolder(folder_).ok());
   }
 
-  // Rows by pass: id to value.
+  // Rows by pass: id to value; kDeleted: the row was deleted.
   void AddShard(uint64_t first, uint64_t limit,
                 const std::vector<std::map<uint64_t, float>>& passes) {
     v1::CheckpointTable& table = *manifest_.mutable_tables(0);
@@ -55,7 +56,12 @@ class VersionFilesTest : public ::testing::Test {
     for (const auto& pass : passes) {
       std::vector<uint64_t> ids;
       std::vector<uint8_t> payloads;
+      std::vector<uint64_t> deleted;
       for (const auto& [id, value] : pass) {
+        if (value == kDeleted) {
+          deleted.push_back(id);
+          continue;
+        }
         ids.push_back(id);
         const float weights[kDim + 2] = {value, value, 99, 99};  // and state
         const auto* const bytes = reinterpret_cast<const uint8_t*>(weights);
@@ -63,10 +69,14 @@ class VersionFilesTest : public ::testing::Test {
       }
       (*file)->BeginPass();
       ASSERT_TRUE((*file)->AddRows(ids, payloads).ok());
+      if (deleted.empty()) continue;
+      ASSERT_TRUE((*file)->AddDeleted(deleted).ok());
+      manifest_.set_format(kDeletesFormat);
     }
     ASSERT_TRUE((*file)->Finish().ok());
     shard.set_bytes((*file)->bytes());
     shard.set_rows((*file)->rows());
+    shard.set_deleted((*file)->deleted());
     shard.set_index_crc((*file)->index_crc());
     shard.set_passes(static_cast<uint32_t>(passes.size()));
   }
@@ -107,6 +117,14 @@ TEST_F(VersionFilesTest, LaterPassesAndTheShardsRangesDecide) {
   EXPECT_EQ(in_all_, 6u);
   end_ = absl::CancelledError("enough");
   EXPECT_EQ(Read(manifest_.tables(0).spec()), end_);
+}
+
+TEST_F(VersionFilesTest, RowsThatWereDeletedDuringTheSaveAreNotInIt) {
+  AddShard(0, 100, {{{1, 10}, {2, 20}, {3, 30}}, {{1, kDeleted}, {2, kDeleted}}, {{2, 22}}});
+  ASSERT_TRUE(WriteManifest(folder_, manifest_, &place_).ok());
+  const absl::Status read = Read(manifest_.tables(0).spec());
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(rows_, (std::map<uint64_t, float>{{2, 22}, {3, 30}}));
 }
 
 TEST_F(VersionFilesTest, AFolderThatIsNoVersionOfTheTableIsRefused) {

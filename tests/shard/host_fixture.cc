@@ -328,11 +328,16 @@ void TestClient::ResendLast() { Send(last_); }
 
 void TestClient::Send(const Sent& sent) {
   for (int attempt = 0;; ++attempt) {
-    auto push = server_->MakePush(session_, incarnation_, sent.table, sent.ids, sent.gradients);
+    const bool deletes = sent.gradients.empty();
+    const std::vector<float> none(deletes ? sent.ids.size() * server_->table(sent.table).dim : 0);
+    auto push = server_->MakePush(session_, incarnation_, sent.table, sent.ids,
+                                  deletes ? none : sent.gradients);
     bool busy = false;
     for (PushSegment& segment : push->segments) {
       std::tie(segment.prev_seq, segment.open) = sent.chain.at(segment.shard_id.packed());
       segment.seq = sent.seq;
+      segment.deletes = deletes;
+      if (deletes) segment.gradients = nullptr;
     }
     server_->Run(push.get());
     for (const PushSegment& segment : push->segments) {

@@ -129,6 +129,10 @@ class TestClient {
   // | part.
   void Push(TableId table, uint64_t step, const std::vector<uint64_t>& ids,
             const std::vector<float>& gradients, uint64_t part = 1);
+  // Deletes rows as such a part.
+  void Delete(TableId table, uint64_t step, const std::vector<uint64_t>& ids, uint64_t part = 1) {
+    Push(table, step, ids, {}, part);
+  }
   // The same push as the last one again, as a client does that never got the answer.
   void ResendLast();
   // `part` was cut from `shard`: its chain goes on there, too.
@@ -143,7 +147,7 @@ class TestClient {
   struct Sent {
     TableId table;
     std::vector<uint64_t> ids;
-    std::vector<float> gradients;
+    std::vector<float> gradients;  // none: a delete
     uint64_t seq;
     std::map<uint64_t, std::pair<uint64_t, bool>> chain;  // shard -> (prev_seq, open)
   };

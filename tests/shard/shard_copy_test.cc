@@ -33,9 +33,15 @@ class Copy : public RowSink {
     for (size_t i = 0; i < ids.size(); ++i) {
       rows_[ids[i]].assign(payloads.begin() + i * bytes, payloads.begin() + (i + 1) * bytes);
     }
+    if (first_take != nullptr) std::exchange(first_take, nullptr)(ids);
     Clock::Real()->SleepNs(pause_ns);
     if (meanwhile) meanwhile();
     return fails ? absl::ResourceExhaustedError("no space") : absl::OkStatus();
+  }
+  absl::Status TakeDeleted(absl::Span<const uint64_t> ids) override {
+    for (const uint64_t id : ids) rows_.erase(id);
+    deleted += ids.size();
+    return absl::OkStatus();
   }
   const std::map<uint64_t, std::vector<uint8_t>>& rows() const { return rows_; }
   float weight(uint64_t id, uint32_t column) const {
@@ -46,6 +52,8 @@ class Copy : public RowSink {
   int64_t pause_ns = 0;
   std::function<void()> meanwhile;  // runs at each block, while nothing holds up pushes
   bool fails = false;
+  uint64_t deleted = 0;
+  std::function<void(absl::Span<const uint64_t>)> first_take;  // has read these rows
 
  private:
   std::map<uint64_t, std::vector<uint8_t>> rows_;
@@ -199,6 +207,32 @@ TEST_F(ShardCopyTest, IsOfOneMomentWhilePushesAreFaster) {
   CopyWhilePushing(&server, 20'000, 40'000, &copy, &copied);
   EXPECT_EQ(copied.passes, 9u);  // the last one from the spill tier
   ExpectAsOf(copy, copied.lsn);
+}
+
+// Rows that the first pass had, and that were deleted since, are not in the copy.
+TEST_F(ShardCopyTest, IsOfOneMomentWhileRowsAreDeleted) {
+  const TempDir dir;
+  TableSpec table = Counters(40'000);
+  table.hashed = true;
+  TestServer server(Options(dir), {table}, 1);
+  server.Start();
+  TestClient client(&server, 6);
+  Push(&client, SomeIds(40'000, 40'000));
+  std::vector<uint64_t> gone;
+  Copy copy;
+  copy.first_take = [&](absl::Span<const uint64_t> ids) {
+    gone.assign(ids.begin(), ids.begin() + 20);
+    client.Delete(1, 2, gone);
+    pushed_.push_back({});
+    Push(&client, {gone[0], gone[1]});
+  };
+  const auto copied = server.host()->Copy({1, 0}, {}, &copy);
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(copied->lsn, 3u);
+  EXPECT_EQ(copy.deleted, 18u);
+  EXPECT_EQ(copy.rows().size(), 40'000u - 18);
+  for (size_t i = 0; i < gone.size(); ++i) EXPECT_EQ(copy.rows().contains(gone[i]), i < 2) << i;
+  EXPECT_EQ(copy.weight(gone[0], 0), 1.0f) << "a push after the deletion begins at the first value";
 }
 
 TEST_F(ShardCopyTest, IsOfOneMomentWhileRowsLeaveMemory) {

@@ -90,6 +90,9 @@ struct PushInfo {
   uint8_t weight = 0;
   bool nan = false;
   bool staged = false;
+  // A delete: a record without gradients. A simulated row keeps it as an update like any other, so
+  // that it must be there exactly once, in its place; its number travels as the learning rate.
+  bool deletes = false;
   RowSet acknowledged = 0;
   RowSet may_be_lost = 0;  // their class promises no more
 };

@@ -74,6 +74,8 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("LeaseFromAnswer", S::kLeaseFromAnswer, 120, 600, "leases"),
       Core("MinLsnIgnored", C::kMinLsnIgnored, 20, 2000),
       Core("RowsReadWhileGuarded", C::kRowsReadWhileGuarded, 23, 300, "rows"),
+      Core("DeleteIgnoredByBackups", C::kDeleteIgnoredByBackups, 1, 300),
+      Core("DeleteTakenTwice", C::kDeleteTakenTwice, 1, 300),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 50, 2000),
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),

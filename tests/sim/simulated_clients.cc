@@ -69,6 +69,7 @@ PushId ClusterSimulation::NewPush(int client, int shard, uint64_t seq) {
   push.staged = Trains(client, shard);
   push.step = seq >> kStepShift;
   push.nan = Chance(0.03);
+  push.deletes = !push.staged && !push.nan && push.weight >= 8;
   pushes_.push_back(push);
   for (int row = 0; row < kRows; ++row) {
     const bool adds = (push.rows >> row & 1) != 0 && !push.nan;

@@ -382,8 +382,8 @@ class ClusterSimulation::Store final : public TieredStore {
     for (uint32_t i = 0; i < updates.count; ++i) {
       const uint64_t index = updates.ids[i] - first_;
       Row& row = replica_.rows[index];
-      float columns[kColumns];
-      std::memcpy(columns, updates.gradients[i], kRowBytes);
+      float columns[kColumns] = {updates.scalars.learning_rate};
+      if (!updates.deletes) std::memcpy(columns, updates.gradients[i], kRowBytes);
       const bool there = replica_.replaying && row.lsn >= updates.lsn;
       for (int column = 0; column < kColumns && !there; ++column) {
         const auto push = static_cast<PushId>(columns[column]);

@@ -271,7 +271,10 @@ void ClusterSimulation::Receive(int server, const Request& request) {
     segment.prev_seq = request.prev_seq;
     segment.open = request.open;
     // The pushes of others than trainers take effect at once in a synchronous table too.
-    segment.assign = shards_[request.shard].setting.synchronous && !push.staged;
+    segment.deletes = push.deletes;
+    segment.assign = shards_[request.shard].setting.synchronous && !push.staged && !push.deletes;
+    segment.has_learning_rate = push.deletes;
+    segment.learning_rate = static_cast<float>(request.push);
     const uint64_t part = push.seq & ((uint64_t{1} << kStepShift) - 1);
     const uint64_t column = push.staged ? (request.client - 1) * kPartsMax + part : 0;
     call->gradient[column] =

@@ -51,7 +51,7 @@ class SpillSnapshotTest : public ::testing::Test {
   std::string Record(const SpillShard& shard, uint64_t position, Lsn lsn) {
     std::string record(shard.record_bytes(), '\0');
     for (char& c : record) c = static_cast<char>(random_.Uniform(256));
-    CompleteRecord(shard, SpillRowKey(shard, position), lsn,
+    CompleteRecord(shard, SpillRowKey(shard, position), lsn, /*deleted=*/false,
                    reinterpret_cast<uint8_t*>(record.data()));
     return record;
   }

@@ -60,6 +60,10 @@ absl::Status PrintRows(const CommandContext& context, const RowChanges& changes,
     }
     text += rows ? "]}\n" : "}\n";
   }
+  for (size_t i = 0; i < changes.deleted.size() && *left > 0; ++i, --*left) {
+    absl::StrAppend(&text, "{\"shard\":", changes.shard, ",\"lsn\":", changes.lsn,
+                    ",\"id\":", changes.deleted[i], ",\"deleted\":true}\n");
+  }
   *context.out << text << std::flush;
   if (context.out->good()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(

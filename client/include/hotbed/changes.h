@@ -11,8 +11,8 @@
 // Per shard, changes come in the order of the log, as values: a row that changes often comes once
 // for several changes, always as of the told position or later. Every change comes at least once.
 // As a row replaces the one before, a reader that keeps rows and Positions() together has each
-// change exactly once. Moves, fail-overs, splits and restarts of servers lose nothing. Rows are
-// never deleted so far.
+// change exactly once; a deleted row comes as its id. Moves, fail-overs, splits and restarts of
+// servers lose nothing.
 //
 // Servers hold the ids of changed rows in bounded memory; a stream that falls behind it reads the
 // rows of that shard that have changed since. No push waits for a stream. Where a shard has lost
@@ -75,6 +75,9 @@ struct RowChanges {
   uint64_t lsn = 0;
   std::vector<uint64_t> ids;
   std::vector<float> rows;  // per id, the columns of the range
+  // Rows that do not exist any more (Client::Delete); in none of `ids`. An id may come that the
+  // reader has not been told of.
+  std::vector<uint64_t> deleted;
 };
 
 class ChangeStream {

@@ -274,6 +274,15 @@ class Client {
   // table and step. A restarted trainer that repeats steps gets kApplied for those already applied.
   virtual Future<PushResult> Push(uint64_t step, absl::Span<const PushFeature> features,
                                   const PushOptions& options = {}) = 0;
+  // Deletes rows of a hashed table; a bounded one is refused. A deleted row does not exist: it
+  // reads as its first value, as an id that was never pushed, and begins with that value and
+  // fresh optimizer state at the next push. Ids without a row are passed over. The call counts as
+  // the push of the table in its step: the step must grow, and it is applied exactly once, in order
+  // with this client's pushes. In synchronous tables too it takes effect at once, before pushes
+  // that wait for the end of their step.
+  virtual Future<PushResult> Delete(uint64_t step, const Table* table,
+                                    absl::Span<const uint64_t> ids,
+                                    absl::Duration deadline = absl::ZeroDuration()) = 0;
   // Continues a push that ended kIndeterminate: with the same sequence numbers, so that it is
   // applied at most once.
   virtual Future<PushResult> Retry(const PushResult& result,

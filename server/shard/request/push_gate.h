@@ -42,7 +42,7 @@ class PushGate {
 
   // The caller has checked the deadline.
   bool Admits(const PushWork& work, const PushSegment& segment) const {
-    return segment.epoch == epoch_ && epoch_ != 0 && segment.commit_step == 0 &&
+    return segment.epoch == epoch_ && epoch_ != 0 && segment.commit_step == 0 && !segment.deletes &&
            segment.count - 1 < kIdsMax && segment.seq != 0 && work.session != 0 &&
            work.gradient_type != RowType::kInt8 &&
            (!segment.has_learning_rate || std::isfinite(segment.learning_rate));

@@ -80,7 +80,8 @@ struct PushSegment {
   bool last_part = false;
   bool has_learning_rate = false;
   float learning_rate = 0.0f;
-  bool assign = false;  // `gradients` are the rows' new weights
+  bool assign = false;   // `gradients` are the rows' new weights
+  bool deletes = false;  // the rows are deleted; there are no gradients
   // Not 0: the segment is the commit of this step of a synchronous table. `ids` are the sessions
   // whose staged pushes count, in trainer order (`count` may be 0); other fields are unused.
   uint64_t commit_step = 0;

@@ -83,7 +83,7 @@ class TierHost {
   // For snapshots (docs/protocol.md). After a WriteBackAll, the rows are those of its LSN or later,
   // each stamped with its LSN, so that replay from that LSN makes them exact, as after a crash.
   // `above` not 0, the LSN of an earlier WriteBackAll: only rows stamped above it, which are all
-  // rows that have changed since (rows are never removed). The reader does not outlive the host.
+  // rows that have changed since (of a deleted row its mark). The reader does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadShard(const SpillShard& shard,
                                                                     Lsn above) = 0;
   // As ReadShard, for an open shard and without a WriteBackAll: the rows are those of BeginPass's

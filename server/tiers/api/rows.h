@@ -23,6 +23,11 @@ namespace hotbed {
 constexpr uint32_t kSpillHeaderBytes = 9;
 constexpr uint32_t kSpillTrailerBytes = 4;
 
+// What a read of spilled records says of each row (SpillTier::Fetch).
+constexpr uint8_t kRowNotThere = 0;
+constexpr uint8_t kRowThere = 1;
+constexpr uint8_t kRowDeleted = 2;  // the record is the mark of its deletion
+
 // A shard as the spill tier sees it.
 struct SpillShard {
   SpillShard() = default;
@@ -47,15 +52,17 @@ constexpr uint64_t kPoolStageBytes = 256ull << 10;
 // Ids are the caller's (not positions), unique, and lie in the range.
 struct RowUpdates : GradientRows {
   const uint64_t* ids = nullptr;
-  Lsn lsn = 0;  // of the log record that holds these updates; grows from call to call
+  Lsn lsn = 0;           // of the log record that holds these updates; grows from call to call
+  bool deletes = false;  // the rows are deleted; there are no gradients. Hashed tables only
 };
 
 // Rows that memory holds, read for a snapshot transfer to another server.
 struct LiveRows {
   // One record per position, laid out as in the spill tier; version byte and checksum are unset.
   std::vector<uint8_t> records;
-  std::vector<uint8_t> found;  // one byte per position: memory holds the row
-  bool all = false;            // a row that memory does not hold exists nowhere
+  // One byte per position: memory holds the row, or knows of its deletion (kRowDeleted).
+  std::vector<uint8_t> found;
+  bool all = false;  // a row that memory does not hold exists nowhere
 };
 
 // One pass of a snapshot transfer that reads memory (TieredStore::BeginPass).
@@ -97,12 +104,16 @@ class ShardRowWriter {
   // The same for rows as values: weights and state of each, back to back, all of one LSN.
   virtual absl::Status WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
                                    Lsn lsn) = 0;
+  // The same for deleted rows: none of them is there, whatever was written before.
+  virtual absl::Status WriteDeleted(absl::Span<const uint64_t> /*positions*/, Lsn /*lsn*/) {
+    return absl::UnimplementedError("these tiers write no deletions");
+  }
   // Writes the shard's meta and makes everything durable.
   virtual absl::Status Finish(absl::string_view meta) = 0;
 };
 
-// The rows of a ShardRowReader's block as values: visit(position, weights and state). DataLoss: the
-// block is damaged.
+// The rows of a ShardRowReader's block as values: visit(position, weights and state), where the
+// second is null for a deleted row. DataLoss: the block is damaged.
 absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
                        absl::FunctionRef<void(uint64_t position, const uint8_t* payload)> visit);
 
@@ -113,6 +124,7 @@ struct BlockRows {
   uint32_t count = 0;
 
   uint64_t position(uint32_t row) const;
+  bool deleted(uint32_t row) const;  // then it has no values
 };
 absl::StatusOr<BlockRows> RowsIn(const SpillShard& shard, absl::string_view block);
 

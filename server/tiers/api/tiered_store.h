@@ -10,6 +10,12 @@
 // A row is weights (in the table's weight type) plus fp32 optimizer state, one record in the spill
 // tier: version byte, LSN, weights, state, checksum. A row that was never updated exists nowhere:
 // reading it computes its first value. Reads never write.
+//
+// A deleted row leaves memory, and a mark takes its place: a record without values, with the LSN of
+// the deletion, that goes the way of any other row that has changed. So whatever tells rows apart
+// by their LSNs (the row guard of a replay, passes of transfers, incremental saves, streams) learns
+// of the deletion where it would have learnt of an update, and a late copy of the row never comes
+// back.
 #ifndef HOTBED_SERVER_TIERS_API_TIERED_STORE_H_
 #define HOTBED_SERVER_TIERS_API_TIERED_STORE_H_
 

@@ -261,15 +261,41 @@ void DeviceShard::OnProbed(DeviceJob* job) {
   apply_.ids_above.clear();
   apply_.gradients_above.clear();
   hits_.fetch_add(updates.count - job->missing.size(), std::memory_order_relaxed);
-  if (job->missing.empty()) return ApplyAbove();
+  if (job->missing.empty() && !updates.deletes) return ApplyAbove();
   size_t next = 0;
   for (uint32_t i = 0; i < updates.count; ++i) {
     const bool below = next < job->missing.size() && job->missing[next] == i;
     next += below;
     (below ? apply_.ids_below : apply_.ids_above).push_back(updates.ids[i]);
+    if (updates.deletes) continue;
     (below ? apply_.gradients_below : apply_.gradients_above).push_back(updates.gradients[i]);
   }
-  ApplyBelow();
+  updates.deletes ? DeleteRows() : ApplyBelow();
+}
+
+// Below first, all of them: the spill tier may have older versions of rows that are on the device,
+// and a read finds the row on the device until no other version can be found.
+void DeviceShard::DeleteRows() {
+  const auto then = [this](const absl::Status& status) {
+    status.ok() && !apply_.ids_above.empty() ? DeleteAbove() : FinishApply(status);
+  };
+  if (below_->Apply(apply_.updates, then)) then(absl::OkStatus());
+}
+
+void DeviceShard::DeleteAbove() {
+  auto positions = std::make_shared<std::vector<uint64_t>>();
+  for (const uint64_t id : apply_.ids_above) positions->push_back(below_->PositionOf(id));
+  const std::shared_ptr<DeviceJob> job = NewJob(DeviceJob::Kind::kCall);
+  job->call = [table = table_->number, positions](device::DeviceRows* rows) {
+    return rows->Remove(table, *positions);
+  };
+  job->done = Guarded([this, positions, job = job.get()] {
+    if (job->status.ok()) {
+      rows_.fetch_sub(static_cast<int64_t>(positions->size()), std::memory_order_relaxed);
+    }
+    FinishApply(job->status);
+  });
+  device_->Submit(job);
 }
 
 void DeviceShard::ApplyBelow() {
@@ -309,7 +335,8 @@ void DeviceShard::FinishApply(const absl::Status& status) {
   if (status.ok()) {
     const RowUpdates& updates = apply_.updates;
     below_->SetAppliedLsn(updates.lsn);
-    if (has_table()) {
+    if (updates.deletes) {  // nobody asked for the rows
+    } else if (has_table()) {
       const std::vector<uint64_t>& below = apply_.ids_below;
       NoteMisses(below.data(), static_cast<uint32_t>(below.size()));
     } else {

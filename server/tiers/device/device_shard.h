@@ -113,6 +113,8 @@ class DeviceShard : public TieredStore {
   void OnProbed(DeviceJob* job);
   void ApplyBelow();
   void ApplyAbove();
+  void DeleteRows();
+  void DeleteAbove();
   void FinishApply(const absl::Status& status);
 
   // device_shard_steps.cc

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/files/byte_order.h"
 #include "row_math/position.h"
+#include "server/tiers/spill/spill_record.h"
 
 namespace hotbed {
 namespace {
@@ -49,18 +50,23 @@ void MemoryPass::Read(absl::Span<const uint64_t> positions, LiveRows* out) {
     uint8_t* const payload = record + kSpillHeaderBytes;
     const uint32_t slot = slots[k];
     Lsn lsn = state_->applied_lsn;
+    MarkDeleted(false, record);
+    out->found[k] = kRowThere;
     if (slot != kNoSlot) {
       residency_->CopyRow(slot, payload);
       // The lowest LSN that is true: the receiver guards each row above the snapshot's LSN.
       if ((rows.bits[slot] & kRowChanged) == 0) lsn = lsn_;
-    } else if (const uint8_t* const kept = state_->write_back.Find(positions[k]); kept != nullptr) {
-      std::memcpy(payload, kept, state_->spill_shard.payload_bytes);
-    } else {
+    } else if (const WriteBack::Kept kept = state_->write_back.Find(positions[k]); !kept.here) {
+      out->found[k] = kRowNotThere;
       continue;
+    } else if (kept.payload != nullptr) {
+      std::memcpy(payload, kept.payload, state_->spill_shard.payload_bytes);
+    } else {
+      MarkDeleted(true, record);
+      out->found[k] = kRowDeleted;
     }
     HOTBED_DCHECK(lsn >= lsn_);
     StoreLittle<uint64_t>(record + 1, lsn);
-    out->found[k] = 1;
   }
 }
 

@@ -58,8 +58,8 @@ bool PullOps::AnswerFromMemory(GatherBatch* gather) {
     for (uint32_t k = 0; k < missing; ++k) {
       const uint32_t i = gather->missing[k];
       const uint64_t position = state_->PositionOf(gather->ids[i]);
-      if (const uint8_t* payload = state_->write_back.Find(position); payload != nullptr) {
-        residency_->AnswerRow(*gather, i, payload, position);
+      if (const WriteBack::Kept found = state_->write_back.Find(position); found.here) {
+        residency_->AnswerRow(*gather, i, found.payload, position);
       } else {
         gather->missing[kept++] = i;
       }
@@ -116,15 +116,14 @@ void PullOps::AnswerPart(Op* op, SpillFetch::Part* part) {
     while (part->picks[k] != missing[m]) ++k;  // `missing` is a subsequence of `picks`
     const uint32_t row = part->row_of[k];
     const uint64_t position = part->positions[row];
-    if (const uint8_t* payload = state_->write_back.Find(position); payload != nullptr) {
-      residency_->AnswerRow(op->gather, missing[m], payload, position);
+    if (const WriteBack::Kept kept = state_->write_back.Find(position); kept.here) {
+      residency_->AnswerRow(op->gather, missing[m], kept.payload, position);
       continue;
     }
-    const uint8_t* record = part->RecordOf(row, state_->spill_shard.record_bytes());
-    residency_->AnswerRow(op->gather, missing[m],
-                          record == nullptr ? nullptr : SpillTier::PayloadOf(record), position);
-    if (record != nullptr && (rows.empty() || rows.back() != row)) rows.push_back(row);
-    if (record == nullptr && keeps) residency_->NoteAbsent(position);
+    const uint8_t* payload = part->PayloadOf(row, state_->spill_shard.record_bytes());
+    residency_->AnswerRow(op->gather, missing[m], payload, position);
+    if (payload != nullptr && (rows.empty() || rows.back() != row)) rows.push_back(row);
+    if (payload == nullptr && keeps) residency_->NoteAbsent(position);
   }
   if (keeps) Promote(*part, rows);
 }
@@ -138,7 +137,7 @@ void PullOps::Promote(const SpillFetch::Part& part, const std::vector<uint32_t>&
   std::vector<const uint8_t*> sources(wanted);
   for (uint32_t k = 0; k < wanted; ++k) {
     positions[k] = part.positions[rows[k]];
-    sources[k] = SpillTier::PayloadOf(part.RecordOf(rows[k], state_->spill_shard.record_bytes()));
+    sources[k] = part.PayloadOf(rows[k], state_->spill_shard.record_bytes());
   }
   std::vector<uint32_t> slots(wanted);
   wanted = residency_->MakeSlots(positions.data(), wanted, state_->applied_lsn, slots.data());

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "server/tiers/spill/spill_record.h"
 
 namespace hotbed {
 namespace {
@@ -266,6 +267,16 @@ void Residency::TakeRow(uint32_t slot, ExchangedRows* taken) {
   const bool dirty = (table()->bits[slot] & kRowDirty) != 0;
   uint8_t* const payload = taken->Add(PositionOfSlot(slot), dirty);
   CopyRow(slot, payload);
+  Free(slot, payload);
+}
+
+void Residency::Drop(uint32_t slot) {
+  dropped_.resize(state_->spill_shard.payload_bytes);
+  Free(slot, dropped_.data());
+}
+
+// `payload` has room for the row, which is written there if it is dirty.
+void Residency::Free(uint32_t slot, uint8_t* payload) {
   uint32_t freed = slot;
   uint64_t dirty_position = 0;
   EvictBatch evict;
@@ -314,33 +325,38 @@ void Residency::Put(const ExchangedRows& rows) {
 
 // --- rows of a snapshot transfer
 
-uint32_t Residency::Warm(const RowBlock& block) {
-  std::vector<uint32_t> slots(block.rows());
-  const uint32_t count = SlotsToWarm(block, slots.data());
-  std::vector<uint64_t> positions(count);
+bool Residency::Warm(const RowBlock& block) {
+  std::vector<uint64_t> positions;
+  std::vector<const uint8_t*> records;
+  for (uint32_t row = 0; row < block.rows(); ++row) {
+    const auto* const record = reinterpret_cast<const uint8_t*>(block.record(row).data());
+    if (IsDeleted(record)) {
+      found_deleted_ = true;
+      continue;
+    }
+    positions.push_back(block.position(row));
+    records.push_back(record);
+  }
+  std::vector<uint32_t> slots(positions.size());
+  const uint32_t count = SlotsToWarm(positions, slots.data());
   std::vector<const uint8_t*> sources(count);
   for (uint32_t row = 0; row < count; ++row) {
-    const auto* const record = reinterpret_cast<const uint8_t*>(block.record(row).data());
-    positions[row] = block.position(row);
-    sources[row] = SpillTier::PayloadOf(record);
+    sources[row] = SpillTier::PayloadOf(records[row]);
     // The hot tier keeps no LSNs, so rows ahead of the log must be remembered here.
-    const Lsn lsn = SpillTier::LsnOf(record);
+    const Lsn lsn = SpillTier::LsnOf(records[row]);
     if (state_->replaying && lsn > state_->applied_lsn) state_->replay_guard[positions[row]] = lsn;
   }
   Insert(positions.data(), slots.data(), sources.data(), count, /*dirty=*/false);
   Publish();
-  return count;
+  return count == positions.size();
 }
 
-uint32_t Residency::SlotsToWarm(const RowBlock& block, uint32_t* slots) {
-  const uint32_t count = block.rows();
+uint32_t Residency::SlotsToWarm(const std::vector<uint64_t>& positions, uint32_t* slots) {
   const uint64_t kept = arena_->taken() + arena_->budget() / kWarmLeftShare;
   if (kept >= arena_->budget()) return 0;
   const uint64_t affordable = (arena_->budget() - kept) / hot_.row_bytes();
-  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(count, affordable));
+  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(positions.size(), affordable));
   if (!hot_.direct()) return hot_.TakeSlots(wanted, slots);
-  std::vector<uint64_t> positions(wanted);
-  for (uint32_t row = 0; row < wanted; ++row) positions[row] = block.position(row);
   return MakeDirectSlots(positions.data(), wanted, slots);
 }
 

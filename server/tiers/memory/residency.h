@@ -61,6 +61,8 @@ class Residency {
   // Takes one visit from each row that has some, and starts the next window of misses. Publishes
   // the bytes of rows without visits and of free slots.
   void Age();
+  // The row in `slot` leaves, and its values with it.
+  void Drop(uint32_t slot);
   // The row at `position` exists in no tier. Remembered where that costs no more than a byte.
   void NoteAbsent(uint64_t position);
   // Copies dirty rows to WriteBack and marks them clean, one slice of them at most, from slot
@@ -75,17 +77,20 @@ class Residency {
   // the rows they would evict: the spill tier has them.
   void Put(const ExchangedRows& rows);
 
-  // Puts rows of a block that the spill tier has into unused memory; returns how many, the first
-  // of the block.
-  uint32_t Warm(const RowBlock& block);
+  // Puts rows of a block that the spill tier has into unused memory, the first ones of the block.
+  // False: there was not enough memory for all.
+  bool Warm(const RowBlock& block);
+  // A block that was warmed had marks of deleted rows, which stay in the spill tier alone.
+  bool found_deleted() const { return found_deleted_; }
 
   // Brings the counters up to date.
   void Publish();
 
  private:
   uint32_t DirectSlot(uint64_t position) const;
-  uint32_t SlotsToWarm(const RowBlock& block, uint32_t* slots);
+  uint32_t SlotsToWarm(const std::vector<uint64_t>& positions, uint32_t* slots);
   void TakeRow(uint32_t slot, ExchangedRows* taken);
+  void Free(uint32_t slot, uint8_t* payload);
   uint32_t MakeDirectSlots(const uint64_t* positions, uint32_t count, uint32_t* slots);
   void BecomeIndexed();
   void NoteRefusal(const uint64_t* positions, uint32_t count);
@@ -99,6 +104,8 @@ class Residency {
   RecentMisses recent_misses_;  // of rows for which there was no free slot
   uint32_t hand_ = 0;           // of the CLOCK
   int64_t rows_dirty_ = 0;
+  bool found_deleted_ = false;
+  std::vector<uint8_t> dropped_;  // Drop's
 };
 
 }  // namespace hotbed

@@ -84,7 +84,8 @@ bool TieredShard::Apply(const RowUpdates& updates, Done done) {
 // The slots are on the stack, which is in the cache.
 bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   constexpr uint32_t kRowsMax = 512;
-  if (updates.count > kRowsMax || above_ != this || state_.update_active || state_.replaying) {
+  if (updates.count > kRowsMax || above_ != this || state_.update_active || state_.replaying ||
+      updates.deletes) {
     return false;
   }
   uint32_t slots[kRowsMax];
@@ -130,9 +131,9 @@ bool TieredShard::PeekRow(uint64_t id, std::vector<uint8_t>* row) {
     residency_.CopyRow(slot, row->data());
     return true;
   }
-  const uint8_t* const payload = state_.write_back.Find(PositionOf(id));
-  if (payload == nullptr) return false;
-  std::memcpy(row->data(), payload, payload_bytes());
+  const WriteBack::Kept kept = state_.write_back.Find(PositionOf(id));
+  if (kept.payload == nullptr) return false;
+  std::memcpy(row->data(), kept.payload, payload_bytes());
   return true;
 }
 
@@ -154,13 +155,15 @@ absl::StatusOr<bool> TieredShard::Warm(absl::string_view bytes) {
   HOTBED_CHECK(!state_.update_active) << state_.shard.shard.ToString() << ": Warm during an Apply";
   HOTBED_ASSIGN_OR_RETURN(const RowBlock block,
                           RowBlock::Parse(bytes, state_.spill_shard.record_bytes()));
-  return residency_.Warm(block) == block.rows();
+  return residency_.Warm(block);
 }
 
-// Without evictions since, no row is in the spill tier alone.
+// Without evictions since, no row is in the spill tier alone. The mark of a deleted row is, and it
+// guards against older records of the log.
 void TieredShard::WarmedAll() {
   const uint64_t evictions = state_.counters.evictions.load(std::memory_order_relaxed);
-  if (state_.replaying && above_ == this && evictions == evictions_before_replay_) {
+  if (state_.replaying && above_ == this && evictions == evictions_before_replay_ &&
+      !residency_.found_deleted()) {
     state_.SetMayMiss(false);
   }
 }

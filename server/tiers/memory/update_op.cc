@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "server/tiers/spill/spill_record.h"
 
 namespace hotbed {
 
@@ -49,7 +50,7 @@ bool UpdateOp::NeedsFetch() const {
   const RowTable& rows = std::as_const(*residency_).table();
   for (uint64_t position : positions_) {
     if (rows.direct && (rows.bits[position - rows.first_position] & kRowAbsent)) continue;
-    if (state_->write_back.Find(position) == nullptr) return true;
+    if (!state_->write_back.Find(position).here) return true;
   }
   return false;
 }
@@ -61,19 +62,50 @@ bool UpdateOp::Continue() {
       Fetch();
       return false;
     }
-    if (!residency_->HasRoom(missing_.size())) {
+    if (!updates_.deletes && !residency_->HasRoom(missing_.size())) {
       waits_for_room_ = true;
       state_->write_back.Pump();
       return false;
     }
   }
+  if (updates_.deletes && !state_->write_back.HasRoom(updates_.count)) {
+    waits_for_room_ = true;
+    state_->write_back.Pump();
+    return false;
+  }
   if (state_->replaying) SkipReplayedRows();
+  if (updates_.deletes) {
+    Delete();
+    return true;
+  }
   // Resident rows first: afterwards they may be evicted to make room for the missing ones.
   resident_ = ApplyBatch{updates_, residency_->table(), slots_.data()};
   state_->kernels.apply(&resident_);
   residency_->AddDirty(resident_.dirtied);
   UpdateMissing();
   return true;
+}
+
+// Rows that exist leave memory, and marks of their deletion go to the spill tier, where they
+// replace what it has of the rows. A row that exists nowhere needs no mark.
+void UpdateOp::Delete() {
+  WriteBack& write_back = state_->write_back;
+  const WriteBack::Space space = write_back.Reserve(updates_.count);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < updates_.count; ++i) {
+    if (slots_[i] == kNoSlot) continue;
+    residency_->Drop(slots_[i]);
+    space.positions[count++] = state_->PositionOf(updates_.ids[i]);
+  }
+  for (size_t k = 0; k < missing_.size(); ++k) {
+    const WriteBack::Kept kept = write_back.Find(positions_[k]);
+    const bool spilled = records_[k] != nullptr && !IsDeleted(records_[k]) &&
+                         !(state_->replaying && SpillTier::LsnOf(records_[k]) >= updates_.lsn);
+    if (kept.here ? kept.payload != nullptr : spilled) space.positions[count++] = positions_[k];
+  }
+  write_back.Commit(count, std::max(updates_.lsn, state_->applied_lsn), /*deleted=*/true);
+  // Passes of transfers and saves, which look for marks, read the spill tier too.
+  if (count > 0) state_->SetMayMiss(true);
 }
 
 // Fetches all rows that are not resident: one that WriteBack holds now may have left it when the
@@ -100,8 +132,27 @@ void UpdateOp::OnFetched(std::shared_ptr<SpillFetch> fetch) {
     }
   }
   HOTBED_DCHECK(k == missing_.size());
+  if (state_->replaying) PassOverDeleted();
   if (Continue()) return End(absl::OkStatus());
   state_->update_waits = true;
+}
+
+// Rows that were deleted by a later record stay deleted: they must not come into memory for this
+// one.
+void UpdateOp::PassOverDeleted() {
+  size_t kept = 0;
+  for (size_t k = 0; k < missing_.size(); ++k) {
+    const bool later = records_[k] != nullptr && IsDeleted(records_[k]) &&
+                       SpillTier::LsnOf(records_[k]) >= updates_.lsn &&
+                       !state_->write_back.Find(positions_[k]).here;
+    if (later) continue;
+    missing_[kept] = missing_[k];
+    positions_[kept] = positions_[k];
+    records_[kept++] = records_[k];
+  }
+  missing_.resize(kept);
+  positions_.resize(kept);
+  records_.resize(kept);
 }
 
 // Resident rows that are ahead of this record stay as they are.
@@ -140,9 +191,10 @@ uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
   std::array<uint32_t, Residency::kInsertRows> updated = slots;
   for (uint32_t k = 0; k < count; ++k) {
     const uint64_t position = positions_[first + k];
-    sources[k] = state_->write_back.Find(position);
+    const WriteBack::Kept kept = state_->write_back.Find(position);
+    sources[k] = kept.payload;
     const uint8_t* record = records_[first + k];
-    if (sources[k] != nullptr || record == nullptr) continue;
+    if (kept.here || record == nullptr || IsDeleted(record)) continue;
     sources[k] = SpillTier::PayloadOf(record);
     if (state_->replaying && SpillTier::LsnOf(record) >= lsn) {
       state_->replay_guard[position] = SpillTier::LsnOf(record);

@@ -39,6 +39,8 @@ class UpdateOp {
   bool NeedsFetch() const;
   void Fetch();
   void OnFetched(std::shared_ptr<SpillFetch> fetch);
+  void Delete();
+  void PassOverDeleted();
   void SkipReplayedRows();
   void UpdateMissing();
   uint32_t InsertMissing(uint32_t first, uint32_t count);

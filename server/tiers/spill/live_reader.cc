@@ -104,7 +104,8 @@ bool LiveReader::AddFromMemory(Window* window, uint64_t limit, uint64_t bytes_ma
     }
     uint8_t* const record = window->rows.records.data() + k * shard_.record_bytes();
     if (sealed_) {
-      CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record), record);
+      CompleteRecord(shard_, SpillRowKey(shard_, position), SpillTier::LsnOf(record),
+                     IsDeleted(record), record);
     }
     block->Add(position, {reinterpret_cast<const char*>(record), shard_.record_bytes()});
   }

@@ -26,6 +26,7 @@ void RowBlockWriter::Add(uint64_t position, absl::string_view record) {
   StoreLittle<uint64_t>(at, position);
   bytes_.append(at, kRowBlockPositionBytes);
   bytes_.append(record.data(), record.size());
+  bytes_.append(record_bytes_ - record.size(), '\0');
   ++rows_;
 }
 

@@ -27,7 +27,7 @@ inline constexpr uint32_t kUnsealedVersion = 0;
 class RowBlockWriter {
  public:
   explicit RowBlockWriter(uint32_t record_bytes, bool sealed = true);
-  // `record` has record_bytes.
+  // `record` has record_bytes, or is the mark of a deleted row as it is stored.
   void Add(uint64_t position, absl::string_view record);
   uint32_t rows() const { return rows_; }
   uint64_t bytes() const { return bytes_.size(); }

@@ -14,13 +14,17 @@ absl::Status VisitRows(const SpillShard& shard, absl::string_view block,
                           RowBlock::Parse(block, shard.record_bytes(), /*may_be_unsealed=*/true));
   for (uint32_t row = 0; row < rows.rows(); ++row) {
     const auto* const record = reinterpret_cast<const uint8_t*>(rows.record(row).data());
-    visit(rows.position(row), SpillTier::PayloadOf(record));
+    visit(rows.position(row), IsDeleted(record) ? nullptr : SpillTier::PayloadOf(record));
   }
   return absl::OkStatus();
 }
 
 uint64_t BlockRows::position(uint32_t row) const {
   return LoadLittle<uint64_t>(first + stride * row - kSpillHeaderBytes - kRowBlockPositionBytes);
+}
+
+bool BlockRows::deleted(uint32_t row) const {
+  return IsDeleted(first + stride * row - kSpillHeaderBytes);
 }
 
 absl::StatusOr<BlockRows> RowsIn(const SpillShard& shard, absl::string_view block) {

@@ -28,9 +28,14 @@ class SpillFetch {
     std::vector<uint8_t> found;
     absl::Status status;
 
-    // The record at positions[r]; null: the row is not in the spill tier.
+    // The record at positions[r], which may be the mark of a deleted row; null: the row is not in
+    // the spill tier.
     const uint8_t* RecordOf(uint32_t r, uint32_t record_bytes) const {
       return found[r] ? records.data() + uint64_t{record_bytes} * r : nullptr;
+    }
+    // Weights and state at positions[r]; null: the row exists nowhere in the spill tier.
+    const uint8_t* PayloadOf(uint32_t r, uint32_t record_bytes) const {
+      return found[r] == kRowThere ? SpillTier::PayloadOf(RecordOf(r, record_bytes)) : nullptr;
     }
   };
   struct Wiring {

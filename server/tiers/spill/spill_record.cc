@@ -10,10 +10,11 @@ namespace hotbed {
 namespace {
 
 constexpr uint8_t kRecordVersion = 1;
-constexpr uint8_t kValueVersion = 1;  // of metas and highest LSNs
+constexpr uint8_t kDeletedVersion = 2;  // the mark of a deleted row
+constexpr uint8_t kValueVersion = 1;    // of metas and highest LSNs
 
-uint8_t VersionByte(const SpillShard& shard) {
-  return kRecordVersion | static_cast<uint8_t>(static_cast<uint8_t>(shard.weight_type) << 4);
+uint8_t VersionByte(const SpillShard& shard, uint8_t version) {
+  return version | static_cast<uint8_t>(static_cast<uint8_t>(shard.weight_type) << 4);
 }
 
 uint32_t RecordCrc(absl::string_view key, const uint8_t* record, uint32_t bytes) {
@@ -52,9 +53,22 @@ std::string RowKeyLimit(const SpillShard& shard) {
   return After(SpillRowKey(shard, shard.last_position));
 }
 
-void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record) {
-  const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
-  record[0] = VersionByte(shard);
+bool IsDeleted(const uint8_t* record) { return (record[0] & 0xf) == kDeletedVersion; }
+
+void MarkDeleted(bool deleted, uint8_t* record) {
+  record[0] = deleted ? kDeletedVersion : kRecordVersion;
+}
+
+absl::string_view StoredRecord(absl::string_view record) {
+  const bool deleted = IsDeleted(reinterpret_cast<const uint8_t*>(record.data()));
+  return deleted ? record.substr(0, kDeletedRecordBytes) : record;
+}
+
+void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, bool deleted,
+                    uint8_t* record) {
+  const uint32_t covered =
+      (deleted ? kDeletedRecordBytes : shard.record_bytes()) - kSpillTrailerBytes;
+  record[0] = VersionByte(shard, deleted ? kDeletedVersion : kRecordVersion);
   StoreLittle<uint64_t>(record + 1, lsn);
   StoreLittle<uint32_t>(record + covered, RecordCrc(View(key), record, covered));
 }
@@ -62,16 +76,18 @@ void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8
 absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
                          absl::string_view value) {
   const auto* record = reinterpret_cast<const uint8_t*>(value.data());
-  if (value.size() != shard.record_bytes()) {
+  const bool deleted = value.size() >= kDeletedRecordBytes && IsDeleted(record);
+  if (value.size() != shard.record_bytes() && !(deleted && value.size() == kDeletedRecordBytes)) {
     return Damaged(
         shard, position,
         absl::StrCat(value.size(), " bytes where ", shard.record_bytes(), " were expected"));
   }
-  const uint32_t covered = shard.record_bytes() - kSpillTrailerBytes;
+  const uint32_t covered =
+      (deleted ? kDeletedRecordBytes : shard.record_bytes()) - kSpillTrailerBytes;
   if (LoadLittle<uint32_t>(record + covered) != RecordCrc(View(key), record, covered)) {
     return Damaged(shard, position, "wrong checksum");
   }
-  if (record[0] != VersionByte(shard)) {
+  if (record[0] != VersionByte(shard, deleted ? kDeletedVersion : kRecordVersion)) {
     return Damaged(shard, position, absl::StrCat("unknown version byte ", record[0]));
   }
   return absl::OkStatus();

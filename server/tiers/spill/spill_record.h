@@ -34,8 +34,18 @@ std::string After(const SpillKey& key);
 SpillKey FirstRowKey(const SpillShard& shard);
 std::string RowKeyLimit(const SpillShard& shard);
 
+// The mark of a deleted row has no payload. In memory and in blocks it takes as much room as a
+// record; its end is not used there.
+inline constexpr uint32_t kDeletedRecordBytes = kSpillHeaderBytes + kSpillTrailerBytes;
+bool IsDeleted(const uint8_t* record);
+// Before the record is complete.
+void MarkDeleted(bool deleted, uint8_t* record);
+// The bytes of the record that are stored.
+absl::string_view StoredRecord(absl::string_view record);
+
 // Fills in everything of a record except its payload.
-void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, uint8_t* record);
+void CompleteRecord(const SpillShard& shard, const SpillKey& key, Lsn lsn, bool deleted,
+                    uint8_t* record);
 // DataLoss names shard and id.
 absl::Status CheckRecord(const SpillShard& shard, uint64_t position, const SpillKey& key,
                          absl::string_view record);

@@ -141,16 +141,19 @@ class SpillWriter::Values {
   size_t rows() const { return positions_.size(); }
   uint64_t position(size_t row) const { return positions_[row]; }
   absl::string_view record(size_t row) const {  // until the next one is asked for
-    std::memcpy(record_.data() + kSpillHeaderBytes, payloads_ + row * shard_.payload_bytes,
-                shard_.payload_bytes);
-    CompleteRecord(shard_, SpillRowKey(shard_, positions_[row]), lsn_, record_.data());
+    if (payloads_ != nullptr) {
+      std::memcpy(record_.data() + kSpillHeaderBytes, payloads_ + row * shard_.payload_bytes,
+                  shard_.payload_bytes);
+    }
+    CompleteRecord(shard_, SpillRowKey(shard_, positions_[row]), lsn_, payloads_ == nullptr,
+                   record_.data());
     return {reinterpret_cast<const char*>(record_.data()), record_.size()};
   }
 
  private:
   const SpillShard& shard_;
   const absl::Span<const uint64_t> positions_;
-  const uint8_t* const payloads_;
+  const uint8_t* const payloads_;  // null: the rows are deleted
   const Lsn lsn_;
   mutable std::vector<uint8_t> record_;
 };
@@ -171,12 +174,19 @@ absl::Status SpillWriter::Write(absl::string_view bytes) {
 
 absl::Status SpillWriter::WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
                                       Lsn lsn) {
+  return WriteAll(Values(shard_, positions, payloads, lsn), lsn);
+}
+
+absl::Status SpillWriter::WriteDeleted(absl::Span<const uint64_t> positions, Lsn lsn) {
+  return WriteAll(Values(shard_, positions, nullptr, lsn), lsn);
+}
+
+absl::Status SpillWriter::WriteAll(const Values& values, Lsn lsn) {
   HOTBED_RETURN_IF_ERROR(broken_);
-  if (positions.empty()) return absl::OkStatus();
-  const Values values(shard_, positions, payloads, lsn);
+  if (values.rows() == 0) return absl::OkStatus();
   HOTBED_RETURN_IF_ERROR(CheckPositions(values));
   highest_ = std::max(highest_, lsn);
-  broken_ = Put(values, positions.size() * (kRowBlockPositionBytes + shard_.record_bytes()));
+  broken_ = Put(values, values.rows() * (kRowBlockPositionBytes + shard_.record_bytes()));
   return broken_;
 }
 
@@ -222,7 +232,7 @@ template <typename Rows>
 absl::Status SpillWriter::WriteFew(const Rows& rows) {
   const std::unique_ptr<KvBatch> batch = store_->NewBatch();
   for (size_t row = 0; row < rows.rows(); ++row) {
-    batch->Put(View(SpillRowKey(shard_, rows.position(row))), rows.record(row));
+    batch->Put(View(SpillRowKey(shard_, rows.position(row))), StoredRecord(rows.record(row)));
   }
   return store_->Write(batch.get());
 }
@@ -234,7 +244,7 @@ absl::Status SpillWriter::AddToFile(const Rows& rows) {
   }
   for (size_t row = 0; row < rows.rows(); ++row) {
     HOTBED_RETURN_IF_ERROR(
-        file_->Add(View(SpillRowKey(shard_, rows.position(row))), rows.record(row)));
+        file_->Add(View(SpillRowKey(shard_, rows.position(row))), StoredRecord(rows.record(row))));
   }
   last_position_ = rows.position(rows.rows() - 1);
   return absl::OkStatus();

@@ -71,13 +71,15 @@ class SpillWriter : public ShardRowWriter {
   absl::Status Write(absl::string_view block) override;
   absl::Status WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
                            Lsn lsn) override;
+  absl::Status WriteDeleted(absl::Span<const uint64_t> positions, Lsn lsn) override;
   absl::Status Finish(absl::string_view meta) override;
 
  private:
-  // Rows as values; a record is made when it is asked for.
+  // Rows as values, or deleted ones; a record is made when it is asked for.
   class Values;
 
   absl::Status CheckRecords(const RowBlock& block) const;
+  absl::Status WriteAll(const Values& values, Lsn lsn);
   // `Rows` is a RowBlock or Values: rows(), position(row), record(row).
   template <typename Rows>
   absl::Status CheckPositions(const Rows& rows) const;

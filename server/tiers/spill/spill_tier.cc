@@ -67,14 +67,15 @@ absl::Status SpillTier::Fetch(const SpillShard& shard, absl::Span<const uint64_t
     keys[i] = SpillRowKey(shard, positions[i]);
     views[i] = View(keys[i]);
   }
-  std::fill(found, found + positions.size(), uint8_t{0});
+  std::fill(found, found + positions.size(), kRowNotThere);
   absl::Status damage;
   const absl::Status read = store->MultiGet(views, [&](size_t i, absl::string_view value) {
     if (!damage.ok()) return;
     damage = CheckRecord(shard, positions[i], keys[i], value);
     if (!damage.ok()) return;
-    std::memcpy(records + i * shard.record_bytes(), value.data(), value.size());
-    found[i] = 1;
+    uint8_t* const record = records + i * shard.record_bytes();
+    std::memcpy(record, value.data(), value.size());
+    found[i] = IsDeleted(record) ? kRowDeleted : kRowThere;
   });
   if (absl::IsDataLoss(read)) {
     return absl::DataLossError(absl::StrCat(
@@ -112,8 +113,9 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
     highest_written = std::max(highest_written, part.lsn);
     uint8_t* record = part.records + uint64_t{shard.record_bytes()} * entry.row;
     const SpillKey key = SpillRowKey(shard, entry.position);
-    CompleteRecord(shard, key, part.lsn, record);
-    batch->Put(View(key), {reinterpret_cast<const char*>(record), shard.record_bytes()});
+    CompleteRecord(shard, key, part.lsn, part.deleted, record);
+    batch->Put(View(key),
+               StoredRecord({reinterpret_cast<const char*>(record), shard.record_bytes()}));
   }
   PutHighestLsn(shard, highest_lsn, batch.get());
   absl::Status written =

@@ -3,7 +3,8 @@
 // Key, big-endian: table id u32, column slice u16 (the slice's first column), position u64. Two
 // slices beyond every dim hold values of a shard as a whole, its meta and its highest LSN, with the
 // shard's index as position. Row record, little-endian: version byte (low half 1, high half the
-// weight type), LSN u64, weights, optimizer state, CRC-32C of the key and of all bytes before.
+// weight type), LSN u64, weights, optimizer state, CRC-32C of the key and of all bytes before. The
+// mark of a deleted row has 2 in the low half of its version byte, and neither weights nor state.
 #ifndef HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
 
@@ -30,6 +31,7 @@ struct SpillRows {
   uint8_t* records = nullptr;
   uint32_t count = 0;
   Lsn lsn = 0;
+  bool deleted = false;  // the rows are deleted: the records become their marks
 };
 
 class RowJournals;
@@ -43,8 +45,9 @@ class SpillTier {
                                                          const KvOptions& options,
                                                          Marks* marks = nullptr, uint64_t run = 0);
 
-  // Reads the records of `positions` (sorted, unique): found[i] says whether row i exists, records
-  // + i * record_bytes holds it. DataLoss names shard and id.
+  // Reads the records of `positions` (sorted, unique): found[i] says whether row i is there
+  // (kRowThere) or was deleted, records + i * record_bytes holds it or its mark. DataLoss names
+  // shard and id.
   absl::Status Fetch(const SpillShard& shard, absl::Span<const uint64_t> positions,
                      uint8_t* records, uint8_t* found);
   static Lsn LsnOf(const uint8_t* record);

@@ -38,13 +38,14 @@ WriteBack::Space WriteBack::Reserve(uint32_t rows) {
   return {open_->positions.get(), open_->records.get() + kSpillHeaderBytes, shard_.record_bytes()};
 }
 
-void WriteBack::Commit(uint32_t count, Lsn lsn) {
+void WriteBack::Commit(uint32_t count, Lsn lsn, bool deleted) {
   HOTBED_CHECK(open_ != nullptr && count <= open_->rows_max);
   if (count == 0) return;  // the next Reserve takes the same memory
   const std::shared_ptr<Batch> batch = std::move(open_);
   open_ = nullptr;
   batch->count = count;
   batch->lsn = lsn;
+  batch->deleted = deleted;
   batch->bytes = uint64_t{batch->rows_max} * (shard_.record_bytes() + sizeof(uint64_t));
   bytes_ += batch->bytes;
   wiring_.budget->bytes.fetch_add(batch->bytes, std::memory_order_relaxed);
@@ -61,7 +62,8 @@ absl::Status WriteBack::WriteNow(const Wiring& wiring, const SpillShard& shard,
   std::vector<SpillRows> rows;
   Lsn newest = 0;
   for (const auto& batch : batches) {
-    rows.push_back({batch->positions.get(), batch->records.get(), batch->count, batch->lsn});
+    rows.push_back(
+        {batch->positions.get(), batch->records.get(), batch->count, batch->lsn, batch->deleted});
     newest = std::max(newest, batch->lsn);
   }
   // The log must hold a record before a row changed by it can reach an SST: otherwise a
@@ -114,11 +116,13 @@ void WriteBack::OnWritten(size_t batches, const absl::Status& status) {
   if (wiring_.progress) wiring_.progress();
 }
 
-const uint8_t* WriteBack::Find(uint64_t position) const {
+WriteBack::Kept WriteBack::Find(uint64_t position) const {
   const auto it = latest_.find(position);
-  if (it == latest_.end()) return nullptr;
-  return it->second.batch->records.get() + uint64_t{shard_.record_bytes()} * it->second.row +
-         kSpillHeaderBytes;
+  if (it == latest_.end()) return {};
+  const Batch& batch = *it->second.batch;
+  if (batch.deleted) return {true, nullptr};
+  return {true, batch.records.get() + uint64_t{shard_.record_bytes()} * it->second.row +
+                    kSpillHeaderBytes};
 }
 
 void WriteBack::AddPositions(std::vector<uint64_t>* positions) const {

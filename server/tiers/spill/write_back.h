@@ -1,6 +1,7 @@
 // Rows of one shard on their way to the spill tier. Confined to the shard's executor.
 //
-// A row that leaves the hot tier dirty, or is written back in place, is copied here. It stays here
+// A row that leaves the hot tier dirty, or is written back in place, is copied here, and of a
+// deleted row the mark of its deletion. It stays here
 // until the spill tier holds it and every read of the spill tier that began before has returned.
 // So a read that returns an older version of a row never wins: its caller looks in the hot tier
 // first, then here, and uses the read only if neither has the row.
@@ -62,14 +63,17 @@ class WriteBack {
     uint32_t stride = 0;
   };
   Space Reserve(uint32_t rows);
-  void Commit(uint32_t count, Lsn lsn);
+  void Commit(uint32_t count, Lsn lsn, bool deleted = false);  // deleted: there are no payloads
 
   // Starts a write if rows wait and none is in flight; that clears error().
   void Pump();
 
-  // Weights and state of the newest version of the row; null: the row is not here. Valid until the
-  // executor's next task.
-  const uint8_t* Find(uint64_t position) const;
+  // The newest version of a row. Valid until the executor's next task.
+  struct Kept {
+    bool here = false;
+    const uint8_t* payload = nullptr;  // weights and state; null: the row was deleted
+  };
+  Kept Find(uint64_t position) const;
   bool empty() const { return latest_.empty(); }
   // Adds the positions of all rows that are here.
   void AddPositions(std::vector<uint64_t>* positions) const;
@@ -94,6 +98,7 @@ class WriteBack {
     uint32_t rows_max = 0;
     uint32_t count = 0;
     Lsn lsn = 0;
+    bool deleted = false;
     uint64_t bytes = 0;
     uint64_t fetches_before = 0;  // once written: only fetches below this number began before
   };
