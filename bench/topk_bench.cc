@@ -5,7 +5,8 @@
 //
 // `rows` is the kernel with the choice of the nearest, over rows that lie one after another.
 // `call` is the whole answer of a server for a table of one shard in memory, without the network:
-// on its strand, step by step. Both are compared with PlainRead of as many bytes, in turns.
+// on its strand, step by step. `served` is the search of a copy for inference. All are compared
+// with PlainRead of as many bytes, in turns.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
@@ -21,6 +22,7 @@
 #include "row_math/half.h"
 #include "server/export/top_k_calls.h"
 #include "server/tiers/api/row_ranking.h"
+#include "serving/rows/row_search.h"
 
 namespace hotbed {
 namespace {
@@ -131,6 +133,35 @@ void MeasureCall(const Flags& flags, bench::RatioTable* table) {
   table->Measure(row, ours, Reads(memory.data(), bytes, flags.rows));
 }
 
+// A search of a served copy, whose rows lie in the order of a hash.
+void MeasureServed(const Flags& flags, RowFormatKind kind, const char* name,
+                   bench::RatioTable* table) {
+  Random random(3);
+  ServedMemory budget(64ull << 30);
+  ServedRows rows(RowCoder(kind, flags.dim), &budget);
+  for (uint32_t id = 0; id < flags.rows; ++id) {
+    bool finite = false;
+    HOTBED_CHECK(rows.Put(id, AnyVector(flags.dim, &random).data(), &finite).ok());
+  }
+  const std::vector<float> vector = AnyVector(flags.dim, &random);
+  const auto ours = [&] {
+    const RowsView view(rows);
+    RowSearch search(view, {.k = flags.k, .vectors = vector});
+    HOTBED_CHECK(search.Run([] { return absl::OkStatus(); }).ok());
+    HOTBED_CHECK(search.Take()[0].size() == std::min(flags.k, flags.rows));
+    return static_cast<double>(flags.rows);
+  };
+  const uint64_t bytes = uint64_t{flags.rows} * rows.coder().row_bytes();
+  const auto memory = HugeBuffer::Allocate(bytes).value();
+  for (uint64_t i = 0; i < bytes; i += 8) memory.data()[i] = static_cast<uint8_t>(i);
+  bench::RatioRow row;
+  row.name = std::string("served, ") + name + ", dot";
+  row.roof = "read of the bytes";
+  row.unit = "rows";
+  row.bar = kBar;
+  table->Measure(row, ours, Reads(memory.data(), bytes, flags.rows));
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Top-k against the memory");
@@ -149,6 +180,9 @@ int Main(int argc, char** argv) {
   MeasureRows(flags, WeightType::kFp32, RowMetric::kCosine, &table);
   MeasureRows(flags, WeightType::kFp32, RowMetric::kL2, &table);
   MeasureCall(flags, &table);
+  MeasureServed(flags, RowFormatKind::kFp32, "fp32", &table);
+  MeasureServed(flags, RowFormatKind::kTbeInt8, "int8", &table);
+  MeasureServed(flags, RowFormatKind::kTbeInt4, "int4", &table);
   table.Print(flags.output);
   return parity == 1 ? 2 : 0;
 }

@@ -103,7 +103,9 @@ class LookupMethods final : public v1::Serving::CallbackService {
         budget_(budget),
         clock_(*clock),
         search_threads_("top-k", TopKThreads()),
-        lookups_(LookupThreads(), kWaitingBytesMax, clock) {}
+        lookups_(LookupThreads(), kWaitingBytesMax, clock) {
+    RegisterTopKMetrics();
+  }
 
   // Before the first call. Empty: every caller may use every table.
   void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }

@@ -78,6 +78,8 @@ void AddRows(const std::vector<std::vector<ScoredRow>>& nearest, v1::ServingTopK
 
 }  // namespace
 
+void RegisterTopKMetrics() { TopKCounters::Get(); }
+
 absl::Status CheckTopK(const TableReplicas& tables, const v1::ServingTopKRequest& request) {
   if (request.k() < 1 || request.k() > kServedTopKMax) {
     return FieldError("", "k", absl::StrCat(request.k()), absl::StrCat("1..", kServedTopKMax));

@@ -19,6 +19,9 @@ constexpr uint32_t kServedTopKVectorsMax = 1'024;
 constexpr uint32_t kServedTopKRowsMax = 262'144;  // k times vectors
 constexpr uint32_t kServedTopKIdsMax = 1'000'000;
 
+// So that metrics are there before the first call.
+void RegisterTopKMetrics();
+
 // InvalidArgument names field, value and limit. Tables that are not here are not looked at.
 absl::Status CheckTopK(const TableReplicas& tables, const v1::ServingTopKRequest& request);
 

@@ -228,6 +228,7 @@ class GrpcServingClient final : public ServingClient {
     while (!open.empty()) {
       const std::shared_ptr<const Map> map = this->map();
       HOTBED_RETURN_IF_ERROR(GiveUpUnserved(*map, tables, options.partial, version, &open, &rows));
+      if (open.empty()) break;
       auto calls = MakeCalls(*map, tables, open, options, version.number());
       const bool in_time = !calls.empty() || BeginRound(*map, tables, open, end_ns);
       if (!in_time || clock_.NowNs() >= end_ns) {
