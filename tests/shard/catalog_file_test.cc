@@ -91,14 +91,14 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
 }
 
 // Sizes of all fields, and the empty list of changes: a field that is added to a table and not to
-// the file changes one side only.
+// the file changes one side only. Servers do not keep `composition`: clients use it.
 TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
                                 seed, durability, replicas, data_parallel, nan_policy,
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max,
-                                restored_from, changes] = TableSpec();
+                                restored_from, composition, changes] = TableSpec();
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
