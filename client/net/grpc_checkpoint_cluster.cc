@@ -10,13 +10,12 @@
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "leader/leader_stub.h"
-#include "proto/grpc_tuning.h"
+#include "leader/map_channel.h"
 #include "security/channel_credentials.h"
 
 namespace hotbed {
 namespace {
 
-constexpr int kReplyBytesMax = 256 << 20;  // gRPC's default of 4 MiB is too little for a map
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 // A new table is answered once it is placed.
 constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
@@ -49,17 +48,6 @@ absl::Status Call(const std::string& who, Stub* stub,
 }
 
 }  // namespace
-
-grpc::ChannelArguments MapChannelArguments(const ClientIdentity& identity) {
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kReplyBytesMax);
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  SetConnectTimeout(identity.files.any(), &args);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  SetKeepalive(kClientKeepalive, &args);
-  return args;
-}
 
 absl::StatusOr<std::unique_ptr<GrpcCheckpointCluster>> GrpcCheckpointCluster::Connect(
     const std::string& target) {

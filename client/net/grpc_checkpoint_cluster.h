@@ -2,8 +2,6 @@
 #ifndef HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 #define HOTBED_CLIENT_NET_GRPC_CHECKPOINT_CLUSTER_H_
 
-#include <grpcpp/support/channel_arguments.h>
-
 #include <map>
 #include <memory>
 #include <string>
@@ -19,9 +17,6 @@
 #include "security/identity.h"
 
 namespace hotbed {
-
-// For channels over which maps of many thousand shards come.
-grpc::ChannelArguments MapChannelArguments(const ClientIdentity& identity);
 
 class GrpcCheckpointCluster final : public CheckpointCluster {
  public:

@@ -13,6 +13,7 @@
 #include "client/net/grpc_checkpoint_cluster.h"
 #include "common/status_macros.h"
 #include "leader/leader_stub.h"
+#include "leader/map_channel.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
 

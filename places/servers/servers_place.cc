@@ -12,8 +12,8 @@
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "leader/leader_stub.h"
+#include "leader/map_channel.h"
 #include "places/servers_path.h"
-#include "proto/grpc_tuning.h"
 #include "security/channel_credentials.h"
 
 namespace hotbed {
@@ -24,18 +24,6 @@ constexpr uint64_t kReadBytes = 256ull << 10;  // servers answer no more at once
 constexpr uint64_t kPutBytes = 32ull << 10;    // requests are of at most 64 KiB
 constexpr size_t kNamesPerCall = 200;
 constexpr int64_t kServersNsMax = kSecondNs / 2;  // a map may be large
-constexpr int kMapBytesMax = 256 << 20;
-
-grpc::ChannelArguments Arguments(const ClientIdentity& identity) {
-  grpc::ChannelArguments args;
-  args.SetMaxReceiveMessageSize(kMapBytesMax);
-  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  SetConnectTimeout(identity.files.any(), &args);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  SetKeepalive(kClientKeepalive, &args);
-  return args;
-}
 
 bool IsAway(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
@@ -91,7 +79,8 @@ class ServersPlace::Reader : public PlaceReader {
 
 std::unique_ptr<ServersPlace> ServersPlace::Of(const std::string& coordinators,
                                                const ClientIdentity& identity) {
-  const auto leader = std::make_shared<LeaderStub>(coordinators, identity, Arguments(identity));
+  const auto leader =
+      std::make_shared<LeaderStub>(coordinators, identity, MapChannelArguments(identity));
   const auto map = [leader, coordinators]() -> absl::StatusOr<v1::ClusterMap> {
     v1::ClusterMap map;
     const grpc::Status status =
@@ -119,7 +108,7 @@ absl::StatusOr<std::vector<ServersPlace::Server>> ServersPlace::Servers() {
     std::shared_ptr<v1::Checkpoints::Stub>& stub = stubs_[info.address()];
     if (stub == nullptr) {
       stub = v1::Checkpoints::NewStub(grpc::CreateCustomChannel(
-          info.address(), ChannelCredentialsOf(identity_), Arguments(identity_)));
+          info.address(), ChannelCredentialsOf(identity_), MapChannelArguments(identity_)));
     }
     servers.push_back(
         {info.name(), stub, absl::StrCat("server ", info.name(), " at ", info.address())});

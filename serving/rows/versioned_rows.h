@@ -79,7 +79,7 @@ struct RowsView {
   std::shared_ptr<const VersionOverlay> version;  // null: latest
 
   const RowCoder& coder() const { return latest->coder(); }
-  // What was found by Readers before this call is right.
+  // True: the rows that Readers found before this call are right.
   bool Holds() const { return version == nullptr || !version->given_up_.load(); }
 
   // As ServedRows::Reader.

@@ -158,11 +158,12 @@ TEST_F(HttpPortTest, BodiesThatAreBeingReadHaveABoundInAll) {
   holder.Send("POST /x HTTP/1.1\r\nContent-Length: 100000\r\n\r\n" + std::string(40'000, 'x'));
   // Whose bytes come last is refused: those of the holder, or of one of the others.
   const std::string large = Post(std::string(20'000, 'y'));
-  while (!refused_busy_) {
+  for (int tries = 0; tries < 1000 && !refused_busy_; ++tries) {
     Client client(port_->address());
     client.Send(large);
     client.ReadUntil("]");
   }
+  EXPECT_TRUE(refused_busy_) << "the bodies exceeded their bound, and nobody was told";
 }
 
 TEST_F(HttpPortTest, IdleConnectionsMakeRoomAndOthersAreAnswered) {

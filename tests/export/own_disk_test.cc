@@ -72,7 +72,7 @@ TEST_F(OwnDiskTest, AFolderIsMadeFilledListedAndDeleted) {
   ASSERT_TRUE(Do(Change::DELETE, "server:ctr/one", {"saving", "not-there"}).ok());
   ASSERT_TRUE(Do(Change::DELETE_FOLDER, "server:ctr/one").ok());
   EXPECT_TRUE(List("server:ctr").empty());
-  // What is gone is deleted again, as by a client that did not hear of it.
+  // A deleted file may be deleted again, by a client that did not hear of it.
   EXPECT_TRUE(Do(Change::DELETE, "server:ctr/one", {"saving"}).ok());
   EXPECT_TRUE(Do(Change::DELETE_FOLDER, "server:ctr/one").ok());
 }

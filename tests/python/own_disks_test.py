@@ -102,7 +102,7 @@ class OwnDisks(unittest.TestCase):
         code, _, err = self.cluster.run('checkpoint', 'delete', f'{self.place}/two', '--yes')
         self.assertTrue(code == 0 or 'server s1' in err, err)
         self.cluster.servers[1].start()
-        # What the server that was away still has is listed, and deleted.
+        # Files that the server kept while it was away are listed, and deleted.
         self.assertTrue(self.cluster.json('checkpoint', 'delete', f'{self.place}/two', '--yes')['deleted'])
         for server in range(3):
             self.assertEqual(os.listdir(os.path.dirname(self.folder(server, 'one'))), [])
@@ -156,7 +156,7 @@ class OwnDisks(unittest.TestCase):
         fetched = hotbed.fetch(self.client, f'{self.place}/one', self.fetched)
         self.assertEqual((fetched['files'], fetched['files_fetched']), (len(all_files), 2))
         self.assertEqual(set(os.listdir(into)), all_files | {'manifest.json'})
-        # What is there is not fetched again, and a file that is damaged there is.
+        # Whole files are not fetched again, and a damaged one is.
         self.assertEqual(self.cluster.json('checkpoint', 'fetch', self.place, self.fetched)['files_fetched'], 0)
         with open(os.path.join(into, damaged), 'r+b') as file:
             file.write(b'damaged')
