@@ -110,7 +110,6 @@ class ShardHost : public ReplicaSink {
   // The dimension of a shard that Find returned, and the name of its table.
   static uint32_t DimOf(const Shard& shard);
   static const std::string& TableNameOf(const Shard& shard);
-  static bool IsHashed(const Shard& shard);  // its table is
   virtual void Pull(PullWork* work) = 0;
   virtual void Push(PushWork* work) = 0;
   // The newest record known of a shard (for WRONG_EPOCH), whether or not it is held here.
