@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "server/export/checkpoint_calls.h"
+#include "server/export/row_life.h"
 #include "server/export/top_k_calls.h"
 
 namespace hotbed {
@@ -61,6 +62,11 @@ class LocalCheckpointCluster final : public CheckpointCluster {
       return clock.NowNs() < until_ns ? absl::OkStatus()
                                       : absl::DeadlineExceededError("no time is left");
     });
+  }
+  absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
+                                           const v1::RowLifeRequest& request,
+                                           absl::Duration /*timeout*/) override {
+    return AnswerRowLife(engine_->host(), request, [] { return absl::OkStatus(); });
   }
 
  private:

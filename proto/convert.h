@@ -17,6 +17,9 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message);
 v1::TableChange ToProto(const TableChange& change);
 absl::StatusOr<TableChange> FromProto(const v1::TableChange& message);
 
+v1::RowLife ToProto(const LifeParams& life);
+absl::StatusOr<LifeParams> FromProto(const v1::RowLife& message);
+
 v1::ShardRecord ToProto(const ShardRecord& record);
 void ToProto(const ShardRecord& record, v1::ShardRecord* message);
 absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "places/place_finder.h"
 #include "places/servers_path.h"
+#include "proto/changes.pb.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
 #include "proto/top_k.pb.h"
@@ -33,6 +34,11 @@ class CheckpointCluster {
   // Takes at most the time that the request names. Thread-safe, besides other calls of TopK.
   virtual absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                              const v1::TopKRequest& request) = 0;
+  virtual absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
+                                                   const v1::RowLifeRequest& /*request*/,
+                                                   absl::Duration /*timeout*/) {
+    return absl::UnimplementedError("a save asks for no touches");
+  }
   // Where server:NAME is: the own disks of the servers.
   virtual absl::StatusOr<Place*> ServersDisks() {
     return absl::FailedPreconditionError(

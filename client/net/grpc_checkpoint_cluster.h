@@ -37,6 +37,9 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
       const std::string& address, const v1::WatchRestoreRequest& request) override;
   absl::StatusOr<v1::TopKReply> TopK(const std::string& address,
                                      const v1::TopKRequest& request) override;
+  absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& address,
+                                           const v1::RowLifeRequest& request,
+                                           absl::Duration timeout) override;
   absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {

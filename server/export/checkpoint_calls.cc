@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "proto/checkpoint.pb.h"
+#include "server/export/row_life.h"
 
 namespace hotbed {
 namespace {
@@ -126,6 +127,28 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
         const absl::StatusOr<v1::ReadChangesRequest> allowed = Allowed(request, *host, may_use);
         if (!allowed.ok()) return done(allowed.status(), nullptr);
         changes->Read(*allowed, std::move(done));
+      });
+  calls["/hotbed.v1.Changes/RowLife"] = ParsedSlow<v1::RowLifeRequest>(
+      [host, lists](const v1::RowLifeRequest& request, const ToolCalls::MayUse& may_use,
+                    ToolCalls::Done done) {
+        const absl::StatusOr<bool> here =
+            may_use ? MayRead(*host, request.shard(), may_use) : absl::StatusOr<bool>(true);
+        if (!here.ok()) return done(here.status(), nullptr);
+        v1::RowLifeReply elsewhere;
+        elsewhere.set_elsewhere(true);
+        if (!*here) return done(elsewhere.SerializeAsString(), nullptr);
+        // Shared: whoever does not run it must answer all the same.
+        const auto answer = std::make_shared<ToolCalls::Done>(std::move(done));
+        const bool runs = lists->Run([host, request, answer] {
+          const absl::StatusOr<v1::RowLifeReply> reply =
+              AnswerRowLife(*host, request, [] { return absl::OkStatus(); });
+          if (!reply.ok()) return (*answer)(reply.status(), nullptr);
+          (*answer)(reply->SerializeAsString(), nullptr);
+        });
+        if (!runs) {
+          (*answer)(absl::ResourceExhaustedError("too many calls read rows of this server"),
+                    nullptr);
+        }
       });
   calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
       [host, top_k](const v1::TopKRequest& request, const ToolCalls::MayUse& may_use,
