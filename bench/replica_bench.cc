@@ -29,6 +29,7 @@ const std::string& ShardHost::TableNameOf(const Shard& /*shard*/) {
   static const std::string* const none = new std::string;
   return *none;
 }
+bool ShardHost::IsHashed(const Shard& /*shard*/) { return false; }
 
 namespace bench {
 namespace {

@@ -753,4 +753,6 @@ uint32_t ShardHost::DimOf(const Shard& shard) { return shard.dim(); }
 
 const std::string& ShardHost::TableNameOf(const Shard& shard) { return shard.table().name; }
 
+bool ShardHost::IsHashed(const Shard& shard) { return shard.table().hashed; }
+
 }  // namespace hotbed

@@ -107,9 +107,10 @@ class ShardHost : public ReplicaSink {
   // shards alive.
   virtual std::shared_ptr<const void> FindAll(absl::Span<const ShardId> ids,
                                               std::vector<Shard*>* shards) const = 0;
-  // The dimension of a shard that Find returned, and the name of its table.
+  // The dimension of a shard that Find returned; the name of its table, and whether it is hashed.
   static uint32_t DimOf(const Shard& shard);
   static const std::string& TableNameOf(const Shard& shard);
+  static bool IsHashed(const Shard& shard);
   virtual void Pull(PullWork* work) = 0;
   virtual void Push(PushWork* work) = 0;
   // The newest record known of a shard (for WRONG_EPOCH), whether or not it is held here.

@@ -99,10 +99,6 @@ Refusal CheckPushRows(const ShardContext& shard, const PushSegment& segment, Row
 
 // A delete, as CheckPushRows.
 Refusal CheckDeletedRows(const ShardContext& shard, const PushSegment& segment) {
-  if (!shard.options.table->hashed) {
-    return Refuse(SegmentCode::kInvalidArgument, shard,
-                  ": rows of a bounded table cannot be deleted; assign them new weights instead");
-  }
   if (Refusal refusal = CheckCount(shard, segment.count); !refusal.ok()) return refusal;
   if (Refusal refusal = CheckRange(shard, segment.ids, segment.count); !refusal.ok()) {
     return refusal;

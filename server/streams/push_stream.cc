@@ -245,7 +245,11 @@ std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count
     return absl::StrCat("has step ", step, " and number ", number, "; the limits are ", kStepMax,
                         " and ", kNumberMax);
   }
-  if (segment.shard == nullptr || group.deletes()) return "";
+  if (segment.shard == nullptr) return "";
+  if (group.deletes()) {
+    if (ShardHost::IsHashed(*segment.shard)) return "";
+    return "deletes rows of a bounded table; assign them new weights instead";
+  }
   const uint32_t dim = ShardHost::DimOf(*segment.shard);
   const uint64_t needed = RowWireBytes(gradient_type, dim);
   if (needed == row_bytes) return "";

@@ -64,6 +64,44 @@ class Changes(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn('first_id is 5, allowed: at most last_id, 4', err)
 
+    def deleted(self, *words):
+        """The answer of `hotbed row delete gone`."""
+        code, out, err = self.up.cli('row', 'delete', 'gone', '-o', 'json', *words)
+        self.assertEqual(code, 0, err)
+        answer = json.loads(out)
+        return answer['ids'], answer['existed'], answer['matched'], answer['deleted']
+
+    def test_the_command_deletes_rows(self):
+        table = self.client.create_table('gone', dim=DIM, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        rows = np.zeros((1000, DIM), np.float32)
+        rows[:, 0] = -np.arange(1000)  # so that row n has norm n
+        table.push(np.arange(1000), rows, step=1)
+        self.assertEqual(self.deleted('--range', '0:500', '--where', 'norm < 9.5', '--dry-run'), (500, 500, 10, 0))
+        self.assertEqual(len(self.scan('gone')), 1000)
+        self.assertEqual(self.deleted('--range', '0:500', '--where', 'norm < 9.5', '--yes'), (500, 500, 10, 10))
+        self.assertEqual(self.deleted('--id', '3', '--id', '0x0a', '--id', '-1', '--yes'), (3, 1, 1, 1))
+        names = self.path('gone.txt')
+        with open(names, 'w', encoding='ascii') as file:
+            file.write('11\n\n 12\n12\n')
+        self.assertEqual(self.deleted('--ids-file', names, '--yes'), (3, 3, 2, 2))
+        self.assertEqual(sorted(line['id'] for line in self.scan('gone')), list(range(13, 1000)))
+        with open(names, 'a', encoding='ascii') as file:
+            file.write('twelve\n')
+        for words, message in ((('--ids-file', names), 'gone.txt, line 5: '),
+                               (('--range', '7:7'), "--range is '7:7'; allowed: A:B"),
+                               (('--id', '13', '--where', 'norm=1'), "--where is 'norm=1'; allowed: 'norm<X'"),
+                               (('--id', '13', '--range', '1:2'), 'name the rows by one of --id, --ids-file and --range'),
+                               ((), 'name the rows by one of')):
+            code, _, err = self.up.cli('row', 'delete', 'gone', '--yes', *words)
+            self.assertNotEqual(code, 0)
+            self.assertIn(message, err)
+        self.client.create_table('kept', dim=DIM, rows=10)
+        code, _, err = self.up.cli('row', 'delete', 'kept', '--id', '1', '--yes')
+        self.assertEqual(code, 1)
+        self.assertIn('table kept is bounded', err)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'rows of a bounded table are not deleted'):
+            self.client.table('kept').delete([1], step=2)
+
     def test_a_scan_of_column_slices_has_each_row_once(self):
         table = self.client.create_table('sliced', dim=6, rows=5000, column_slices=3, init='zero',
                                          optimizer=hotbed.optim.SGD(lr=1.0))

@@ -250,7 +250,7 @@ class TwoCopies(unittest.TestCase):
             self.addCleanup(up.stop)
             self.addCleanup(end, serving_server(up.coordinator)[0])
             with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
-                table = trainer.create_table('user', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table = trainer.create_table('user', dim=2, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
                 table.push([7], np.full((1, 2), -1, np.float32), step=1)
                 self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
                 published = up.json('publish', 'user', os.path.join(directory, 'versions'), '--name', 'v1')
@@ -267,6 +267,11 @@ class TwoCopies(unittest.TestCase):
                         client.lookup({'user': [7]}, timeout=20, version='v2')
                     with self.assertRaisesRegex(hotbed.InvalidArgument, 'staleness_max'):
                         client.lookup({'user': [7]}, timeout=20, version='v1', staleness_max=1)
+                    table.delete([7], step=3)
+                    local.eventually('the deletion is served', lambda: client.lookup(
+                        {'user': [7, 8]}, timeout=20)['user'].exists.tolist() == [False, True])
+                    rows = client.lookup({'user': [7]}, timeout=20, version='v1')['user']
+                    self.assertEqual((rows.values.tolist(), rows.exists.tolist()), ([[1, 1]], [True]))
 
 
 class ServingWithTls(unittest.TestCase):

@@ -22,6 +22,8 @@ const std::string& ShardHost::TableNameOf(const Shard& shard) {
   return FakeShardHost::TableOf(shard);
 }
 
+bool ShardHost::IsHashed(const Shard& /*shard*/) { return false; }
+
 const std::string& FakeShardHost::TableOf(const Shard& shard) {
   return reinterpret_cast<const FakeShard*>(&shard)->table;
 }

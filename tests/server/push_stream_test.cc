@@ -107,6 +107,23 @@ TEST_F(PushStreamTest, AWrongDimOrUnknownShardTakesNoNeighbourWithIt) {
   EXPECT_EQ(std::string(pushes[0].gradients[0].begin(), pushes[0].gradients[0].end()), good);
 }
 
+TEST_F(PushStreamTest, DeletesOfABoundedTableAreRefused) {
+  grpc::ClientContext context;
+  auto call = stub_->Push(&context);
+  v1::PushRequest request;
+  Greet(&request);
+  AddSegment(kWide, 3, {1, 2}, "", &request)->set_deletes(true);
+  ASSERT_TRUE(call->Write(request));
+  v1::PushReply reply;
+  ASSERT_TRUE(call->Read(&reply));
+  ASSERT_EQ(reply.header().segments(), 1u);
+  EXPECT_EQ(AnswerOf(reply.header(), 0).code(), v1::INVALID_ARGUMENT);
+  EXPECT_NE(AnswerOf(reply.header(), 0).detail().find("deletes rows of a bounded table"),
+            std::string::npos)
+      << AnswerOf(reply.header(), 0).detail();
+  EXPECT_EQ(host_->pushes().size(), 0u);
+}
+
 TEST_F(PushStreamTest, WithoutDimsRecordsAndTheRestFindTheNeighbours) {
   grpc::ClientContext context;
   auto call = stub_->Push(&context);
