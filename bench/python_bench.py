@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package beside the C++ client and beside torch, on this machine.
 
-python_bench.py [--only client|dlrm|torchrec|import|touches|limit] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
+python_bench.py [--only client|dlrm|torchrec|import|touches|limit|expiry] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
 HOTBED_BIN=build/bin (./dev build).
 
 client: pulls and pushes of 2,048 ids x 64 on one server, in turns with `hotbed bench`.
@@ -13,6 +13,7 @@ touches (only by --only): pushes and pulls of a hashed table in the engine, with
 with the same table without.
 limit (only by --only): a table held at 1,000,000 rows, LFU, while 10,000,000 ids of Zipf 1.05 pass, and the same without a limit;
 the hit ratio is compared with that of the 1,000,000 most frequent ids of these, held from their first touch on, a miss.
+expiry (only by --only): half of 10,000,000 rows of a server expire while pushes go on; --rows N for fewer.
 import: the time of `import hotbed` beyond numpy's.
 
 Runs take turns; a ratio is that of the medians.
@@ -245,8 +246,71 @@ def limit_part(_):
           f'the best by hindsight {best:.3f}, {hits / passes / best:.3f} of it')
 
 
+def disk_bytes(directory):
+    sizes = 0
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            try:
+                sizes += os.path.getsize(os.path.join(folder, name))
+            except OSError:
+                pass  # it was deleted meanwhile
+    return sizes
+
+
+def expiry_part(arguments):
+    rows, dim, batch, kept = arguments.rows, 16, 8192, 4096
+    random = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as directory:
+        up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '1GiB')
+        try:
+            with hotbed.connect(f'hotbed://{up.coordinator}') as client:
+                steps = rows // batch + 1
+                table = client.create_table('expiry', dim=dim, hashed=True, touches=True, ttl_steps=2 * steps,
+                                            optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01))
+                step, gradients = 0, np.zeros((batch, dim), np.float32)
+                for first in range(0, rows, batch):  # the first half is not touched again
+                    step += 1
+                    some = np.arange(first, min(first + batch, rows))
+                    table.push(some, gradients[:len(some)], step=step)
+
+                def pushes(seconds, jump=0):
+                    nonlocal step
+                    step += jump
+                    times, end = [], time.perf_counter() + seconds
+                    while time.perf_counter() < end:
+                        step += 1
+                        begin = time.perf_counter()
+                        table.push(random.integers(rows // 2, rows, kept), gradients[:kept], step=step)
+                        times.append(time.perf_counter() - begin)
+                    return np.percentile(times, 99)
+
+                for first in range(rows // 2, rows, batch):
+                    step += 1
+                    some = np.arange(first, min(first + batch, rows))
+                    table.push(some, gradients[:len(some)], step=step)
+                quiet = pushes(10)
+                before = disk_bytes(os.path.join(directory, 's0', 'spill'))
+                asked, exists = random.integers(0, rows // 2, 2000), np.ones(2000, np.uint8)
+                begin, busy = time.perf_counter(), []
+                jump = 2 * steps - step + rows // 2 // batch + 1  # now the steps of the first half are too long ago
+                while exists.any() and time.perf_counter() - begin < 600:
+                    busy.append(pushes(5, jump))
+                    jump = 0
+                    table.pull(asked, exists=exists)
+                expired = time.perf_counter() - begin
+                lowest = before
+                while lowest > 0.65 * before and time.perf_counter() - begin < expired + 120:
+                    pushes(2)
+                    lowest = min(lowest, disk_bytes(os.path.join(directory, 's0', 'spill')))
+                print(f'expiry: {rows - table.count_by_life()["rows"]:,} of {rows:,} rows gone after {expired:.0f} s; p99 of pushes {1e3 * quiet:.1f} ms before, '
+                      f'{1e3 * max(busy):.1f} ms meanwhile; rows on the disk {before / 2**20:,.0f} MiB before, '
+                      f'{lowest / 2**20:,.0f} MiB {time.perf_counter() - begin - expired:.0f} s after')
+        finally:
+            up.stop()
+
+
 PARTS = {'client': client_part, 'dlrm': dlrm_part, 'import': import_part}
-ALL_PARTS = {**PARTS, 'torchrec': torchrec_part, 'touches': touches_part, 'limit': limit_part}
+ALL_PARTS = {**PARTS, 'torchrec': torchrec_part, 'touches': touches_part, 'limit': limit_part, 'expiry': expiry_part}
 
 
 def main():
@@ -254,6 +318,7 @@ def main():
     parser.add_argument('--only', choices=tuple(ALL_PARTS), help='one part; by default the first three')
     parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--rows', type=int, default=10_000_000, help='of expiry')
     arguments = parser.parse_args()
     for part in [ALL_PARTS[arguments.only]] if arguments.only else PARTS.values():
         part(arguments)

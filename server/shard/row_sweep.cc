@@ -180,8 +180,11 @@ absl::Status RowSweep::OverMemory(Walk* walk, bool* all, GoOn go_on) {
     HOTBED_RETURN_IF_ERROR(go_on());
     HOTBED_RETURN_IF_ERROR(OnStrand([&] {
       // The rows of entries that are not applied yet are about to change.
-      pipeline_.BeginNoting();
-      const auto named = pipeline_.EndNoting();
+      absl::flat_hash_set<uint64_t> named;
+      if (walk->takes && !walk->dry_run) {
+        pipeline_.BeginNoting();
+        named = pipeline_.EndNoting();
+      }
       const auto see = [&](uint64_t position, const uint8_t* weights, const uint8_t* state) {
         See(position, weights, state + state_bytes - kTouchBytes, walk);
       };

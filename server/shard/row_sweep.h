@@ -8,7 +8,8 @@
 // is deleted only in the state in which the policy has seen it: no push that is acknowledged before
 // the deletion is lost that would have kept the row.
 //
-// Sweep blocks and is never called on the shard's strand; one at a time. Estimate: any thread.
+// All but Estimate block and are never called on the shard's strand. One Sweep at a time; dry runs
+// may go on beside it.
 #ifndef HOTBED_SERVER_SHARD_ROW_SWEEP_H_
 #define HOTBED_SERVER_SHARD_ROW_SWEEP_H_
 

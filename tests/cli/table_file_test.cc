@@ -113,7 +113,9 @@ TEST(TableFile, WhatIsWrittenOfATableIsReadBack) {
   const TableSpec defaults = DefaultTableSpec();
   for (const TableOption& option : TableOptionList()) {
     const bool left = absl::c_linear_search(
-        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode", "average-rate"},
+        std::vector<std::string>{"hashed", "row-bias-correction", "counter-mode", "average-rate",
+                                 "touches", "ttl-s", "ttl-steps", "rows-max", "bytes-max",
+                                 "evict-by", "admit-after", "admit-probability", "admit-zeros"},
         option.name);
     EXPECT_EQ(option.print(spec) == option.print(defaults), left)
         << option.name << " is at its default: give it another value above";
@@ -134,6 +136,19 @@ TEST(TableFile, AnAverageIsReadBack) {  // not with column slices, which the tab
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ((*read)[0].spec.optimizer.average.rate, 0.25f);
   EXPECT_EQ((*read)[0].spec.optimizer.average.every, 7u);
+}
+
+TEST(TableFile, PoliciesAreReadBack) {  // of hashed tables, which the table above is not
+  TableSpec spec = DefaultTableSpec();
+  spec.name = "living";
+  spec.dim = 12;
+  spec.hashed = true;
+  spec.optimizer.touches = true;
+  spec.life = {1, 2, 3, 4, EvictBy::kNorm, {5, 1.0f, true}};
+  const auto read = ReadTableFile(TableJson(spec).dump());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE((*read)[0].spec.optimizer.touches);
+  EXPECT_TRUE((*read)[0].spec.life == spec.life);
 }
 
 TEST(TableFile, OptionsOfOtherTablesAreReadBack) {

@@ -51,8 +51,8 @@ class Commands(unittest.TestCase):
         self.assertNotEqual(code, 0)
         self.assertIn("--dry-run", err)
         code, _, err = self.up.cli("table", "create", "bad", "--dim", 4, "--rows", 10, "--ttl-s", 5)
-        self.assertEqual(code, 1)
-        self.assertIn("life.ttl_s is 5", err)
+        self.assertNotEqual(code, 0)
+        self.assertIn("ttl_s is 5", err)
         self.up.json("table", "drop", "seen", "--yes")
 
     def test_table_life(self):
