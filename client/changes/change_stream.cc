@@ -364,7 +364,13 @@ class TableStream : public ChangeStream {
   }
 
   void AskForRows(uint32_t index, Followed* shard) {
-    if (shard->state == State::kToList) shard->list = ++lists_;
+    const bool goes_on = shard->state == State::kListing;
+    if (!goes_on) {
+      // A list of all rows does not name those that were deleted since one before was broken off.
+      const bool begun = shard->read.through().lsn() == 0 && shard->read.seen().lsn() != 0;
+      if (begun && hashed_ && !options_.once) Forget(index, shard);
+      shard->list = ++lists_;
+    }
     shard->state = State::kListing;
     shard->asked = true;
     v1::ListRowsRequest request;
@@ -375,6 +381,7 @@ class TableStream : public ChangeStream {
     if (!options_.once) *request.mutable_above() = shard->read;
     request.set_of_one_moment(options_.once);
     request.set_with_rows(options_.with_rows);
+    request.set_goes_on(goes_on);
     OpenCall* const call = NewCall(shard->address, kListDeadlineMs);
     call->lists = true;
     call->shards = {{index, shard->range}};

@@ -80,6 +80,9 @@ void RowLists::List(const v1::ListRowsRequest& request, ToolCalls::Done done) {
       refused = absl::UnavailableError("this server is stopping");
     } else if (request.end()) {
       if (it != lists_.end()) lists_.erase(it);  // a call in progress has its own share
+    } else if (it == lists_.end() && request.goes_on()) {
+      refused = absl::AbortedError(
+          absl::StrCat("list ", request.list(), " is not known here any more; begin another one"));
     } else if (it == lists_.end() && lists_.size() >= kListsMax) {
       refused = absl::ResourceExhaustedError(
           absl::StrCat(lists_.size(), " lists of rows are read from this server, the limit"));

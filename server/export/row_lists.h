@@ -43,7 +43,7 @@ class RowLists {
   ~RowLists() { Stop(); }
 
   // ResourceExhausted: too many lists, or pauses of the shard. Aborted: the shard has left this
-  // server meanwhile.
+  // server meanwhile, or the list that goes on is not known.
   void List(const v1::ListRowsRequest& request, ToolCalls::Done done) ABSL_LOCKS_EXCLUDED(mu_);
   // Runs `task` on one of the threads, in its turn. False: the server is stopping, or too much
   // waits.

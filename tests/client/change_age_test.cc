@@ -1,4 +1,5 @@
-// ChangeStream::Age over a server whose answers the test chooses: it must never be less than it is.
+// ChangeStream over a server whose answers the test chooses: its age must never be less than it is,
+// and rows that it has told must not stay when they are gone.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -61,6 +62,7 @@ class FakeSource : public v1::Coordinator::Service, public v1::Changes::Service 
     v1::TableSpec& table = *map->add_tables();
     table.set_id(table_);
     table.set_name("t");
+    table.set_hashed(true);
     for (uint32_t i = 0; i < 2; ++i) {
       v1::ShardRecord& shard = *map->add_shards();
       shard.set_shard(ShardId{table_, i}.packed());
@@ -75,6 +77,10 @@ class FakeSource : public v1::Coordinator::Service, public v1::Changes::Service 
                         v1::ListRowsReply* reply) override {
     absl::MutexLock lock(&mu_);
     const bool second = ShardId::FromPacked(request->shard()).index == 1;
+    if (second && says_ == Says::kElsewhere) {
+      reply->set_elsewhere(true);
+      return grpc::Status::OK;
+    }
     if (second && says_ == Says::kLost && request->above().through().lsn() != 0) {
       reply->set_lost(true);
       return grpc::Status::OK;
@@ -195,6 +201,15 @@ TEST_F(ChangeAgeTest, IsInfiniteWhereToldChangesWereLost) {
   while (!Read(absl::Milliseconds(10))) {
   }
   EXPECT_EQ(stream_->Age(), absl::InfiniteDuration());
+}
+
+// A row that was told may be deleted before the next list, which does not name it.
+TEST_F(ChangeAgeTest, AFirstListThatWasBrokenOffIsToldAgain) {
+  source_.EndLists(false);
+  EXPECT_FALSE(Read(absl::Milliseconds(50)));
+  source_.Say(FakeSource::Says::kElsewhere);
+  while (!Read(absl::Milliseconds(10))) {
+  }
 }
 
 TEST_F(ChangeAgeTest, GrowsWhileNobodyReads) {

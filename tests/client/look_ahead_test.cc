@@ -250,6 +250,8 @@ TEST_F(LookAheadTest, RowsOfABoundedTableArePulledAsEarlyAsTheStalenessAllows) {
   ASSERT_TRUE(Announce(ahead.get(), {3, 4, 5}).ok());
   EXPECT_EQ(asked(), 3) << "step 3 needs step 1 of all trainers";
   EXPECT_THAT(Take(ahead.get(), 1), ElementsAre(0));
+  // The rows of step 2 are on their way; the other's push would change one of them.
+  while (client_->Stats().rows_pulled < 3) absl::SleepFor(absl::Milliseconds(1));
   PushOfOther(other.get(), 1, {3, 5});
   EXPECT_EQ(asked(), 3);
   ASSERT_TRUE(client_->EndStep(1).ok());

@@ -362,6 +362,8 @@ TEST_F(ReadFromTest, NobodyWaitsForASilentReplica) {
   Pulls(100);
   cluster_.SetHanging(1, true);
   Pulls(300);
+  // A client on a busy machine may have found server 1 slow before, and asks it rarely.
+  for (int i = 0; i < 20'000 && client_->Stats().hedges_won == 0; ++i) Pulls(1);
   const ClientStats stats = client_->Stats();
   EXPECT_GE(stats.hedges + stats.hedges_of_silent, 1u);
   EXPECT_GE(stats.hedges_won, 1u);

@@ -184,7 +184,15 @@ class Reader {
   bool StepOf(ShardId id, Part* part) {
     if (part->follows) return Read(id, part);
     v1::ListRowsRequest request;
-    if (part->list == 0) part->list = ++lists_;
+    request.set_goes_on(part->list != 0);
+    if (part->list == 0) {
+      part->list = ++lists_;
+      const bool begun = part->read.through().lsn() == 0 && part->read.seen().lsn() != 0;
+      if (begun && hashed_) {  // rows that were told may be deleted since
+        part->read.Clear();
+        Forget(part->range);
+      }
+    }
     request.set_list(part->list);
     request.set_shard(id.packed());
     request.set_range_first(part->range.first);
@@ -427,6 +435,21 @@ TEST(ChangesTest, ALostPositionOpensNoFeed) {
   list.clear_above();
   EXPECT_FALSE(served.List(list)->lost());
   EXPECT_GT(served.memory().feed_bytes(), 0u);
+}
+
+// A list that began again in silence would leave rows that were deleted since the first one.
+TEST(ChangesTest, AListThatIsNotKnownDoesNotGoOn) {
+  Random random(3);
+  Served served(Table(true, Durability::kLog), 1, 2u << 20);
+  Reader reader(&served, true);
+  served.Push({1, 2, 3}, &random);
+  reader.Step();  // one page, which is not the last
+  EXPECT_EQ(reader.rows().size(), 3u);
+  served.Restart();
+  served.Delete({2});
+  reader.ReadAll();
+  EXPECT_EQ(reader.lists(), 2u);
+  ExpectSame(&served, reader, {1, 2, 3});
 }
 
 // Rows of a list that broke off count too: they may be lost with the server.
