@@ -437,7 +437,9 @@ TEST_F(ReadFromTest, NothingOlderThanSeenIsAskedFor) {
   const std::vector<float> gradients(8, 1.0f);
   const PushFeature feature{*(*other)->OpenTable("t"), ids_, gradients.data()};
   ASSERT_TRUE((*other)->Push(1, {&feature, 1}).Wait().status.ok());
-  Pulls(1);
+  PullOptions primary;
+  primary.read_from = ReadFrom::kPrimary;  // is asked once: no second question comes late
+  Pulls(1, primary);
   least = ~0ull;
   Pulls(10);
   EXPECT_EQ(least, 4u);
