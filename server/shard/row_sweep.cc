@@ -164,7 +164,7 @@ absl::Status RowSweep::Delete(const absl::flat_hash_set<uint64_t>& named, Walk* 
   const uint64_t count = ids.size();
   walk->candidates.clear();
   if (ids.empty() || walk->dry_run) return absl::OkStatus();
-  if (shard_.serving.paused() || shard_.serving.stalled() ||
+  if (!shard_.serving.serves() || shard_.serving.paused() || shard_.serving.stalled() ||
       !pipeline_.DeleteRows(std::move(ids))) {
     return absl::UnavailableError(absl::StrCat(shard_.Name(), ": it takes no entries now"));
   }

@@ -52,8 +52,8 @@ class RandomOperations(unittest.TestCase):
         self.rows = {name: np.zeros((ROWS, DIM), np.float32) for name in TABLES}
         self.there = np.zeros(ROWS, bool)  # which rows of the hashed table exist
         self.pushes = [[] for _ in range(ROWS)]  # (step, values) of each row of the living table
-        self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
-        self.told = {}  # what the stream has told of that table, by id
+        self.streams = {name: self.follow(name) for name in TABLES if name != 'bounded'}
+        self.told = {name: {} for name in self.streams}  # what the streams have told of those tables, by id
         self.saves = []  # (path, the rows that each table had, which rows of the hashed one existed, pushes)
         self.step = 0
         self.restored = 0
@@ -68,8 +68,9 @@ class RandomOperations(unittest.TestCase):
             told.append(f'save {self.save()}')
             told.append('compare')
             self.compare(self.client, {name: name for name in TABLES}, self.rows, self.there, self.pushes)
-            told.append('follow')
-            self.compare_stream()
+            for name in self.streams:
+                told.append(f'follow {name}')
+                self.compare_stream(name)
             for servers in (2, 5):
                 told.append(f'restore to {servers} servers')
                 self.restore_elsewhere(servers)
@@ -107,33 +108,45 @@ class RandomOperations(unittest.TestCase):
         self.tables['hashed'].delete(ids_of('hashed', numbers), step=self.step, deadline=120)
         self.rows['hashed'][numbers.astype(np.int64)] = 0
         self.there[numbers.astype(np.int64)] = False
-        self.read_stream(0)
+        for name in self.streams:
+            self.read_stream(name, 0)
         return len(numbers)
 
-    def read_stream(self, timeout):
-        changes = self.stream.next(timeout)
+    def follow(self, name):
+        return hotbed.follow(f'hotbed://{self.cluster.address}', name)
+
+    def read_stream(self, name, timeout):
+        changes = self.streams[name].next(timeout)
         if changes is None:
             return False
         if changes.again:  # the servers cannot tell any more what has changed since: all rows come again
-            self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
-            self.told = {}
+            self.streams[name] = self.follow(name)
+            self.told[name] = {}
             return True
-        self.told.update(zip(changes.ids.tolist(), changes.rows))
+        self.told[name].update(zip(changes.ids.tolist(), changes.rows))
         for gone in changes.deleted.tolist():
-            self.told.pop(gone, None)
+            self.told[name].pop(gone, None)
         return True
 
-    def compare_stream(self):
-        ids = ids_of('hashed', np.arange(ROWS, dtype=np.uint64)).tolist()
-        wanted = {ids[i]: self.rows['hashed'][i] for i in range(ROWS) if self.there[i]}
+    def wanted(self, name):
+        ids = ids_of(name, np.arange(ROWS, dtype=np.uint64))
+        rows, there = self.rows[name], self.there
+        if name == 'living':  # rows may go at any time
+            there = np.zeros(ROWS, np.uint8)
+            rows = self.tables[name].pull(ids, exists=there)
+        return {i: row for i, row, exists in zip(ids.tolist(), rows, there) if exists}
+
+    def compare_stream(self, name):
         for _ in range(600):
-            same = self.told.keys() == wanted.keys() and all(np.array_equal(self.told[i], wanted[i]) for i in wanted)
-            if same and not self.read_stream(0.1):
+            told, wanted = self.told[name], self.wanted(name)
+            same = told.keys() == wanted.keys() and all(np.array_equal(told[i], wanted[i]) for i in wanted)
+            if same and not self.read_stream(name, 0.1):
                 return
-            self.read_stream(0.1)
-        self.assertEqual(self.told.keys(), wanted.keys())
+            self.read_stream(name, 0.1)
+        told, wanted = self.told[name], self.wanted(name)
+        self.assertEqual((told.keys() - wanted.keys(), wanted.keys() - told.keys()), (set(), set()), name)
         for i, row in wanted.items():
-            np.testing.assert_array_equal(self.told[i], row, err_msg=f'id {i} as the stream told it')
+            np.testing.assert_array_equal(told[i], row, err_msg=f'id {i} of {name} as the stream told it')
 
     def kill(self):
         victim = self.random.choice(self.cluster.servers)
