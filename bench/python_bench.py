@@ -267,8 +267,8 @@ def expiry_part(arguments):
         up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '1GiB')
         try:
             with hotbed.connect(f'hotbed://{up.coordinator}') as client:
-                steps = rows // batch + 1
-                table = client.create_table('expiry', dim=dim, hashed=True, touches=True, ttl_steps=2 * steps,
+                gap, ttl = 1_000_000, 1_200_000  # steps between the halves, and until the first one expires
+                table = client.create_table('expiry', dim=dim, hashed=True, touches=True, ttl_steps=ttl,
                                             optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01))
                 step, gradients = 0, np.zeros((batch, dim), np.float32)
                 for first in range(0, rows, batch):  # the first half is not touched again
@@ -276,9 +276,8 @@ def expiry_part(arguments):
                     some = np.arange(first, min(first + batch, rows))
                     table.push(some, gradients[:len(some)], step=step)
 
-                def pushes(seconds, jump=0):
+                def pushes(seconds):
                     nonlocal step
-                    step += jump
                     times, end = [], time.perf_counter() + seconds
                     while time.perf_counter() < end:
                         step += 1
@@ -287,6 +286,7 @@ def expiry_part(arguments):
                         times.append(time.perf_counter() - begin)
                     return np.percentile(times, 99)
 
+                step += gap
                 for first in range(rows // 2, rows, batch):
                     step += 1
                     some = np.arange(first, min(first + batch, rows))
@@ -295,10 +295,9 @@ def expiry_part(arguments):
                 before = disk_bytes(os.path.join(directory, 's0', 'spill'))
                 asked, exists = random.integers(0, rows // 2, 2000), np.ones(2000, np.uint8)
                 begin, busy = time.perf_counter(), []
-                jump = 2 * steps - step + rows // 2 // batch + 1  # now the steps of the first half are too long ago
+                step = ttl + rows // batch + 2
                 while exists.any() and time.perf_counter() - begin < 600:
-                    busy.append(pushes(5, jump))
-                    jump = 0
+                    busy.append(pushes(5))
                     table.pull(asked, exists=exists)
                 expired = time.perf_counter() - begin
                 lowest = before
