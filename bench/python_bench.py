@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package beside the C++ client and beside torch, on this machine.
 
-python_bench.py [--only client|dlrm|torchrec|import] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
+python_bench.py [--only client|dlrm|torchrec|import|touches|limit|expiry] [--seconds S] [--rounds N], with PYTHONPATH=build/python/package and
 HOTBED_BIN=build/bin (./dev build).
 
 client: pulls and pushes of 2,048 ids x 64 on one server, in turns with `hotbed bench`.
@@ -9,6 +9,11 @@ dlrm: examples/python/dlrm.py with 26 tables of 400,000 rows x 16 and Adagrad: t
 engine in the process, and one server, the last two also with --prefetch 2; and the embeddings alone, forward and backward.
 torchrec (only by --only, with an interpreter that has TorchRec, docs/parity.md): the same 26 tables through TorchRec's
 FusedEmbeddingBagCollection and through hotbed.torch.EmbeddingBagCollection on the engine in the process, forward and backward.
+touches (only by --only): pushes and pulls of a hashed table in the engine, with touches, and with admission after two, in turns
+with the same table without.
+limit (only by --only): a table held at 1,000,000 rows, LFU, while 10,000,000 ids of Zipf 1.05 pass, and the same without a limit;
+the hit ratio is compared with that of the 1,000,000 most frequent ids of these, held from their first touch on, a miss.
+expiry (only by --only): half of 10,000,000 rows of a server expire while pushes go on; --rows N for fewer.
 import: the time of `import hotbed` beyond numpy's.
 
 Runs take turns; a ratio is that of the medians.
@@ -185,15 +190,137 @@ def import_part(_):
     print(f'import beyond numpy: {1e3 * statistics.median(times):.0f} ms')
 
 
+def touches_part(arguments):
+    """Rates of the engine alone: the network would hide the difference. The first table of an engine gets the best memory."""
+    random = np.random.default_rng(1)
+    kinds = {'plain': {}, 'touches': dict(touches=True), 'admission': dict(touches=True, admit_after=2)}
+    rates = {(kind, name): [] for kind in ('push', 'pull') for name in kinds}
+    for order in (list(kinds), list(kinds)[::-1]):
+        with hotbed.local(memory='3GiB') as client:
+            step, tables = 0, {}
+            for name in order:
+                tables[name] = client.create_table(name, dim=DIM, hashed=True, optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01),
+                                                   **kinds[name])
+                for first in (*range(0, ROWS, 8192), *range(0, ROWS, 8192)):  # every row exists and is admitted
+                    step += 1
+                    ids = np.arange(first, min(first + 8192, ROWS))
+                    tables[name].push(ids, np.zeros((len(ids), DIM), np.float32), step=step)
+            for kind in ('push', 'pull'):
+                for _ in range(arguments.rounds):
+                    for name in order:
+                        rate, step = python(tables[name], kind, arguments.seconds, random, step)
+                        rates[kind, name].append(rate)
+    for kind in ('push', 'pull'):
+        middle = {name: statistics.median(rates[kind, name]) for name in kinds}
+        print(f'{kind}:', ', '.join(f'{name} {rate:,.0f} rows/s, {middle["plain"] / rate:.3f} x the time'
+                                    for name, rate in middle.items()))
+
+
+def zipf_ids(random, count, exponent=1.05, universe=100_000_000):
+    """By inverting the integral of x^-exponent over 1..universe."""
+    power = 1 - exponent
+    low, high = 1.0, (universe + 1.0) ** power
+    return ((low + random.random(count) * (high - low)) ** (1 / power)).astype(np.uint64)
+
+
+def limit_part(_):
+    held, passes, batch, dim = 1_000_000, 10_000_000, 8192, 16
+    ids = zipf_ids(np.random.default_rng(1), passes)
+    counts = np.unique(ids, return_counts=True)[1]
+    best = (np.sort(counts)[-held:] - 1).sum() / passes
+    rates = {}
+    with hotbed.local(memory='3GiB') as client:
+        for name, options in (('unlimited', {}), ('limited', dict(rows_max=held, evict_by='lfu'))):
+            table = client.create_table(name, dim=dim, hashed=True, touches=True, optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01),
+                                        **options)
+            gradients, hits, pushing = np.zeros((batch, dim), np.float32), 0, 0.0
+            for step, first in enumerate(range(0, passes, batch), 1):
+                some = ids[first:first + batch]
+                if name == 'limited':
+                    exists = np.zeros(len(some), np.uint8)
+                    table.pull(some, exists=exists)
+                    hits += int(np.count_nonzero(exists))
+                begin = time.perf_counter()
+                table.push(some, gradients[:len(some)], step=step)
+                pushing += time.perf_counter() - begin
+            rates[name] = passes / pushing
+            print(f'{name}: {rates[name]:,.0f} ids/s pushed, {table.count_by_life()["rows"]:,} rows at the end')
+    print(f'push rate {rates["limited"] / rates["unlimited"]:.2f} of the unlimited; hit ratio {hits / passes:.3f}, '
+          f'the best by hindsight {best:.3f}, {hits / passes / best:.3f} of it')
+
+
+def disk_bytes(directory):
+    sizes = 0
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            try:
+                sizes += os.path.getsize(os.path.join(folder, name))
+            except OSError:
+                pass  # it was deleted meanwhile
+    return sizes
+
+
+def expiry_part(arguments):
+    rows, dim, batch, kept = arguments.rows, 16, 8192, 4096
+    random = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as directory:
+        up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '1GiB')
+        try:
+            with hotbed.connect(f'hotbed://{up.coordinator}') as client:
+                gap, ttl = 1_000_000, 1_200_000  # steps between the halves, and until the first one expires
+                table = client.create_table('expiry', dim=dim, hashed=True, touches=True, ttl_steps=ttl,
+                                            optimizer=hotbed.optim.RowWiseAdagrad(lr=0.01))
+                step, gradients = 0, np.zeros((batch, dim), np.float32)
+                for first in range(0, rows, batch):  # the first half is not touched again
+                    step += 1
+                    some = np.arange(first, min(first + batch, rows))
+                    table.push(some, gradients[:len(some)], step=step)
+
+                def pushes(seconds):
+                    nonlocal step
+                    times, end = [], time.perf_counter() + seconds
+                    while time.perf_counter() < end:
+                        step += 1
+                        begin = time.perf_counter()
+                        table.push(random.integers(rows // 2, rows, kept), gradients[:kept], step=step)
+                        times.append(time.perf_counter() - begin)
+                    return np.percentile(times, 99)
+
+                step += gap
+                for first in range(rows // 2, rows, batch):
+                    step += 1
+                    some = np.arange(first, min(first + batch, rows))
+                    table.push(some, gradients[:len(some)], step=step)
+                quiet = pushes(10)
+                before = disk_bytes(os.path.join(directory, 's0', 'spill'))
+                asked, exists = random.integers(0, rows // 2, 2000), np.ones(2000, np.uint8)
+                begin, busy = time.perf_counter(), []
+                step = ttl + rows // batch + 2
+                while exists.any() and time.perf_counter() - begin < 600:
+                    busy.append(pushes(5))
+                    table.pull(asked, exists=exists)
+                expired = time.perf_counter() - begin
+                lowest = before
+                while lowest > 0.65 * before and time.perf_counter() - begin < expired + 120:
+                    pushes(2)
+                    lowest = min(lowest, disk_bytes(os.path.join(directory, 's0', 'spill')))
+                print(f'expiry: {rows - table.count_by_life()["rows"]:,} of {rows:,} rows gone after {expired:.0f} s; p99 of pushes {1e3 * quiet:.1f} ms before, '
+                      f'{1e3 * max(busy):.1f} ms meanwhile; rows on the disk {before / 2**20:,.0f} MiB before, '
+                      f'{lowest / 2**20:,.0f} MiB {time.perf_counter() - begin - expired:.0f} s after')
+        finally:
+            up.stop()
+
+
 PARTS = {'client': client_part, 'dlrm': dlrm_part, 'import': import_part}
-ALL_PARTS = {**PARTS, 'torchrec': torchrec_part}
+ALL_PARTS = {**PARTS, 'torchrec': torchrec_part, 'touches': touches_part, 'limit': limit_part, 'expiry': expiry_part}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n', maxsplit=1)[0])
-    parser.add_argument('--only', choices=tuple(ALL_PARTS), help='one part; all but torchrec by default')
+    parser.add_argument('--only', choices=tuple(ALL_PARTS), help='one part; by default the first three')
     parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--rows', type=int, default=10_000_000, help='of expiry')
     arguments = parser.parse_args()
     for part in [ALL_PARTS[arguments.only]] if arguments.only else PARTS.values():
         part(arguments)

@@ -6,6 +6,7 @@
 #include "checkpoint/weights.h"
 #include "common/status_macros.h"
 #include "row_math/initializer.h"
+#include "row_math/touches.h"
 
 namespace hotbed {
 namespace {
@@ -22,6 +23,13 @@ void ConvertWeights(const uint8_t* from, WeightType from_type, uint32_t count, W
     StoreWeight(LoadWeight(from + i * BytesPerWeight(from_type), from_type), to_type,
                 to + i * BytesPerWeight(to_type));
   }
+}
+
+// Rows that come without state come with values: they are no candidates.
+void AdmitRows(const TableSpec& spec, std::vector<uint8_t>* state) {
+  if (!spec.optimizer.touches) return;
+  const uint32_t count = spec.life.admission.after;
+  StoreTouches({count, 0, 0}, state->data() + state->size() - kTouchBytes);
 }
 
 }  // namespace
@@ -52,6 +60,7 @@ ArrayRowWriter::ArrayRowWriter(const TableSpec* spec, const ArraySlice& slice,
       first_(slice.columns),
       first_state_(slice.state_bytes) {
   FirstState(spec_.optimizer, slice_.columns, first_state_.data());
+  AdmitRows(spec_, &first_state_);
 }
 
 absl::Status ArrayRowWriter::BeginPass() {
@@ -156,6 +165,7 @@ ArrayRowReader::ArrayRowReader(const TableSpec* spec, const ArraySlice& slice,
       weight_bytes_(slice.columns * BytesPerWeight(spec->weight_type)),
       first_state_(slice.state_bytes) {
   FirstState(spec_.optimizer, slice_.columns, first_state_.data());
+  AdmitRows(spec_, &first_state_);
 }
 
 absl::Status ArrayRowReader::Read(uint64_t row, uint64_t count, std::vector<uint8_t>* payloads) {

@@ -24,6 +24,8 @@ absl::Status CheckRestorable(const TableSpec& saved, const TableSpec& wanted) {
         MustBeEqual(wanted, "optimizer.kind",
                     kOptimizerWords[static_cast<size_t>(saved.optimizer.kind)],
                     kOptimizerWords[static_cast<size_t>(wanted.optimizer.kind)]),
+        MustBeEqual(wanted, "optimizer.touches", int{saved.optimizer.touches},
+                    int{wanted.optimizer.touches}),
         MustBeEqual(wanted, "bytes of optimizer state", StateBytes(saved.optimizer, saved.dim),
                     StateBytes(wanted.optimizer, wanted.dim)),
         MustBeEqual(wanted, "column_slices", saved.column_slices, wanted.column_slices),

@@ -42,6 +42,7 @@ void AddCommands(CLI::App* root, CommandContext* context) {
   AddTableMemoryCommand(table, context);
   AddTableAlterCommand(table, context);
   AddTableDropCommand(table, context);
+  AddTableExpireCommand(table, context);
   AddTableExportCommand(table, context);
   AddTableImportCommand(table, context);
   AddTableHistogramCommand(table, context);

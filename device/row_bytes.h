@@ -201,7 +201,7 @@ HOTBED_ROW_FN void BeginState(const Team& team, const RowShape& shape, uint8_t* 
     if (type == RowType::kBf16 && elements % 2 != 0) StoreAligned<uint16_t>(state, elements, 0);
     uint32_t word = words;
     if (layout.has_statistic) StoreAligned<float>(state, word++, FirstStateElement(params, 0));
-    const uint32_t counters = layout.CounterBytes() / 4;
+    const uint32_t counters = (layout.CounterBytes() + layout.TouchBytes()) / 4;
     for (uint32_t i = 0; i < counters; ++i) StoreAligned<uint32_t>(state, word++, 0);
   });
 }

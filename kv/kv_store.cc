@@ -193,6 +193,15 @@ class RocksKvStore : public KvStore {
                     absl::StrCat("deleting files of ", options_.dir));
   }
 
+  absl::Status Compact(absl::string_view first, absl::string_view limit) override {
+    rocksdb::CompactRangeOptions options;
+    options.exclusive_manual_compaction = false;  // others go on
+    const rocksdb::Slice begin = ToSlice(first);
+    const rocksdb::Slice end = ToSlice(limit);
+    return ToStatus(db_->CompactRange(options, &begin, &end),
+                    absl::StrCat("compacting ", options_.dir));
+  }
+
   absl::StatusOr<std::string> Get(absl::string_view key) override {
     std::string value;
     const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), ToSlice(key), &value);

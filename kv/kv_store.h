@@ -107,6 +107,10 @@ class KvStore : public KvReads {
   // files too.
   virtual absl::Status DeleteFiles(absl::string_view first, absl::string_view limit) = 0;
 
+  // Drops, from the disk too, what later entries of [first, limit) have replaced. Blocks while it
+  // reads and writes all of the range that needs it.
+  virtual absl::Status Compact(absl::string_view first, absl::string_view limit) = 0;
+
   virtual std::unique_ptr<KvSnapshot> TakeSnapshot() = 0;
   // Roughly how many bytes the entries in [first, limit) take.
   virtual uint64_t EstimateBytes(absl::string_view first, absl::string_view limit) = 0;

@@ -8,6 +8,7 @@
 #include "common/status_macros.h"
 #include "proto/convert.h"
 #include "server/export/checkpoint_calls.h"
+#include "server/export/row_life.h"
 #include "server/export/top_k_calls.h"
 
 namespace hotbed {
@@ -65,6 +66,11 @@ class LocalCheckpointCluster final : public CheckpointCluster {
   absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& /*address*/, bool gradient,
                                            const v1::SoftmaxRequest& request) override {
     return engine_->softmax()->Answer(SoftmaxCalls::WhatOf(gradient, request), request);
+  }
+  absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
+                                           const v1::RowLifeRequest& request,
+                                           absl::Duration /*timeout*/) override {
+    return AnswerRowLife(engine_->host(), request, [] { return absl::OkStatus(); });
   }
 
  private:

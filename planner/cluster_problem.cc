@@ -60,8 +60,9 @@ InputTable PlannerTable(const TableSpec& spec) {
   table.state_bf16 = spec.optimizer.state_type == StateType::kBf16;
   OptimizerParams bare;
   bare.kind = spec.optimizer.kind;
+  const StateLayout layout = LayoutOfState(spec.optimizer);
   table.row_counters =
-      (LayoutOfState(spec.optimizer).CounterBytes() - LayoutOfState(bare).CounterBytes()) / 4;
+      (layout.CounterBytes() + layout.TouchBytes() - LayoutOfState(bare).CounterBytes()) / 4;
   table.hashed = spec.hashed;
   table.row_statistics = spec.row_statistics;
   table.replicas = spec.replicas;

@@ -98,6 +98,7 @@ void OptimizerToProto(const OptimizerParams& params, v1::Optimizer* message) {
   message->set_average_rate(params.average.rate);
   message->set_average_every(params.average.every);
   message->set_average_from_step(params.average.from_step);
+  message->set_touches(params.touches);
 }
 
 absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* params) {
@@ -135,6 +136,7 @@ absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* p
   counter.power = message.counter_power();
   counter.clip_coefficient = message.clip_coefficient();
   counter.clip_least = message.clip_least();
+  params->touches = message.touches();
   params->average = {message.average_rate(), message.average_every(), message.average_from_step()};
   return ConvertEnum("optimizer.state_type", message.state_type(), v1::StateType_IsValid,
                      v1::StateType_MAX, &params->state_type);
@@ -267,6 +269,33 @@ absl::StatusOr<TableChange> FromProto(const v1::TableChange& message) {
   return change;
 }
 
+v1::RowLife ToProto(const LifeParams& life) {
+  v1::RowLife message;
+  message.set_ttl_s(life.ttl_s);
+  message.set_ttl_steps(life.ttl_steps);
+  message.set_rows_max(life.rows_max);
+  message.set_bytes_max(life.bytes_max);
+  message.set_evict_by(static_cast<v1::EvictBy>(life.evict_by));
+  message.set_admit_after(life.admission.after);
+  message.set_admit_probability(life.admission.probability);
+  message.set_admit_zeros(life.admission.zeros);
+  return message;
+}
+
+absl::StatusOr<LifeParams> FromProto(const v1::RowLife& message) {
+  LifeParams life;
+  life.ttl_s = message.ttl_s();
+  life.ttl_steps = message.ttl_steps();
+  life.rows_max = message.rows_max();
+  life.bytes_max = message.bytes_max();
+  life.admission.after = message.admit_after();
+  if (message.has_admit_probability()) life.admission.probability = message.admit_probability();
+  life.admission.zeros = message.admit_zeros();
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("life.evict_by", message.evict_by(), v1::EvictBy_IsValid,
+                                     v1::EvictBy_MAX, &life.evict_by));
+  return life;
+}
+
 v1::TableSpec ToProto(const TableSpec& spec) {
   v1::TableSpec message;
   message.set_id(spec.id);
@@ -296,6 +325,7 @@ v1::TableSpec ToProto(const TableSpec& spec) {
     CompositionToProto(spec.composition, message.mutable_composition());
   }
   TrainingToProto(spec, &message);
+  if (!(spec.life == LifeParams())) *message.mutable_life() = ToProto(spec.life);
   return message;
 }
 
@@ -332,6 +362,9 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
     HOTBED_RETURN_IF_ERROR(CompositionFromProto(message.composition(), &spec.composition));
   }
   HOTBED_RETURN_IF_ERROR(TrainingFromProto(message, &spec));
+  if (message.has_life()) {
+    HOTBED_ASSIGN_OR_RETURN(spec.life, FromProto(message.life()));
+  }
   return spec;
 }
 

@@ -19,6 +19,9 @@ absl::StatusOr<TableChange> FromProto(const v1::TableChange& message);
 
 void LogEndToProto(const LogEnd& end, v1::LogEnd* message);
 LogEnd FromProto(const v1::LogEnd& message);
+v1::RowLife ToProto(const LifeParams& life);
+absl::StatusOr<LifeParams> FromProto(const v1::RowLife& message);
+
 v1::ShardRecord ToProto(const ShardRecord& record);
 void ToProto(const ShardRecord& record, v1::ShardRecord* message);
 absl::StatusOr<ShardRecord> FromProto(const v1::ShardRecord& message);

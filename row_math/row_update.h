@@ -54,7 +54,8 @@ HOTBED_HD constexpr bool TakesShortWay(const UpdatePlan& plan) {
   return HasShortWay(plan.params.kind) && HasNoOptions(plan);
 }
 
-// Whether the step is step 3 alone, on rows and gradients in place.
+// Whether the step is step 3 alone, on rows and gradients in place. (Touches lie behind the state
+// that a step knows.)
 HOTBED_HD constexpr bool WorksInPlace(const UpdatePlan& plan) {
   return HasNoOptions(plan) && plan.weight_type == WeightType::kFp32 &&
          plan.gradient_type == RowType::kFp32 && plan.dim % 32 == 0;

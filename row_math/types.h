@@ -142,6 +142,8 @@ struct OptimizerParams {
   // Adam and LAMB kinds: t is the row's own number of updates, not the training step.
   bool row_bias_correction = false;
   bool stochastic_rounding = false;  // of fp16 and bf16 weights
+  // Rows keep how often and when they were touched (row_math/touches.h).
+  bool touches = false;
   StateType state_type = StateType::kFp32;
   CounterParams counter;
   AverageParams average;
@@ -157,6 +159,7 @@ struct UpdateScalars {
   float clip_value = 0.0f;      // as in OptimizerParams, as of this step
   float clip_row_norm = 0.0f;
   uint64_t step = 0;
+  uint32_t time_s = 0;  // since 1970, by the primary's clock; 0: the table's rows keep no touches
 };
 
 enum class InitializerKind : uint8_t {
@@ -194,16 +197,20 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
   return type == RowType::kFp32 ? 4u * dim : type == RowType::kInt8 ? dim + 8u : 2u * dim;
 }
 
+// Bytes of a row's touches.
+constexpr uint32_t kTouchBytes = 16;
+
 // Optimizer state of a row of `dim` weights, in this order: `vectors` of dim elements of the state
 // type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its count (fp32), its
-// number of updates (u32), the step of its last update (u32), each present if its `has_` flag is
-// set.
+// number of updates (u32), the step of its last update (u32), its touches (touches.h), each
+// present if its `has_` flag is set.
 struct StateLayout {
   uint32_t vectors = 0;
   bool has_statistic = false;  // row-wise Adagrad's sum, other row-wise kinds' second moment
   bool has_count = false;      // kRowwiseAdagradCounter
   bool has_updates = false;    // row_bias_correction
   bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter, average
+  bool has_touches = false;    // the last bytes of the state
 
   // Counts the bytes of the scalars after the statistic.
   HOTBED_HD constexpr uint32_t CounterBytes() const {
@@ -213,8 +220,9 @@ struct StateLayout {
     return (vectors * dim * (type == StateType::kFp32 ? 4u : 2u) + 3u) & ~3u;
   }
   HOTBED_HD constexpr uint32_t Bytes(StateType type, uint32_t dim) const {
-    return VectorBytes(type, dim) + 4u * uint32_t{has_statistic} + CounterBytes();
+    return VectorBytes(type, dim) + 4u * uint32_t{has_statistic} + CounterBytes() + TouchBytes();
   }
+  HOTBED_HD constexpr uint32_t TouchBytes() const { return has_touches ? kTouchBytes : 0u; }
 };
 
 HOTBED_HD constexpr bool IsAdamKind(OptimizerKind kind) {
@@ -290,6 +298,7 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
   layout.has_count = CountsUpdates(params.kind);
   layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);
   layout.has_last_step = params.lazy_decay || layout.has_count || params.average.rate > 0;
+  layout.has_touches = params.touches;
   return layout;
 }
 

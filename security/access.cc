@@ -38,9 +38,9 @@ const Methods& ServerMethods() {
 
 const Methods& ReaderMethods() {
   static const Methods* const methods =
-      new Methods{"Check",    "GetClusterMap", "GetServing", "ListEvents",     "ListMoves",
-                  "ListRows", "ListTrainers",  "Lookup",     "Pull",           "ReadChanges",
-                  "Softmax",  "TopK",          "Watch",      "WatchClusterMap"};
+      new Methods{"Check",    "GetClusterMap", "GetServing", "ListEvents", "ListMoves",
+                  "ListRows", "ListTrainers",  "Lookup",     "Pull",       "ReadChanges",
+                  "RowLife",  "Softmax",       "TopK",       "Watch",      "WatchClusterMap"};
   return *methods;
 }
 

@@ -67,6 +67,7 @@ void AddTableListCommand(CLI::App* table, CommandContext* context);
 void AddTableMemoryCommand(CLI::App* table, CommandContext* context);
 void AddTableDescribeCommand(CLI::App* table, CommandContext* context);
 void AddTableDropCommand(CLI::App* table, CommandContext* context);
+void AddTableExpireCommand(CLI::App* table, CommandContext* context);
 void AddTableExportCommand(CLI::App* table, CommandContext* context);
 void AddTableFollowCommand(CLI::App* table, CommandContext* context);
 void AddTableHistogramCommand(CLI::App* table, CommandContext* context);

@@ -115,7 +115,8 @@ class TableReader {
     }
     if (dashed == "changes" && IsFirst(key, "changes")) return ReadChanges(value);
     // Groups, in the form of describe: their keys are options, and `kind` is the option itself.
-    if ((dashed == "optimizer" || dashed == "schedule") && value.is_object()) {
+    const bool group = dashed == "optimizer" || dashed == "schedule" || dashed == "life";
+    if (group && value.is_object()) {
       for (const auto& [member, inner] : value.items()) {
         ReadOption(absl::StrCat(key, ".", member), absl::StrCat(dashed, ".", member), inner,
                    &table_.spec);

@@ -48,6 +48,14 @@ T& At(TableSpec& spec, T Composition::*member) {
   return spec.composition.*member;
 }
 template <typename T>
+T& At(TableSpec& spec, T LifeParams::*member) {
+  return spec.life.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T AdmissionParams::*member) {
+  return spec.life.admission.*member;
+}
+template <typename T>
 T& At(TableSpec& spec, T Schedule::*member) {
   return spec.schedule.*member;
 }
@@ -220,12 +228,14 @@ constexpr char kSchedule[] = "Learning rate over the steps";
 constexpr char kTraining[] = "Batches and consistency";
 constexpr char kStorage[] = "Precision and storage";
 
+constexpr char kLife[] = "Rows that come and go (hashed tables)";
 constexpr char kLayout[] = "rows are stored in this layout";
 constexpr char kStateMeaning[] = "it decides the meaning of the stored optimizer state";
 constexpr char kIdMeaning[] = "rows that were trained would mean other ids";
 constexpr char kPlaced[] = "shards are cut by it when the table is created";
 constexpr char kFirstValues[] = "rows that nobody pushed to are computed from it";
 constexpr char kUnderway[] = "steps in progress depend on it";
+constexpr char kLived[] = "rows have come and gone by it";
 constexpr char kRule[] = "rows would be trained partly by one rule and partly by another";
 
 // A flag, a whole number or a number, by the type of the member.
@@ -265,6 +275,8 @@ using O = OptimizerParams;
 using M = Composition;
 using C = CounterParams;
 using A = AverageParams;
+using L = LifeParams;
+using N = AdmissionParams;
 
 constexpr TableOption kOptions[] = {
     Option<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
@@ -396,6 +408,29 @@ constexpr TableOption kOptions[] = {
      kUnderway, ParseConsistency, PrintConsistency},
     Word<&TableSpec::nan_policy, &kNanPolicyWords>(
         "nan", "", "nan_policy", kTraining, "Treatment of NaN and infinite gradients", kUnderway),
+    Option<&O::touches>("touches", "", "optimizer.touches", kLife,
+                        "Each row keeps the number of its touches, and step and time of the last",
+                        kLayout),
+    Option<&L::ttl_s>("ttl-s", "", "life.ttl_s", kLife,
+                      "Delete rows that were not touched for so many seconds; 0: never", kLived),
+    Option<&L::ttl_steps>("ttl-steps", "", "life.ttl_steps", kLife,
+                          "Delete rows that were not touched for so many steps; 0: never", kLived),
+    Option<&L::rows_max>("rows-max", "", "life.rows_max", kLife,
+                         "The most rows; beyond, rows are evicted; 0: no limit", kLived),
+    Option<&L::bytes_max>("bytes-max", "", "life.bytes_max", kLife,
+                          "The most bytes of weights and optimizer state; 0: no limit", kLived),
+    Word<&L::evict_by, &kEvictByWords>(
+        "evict-by", "", "life.evict_by", kLife,
+        "The rows that go first: touched longest ago, most rarely, or of the smallest norm",
+        kLived),
+    Option<&N::after>("admit-after", "", "life.admit_after", kLife,
+                      "Touches that a row needs before gradients change it; 0 and 1: the first",
+                      kLived),
+    Option<&N::probability>("admit-probability", "", "life.admit_probability", kLife,
+                            "Chance of each touch, 0 to 1, to make a row that is not there",
+                            kLived),
+    Option<&N::zeros>("admit-zeros", "", "life.admit_zeros", kLife,
+                      "Rows that are not admitted read as zeros, not as their first value", kLived),
     Option<&TableSpec::memory_share_min>(
         "memory-share-min", "", "memory_share_min", kStorage,
         "Part, 0 to 1, of each server's memory for rows that the table keeps once it used it",

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "places/place_finder.h"
 #include "places/servers_path.h"
+#include "proto/changes.pb.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control.pb.h"
 #include "proto/softmax.pb.h"
@@ -38,6 +39,11 @@ class CheckpointCluster {
   // Softmax, or SoftmaxGradient, with the same promises.
   virtual absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
                                                    const v1::SoftmaxRequest& request) = 0;
+  virtual absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
+                                                   const v1::RowLifeRequest& /*request*/,
+                                                   absl::Duration /*timeout*/) {
+    return absl::UnimplementedError("a save asks for no touches");
+  }
   // Where server:NAME is: the own disks of the servers.
   virtual absl::StatusOr<Place*> ServersDisks() {
     return absl::FailedPreconditionError(

@@ -156,4 +156,13 @@ absl::StatusOr<v1::SoftmaxReply> GrpcCheckpointCluster::Softmax(const std::strin
   return reply;
 }
 
+absl::StatusOr<v1::RowLifeReply> GrpcCheckpointCluster::RowLife(const std::string& address,
+                                                                const v1::RowLifeRequest& request,
+                                                                absl::Duration timeout) {
+  v1::RowLifeReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address), ServerAt(address).changes.get(),
+                              &v1::Changes::Stub::RowLife, request, &reply, timeout));
+  return reply;
+}
+
 }  // namespace hotbed

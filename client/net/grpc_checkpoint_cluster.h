@@ -40,6 +40,9 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
                                      const v1::TopKRequest& request) override;
   absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
                                            const v1::SoftmaxRequest& request) override;
+  absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& address,
+                                           const v1::RowLifeRequest& request,
+                                           absl::Duration timeout) override;
   absl::StatusOr<Place*> ServersDisks() override { return &disks_; }
   // For calls that do not block (client/changes/).
   v1::Changes::Stub* ChangesAt(const std::string& address) {

@@ -1,5 +1,6 @@
 #include "common/tables/table_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "row_math/optimizer.h"
@@ -36,6 +37,7 @@ const std::vector<std::string> kBoundsModeWords = {"error", "zero", "modulo"};
 const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
 const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
 const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
+const std::vector<std::string> kEvictByWords = {"lru", "lfu", "norm"};
 
 const std::vector<std::string> kComposeFormWords = {"none", "quotient-remainder", "block",
                                                     "frequency"};
@@ -69,6 +71,19 @@ InitializerParams FirstValuesOf(const TableSpec& spec) {
   if (spec.initializer.kind != InitializerKind::kScaled) return spec.initializer;
   const float reach = 1.0f / std::sqrt(static_cast<float>(spec.dim));
   return {InitializerKind::kUniform, -reach, reach};
+}
+
+InitializerParams ReadInitializer(const TableSpec& spec) {
+  if (!spec.life.admission.zeros) return spec.initializer;
+  return {InitializerKind::kZero, 0.0f, 0.0f};
+}
+
+uint64_t RowsMaxOf(const TableSpec& spec) {
+  const LifeParams& life = spec.life;
+  if (life.bytes_max == 0) return life.rows_max;
+  const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
+  const uint64_t rows = std::max<uint64_t>(1, life.bytes_max / row_bytes);
+  return life.rows_max == 0 ? rows : std::min(rows, life.rows_max);
 }
 
 MemoryShare MemoryShareOf(const TableSpec& spec) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "common/schedule.h"
+#include "row_math/touches.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -103,6 +104,29 @@ struct Composition {
   friend bool operator==(const Composition& a, const Composition& b) = default;
 };
 
+// The row that goes first when a table has more rows than its limit.
+enum class EvictBy : uint8_t {
+  kLru = 0,   // the one whose last touch is longest ago
+  kLfu = 1,   // the one with the fewest touches; of several, the one touched longest ago
+  kNorm = 2,  // the one with the smallest Euclidean norm of weights, in its first slice
+};
+
+// How rows of a hashed table come and go. All but the defaults needs OptimizerParams::touches.
+struct LifeParams {
+  uint64_t ttl_s = 0;      // a row goes when it was not touched for so long; 0: it stays
+  uint64_t ttl_steps = 0;  // the same in training steps, of the table's last push
+  uint64_t rows_max = 0;   // the most rows of the table; 0: no limit
+  uint64_t bytes_max = 0;  // the most bytes of weights and state of its rows; 0: no limit
+  EvictBy evict_by = EvictBy::kLru;
+  AdmissionParams admission;
+
+  bool Expires() const { return ttl_s != 0 || ttl_steps != 0; }
+  bool Limits() const { return rows_max != 0 || bytes_max != 0; }
+  bool TakesRows() const { return Expires() || Limits(); }
+
+  friend bool operator==(const LifeParams& a, const LifeParams& b) = default;
+};
+
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
   std::string name;
@@ -135,6 +159,7 @@ struct TableSpec {
   // asks, once it has used it, and what it never exceeds.
   float memory_share_min = 0.0f;
   float memory_share_max = 1.0f;
+  LifeParams life;
   RestoredFrom restored_from;
   Composition composition;
   std::vector<TableChange> changes;  // in order of at_step
@@ -180,6 +205,7 @@ extern const std::vector<std::string> kBoundsModeWords;         // error zero mo
 extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
+extern const std::vector<std::string> kEvictByWords;            // lru lfu norm
 
 extern const std::vector<std::string> kComposeFormWords;  // none quotient-remainder block frequency
 extern const std::vector<std::string> kCombineWords;      // multiply add concatenate
@@ -191,6 +217,12 @@ absl::Status ValidateTableSpec(const TableSpec& spec);
 // The first values of a valid table: where none are asked for, uniform in +-1 / sqrt(dim). Rows of
 // zeros would never learn where a model multiplies them with each other.
 InitializerParams FirstValuesOf(const TableSpec& spec);
+
+// The values that rows read as until they are admitted.
+InitializerParams ReadInitializer(const TableSpec& spec);
+
+// The most rows of the table, by both of its limits; 0: none.
+uint64_t RowsMaxOf(const TableSpec& spec);
 
 // The shares of memory that are in force after all changes.
 struct MemoryShare {

@@ -110,6 +110,7 @@ void CheckWords(const TableSpec& spec, Rules* rules) {
   rules->Known("bounds_mode", spec.bounds_mode, kBoundsModeWords);
   rules->Known("gradient_reduction", spec.gradient_reduction, kGradientReductionWords);
   rules->Known("consistency", spec.consistency, kConsistencyWords);
+  rules->Known("life.evict_by", spec.life.evict_by, kEvictByWords);
 }
 
 // FTRL divides by the learning rate. Elsewhere a rate of 0 only stops the training.
@@ -275,6 +276,38 @@ void CheckIds(const TableSpec& spec, Rules* rules) {
   }
 }
 
+// Policies are refused where nothing would carry them out.
+void CheckLife(const TableSpec& spec, Rules* rules) {
+  const bool touches = spec.optimizer.touches;
+  rules->Require(!touches || spec.hashed, "optimizer.touches", "true",
+                 "false for a bounded table, whose rows are all there from the start");
+  rules->Require(!touches || spec.column_slices == 1, "column_slices", spec.column_slices,
+                 "1 with touches, because the slices of a row would come and go by themselves");
+  const LifeParams& life = spec.life;
+  const auto needs_touches = [&](bool asked, absl::string_view field, const auto& value,
+                                 absl::string_view off) {
+    rules->Require(!asked || touches, field, value,
+                   absl::StrCat(off,
+                                " without touches: rows keep nothing to decide it by; set "
+                                "touches on a hashed table"));
+  };
+  needs_touches(life.ttl_s != 0, "life.ttl_s", life.ttl_s, "0");
+  needs_touches(life.ttl_steps != 0, "life.ttl_steps", life.ttl_steps, "0");
+  needs_touches(life.rows_max != 0, "life.rows_max", life.rows_max, "0");
+  needs_touches(life.bytes_max != 0, "life.bytes_max", life.bytes_max, "0");
+  const AdmissionParams& admission = life.admission;
+  needs_touches(admission.after > 1, "life.admit_after", admission.after, "0 or 1");
+  needs_touches(admission.probability != 1, "life.admit_probability", admission.probability, "1");
+  needs_touches(admission.zeros, "life.admit_zeros", "true", "false");
+  rules->Require(admission.probability > 0 && admission.probability <= 1, "life.admit_probability",
+                 admission.probability, "(0, 1]");
+  rules->Require(admission.after <= 1 || admission.probability == 1, "life.admit_probability",
+                 admission.probability, "1 with admit_after: a table admits in one way");
+  rules->Require(life.evict_by == EvictBy::kLru || life.Limits(), "life.evict_by",
+                 kEvictByWords[static_cast<size_t>(life.evict_by)],
+                 "lru without rows_max and bytes_max, because nothing is evicted");
+}
+
 void CheckTraining(const TableSpec& spec, Rules* rules) {
   rules->Require(spec.staleness == 0 || spec.consistency == Consistency::kBounded, "staleness",
                  spec.staleness, "0 unless consistency is bounded");
@@ -332,6 +365,7 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   CheckCombinations(spec, &rules);
   CheckInitializer(spec.initializer, &rules);
   CheckIds(spec, &rules);
+  CheckLife(spec, &rules);
   CheckTraining(spec, &rules);
   CheckMemoryShare("", {spec.memory_share_min, spec.memory_share_max}, &rules);
   CheckRestoredFrom(spec.restored_from, &rules);

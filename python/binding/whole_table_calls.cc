@@ -14,6 +14,7 @@
 #include "hotbed/arrays.h"
 #include "hotbed/changes.h"
 #include "hotbed/checkpoint.h"
+#include "hotbed/row_life.h"
 #include "hotbed/top_k.h"
 #include "python/binding/arguments.h"
 #include "python/binding/arrays.h"
@@ -418,6 +419,65 @@ PyObject* TopKOf(PyObject*, PyObject* arguments) {
   return NearestOf(*nearest);
 }
 
+// touches(table, ids, deadline or None): per id 4 numbers of 64 bits, as bytes: 0, 1 (a row) or 2
+// (a candidate), touches, time, step.
+PyObject* TouchesOfRows(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *ids, *deadline;
+  absl::Duration within = absl::ZeroDuration();
+  if (PyArg_ParseTuple(arguments, "OOO", &capsule, &ids, &deadline) == 0 ||
+      !ReadSeconds(deadline, "deadline", &within)) {
+    return nullptr;
+  }
+  const TableHandle* const handle = TableOf(capsule);
+  if (handle == nullptr) return nullptr;
+  Borrowed borrowed;
+  absl::Span<const uint64_t> numbers;
+  if (!TakeIds(ids, "ids", handle->table, &borrowed, &numbers)) return nullptr;
+  absl::StatusOr<std::vector<RowLife>> rows;
+  {
+    const std::shared_ptr<Client> client = handle->connection->client;
+    const WithoutGil without;
+    rows = ReadTouches(client.get(), handle->table, numbers, within);
+  }
+  if (PyErr_CheckSignals() != 0) return nullptr;
+  if (!rows.ok()) return Raise(rows.status());
+  std::vector<uint64_t> words;
+  for (const RowLife& row : *rows) {
+    const uint64_t found = row.exists ? 1 : row.candidate ? 2 : 0;
+    words.insert(words.end(), {found, row.touches, row.time_s, row.step});
+  }
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(words.data()),
+                                   static_cast<Py_ssize_t>(words.size() * sizeof(uint64_t)));
+}
+
+// count_by_life(table, ((option, value), ...), deadline or None): (rows, expires, evicts)
+PyObject* LifeOfRows(PyObject*, PyObject* arguments) {
+  PyObject *capsule, *options, *deadline;
+  absl::Duration within = absl::ZeroDuration();
+  if (PyArg_ParseTuple(arguments, "OOO", &capsule, &options, &deadline) == 0 ||
+      !ReadSeconds(deadline, "deadline", &within)) {
+    return nullptr;
+  }
+  const TableHandle* const handle = TableOf(capsule);
+  if (handle == nullptr) return nullptr;
+  TableSpec spec = handle->table->options();
+  bool failed = false;
+  const absl::Status read = ReadTable(options, &spec, &failed);
+  if (failed) return nullptr;
+  if (!read.ok()) return Raise(read);
+  absl::StatusOr<LifeCount> count;
+  {
+    const std::shared_ptr<Client> client = handle->connection->client;
+    const WithoutGil without;
+    count = CountByLife(client.get(), handle->table, spec.life, within);
+  }
+  if (PyErr_CheckSignals() != 0) return nullptr;
+  if (!count.ok()) return Raise(count.status());
+  return Py_BuildValue("(KKK)", static_cast<unsigned long long>(count->rows),
+                       static_cast<unsigned long long>(count->expires),
+                       static_cast<unsigned long long>(count->evicts));
+}
+
 // change_positions(stream): a tuple of 9 numbers for each part.
 PyObject* Positions(PyObject*, PyObject* capsule) {
   const ChangeStream* const stream = StreamOf(capsule);
@@ -450,6 +510,8 @@ PyMethodDef whole_table_methods[] = {
     {"import_table", &Import, METH_VARARGS, nullptr},
     {"follow", &FollowCall, METH_VARARGS, nullptr},
     {"top_k", &TopKOf, METH_VARARGS, nullptr},
+    {"touches", &TouchesOfRows, METH_VARARGS, nullptr},
+    {"count_by_life", &LifeOfRows, METH_VARARGS, nullptr},
     {"next_changes", &NextChanges, METH_VARARGS, nullptr},
     {"change_positions", &Positions, METH_O, nullptr},
     {"has_ended", &HasEnded, METH_O, nullptr},

@@ -147,7 +147,11 @@ class Client:
                      gamma: Optional[float] = None, average_rate: Optional[float] = None, average_every: Optional[int] = None,
                      average_from_step: Optional[int] = None, compose: Optional[str] = None, combine: Optional[str] = None,
                      pool_first: Optional[bool] = None, buckets: Optional[int] = None,
-                     block_dims: Union[int, Sequence[int], str, None] = None, histogram: Any = None, blocks: int = 4) -> Table:
+                     block_dims: Union[int, Sequence[int], str, None] = None, histogram: Any = None, blocks: int = 4,
+                     touches: Optional[bool] = None, ttl_s: Optional[int] = None,
+                     ttl_steps: Optional[int] = None, rows_max: Optional[int] = None, bytes_max: Optional[int] = None,
+                     evict_by: Optional[str] = None, admit_after: Optional[int] = None,
+                     admit_probability: Optional[float] = None, admit_zeros: Optional[bool] = None) -> Table:
         """Creates a table of `rows` x `dim` weights, or of any ids (`hashed`; then `rows` is the expected number).
 
         The options are those of docs/tables.md, by the same names. None: its default. `compose` makes a composed table
@@ -414,6 +418,29 @@ class Table:
         """`delete`, as a Future."""
         return Future(_hotbed.delete_rows(self._client._connection, step, self._handle, _arrays.readable(ids, 'ids'), deadline,
                                           tracing.current()), push_result)
+
+
+    def touches(self, ids: Any, *, deadline: Optional[float] = None) -> dict[str, Any]:
+        """How often and when pushes have named rows of a table with `touches=True`.
+
+        Args:
+            ids: integers of any shape.
+            deadline: seconds.
+
+        Returns:
+            Arrays of the shape of `ids`: `exists`, `candidate` (the row waits for further touches), `count`, and `time`
+            (seconds since 1970, by the primary's clock; 0: never) and `step` of the last touch.
+        """
+        import numpy as np
+        words = np.frombuffer(_hotbed.touches(self._handle, _arrays.readable(ids, 'ids'), deadline), np.uint64)
+        found, count, time, step = words.reshape(*_arrays.shape_of(ids), 4).transpose(-1, *range(len(_arrays.shape_of(ids))))
+        return {'exists': found == 1, 'candidate': found == 2, 'count': count, 'time': time, 'step': step}
+
+    def count_by_life(self, *, deadline: Optional[float] = None, **policies: Any) -> dict[str, int]:
+        """A dry run of the table's policies, or of others (`ttl_s`, `ttl_steps`, `rows_max`, `bytes_max`, `evict_by`): `rows`
+        there are, and how many of them would expire and be evicted now."""
+        given = tuple((name.replace('_', '-'), _text(value)) for name, value in policies.items())
+        return dict(zip(('rows', 'expires', 'evicts'), _hotbed.count_by_life(self._handle, given, deadline)))
 
 
 def row_id(value: Any, name: str) -> int:

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "proto/checkpoint.pb.h"
+#include "server/export/row_life.h"
 
 namespace hotbed {
 namespace {
@@ -127,6 +128,27 @@ std::map<std::string, ToolCalls::SlowCall> RowCalls(const ShardHost* host, RowLi
             Allowed(request, *host, caller.may_use);
         if (!allowed.ok()) return done(allowed.status(), nullptr);
         changes->Read(*allowed, caller.connection, std::move(done));
+      });
+  calls["/hotbed.v1.Changes/RowLife"] = ParsedSlow<v1::RowLifeRequest>(
+      [host, lists](const v1::RowLifeRequest& request, const ToolCalls::Caller& caller,
+                    ToolCalls::Done done) {
+        const absl::StatusOr<bool> here = MayRead(*host, request.shard(), caller.may_use);
+        if (!here.ok()) return done(here.status(), nullptr);
+        v1::RowLifeReply elsewhere;
+        elsewhere.set_elsewhere(true);
+        if (!*here) return done(elsewhere.SerializeAsString(), nullptr);
+        // Shared: whoever does not run it must answer all the same.
+        const auto answer = std::make_shared<ToolCalls::Done>(std::move(done));
+        const bool runs = lists->Run([host, request, answer] {
+          const absl::StatusOr<v1::RowLifeReply> reply =
+              AnswerRowLife(*host, request, [] { return absl::OkStatus(); });
+          if (!reply.ok()) return (*answer)(reply.status(), nullptr);
+          (*answer)(reply->SerializeAsString(), nullptr);
+        });
+        if (!runs) {
+          (*answer)(absl::ResourceExhaustedError("too many calls read rows of this server"),
+                    nullptr);
+        }
       });
   calls["/hotbed.v1.Search/TopK"] = ParsedSlow<v1::TopKRequest>(
       [host, top_k](const v1::TopKRequest& request, const ToolCalls::Caller& caller,

@@ -57,7 +57,13 @@ void RowLists::Stop() {
     stops_ = true;
     pages.swap(pages_);
   }
-  for (Page& page : pages) page.done(absl::UnavailableError("this server is stopping"), nullptr);
+  for (Page& page : pages) {
+    if (page.task) {
+      page.task();
+    } else {
+      page.done(absl::UnavailableError("this server is stopping"), nullptr);
+    }
+  }
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
@@ -106,6 +112,13 @@ RowLists::Lists::iterator RowLists::Drop(Lists::iterator list) {
   return lists_.erase(list);
 }
 
+bool RowLists::Run(std::function<void()> task) {
+  absl::MutexLock lock(&mu_);
+  if (stops_ || pages_.size() >= kListsMax + kTasksMax) return false;
+  pages_.push_back({nullptr, {}, nullptr, std::move(task)});
+  return true;
+}
+
 void RowLists::DropUnread(int64_t now_ns) {
   for (auto it = lists_.begin(); it != lists_.end();) {
     const bool unread = !it->second->busy && now_ns - it->second->read_ns >= kUnreadNsMax;
@@ -136,7 +149,7 @@ void RowLists::Work() {
       page = std::move(pages_.front());
       pages_.pop_front();
     }
-    Answer(&page);
+    page.task ? page.task() : Answer(&page);
   }
 }
 

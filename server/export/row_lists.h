@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -34,6 +35,8 @@ constexpr int64_t kUnreadNsMax = 30 * kSecondNs;
 // A list of one moment pauses the pushes of its shard: at most one in this time.
 constexpr int64_t kPauseEveryNs = 2 * kSecondNs;
 
+constexpr size_t kTasksMax = 64;
+
 class RowLists {
  public:
   // All outlive it. `changes` frees the feeds that lists have opened.
@@ -44,6 +47,9 @@ class RowLists {
   // left this server meanwhile, or the list that goes on is not known.
   void List(const v1::ListRowsRequest& request, const std::string& connection, ToolCalls::Done done)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs `task` on one of the threads, in its turn. False: the server is stopping, or too much
+  // waits.
+  bool Run(std::function<void()> task) ABSL_LOCKS_EXCLUDED(mu_);
   // Calls in progress are answered.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -64,6 +70,7 @@ class RowLists {
     std::shared_ptr<Listing> listing;
     v1::ListRowsRequest request;
     ToolCalls::Done done;
+    std::function<void()> task;  // in place of all others
   };
 
   void Work() ABSL_LOCKS_EXCLUDED(mu_);

@@ -12,9 +12,11 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 8;
-constexpr uint32_t kVersionOldest = 6;  // without `cuts`
+constexpr uint32_t kVersion = 9;
+constexpr uint32_t kVersionOldest = 6;
+constexpr uint32_t kVersionOfCuts = 7;
 constexpr uint32_t kVersionOfMerges = 8;
+constexpr uint32_t kVersionOfLives = 9;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -112,6 +114,20 @@ void VisitTable(Io* io, Table& table) {
   for (auto& change : table.changes) VisitChange(io, change);
 }
 
+// How the rows of a table come and go; at the end of the file.
+template <typename Io, typename Table>
+void VisitLife(Io* io, Table& table) {
+  io->Bool(table.optimizer.touches);
+  auto& life = table.life;
+  for (auto* value : {&life.ttl_s, &life.ttl_steps, &life.rows_max, &life.bytes_max}) {
+    io->Number(*value);
+  }
+  io->Enum(life.evict_by);
+  io->Number(life.admission.after);
+  io->Number(life.admission.probability);
+  io->Bool(life.admission.zeros);
+}
+
 template <typename Io, typename Range, typename Flag, typename Position>
 void VisitShard(Io* io, Range& range, Flag& installing, Position& log_from) {
   io->Number(range.first);
@@ -207,6 +223,7 @@ std::string Catalog::Serialize() const {
     writer.Count(list);
     for (const ShardLane& lane : list) VisitLane(&writer, lane);
   }
+  for (const auto& [id, table] : tables) VisitLife(&writer, table);
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -243,7 +260,7 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
     if (incomplete) catalog.installing.insert(shard);
     if (from != LogPosition()) catalog.log_from[shard] = from;
   }
-  const uint32_t cuts = version > kVersionOldest ? in.Take<uint32_t>() : 0;
+  const uint32_t cuts = version >= kVersionOfCuts ? in.Take<uint32_t>() : 0;
   for (uint32_t left = cuts; left > 0 && in.ok(); --left) {
     const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
     Cut& cut = catalog.cuts[shard];
@@ -263,6 +280,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
       reader.Count(list);
       for (ShardLane& lane : list) VisitLane(&reader, lane);
     }
+  }
+  if (version >= kVersionOfLives) {
+    for (auto& [id, table] : catalog.tables) VisitLife(&reader, table);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

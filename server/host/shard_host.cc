@@ -28,6 +28,7 @@
 #include "server/host/host_reports.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/recovery.h"
+#include "server/host/row_sweeper.h"
 #include "server/host/shard_copy.h"
 #include "server/host/shard_cuts.h"
 #include "server/host/shard_directory.h"
@@ -235,6 +236,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<SnapshotReceiver> receiver_;
   std::unique_ptr<ShardRestorer> restorer_;
   std::unique_ptr<Upkeep> upkeep_;
+  std::unique_ptr<RowSweeper> sweeper_;
   PullLatency pull_latency_;
   absl::Mutex shutdown_mu_;
   std::optional<absl::Status> shut_down_
@@ -265,6 +267,8 @@ absl::Status ShardHostImpl::Start() {
   upkeep_ = std::make_unique<Upkeep>(Chores(), clock_);
   upkeep_->Start();
   ticker_->Start();
+  sweeper_ = std::make_unique<RowSweeper>(&directory_, tiers_.get(), clock_);
+  sweeper_->Start();
   return absl::OkStatus();
 }
 
@@ -658,6 +662,7 @@ HostStatus ShardHostImpl::Status() const {
 // --- the end
 
 void ShardHostImpl::StopThreads() {
+  if (sweeper_ != nullptr) sweeper_->Stop();
   if (upkeep_ != nullptr) upkeep_->Stop();
   if (sender_ != nullptr) sender_->Stop();
   if (receiver_ != nullptr) receiver_->Stop();

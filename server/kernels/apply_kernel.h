@@ -96,7 +96,7 @@ constexpr OptimizerParams ParamsOf(OptimizerKind kind) {
 // The memory of rows that are updated in place; strides are constants if kDim is not 0. Prefetches
 // one block at a time: whole rows at once would fill the processor's queue of misses, which would
 // then run empty while the rows are computed.
-template <OptimizerKind kKind, uint32_t kDim>
+template <OptimizerKind kKind, uint32_t kDim, bool kTouches>
 struct PlacesOf {
   static constexpr StateLayout kLayout = LayoutOfState(ParamsOf(kKind));
   uint8_t* weights;
@@ -106,7 +106,9 @@ struct PlacesOf {
 
   HOTBED_ROW_FN uint32_t dim() const { return kDim != 0 ? kDim : table_dim; }
   HOTBED_ROW_FN uint32_t weight_bytes() const { return 4 * dim(); }
-  HOTBED_ROW_FN uint32_t state_bytes() const { return kLayout.Bytes(StateType::kFp32, dim()); }
+  HOTBED_ROW_FN uint32_t state_bytes() const {
+    return kLayout.Bytes(StateType::kFp32, dim()) + (kTouches ? kTouchBytes : 0);
+  }
   HOTBED_ROW_FN uint8_t* Weights(uint32_t slot) const {
     return weights + uint64_t{weight_bytes()} * slot;
   }
@@ -145,11 +147,11 @@ struct PlacesOf {
 
 // Rows and gradients of fp32, in place, without options. kDim: the table's dim if it is a constant,
 // else 0.
-template <OptimizerKind kKind, uint32_t kDim>
+template <OptimizerKind kKind, uint32_t kDim, bool kTouches>
 void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // for LAMB's direction
   const RowTable table = *batch->table;                  // a copy: stores to rows cannot change it
-  const PlacesOf<kKind, kDim> places{table.weights, table.state, table.bits, plan.dim};
+  const PlacesOf<kKind, kDim, kTouches> places{table.weights, table.state, table.bits, plan.dim};
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
   const uint32_t rows_ahead = RowsAhead(places.weight_bytes() + places.state_bytes());
   FetchFirst(*batch, table, places.weight_bytes(), places.state_bytes(), rows_ahead);
@@ -169,13 +171,14 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
 
 template <OptimizerKind kKind>
 void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
+  if (plan.params.touches) return ApplyInPlaceOf<kKind, 0, true>(plan, batch);
   switch (plan.dim) {  // the common case, unrolled
     case 64:
-      return ApplyInPlaceOf<kKind, 64>(plan, batch);
+      return ApplyInPlaceOf<kKind, 64, false>(plan, batch);
     case 128:
-      return ApplyInPlaceOf<kKind, 128>(plan, batch);
+      return ApplyInPlaceOf<kKind, 128, false>(plan, batch);
     default:
-      return ApplyInPlaceOf<kKind, 0>(plan, batch);
+      return ApplyInPlaceOf<kKind, 0, false>(plan, batch);
   }
 }
 
@@ -240,20 +243,26 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
   ApplyWithOptions<kKind>(plan, batch);
 }
 
+// A row that is assigned keeps its touches.
+HOTBED_ROW_FN void AssignState(const UpdatePlan& plan, uint8_t* state) {
+  if (!plan.params.touches) return FirstState(plan.params, plan.dim, state);
+  uint8_t* const touches = state + StateBytes(plan.params, plan.dim) - kTouchBytes;
+  const RowTouches kept = LoadTouches(touches);
+  FirstState(plan.params, plan.dim, state);
+  StoreTouches(kept, touches);
+}
+
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
   const RowTable& table = *batch->table;
   ForEachApplied(batch, table.weight_bytes, table.state_bytes,
                  [&](uint32_t, uint8_t* weights, uint8_t* state, const uint8_t* values)
                      HOTBED_ALWAYS_INLINE {
                        AssignWeights(plan, weights, values);
-                       FirstState(plan.params, plan.dim, state);
+                       AssignState(plan, state);
                      });
 }
 
-inline void RunApply(ApplyBatch* batch) {
-  const RowTable& table = *batch->table;
-  const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
-                        table.dim};
+inline void ApplyRows(const UpdatePlan& plan, ApplyBatch* batch) {
   if (batch->assign) return ApplyAssign(plan, batch);
 #define HOTBED_APPLY(kind)  \
   case OptimizerKind::kind: \
@@ -264,6 +273,76 @@ inline void RunApply(ApplyBatch* batch) {
       return ApplyKind<OptimizerKind::kAdam>(plan, batch);  // they differ only in the plan
   }
 #undef HOTBED_APPLY
+}
+
+// After the step, which has brought the rows to the cache.
+inline void TouchRows(const ApplyBatch& batch) {
+  const RowTable table = *batch.table;  // a copy, as above
+  for (uint32_t k = 0; k < batch.count; ++k) {
+    if (batch.slots[k] != kNoSlot) TouchRow(batch.scalars, TouchesOf(table, batch.slots[k]));
+  }
+}
+
+// Touches a row; false: it is a candidate still, and keeps its first value.
+HOTBED_ROW_FN bool AdmitRow(const RowTable& table, const ApplyBatch& batch, uint32_t slot) {
+  uint8_t* const touches = TouchesOf(table, slot);
+  const uint32_t needed = table.admission.Needed();
+  const bool before = LoadTouches(touches).count >= needed;
+  uint32_t count = TouchRow(batch.scalars, touches);
+  if (batch.assign && count < needed) {
+    count = needed;
+    StoreTouches({count, batch.scalars.time_s, batch.scalars.step}, touches);
+  }
+  if (!before && count >= needed && table.admission.zeros && !batch.assign) {
+    RowTable admitted = table;
+    admitted.initializer = table.admitted_initializer;
+    FirstValue(admitted, PositionOfSlot(table, slot), WeightsOf(table, slot), nullptr);
+  }
+  return count >= needed;
+}
+
+// Touches first: they decide which rows are trained.
+inline void ApplyToAdmitted(const UpdatePlan& plan, ApplyBatch* batch) {
+  constexpr uint32_t kPieceRows = 256;
+  const RowTable& table = *batch->table;
+  uint32_t slots[kPieceRows], picks[kPieceRows];
+  uint32_t dirtied = 0, held = 0;
+  for (uint32_t first = 0; first < batch->count; first += kPieceRows) {
+    ApplyBatch piece = *batch;
+    piece.slots = slots;
+    piece.picks = picks;
+    piece.count = 0;
+    const uint32_t left = batch->count - first;
+    const uint32_t limit = first + (left < kPieceRows ? left : kPieceRows);
+    for (uint32_t k = first; k < limit; ++k) {
+      const uint32_t slot = batch->slots[k];
+      const uint32_t ahead = k + kPrefetchRows < limit ? batch->slots[k + kPrefetchRows] : kNoSlot;
+      if (ahead != kNoSlot) __builtin_prefetch(TouchesOf(table, ahead), 1, 3);
+      if (slot == kNoSlot) continue;
+      if (AdmitRow(table, *batch, slot)) {
+        slots[piece.count] = slot;
+        picks[piece.count++] = batch->picks != nullptr ? batch->picks[k] : k;
+        continue;
+      }
+      ++held;
+      dirtied += (table.bits[slot] & kRowDirty) == 0;
+      table.bits[slot] |= kRowDirty | kRowChanged;
+    }
+    ApplyRows(plan, &piece);
+    dirtied += piece.dirtied;
+  }
+  batch->dirtied = dirtied;
+  batch->held = held;
+}
+
+inline void RunApply(ApplyBatch* batch) {
+  const RowTable& table = *batch->table;
+  const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
+                        table.dim};
+  if (!table.optimizer.touches) return ApplyRows(plan, batch);
+  if (table.admission.Holds()) return ApplyToAdmitted(plan, batch);
+  ApplyRows(plan, batch);
+  TouchRows(*batch);
 }
 
 }  // namespace HOTBED_ISA

@@ -79,6 +79,16 @@ inline void FirstValue(const RowTable& table, uint64_t position, uint8_t* weight
   FirstState(table.optimizer, table.dim, state);
 }
 
+HOTBED_ROW_FN uint8_t* TouchesOf(const RowTable& table, uint32_t slot) {
+  return StateOf(table, slot) + table.state_bytes - kTouchBytes;
+}
+
+// Candidates are in memory and do not exist to readers.
+HOTBED_ROW_FN bool IsCandidate(const RowTable& table, uint32_t slot) {
+  return table.admission.after > 1 &&
+         LoadTouches(TouchesOf(table, slot)).count < table.admission.after;
+}
+
 using EncodeFn = void (*)(const uint8_t* weights, uint32_t dim, uint8_t* out);
 
 template <typename Weight>

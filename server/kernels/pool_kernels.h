@@ -94,7 +94,7 @@ inline bool FindRows(const GatherBatch& batch, const RowTable& table, uint64_t b
       table, count, [ids](uint32_t i) { return ids[i]; },
       [&](uint32_t i, uint32_t slot) {
         found[i] = WeightsOf(table, slot);
-        if (flags != nullptr) flags[i] = 1;
+        if (flags != nullptr) flags[i] = IsCandidate(table, slot) ? 0 : 1;
       },
       [&](uint32_t i) {
         complete = false;

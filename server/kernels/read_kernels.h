@@ -103,7 +103,18 @@ void GatherConverted(GatherBatch* batch) {
   }
 }
 
-inline void RunGather(GatherBatch* batch) {
+inline void ClearFlagsOfCandidates(const GatherBatch& batch) {
+  const RowTable table = *batch.table;
+  const auto number = [&](uint32_t k) { return batch.picks != nullptr ? batch.picks[k] : k; };
+  ForEachRow(
+      table, batch.count, [&](uint32_t k) { return batch.ids[number(k)]; },
+      [&](uint32_t k, uint32_t slot) {
+        if (IsCandidate(table, slot)) batch.flags[number(k)] = 0;
+      },
+      [](uint32_t) {}, /*prefetch_bytes=*/0);
+}
+
+inline void GatherRows(GatherBatch* batch) {
   const RowTable& table = *batch->table;
   if (!SameBytes(table.weight_type, batch->type)) {
     switch (table.weight_type) {
@@ -139,6 +150,11 @@ inline void RunGather(GatherBatch* batch) {
       return GatherPicked<0>(
           batch, [bytes](uint8_t* to, const uint8_t* from) { CopyRow(to, from, bytes); });
   }
+}
+
+inline void RunGather(GatherBatch* batch) {
+  GatherRows(batch);
+  if (batch->flags != nullptr && batch->table->admission.after > 1) ClearFlagsOfCandidates(*batch);
 }
 
 }  // namespace HOTBED_ISA

@@ -89,6 +89,7 @@ struct ApplyBatch : GradientRows {
   const uint32_t* picks =
       nullptr;           // gradient of slots[k] is gradients[picks[k]]; null: gradients[k]
   uint32_t dirtied = 0;  // out: rows that were clean before
+  uint32_t held = 0;     // out: rows that are not admitted, whose gradients were only counted
 };
 
 // Fills free slots. A row's value is weight_bytes, then state_bytes at sources[k], or its first

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "row_math/touches.h"
 #include "row_math/types.h"
 
 namespace hotbed {
@@ -62,8 +63,10 @@ struct alignas(64) RowTable {
   IndexBucket* buckets = nullptr;  // indexed only
   uint32_t bucket_count = 0;
   uint64_t seed = 0;
-  InitializerParams initializer;
+  InitializerParams initializer;  // of rows that are not admitted, too
   OptimizerParams optimizer;
+  AdmissionParams admission;
+  InitializerParams admitted_initializer;  // the value with which training begins
 };
 
 }  // namespace hotbed

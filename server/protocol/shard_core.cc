@@ -184,6 +184,15 @@ void ShardCore::PushedAlone(const CorePush& push) {
   tail_.AppendApplied(entry);
 }
 
+bool ShardCore::Delete(PushToken payload) {
+  if (CheckEpoch(record_.epoch) != SegmentCode::kOk || read_only_ || NoRoom()) return false;
+  CoreEntry entry;
+  entry.kind = RecordKind::kDelete;
+  entry.payload = payload;
+  AppendEntry(entry, 0, SegmentCode::kOk);
+  return true;
+}
+
 bool ShardCore::ForgetIdleSessions() {
   const size_t before = session_count();
   for (const SessionId session :

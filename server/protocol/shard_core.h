@@ -103,6 +103,9 @@ class ShardCore {
   // shell applies it to the rows, without a log, and then says PushedAlone.
   bool MayPushAlone(const CorePush& push) const;
   void PushedAlone(const CorePush& push);
+  // Rows that the shard itself deletes, by a policy of its table: an entry of no session. False: it
+  // takes none now, and `payload` stays the caller's.
+  bool Delete(PushToken payload);
   // Answered OK when the commit is applied, also if an earlier request has committed the step.
   void Commit(const CoreCommit& commit);
   // This member's log holds everything up to `lsn`, of the hand-over `ticket`.

@@ -92,6 +92,12 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   HOTBED_DCHECK(unapplied_.empty() || unapplied_.back().lsn + 1 == entry.lsn)
       << shard_.Name() << ": LSN " << entry.lsn << " follows " << unapplied_.back().lsn;
   unapplied_.push_back({entry.lsn, state, shard_.in_flight.Begin()});
+  if (state != nullptr && entry.kind == RecordKind::kPush) {
+    last_step_ = std::max(last_step_, entry.seq >> kStepShift);
+  }
+  if (noting_ && state != nullptr && ChangesRows(entry.kind)) {
+    noted_.insert(state->ids, state->ids + state->count);
+  }
   if (entry.staged) {
     parts_.steps->Stage(state->append.header, state->ids, state->gradients);
   }
@@ -107,6 +113,39 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
     shard_.strand.Run([this, state] { AfterAppend(state); });
   };
   shard_.options.log->Append(&state->append);
+}
+
+bool CommitPipeline::DeleteRows(std::vector<uint64_t> ids) {
+  const std::atomic<bool>* const log_full = shard_.options.log_full;
+  if (parts_.tail->full() || (log_full != nullptr && log_full->load(std::memory_order_relaxed))) {
+    return false;
+  }
+  PushState* const state = PushState::Take();
+  state->kept_ids = std::move(ids);
+  state->ids = state->kept_ids.data();
+  state->count = static_cast<uint32_t>(state->kept_ids.size());
+  if (!shard_.core.Delete(reinterpret_cast<PushToken>(state))) {
+    state->Give();
+    return false;
+  }
+  Drain();
+  return true;
+}
+
+void CommitPipeline::BeginNoting() {
+  noting_ = true;
+  noted_.clear();
+  for (const Unapplied& entry : unapplied_) {
+    const PushState* const state = entry.state;
+    if (state == nullptr || !ChangesRows(state->append.header.kind)) continue;
+    noted_.insert(state->ids, state->ids + state->count);
+  }
+  parts_.steps->AddStagedIds(&noted_);
+}
+
+absl::flat_hash_set<uint64_t> CommitPipeline::EndNoting() {
+  noting_ = false;
+  return std::exchange(noted_, {});
 }
 
 void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "common/ring_queue.h"
@@ -62,6 +63,15 @@ class CommitPipeline {
   // The shard was closed: answers of other replicas are not heard any more, and updates that the
   // rows cannot take are not tried again. Entries that are not applied are left to the log.
   void Close();
+  // Deletes rows by an entry of the shard's own. False: not now.
+  bool DeleteRows(std::vector<uint64_t> ids);
+  // From now on notes the ids of entries that change rows, also of those that are not applied yet.
+  void BeginNoting();
+  // The ids noted since; ends the noting.
+  absl::flat_hash_set<uint64_t> EndNoting();
+  bool noting() const { return noting_; }
+  // The highest training step of a push since the shard was opened here.
+  uint64_t last_step() const { return last_step_; }
   // The log takes appends again where a failed append had stopped it, and it recovered since.
   void ResumeLog();
   // Publishes what other threads may read.
@@ -108,7 +118,10 @@ class CommitPipeline {
   RingQueue<CoreEntry> apply_queue_;  // committed; the first is being applied
   RingQueue<Unapplied> unapplied_;    // (applied, last]
   bool applying_ = false;             // the store has an Apply in flight
-  bool late_ = false;                 // the entries in apply_queue_ have waited for rows
+  bool noting_ = false;
+  absl::flat_hash_set<uint64_t> noted_;
+  uint64_t last_step_ = 0;
+  bool late_ = false;  // the entries in apply_queue_ have waited for rows
   uint32_t appends_in_flight_ = 0;
   CountedBytes session_bytes_;
   Epoch promise_wanted_ = 0;

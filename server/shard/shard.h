@@ -17,6 +17,7 @@
 //   ReplicaComparison   are the replicas still equal
 //   SnapshotSource      all rows, or those changed since: write-back, transfers, copies, readers
 //   RowSearch           all rows for a top-k
+//   RowSweep            deletes the rows that the table's life takes
 //   ChangeFeed          which rows have changed lately
 //   ShardGauges         what other threads may read
 //
@@ -55,6 +56,7 @@
 #include "server/shard/request/push_gate.h"
 #include "server/shard/request/requests.h"
 #include "server/shard/row_search.h"
+#include "server/shard/row_sweep.h"
 #include "server/shard/serving_state.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/shard_gauges.h"
@@ -219,6 +221,17 @@ class alignas(64) Shard {
     return search_.Only(positions, ranking, go_on);
   }
 
+  // --- rows that come and go; see RowSweep. Blocks.
+  absl::StatusOr<SweptRows> SweepRows(RowSweep::GoOn go_on) { return sweep_.Sweep(go_on); }
+  absl::StatusOr<SweptRows> WouldTake(const LifeParams& life, RowSweep::GoOn go_on) {
+    return sweep_.DryRun(life, go_on);
+  }
+  absl::StatusOr<std::vector<KnownTouches>> ReadTouches(absl::Span<const uint64_t> ids) {
+    return sweep_.Read(ids);
+  }
+  // Any thread. False: the rows have not been counted yet.
+  bool EstimateRows(uint64_t* rows) const;
+
   // Does not block: retries an update that stalled and the activation, lets parked requests expire.
   void Tick();
   // Refuses pushes with UNAVAILABLE from now on, or accepts them again. True: every push that was
@@ -300,6 +313,7 @@ class alignas(64) Shard {
   void PushNow(PushState* state);
   void CommitNow(PushState* state);
   void RunWaiting();
+  void StampTouches(UpdateScalars* scalars) const;
 
   PullGate gate_;
   FetchHint fetch_hint_;  // of store_, for any thread
@@ -320,6 +334,7 @@ class alignas(64) Shard {
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
   RowSearch search_;
+  RowSweep sweep_;
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
   PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;

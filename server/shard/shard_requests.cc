@@ -161,10 +161,12 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
     return false;
   }
   const uint64_t step = segment->seq >> kStepShift;
-  const UpdateScalars scalars =
+  UpdateScalars scalars =
       push_gate_.scalars_fixed()
           ? push_gate_.ScalarsOf(*segment, step)
           : ResolvePush(table_, segment->has_learning_rate, segment->learning_rate, step);
+  if (pipeline_.noting()) return false;
+  StampTouches(&scalars);
   const Lsn lsn = core_.last_lsn() + 1;
   const RowUpdates updates{
       {count, work.gradient_type, segment->gradients, scalars, segment->assign}, segment->ids, lsn};
@@ -180,6 +182,12 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   segment->result.lsn = lsn;
   segment->result.last_seq = segment->seq;
   return true;
+}
+
+// The primary's clock alone decides when rows were touched.
+void Shard::StampTouches(UpdateScalars* scalars) const {
+  if (!push_gate_.touches()) return;
+  scalars->time_s = static_cast<uint32_t>(options_.clock->WallUs() / 1'000'000);
 }
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
@@ -221,6 +229,7 @@ void Shard::PushNow(PushState* state) {
   // Here, not in PrepareRows: the options may change, and do so on the strand.
   state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,
                                segment.seq >> kStepShift);
+  StampTouches(&state->scalars);
   uint32_t lane = 0;
   if (Refusal mixed = FindLane(context_, segment, &lane); !mixed.ok()) {
     state->refusal = std::move(mixed);

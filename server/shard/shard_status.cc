@@ -37,6 +37,17 @@ StatusNumbers ShardStatus::Numbers() const {
               "Row accesses that went below the hot tier.", store.misses);
   numbers.Add("evictions", "hotbed_table_evictions_total", "Rows evicted from memory.",
               store.evictions);
+  if (rows_counted) {
+    numbers.Add("rows", "hotbed_table_rows", "Rows that exist, in all tiers, where they are known.",
+                rows);
+  }
+  numbers.Add("rows_expired", "hotbed_table_expired_rows_total",
+              "Rows deleted because they were not touched for too long.", rows_expired);
+  numbers.Add("rows_evicted", "hotbed_table_evicted_rows_total",
+              "Rows deleted because the table had more than its limit.", rows_evicted);
+  numbers.Add("rows_held", "hotbed_table_held_gradients_total",
+              "Gradients that were counted and not applied, because their rows are not admitted.",
+              store.rows_held);
   numbers.Add("writebacks", "hotbed_table_writebacks_total", "Rows written to the spill tier.",
               store.writebacks);
   return numbers;

@@ -28,9 +28,13 @@ struct ShardStatus {
   uint64_t rows_pulled = 0;
   uint64_t rows_pushed = 0;
   StoreStats store;
-  uint64_t bytes = 0;      // of weights and state, in all tiers; an estimate
-  bool primary = false;    // else a backup or a learner
-  uint64_t followers = 0;  // in the acknowledging set
+  bool rows_counted = false;  // `rows` is known
+  uint64_t rows = 0;          // that exist, in all tiers
+  uint64_t rows_expired = 0;  // that this replica, as the primary, has deleted since it was opened
+  uint64_t rows_evicted = 0;  // likewise, beyond the table's limit
+  uint64_t bytes = 0;         // of weights and state, in all tiers; an estimate
+  bool primary = false;       // else a backup or a learner
+  uint64_t followers = 0;     // in the acknowledging set
   Lsn commit_lsn = 0;
   uint64_t tail_bytes = 0;  // records kept in memory for other replicas
 

@@ -96,6 +96,10 @@ void StagedRows::DropThrough(uint64_t step, Lsn lsn) {
 
 void StagedRows::Clear() { CutFrom(0); }
 
+void StagedRows::AddIds(absl::flat_hash_set<uint64_t>* ids) const {
+  for (const auto& [lsn, push] : pushes_) ids->insert(push.ids.begin(), push.ids.end());
+}
+
 std::string StagedRows::Serialize(Lsn lsn) const {
   const Push& push = pushes_.at(lsn);
   const uint64_t length = RecordBytes(push.header);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -57,6 +58,7 @@ class StagedRows {
   // Drops the pushes of `step` or earlier that were staged below `lsn`, the LSN of a commit.
   void DropThrough(uint64_t step, Lsn lsn);
   void Clear();
+  void AddIds(absl::flat_hash_set<uint64_t>* ids) const;
 
   // For the shard's stored meta: a push as a record of the log (segment_format.h), and back.
   // DataLoss: the bytes are no such record. Rows that are not `wanted` are left out: the push was

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -47,6 +48,8 @@ class StepCommits {
   absl::Span<const uint64_t> changed_ids() const { return sum_.ids; }
   // The commit of `step` at `lsn` was applied: no push of that step or earlier is needed.
   void Applied(uint64_t step, Lsn lsn);
+  // Adds the ids of all staged pushes.
+  void AddStagedIds(absl::flat_hash_set<uint64_t>* ids) const { staged_.AddIds(ids); }
 
   // --- stored with the rows
   // Fills in the payloads of meta->staged.

@@ -50,7 +50,7 @@ struct WireRecordHeader {
   float gradient_scale;
   float clip_value;
   float clip_row_norm;
-  uint32_t zero1;
+  uint32_t time_s;
   uint64_t run;
   uint64_t zero2;
 };
@@ -140,6 +140,7 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, const Recor
   w.gradient_scale = h.scalars.gradient_scale;
   w.clip_value = h.scalars.clip_value;
   w.clip_row_norm = h.scalars.clip_row_norm;
+  w.time_s = h.scalars.time_s;
   w.header_crc = HeaderCrc(w);
   std::memcpy(out, &w, sizeof(w));
 }
@@ -201,8 +202,8 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   h.incarnation = w.incarnation;
   h.seq = w.seq;
   h.prev_seq = w.prev_seq;
-  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2, w.gradient_scale,
-               w.clip_value,    w.clip_row_norm,    w.seq >> kStepShift};
+  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2,  w.gradient_scale,
+               w.clip_value,    w.clip_row_norm,    w.seq >> kStepShift, w.time_s};
   h.id_count = w.id_count;
   h.dim = w.dim;
   if (RecordBytes(h) != d.length) return std::nullopt;

@@ -21,7 +21,7 @@
 //   16 u64 shard, u64 epoch, u64 lsn, u64 session, u64 incarnation, u64 seq, u64 prev_seq
 //   72 f32 learning rate, f32 bias correction 1, f32 bias correction 2
 //   84 u32 ids, u32 dim, u32 words known to be synced
-//   96 f32 gradient scale, f32 value clip, f32 row norm clip, u32 0
+//   96 f32 gradient scale, f32 value clip, f32 row norm clip, u32 time in s since 1970 (touches)
 //  112 u64 run of the server that wrote it (identity_file.h), u64 0
 //  128 u64 ids[], then the gradient rows, then zeros
 //

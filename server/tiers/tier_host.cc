@@ -94,14 +94,16 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
   HOTBED_ASSIGN_OR_RETURN(found.meta, spill_->ReadMeta(spill_shard));
   HOTBED_ASSIGN_OR_RETURN(found.highest_lsn, spill_->HighestLsn(spill_shard));
   arena_.Reserve(static_cast<int64_t>(options_.shard_bytes));
-  if (!has_spilled_rows && device_ == nullptr) {
+  // The device's kernels do not know touches.
+  const bool on_device = device_ != nullptr && !params.table->optimizer.touches;
+  if (!has_spilled_rows && !on_device) {
     absl::MutexLock lock(&mu_);
     ++unopened_;
     return std::make_unique<UnopenedStore>(this, std::move(params), std::move(found));
   }
   const ShardParams opened = params;
   auto shard = MakeShard(std::move(params), std::move(found), has_spilled_rows);
-  if (device_ == nullptr) return shard;
+  if (!on_device) return shard;
   return std::make_unique<DeviceShard>(device_.get(), std::move(shard), opened);
 }
 

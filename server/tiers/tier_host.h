@@ -59,6 +59,7 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) override {
     return spill_->NewWriter(shard, options_.snapshot_file_bytes_min);
   }
+  absl::Status CompactShard(const SpillShard& shard) override { return spill_->Compact(shard); }
   uint64_t SpilledBytes(const SpillShard& shard) override { return spill_->BytesOf(shard); }
   absl::Status Flush() override { return spill_->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }

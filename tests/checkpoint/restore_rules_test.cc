@@ -31,6 +31,7 @@ TEST(RestoreRulesTest, WhatTheRowsDependOnMustBeEqual) {
       {"optimizer.kind", [](TableSpec* t) { t->optimizer.kind = OptimizerKind::kAdam; }},
       {"column_slices", [](TableSpec* t) { t->column_slices = 2; }},
       {"seed", [](TableSpec* t) { t->seed = 8; }},
+      {"optimizer.touches", [](TableSpec* t) { t->optimizer.touches = true; }},
       {"rows is 99", [](TableSpec* t) { t->rows = 99; }},
   };
   for (const auto& [name, change] : cases) {

@@ -23,7 +23,8 @@ using ::testing::HasSubstr;
 void AddFields(const Descriptor& type, const std::string& prefix, std::set<std::string>* fields) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    const bool group = field.name() == "optimizer" || field.name() == "schedule";
+    const bool group =
+        field.name() == "optimizer" || field.name() == "schedule" || field.name() == "life";
     if (group) {
       AddFields(*field.message_type(), absl::StrCat(field.name(), "."), fields);
     } else {

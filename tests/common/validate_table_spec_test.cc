@@ -41,7 +41,8 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, state_type, counter, average] = params;
+                                stochastic_rounding, touches, state_type, counter, average] =
+      params;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
   [[maybe_unused]] const auto& [rate, every, average_from_step] = average;
@@ -76,6 +77,7 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
           "average_from_step",
           "lazy_decay",
           "row_bias_correction",
+          "touches",
           "state_type",
           "stochastic_rounding"};
 }
@@ -107,7 +109,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                 seed, durability, replicas, data_parallel, nan_policy,
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
-                                clip_slice_norm, schedule, memory_share_min, memory_share_max,
+                                clip_slice_norm, schedule, memory_share_min, memory_share_max, life,
                                 restored_from, composition, changes] = spec;
   std::vector<std::string> names = {"id",
                                     "name",
@@ -140,6 +142,10 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   add("schedule.", FieldsOf(schedule));
   [[maybe_unused]] const auto& [checkpoint, table, sessions] = restored_from;
   add("restored_from.", {"checkpoint", "table", "sessions"});
+  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, admission] = life;
+  [[maybe_unused]] const auto& [after, probability, zeros] = admission;
+  add("life.", {"ttl_s", "ttl_steps", "rows_max", "bytes_max", "evict_by", "admit_after",
+                "admit_probability", "admit_zeros"});
   add("changes[0].", FieldsOf(TableChange()));
   // The fields of composition: composition_test.cc.
   return names;
@@ -172,6 +178,38 @@ struct Case {
 template <typename Enum>
 Enum Unknown() {
   return static_cast<Enum>(99);
+}
+
+std::vector<Case> LifeCases() {
+  return {
+      {"optimizer.touches", "true", "false for a bounded table",
+       [](TableSpec* s) { s->optimizer.touches = true; }},
+      {"life.ttl_s", "5", "0 without touches", [](TableSpec* s) { s->life.ttl_s = 5; }},
+      {"life.ttl_steps", "5", "0 without touches", [](TableSpec* s) { s->life.ttl_steps = 5; }},
+      {"life.rows_max", "5", "0 without touches", [](TableSpec* s) { s->life.rows_max = 5; }},
+      {"life.bytes_max", "5", "0 without touches", [](TableSpec* s) { s->life.bytes_max = 5; }},
+      {"life.evict_by", "99", "lru, lfu, norm",
+       [](TableSpec* s) { s->life.evict_by = Unknown<EvictBy>(); }},
+      {"life.evict_by", "lfu", "lru without rows_max",
+       [](TableSpec* s) { s->life.evict_by = EvictBy::kLfu; }},
+      {"life.admit_after", "2", "0 or 1 without touches",
+       [](TableSpec* s) { s->life.admission.after = 2; }},
+      {"life.admit_probability", "0.5", "1 without touches",
+       [](TableSpec* s) { s->life.admission.probability = 0.5f; }},
+      {"life.admit_probability", "2", "(0, 1]",
+       [](TableSpec* s) {
+         s->hashed = s->optimizer.touches = true;
+         s->life.admission.probability = 2;
+       }},
+      {"life.admit_zeros", "true", "false without touches",
+       [](TableSpec* s) { s->life.admission.zeros = true; }},
+      {"column_slices", "2", "1 with touches",
+       [](TableSpec* s) {
+         s->hashed = s->optimizer.touches = true;
+         s->optimizer.kind = OptimizerKind::kSgd;
+         s->column_slices = 2;
+       }},
+  };
 }
 
 std::vector<Case> BasicCases() {
@@ -550,7 +588,7 @@ std::vector<Case> ScheduleCases() {
 
 std::vector<Case> AllCases() {
   std::vector<Case> all;
-  for (const std::vector<Case>& some : {BasicCases(), TrainingCases(), AverageCases(),
+  for (const std::vector<Case>& some : {BasicCases(), LifeCases(), TrainingCases(), AverageCases(),
                                         MemoryCases(), OptimizerCases(), ScheduleCases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }

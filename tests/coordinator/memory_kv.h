@@ -94,6 +94,7 @@ class MemoryKv : public KvStore {
   absl::Status TryResume() override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<KvFile>> NewFile() override { return OfRowsOnly(); }
   absl::Status DeleteFiles(absl::string_view, absl::string_view) override { return OfRowsOnly(); }
+  absl::Status Compact(absl::string_view, absl::string_view) override { return OfRowsOnly(); }
 
  private:
   static absl::Status OfRowsOnly() {

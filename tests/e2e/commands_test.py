@@ -38,6 +38,23 @@ class Commands(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertEqual(len(json.loads(out)["servers"]), 3)
 
+    def test_rows_that_come_and_go(self):
+        self.up.json("table", "create", "seen", "--dim", 4, "--hashed", "--touches", "--ttl-steps", 5, "--init", "zero")
+        self.assertEqual(self.up.json("table", "expire", "seen", "--dry-run"),
+                         {"table": "seen", "rows": 0, "expires": 0, "evicts": 0})
+        self.assertEqual(self.up.json("row", "get", "seen", 17)[0]["touches"],
+                         {"count": 0, "time_s": 0, "step": 0, "candidate": False})
+        code, _, err = self.up.cli("table", "expire", "seen", "--dry-run", "--evict-by", "luck")
+        self.assertEqual(code, 1)
+        self.assertIn("lru, lfu, norm", err)
+        code, _, err = self.up.cli("table", "expire", "seen")
+        self.assertNotEqual(code, 0)
+        self.assertIn("--dry-run", err)
+        code, _, err = self.up.cli("table", "create", "bad", "--dim", 4, "--rows", 10, "--ttl-s", 5)
+        self.assertNotEqual(code, 0)
+        self.assertIn("ttl_s is 5", err)
+        self.up.json("table", "drop", "seen", "--yes")
+
     def test_table_life(self):
         create = ("table", "create", "life", "--dim", 8, "--rows", 100000, "--optimizer", "adam", "--lr", "0.5",
                   "--init", "uniform:-0.25,0.25", "--durability", "log")

@@ -82,6 +82,24 @@ TEST_F(KvStoreTest, ValuesStayOutOfTheCacheOfWhoCachesThemItself) {
   EXPECT_LT(cached[false], kValues * 256 / 10);
 }
 
+TEST_F(KvStoreTest, ACompactionGivesBackTheSpaceOfReplacedValues) {
+  auto store = MustOpen(Options());
+  const auto put_all = [&](const std::string& value) {
+    auto batch = store->NewBatch();
+    for (int i = 0; i < 2000; ++i) batch->Put(absl::StrFormat("k%05d", i), absl::StrCat(i, value));
+    ASSERT_TRUE(store->Write(batch.get()).ok());
+    ASSERT_TRUE(store->Flush().ok());
+  };
+  std::string large(1000, 'x');
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * i * 31 >> 3);
+  put_all(large);
+  put_all("");
+  const uint64_t before = store->EstimateBytes("k", "l");
+  ASSERT_TRUE(store->Compact("k", "l").ok());
+  EXPECT_LT(store->EstimateBytes("k", "l"), before / 4);
+  EXPECT_EQ(store->Get("k01999").value(), "1999");
+}
+
 TEST_F(KvStoreTest, ScanIsOrderedAndHalfOpen) {
   auto store = MustOpen(Options());
   for (const char* key : {"c", "a", "d", "b"}) MustPut(store.get(), key, key);

@@ -45,6 +45,28 @@ class Rows(LocalCase):
             np.subtract.at(twin, ids, gradients)
         np.testing.assert_array_equal(table.pull(np.arange(1000)), twin, f'HOTBED_TEST_SEED={seed}')
 
+    def test_touches_and_policies(self):
+        table = sgd(self.client, 'living', rows=None, hashed=True, touches=True, ttl_steps=100, rows_max=10_000, evict_by='lfu',
+                    admit_after=2)
+        self.assertEqual((table.options['touches'], table.options['evict-by'], table.options['admit-after']), ('true', 'lfu', '2'))
+        ids = np.array([[5, 2**63], [7, 9]], np.uint64)
+        for step, some in ((1, [5, 2**63, 7]), (2, [5])):
+            table.push(np.array(some, np.uint64), np.ones((len(some), DIM), np.float32), step=step)
+        touches = table.touches(ids)
+        np.testing.assert_array_equal(touches['count'], [[2, 1], [1, 0]])
+        np.testing.assert_array_equal(touches['step'], [[2, 1], [1, 0]])
+        np.testing.assert_array_equal(touches['exists'], [[True, False], [False, False]])
+        np.testing.assert_array_equal(touches['candidate'], [[False, True], [True, False]])
+        self.assertLess(abs(int(touches['time'][0, 0]) - time.time()), 3600)
+        self.assertEqual(table.pull([5, 7])[:, 0].tolist(), [-1, 0])
+        self.assertEqual(table.count_by_life(), {'rows': 3, 'expires': 0, 'evicts': 0})
+        self.assertEqual(table.count_by_life(ttl_steps=0, rows_max=0, evict_by='lru'), {'rows': 3, 'expires': 0, 'evicts': 0})
+        for refused, option in ((dict(rows=10, touches=True), 'touches'), (dict(hashed=True, ttl_s=5), 'ttl_s')):
+            with self.assertRaisesRegex(hotbed.InvalidArgument, option):
+                self.client.create_table('refused', dim=DIM, **refused)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'keeps no touches'):
+            sgd(self.client).touches([1])
+
     def test_every_optimizer_and_option(self):
         kinds = [getattr(hotbed.optim, name) for name in hotbed.optim.__all__ if name not in ('Optimizer', 'NoOptimizer')]
         self.assertEqual(len(kinds), 17)

@@ -24,11 +24,13 @@ OPERATIONS = int(os.environ.get('HOTBED_OPERATIONS', 40))
 TABLES = {
     'bounded': dict(rows=ROWS, durability='replicated=2'),
     'hashed': dict(hashed=True, durability='log'),
+    # Rows of it are evicted and expire while the other operations go on.
+    'living': dict(hashed=True, durability='replicated=2', touches=True, rows_max=ROWS // 2, evict_by='lfu', ttl_steps=60),
 }
 
 
 def ids_of(name, numbers):
-    return numbers * np.uint64(0x9e3779b97f4a7c15) if name == 'hashed' else numbers
+    return numbers if name == 'bounded' else numbers * np.uint64(0x9e3779b97f4a7c15)
 
 
 class RandomOperations(unittest.TestCase):
@@ -49,9 +51,10 @@ class RandomOperations(unittest.TestCase):
                        for name, options in TABLES.items()}
         self.rows = {name: np.zeros((ROWS, DIM), np.float32) for name in TABLES}
         self.there = np.zeros(ROWS, bool)  # which rows of the hashed table exist
-        self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
-        self.told = {}  # what the stream has told of that table, by id
-        self.saves = []  # (path, the rows that each table had, which rows of the hashed one existed)
+        self.pushes = [[] for _ in range(ROWS)]  # (step, values) of each row of the living table
+        self.streams = {name: self.follow(name) for name in TABLES if name != 'bounded'}
+        self.told = {name: {} for name in self.streams}  # what the streams have told of those tables, by id
+        self.saves = []  # (path, the rows that each table had, which rows of the hashed one existed, pushes)
         self.step = 0
         self.restored = 0
 
@@ -64,9 +67,10 @@ class RandomOperations(unittest.TestCase):
                 told.append(f'{way.__name__} {way()}')
             told.append(f'save {self.save()}')
             told.append('compare')
-            self.compare(self.client, {name: name for name in TABLES}, self.rows, self.there)
-            told.append('follow')
-            self.compare_stream()
+            self.compare(self.client, {name: name for name in TABLES}, self.rows, self.there, self.pushes)
+            for name in self.streams:
+                told.append(f'follow {name}')
+                self.compare_stream(name)
             for servers in (2, 5):
                 told.append(f'restore to {servers} servers')
                 self.restore_elsewhere(servers)
@@ -91,6 +95,9 @@ class RandomOperations(unittest.TestCase):
             self.step += 1
             calls.append(table.push_async(ids_of(name, numbers), values, step=self.step, deadline=120))
             self.rows[name][numbers.astype(np.int64)] -= values
+            if name == 'living':
+                for number, value in zip(numbers.tolist(), values):
+                    self.pushes[number].append((self.step, value))
             if name == 'hashed':
                 self.there[numbers.astype(np.int64)] = True
         return calls
@@ -101,33 +108,45 @@ class RandomOperations(unittest.TestCase):
         self.tables['hashed'].delete(ids_of('hashed', numbers), step=self.step, deadline=120)
         self.rows['hashed'][numbers.astype(np.int64)] = 0
         self.there[numbers.astype(np.int64)] = False
-        self.read_stream(0)
+        for name in self.streams:
+            self.read_stream(name, 0)
         return len(numbers)
 
-    def read_stream(self, timeout):
-        changes = self.stream.next(timeout)
+    def follow(self, name):
+        return hotbed.follow(f'hotbed://{self.cluster.address}', name)
+
+    def read_stream(self, name, timeout):
+        changes = self.streams[name].next(timeout)
         if changes is None:
             return False
         if changes.again:  # the servers cannot tell any more what has changed since: all rows come again
-            self.stream = hotbed.follow(f'hotbed://{self.cluster.address}', 'hashed')
-            self.told = {}
+            self.streams[name] = self.follow(name)
+            self.told[name] = {}
             return True
-        self.told.update(zip(changes.ids.tolist(), changes.rows))
+        self.told[name].update(zip(changes.ids.tolist(), changes.rows))
         for gone in changes.deleted.tolist():
-            self.told.pop(gone, None)
+            self.told[name].pop(gone, None)
         return True
 
-    def compare_stream(self):
-        ids = ids_of('hashed', np.arange(ROWS, dtype=np.uint64)).tolist()
-        wanted = {ids[i]: self.rows['hashed'][i] for i in range(ROWS) if self.there[i]}
+    def wanted(self, name):
+        ids = ids_of(name, np.arange(ROWS, dtype=np.uint64))
+        rows, there = self.rows[name], self.there
+        if name == 'living':  # rows may go at any time
+            there = np.zeros(ROWS, np.uint8)
+            rows = self.tables[name].pull(ids, exists=there)
+        return {i: row for i, row, exists in zip(ids.tolist(), rows, there) if exists}
+
+    def compare_stream(self, name):
         for _ in range(600):
-            same = self.told.keys() == wanted.keys() and all(np.array_equal(self.told[i], wanted[i]) for i in wanted)
-            if same and not self.read_stream(0.1):
+            told, wanted = self.told[name], self.wanted(name)
+            same = told.keys() == wanted.keys() and all(np.array_equal(told[i], wanted[i]) for i in wanted)
+            if same and not self.read_stream(name, 0.1):
                 return
-            self.read_stream(0.1)
-        self.assertEqual(self.told.keys(), wanted.keys())
+            self.read_stream(name, 0.1)
+        told, wanted = self.told[name], self.wanted(name)
+        self.assertEqual((told.keys() - wanted.keys(), wanted.keys() - told.keys()), (set(), set()), name)
         for i, row in wanted.items():
-            np.testing.assert_array_equal(self.told[i], row, err_msg=f'id {i} as the stream told it')
+            np.testing.assert_array_equal(told[i], row, err_msg=f'id {i} of {name} as the stream told it')
 
     def kill(self):
         victim = self.random.choice(self.cluster.servers)
@@ -161,40 +180,58 @@ class RandomOperations(unittest.TestCase):
         more = ['--incremental'] if self.saves and self.random.random() < 0.6 else []
         self.command('checkpoint', 'save', self.saved, '--name', name, '--timeout=60s', *more)
         self.saves.append((os.path.join(self.saved, name), {table: rows.copy() for table, rows in self.rows.items()},
-                           self.there.copy()))
+                           self.there.copy(), [list(pushes) for pushes in self.pushes]))
         return name
 
     def restore(self):
         """A table of a random checkpoint, under another name."""
         if not self.saves:
             return 'nothing'
-        path, rows, there = self.random.choice(self.saves)
+        path, *saved = self.random.choice(self.saves)
         name = self.random.choice(list(TABLES))
         self.restored += 1
         self.command('checkpoint', 'restore', path, '--table', name, '--as', f'{name}-{self.restored}', '--sessions', 'anew',
                      '--timeout=60s')
-        self.compare(self.client, {name: f'{name}-{self.restored}'}, rows, there)
+        self.compare(self.client, {name: f'{name}-{self.restored}'}, *saved)
         self.client.drop_table(f'{name}-{self.restored}')
         return path
 
     def restore_elsewhere(self, servers):
         up = local.Up(os.path.join(self.directory, f'of-{servers}'), '--servers', servers, '--port', 0, '--host-bytes', '64MiB')
         try:
-            path, rows, there = self.random.choice(self.saves)
+            path, *saved = self.random.choice(self.saves)
             self.assertEqual(local.run('hotbed', 'checkpoint', 'verify', path)[0], 0)
             up.json('checkpoint', 'restore', path)
             with hotbed.connect(f'hotbed://{up.coordinator}') as client:
-                self.compare(client, {name: name for name in TABLES}, rows, there)
+                self.compare(client, {name: name for name in TABLES}, *saved)
         finally:
             up.stop()
 
-    def compare(self, client, names, rows, there):
+    def compare(self, client, names, rows, there, pushes):
         for name, called in names.items():
+            if name == 'living':
+                self.compare_living(client.table(called), pushes)
+                continue
             exists = np.zeros(ROWS, np.uint8)
             got = client.table(called).pull(ids_of(name, np.arange(ROWS, dtype=np.uint64)), exists=exists)
             if name == 'hashed':
                 np.testing.assert_array_equal(exists.astype(bool), there, err_msg=f'which rows {called} has')
             np.testing.assert_array_equal(got, rows[name], err_msg=called)
+
+    def compare_living(self, table, pushes):
+        """A row is the sum of as many of its last pushes as it counts: those before it was deleted are gone, all others there."""
+        ids = ids_of('living', np.arange(ROWS, dtype=np.uint64))
+        for _ in range(600):  # rows may go between the two reads
+            before, got = table.touches(ids), table.pull(ids)
+            touches = table.touches(ids)
+            if all(np.array_equal(before[key], touches[key]) for key in before):
+                break
+        for number, (count, step) in enumerate(zip(touches['count'].tolist(), touches['step'].tolist())):
+            told = pushes[number]
+            self.assertLessEqual(count, len(told), f'touches of row {number} of {table.name}')
+            wanted = -sum((value for _, value in told[len(told) - count:]), np.zeros(DIM, np.float32))
+            np.testing.assert_array_equal(got[number], wanted, err_msg=f'{table.name}, row {number} with {count} touches')
+            self.assertEqual(step, told[-1][0] if count else 0, f'last step of row {number} of {table.name}')
 
 
 if __name__ == '__main__':

@@ -31,6 +31,9 @@ Catalog Sample() {
   table.padding_id = 5;
   table.has_padding_id = true;
   table.schedule.gamma = 0.75f;
+  table.optimizer.touches = true;
+  table.life = {.ttl_s = 60, .rows_max = 1'000'000, .evict_by = EvictBy::kLfu};
+  table.life.admission.after = 3;
   table.changes.push_back({.at_step = 9, .has_clip_value = true, .clip_value = 2});
   table.changes.push_back({.at_step = 12, .has_schedule = true, .schedule = {.step_size = 4}});
   catalog.tables[3] = table;
@@ -40,17 +43,20 @@ Catalog Sample() {
 }
 
 // A server that is upgraded finds what an earlier version has written.
-TEST(CatalogFileTest, ReadsTheFormatWithoutCuts) {
-  const Catalog catalog = Sample();
+TEST(CatalogFileTest, ReadsTheFormatWithoutCutsAndLives) {
+  Catalog catalog = Sample();
+  catalog.tables.at(3).optimizer.touches = false;
+  catalog.tables.at(3).life = LifeParams();
   const std::string bytes = catalog.Serialize();
+  constexpr size_t kLifeBytes = 1 + 4 * 8 + 1 + 4 + 4 + 1;
   std::string older =
-      bytes.substr(0, bytes.size() - 2 * sizeof(uint32_t));  // the count of cuts, too
+      bytes.substr(0, bytes.size() - kLifeBytes - 2 * sizeof(uint32_t));  // the count of cuts, too
   older[std::string("HOTBDCAT").size()] = 6;
   AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
   const auto parsed = Catalog::Parse(older);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
-  for (const char version : {5, 8}) {
+  for (const char version : {5, 9}) {
     older.resize(older.size() - sizeof(uint32_t));
     older[std::string("HOTBDCAT").size()] = version;
     AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
@@ -87,6 +93,11 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.padding_id, 5u);
   EXPECT_EQ(table.schedule.gamma, 0.75f);
   EXPECT_EQ(table.changes, catalog.tables.at(3).changes);
+  EXPECT_TRUE(table.optimizer.touches);
+  EXPECT_EQ(table.life.ttl_s, 60u);
+  EXPECT_EQ(table.life.rows_max, 1'000'000u);
+  EXPECT_EQ(table.life.evict_by, EvictBy::kLfu);
+  EXPECT_EQ(table.life.admission.after, 3u);
   EXPECT_EQ((loaded->shards.at({3, 7}).limit), 65536u);
 }
 
@@ -97,13 +108,16 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 seed, durability, replicas, data_parallel, nan_policy,
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
-                                clip_slice_norm, schedule, memory_share_min, memory_share_max,
+                                clip_slice_norm, schedule, memory_share_min, memory_share_max, life,
                                 restored_from, composition, changes] = TableSpec();
+  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, admission] = life;
+  [[maybe_unused]] const auto& [after, probability, zeros] = admission;
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, state_type, counter, average] = optimizer;
+                                stochastic_rounding, touches, state_type, counter, average] =
+      optimizer;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
   [[maybe_unused]] const auto& [checkpoint, restored_table, sessions] = restored_from;
@@ -117,7 +131,8 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   const size_t schedule_bytes = 1 + 3 * 8 + 3 * 4;
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
-                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4);
+                1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4 +
+                (1 + 4 * 8 + 1 + 4 + 4 + 1));
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

@@ -73,6 +73,37 @@ TEST_F(ShardCoreTest, RepliesAfterAppendAndApply) {
   EXPECT_EQ(ready.replies[0].last_seq, 7u);
 }
 
+// Rows that a policy takes.
+TEST_F(ShardCoreTest, OnlyAnActivePrimaryDeletesByItself) {
+  EXPECT_FALSE(core_.Delete(9));
+  core_.LearnRecord(Record(1, 1, false));
+  core_.PromiseDurable(1);
+  EXPECT_FALSE(core_.Delete(9)) << "not active";
+  core_.LearnRecord(Record(1, 2, true));
+  Take();
+  Push(7, 0, /*open=*/true, /*token=*/42);
+  ASSERT_TRUE(core_.Delete(9));
+  CoreReady ready = Take();
+  ASSERT_EQ(ready.appends.size(), 1u);
+  EXPECT_EQ(ready.appends[0].kind, RecordKind::kDelete);
+  EXPECT_EQ(ready.appends[0].lsn, 2u);
+  EXPECT_EQ(ready.appends[0].session, 0u);
+  EXPECT_EQ(ready.appends[0].payload, 9u);
+  core_.Appended(2, TicketOf(2));
+  EXPECT_EQ(Take().applies.size(), 2u);
+  core_.Applied(1);
+  EXPECT_EQ(Take().replies.size(), 1u);
+  core_.Applied(2);
+  EXPECT_TRUE(Take().replies.empty()) << "nobody waits for it";
+  EXPECT_EQ(core_.session_count(), 1u);
+  ASSERT_TRUE(core_.Delete(10));
+  Take();
+  core_.AppendFailed(3, TicketOf(3));
+  EXPECT_FALSE(core_.Delete(11)) << "the log takes nothing";
+  core_.LearnRecord(Record(2, 8, false, Member{1, 11}));
+  EXPECT_FALSE(core_.Delete(12)) << "another process is the primary";
+}
+
 TEST_F(ShardCoreTest, ADuplicateInFlightWaitsForItsEntry) {
   Activate(1);
   Push(7, 0, true, 1);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
 #include "cli/base/row_id.h"
@@ -14,6 +15,7 @@
 #include "common/status_macros.h"
 #include "common/tables/composition.h"
 #include "hotbed/client.h"
+#include "hotbed/row_life.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
@@ -33,6 +35,7 @@ struct Rows {
   std::vector<float> weights;  // ids x dim
   std::vector<uint8_t> exists;
   std::vector<uint8_t> missing;  // no server answered in time
+  std::vector<RowLife> life;     // per id, where the table keeps touches
 };
 
 absl::StatusOr<Rows> Fetch(const CommandContext& context, const RowGetFlags& flags) {
@@ -53,6 +56,9 @@ absl::StatusOr<Rows> Fetch(const CommandContext& context, const RowGetFlags& fla
   PullFeature feature{table, rows.ids, rows.weights.data(), RowType::kFp32, rows.exists.data()};
   if (flags.partial) feature.missing = rows.missing.data();
   HOTBED_RETURN_IF_ERROR(client->Lookup({&feature, 1}).Wait());
+  if (table->options().optimizer.touches && !flags.partial) {
+    HOTBED_ASSIGN_OR_RETURN(rows.life, ReadTouches(client.get(), table, rows.ids));
+  }
   return rows;
 }
 
@@ -63,6 +69,19 @@ std::string WeightsText(const float* weights, uint32_t dim, bool all) {
     absl::StrAppendFormat(&out, "%s%.6g", i == 0 ? "" : ", ", weights[i]);
   if (shown < dim) absl::StrAppend(&out, ", ... ", dim - shown, " more");
   return out + "]";
+}
+
+nlohmann::ordered_json TouchesJson(const RowLife& life) {
+  return {{"count", life.touches},
+          {"time_s", life.time_s},
+          {"step", life.step},
+          {"candidate", life.candidate}};
+}
+
+std::string TouchesText(const RowLife& life) {
+  if (life.touches == 0) return "0";
+  return absl::StrCat(life.touches, life.candidate ? " (candidate)" : "", ", last in step ",
+                      life.step, " at ", absl::FormatTime(absl::FromUnixSeconds(life.time_s)));
 }
 
 // By column slice; at least one each.
@@ -100,7 +119,7 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   const std::vector<v1::ShardRecord> shards =
       parts.empty() ? ShardsOf(map, spec.id) : std::vector<v1::ShardRecord>();
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  TablePrinter printer({"id", "exists", "shard", "server", "weights"});
+  TablePrinter printer({"id", "exists", "touches", "shard", "server", "weights"});
   for (size_t i = 0; i < rows.ids.size(); ++i) {
     const RowPlace place = PlaceOf(map, ShardsOfId(spec, shards, rows.ids[i]));
     const float* weights = rows.weights.data() + i * spec.dim;
@@ -114,10 +133,12 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
     if (spec.column_slices > 1 && parts.empty()) {
       json.back()["slices"] = {{"shards", place.shards}, {"servers", place.servers}};
     }
+    if (!rows.life.empty()) json.back()["touches"] = TouchesJson(rows.life[i]);
     printer.AddRow({absl::StrCat(rows.ids[i]),
                     missing               ? "?"
                     : rows.exists[i] != 0 ? "yes"
                                           : "no",
+                    rows.life.empty() ? "-" : TouchesText(rows.life[i]),
                     absl::StrJoin(place.shards, " "), absl::StrJoin(place.servers, " "),
                     missing ? "not answered" : WeightsText(weights, spec.dim, flags.all)});
   }

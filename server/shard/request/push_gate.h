@@ -29,8 +29,10 @@ class PushGate {
 
   // Takes over the options of the table, which may change.
   void SetTable(const TableSpec& table) {
+    touches_ = table.optimizer.touches;
+    // Rows that expire by steps need the newest one, which the long way notes.
     takes_gradients_ = table.optimizer.kind != OptimizerKind::kNone && !table.has_padding_id &&
-                       !IsSynchronous(table);
+                       !IsSynchronous(table) && table.life.ttl_steps == 0;
     allows_nan_ = table.nan_policy == NanPolicy::kAllow;
     scalars_fixed_ = table.changes.empty() && table.schedule.kind == ScheduleKind::kConstant &&
                      table.schedule.warmup_steps == 0 && !IsAdamKind(table.optimizer.kind);
@@ -48,6 +50,8 @@ class PushGate {
            (!segment.has_learning_rate || std::isfinite(segment.learning_rate));
   }
   bool allows_nan() const { return allows_nan_; }
+  // Whether a push has to say when it touches its rows.
+  bool touches() const { return touches_; }
 
   // Whether ScalarsOf is what ResolvePush would say.
   bool scalars_fixed() const { return scalars_fixed_; }
@@ -61,6 +65,7 @@ class PushGate {
  private:
   Epoch epoch_ = 0;
   const bool logged_;
+  bool touches_ = false;
   bool takes_gradients_ = false;
   bool allows_nan_ = false;
   bool scalars_fixed_ = false;

@@ -116,6 +116,8 @@ class TierHost {
 
   // The approximate bytes that a shard's rows take in the spill tier.
   virtual uint64_t SpilledBytes(const SpillShard& /*shard*/) { return 0; }
+  // Gives back the disk space of rows of the shard that were replaced or deleted. Blocks.
+  virtual absl::Status CompactShard(const SpillShard& /*shard*/) { return absl::OkStatus(); }
 
   // Makes everything written back so far durable: returns once it lies in SSTs. Call from a thread
   // that may block.

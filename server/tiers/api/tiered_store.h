@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +45,10 @@ struct StoreStats {
   uint64_t misses = 0;  // rows looked up in the spill tier
   uint64_t evictions = 0;
   uint64_t writebacks = 0;
+  bool began_with_rows = false;  // the spill tier had rows when the store was opened
+  uint64_t rows_made = 0;        // by updates, since the store was opened
+  uint64_t rows_deleted = 0;     // likewise
+  uint64_t rows_held = 0;        // gradients for rows that were not admitted
   uint64_t device_rows = 0;
   uint64_t device_bytes = 0;  // weights and state of device_rows
   uint64_t device_hits = 0;   // part of hits
@@ -120,6 +125,13 @@ class TieredStore {
   // offered, and each row that it did not hold is in the spill tier, among walk->leaving, or new.
   // False: memory cannot be read this way, and the rows have to be written back.
   virtual bool RankMemory(RowRanking* /*ranking*/, MemoryWalk* /*walk*/) { return false; }
+
+  // As RankMemory, for any visitor: a step over about `rows_max` rows.
+  using RowVisitor =
+      absl::FunctionRef<void(uint64_t position, const uint8_t* weights, const uint8_t* state)>;
+  virtual bool VisitMemory(uint32_t /*rows_max*/, MemoryWalk* /*walk*/, RowVisitor /*visit*/) {
+    return false;
+  }
 
   virtual StoreStats Stats() const = 0;  // any thread
 };

@@ -32,7 +32,9 @@ RowTable MakeTable(const TableSpec& spec, const ShardRange& range) {
   table.hashed = spec.hashed;
   table.weight_type = spec.weight_type;
   table.optimizer = spec.optimizer;
-  table.initializer = spec.initializer;
+  table.initializer = ReadInitializer(spec);
+  table.admission = spec.life.admission;
+  table.admitted_initializer = spec.initializer;
   table.weight_bytes = BytesPerWeight(spec.weight_type) * table.dim;
   table.weight_stride = RoundUp4(table.weight_bytes);
   table.state_bytes = StateBytes(spec.optimizer, table.dim);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/functional/function_ref.h"
+
 namespace hotbed {
 namespace {
 
@@ -23,14 +25,12 @@ SlotRange WantedSlots(const RowTable& rows, const RowRanking& ranking) {
   return {static_cast<uint32_t>(first - begin), static_cast<uint32_t>(last - begin + 1)};
 }
 
-}  // namespace
-
-void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking* ranking,
-                    MemoryWalk* walk) {
+// Calls offer(first, limit) for a run of at most `rows_max` slots that may hold rows, downwards.
+void StepOverSlots(const RowTableState& state, Residency* residency, SlotRange wanted,
+                   uint32_t rows_max, MemoryWalk* walk,
+                   absl::FunctionRef<void(uint32_t first, uint32_t limit)> offer) {
   if (walk->slots_left == 0) return;
-  const RowTable& rows = *residency->table();
   const HotTier& hot = *residency->hot();
-  const SlotRange wanted = WantedSlots(rows, *ranking);
   uint32_t& left = walk->slots_left;
   left = std::min(left, wanted.limit);
   const uint32_t skip_until = left - std::min(left, kSkippedMax);
@@ -38,24 +38,49 @@ void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking
     left = hot.ChunkFirst(left - 1);
   }
   uint32_t first = left;
-  const uint32_t full = left - std::min(left, ranking->rows_per_step());
+  const uint32_t full = left - std::min(left, rows_max);
   while (first > std::max(wanted.first, full) && hot.paid(first - 1)) {
     first = std::max({hot.ChunkFirst(first - 1), wanted.first, full});
   }
   if (first < left) {
-    const StoredRun run = {rows.weights + uint64_t{rows.weight_stride} * first, rows.weight_stride,
-                           left - first};
-    ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
-      const uint32_t slot = first + row;
-      *position = residency->PositionOfSlot(slot);
-      return (rows.bits[slot] & kRowExists) != 0;
-    });
+    offer(first, left);
     left = first;
   }
   if (left > wanted.first) return;
   left = 0;
   walk->all = !state.may_miss();
   if (!walk->all) state.write_back.AddPositions(&walk->leaving);
+}
+
+}  // namespace
+
+void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking* ranking,
+                    MemoryWalk* walk) {
+  const RowTable& rows = *residency->table();
+  const auto offer = [&](uint32_t first, uint32_t limit) {
+    const StoredRun run = {rows.weights + uint64_t{rows.weight_stride} * first, rows.weight_stride,
+                           limit - first};
+    ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
+      const uint32_t slot = first + row;
+      *position = residency->PositionOfSlot(slot);
+      return (rows.bits[slot] & kRowExists) != 0;
+    });
+  };
+  StepOverSlots(state, residency, WantedSlots(rows, *ranking), ranking->rows_per_step(), walk,
+                offer);
+}
+
+void VisitMemoryStep(const RowTableState& state, Residency* residency, uint32_t rows_max,
+                     MemoryWalk* walk, TieredStore::RowVisitor visit) {
+  const RowTable& rows = *residency->table();
+  const auto offer = [&](uint32_t first, uint32_t limit) {
+    for (uint32_t slot = first; slot < limit; ++slot) {
+      if ((rows.bits[slot] & kRowExists) == 0) continue;
+      visit(residency->PositionOfSlot(slot), rows.weights + uint64_t{rows.weight_stride} * slot,
+            rows.state + uint64_t{rows.state_bytes} * slot);
+    }
+  };
+  StepOverSlots(state, residency, {0, rows.slots}, rows_max, walk, offer);
 }
 
 }  // namespace hotbed

@@ -7,6 +7,7 @@
 #define HOTBED_SERVER_TIERS_MEMORY_MEMORY_RANKING_H_
 
 #include "server/tiers/api/row_ranking.h"
+#include "server/tiers/api/tiered_store.h"
 #include "server/tiers/memory/residency.h"
 #include "server/tiers/memory/row_table_state.h"
 
@@ -15,6 +16,9 @@ namespace hotbed {
 // One step, of RowRanking::rows_per_step.
 void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking* ranking,
                     MemoryWalk* walk);
+// One step of TieredStore::VisitMemory.
+void VisitMemoryStep(const RowTableState& state, Residency* residency, uint32_t rows_max,
+                     MemoryWalk* walk, TieredStore::RowVisitor visit);
 
 }  // namespace hotbed
 

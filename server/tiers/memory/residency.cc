@@ -66,7 +66,11 @@ void Residency::AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payl
     state_->kernels.first_value(rows, position, weights, nullptr);
     state_->kernels.encode_row(rows, weights, reads.type, out);
   }
-  if (reads.flags != nullptr) reads.flags[i] = payload != nullptr ? 1 : 0;
+  if (reads.flags == nullptr) return;
+  reads.flags[i] = payload != nullptr ? 1 : 0;
+  if (payload == nullptr || rows.admission.after <= 1) return;
+  const uint8_t* const touches = payload + state_->spill_shard.payload_bytes - kTouchBytes;
+  if (LoadTouches(touches).count < rows.admission.after) reads.flags[i] = 0;
 }
 
 // --- rows come in

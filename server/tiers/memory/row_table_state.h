@@ -36,6 +36,9 @@ struct RowCounters {
   std::atomic<uint64_t> evictions{0};
   std::atomic<uint64_t> writebacks{0};
   std::atomic<uint64_t> inserted{0};  // rows that came into memory
+  std::atomic<uint64_t> made{0};      // rows that an update made
+  std::atomic<uint64_t> deleted{0};
+  std::atomic<uint64_t> held{0};  // gradients that were not applied: their rows are not admitted
   // For the division of memory among shards (TierHostImpl), which sets the last two to 0.
   std::atomic<uint64_t> cold_bytes{0};     // of rows without visits and free slots at the last Age
   std::atomic<uint64_t> refused_bytes{0};  // of rows that found no free slot

@@ -29,6 +29,7 @@ TieredShard::TieredShard(Params params)
       highest_lsn_(params.highest_lsn),
       whole_bytes_(WholeBytes(params.shard)),
       row_bytes_(HotTier::IndexedRowBytes(params.shard.table, params.shard.range)),
+      began_with_rows_(params.has_spilled_rows),
       arena_(params.arena),
       account_{params.memory_of_table},
       state_(std::move(params.shard),
@@ -95,6 +96,7 @@ bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   ApplyBatch apply{updates, residency_.table(), slots};
   state_.kernels.apply(&apply);
   state_.applied_lsn = std::max(state_.applied_lsn, updates.lsn);
+  if (apply.held > 0) Count(&state_.counters.held, apply.held);
   if (apply.dirtied == 0) return true;
   residency_.AddDirty(apply.dirtied);
   residency_.Publish();
@@ -185,6 +187,12 @@ bool TieredShard::RankMemory(RowRanking* ranking, MemoryWalk* walk) {
   return true;
 }
 
+bool TieredShard::VisitMemory(uint32_t rows_max, MemoryWalk* walk, RowVisitor visit) {
+  if (above_ != this) return false;
+  VisitMemoryStep(state_, &residency_, rows_max, walk, visit);
+  return true;
+}
+
 // --- a faster tier above
 
 void TieredShard::SetAbove(TieredStore* above, std::function<void()> progress) {
@@ -240,6 +248,10 @@ StoreStats TieredShard::Stats() const {
   stats.misses = get(counters.misses);
   stats.evictions = get(counters.evictions);
   stats.writebacks = get(counters.writebacks);
+  stats.rows_made = get(counters.made);
+  stats.rows_deleted = get(counters.deleted);
+  stats.rows_held = get(counters.held);
+  stats.began_with_rows = began_with_rows_;
   return stats;
 }
 

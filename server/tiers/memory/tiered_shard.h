@@ -66,6 +66,7 @@ class TieredShard : public TieredStore {
   bool BeginPass(bool further, std::vector<uint64_t>* positions) override;
   void ReadPass(absl::Span<const uint64_t> positions, LiveRows* out) override;
   bool RankMemory(RowRanking* ranking, MemoryWalk* walk) override;
+  bool VisitMemory(uint32_t rows_max, MemoryWalk* walk, RowVisitor visit) override;
   StoreStats Stats() const override;
 
   // The shard's part in the division of memory (memory_division.h); any thread.
@@ -126,6 +127,7 @@ class TieredShard : public TieredStore {
   const Lsn highest_lsn_;
   const uint64_t whole_bytes_;
   const uint64_t row_bytes_;
+  const bool began_with_rows_;
   uint64_t evictions_before_replay_ = 0;
   TieredStore* above_ = this;
   std::function<void()> above_progress_;

@@ -93,6 +93,9 @@ class UnopenedStore : public TieredStore {
   bool RankMemory(RowRanking* ranking, MemoryWalk* walk) override {
     return Opened()->RankMemory(ranking, walk);
   }
+  bool VisitMemory(uint32_t rows_max, MemoryWalk* walk, RowVisitor visit) override {
+    return Opened()->VisitMemory(rows_max, walk, visit);
+  }
   StoreStats Stats() const override {
     const TieredStore* const store = real_.load(std::memory_order_acquire);
     return store == nullptr ? StoreStats() : store->Stats();

@@ -82,8 +82,35 @@ bool UpdateOp::Continue() {
   resident_ = ApplyBatch{updates_, residency_->table(), slots_.data()};
   state_->kernels.apply(&resident_);
   residency_->AddDirty(resident_.dirtied);
+  if (resident_.held > 0) Count(&state_->counters.held, resident_.held);
+  if (state_->shard.table->life.admission.probability < 1) PassOverUnadmitted();
   UpdateMissing();
   return true;
+}
+
+// Rows that are nowhere are made by chance (AdmittedByChance), which is the same on each replica.
+// A push that assigns makes them all.
+void UpdateOp::PassOverUnadmitted() {
+  if (updates_.assign) return;
+  const TableSpec& table = *state_->shard.table;
+  size_t kept = 0;
+  for (size_t k = 0; k < missing_.size(); ++k) {
+    const WriteBack::Kept here = state_->write_back.Find(positions_[k]);
+    const bool there =
+        here.here ? here.payload != nullptr : records_[k] != nullptr && !IsDeleted(records_[k]);
+    const uint64_t id = updates_.ids[missing_[k]];
+    if (!there && !AdmittedByChance(table.life.admission.probability, table.seed, id,
+                                    updates_.scalars.step)) {
+      continue;
+    }
+    missing_[kept] = missing_[k];
+    positions_[kept] = positions_[k];
+    records_[kept++] = records_[k];
+  }
+  Count(&state_->counters.held, missing_.size() - kept);
+  missing_.resize(kept);
+  positions_.resize(kept);
+  records_.resize(kept);
 }
 
 // Rows that exist leave memory, and marks of their deletion go to the spill tier, where they
@@ -103,6 +130,7 @@ void UpdateOp::Delete() {
                          !(state_->replaying && SpillTier::LsnOf(records_[k]) >= updates_.lsn);
     if (kept.here ? kept.payload != nullptr : spilled) space.positions[count++] = positions_[k];
   }
+  Count(&state_->counters.deleted, count);
   write_back.Commit(count, std::max(updates_.lsn, state_->applied_lsn), /*deleted=*/true);
   // Passes of transfers and saves, which look for marks, read the spill tier too.
   if (count > 0) state_->SetMayMiss(true);
@@ -189,11 +217,13 @@ uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
   count = residency_->MakeSlots(&positions_[first], count, std::max(lsn, state_->applied_lsn),
                                 slots.data());
   std::array<uint32_t, Residency::kInsertRows> updated = slots;
+  uint32_t made = 0;
   for (uint32_t k = 0; k < count; ++k) {
     const uint64_t position = positions_[first + k];
     const WriteBack::Kept kept = state_->write_back.Find(position);
     sources[k] = kept.payload;
     const uint8_t* record = records_[first + k];
+    made += kept.payload == nullptr && (kept.here || record == nullptr || IsDeleted(record));
     if (kept.here || record == nullptr || IsDeleted(record)) continue;
     sources[k] = SpillTier::PayloadOf(record);
     if (state_->replaying && SpillTier::LsnOf(record) >= lsn) {
@@ -208,6 +238,8 @@ uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
   apply.count = count;
   state_->kernels.apply(&apply);
   residency_->AddDirty(apply.dirtied);
+  Count(&state_->counters.made, made);
+  if (apply.held > 0) Count(&state_->counters.held, apply.held);
   return count;
 }
 

@@ -42,6 +42,7 @@ class UpdateOp {
   void Delete();
   void PassOverDeleted();
   void SkipReplayedRows();
+  void PassOverUnadmitted();
   void UpdateMissing();
   uint32_t InsertMissing(uint32_t first, uint32_t count);
   void Finish(const absl::Status& status);

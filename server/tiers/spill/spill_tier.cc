@@ -194,6 +194,11 @@ uint64_t SpillTier::BytesOf(const SpillShard& shard) {
   return (*store)->EstimateBytes(View(FirstRowKey(shard)), RowKeyLimit(shard));
 }
 
+absl::Status SpillTier::Compact(const SpillShard& shard) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  return store->Compact(View(FirstRowKey(shard)), RowKeyLimit(shard));
+}
+
 // Files that hold only rows of the shard, as a snapshot transfer leaves them, are deleted without
 // compaction. If those are all of its rows, no tombstone is written: under one, the files of the
 // shard's next snapshot could not be ingested at the lowest level.

@@ -70,6 +70,8 @@ class SpillTier {
   // next Flush; a kill in between leaves a part of them. Readers of the shard may miss rows from
   // now on.
   absl::Status Delete(const SpillShard& shard);
+  // Gives back the disk space of rows that were replaced or deleted. Blocks.
+  absl::Status Compact(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
 
   // Reads the shard's rows with LSNs above `above` (0: all) as they are now, in blocks

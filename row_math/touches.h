@@ -1,0 +1,88 @@
+// A row's touches: how often pushes have named it, and when the last one did. They are the last
+// kTouchBytes of the row's state where the table keeps them (OptimizerParams::touches):
+//
+//   u32 number of touches (stays at its largest value), u32 time of the last one in seconds since
+//   1970, u64 its step
+//
+// Both times come with the push (UpdateScalars), as its primary has logged them, so replicas have
+// the same bytes. Steps of several trainers come in any order: the last touch is the last one
+// logged.
+//
+// Admission: a row whose table asks for `admit_after` touches is a candidate until it has that
+// many. A candidate keeps its first value; gradients for it are counted and not applied.
+#ifndef HOTBED_ROW_MATH_TOUCHES_H_
+#define HOTBED_ROW_MATH_TOUCHES_H_
+
+#include <cstdint>
+
+#include "row_math/types.h"
+
+namespace hotbed {
+
+struct RowTouches {
+  uint32_t count = 0;
+  uint32_t time_s = 0;
+  uint64_t step = 0;
+};
+
+// How rows of a hashed table come to be trained.
+struct AdmissionParams {
+  uint32_t after = 0;  // touches that a row needs; 0 and 1: the first one
+  // [0, 1]: the chance of each touch to make a row that is not there.
+  float probability = 1.0f;
+  bool zeros = false;  // rows that are not admitted read as zeros, not as their first value
+
+  // Whether rows can be candidates, or change when they are admitted.
+  HOTBED_HD constexpr bool Holds() const { return after > 1 || zeros; }
+  HOTBED_HD constexpr uint32_t Needed() const { return after > 1 ? after : 1; }
+  HOTBED_HD friend bool operator==(const AdmissionParams& a, const AdmissionParams& b) {
+    return a.after == b.after && a.probability == b.probability && a.zeros == b.zeros;
+  }
+};
+
+// Unaligned and little-endian, as everything in a row.
+template <typename T>
+HOTBED_HD T LoadTouch(const uint8_t* at) {
+  T value = 0;
+  __builtin_memcpy(&value, at, sizeof(T));
+  return value;
+}
+template <typename T>
+HOTBED_HD void StoreTouch(uint8_t* at, T value) {
+  __builtin_memcpy(at, &value, sizeof(T));
+}
+
+// `touches`: the last kTouchBytes of a row.
+HOTBED_HD RowTouches LoadTouches(const uint8_t* touches) {
+  return {LoadTouch<uint32_t>(touches), LoadTouch<uint32_t>(touches + 4),
+          LoadTouch<uint64_t>(touches + 8)};
+}
+HOTBED_HD void StoreTouches(const RowTouches& row, uint8_t* touches) {
+  StoreTouch<uint32_t>(touches, row.count);
+  StoreTouch<uint32_t>(touches + 4, row.time_s);
+  StoreTouch<uint64_t>(touches + 8, row.step);
+}
+
+// Counts a touch; returns the number of touches.
+HOTBED_HD uint32_t TouchRow(const UpdateScalars& push, uint8_t* touches) {
+  const uint32_t before = LoadTouch<uint32_t>(touches);
+  const uint32_t count = before == ~0u ? before : before + 1;
+  StoreTouches({count, push.time_s, push.step}, touches);
+  return count;
+}
+
+// Whether the touch of row `id` at `step` makes the row, by the table's probability.
+HOTBED_HD bool AdmittedByChance(float probability, uint64_t seed, uint64_t id, uint64_t step) {
+  if (!(probability < 1.0f)) return true;
+  uint64_t x = seed ^ (id * 0x9e3779b97f4a7c15ull) ^ (step * 0xbf58476d1ce4e5b9ull);
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ull;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebull;
+  x ^= x >> 31;
+  return static_cast<float>(x >> 40) < probability * 16777216.0f;
+}
+
+}  // namespace hotbed
+
+#endif  // HOTBED_ROW_MATH_TOUCHES_H_
