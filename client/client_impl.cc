@@ -25,22 +25,6 @@ absl::Status CheckRange(absl::string_view name, Number value, int64_t min, int64
   return BadOption(name, absl::StrCat(value), absl::StrCat(min, "..", max));
 }
 
-absl::Status CheckRowCache(const ClientOptions& o) {
-  HOTBED_RETURN_IF_ERROR(CheckRange("row_cache_steps", o.row_cache_steps, -1, 1'000'000));
-  if (o.row_cache_age <= absl::ZeroDuration()) {
-    return BadOption("row_cache_age", absl::FormatDuration(o.row_cache_age), "above zero");
-  }
-  if (o.row_cache_bytes == 0) return absl::OkStatus();
-  HOTBED_RETURN_IF_ERROR(
-      CheckRange("row_cache_bytes", o.row_cache_bytes, RowCache::kBytesMin, RowCache::kBytesMax));
-  if (o.row_cache_steps >= 0 || o.row_cache_age != absl::InfiniteDuration()) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("ClientOptions::row_cache_bytes is ", o.row_cache_bytes,
-                   ", but nothing bounds the age of a row; set row_cache_steps or row_cache_age"));
-}
-
 std::string SessionNameOf(const ClientOptions& options, uint64_t seed) {
   return options.session_name.empty() ? absl::StrFormat("anonymous-%016x", seed)
                                       : options.session_name;
@@ -54,7 +38,6 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
   HOTBED_RETURN_IF_ERROR(CheckRange("pushes_in_flight_max", o.pushes_in_flight_max, 1, 65536));
   HOTBED_RETURN_IF_ERROR(CheckRange("threads", o.threads, 1, 64));
   HOTBED_RETURN_IF_ERROR(CheckRange("trainers", o.trainers, 1, 65536));
-  HOTBED_RETURN_IF_ERROR(CheckRowCache(o));
   if (o.push_type == RowType::kInt8) {
     return BadOption("push_type", "kInt8", "kFp32, kFp16, kBf16 (gradients do not travel as int8)");
   }
@@ -70,8 +53,7 @@ absl::Status ValidateClientOptions(const ClientOptions& o) {
 }
 
 ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
-                       std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed,
-                       std::unique_ptr<RowCache> row_cache)
+                       std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed)
     : options_(options),
       clock_(clock),
       control_(std::move(control)),
@@ -79,7 +61,6 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
       follower_(control_.get(), &map_,
                 [this](const std::string& address) { transport_->Abandon(address); }),
       retry_(seed),
-      row_cache_(std::move(row_cache)),
       parts_({.options = &options_,
               .owner = this,
               .clock = clock,
@@ -88,8 +69,7 @@ ClientImpl::ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlan
               .transport = transport_.get(),
               .timer = &timer_,
               .retry = &retry_,
-              .counters = &counters_,
-              .row_cache = row_cache_.get()}),
+              .counters = &counters_}),
       pulls_(parts_, &reads_),
       session_(SessionNameOf(options, seed), control_.get(), transport_.get(), clock),
       pushes_(parts_, &session_),
@@ -331,9 +311,7 @@ absl::StatusOr<uint64_t> ClientImpl::JoinTrainers(absl::Duration deadline) {
 }
 
 absl::Status ClientImpl::BeginStep(uint64_t step, absl::Duration deadline) {
-  HOTBED_RETURN_IF_ERROR(trainer_.Begin(step, DeadlineNs(deadline)));
-  if (row_cache_ != nullptr) row_cache_->NoteStep(step);
-  return absl::OkStatus();
+  return trainer_.Begin(step, DeadlineNs(deadline));
 }
 
 absl::Status ClientImpl::EndStep(uint64_t step, absl::Duration deadline) {
@@ -371,7 +349,6 @@ ClientStats ClientImpl::Stats() const {
   stats.hedges_of_silent = counters_.hedges_of_silent.load();
   stats.hedges_won = counters_.hedges_won.load();
   stats.rows_missing = counters_.rows_missing.load();
-  if (row_cache_ != nullptr) row_cache_->AddTo(&stats);
   return stats;
 }
 

@@ -21,7 +21,6 @@
 #include "client/net/timer.h"
 #include "client/net/transport.h"
 #include "client/pull/pull_engine.h"
-#include "client/pull/row_cache.h"
 #include "client/push/push_engine.h"
 #include "client/push/push_session.h"
 #include "client/trainers/commit_delivery.h"
@@ -38,8 +37,7 @@ class ClientImpl final : public Client {
  public:
   // `options` are valid. `seed` determines jitter and, where the options name no session, its name.
   ClientImpl(const ClientOptions& options, std::unique_ptr<ControlPlane> control,
-             std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed,
-             std::unique_ptr<RowCache> row_cache = nullptr);
+             std::unique_ptr<Transport> transport, const Clock* clock, uint64_t seed);
   ~ClientImpl() override;
 
   // Fetches the first map. Call once, before anything else.
@@ -102,7 +100,6 @@ class ClientImpl final : public Client {
   MapFollower follower_;
   RetryPolicy retry_;
   ReadChoice reads_;
-  const std::unique_ptr<RowCache> row_cache_;  // or null
   const EngineParts parts_;
   PullEngine pulls_;
   PushSession session_;

@@ -57,10 +57,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& targe
   HOTBED_RETURN_IF_ERROR(CheckIdentity(identity));
   std::random_device entropy;
   const uint64_t seed = uint64_t{entropy()} << 32 | entropy();
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<RowCache> row_cache, RowCache::Create(options));
-  auto client = std::make_unique<ClientImpl>(
-      options, NewGrpcControlPlane(std::string(address), identity),
-      NewGrpcTransport(options, identity), Clock::Real(), seed, std::move(row_cache));
+  auto client =
+      std::make_unique<ClientImpl>(options, NewGrpcControlPlane(std::string(address), identity),
+                                   NewGrpcTransport(options, identity), Clock::Real(), seed);
   HOTBED_RETURN_IF_ERROR(client->Start());
   return client;
 }

@@ -65,10 +65,9 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectLocal(const std::string& director
                                                      const ClientOptions& options) {
   HOTBED_RETURN_IF_ERROR(ValidateClientOptions(options));
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<LocalEngine> engine, EngineOf(directory, local));
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<RowCache> row_cache, RowCache::Create(options));
   auto client = std::make_unique<ClientImpl>(options, NewLocalControlPlane(engine),
                                              NewLocalTransport(engine, options.threads),
-                                             Clock::Real(), Seed(), std::move(row_cache));
+                                             Clock::Real(), Seed());
   HOTBED_RETURN_IF_ERROR(client->Start());
   return client;
 }

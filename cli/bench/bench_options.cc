@@ -29,14 +29,6 @@ std::vector<BenchOption> ReadOptionList(BenchOptions* o) {
        &o->strict,
        "Pulls see every acknowledged push of any client; only the primary answers, under its lease",
        {}},
-      {"--row-cache-mib",
-       &o->row_cache_mib,
-       "Memory in MiB in which each client keeps rows; every call is a step. The same calls "
-       "without "
-       "kept rows are measured in turn, and rows that are older than asked are counted (which "
-       "writes to the tables). 0: no kept rows",
-       {}},
-      {"--row-cache-steps", &o->row_cache_steps, "Steps for which a kept row is used", {}},
   };
 }
 
@@ -129,10 +121,7 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
         OutOf("--batch", static_cast<double>(o.batch), 1, 1e7), OutOf("--zipf", o.zipf, 0, 10),
         OutOf("--streams", o.streams, 1, 256), OutOf("--threads", o.threads, 1, 64),
         OutOf("--in-flight", o.in_flight, 1, 1024), OutOf("--seconds", o.seconds, 0.01, 3600),
-        OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9),
-        OutOf("--row-cache-steps", o.row_cache_steps, 0, 256),
-        o.row_cache_mib == 0 ? absl::OkStatus()
-                             : OutOf("--row-cache-mib", o.row_cache_mib, 4, 1 << 20)}) {
+        OutOf("--repeats", o.repeats, 1, 1000), OutOf("--rate", o.rate, 0, 1e9)}) {
     if (!status.ok()) return status;
   }
   HOTBED_RETURN_IF_ERROR(BenchTableOptionsOf(o).status());
@@ -162,12 +151,6 @@ absl::Status ValidateBenchOptions(const BenchOptions& o) {
       {o.strict && o.read_from == "any",
        "--strict and --read-from any exclude each other: the primary alone answers strict pulls"},
       {o.strict && pushes && !mixed, "--strict is for hotbed bench pull, lookup and mixed"},
-      {o.row_cache_mib > 0 && (pushes || pooled || o.strict || o.column_slices > 1),
-       "--row-cache-mib is for hotbed bench pull and lookup, without --pooling, --strict and "
-       "--column-slices: such rows are not kept"},
-      {o.row_cache_mib > 0 && o.consistency != "async",
-       absl::StrCat("--row-cache-mib: rows of tables with --consistency ", o.consistency,
-                    " are not kept")},
       {o.wire == "int8" && pushes, "--wire int8: gradients travel as fp32, fp16 or bf16"}};
   for (const auto& [wrong, text] : faults) {
     if (wrong) return absl::InvalidArgumentError(text);

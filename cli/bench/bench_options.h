@@ -52,8 +52,6 @@ struct BenchOptions {
   uint32_t bag_ids = 20;
   std::string consistency = "async";  // or bounded:S, sync
   double rate = 0.0;
-  uint32_t row_cache_mib = 0;
-  uint32_t row_cache_steps = 4;
   bool preload = true;
   bool roofs = true;
   std::string dir = ".";

@@ -86,9 +86,9 @@ PooledSummary SummarisePooled(const BenchOptions& options, const BenchRun& run) 
   const auto bytes_an_id = [](const LoadResult& r) {
     return static_cast<double>(r.bytes_received) / static_cast<double>(r.ids);
   };
-  for (size_t r = 0; r < run.plain.size(); ++r) {
+  for (size_t r = 0; r < run.unpooled.size(); ++r) {
     const LoadResult& ours = run.rounds[r];
-    const LoadResult& others = run.plain[r];
+    const LoadResult& others = run.unpooled[r];
     const double bags = static_cast<double>(ours.ids) / options.bag_ids;
     shards.push_back(static_cast<double>(ours.rows) / bags / options.column_slices);
     bytes.push_back(bytes_an_id(ours));
@@ -112,38 +112,6 @@ void PrintPooled(const BenchOptions& options, const BenchRun& run) {
                 absl::StrFormat("%.2f", pooled.bytes_ratio), absl::StrFormat(">= %.2f", pooled.bar),
                 absl::StrFormat("%.2f", pooled.time_ratio)});
   *options.out << "\n" << table.ToText();
-}
-
-// A load with kept rows compared with the same one without.
-struct KeptSummary {
-  double hit_rate = 0;  // of the rows without duplicates
-  double plain_ids_per_s = 0;
-  double ratio = 0;
-};
-
-KeptSummary SummariseKept(const BenchRun& run) {
-  std::vector<double> plain, ratios;
-  for (size_t r = 0; r < run.plain.size(); ++r) {
-    plain.push_back(run.plain[r].IdsPerSecond());
-    ratios.push_back(run.rounds[r].IdsPerSecond() / plain.back());
-  }
-  const LoadResult sum = SumOf(run);
-  const double asked = static_cast<double>(sum.row_cache_hits + sum.row_cache_misses);
-  return {asked == 0 ? 0 : static_cast<double>(sum.row_cache_hits) / asked, Median(plain),
-          Median(ratios)};
-}
-
-void PrintKept(const BenchOptions& options, const BenchRun& run) {
-  const KeptSummary kept = SummariseKept(run);
-  TablePrinter table({"kept rows", "of rows asked", "ids/s without", "ids/s to that"});
-  table.AddRow({absl::StrCat(options.row_cache_steps, " steps, ", options.row_cache_mib, " MiB"),
-                absl::StrFormat("%.3f", kept.hit_rate), ShortCount(kept.plain_ids_per_s),
-                absl::StrFormat("%.2f", kept.ratio)});
-  *options.out << "\n"
-               << table.ToText() << "while rows were written, of " << run.kept_rows.rows << " rows "
-               << run.kept_rows.behind << " were not the newest, " << run.kept_rows.older
-               << " older than asked, and " << run.kept_rows.never_written
-               << " were never written so\n";
 }
 
 // The parameters that decide the figures. They hold for tables of an earlier run too, because the
@@ -179,7 +147,7 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
                       {"silent", sum.hedges_of_silent},
                       {"won", sum.hedges_won}};
   }
-  if (options.pooling != "none") {
+  if (!run.unpooled.empty()) {
     const PooledSummary pooled = SummarisePooled(options, run);
     json["pooled"] = {{"pooling", options.pooling},
                       {"bag_ids", options.bag_ids},
@@ -189,18 +157,6 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
                       {"bytes_ratio", pooled.bytes_ratio},
                       {"bytes_bar", pooled.bar},
                       {"ids_per_s_ratio", pooled.time_ratio}};
-  }
-  if (options.row_cache_mib > 0) {
-    const KeptSummary kept = SummariseKept(run);
-    json["row_cache"] = {{"bytes", uint64_t{options.row_cache_mib} << 20},
-                         {"steps", options.row_cache_steps},
-                         {"hit_rate", kept.hit_rate},
-                         {"plain_ids_per_s", kept.plain_ids_per_s},
-                         {"ids_per_s_ratio", kept.ratio},
-                         {"rows_checked", run.kept_rows.rows},
-                         {"rows_behind", run.kept_rows.behind},
-                         {"rows_older_than_asked", run.kept_rows.older},
-                         {"rows_never_written", run.kept_rows.never_written}};
   }
   json["roofs"] = ordered_json::array();
   for (const RoofSummary& roof : Summarise(run)) {
@@ -246,8 +202,7 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
                rate(&LoadResult::BytesPerSecond), rate(&LoadResult::CallsPerSecond), latency(0.5),
                latency(0.99), latency(0.999)});
   *options.out << ours.ToText();
-  if (options.pooling != "none") PrintPooled(options, run);
-  if (options.row_cache_mib > 0) PrintKept(options, run);
+  if (!run.unpooled.empty()) PrintPooled(options, run);
   if (options.read_from == "any") {
     const LoadResult sum = SumOf(run);
     *options.out << "of " << sum.messages << " messages, " << sum.hedges

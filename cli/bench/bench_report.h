@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/bench/bench_options.h"
-#include "cli/bench/kept_rows.h"
 #include "cli/bench/load.h"
 #include "cli/bench/roof_lines.h"
 
@@ -19,9 +18,7 @@ double Median(std::vector<double> values);
 struct BenchRun {
   std::vector<LoadResult> rounds;
   std::vector<std::vector<RoofLine>> roofs;  // by round; the same lines in each
-  // By round, for a load that pools or keeps rows: the same ids as rows of servers.
-  std::vector<LoadResult> plain;
-  KeptRowsCheck kept_rows;  // of a load that keeps rows
+  std::vector<LoadResult> unpooled;          // by round, for a pooled load: the same ids as rows
 };
 
 // One row of the table of bars.

@@ -21,38 +21,23 @@ namespace {
 constexpr int kBatches = 32;              // drawn in advance, used in turn
 constexpr size_t kSamplesMax = 1u << 21;  // latencies kept per run and stream
 
-}  // namespace
-
-ClientOptions ClientOptionsOf(const LoadSpec& spec) {
-  ClientOptions options;
-  options.join_requests = !spec.call_per_table;  // otherwise each table is a message of its own
-  options.threads = static_cast<int>(spec.threads);
-  options.pull_type = spec.wire;
-  options.push_type = spec.wire == RowType::kInt8 ? RowType::kFp32 : spec.wire;
-  if (spec.grouped) options.trainer_group = "bench-" + spec.tables[0];
-  options.pushes_in_flight_max =
-      static_cast<int>(spec.in_flight * (spec.call_per_table ? spec.tables.size() : 1) + 1);
-  options.pulls_in_flight_max = options.pushes_in_flight_max;
-  options.row_cache_bytes = spec.row_cache_bytes;
-  options.row_cache_steps = static_cast<int>(spec.row_cache_steps);
-  return options;
-}
-
-std::vector<uint64_t> DrawIds(Random& random, const ZipfSampler* zipf, uint64_t rows,
-                              uint64_t count) {
+std::vector<uint64_t> DrawBatch(Random& random, const ZipfSampler* zipf, uint64_t rows,
+                                uint64_t batch) {
   std::vector<uint64_t> ids;
   if (zipf != nullptr) {
     // Spread ranks over the table; otherwise hot rows would share shards and cache lines.
-    for (uint64_t i = 0; i < count; ++i) ids.push_back(Mix64(zipf->Sample(random)) % rows);
+    for (uint64_t i = 0; i < batch; ++i) ids.push_back(Mix64(zipf->Sample(random)) % rows);
     return ids;
   }
   std::unordered_set<uint64_t> seen;
-  while (ids.size() < count) {
+  while (ids.size() < batch) {
     const uint64_t id = random.Uniform(rows);
     if (seen.insert(id).second) ids.push_back(id);
   }
   return ids;
 }
+
+}  // namespace
 
 double LoadResult::Latency(double quantile) const {
   if (latency_s.empty()) return 0;
@@ -70,19 +55,24 @@ void LoadResult::AddCounts(const LoadResult& other) {
   hedges += other.hedges;
   hedges_of_silent += other.hedges_of_silent;
   hedges_won += other.hedges_won;
-  row_cache_hits += other.row_cache_hits;
-  row_cache_misses += other.row_cache_misses;
 }
 
 // One client, the state of its thread, and a ring of calls in flight.
 class Load::Stream {
  public:
-  explicit Stream(const LoadSpec& spec)
-      : spec_(spec), batch_count_(std::max(kBatches, 2 * static_cast<int>(spec.row_cache_steps))) {}
+  explicit Stream(const LoadSpec& spec) : spec_(spec) {}
 
   absl::Status Open(uint64_t seed) {
-    HOTBED_ASSIGN_OR_RETURN(
-        client_, Client::Connect("hotbed://" + spec_.coordinator, ClientOptionsOf(spec_)));
+    ClientOptions options;
+    options.join_requests = !spec_.call_per_table;  // otherwise each table is a message of its own
+    options.threads = static_cast<int>(spec_.threads);
+    options.pull_type = spec_.wire;
+    options.push_type = spec_.wire == RowType::kInt8 ? RowType::kFp32 : spec_.wire;
+    if (spec_.grouped) options.trainer_group = "bench-" + spec_.tables[0];
+    options.pushes_in_flight_max =
+        static_cast<int>(spec_.in_flight * (spec_.call_per_table ? spec_.tables.size() : 1) + 1);
+    options.pulls_in_flight_max = options.pushes_in_flight_max;
+    HOTBED_ASSIGN_OR_RETURN(client_, Client::Connect("hotbed://" + spec_.coordinator, options));
     Random random(seed);
     uint64_t elements = 0;
     for (uint64_t left = spec_.bag_ids == 0 ? 0 : spec_.batch; left > 0;) {
@@ -96,8 +86,8 @@ class Load::Stream {
       const uint64_t rows = table->options().rows;
       const ZipfSampler zipf(spec_.zipf, rows);
       std::vector<std::vector<uint64_t>>& batches = batches_.emplace_back();
-      for (int b = 0; b < batch_count_; ++b) {
-        batches.push_back(DrawIds(random, spec_.zipf > 0 ? &zipf : nullptr, rows, spec_.batch));
+      for (int b = 0; b < kBatches; ++b) {
+        batches.push_back(DrawBatch(random, spec_.zipf > 0 ? &zipf : nullptr, rows, spec_.batch));
       }
     }
     return MakeBuffers(elements, &random);
@@ -141,8 +131,6 @@ class Load::Stream {
     result->hedges += after.hedges - before.hedges;
     result->hedges_of_silent += after.hedges_of_silent - before.hedges_of_silent;
     result->hedges_won += after.hedges_won - before.hedges_won;
-    result->row_cache_hits += after.row_cache_hits - before.row_cache_hits;
-    result->row_cache_misses += after.row_cache_misses - before.row_cache_misses;
     result->latency_s.insert(result->latency_s.end(), samples_.begin(), samples_.end());
     return status;
   }
@@ -193,7 +181,7 @@ class Load::Stream {
   }
 
   void Issue(Slot* slot) {
-    const int batch = static_cast<int>(batch_number_++ % batch_count_);
+    const int batch = static_cast<int>(batch_number_++ % kBatches);
     slot->busy = true;
     const bool pushes = spec_.kind == BenchKind::kPush ||
                         (spec_.kind == BenchKind::kMixed && batch_number_ % 2 == 0);
@@ -225,7 +213,6 @@ class Load::Stream {
       PullOptions options;
       options.read_from = spec_.read_from;
       options.strict = spec_.strict;
-      if (spec_.row_cache_bytes > 0) options.step = batch_number_;
       Future<absl::Status> future = spec_.kind == BenchKind::kLookup
                                         ? client_->Lookup(features, options)
                                         : client_->Pull(features, options);
@@ -279,7 +266,6 @@ class Load::Stream {
   }
 
   const LoadSpec spec_;
-  const int batch_count_;  // a batch comes again long after its rows were kept
   const Clock* const clock_ = Clock::Real();
   std::unique_ptr<Client> client_;
   std::vector<const Table*> tables_;

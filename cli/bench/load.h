@@ -32,9 +32,6 @@ struct LoadSpec {
   RowType wire = RowType::kFp32;
   ReadFrom read_from = ReadFrom::kPrimary;
   bool strict = false;
-  // Above 0: each client keeps rows in this much memory, for so many steps; a pull is a step.
-  uint64_t row_cache_bytes = 0;
-  uint32_t row_cache_steps = 0;
   bool call_per_table = false;  // instead of one call for all tables
   bool grouped = false;         // pushes: the streams are trainers of one group
   uint64_t seed = 1;
@@ -51,8 +48,6 @@ struct LoadResult {
   uint64_t hedges = 0;  // of the messages: to a second replica, as ClientStats counts them
   uint64_t hedges_of_silent = 0;
   uint64_t hedges_won = 0;
-  uint64_t row_cache_hits = 0;  // rows, as ClientStats counts them
-  uint64_t row_cache_misses = 0;
   std::vector<float> latency_s;  // ascending
 
   double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }
@@ -62,15 +57,6 @@ struct LoadResult {
   double Latency(double quantile) const;  // seconds
   void AddCounts(const LoadResult& other);
 };
-
-class Random;
-class ZipfSampler;
-
-// The options of a client of the load.
-ClientOptions ClientOptionsOf(const LoadSpec& spec);
-// Ids of one call: skewed, with duplicates; or, without `zipf`, uniform and unique.
-std::vector<uint64_t> DrawIds(Random& random, const ZipfSampler* zipf, uint64_t rows,
-                              uint64_t count);
 
 // Connected clients with their batches drawn in advance. Thread-compatible.
 class Load {

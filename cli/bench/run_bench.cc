@@ -5,7 +5,6 @@
 #include "cli/bench/bench_options.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_tables.h"
-#include "cli/bench/kept_rows.h"
 #include "cli/bench/load.h"
 #include "cli/bench/roof_lines.h"
 #include "cli/bench/suite.h"
@@ -15,7 +14,6 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kRoofMessageBytesMax = 1 << 20;
-constexpr uint64_t kCheckedSteps = 100;
 
 RowType WireTypeOf(const BenchOptions& options) {
   return options.wire == "fp16"   ? RowType::kFp16
@@ -50,8 +48,6 @@ absl::StatusOr<LoadSpec> SpecOf(const BenchOptions& options) {
   spec.streams = options.streams;
   spec.threads = options.threads;
   spec.in_flight = options.in_flight;
-  spec.row_cache_bytes = uint64_t{options.row_cache_mib} << 20;
-  spec.row_cache_steps = options.row_cache_mib == 0 ? 0 : options.row_cache_steps;
   spec.grouped =
       tables.options.consistency != Consistency::kAsync && options.kind == BenchKind::kPush;
   // A step ends before the next one begins.
@@ -92,14 +88,13 @@ absl::Status Run(const BenchOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Load> load, Load::Open(spec));
   HOTBED_ASSIGN_OR_RETURN(const LoadResult warm,
                           load->Run(std::min(options.seconds, kWarmUpSeconds), options.rate));
-  std::unique_ptr<Load> plain;  // the same ids, one row per id, none of them kept
-  if (spec.bag_ids > 0 || spec.row_cache_bytes > 0) {
+  std::unique_ptr<Load> unpooled;  // the same ids, one row per id
+  if (spec.bag_ids > 0) {
     LoadSpec rows = spec;
     rows.bag_ids = 0;
-    rows.row_cache_bytes = 0;
-    HOTBED_ASSIGN_OR_RETURN(plain, Load::Open(rows));
+    HOTBED_ASSIGN_OR_RETURN(unpooled, Load::Open(rows));
     HOTBED_RETURN_IF_ERROR(
-        plain->Run(std::min(options.seconds, kWarmUpSeconds), options.rate).status());
+        unpooled->Run(std::min(options.seconds, kWarmUpSeconds), options.rate).status());
   }
   const MessageShape shape = ShapeOf(options, spec, warm);
   BenchRun run;
@@ -110,12 +105,9 @@ absl::Status Run(const BenchOptions& options) {
     }
     HOTBED_ASSIGN_OR_RETURN(LoadResult result, load->Run(options.seconds, options.rate));
     run.rounds.push_back(std::move(result));
-    if (plain == nullptr) continue;
-    HOTBED_ASSIGN_OR_RETURN(LoadResult rows, plain->Run(options.seconds, options.rate));
-    run.plain.push_back(std::move(rows));
-  }
-  if (spec.row_cache_bytes > 0) {
-    HOTBED_ASSIGN_OR_RETURN(run.kept_rows, CheckKeptRows(spec, kCheckedSteps));
+    if (unpooled == nullptr) continue;
+    HOTBED_ASSIGN_OR_RETURN(LoadResult rows, unpooled->Run(options.seconds, options.rate));
+    run.unpooled.push_back(std::move(rows));
   }
   PrintRun(options, run);
   return absl::OkStatus();

@@ -36,8 +36,7 @@ void BatchPlan::FindUnique(absl::Span<const FeatureIds> features, Deduper* dedup
 }
 
 void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& map,
-                      Deduper* deduper, RowType wire_type, uint64_t part_bytes_max,
-                      const TakeKnown* take_known) {
+                      Deduper* deduper, RowType wire_type, uint64_t part_bytes_max) {
   group_count_ = 0;
   parts_.clear();
   unique_rows_ = 0;
@@ -52,10 +51,9 @@ void BatchPlan::Build(absl::Span<const FeatureIds> features, const ClusterMap& m
   for (uint32_t g = 0; g < group_count_; ++g) {
     TableGroup& group = groups_[g];
     FindUnique(features, deduper, &group);
+    unique_rows_ += group.ids.unique.size();
     const TableRoute* route = map.Table(group.table->id());
     HOTBED_CHECK(route != nullptr) << "table " << group.table->name() << " was checked before";
-    if (take_known != nullptr) (*take_known)(*route, &group);
-    unique_rows_ += group.ids.unique.size();
     group.split.Run(group.ids.unique, route->spec.hashed, route->locator);
     CutGroup(g, *route, wire_type, part_bytes_max);
   }

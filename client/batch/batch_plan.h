@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "client/batch/dedupe.h"
 #include "client/batch/split.h"
@@ -64,16 +63,13 @@ struct PlanPart {
   uint32_t rows() const { return end - begin; }
 };
 
-// Takes ids out of a group, before it is split, that no shard needs to be asked for.
-using TakeKnown = absl::FunctionRef<void(const TableRoute& route, TableGroup* group)>;
-
 class BatchPlan {
  public:
   // Features without ids are skipped. The ids of a part, and its columns of rows of `wire_type`,
   // are at most `part_bytes_max` bytes; but a part holds at least the rows of one sequence number,
   // and at most kPartRowsMax rows.
   void Build(absl::Span<const FeatureIds> features, const ClusterMap& map, Deduper* deduper,
-             RowType wire_type, uint64_t part_bytes_max, const TakeKnown* take_known = nullptr);
+             RowType wire_type, uint64_t part_bytes_max);
 
   absl::Span<const TableGroup> groups() const { return {groups_.data(), group_count_}; }
   absl::Span<const PlanPart> parts() const { return parts_; }

@@ -16,8 +16,6 @@
 
 namespace hotbed {
 
-class RowCache;
-
 // All outlive the engines that use them. The transport may call back until it is destroyed, so it
 // goes before the engines do, and after their Shutdown.
 struct EngineParts {
@@ -30,7 +28,6 @@ struct EngineParts {
   Timer* timer;
   RetryPolicy* retry;
   ClientCounters* counters;
-  RowCache* row_cache;  // or null: none
 
   uint64_t SegmentBytesMaxOf(const ClusterMap& cluster) const {
     return SegmentBytesMax(options->message_bytes_max, cluster.message_bytes_max(),

@@ -14,9 +14,9 @@ PullAnswer::PullAnswer(const ServerReply& reply)
   rows_.Skip(std::min(rows_.left(), reply.row_bytes_before));
 }
 
-absl::Status PullAnswer::TakeSegment(uint32_t part, Epoch epoch, Lsn lsn, PullCall* call) {
+absl::Status PullAnswer::TakeSegment(uint32_t part, PullCall* call) {
   const PooledPart* const pooled = call->scratch->Pooled(part);
-  return pooled == nullptr ? TakeRows(call->scratch->plan.parts()[part], epoch, lsn, call)
+  return pooled == nullptr ? TakeRows(call->scratch->plan.parts()[part], call)
                            : TakePooled(*pooled, call);
 }
 
@@ -32,7 +32,7 @@ void PullAnswer::SkipSegment(uint32_t part, const PullCall& call) {
   if (feature.arg_max != nullptr) skip(&arg_max_, 4ull * pooled->columns * pooled->bags());
 }
 
-absl::Status PullAnswer::TakeRows(const PlanPart& part, Epoch epoch, Lsn lsn, PullCall* call) {
+absl::Status PullAnswer::TakeRows(const PlanPart& part, PullCall* call) {
   const TableGroup& group = call->scratch->plan.group(part);
   const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
   const uint64_t bytes = uint64_t{row_bytes} * part.rows();
@@ -56,19 +56,6 @@ absl::Status PullAnswer::TakeRows(const PlanPart& part, Epoch epoch, Lsn lsn, Pu
   job.flags = flag_bytes == 0 ? nullptr : flags_.Contiguous(flag_bytes, 1, &wire);
   job.streaming = call->streaming;
   Scatter(job);
-  if (call->row_cache == nullptr || !call->row_cache->Keeps(group.table->options())) {
-    return absl::OkStatus();
-  }
-  call->row_cache->Keep({.asked = call->planned,
-                         .table = group.table,
-                         .shard = part.shard,
-                         .epoch = epoch,
-                         .lsn = lsn,
-                         .wire_type = call->wire_type,
-                         .unique = group.ids.unique.data(),
-                         .order = group.split.order.data() + part.begin,
-                         .rows = pointers,
-                         .flags = job.flags});
   return absl::OkStatus();
 }
 

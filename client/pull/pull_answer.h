@@ -19,13 +19,12 @@ class PullAnswer {
 
   // Takes the next OK segment, which answers part `part`. The caller is inside the call's gate.
   // Internal names table and shard where the answer is not what the part needs.
-  // The answer is as of `lsn` in `epoch` of the shard.
-  absl::Status TakeSegment(uint32_t part, Epoch epoch, Lsn lsn, PullCall* call);
+  absl::Status TakeSegment(uint32_t part, PullCall* call);
   // Passes over an OK segment whose rows another answer has brought.
   void SkipSegment(uint32_t part, const PullCall& call);
 
  private:
-  absl::Status TakeRows(const PlanPart& part, Epoch epoch, Lsn lsn, PullCall* call);
+  absl::Status TakeRows(const PlanPart& part, PullCall* call);
   absl::Status TakePooled(const PooledPart& part, PullCall* call);
 
   FragmentReader rows_;

@@ -23,7 +23,6 @@
 #include "client/batch/scatter.h"
 #include "client/net/buffer_pool.h"
 #include "client/net/transport.h"
-#include "client/pull/row_cache.h"
 #include "hotbed/client.h"
 
 namespace hotbed {
@@ -152,10 +151,8 @@ class PullCall {
   bool partial = false;
   uint32_t staleness_ms_max = 0;
   ReadFrom read_from = ReadFrom::kDefault;
-  uint64_t turn = 0;              // ReadChoice::NextTurn
-  uint64_t cuts = 0;              // ClusterMap::cuts of the plan
-  RowCache* row_cache = nullptr;  // or null: none
-  RowCache::Moment planned;       // if there is a row_cache
+  uint64_t turn = 0;  // ReadChoice::NextTurn
+  uint64_t cuts = 0;  // ClusterMap::cuts of the plan
   // The features of the call, in case they have to be planned again.
   std::vector<PullFeature> features;
   PullOptions options;

@@ -129,11 +129,6 @@ absl::StatusOr<PullEngine::CallPtr> PullEngine::Prepare(absl::Span<const PullFea
   call->turn = reads_->NextTurn();
   call->features.assign(features.begin(), features.end());
   call->options = options;
-  if (use_.row_cache != nullptr) {
-    call->row_cache = use_.row_cache;
-    call->row_cache->NoteStep(options.step);
-    call->planned = call->row_cache->MomentAt(use_.clock->NowNs());
-  }
   PlanInput input{use_.map->Get(), use_.owner, 0};
   call->cuts = input.map->cuts();
   input.segment_bytes_max = use_.SegmentBytesMaxOf(*input.map);
@@ -398,12 +393,14 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
       answer.SkipSegment(part, *call);
       continue;
     }
-    const TableHandle& table = call->scratch->TableOf(part);
-    const uint32_t shard = call->scratch->ShardOf(part);
-    const Epoch epoch =
-        exception != nullptr ? exception->epoch() : targets.Of(table.id(), shard)->epoch;
-    if (call->lane == Lane::kPull) table.NoteAcknowledged(shard, epoch, segments.lsn());
-    absl::Status taken = answer.TakeSegment(part, epoch, segments.lsn(), call.get());
+    if (call->lane == Lane::kPull) {
+      const TableHandle& table = call->scratch->TableOf(part);
+      const uint32_t shard = call->scratch->ShardOf(part);
+      const Epoch epoch =
+          exception != nullptr ? exception->epoch() : targets.Of(table.id(), shard)->epoch;
+      table.NoteAcknowledged(shard, epoch, segments.lsn());
+    }
+    absl::Status taken = answer.TakeSegment(part, call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
     rows += call->scratch->RowsCounted(part);
     ++outcome->done;

@@ -31,13 +31,6 @@ size_t FeatureRows(const PullFeature& feature) {
   return feature.bag_lengths.empty() ? feature.ids.size() : feature.bag_lengths.size();
 }
 
-// A pull with a bound of its own on what it may miss is answered by servers.
-bool MayUseKeptRows(const PullCall& call) {
-  const PullOptions& options = call.options;
-  return call.row_cache != nullptr && options.row_cache && !options.strict &&
-         options.staleness_max == absl::ZeroDuration();
-}
-
 // Moves the pooled features out of those that are pulled row by row.
 void PlanPooledFeatures(absl::Span<const PullFeature> features, const PlanInput& input,
                         PullCall* call) {
@@ -146,19 +139,11 @@ absl::Status PlanPull(absl::Span<const PullFeature> features, const PlanInput& i
   HOTBED_RETURN_IF_ERROR(
       ResolveFeatures(absl::MakeSpan(scratch.features), &scratch.resolved, &counts->zeroed));
   PlanPooledFeatures(features, input, call);
-  call->streaming = bytes >= kStreamingBytesMin;
-  const auto take_kept = [&](const TableRoute& route, TableGroup* group) {
-    if (!call->row_cache->Keeps(group->table->options())) return;
-    call->row_cache->TakeRows(
-        route, {call->planned, call->wire_type, call->want_flags, call->streaming, scratch.targets},
-        group);
-  };
-  const TakeKnown take_known = take_kept;
   scratch.plan.Build(scratch.features, *input.map, &scratch.deduper, call->wire_type,
-                     input.segment_bytes_max - kSegmentHeaderBytes,
-                     MayUseKeptRows(*call) ? &take_known : nullptr);
+                     input.segment_bytes_max - kSegmentHeaderBytes);
   ClearExists(scratch.plan, scratch.targets);
   ClearSkipped(scratch.features, scratch.targets);
+  call->streaming = bytes >= kStreamingBytesMin;
   for (uint32_t p = 0; p < scratch.PartCount(); ++p) {
     call->bytes += scratch.BytesOf(p, call->wire_type);
   }

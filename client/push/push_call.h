@@ -15,7 +15,6 @@
 #include "absl/status/status.h"
 #include "client/map/table_handle.h"
 #include "client/net/buffer_pool.h"
-#include "client/pull/row_cache.h"
 #include "client/push/push_chain.h"
 #include "client/push/push_window.h"
 #include "common/ids.h"
@@ -67,7 +66,6 @@ struct PushCall {
   std::deque<PushPart> cut_parts;  // of parts whose shard was cut meanwhile; never moved
   uint64_t cuts = 0;               // ClusterMap::cuts of the plan
   size_t parts_left = 0;
-  RowCache::OwnPush own;  // until every shard has answered
   std::vector<PushResult::Shard> refused;
   absl::Status last_error;  // of parts that will be sent again
 

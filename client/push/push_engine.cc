@@ -127,18 +127,7 @@ absl::Status PushEngine::Prepare(uint64_t step, absl::Span<const PushFeature> fe
   HOTBED_RETURN_IF_ERROR(
       PreparePush(features, options, input, use_.options->trainers, call, &zeroed));
   use_.counters->ids_zeroed += zeroed;
-  if (use_.row_cache != nullptr) RemoveKeptRows(call);
   return absl::OkStatus();
-}
-
-void PushEngine::RemoveKeptRows(PushCall* call) const {
-  use_.row_cache->NoteStep(call->step);
-  call->own = use_.row_cache->BeginPush();
-  for (const PushPart& part : call->parts) {
-    if (!use_.row_cache->Keeps(part.table->options())) continue;
-    use_.row_cache->RemoveRows(call->own, part.table->id(),
-                               {reinterpret_cast<const uint64_t*>(part.ids.data), part.rows});
-  }
 }
 
 absl::Status PushEngine::AwaitStep(uint64_t step, int64_t deadline_ns) {

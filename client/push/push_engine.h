@@ -72,8 +72,6 @@ class PushEngine {
 
   absl::Status Prepare(uint64_t step, absl::Span<const PushFeature> features,
                        const PushOptions& options, PushCall* call);
-  // Rows that the push will change are not answered from memory any more.
-  void RemoveKeptRows(PushCall* call) const;
   bool WaitForRoom(const PushCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Appends the call's parts to their chains, which it returns.
   std::vector<ShardChain*> Chain(const ClusterMap& map, PushCall* call)

@@ -30,18 +30,6 @@ bool ReadWhole(PyObject* object, const char* name, int64_t low, int64_t high, T*
   return true;
 }
 
-bool ReadTexts(PyObject* object, const char* name, std::vector<std::string>* texts) {
-  const Owned items(PyUnicode_Check(object) ? nullptr : PySequence_List(object));
-  if (!items) {
-    PyErr_Format(PyExc_TypeError, "%s is no list of names", name);
-    return false;
-  }
-  for (Py_ssize_t i = 0; i < PyList_Size(items.get()); ++i) {
-    if (!ReadText(PyList_GetItem(items.get(), i), &texts->emplace_back())) return false;
-  }
-  return true;
-}
-
 bool ReadClientOption(const std::string& name, PyObject* value, ClientOptions* options) {
   const char* const n = name.c_str();
   if (name == "session") return ReadText(value, &options->session_name);
@@ -59,12 +47,6 @@ bool ReadClientOption(const std::string& name, PyObject* value, ClientOptions* o
   if (name == "pushes_in_flight_max") {
     return ReadWhole(value, n, 1, 65536, &options->pushes_in_flight_max);
   }
-  if (name == "row_cache_bytes") return ReadUnsigned(value, n, &options->row_cache_bytes);
-  if (name == "row_cache_steps") {
-    return value == Py_None || ReadWhole(value, n, 0, 1'000'000, &options->row_cache_steps);
-  }
-  if (name == "row_cache_age") return ReadSeconds(value, n, &options->row_cache_age);
-  if (name == "row_cache_tables") return ReadTexts(value, n, &options->row_cache_tables);
   PyErr_Format(PyExc_TypeError, "unknown option \"%s\" of a client", n);
   return false;
 }

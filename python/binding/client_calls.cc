@@ -274,16 +274,15 @@ bool ReadPullFeature(PyObject* tuple, Py_ssize_t index, Py_ssize_t count, Borrow
   return feature->rows != nullptr;
 }
 
-// pull(client, (feature, ...), deadline or None, lookup, step, traceparent or None)
+// pull(client, (feature, ...), deadline or None, lookup, traceparent or None)
 PyObject* Pull(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
   PyObject* tuple = nullptr;
   PyObject* deadline = nullptr;
-  PyObject* step = nullptr;
   int lookup = 0;
   const char* traceparent = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOOpOz", &capsule, &tuple, &deadline, &lookup, &step,
-                       &traceparent) == 0) {
+  if (PyArg_ParseTuple(arguments, "OOOpz", &capsule, &tuple, &deadline, &lookup, &traceparent) ==
+      0) {
     return nullptr;
   }
   const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
@@ -299,10 +298,7 @@ PyObject* Pull(PyObject*, PyObject* arguments) {
       return nullptr;
     }
   }
-  if (!ReadSeconds(deadline, "deadline", &call.options.deadline) ||
-      !ReadUnsigned(step, "step", &call.options.step)) {
-    return nullptr;
-  }
+  if (!ReadSeconds(deadline, "deadline", &call.options.deadline)) return nullptr;
   const std::shared_ptr<Client> client = connection->client;
   {
     const WithoutGil without;
@@ -571,12 +567,10 @@ PyObject* Stats(PyObject*, PyObject* capsule) {
   const std::shared_ptr<Connection> connection = ConnectionOf(capsule);
   if (connection == nullptr) return nullptr;
   const ClientStats s = connection->client->Stats();
-  return Py_BuildValue(
-      "{sKsKsKsKsKsKsKsKsKsKsKsKsK}", "ids_asked", s.ids_asked, "rows_pulled", s.rows_pulled,
-      "rows_pushed", s.rows_pushed, "bytes_sent", s.bytes_sent, "bytes_received", s.bytes_received,
-      "messages", s.messages, "retries", s.retries, "wrong_epoch", s.wrong_epoch, "reconnects",
-      s.reconnects, "row_cache_hits", s.row_cache_hits, "row_cache_misses", s.row_cache_misses,
-      "row_cache_evictions", s.row_cache_evictions, "row_cache_bytes", s.row_cache_bytes);
+  return Py_BuildValue("{sKsKsKsKsKsKsKsKsK}", "ids_asked", s.ids_asked, "rows_pulled",
+                       s.rows_pulled, "rows_pushed", s.rows_pushed, "bytes_sent", s.bytes_sent,
+                       "bytes_received", s.bytes_received, "messages", s.messages, "retries",
+                       s.retries, "wrong_epoch", s.wrong_epoch, "reconnects", s.reconnects);
 }
 
 }  // namespace

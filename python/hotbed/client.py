@@ -48,12 +48,6 @@ def table_items(given: Mapping[str, Any], optimizer: Optional[optim.Optimizer]) 
     return tuple((k, _text(v)) for k, v in options.items())
 
 
-def _client_options(given: dict[str, Any]) -> dict[str, Any]:
-    if 'row_cache_bytes' not in given:
-        return given
-    return {**given, 'row_cache_bytes': _bytes(given['row_cache_bytes'], 'row_cache_bytes')}
-
-
 def connect(target: str, **options: Any) -> Client:
     """Connects to a cluster: `hotbed.connect("hotbed://127.0.0.1:7400", session="job-7/0")`; also to "local:DIR".
 
@@ -67,16 +61,11 @@ def connect(target: str, **options: Any) -> Client:
         trainers: how many trainers push, for tables of reduction `mean`; trainer_group, trainer_lease (seconds): for
             synchronous and bounded tables.
         threads: that drive the network; 1. message_bytes_max, pulls_in_flight_max, pushes_in_flight_max.
-        row_cache_bytes: memory, as 268435456 or "256MiB", for rows that were pulled lately: pulls and lookups of
-            asynchronous tables take them from there while they are young enough (docs/tables.md, "Rows kept in the
-            client"); 0: off. row_cache_steps: for how many steps after that of its pull a row may be used;
-            row_cache_age: for how many seconds. One of them must be given, and both hold. row_cache_tables: names;
-            default: all tables whose rows can be kept.
 
     Raises:
         InvalidArgument, Unavailable, DeadlineExceeded: nobody answers at the target within the deadline.
     """
-    return Client(_hotbed.connect(target, _client_options(options)))
+    return Client(_hotbed.connect(target, options))
 
 
 def local(directory: Union[str, os.PathLike[str], None] = None, *, memory: Union[int, str, None] = None,
@@ -195,25 +184,23 @@ class Client:
 
     # --- several tables in one call
 
-    def pull(self, ids: Mapping[str, Any], *, step: int = 0, deadline: Optional[float] = None) -> dict[str, Any]:
+    def pull(self, ids: Mapping[str, Any], *, deadline: Optional[float] = None) -> dict[str, Any]:
         """Rows of several tables: `client.pull({"user": user_ids, "item": item_ids})["user"]`.
 
         Args:
             ids: by table, integers of any shape S. Returns float32 of shape S + (dim,) for each.
-            step: that the pull is of, for row_cache_steps; 0: as the last push names it.
             deadline: seconds.
 
         Raises:
             OutOfRange, ArrayError, DeadlineExceeded.
         """
-        return self.pull_async(ids, step=step, deadline=deadline).result()
+        return self.pull_async(ids, deadline=deadline).result()
 
-    def pull_async(self, ids: Mapping[str, Any], *, step: int = 0,
-                   deadline: Optional[float] = None) -> Future[dict[str, Any]]:
+    def pull_async(self, ids: Mapping[str, Any], *, deadline: Optional[float] = None) -> Future[dict[str, Any]]:
         """`pull`, as a Future."""
         made = {name: _pull_feature(self.table(name), given, None) for name, given in ids.items()}
         call = _hotbed.pull(self._connection, tuple(feature for feature, _ in made.values()), deadline, False,
-                            step, tracing.current())
+                            tracing.current())
         return _future(call, lambda: {name: finish() for name, (_, finish) in made.items()})
 
     def push(self, gradients: Mapping[str, tuple[Any, Any]], *, step: int, lr: Optional[float] = None, assign: bool = False,
@@ -318,7 +305,7 @@ class Table:
         return f'hotbed.Table({self.name!r}, dim={self.dim}, rows={self.rows})'
 
     def pull(self, ids: Any, out: Any = None, *, lengths: Any = None, pooling: str = 'sum', weights: Any = None,
-             exists: Any = None, step: int = 0, deadline: Optional[float] = None) -> Any:
+             exists: Any = None, deadline: Optional[float] = None) -> Any:
         """Rows of `ids`.
 
         Args:
@@ -327,7 +314,6 @@ class Table:
             lengths: bags of ids, one after another: the result has one row per bag, pooled by `pooling` ("sum", "mean",
                 "max"), each row times its id's `weights` ("sum" and "mean").
             exists: memory of uint8, one per id: 1 where the row was ever pushed.
-            step: that the pull is of, for row_cache_steps; 0: as the last push names it.
             deadline: seconds.
 
         Returns:
@@ -337,19 +323,19 @@ class Table:
             OutOfRange, ArrayError, InvalidArgument: nothing was sent. DeadlineExceeded, NotFound: the table was dropped.
         """
         return self.pull_async(ids, out, lengths=lengths, pooling=pooling, weights=weights, exists=exists,
-                               step=step, deadline=deadline).result()
+                               deadline=deadline).result()
 
     def pull_async(self, ids: Any, out: Any = None, *, lengths: Any = None, pooling: str = 'sum', weights: Any = None,
-                   exists: Any = None, step: int = 0, deadline: Optional[float] = None) -> Future[Any]:
+                   exists: Any = None, deadline: Optional[float] = None) -> Future[Any]:
         """`pull`, as a Future."""
         feature, finish = _pull_feature(self, ids, out, lengths, pooling, weights, exists)
-        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, False, step, tracing.current()),
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, False, tracing.current()),
                        finish)
 
-    def lookup(self, ids: Any, out: Any = None, *, step: int = 0, deadline: Optional[float] = None) -> Any:
+    def lookup(self, ids: Any, out: Any = None, *, deadline: Optional[float] = None) -> Any:
         """As `pull`, for inference: no session, and no view of this client's own pushes."""
         feature, finish = _pull_feature(self, ids, out)
-        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True, step, tracing.current()),
+        return _future(_hotbed.pull(self._client._connection, (feature,), deadline, True, tracing.current()),
                        finish).result()
 
     def topk(self, vectors: Any, k: int, *, metric: str = 'dot', filter: Any = None, first_id: int = 0, last_id: int = 2**64 - 1,

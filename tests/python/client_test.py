@@ -144,44 +144,6 @@ class Arrays(LocalCase):
         table.pull([1], pinned)
         self.assertEqual(pinned.tolist(), [3.0] * DIM)
 
-    def test_a_client_with_a_row_cache_answers_from_memory_and_sees_its_pushes(self):
-        with tempfile.TemporaryDirectory() as directory:
-            client = hotbed.local(directory, memory=MEMORY, row_cache_bytes='4MiB', row_cache_steps=2,
-                                  row_cache_age=3600, row_cache_tables=['items'])
-            other = hotbed.connect('local:' + directory)  # the same engine
-            self.addCleanup(other.close)
-            self.addCleanup(client.close)
-            table, ones = sgd(client), np.ones((1, DIM), np.float32)
-            self.assertEqual(table.pull([1, 2, 1], step=7)[:, 0].tolist(), [0, 0, 0])
-            other.table('items').push([1], ones, step=1)
-            self.assertEqual(table.pull([1], step=9)[0, 0], 0)
-            self.assertEqual(table.lookup([1])[0, 0], 0)
-            self.assertEqual(client.pull({'items': [1]}, step=10)['items'][0, 0], -1)
-            table.push([1], ones, step=10)
-            self.assertEqual(table.pull([1])[0, 0], -2)
-            stats = client.stats()
-            self.assertEqual((stats['row_cache_hits'], stats['row_cache_misses'], stats['row_cache_evictions']), (2, 4, 0))
-            self.assertLessEqual(stats['row_cache_bytes'], 4 << 20)
-        for options, words in (({'row_cache_bytes': 4 << 20}, 'set row_cache_steps or row_cache_age'),
-                               ({'row_cache_steps': -1}, 'row_cache_steps is -1'),
-                               ({'row_cache_bytes': '1KiB', 'row_cache_age': 1}, 'row_cache_bytes is 1024')):
-            with self.assertRaisesRegex(hotbed.InvalidArgument, words):
-                hotbed.local(**options)
-        with self.assertRaisesRegex(TypeError, 'row_cache_tables is no list'):
-            hotbed.local(row_cache_tables='items')
-
-    def test_a_deleted_row_is_not_answered_from_the_row_cache(self):
-        client = hotbed.local(memory=MEMORY, row_cache_bytes='4MiB', row_cache_age=3600)
-        self.addCleanup(client.close)
-        table = client.create_table('words', dim=DIM, hashed=True, optimizer=hotbed.optim.SGD(lr=1.0), init='zero')
-        table.push([5, 6], np.ones((2, DIM), np.float32), step=1)
-        for step, value in ((1, -1), (2, 0)):
-            for hits in (0, 1):
-                before = client.stats()['row_cache_hits']
-                self.assertEqual(table.pull([5])[0, 0], value)
-                self.assertEqual(client.stats()['row_cache_hits'] - before, hits)
-            table.delete([5], step=step + 1)
-
     def test_bad_arrays_name_the_argument_and_what_is_allowed(self):
         table = sgd(self.client)
         before = self.client.stats()['messages']

@@ -88,18 +88,6 @@ struct ClientOptions {
   // The name of the group of trainers that take the steps of synchronous and bounded tables
   // together (JoinTrainers). Empty: no group; such tables then take no pushes from this client.
   std::string trainer_group;
-  // The row cache keeps rows that were pulled lately in this much memory. Pulls and lookups of
-  // asynchronous tables take them from there while they are young enough (docs/tables.md, "Rows
-  // kept in the client"). 4 MiB to 1 TiB, in whole 2 MiB; 0: off. Servers always answer pooled
-  // features, tables of column slices, and pulls that are strict or have a staleness_max.
-  uint64_t row_cache_bytes = 0;
-  // A row may be used for so many steps after the one in which it was pulled, and for so long after
-  // the call that pulled it began. Both hold; a cache needs one of them. The client's step is the
-  // highest that it has named, in a push, a pull or BeginStep; while it has named none, a bound of
-  // steps lets no row be used. Steps: -1 (no bound) to 1,000,000.
-  int row_cache_steps = -1;
-  absl::Duration row_cache_age = absl::InfiniteDuration();
-  std::vector<std::string> row_cache_tables;  // names; empty: all that can be
   // The coordinator gives a trainer up, and its group continues without it, when it has not heard
   // from the trainer for this time: 100 ms to 10 min. Zero: the coordinator's --trainer-lease-ms.
   absl::Duration trainer_lease = absl::ZeroDuration();
@@ -157,18 +145,14 @@ struct PullOptions {
   absl::Duration deadline = absl::ZeroDuration();  // zero: the client's
   const RowType* wire_type = nullptr;              // null: the client's
   // Every pull sees this client's own acknowledged pushes, and per shard never an older state than
-  // an earlier pull of this client (with a row cache: per row). The fields below ask for more where
-  // shards have several replicas.
+  // an earlier pull of this client. The fields below ask for more where shards have several
+  // replicas.
   ReadFrom read_from = ReadFrom::kDefault;  // kDefault: the client's
   // The pull sees everything that was acknowledged to any client before it began: only the primary
   // answers, and only while it is certain to be the primary. Not together with kAny.
   bool strict = false;
   // A replica answers only if it has heard from the primary within this time. Zero: unlimited.
   absl::Duration staleness_max = absl::ZeroDuration();
-  // With ClientOptions::row_cache_bytes: the step that the pull is of, where the client names none
-  // otherwise (0: none), and whether rows that the client has kept may answer.
-  uint64_t step = 0;
-  bool row_cache = true;
 };
 
 // One output of a step: gradients[i] is the gradient for ids[i]; `gradients` has ids.size() x dim
@@ -257,13 +241,6 @@ struct ClientStats {
   uint64_t hedges_of_silent = 0;
   uint64_t hedges_won = 0;
   uint64_t rows_missing = 0;  // that calls with PullFeature::missing ended without
-  // Rows, without duplicates, that the row cache was asked for and had (they are not in
-  // rows_pulled) or had not; rows that gave way to others while young enough to be used; and its
-  // memory in use.
-  uint64_t row_cache_hits = 0;
-  uint64_t row_cache_misses = 0;
-  uint64_t row_cache_evictions = 0;
-  uint64_t row_cache_bytes = 0;
 };
 
 class Client {
