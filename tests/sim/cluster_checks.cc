@@ -219,7 +219,10 @@ void ClusterSimulation::CheckDeleted(const Server& server, const ShardRecord& re
 }
 
 // A replica that was merged from parts of which one had lost the end of its log (BaseHere).
-bool ClusterSimulation::IsMergedShort(const LogEnd& end) { return end.epoch == 0 && end.lsn > 0; }
+// (Of other shards, an end without an epoch is that of an incomplete log that was adopted.)
+bool ClusterSimulation::IsMergedShort(int shard, const LogEnd& end) const {
+  return !records_[shard]->lanes.empty() && end.epoch == 0 && end.lsn > 0;
+}
 
 // Whether the server's disk, with what its process has in memory, has all that was committed.
 bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
@@ -238,7 +241,7 @@ bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
     const Replica* const replica = Open(s, shard);
     if (replica == nullptr || replica->shard->refused()) return false;
     const LogEnd end = replica->shard->core().log_end();
-    return end.lsn >= all && !IsMergedShort(end);
+    return end.lsn >= all && !IsMergedShort(shard, end);
   }
   const std::optional<Lsn> end = EndOnDisk(s, shard);
   return end.has_value() && *end >= all;
@@ -254,7 +257,7 @@ std::optional<Lsn> ClusterSimulation::EndOnDisk(const Server& server, int shard)
   for (const Row& row : spilled.rows) guard = std::max(guard, row.lsn);
   const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
   Lsn end = meta.ok() ? meta->applied_lsn : 0;
-  if (meta.ok() && IsMergedShort({meta->applied_epoch, end})) return std::nullopt;
+  if (meta.ok() && IsMergedShort(shard, {meta->applied_epoch, end})) return std::nullopt;
   if (logged) {
     for (const LogRecord* const record : LastWord(server.disk, shard)) {
       if (record->header.lsn == end + 1) ++end;

@@ -309,7 +309,7 @@ class ClusterSimulation {
   void CheckDeleted(const Server& server, const ShardRecord& reason);
   void CheckTakenBack(int shard, const ShardRecord& before, const Member& primary);
   void CheckGivenUp(const Server& server, int shard);
-  static bool IsMergedShort(const LogEnd& end);
+  bool IsMergedShort(int shard, const LogEnd& end) const;
   bool HoldsAll(ServerId server, int of) const;
   std::string FinalCheck();
   std::string CheckRows(int shard, const Replica& replica);
