@@ -42,7 +42,7 @@ void MemoryPass::Read(absl::Span<const uint64_t> positions, LiveRows* out) {
   std::vector<uint32_t> missing(count);
   residency_->Probe(ids.data(), count, slots.data(), missing.data());
   const uint64_t record_bytes = state_->spill_shard.record_bytes();
-  out->all = !state_->may_miss();
+  out->all = !state_->may_miss() && !state_->has_marks;
   out->found.assign(count, 0);
   out->records.resize(count * record_bytes);
   for (uint32_t k = 0; k < count; ++k) {

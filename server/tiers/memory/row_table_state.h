@@ -104,6 +104,7 @@ struct RowTableState {
   const std::function<void()> memory_refused;
 
   Lsn applied_lsn = 0;
+  bool has_marks = false;  // rows were deleted: their marks are in the spill tier or on their way
   bool replaying = false;
   bool update_active = false;  // between Apply and its end
   bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier

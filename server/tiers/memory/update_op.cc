@@ -132,8 +132,9 @@ void UpdateOp::Delete() {
   }
   Count(&state_->counters.deleted, count);
   write_back.Commit(count, std::max(updates_.lsn, state_->applied_lsn), /*deleted=*/true);
-  // Passes of transfers and saves, which look for marks, read the spill tier too.
-  if (count > 0) state_->SetMayMiss(true);
+  // Passes of transfers and saves, which look for marks, read the spill tier too. A read or an
+  // update need not: if memory holds all rows, one that it does not hold exists nowhere, as before.
+  if (count > 0) state_->has_marks = true;
 }
 
 // Fetches all rows that are not resident: one that WriteBack holds now may have left it when the
