@@ -265,6 +265,13 @@ absl::Status CheckParts(absl::Span<const TableSpec> tables) {
     }
     if (IsPart(spec)) groups[spec.composition.table].push_back(&spec);
   }
+  for (const TableSpec& spec : tables) {
+    if (groups.find(spec.name) == groups.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec.name,
+                     "\" has the name of a composed table beside it; its "
+                     "parts are plain tables, and no table has its name"));
+  }
   for (const auto& [name, parts] : groups) {
     TableSpec composed = ComposedOf({*parts.front()});
     HOTBED_RETURN_IF_ERROR(ValidateTableSpec(composed));

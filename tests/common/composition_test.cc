@@ -160,6 +160,9 @@ TEST(Composition, GroupsOfPartsAreWhole) {
   std::vector<TableSpec> other = *parts;
   other[2].rows = 49;
   ExpectRefused(CheckParts(other), "needs part \"user/block1\" of 50 rows", "together");
+  other = *parts;
+  other.emplace_back().name = "user";
+  ExpectRefused(CheckParts(other), "\"user\" has the name of a composed table", "plain tables");
   ExpectRefused(CheckParts({Blocks(100, 8, {2})}), "table \"user\" is composed", "its parts");
 }
 

@@ -299,7 +299,7 @@ void BuildSpec(TableCreateFlags* flags) {
     status.Update(SetTableOption(*option, text, &flags->spec));
   }
   if (counted) {
-    flags->spec.rows = 1;  // until the file is read
+    flags->spec.rows = kFrequencyRowsMax;  // until the file is read
     if (flags->spec.composition != Composition()) {
       status.Update(absl::InvalidArgumentError(
           "--histogram makes frequency blocks; leave out --compose and its options"));
