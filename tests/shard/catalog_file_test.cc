@@ -43,20 +43,20 @@ Catalog Sample() {
 }
 
 // A server that is upgraded finds what an earlier version has written.
-TEST(CatalogFileTest, ReadsTheFormatWithoutCutsAndLives) {
+TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   Catalog catalog = Sample();
   catalog.tables.at(3).optimizer.touches = false;
   catalog.tables.at(3).life = LifeParams();
   const std::string bytes = catalog.Serialize();
   constexpr size_t kLifeBytes = 1 + 4 * 8 + 1 + 4 + 4 + 1;
-  std::string older =
-      bytes.substr(0, bytes.size() - kLifeBytes - 2 * sizeof(uint32_t));  // the count of cuts, too
+  constexpr size_t kCountBytes = 3 * sizeof(uint32_t);  // of cuts, merges and lanes
+  std::string older = bytes.substr(0, bytes.size() - sizeof(uint32_t) - kLifeBytes - kCountBytes);
   older[std::string("HOTBDCAT").size()] = 6;
   AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
   const auto parsed = Catalog::Parse(older);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
-  for (const char version : {5, 9}) {
+  for (const char version : {5, 10}) {
     older.resize(older.size() - sizeof(uint32_t));
     older[std::string("HOTBDCAT").size()] = version;
     AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
