@@ -56,11 +56,11 @@ absl::StatusOr<v1::RowLifeReply> AnswerRowLife(const ShardHost& host,
                      " keeps no touches; make one with touches (a hashed table)"));
   }
   HOTBED_ASSIGN_OR_RETURN(const std::vector<uint64_t> ids, LifeIds(request, shard->spilled()));
-  HOTBED_ASSIGN_OR_RETURN(const std::vector<KnownTouches> rows, shard->ReadTouches(ids));
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<KnownTouches> rows, shard->row_sweep()->Read(ids));
   for (const KnownTouches& row : rows) AddTouches(row, &reply);
   if (!request.has_would_take()) return reply;
   HOTBED_ASSIGN_OR_RETURN(const LifeParams life, FromProto(request.would_take()));
-  HOTBED_ASSIGN_OR_RETURN(const SweptRows swept, shard->WouldTake(life, go_on));
+  HOTBED_ASSIGN_OR_RETURN(const SweptRows swept, shard->row_sweep()->DryRun(life, go_on));
   reply.set_rows(swept.rows);
   reply.set_expires(swept.expired);
   reply.set_evicts(swept.evicted);

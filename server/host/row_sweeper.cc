@@ -123,7 +123,7 @@ void RowSweeper::Sweep(Shard* shard, Swept* last) {
     }
     return absl::OkStatus();
   };
-  const absl::StatusOr<SweptRows> swept = shard->SweepRows(go_on);
+  const absl::StatusOr<SweptRows> swept = shard->row_sweep()->Sweep(go_on);
   const int64_t ended_ns = clock_->NowNs();
   if (!swept.ok()) {
     last->again_ns = ended_ns + kSweepAfterErrorNs;

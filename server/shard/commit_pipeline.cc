@@ -95,8 +95,8 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   if (state != nullptr && entry.kind == RecordKind::kPush) {
     last_step_ = std::max(last_step_, entry.seq >> kStepShift);
   }
-  if (noting_ && state != nullptr && ChangesRows(entry.kind)) {
-    noted_.insert(state->ids, state->ids + state->count);
+  if (noting() && state != nullptr && ChangesRows(entry.kind)) {
+    noted_->insert(state->ids, state->ids + state->count);
   }
   if (entry.staged) {
     parts_.steps->Stage(state->append.header, state->ids, state->gradients);
@@ -133,19 +133,17 @@ bool CommitPipeline::DeleteRows(std::vector<uint64_t> ids) {
 }
 
 void CommitPipeline::BeginNoting() {
-  noting_ = true;
-  noted_.clear();
+  noted_ = std::make_unique<absl::flat_hash_set<uint64_t>>();
   for (const Unapplied& entry : unapplied_) {
     const PushState* const state = entry.state;
     if (state == nullptr || !ChangesRows(state->append.header.kind)) continue;
-    noted_.insert(state->ids, state->ids + state->count);
+    noted_->insert(state->ids, state->ids + state->count);
   }
-  parts_.steps->AddStagedIds(&noted_);
+  parts_.steps->AddStagedIds(noted_.get());
 }
 
 absl::flat_hash_set<uint64_t> CommitPipeline::EndNoting() {
-  noting_ = false;
-  return std::exchange(noted_, {});
+  return std::move(*std::exchange(noted_, nullptr));
 }
 
 void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {

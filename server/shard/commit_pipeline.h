@@ -17,6 +17,7 @@
 #define HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -69,7 +70,7 @@ class CommitPipeline {
   void BeginNoting();
   // The ids noted since; ends the noting.
   absl::flat_hash_set<uint64_t> EndNoting();
-  bool noting() const { return noting_; }
+  bool noting() const { return noted_ != nullptr; }
   // The highest training step of a push since the shard was opened here.
   uint64_t last_step() const { return last_step_; }
   // The log takes appends again where a failed append had stopped it, and it recovered since.
@@ -115,11 +116,10 @@ class CommitPipeline {
 
   ShardContext& shard_;
   const Parts parts_;
-  RingQueue<CoreEntry> apply_queue_;  // committed; the first is being applied
-  RingQueue<Unapplied> unapplied_;    // (applied, last]
-  bool applying_ = false;             // the store has an Apply in flight
-  bool noting_ = false;
-  absl::flat_hash_set<uint64_t> noted_;
+  RingQueue<CoreEntry> apply_queue_;                      // committed; the first is being applied
+  RingQueue<Unapplied> unapplied_;                        // (applied, last]
+  bool applying_ = false;                                 // the store has an Apply in flight
+  std::unique_ptr<absl::flat_hash_set<uint64_t>> noted_;  // null: nobody wants them noted
   uint64_t last_step_ = 0;
   bool late_ = false;  // the entries in apply_queue_ have waited for rows
   uint32_t appends_in_flight_ = 0;

@@ -41,7 +41,8 @@ Shard::Shard(Options options, Epoch promised)
                 {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
       search_(&context_, &snapshots_),
-      sweep_(&context_, &pipeline_),
+      sweep_(options_.table->optimizer.touches ? std::make_unique<RowSweep>(&context_, &pipeline_)
+                                               : nullptr),
       table_(options_.table),
       push_gate_(logged()) {
   push_gate_.SetTable(table_);
@@ -386,7 +387,7 @@ bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
 
 bool Shard::EstimateRows(uint64_t* rows) const {
   absl::MutexLock lock(&mu_);
-  return stats_of_ != nullptr && sweep_.Estimate(stats_of_->Stats(), rows);
+  return stats_of_ != nullptr && sweep_ != nullptr && sweep_->Estimate(stats_of_->Stats(), rows);
 }
 
 ShardStatus Shard::Status() const {
@@ -399,9 +400,11 @@ ShardStatus Shard::Status() const {
   absl::MutexLock lock(&mu_);
   if (stats_of_ == nullptr) return status;
   status.store = stats_of_->Stats();
-  status.rows_counted = sweep_.Estimate(status.store, &status.rows);
-  status.rows_expired = sweep_.expired();
-  status.rows_evicted = sweep_.evicted();
+  if (sweep_ != nullptr) {
+    status.rows_counted = sweep_->Estimate(status.store, &status.rows);
+    status.rows_expired = sweep_->expired();
+    status.rows_evicted = sweep_->evicted();
+  }
   status.bytes =
       std::max(status.store.hot_bytes + status.store.device_bytes, gauges_.spilled_bytes());
   return status;

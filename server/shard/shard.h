@@ -221,14 +221,8 @@ class alignas(64) Shard {
     return search_.Only(positions, ranking, go_on);
   }
 
-  // --- rows that come and go; see RowSweep. Blocks.
-  absl::StatusOr<SweptRows> SweepRows(RowSweep::GoOn go_on) { return sweep_.Sweep(go_on); }
-  absl::StatusOr<SweptRows> WouldTake(const LifeParams& life, RowSweep::GoOn go_on) {
-    return sweep_.DryRun(life, go_on);
-  }
-  absl::StatusOr<std::vector<KnownTouches>> ReadTouches(absl::Span<const uint64_t> ids) {
-    return sweep_.Read(ids);
-  }
+  // --- rows that come and go; null: the table keeps no touches
+  RowSweep* row_sweep() { return sweep_.get(); }
   // Any thread. False: the rows have not been counted yet.
   bool EstimateRows(uint64_t* rows) const;
 
@@ -334,7 +328,7 @@ class alignas(64) Shard {
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
   RowSearch search_;
-  RowSweep sweep_;
+  std::unique_ptr<RowSweep> sweep_;
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
   PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;
