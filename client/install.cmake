@@ -20,7 +20,7 @@ install(EXPORT hotbedTargets NAMESPACE hotbed:: DESTINATION ${hotbed_config_dir}
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/client/include/hotbed DESTINATION ${hotbed_include_dir}
         COMPONENT client FILES_MATCHING PATTERN "*.h" PATTERN local.h EXCLUDE)
 # What the public headers include, and nothing else.
-foreach(header common/threads/await_for.h common/clock.h common/ids.h common/schedule.h common/scored_row.h common/tables/table_spec.h row_math/metric.h
+foreach(header common/threads/await_for.h common/clock.h common/ids.h common/schedule.h common/scored_row.h common/tables/table_spec.h row_math/metric.h row_math/touches.h
         row_math/types.h)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${hotbed_include_dir}/${folder}

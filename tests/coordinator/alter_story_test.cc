@@ -182,6 +182,7 @@ void ExpectTold(CoreRig* rig, const v1::TableSpec& base, Message* at, v1::Create
     if (field->name() == "name" || field->name() == "id" || field->is_repeated()) continue;
     if (field->name() == "restored_from")
       continue;  // where the rows came from, not what the table is
+    if (field->name() == "composition") continue;  // of composed tables and their parts alone
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       ExpectTold(rig, base, at->GetReflection()->MutableMessage(at, field), asked, told, refused);
       continue;
@@ -225,10 +226,38 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   int told = 0;
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec(), &request, &told, &refused);
-  EXPECT_EQ(refused,
-            (std::set<std::string>{"consistency", "counter_mode", "replicas", "memory_share_max"}))
-      << "not without staleness, of another optimizer or durability, or above the whole";
+  const std::set<std::string> of_hashed = {
+      "touches",   "ttl_s",    "ttl_steps",   "rows_max",
+      "bytes_max", "evict_by", "admit_zeros", "admit_probability"};
+  std::set<std::string> expected = {"consistency", "counter_mode", "replicas", "memory_share_max"};
+  expected.insert(of_hashed.begin(), of_hashed.end());
+  EXPECT_EQ(refused, expected)
+      << "not without staleness, of another optimizer or durability, above the whole, or of a "
+         "bounded table";
   EXPECT_GE(told, 44);
+}
+
+TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  TableSpec spec;
+  spec.name = "t";
+  spec.hashed = true;
+  spec.rows = 1000;
+  spec.dim = 16;
+  spec.optimizer.touches = true;
+  spec.life = {.ttl_s = 60, .ttl_steps = 9, .rows_max = 1'000'000, .bytes_max = 1 << 30};
+  spec.life.admission = {.after = 3, .probability = 0.5f};
+  v1::CreateTableRequest request;
+  *request.mutable_spec() = ToProto(spec);
+  request.set_if_not_exists(true);
+  const auto created = rig_.Create(request);
+  ASSERT_TRUE(created.ok()) << created.status();
+  int told = 0;
+  std::set<std::string> refused;
+  ExpectTold(&rig_, ToProto(spec), request.mutable_spec()->mutable_life(), &request, &told,
+             &refused);
+  EXPECT_EQ(refused, std::set<std::string>());
+  EXPECT_EQ(told, v1::RowLife::descriptor()->field_count());
 }
 
 }  // namespace alter_story_test

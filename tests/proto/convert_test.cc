@@ -72,7 +72,8 @@ void FillAll(google::protobuf::Message* message, int* number) {
         reflection.SetFloat(message, field, static_cast<float>(*number) + 0.5f);
         break;
       case FieldDescriptor::CPPTYPE_UINT32:
-        reflection.SetUInt32(message, field, 1000 + *number);
+        field->is_repeated() ? reflection.AddUInt32(message, field, 1000 + *number)
+                             : reflection.SetUInt32(message, field, 1000 + *number);
         break;
       case FieldDescriptor::CPPTYPE_UINT64:
         reflection.SetUInt64(message, field, (uint64_t{1} << 40) + *number);

@@ -68,7 +68,7 @@ class RowLifeTest : public testing::Test {
     std::vector<KnownTouches> touches;
     for (const uint64_t id : ids) {
       const auto shard = server_->host()->Find(server_->ShardOf(1, id));
-      const auto read = shard->ReadTouches({&id, 1});
+      const auto read = shard->row_sweep()->Read({&id, 1});
       EXPECT_TRUE(read.ok()) << read.status();
       touches.push_back(read.ok() ? read->front() : KnownTouches());
     }
@@ -91,7 +91,7 @@ class RowLifeTest : public testing::Test {
     SweptRows sum;
     for (uint32_t s = 0; s < kShards; ++s) {
       const auto swept =
-          server_->host()->Find({1, s})->WouldTake(life, [] { return absl::OkStatus(); });
+          server_->host()->Find({1, s})->row_sweep()->DryRun(life, [] { return absl::OkStatus(); });
       EXPECT_TRUE(swept.ok()) << swept.status();
       if (!swept.ok()) continue;
       sum.rows += swept->rows;
