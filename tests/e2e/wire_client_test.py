@@ -84,7 +84,10 @@ class WireClient(unittest.TestCase):
                 self.up.cli("shard", "move", shard, "--to", f"s{draw.randrange(3)}")  # refused if it is there
                 self.moves += 1
             else:
-                os.kill(self.servers()[f"s{draw.randrange(3)}"], signal.SIGKILL)  # `hotbed up` starts it again
+                running = self.servers()  # `hotbed up` starts a server again, after a moment
+                if len(running) < 3:
+                    continue
+                os.kill(running[f"s{draw.randrange(3)}"], signal.SIGKILL)
                 self.kills += 1
                 local.eventually("all shards are active again", self.active)
 
@@ -126,6 +129,7 @@ class WireClient(unittest.TestCase):
         try:
             step = 0
             while step < STEPS or not enough():
+                self.assertTrue(trouble.is_alive(), f"the trouble ended by an error; WIRE_SEED={SEED}")
                 step += 1
                 for name, table in tables.items():
                     ids = draw.sample(range(5000), 40)
