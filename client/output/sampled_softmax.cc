@@ -76,7 +76,7 @@ class SampledPass final : public OutputPass {
   double Logit(size_t place, size_t token) const;
   void ComputeLogits();
   void ComputeLosses();
-  // What the gradient of one logit adds to those of its row and of the hidden state.
+  // Adds the share of one logit to the gradients of its row and of the hidden state.
   void AddGradient(float gradient, size_t place, size_t token, float* hidden_gradient);
 
   const SampledLayer& layer_;

@@ -8,7 +8,7 @@
 namespace hotbed {
 namespace {
 
-// What the z-loss squares.
+// The number that the z-loss squares.
 double LogZ(const SoftmaxStatistics& statistics, size_t token, ZLoss of) {
   const double shifted = std::log(statistics.sums[token]);
   return of == ZLoss::kShiftedMean ? shifted : shifted + double{statistics.maxima[token]};

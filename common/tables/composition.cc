@@ -158,7 +158,7 @@ std::vector<TableSpec> MadeParts(const TableSpec& composed) {
   return parts;
 }
 
-// What the client relies on; other options of a part may differ.
+// Compares the options on which the client relies; others of a part may differ.
 bool Fits(const TableSpec& part, const TableSpec& needed) {
   return part.name == needed.name && part.hashed == needed.hashed && part.rows == needed.rows &&
          part.dim == needed.dim && part.composition == needed.composition && !part.has_padding_id &&
