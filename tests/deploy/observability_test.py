@@ -77,7 +77,7 @@ class Scrapes(unittest.TestCase):
         cls.up = local.Up(data, "--servers", 2, "--serving", 1, "--port", 0, "--host-bytes", "128MiB")
         try:
             cls.up.json("table", "create", "kept", "--dim", 8, "--rows", 20000, "--durability", "replicated=2")
-            cls.up.json("table", "create", "loose", "--dim", 8, "--hashed", "--durability", "checkpoint")
+            cls.up.json("table", "create", "loose", "--dim", 8, "--hashed", "--durability", "checkpoint", "--touches")
             local.eventually("all replicas are there", cls.complete)
             cls.up.json("row", "get", "kept", 1, 2, 3)
             cls.up.json("serve", "add", "kept", "loose")
