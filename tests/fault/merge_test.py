@@ -8,16 +8,12 @@ server is killed at a random moment of a further merge. In the end the table hol
 after all servers were killed and started again. Exit status: 0 all well; anything else a failure.
 """
 
-import argparse
-import os
-import shutil
 import sys
-import tempfile
 import time
 
 from cluster import run_command
-from meter import Table
-from split_test import DIM, DURABILITY, ROWS, Split
+from split_test import DIM, Split
+from table_story import main
 
 SHARDS = 3
 
@@ -64,10 +60,7 @@ class Merge(Split):
         self.table.wait_for(replicas=self.replicas)
 
     def run(self):
-        self.cluster.start()
-        self.command("rebalance", "off")
-        self.table = Table(self.bin_dir, self.cluster.address, "t", ROWS, DIM, DURABILITY[self.kind], shards=SHARDS)
-        self.table.wait_for(replicas=self.replicas)
+        self.begin(DIM, SHARDS)
         expected = self.table.meter("fill").result()["ids_acknowledged"]
         load = self.load()
         self.split("all")
@@ -80,40 +73,13 @@ class Merge(Split):
         self.merge_and_kill()
         pushed = load.stop()
         expected += pushed["ids_acknowledged"]
-        self.expect(expected, pushed)
+        self.check_sum(expected, pushed)
         print(f"{self.kind}: {merged} pairs merged, split, merged again, and a server killed; {pushed['pushes']} pushes, p99 "
               f"{pushed['push_us_p99'] / 1e3:.0f} ms, the longest {pushed['push_us_p100'] / 1e3:.0f} ms", flush=True)
-        for server in self.cluster.servers:
-            server.kill()
-        for server in self.cluster.servers:
-            server.start()
-        self.table.wait_for(replicas=self.replicas)
-        self.expect(expected, pushed)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bin-dir", required=True)
-    parser.add_argument("--tables", default="log,r2")
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    args.bin_dir = os.path.abspath(args.bin_dir)
-    for kind in args.tables.split(","):
-        directory = tempfile.mkdtemp(prefix="hotbed_merge_")
-        test = Merge(args, kind, directory)
-        try:
-            test.run()
-        except RuntimeError as error:
-            print(error)
-            for server in test.cluster.servers:
-                print(server.tail(60))
-            print(f"again: {sys.argv[0]} --bin-dir {args.bin_dir} --tables {kind} --seed {args.seed}")
-            return 1
-        finally:
-            test.cluster.stop()
-            shutil.rmtree(directory, ignore_errors=True)
-    return 0
+        self.kill_all()
+        self.start_all()
+        self.check_sum(expected, pushed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Merge, __doc__, kinds="log,r2"))
