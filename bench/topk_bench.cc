@@ -2,6 +2,7 @@
 // same bytes are read.
 //
 //   topk_bench [--rows=1000000] [--dim=64] [--k=100] [--seconds=0.5] [--rounds=7]
+//              [--only=PART]
 //
 // `rows` is the kernel with the choice of the nearest, over rows that lie one after another.
 // `call` is the whole answer of a server for a table of one shard in memory, without the network:
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "bench/bench_host.h"
 #include "bench/ratio_table.h"
 #include "bench/roofs/plain_loops.h"
@@ -33,6 +35,7 @@ struct Flags {
   uint32_t k = 100;
   double seconds = 0.5;
   int rounds = 7;
+  std::string only;  // part of the names of the measures to run; empty: all
   std::string output;
 };
 
@@ -64,6 +67,9 @@ bench::Work Reads(const uint8_t* memory, uint64_t bytes, uint32_t rows) {
 }
 
 void MeasureRows(const Flags& flags, WeightType type, RowMetric metric, bench::RatioTable* table) {
+  bench::RatioRow row;
+  row.name = std::string("rows, ") + NameOf(type) + ", " + NameOf(metric);
+  if (!absl::StrContains(row.name, flags.only)) return;
   Random random(3);
   const uint64_t stride = BytesPerWeight(type) * flags.dim;
   const uint64_t bytes = stride * flags.rows;
@@ -89,8 +95,6 @@ void MeasureRows(const Flags& flags, WeightType type, RowMetric metric, bench::R
     HOTBED_CHECK(ranking.Take()[0].size() == std::min(flags.k, flags.rows));
     return static_cast<double>(flags.rows);
   };
-  bench::RatioRow row;
-  row.name = std::string("rows, ") + NameOf(type) + ", " + NameOf(metric);
   row.roof = "read of the bytes";
   row.unit = "rows";
   row.bar = kBar;
@@ -98,6 +102,9 @@ void MeasureRows(const Flags& flags, WeightType type, RowMetric metric, bench::R
 }
 
 void MeasureCall(const Flags& flags, bench::RatioTable* table) {
+  bench::RatioRow row;
+  row.name = "call, fp32, dot";
+  if (!absl::StrContains(row.name, flags.only)) return;
   TableSpec spec;
   spec.id = 1;
   spec.name = "searched";
@@ -125,8 +132,6 @@ void MeasureCall(const Flags& flags, bench::RatioTable* table) {
   const uint64_t bytes = uint64_t{flags.rows} * flags.dim * sizeof(float);
   const auto memory = HugeBuffer::Allocate(bytes).value();
   for (uint64_t i = 0; i < bytes; i += 8) memory.data()[i] = static_cast<uint8_t>(i);
-  bench::RatioRow row;
-  row.name = "call, fp32, dot";
   row.roof = "read of the bytes";
   row.unit = "rows";
   row.bar = kBar;
@@ -136,6 +141,9 @@ void MeasureCall(const Flags& flags, bench::RatioTable* table) {
 // A search of a served copy, whose rows lie in the order of a hash.
 void MeasureServed(const Flags& flags, RowFormatKind kind, const char* name,
                    bench::RatioTable* table) {
+  bench::RatioRow row;
+  row.name = std::string("served, ") + name + ", dot";
+  if (!absl::StrContains(row.name, flags.only)) return;
   Random random(3);
   ServedMemory budget(64ull << 30);
   ServedRows rows(RowCoder(kind, flags.dim), &budget);
@@ -154,8 +162,6 @@ void MeasureServed(const Flags& flags, RowFormatKind kind, const char* name,
   const uint64_t bytes = uint64_t{flags.rows} * rows.coder().row_bytes();
   const auto memory = HugeBuffer::Allocate(bytes).value();
   for (uint64_t i = 0; i < bytes; i += 8) memory.data()[i] = static_cast<uint8_t>(i);
-  bench::RatioRow row;
-  row.name = std::string("served, ") + name + ", dot";
   row.roof = "read of the bytes";
   row.unit = "rows";
   row.bar = kBar;
@@ -170,6 +176,7 @@ int Main(int argc, char** argv) {
   app.add_option("--k", flags.k)->check(CLI::Range(1, 16'384));
   app.add_option("--seconds", flags.seconds);
   app.add_option("--rounds", flags.rounds)->check(CLI::Range(1, 100));
+  app.add_option("--only", flags.only);
   app.add_option("-o,--output", flags.output);
   CLI11_PARSE(app, argc, argv);
   TuneDataPlaneProcess();

@@ -139,12 +139,12 @@ HOTBED_ROW_FN Lanes LastLanesOf(const uint8_t* row, uint32_t i, uint32_t dim) {
   return Lanes::From(wide);
 }
 
-// The scores of `kRows` rows, `stride` bytes apart. `vector` has zeros up to the next multiple of
+// The scores of `kRows` rows. `vector` has zeros up to the next multiple of
 // eight; `norm` is that of the vector, for cosine: sqrt(sum of q[j]^2). Several rows share the
 // loads of the vector, and their sums do not wait for each other.
 template <typename Codec, RowMetric kMetric, uint32_t kRows>
-HOTBED_ROW_FN void Nearness(const uint8_t* rows, uint64_t stride, const double* vector,
-                            uint32_t dim, double norm, double* scores) {
+HOTBED_ROW_FN void Nearness(const uint8_t* const (&rows)[kRows], const double* vector, uint32_t dim,
+                            double norm, double* scores) {
   constexpr bool kWithNorms = kMetric == RowMetric::kCosine;
   Lanes sum[kRows], square[kWithNorms ? kRows : 1];
   const auto add = [&](uint32_t r, const Lanes& w, const Lanes& q) HOTBED_ALWAYS_INLINE {
@@ -158,11 +158,11 @@ HOTBED_ROW_FN void Nearness(const uint8_t* rows, uint64_t stride, const double* 
   uint32_t i = 0;
   for (; i + kNearnessLanes <= dim; i += kNearnessLanes) {
     const Lanes q = Lanes::From(vector + i);
-    for (uint32_t r = 0; r < kRows; ++r) add(r, LanesOf<Codec>(rows + stride * r, i), q);
+    for (uint32_t r = 0; r < kRows; ++r) add(r, LanesOf<Codec>(rows[r], i), q);
   }
   if (i < dim) {
     const Lanes q = Lanes::From(vector + i);
-    for (uint32_t r = 0; r < kRows; ++r) add(r, LastLanesOf<Codec>(rows + stride * r, i, dim), q);
+    for (uint32_t r = 0; r < kRows; ++r) add(r, LastLanesOf<Codec>(rows[r], i, dim), q);
   }
   for (uint32_t r = 0; r < kRows; ++r) {
     scores[r] = sum[r].Joined();

@@ -9,17 +9,28 @@
 
 namespace hotbed {
 
-// Compares rows that lie one after another with a vector (row_math/nearness.h).
+// A vector as rows of codes are first compared with it (row_math/code_filter.h).
+struct CodeQuery {
+  const int8_t* codes = nullptr;  // in the order that CodeFilter wants
+  double step = 0;                // element j is about step * its code
+  double sum = 0;                 // of the elements
+  double error = 0;               // bound of a product's error, to C |scale| + |bias|
+};
+
+// Compares rows with a vector (row_math/nearness.h): those that lie one after another, or those
+// that `at` names.
 struct RankBatch {
   const uint8_t* rows = nullptr;  // the weights of the first one
-  uint64_t stride = 0;            // bytes from row to row
+  uint64_t stride = 0;            // bytes from row to row; of a row, with `at`
   uint32_t count = 0;
   uint32_t dim = 0;
   WeightType weight_type = WeightType::kFp32;
   RowMetric metric = RowMetric::kDot;
-  const double* vector = nullptr;  // dim, and zeros up to the next multiple of eight
-  double norm = 0;                 // of the vector, for cosine
-  double floor = 0;                // rows that are not so near are passed over
+  const double* vector = nullptr;      // dim, and zeros up to the next multiple of eight
+  double norm = 0;                     // of the vector, for cosine
+  double floor = 0;                    // rows that are not so near are passed over
+  const uint8_t* const* at = nullptr;  // the weights of each row; null: `rows`
+  const CodeQuery* quick = nullptr;    // null: there is none, as for rows without codes
   // Out: the numbers of the other rows, those whose score is no number among them, and their
   // scores. Both have room for `count`.
   uint32_t* picks = nullptr;

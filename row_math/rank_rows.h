@@ -1,4 +1,4 @@
-// RankRowsOf: which rows of a run are near to a vector (row_math/nearness.h).
+// RankRowsOf: which rows are near to a vector (row_math/nearness.h).
 #ifndef HOTBED_ROW_MATH_RANK_ROWS_H_
 #define HOTBED_ROW_MATH_RANK_ROWS_H_
 
@@ -10,19 +10,48 @@
 namespace hotbed {
 inline namespace HOTBED_ISA {
 
-// Rows are read in order, faster than the hardware fetches ahead over the ends of pages.
-constexpr uint32_t kRankPrefetchBytes = 4096;
-HOTBED_ROW_FN void FetchAhead(const uint8_t* row) {
-  __builtin_prefetch(row + kRankPrefetchBytes, 0, 3);
-}
+// Where the rows of a batch are. FetchAhead is told of every row before it is compared.
+//
+// One after another in memory: faster than the hardware fetches ahead over the ends of pages.
+struct RowsInOrder {
+  static constexpr uint32_t kAheadBytes = 4096;
+  explicit RowsInOrder(const RankBatch& batch) : first(batch.rows), stride(batch.stride) {}
+  HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return first + stride * i; }
+  HOTBED_ROW_FN void FetchAhead(uint32_t i) const {
+    for (uint64_t b = 0; b < stride; b += 64) {
+      __builtin_prefetch(At(i) + kAheadBytes + b, 0, 3);
+    }
+  }
+  const uint8_t* const first;
+  const uint64_t stride;
+};
 
-// `kFromMemory`: the rows are not in the cache yet, and more of them follow.
-template <typename Codec, RowMetric kMetric, bool kFromMemory>
+// Anywhere. The first rows of a batch have been fetched, or come as they come.
+struct RowsAt {
+  static constexpr uint64_t kAheadBytes = 4096;
+  explicit RowsAt(const RankBatch& batch)
+      : at(batch.at),
+        row_bytes(batch.stride),
+        ahead(static_cast<uint32_t>(kAheadBytes / row_bytes) + 4),
+        count(batch.count) {}
+  HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return at[i]; }
+  HOTBED_ROW_FN void FetchAhead(uint32_t i) const {
+    if (i + ahead >= count) return;
+    const uint8_t* const row = at[i + ahead];
+    for (uint64_t b = 0; b < row_bytes + 63; b += 64) __builtin_prefetch(row + b, 0, 3);
+  }
+  const uint8_t* const* const at;
+  const uint64_t row_bytes;
+  const uint32_t ahead;  // rows
+  const uint32_t count;
+};
+
+template <typename Codec, RowMetric kMetric, typename Rows>
 void RankRowsBy(RankBatch* batch) {
   // So many that their sums fit into the registers.
   constexpr uint32_t kRows = kMetric == RowMetric::kCosine ? 2 : 4;
+  const Rows rows(*batch);
   const uint32_t dim = batch->dim;
-  const uint64_t stride = batch->stride;
   uint32_t picked = 0;
   const auto pick = [&](uint32_t i, double score) HOTBED_ALWAYS_INLINE {
     batch->scores[picked] = score;
@@ -34,30 +63,30 @@ void RankRowsBy(RankBatch* batch) {
   double scores[kRows];
   uint32_t i = 0;
   for (; i + kRows <= batch->count; i += kRows) {
-    const uint8_t* const rows = batch->rows + stride * i;
-    if (kFromMemory) {
-      for (uint64_t b = 0; b < stride * kRows; b += 64) FetchAhead(rows + b);
+    const uint8_t* some[kRows];
+    for (uint32_t r = 0; r < kRows; ++r) {
+      some[r] = rows.At(i + r);
+      rows.FetchAhead(i + r);
     }
-    Nearness<Codec, kMetric, kRows>(rows, stride, batch->vector, dim, batch->norm, scores);
+    Nearness<Codec, kMetric, kRows>(some, batch->vector, dim, batch->norm, scores);
     for (uint32_t r = 0; r < kRows; ++r) pick(i + r, scores[r]);
   }
   for (; i < batch->count; ++i) {
-    Nearness<Codec, kMetric, 1>(batch->rows + stride * i, stride, batch->vector, dim, batch->norm,
-                                scores);
+    Nearness<Codec, kMetric, 1>({rows.At(i)}, batch->vector, dim, batch->norm, scores);
     pick(i, scores[0]);
   }
   batch->picked = picked;
 }
 
-template <typename Codec, bool kFromMemory>
+template <typename Codec, typename Rows = RowsInOrder>
 void RankRowsOf(RankBatch* batch) {
   switch (batch->metric) {
     case RowMetric::kDot:
-      return RankRowsBy<Codec, RowMetric::kDot, kFromMemory>(batch);
+      return RankRowsBy<Codec, RowMetric::kDot, Rows>(batch);
     case RowMetric::kCosine:
-      return RankRowsBy<Codec, RowMetric::kCosine, kFromMemory>(batch);
+      return RankRowsBy<Codec, RowMetric::kCosine, Rows>(batch);
     case RowMetric::kL2:
-      return RankRowsBy<Codec, RowMetric::kL2, kFromMemory>(batch);
+      return RankRowsBy<Codec, RowMetric::kL2, Rows>(batch);
   }
 }
 

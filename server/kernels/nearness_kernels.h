@@ -11,11 +11,11 @@ inline namespace HOTBED_ISA {
 inline void RunRankRows(RankBatch* batch) {
   switch (batch->weight_type) {
     case WeightType::kFp32:
-      return RankRowsOf<Fp32Codec, true>(batch);
+      return RankRowsOf<Fp32Codec>(batch);
     case WeightType::kFp16:
-      return RankRowsOf<Fp16Codec, true>(batch);
+      return RankRowsOf<Fp16Codec>(batch);
     case WeightType::kBf16:
-      return RankRowsOf<Bf16Codec, true>(batch);
+      return RankRowsOf<Bf16Codec>(batch);
   }
 }
 

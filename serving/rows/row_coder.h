@@ -2,7 +2,7 @@
 // rows of the wire out. Scale and bias of codes are fp16 and stand in front (kTbeInt8, kTbeInt4,
 // kTbeInt2), so that an int8 row of dim 64 takes 68 bytes.
 //
-// There are loops for AVX2 and plain ones, with the same bits. Immutable; thread-safe.
+// There are plain loops and loops for AVX2 and AVX-512, with the same bits. Immutable; thread-safe.
 #ifndef HOTBED_SERVING_ROWS_ROW_CODER_H_
 #define HOTBED_SERVING_ROWS_ROW_CODER_H_
 
@@ -23,7 +23,7 @@ struct RowLoops {
   // Pooling (row_math/pooling.h): sum += weight * row, each operation rounded; the larger elements.
   void (*add)(const float* row, float weight, uint32_t dim, float* sum);
   void (*larger)(const float* row, uint32_t dim, float* largest);
-  // The rows of `batch` that are near to its vector; its weight_type is not looked at.
+  // The rows at `batch->at` that are near to its vector; its weight_type is not looked at.
   void (*rank)(RowFormatKind kind, RankBatch* batch);
 };
 const RowLoops& PlainRowLoops();
@@ -36,13 +36,15 @@ class RowCoder {
 
   uint32_t dim() const { return dim_; }
   uint32_t row_bytes() const { return row_bytes_; }
+  // 0: the rows hold no codes.
+  uint32_t code_bits() const;
   const RowLoops& loops() const { return loops_; }
   // As RowLoops::encode.
   bool Encode(const float* weights, uint8_t* row) const {
     return loops_.encode(kind_, weights, dim_, row);
   }
   void Decode(const uint8_t* row, float* out) const { loops_.decode(kind_, row, dim_, out); }
-  // As RowLoops::rank, of rows as they are stored, row_bytes() apart.
+  // As RowLoops::rank.
   void Rank(RankBatch* batch) const { loops_.rank(kind_, batch); }
   // Writes a stored row as one of the wire, RowWireBytes(type, dim) bytes; `scratch` has room for
   // dim floats.

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "row_math/code_lanes.h"
+#include "row_math/code_filter.h"
 #include "row_math/pooling.h"
 #include "row_math/rank_rows.h"
 #include "row_math/row_formats.h"
@@ -77,21 +77,20 @@ HOTBED_ROW_FN void WriteAnswer(RowType type, const float* values, uint32_t dim, 
   }
 }
 
-// The rows lie in the cache.
 HOTBED_ROW_FN void RankStored(RowFormatKind kind, RankBatch* batch) {
   switch (kind) {
     case RowFormatKind::kFp16:
-      return RankRowsOf<Fp16Codec, false>(batch);
+      return RankRowsOf<Fp16Codec, RowsAt>(batch);
     case RowFormatKind::kBf16:
-      return RankRowsOf<Bf16Codec, false>(batch);
+      return RankRowsOf<Bf16Codec, RowsAt>(batch);
     case RowFormatKind::kTbeInt8:
-      return RankRowsOf<CodesCodec<8>, false>(batch);
+      return RankCodes<8>(batch);
     case RowFormatKind::kTbeInt4:
-      return RankRowsOf<CodesCodec<4>, false>(batch);
+      return RankCodes<4>(batch);
     case RowFormatKind::kTbeInt2:
-      return RankRowsOf<CodesCodec<2>, false>(batch);
+      return RankCodes<2>(batch);
     default:
-      return RankRowsOf<Fp32Codec, false>(batch);
+      return RankRowsOf<Fp32Codec, RowsAt>(batch);
   }
 }
 

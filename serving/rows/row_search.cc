@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "common/status_macros.h"
+#include "row_math/code_filter.h"
 #include "row_math/nearness.h"
 
 namespace hotbed {
 namespace {
 
-// Rows of one step: they stay in the cache while all vectors are compared with them.
-constexpr uint64_t kStepBytes = 16 << 10;
-constexpr uint32_t kStepRowsMax = 256;
+// Rows of one step: they stay in the second-level cache while all vectors are compared with them.
+constexpr uint64_t kStepBytes = 64 << 10;
+constexpr uint32_t kStepRowsMax = 1024;
 // Elements that are compared between two looks at go_on.
 constexpr uint64_t kLookElements = 4 << 20;
 
@@ -21,7 +23,7 @@ uint32_t StepRows(uint32_t row_bytes) {
 
 double NormOf(absl::Span<const float> vector, const double* wide) {
   double square = 0;
-  Nearness<Fp32Codec, RowMetric::kDot, 1>(reinterpret_cast<const uint8_t*>(vector.data()), 0, wide,
+  Nearness<Fp32Codec, RowMetric::kDot, 1>({reinterpret_cast<const uint8_t*>(vector.data())}, wide,
                                           static_cast<uint32_t>(vector.size()), 0, &square);
   return std::sqrt(square);
 }
@@ -33,74 +35,118 @@ RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
       query_(query),
       dim_(view.coder().dim()),
       wide_dim_((dim_ + kNearnessLanes - 1) / kNearnessLanes * kNearnessLanes),
-      rows_max_(StepRows(view.coder().row_bytes())) {
+      rows_max_(StepRows(view.coder().row_bytes())),
+      elements_(kLookElements) {
   const size_t count = query.vectors.size() / dim_;
+  const uint32_t bits = view.coder().code_bits();
+  const uint64_t code_bytes = bits == 0 ? 0 : CodeQueryBytes(bits, dim_);
   vectors_.resize(count * wide_dim_);
+  codes_.resize(count * code_bytes);
   for (size_t v = 0; v < count; ++v) {
     const absl::Span<const float> vector = query.vectors.subspan(v * dim_, dim_);
     double* const wide = vectors_.data() + v * wide_dim_;
     std::copy(vector.begin(), vector.end(), wide);
     norms_.push_back(NormOf(vector, wide));
+    if (bits != 0) {
+      quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_.data() + v * code_bytes));
+    }
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
   }
-  ids_.reserve(rows_max_);
-  bytes_.resize(uint64_t{rows_max_} * view.coder().row_bytes());
 }
 
-void RowSearch::Add(uint64_t id, const uint8_t* row) {
-  if (id < query_.first_id || id > query_.last_id) return;
-  const uint64_t bytes = view_.coder().row_bytes();
-  std::copy_n(row, bytes, bytes_.data() + ids_.size() * bytes);
-  ids_.push_back(id);
+void RowSearch::Offer(size_t vector, uint64_t id, double score) {
+  if (id >= query_.first_id && id <= query_.last_id) tops_[vector].Offer({id, score});
 }
 
-bool RowSearch::ReadSome() {
-  ids_.clear();
-  const RowsView::Reader reader(view_);
-  if (!query_.only_ids.has_value()) {
-    return reader.Next(&walk_, rows_max_,
-                       [this](uint64_t id, const uint8_t* row) { Add(id, row); }) > 0;
-  }
-  if (next_id_ == query_.only_ids->size()) return false;
-  const size_t count = std::min<size_t>(rows_max_, query_.only_ids->size() - next_id_);
-  for (const uint64_t id : query_.only_ids->subspan(next_id_, count)) {
-    const uint8_t* const row = reader.Find(id);
-    if (row != nullptr) Add(id, row);
-  }
-  next_id_ += count;
-  return true;
-}
-
-void RowSearch::RankSome() {
-  uint32_t picks[kStepRowsMax];
-  double scores[kStepRowsMax];
+RankBatch RowSearch::BatchOf(size_t vector) const {
   RankBatch batch;
-  batch.rows = bytes_.data();
   batch.stride = view_.coder().row_bytes();
-  batch.count = static_cast<uint32_t>(ids_.size());
   batch.dim = dim_;
   batch.metric = query_.metric;
-  batch.picks = picks;
-  batch.scores = scores;
-  for (size_t v = 0; v < tops_.size(); ++v) {
-    batch.vector = vectors_.data() + v * wide_dim_;
-    batch.norm = norms_[v];
-    batch.floor = tops_[v].floor();
-    view_.coder().Rank(&batch);
-    for (uint32_t p = 0; p < batch.picked; ++p) tops_[v].Offer({ids_[picks[p]], scores[p]});
-  }
-  rows_read_ += ids_.size();
+  batch.vector = vectors_.data() + vector * wide_dim_;
+  batch.norm = norms_[vector];
+  batch.floor = tops_[vector].floor();
+  if (!quick_.empty()) batch.quick = &quick_[vector];
+  return batch;
 }
 
-absl::Status RowSearch::Run(absl::FunctionRef<absl::Status()> go_on) {
-  uint64_t elements = kLookElements;
-  while (ReadSome()) {
-    RankSome();
-    elements += (ids_.size() * tops_.size() + rows_max_) * dim_;
-    if (elements < kLookElements) continue;
-    elements = 0;
-    HOTBED_RETURN_IF_ERROR(go_on());
-    if (!view_.Holds()) return absl::OkStatus();
+double RowSearch::ScoreOf(size_t vector, const uint8_t* row) const {
+  uint32_t pick;
+  double score;
+  RankBatch batch = BatchOf(vector);
+  batch.at = &row;
+  batch.count = 1;
+  batch.floor = std::numeric_limits<double>::quiet_NaN();  // so that every row is picked
+  batch.picks = &pick;
+  batch.scores = &score;
+  view_.coder().Rank(&batch);
+  return score;
+}
+
+absl::Status RowSearch::RankSome(OfferRow offer, GoOn go_on) {
+  uint32_t picks[kStepRowsMax];
+  double scores[kStepRowsMax];
+  for (size_t v = 0; v < tops_.size(); ++v) {
+    RankBatch batch = BatchOf(v);
+    batch.at = rows_.data();
+    batch.count = static_cast<uint32_t>(rows_.size());
+    batch.picks = picks;
+    batch.scores = scores;
+    view_.coder().Rank(&batch);
+    for (uint32_t p = 0; p < batch.picked; ++p) {
+      offer(static_cast<uint32_t>(v), picks[p], scores[p]);
+    }
+  }
+  rows_read_ += rows_.size();
+  elements_ += (rows_.size() * tops_.size() + rows_.size()) * dim_;
+  if (elements_ < kLookElements) return absl::OkStatus();
+  elements_ = 0;
+  dropped_ = !view_.Holds();
+  return go_on();
+}
+
+absl::Status RowSearch::RankPart(uint32_t part, GoOn go_on) {
+  const Reader reader(view_);
+  ServedRows::StripeWalk walk;
+  reader.Begin(part, &walk);
+  for (;;) {
+    rows_.resize(rows_max_);
+    rows_.resize(reader.Next(part, &walk, rows_.data(), rows_max_));
+    if (rows_.empty() || dropped_) return absl::OkStatus();
+    const auto offer = [&](uint32_t v, uint32_t number, double score) {
+      reader.Identify(part, walk, rows_[number], [&](uint64_t id, const uint8_t* now) {
+        // A row that has changed since the walk began is compared as it is now.
+        Offer(v, id, now == rows_[number] ? score : ScoreOf(v, now));
+      });
+    };
+    HOTBED_RETURN_IF_ERROR(RankSome(offer, go_on));
+  }
+}
+
+absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
+  std::vector<uint64_t> found;
+  for (size_t first = 0; first < ids.size() && !dropped_; first += rows_max_) {
+    const Reader reader(view_);
+    rows_.clear();
+    found.clear();
+    for (const uint64_t id : ids.subspan(first, rows_max_)) {
+      const uint8_t* const row = reader.Find(id);
+      if (row == nullptr) continue;
+      rows_.push_back(row);
+      found.push_back(id);
+    }
+    const auto offer = [&](uint32_t v, uint32_t number, double score) {
+      Offer(v, found[number], score);
+    };
+    HOTBED_RETURN_IF_ERROR(RankSome(offer, go_on));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowSearch::Run(GoOn go_on) {
+  if (query_.only_ids.has_value()) return RankOnly(*query_.only_ids, go_on);
+  for (uint32_t part = 0; part < view_.parts() && !dropped_; ++part) {
+    HOTBED_RETURN_IF_ERROR(RankPart(part, go_on));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/top_rows.h"
 #include "row_math/metric.h"
+#include "row_math/rank_batch.h"
 #include "serving/rows/versioned_rows.h"
 
 namespace hotbed {
@@ -25,7 +26,7 @@ struct RowQuery {
   uint64_t last_id = ~uint64_t{0};
 };
 
-// Used once, by one thread. Readers of rows are held for some hundred rows at a time.
+// Used once, by one thread. A Reader is held for a part of the rows (RowsView::parts) at a time.
 class RowSearch {
  public:
   // The query's memory outlives it.
@@ -39,10 +40,18 @@ class RowSearch {
   std::vector<std::vector<ScoredRow>> Take();
 
  private:
-  void Add(uint64_t id, const uint8_t* row);
-  // Reads some more rows; false: there are none.
-  bool ReadSome();
-  void RankSome();
+  using Reader = RowsView::Reader;
+  using GoOn = absl::FunctionRef<absl::Status()>;
+  // Offers a row of `rows_`, with the score that it had there.
+  using OfferRow = absl::FunctionRef<void(uint32_t vector, uint32_t row, double score)>;
+
+  absl::Status RankPart(uint32_t part, GoOn go_on);
+  absl::Status RankOnly(absl::Span<const uint64_t> ids, GoOn go_on);
+  RankBatch BatchOf(size_t vector) const;
+  double ScoreOf(size_t vector, const uint8_t* row) const;
+  // Compares the rows at rows_ with all vectors.
+  absl::Status RankSome(OfferRow offer, GoOn go_on);
+  void Offer(size_t vector, uint64_t id, double score);
 
   const RowsView& view_;
   const RowQuery query_;
@@ -51,11 +60,12 @@ class RowSearch {
   const uint32_t rows_max_;      // of those that are compared in one step
   std::vector<double> vectors_;  // wide_dim_ each
   std::vector<double> norms_;
+  std::vector<int8_t> codes_;     // of quick_
+  std::vector<CodeQuery> quick_;  // one per vector, if rows hold codes
   std::vector<TopRows> tops_;
-  RowsView::Reader::Walk walk_;
-  size_t next_id_ = 0;          // of only_ids
-  std::vector<uint64_t> ids_;   // of the rows that were read
-  std::vector<uint8_t> bytes_;  // of them
+  std::vector<const uint8_t*> rows_;  // that are compared in this step
+  uint64_t elements_ = 0;             // compared since go_on was asked
+  bool dropped_ = false;              // the view does not hold any more
   uint64_t rows_read_ = 0;
 };
 

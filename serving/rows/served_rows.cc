@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,10 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 2048;  // about
 constexpr uint32_t kChunkRowsMax = 32;
+constexpr uint32_t kChunksPerNew = 64;  // a stripe of as many chunks takes one more at a time
+// A table of many rows takes memory by huge pages, so that a look at a row seldom misses the TLB.
 constexpr uint64_t kBlockBytes = 256 << 10;
+constexpr uint64_t kHugeFromBytes = 64 << 20;
 constexpr uint32_t kEntriesMin = 8;
 constexpr size_t kRetiredMax = 1 << 16;  // beyond it a Put reclaims
 
@@ -130,66 +134,129 @@ void ServedRows::Reader::Prefetch(uint64_t id) const {
   if (index != nullptr) __builtin_prefetch(&index->entries[HomeOf(position, index->capacity)]);
 }
 
-uint32_t ServedRows::Reader::Next(Walk* walk, Met* met, uint32_t rows_max) const {
+// Rows move from slot to slot. One that has moved between the looks at its two slots might be seen
+// in neither; then the number of moves has changed, and the stripe is looked at again.
+void ServedRows::Reader::Begin(uint32_t number, StripeWalk* walk) const {
+  const Stripe& stripe = rows_.stripes_[number];
+  walk->stripe = number;
+  walk->chunk = 0;
+  uint64_t moves = 0;
+  do {
+    moves = stripe.moves.load();
+    const uint32_t chunks = stripe.slots.load() / rows_.chunk_rows_;
+    walk->rows.resize(chunks);
+    uint8_t* const* const at = stripe.chunks.load();
+    for (uint32_t c = 0; c < chunks; ++c) {
+      walk->rows[c] = reinterpret_cast<const RowBits*>(at[c])->load();
+    }
+  } while (stripe.moves.load() != moves);
+}
+
+uint32_t ServedRows::Reader::Next(StripeWalk* walk, const uint8_t** rows, uint32_t rows_max) const {
+  uint8_t* const* const chunks = rows_.stripes_[walk->stripe].chunks.load();
   uint32_t count = 0;
-  for (; walk->stripe < kStripes; *walk = {.stripe = walk->stripe + 1}) {
-    const Stripe& stripe = rows_.stripes_[walk->stripe];
-    const Index* const index = stripe.index.load();
-    if (index == nullptr) continue;
-    // A new index has the rows in other places.
-    if (walk->index != index->serial) walk->entry = 0;
-    walk->index = index->serial;
-    for (; walk->entry < index->capacity; ++walk->entry) {
+  for (; walk->chunk < walk->rows.size(); ++walk->chunk) {
+    uint32_t& bits = walk->rows[walk->chunk];
+    const uint8_t* const first = chunks[walk->chunk] + sizeof(RowBits);
+    for (; bits != 0; bits &= bits - 1) {
       if (count == rows_max) return count;
-      const uint32_t entry = index->entries[walk->entry].load();
-      if ((entry & kSlotMask) < kFirstSlot) continue;
-      met[count++] = {rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot),
-                      static_cast<uint8_t>(walk->stripe), static_cast<uint8_t>(entry >> 24)};
+      rows[count++] =
+          first + uint64_t{rows_.stride_} * static_cast<uint32_t>(std::countr_zero(bits));
     }
   }
   return count;
 }
 
-uint64_t ServedRows::Reader::IdOf(const Met& met) const {
+void ServedRows::Reader::Identify(
+    uint32_t number, const uint8_t* row,
+    absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
+  const Stripe& stripe = rows_.stripes_[number];
   uint64_t key = 0;
-  std::memcpy(&key, met.row + rows_.coder_.row_bytes(), kKeyBytes);
-  return Unmix64(uint64_t{met.stripe} << 56 | key << 8 | met.digest);
+  std::memcpy(&key, row + rows_.coder_.row_bytes(), kKeyBytes);
+  const uint64_t position = uint64_t{number} << 56 | key << 8;
+  const Index* const index = stripe.index.load();
+  if (index == nullptr) return;
+  uint32_t at = HomeOf(position, index->capacity);
+  for (;;) {
+    const uint32_t entry = index->entries[at].load();
+    if (entry == 0) return;
+    if ((entry & kSlotMask) != kGone) {
+      const uint8_t* const record = rows_.RecordOf(stripe, (entry & kSlotMask) - kFirstSlot);
+      if (rows_.HasKey(record, position)) tell(Unmix64(position | entry >> 24), record);
+    }
+    if (++at == index->capacity) at = 0;
+  }
 }
 
-absl::Status ServedRows::AddChunk(Stripe* stripe) {
-  const uint64_t chunk_bytes = uint64_t{chunk_rows_} * stride_;
-  const uint32_t chunks = stripe->slots / chunk_rows_;
-  if (stripe->slots + chunk_rows_ > kSlotMask - kFirstSlot) return Full();
-  if (chunks == stripe->chunks_max) {
-    const uint32_t more = std::max<uint32_t>(4, chunks + chunks / 4);
-    if (!Take(uint64_t{more} * sizeof(uint8_t*))) return Full();
-    auto grown = std::make_unique<uint8_t*[]>(more);
-    uint8_t** const before = stripe->chunks.load();
-    std::copy_n(before, chunks, grown.get());
-    stripe->chunks.store(grown.release());
-    stripe->chunks_max = more;
-    if (before != nullptr) {
-      retired_arrays_.push_back({epochs_.now(), nullptr, std::unique_ptr<uint8_t* []>(before),
-                                 uint64_t { chunks } * sizeof(uint8_t*)});
-    }
-  }
-  if (block_left_ < chunk_bytes) {
-    const uint64_t block = std::max(kBlockBytes, chunk_bytes);
-    if (!Take(block)) return Full();
+void ServedRows::SetRowBit(const Stripe& stripe, uint32_t slot) {
+  auto* const bits = reinterpret_cast<RowBits*>(stripe.chunks.load()[slot / chunk_rows_]);
+  bits->fetch_or(1u << slot % chunk_rows_);
+}
+
+void ServedRows::ClearRowBit(const Stripe& stripe, uint32_t slot) {
+  auto* const bits = reinterpret_cast<RowBits*>(stripe.chunks.load()[slot / chunk_rows_]);
+  bits->fetch_and(~(1u << slot % chunk_rows_));
+}
+
+absl::Status ServedRows::AddBlock(uint64_t chunk_bytes) {
+  const bool huge = bytes() >= kHugeFromBytes;
+  const uint64_t block = std::max(huge ? kHugePageBytes : kBlockBytes, chunk_bytes);
+  if (!Take(block)) return Full();
+  if (huge) {
+    HOTBED_ASSIGN_OR_RETURN(HugeBuffer memory, HugeBuffer::Allocate(block));
+    block_ = memory.data();
+    huge_blocks_.push_back(std::move(memory));
+  } else {
     blocks_.push_back(std::unique_ptr<uint8_t[]>(new uint8_t[block]));
-    block_left_ = block / chunk_bytes * chunk_bytes;
+    block_ = blocks_.back().get();
   }
-  block_left_ -= chunk_bytes;
-  stripe->chunks.load()[chunks] = blocks_.back().get() + block_left_;
-  for (uint32_t i = chunk_rows_; i > 0; --i) stripe->free.push_back(stripe->slots + i - 1);
-  stripe->slots += chunk_rows_;
-  stripe->marks.push_back(0);
-  stripe->seen.push_back(0);
+  block_left_ = block / chunk_bytes * chunk_bytes;
+  return absl::OkStatus();
+}
+
+// Rows of a stripe that were made one after another lie side by side, the more of them the more the
+// stripe has, so that a walk reads long runs of memory.
+absl::Status ServedRows::AddChunks(Stripe* stripe) {
+  constexpr uint64_t kAligned = alignof(RowBits) - 1;
+  const uint64_t chunk_bytes =
+      (sizeof(RowBits) + uint64_t{chunk_rows_} * stride_ + kAligned) & ~kAligned;
+  const uint32_t slots = stripe->slots.load(), chunks = slots / chunk_rows_;
+  if (block_left_ < chunk_bytes) HOTBED_RETURN_IF_ERROR(AddBlock(chunk_bytes));
+  const uint32_t count = std::clamp<uint32_t>(chunks / kChunksPerNew, 1,
+                                              static_cast<uint32_t>(block_left_ / chunk_bytes));
+  if (slots + count * chunk_rows_ > kSlotMask - kFirstSlot) return Full();
+  HOTBED_RETURN_IF_ERROR(MakeChunkRoom(stripe, chunks, count));
+  block_left_ -= count * chunk_bytes;
+  for (uint32_t c = 0; c < count; ++c) {
+    uint8_t* const chunk = block_ + block_left_ + c * chunk_bytes;
+    new (chunk) RowBits(0);
+    stripe->chunks.load()[chunks + c] = chunk;
+  }
+  for (uint32_t i = count * chunk_rows_; i > 0; --i) stripe->free.push_back(slots + i - 1);
+  stripe->slots.store(slots + count * chunk_rows_);
+  stripe->marks.resize(chunks + count);
+  stripe->seen.resize(chunks + count);
+  return absl::OkStatus();
+}
+
+absl::Status ServedRows::MakeChunkRoom(Stripe* stripe, uint32_t chunks, uint32_t count) {
+  if (chunks + count <= stripe->chunks_max) return absl::OkStatus();
+  const uint32_t more = std::max<uint32_t>(4, chunks + std::max(count, chunks / 4));
+  if (!Take(uint64_t{more} * sizeof(uint8_t*))) return Full();
+  auto grown = std::make_unique<uint8_t*[]>(more);
+  uint8_t** const before = stripe->chunks.load();
+  std::copy_n(before, chunks, grown.get());
+  stripe->chunks.store(grown.release());
+  if (before != nullptr) {
+    retired_arrays_.push_back({epochs_.now(), nullptr, std::unique_ptr<uint8_t* []>(before),
+                               uint64_t { stripe->chunks_max } * sizeof(uint8_t*)});
+  }
+  stripe->chunks_max = more;
   return absl::OkStatus();
 }
 
 absl::Status ServedRows::TakeSlot(Stripe* stripe, uint32_t* slot) {
-  if (stripe->free.empty()) HOTBED_RETURN_IF_ERROR(AddChunk(stripe));
+  if (stripe->free.empty()) HOTBED_RETURN_IF_ERROR(AddChunks(stripe));
   *slot = stripe->free.back();
   stripe->free.pop_back();
   stripe->marks[*slot / chunk_rows_] |= 1u << *slot % chunk_rows_;
@@ -205,7 +272,7 @@ absl::Status ServedRows::MakeRoom(uint32_t number) {
   const uint32_t capacity =
       std::max<uint32_t>(kEntriesMin, (stripe.live + 1) + (stripe.live + 1) / 5 + 2);
   if (!Take(uint64_t{capacity} * sizeof(uint32_t))) return Full();
-  auto grown = std::make_unique<Index>(capacity, ++indexes_);
+  auto grown = std::make_unique<Index>(capacity);
   for (uint32_t i = 0; before != nullptr && i < before->capacity; ++i) {
     const uint32_t entry = before->entries[i].load(std::memory_order_relaxed);
     if ((entry & kSlotMask) < kFirstSlot) continue;
@@ -278,6 +345,7 @@ absl::Status ServedRows::Write(uint64_t id, Fill fill) {
   }
   if (index.entries[at].load(std::memory_order_relaxed) == 0) ++stripe.used;
   ++stripe.live;
+  SetRowBit(stripe, slot);
   index.entries[at].store(entry);
   count_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
@@ -298,7 +366,10 @@ void ServedRows::Replace(uint32_t number, std::atomic<uint32_t>* present, uint32
     if (!kSavesLate) watcher_->BeforeChange(Unmix64(PositionOf(number, entry)), before, seen);
   }
   if (seen) stripe.seen[slot / chunk_rows_] |= 1u << slot % chunk_rows_;
+  SetRowBit(stripe, slot);
   present->store(entry);
+  stripe.moves.fetch_add(1);
+  ClearRowBit(stripe, old);
   if (kSavesLate && watcher_ != nullptr) {
     Clock::Real()->SleepNs(100'000);  // so that readers come in between
     watcher_->BeforeChange(Unmix64(PositionOf(number, entry)), before, seen);
@@ -315,6 +386,7 @@ void ServedRows::Unlink(uint32_t number, std::atomic<uint32_t>* entry) {
                            IsSeen(stripe, slot));
   }
   entry->store(kGone);
+  ClearRowBit(stripe, slot);
   --stripe.live;
   count_.fetch_sub(1, std::memory_order_relaxed);
   Retire(number, slot);

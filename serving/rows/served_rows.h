@@ -10,6 +10,9 @@
 // stand in the index entry, and the other 48 bits with the row. A stripe's index grows by a tenth,
 // so that a growth moves a 256th of the table. Memory comes out of a budget that the tables of a
 // server share, and goes back with the table.
+//
+// A walk over all rows does not follow the index, but reads the memory of one stripe after another:
+// a chunk of slots has a bit for each that holds a row.
 #ifndef HOTBED_SERVING_ROWS_SERVED_ROWS_H_
 #define HOTBED_SERVING_ROWS_SERVED_ROWS_H_
 
@@ -21,7 +24,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "common/huge_buffer.h"
 #include "serving/rows/read_epochs.h"
 #include "serving/rows/row_coder.h"
 
@@ -87,17 +92,12 @@ class ServedRows {
   void Reclaim();
 
   // --- any thread
-  // How far a walk over all rows has come. Several Readers may continue it, one after another.
-  struct Walk {
+  // A walk over the rows of a stripe, in the order in which they lie in memory. It is continued by
+  // the Reader that has begun it.
+  struct StripeWalk {
     uint32_t stripe = 0;
-    uint32_t entry = 0;
-    uint64_t index = 0;  // the serial number of the stripe's index; 0: the stripe begins
-  };
-  // A row that a walk has met with.
-  struct Met {
-    const uint8_t* row = nullptr;
-    uint8_t stripe = 0;
-    uint8_t digest = 0;
+    uint32_t chunk = 0;
+    std::vector<uint32_t> rows;  // per chunk, a bit per slot: rows that were not met with yet
   };
 
   // Rows that a Reader has found stay as they are until its end, which should come soon.
@@ -111,12 +111,15 @@ class ServedRows {
     const uint8_t* Find(uint64_t id) const;
     // Find(id) comes soon.
     void Prefetch(uint64_t id) const;
-    // Continues a walk: at most `rows_max` rows, or 0 at its end. A row that is there from the
-    // begin of the walk to its end is met with at least once; where it changes, maybe several times
-    // and by several of its values.
-    uint32_t Next(Walk* walk, Met* met, uint32_t rows_max) const;
-    uint64_t IdOf(const Met& met) const;
-    uint32_t row_bytes() const { return rows_.coder_.row_bytes(); }
+    // Begins a walk over the rows that the stripe has at a moment of this call.
+    void Begin(uint32_t stripe, StripeWalk* walk) const;
+    // Continues it: writes where rows are, as they were at that moment, whatever became of them
+    // since. At most `rows_max`, and 0 at the end.
+    uint32_t Next(StripeWalk* walk, const uint8_t** rows, uint32_t rows_max) const;
+    // The rows that have the id of a row which a walk of `stripe` has met with: itself, or its
+    // newer value, or nothing. Another id is told besides in one of 2^56 cases.
+    void Identify(uint32_t stripe, const uint8_t* row,
+                  absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
     const ServedRows& rows_;
@@ -127,21 +130,20 @@ class ServedRows {
 
  private:
   struct Index {
-    Index(uint32_t slots, uint64_t number)
-        : capacity(slots),
-          serial(number),
-          entries(std::make_unique<std::atomic<uint32_t>[]>(slots)) {}
+    explicit Index(uint32_t slots)
+        : capacity(slots), entries(std::make_unique<std::atomic<uint32_t>[]>(slots)) {}
     const uint32_t capacity;
-    const uint64_t serial;  // of the indexes of a table, from 1
     // 0: empty; else 8 bits of the id's position, and 24 bits: kGone, or the slot above it.
     const std::unique_ptr<std::atomic<uint32_t>[]> entries;
   };
   struct Stripe {
     std::atomic<Index*> index{nullptr};
+    // A chunk is the bits of its slots that hold rows (RowBits), and the slots.
     std::atomic<uint8_t**> chunks{nullptr};
+    std::atomic<uint32_t> slots{0};  // of all chunks; set after `chunks` has them
+    std::atomic<uint64_t> moves{0};  // of rows from slot to slot, between the two changes of bits
     // The writer's:
     uint32_t chunks_max = 0;  // room in `chunks`
-    uint32_t slots = 0;       // ever used
     uint32_t used = 0;        // entries that are not empty
     uint32_t live = 0;
     std::vector<uint32_t> free;
@@ -163,17 +165,23 @@ class ServedRows {
   static constexpr uint32_t kFirstSlot = 2;
   static constexpr uint32_t kSlotMask = (1u << 24) - 1;
   static constexpr uint32_t kKeyBytes = 6;
+  using RowBits = std::atomic<uint32_t>;
 
   static uint32_t HomeOf(uint64_t position, uint32_t capacity) {
     return static_cast<uint32_t>(((position << 8) >> 32) * capacity >> 32);
   }
   uint8_t* RecordOf(const Stripe& stripe, uint32_t slot) const {
-    return stripe.chunks.load()[slot / chunk_rows_] + uint64_t{slot % chunk_rows_} * stride_;
+    return stripe.chunks.load()[slot / chunk_rows_] + sizeof(RowBits) +
+           uint64_t{slot % chunk_rows_} * stride_;
   }
   uint64_t PositionOf(uint32_t stripe, uint32_t entry) const;
   bool HasKey(const uint8_t* record, uint64_t position) const;
   // Where the id's entry is; null: it has none.
   std::atomic<uint32_t>* FindEntry(const Stripe& stripe, uint64_t position) const;
+
+  // Tells readers that the slot holds a row from now on, or that it does not.
+  void SetRowBit(const Stripe& stripe, uint32_t slot);
+  void ClearRowBit(const Stripe& stripe, uint32_t slot);
 
   // `fill` writes the row's bytes.
   template <typename Fill>
@@ -184,7 +192,9 @@ class ServedRows {
     return stripe.seen[slot / chunk_rows_] >> slot % chunk_rows_ & 1;
   }
   absl::Status TakeSlot(Stripe* stripe, uint32_t* slot);
-  absl::Status AddChunk(Stripe* stripe);
+  absl::Status AddChunks(Stripe* stripe);
+  absl::Status MakeChunkRoom(Stripe* stripe, uint32_t chunks, uint32_t count);
+  absl::Status AddBlock(uint64_t chunk_bytes);
   absl::Status MakeRoom(uint32_t number);
   void Retire(uint32_t stripe, uint32_t slot);
   void Unlink(uint32_t number, std::atomic<uint32_t>* entry);
@@ -203,8 +213,9 @@ class ServedRows {
   std::array<Stripe, kStripes> stripes_;
   std::atomic<uint64_t> count_{0};
   std::atomic<uint64_t> bytes_{0};
-  uint64_t indexes_ = 0;                            // that were made
   std::vector<std::unique_ptr<uint8_t[]>> blocks_;  // out of which chunks are cut
+  std::vector<HugeBuffer> huge_blocks_;             // likewise
+  uint8_t* block_ = nullptr;                        // the last one
   uint64_t block_left_ = 0;
   std::deque<RetiredSlot> retired_;
   std::deque<RetiredArray> retired_arrays_;

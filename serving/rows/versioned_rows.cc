@@ -12,8 +12,6 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kWalkRowsMax = 256;
-constexpr uint32_t kWalkAhead = 12;   // rows whose bytes come to the cache
 constexpr size_t kRowsPerStep = 256;  // of a take-up, with the lock held
 // How long memory that was given up may be in the hands of readers.
 constexpr int kReleaseTries = 200;
@@ -42,42 +40,23 @@ const uint8_t* RowsView::Reader::Find(uint64_t id) const {
   return absent_->Find(id) != nullptr ? nullptr : latest;
 }
 
-// Why a walk over `latest` and then over the overlay meets with every row of the version: if the
-// overlay has a row before the second part begins, that part finds it. If not, the row in `latest`
-// was the version's until then, so that the first part has found it there, and nothing about it in
-// the overlay.
-uint32_t RowsView::Reader::Next(
-    Walk* walk, uint32_t rows_max,
-    absl::FunctionRef<void(uint64_t id, const uint8_t* row)> take) const {
-  ServedRows::Met met[kWalkRowsMax];
-  rows_max = std::min(rows_max, kWalkRowsMax);
-  const auto fetch = [&met](const ServedRows::Reader& reader, uint32_t i) {
-    for (uint32_t b = 0; b < reader.row_bytes() + 64; b += 64) {
-      // Into the second-level cache: the first has few places for lines that are on their way.
-      __builtin_prefetch(met[i].row + b, 0, 2);
-    }
-  };
-  const auto take_all = [&](const ServedRows::Reader& reader, uint32_t count, bool is_latest) {
-    for (uint32_t i = 0; i < std::min(kWalkAhead, count); ++i) fetch(reader, i);
-    for (uint32_t i = 0; i < count; ++i) {
-      if (i + kWalkAhead < count) fetch(reader, i + kWalkAhead);
-      const uint64_t id = reader.IdOf(met[i]);
-      // The overlay wins, and is looked into after the row was found: see the head of the header.
-      const bool differs = is_latest && rows_.has_value() &&
-                           (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
-      if (!differs) take(id, met[i].row);
-    }
-  };
-  if (!walk->latest_ended) {
-    const uint32_t count = latest_.Next(&walk->latest, met, rows_max);
-    take_all(latest_, count, /*is_latest=*/true);
-    if (count > 0) return count;
-    walk->latest_ended = true;
-  }
-  if (!rows_.has_value()) return 0;
-  const uint32_t count = rows_->Next(&walk->version, met, rows_max);
-  take_all(*rows_, count, /*is_latest=*/false);
-  return count;
+// Why walks over `latest` and then over the overlay meet with every row of the version: if the
+// overlay has a row before its part begins, that part finds it. If not, the row in `latest` was the
+// version's until then, so that its part there has found it, and nothing about it in the overlay.
+void RowsView::Reader::Begin(uint32_t part, ServedRows::StripeWalk* walk) const {
+  ReaderOf(part).Begin(part % ServedRows::kStripes, walk);
+}
+
+void RowsView::Reader::Identify(
+    uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+    absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
+  const bool is_latest = part < ServedRows::kStripes;
+  ReaderOf(part).Identify(walk.stripe, row, [&](uint64_t id, const uint8_t* now) {
+    // The overlay wins, and is looked into after the row was found: see the head of the header.
+    const bool differs = is_latest && rows_.has_value() &&
+                         (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
+    if (!differs) tell(id, now);
+  });
 }
 
 VersionedRows::VersionedRows(const RowCoder& coder, ServedMemory* memory)

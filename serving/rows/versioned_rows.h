@@ -80,6 +80,8 @@ struct RowsView {
   std::shared_ptr<const VersionOverlay> version;  // null: latest
 
   const RowCoder& coder() const { return latest->coder(); }
+  // Parts of a walk over all rows: stripes of `latest`, then of the version.
+  uint32_t parts() const { return ServedRows::kStripes * (version == nullptr ? 1 : 2); }
   // True: the rows that Readers found before this call are right.
   bool Holds() const { return version == nullptr || !version->given_up_.load(); }
 
@@ -89,17 +91,22 @@ struct RowsView {
     explicit Reader(const RowsView& view);
     const uint8_t* Find(uint64_t id) const;
     void Prefetch(uint64_t id) const { latest_.Prefetch(id); }
-    // How far a walk over all rows of the view has come.
-    struct Walk {
-      ServedRows::Walk latest, version;
-      bool latest_ended = false;
-    };
-    // Continues a walk, as ServedRows::Reader does: calls `take(id, row)` for at most `rows_max`
-    // rows, and returns how many it has looked at; 0: the walk has ended.
-    uint32_t Next(Walk* walk, uint32_t rows_max,
-                  absl::FunctionRef<void(uint64_t id, const uint8_t* row)> take) const;
+    // Walks over the rows of a part, as ServedRows::Reader does. Together, walks over all parts,
+    // one after another from 0 on, each with a Reader of its own, meet with every row of the view,
+    // and with others, which Identify sorts out.
+    void Begin(uint32_t part, ServedRows::StripeWalk* walk) const;
+    uint32_t Next(uint32_t part, ServedRows::StripeWalk* walk, const uint8_t** rows,
+                  uint32_t rows_max) const {
+      return ReaderOf(part).Next(walk, rows, rows_max);
+    }
+    void Identify(uint32_t part, const ServedRows::StripeWalk& walk, const uint8_t* row,
+                  absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const;
 
    private:
+    const ServedRows::Reader& ReaderOf(uint32_t part) const {
+      return part < ServedRows::kStripes ? latest_ : *rows_;
+    }
+
     const ServedRows::Reader latest_;
     std::optional<ServedRows::Reader> rows_;
     std::optional<ServedRows::Reader> absent_;

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "tests/common/test_seed.h"
@@ -124,6 +125,54 @@ TEST(RowSearchTest, FindsTheRowsOfABruteForceToTheBit) {
     for (int search = 0; search < 10; ++search) {
       searches.Search();
       if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+// Rows of any size, rows without numbers among them; several have the same elements.
+std::vector<float> WildElements(uint32_t dim, Random* random) {
+  std::vector<float> row(dim);
+  const float size = std::exp2(static_cast<float>(random->Uniform(40)) - 30);
+  const float shift = random->OneIn(3) ? 100 * size : 0;
+  for (float& element : row) {
+    element = shift + size * (static_cast<float>(random->Uniform(2001)) / 1000 - 1);
+  }
+  if (random->OneIn(500)) row[random->Uniform(dim)] = random->OneIn(2) ? NAN : 3e38f;
+  return row;
+}
+
+// The quick look at codes leaves nothing out: the plain loops have none.
+TEST(RowSearchTest, FindsAmongManyRowsOfCodesWhatThePlainLoopsFind) {
+  const TestSeed seed(85);
+  Random random(seed.value());
+  constexpr RowFormatKind kCodes[] = {RowFormatKind::kTbeInt8, RowFormatKind::kTbeInt4,
+                                      RowFormatKind::kTbeInt2};
+  for (int round = 0; round < 9; ++round) {
+    const RowFormatKind kind = kCodes[round % std::size(kCodes)];
+    const auto dim = static_cast<uint32_t>(1 + random.Uniform(round < 6 ? 40 : 300));
+    ServedMemory memory(1ull << 40);
+    ServedRows best(RowCoder(kind, dim), &memory);
+    ServedRows plain(RowCoder(kind, dim, PlainRowLoops()), &memory);
+    for (uint64_t id = 0; id < 20'000; ++id) {
+      const std::vector<float> row = WildElements(dim, &random);
+      bool finite = false;
+      ASSERT_TRUE(best.Put(id, row.data(), &finite).ok());
+      ASSERT_TRUE(plain.PutRow(id, best.Get(id)).ok());
+    }
+    const std::vector<float> vector =
+        round % 3 == 0 ? RandomElements(dim, &random) : WildElements(dim, &random);
+    if (!std::all_of(vector.begin(), vector.end(), [](float e) { return std::isfinite(e); })) {
+      continue;
+    }
+    const RowQuery query = {.k = static_cast<uint32_t>(1 + random.Uniform(60)), .vectors = vector};
+    const RowsView views[] = {best, plain};
+    RowSearch searches[] = {{views[0], query}, {views[1], query}};
+    for (RowSearch& search : searches) ASSERT_TRUE(search.Run(GoOn).ok());
+    const std::vector<ScoredRow> found = searches[0].Take()[0], twin = searches[1].Take()[0];
+    ASSERT_EQ(found.size(), twin.size());
+    for (size_t i = 0; i < twin.size(); ++i) {
+      ASSERT_EQ(found[i].id, twin[i].id) << "rank " << i << ", dim " << dim;
+      ASSERT_EQ(absl::bit_cast<uint64_t>(found[i].score), absl::bit_cast<uint64_t>(twin[i].score));
     }
   }
 }

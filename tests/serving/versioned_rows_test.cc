@@ -59,11 +59,19 @@ void ExpectRows(const RowsView& view, const Twin& twin, uint64_t ids, const std:
     ASSERT_EQ(row[0], expected->second) << "row " << id << " of " << of;
   }
   Twin walked;
-  RowsView::Reader::Walk walk;
-  while (reader.Next(&walk, 50, [&](uint64_t id, const uint8_t* found) {
-    view.coder().Decode(found, row.data());
-    walked[id] = row[0];
-  }) > 0) {
+  ServedRows::StripeWalk walk;
+  const uint8_t* some[50];
+  for (uint32_t part = 0; part < view.parts(); ++part) {
+    reader.Begin(part, &walk);
+    while (const uint32_t count = reader.Next(part, &walk, some, 50)) {
+      for (uint32_t i = 0; i < count; ++i) {
+        reader.Identify(part, walk, some[i], [&](uint64_t id, const uint8_t* now) {
+          ASSERT_EQ(now, some[i]);
+          view.coder().Decode(now, row.data());
+          walked[id] = row[0];
+        });
+      }
+    }
   }
   ASSERT_EQ(walked, twin) << "rows of a walk over " << of;
   ASSERT_TRUE(view.Holds());

@@ -29,7 +29,7 @@ uint32_t RowsPerStep(size_t vectors, uint32_t dim) {
 // As a row of the same elements has it.
 double NormOf(absl::Span<const float> vector, const double* wide) {
   double square = 0;
-  Nearness<Fp32Codec, RowMetric::kDot, 1>(reinterpret_cast<const uint8_t*>(vector.data()), 0, wide,
+  Nearness<Fp32Codec, RowMetric::kDot, 1>({reinterpret_cast<const uint8_t*>(vector.data())}, wide,
                                           static_cast<uint32_t>(vector.size()), 0, &square);
   return std::sqrt(square);
 }
