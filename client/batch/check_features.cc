@@ -187,6 +187,14 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
   return absl::OkStatus();
 }
 
+absl::Status CheckNoVocabulary(const Table& table) {
+  if (table.options().vocabulary == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", table.name(),
+                   " is a vocabulary, whose rows change by look-ups alone (hotbed/vocabulary.h); "
+                   "nothing was sent"));
+}
+
 absl::Status CheckShows(size_t index, const PushFeature& feature, bool assign) {
   if (feature.shows == nullptr && feature.clicks == nullptr) return absl::OkStatus();
   if (!feature.table->options().optimizer.shows.kept) {
@@ -219,6 +227,7 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assi
     if (feature.gradients == nullptr && !feature.ids.empty()) {
       return Bad(f, feature.table, "no gradients for ", feature.ids.size(), " ids");
     }
+    HOTBED_RETURN_IF_ERROR(CheckNoVocabulary(*feature.table));
     if (feature.table->options().optimizer.kind == OptimizerKind::kNone && !assign) {
       return absl::FailedPreconditionError(absl::StrCat(
           FeatureName(f, *feature.table),
@@ -235,6 +244,7 @@ absl::Status CheckDeletedFeatures(absl::Span<const PushFeature> features) {
   for (size_t f = 0; f < features.size(); ++f) {
     const PushFeature& feature = features[f];
     if (feature.table == nullptr) return absl::InvalidArgumentError("a delete names no table");
+    HOTBED_RETURN_IF_ERROR(CheckNoVocabulary(*feature.table));
     if (feature.table->options().hashed) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", feature.table->name(), ": rows of a bounded table are not deleted (it has ",

@@ -73,8 +73,9 @@ class VocabularyOnACluster(unittest.TestCase):
         self.errors = []
         with hotbed.connect(self.target) as client:
             client.create_vocabulary('words', NUMBERS, durability='replicated=2')
-            with self.assertRaises(hotbed.InvalidArgument):
-                client.table('words').push(np.arange(3), np.zeros((3, 4), np.float32), step=1)
+            for change in (lambda t: t.push([3], np.zeros((1, 4), np.float32), step=1, assign=True), lambda t: t.delete([3], step=1)):
+                with self.assertRaisesRegex(hotbed.InvalidArgument, 'is a vocabulary'):
+                    change(client.table('words'))
 
             def kill():
                 victim = self.primary('words')

@@ -404,12 +404,12 @@ TEST_F(RowLifeTest, PoliciesChangeAtOnceAndStayChanged) {
 TEST_F(RowLifeTest, ShowsThatDoNotFitAreRefusedByName) {
   Begin(Living());
   const auto refusal = [&](float shows) {
-    auto push = server_->MakePush(90, 1, 1, {7}, std::vector<float>(kDim, 1.0f));
+    auto push = server_->MakePush(90 + ++step_, 1, 1, {7}, std::vector<float>(kDim, 1.0f));
     std::vector<float> row(kDim, 1.0f);
     row.insert(row.end(), {shows, 0});
     push->rows[0][0] = reinterpret_cast<const uint8_t*>(row.data());
     push->segments[0].shows = true;
-    push->segments[0].seq = ++step_ << 20 | 1;
+    push->segments[0].seq = step_ << 20 | 1;
     push->segments[0].open = true;
     server_->Run(push.get());
     EXPECT_EQ(push->segments[0].result.code, SegmentCode::kInvalidArgument);

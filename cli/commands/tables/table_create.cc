@@ -286,10 +286,11 @@ bool Gives(const TableCreateFlags& flags, absl::string_view name) {
 // Creates the one table of the flags. An invalid table is a usage error, found before any call.
 void BuildSpec(TableCreateFlags* flags) {
   if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
-  if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
+  const bool vocabulary = Gives(*flags, "vocabulary");  // which has its own dim and rows
+  if (!Gives(*flags, "dim") && !vocabulary) throw CLI::RequiredError("--dim");
   const bool counted = !flags->histogram.empty();
   if (counted && Gives(*flags, "rows")) throw CLI::ExcludesError("--histogram", "--rows");
-  if (!counted && !Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
+  if (!counted && !Gives(*flags, "rows") && !Gives(*flags, "hashed") && !vocabulary) {
     throw CLI::RequiredError("--rows N (a bounded table) or --hashed");
   }
   flags->spec = DefaultTableSpec();
