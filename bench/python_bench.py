@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -311,8 +312,42 @@ def expiry_part(arguments):
             up.stop()
 
 
+def vocabulary_part(_):
+    """Look-ups of Zipf keys by one client and by two, where the numbers are in the log of one server, or of two."""
+    keys, batch = 1 << 20, 8192
+    with tempfile.TemporaryDirectory() as directory:
+        up = local.Up(directory, '--servers', 2, '--port', 0, '--host-bytes', '1GiB')
+        try:
+            target = f'hotbed://{up.coordinator}'
+            for durability in ('log', 'replicated=2'):
+                for clients in (1, 2):
+                    name = f'words-{len(durability)}-{clients}'
+                    with hotbed.connect(target) as client:
+                        client.create_vocabulary(name, 1_000_000, durability=durability)
+                        parts = zipf_ids(np.random.default_rng(1), keys).reshape(clients, -1)
+                        looks = [threading.Thread(target=look_up, args=(target, name, part, batch)) for part in parts]
+                        begin = time.perf_counter()
+                        for look in looks:
+                            look.start()
+                        for look in looks:
+                            look.join()
+                        seconds = time.perf_counter() - begin
+                        print(f'vocabulary, {durability}, {clients} clients: {keys / seconds:,.0f} keys/s in batches of {batch:,}, '
+                              f'{len(client.vocabulary(name)):,} numbers given')
+        finally:
+            up.stop()
+
+
+def look_up(target, name, keys, batch):
+    with hotbed.connect(target) as client:
+        words = client.vocabulary(name)
+        for first in range(0, len(keys), batch):
+            words(keys[first:first + batch])
+
+
 PARTS = {'client': client_part, 'dlrm': dlrm_part, 'import': import_part}
-ALL_PARTS = {**PARTS, 'torchrec': torchrec_part, 'touches': touches_part, 'limit': limit_part, 'expiry': expiry_part}
+ALL_PARTS = {**PARTS, 'torchrec': torchrec_part, 'touches': touches_part, 'limit': limit_part, 'expiry': expiry_part,
+             'vocabulary': vocabulary_part}
 
 
 def main():

@@ -67,6 +67,10 @@ class LocalCheckpointCluster final : public CheckpointCluster {
                                            const v1::SoftmaxRequest& request) override {
     return engine_->softmax()->Answer(SoftmaxCalls::WhatOf(gradient, request), request);
   }
+  absl::StatusOr<v1::NumberReply> Number(const std::string& /*address*/,
+                                         const v1::NumberRequest& request) override {
+    return engine_->Number(request);
+  }
   absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
                                            const v1::RowLifeRequest& request,
                                            absl::Duration /*timeout*/) override {

@@ -12,6 +12,8 @@
 #include "proto/wire.h"
 #include "server/host/host_budget.h"
 #include "server/machine_memory.h"
+#include "server/shard/shard.h"
+#include "server/vocabulary/number_answer.h"
 
 namespace hotbed {
 namespace {
@@ -259,6 +261,14 @@ SoftmaxCalls* LocalEngine::softmax() {
     softmax_->SetMemory(&plane_->pull_budget);
   }
   return softmax_.get();
+}
+
+absl::StatusOr<v1::NumberReply> LocalEngine::Number(const v1::NumberRequest& request) {
+  const std::shared_ptr<Shard> shard = host_->Find(ShardId::FromPacked(request.shard()));
+  if (shard == nullptr) return absl::UnavailableError("the table was dropped");
+  HOTBED_RETURN_IF_ERROR(CheckNumberRequest(request, shard->table()));
+  absl::MutexLock lock(&numbering_);
+  return AnswerNumber(host_.get(), request, *clock_);
 }
 
 LocalEngine::~LocalEngine() {

@@ -28,6 +28,7 @@
 #include "local/memory_directory.h"
 #include "planner/coordinator/shell/coordinator.h"
 #include "planner/coordinator/store/data_dir.h"
+#include "proto/vocabulary.pb.h"
 #include "server/cluster/assignment_applier.h"
 #include "server/cluster/heartbeat_report.h"
 #include "server/export/checkpoint_source.h"
@@ -58,6 +59,10 @@ class LocalEngine {
   SaveJobs* saves() { return saves_.get(); }
   // Its threads begin with the first call.
   SoftmaxCalls* softmax() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // One after another, as at a server.
+  absl::StatusOr<v1::NumberReply> Number(const v1::NumberRequest& request)
+      ABSL_LOCKS_EXCLUDED(numbering_);
 
   // A request to the coordinator. DeadlineExceeded: no answer within `timeout`; the change may have
   // been made.
@@ -126,6 +131,7 @@ class LocalEngine {
   bool take_up_ ABSL_GUARDED_BY(mu_) = false;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<SoftmaxCalls> softmax_ ABSL_GUARDED_BY(mu_);
+  absl::Mutex numbering_;
   std::thread thread_;
 };
 

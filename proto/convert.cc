@@ -99,6 +99,9 @@ void OptimizerToProto(const OptimizerParams& params, v1::Optimizer* message) {
   message->set_average_every(params.average.every);
   message->set_average_from_step(params.average.from_step);
   message->set_touches(params.touches);
+  if (!params.shows.kept) return;
+  message->mutable_shows()->set_decay(params.shows.decay);
+  message->mutable_shows()->set_period_s(params.shows.period_s);
 }
 
 absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* params) {
@@ -137,6 +140,10 @@ absl::Status OptimizerFromProto(const v1::Optimizer& message, OptimizerParams* p
   counter.clip_coefficient = message.clip_coefficient();
   counter.clip_least = message.clip_least();
   params->touches = message.touches();
+  params->shows = {};
+  if (message.has_shows()) {
+    params->shows = {true, message.shows().decay(), message.shows().period_s()};
+  }
   params->average = {message.average_rate(), message.average_every(), message.average_from_step()};
   return ConvertEnum("optimizer.state_type", message.state_type(), v1::StateType_IsValid,
                      v1::StateType_MAX, &params->state_type);
@@ -246,6 +253,7 @@ v1::TableChange ToProto(const TableChange& change) {
   if (change.has_schedule) ScheduleToProto(change.schedule, message.mutable_schedule());
   if (change.has_memory_share_min) message.set_memory_share_min(change.memory_share_min);
   if (change.has_memory_share_max) message.set_memory_share_max(change.memory_share_max);
+  if (change.has_life) *message.mutable_life() = ToProto(change.life);
   return message;
 }
 
@@ -262,6 +270,10 @@ absl::StatusOr<TableChange> FromProto(const v1::TableChange& message) {
   change.memory_share_min = message.memory_share_min();
   change.has_memory_share_max = message.has_memory_share_max();
   if (change.has_memory_share_max) change.memory_share_max = message.memory_share_max();
+  change.has_life = message.has_life();
+  if (change.has_life) {
+    HOTBED_ASSIGN_OR_RETURN(change.life, FromProto(message.life()));
+  }
   change.has_schedule = message.has_schedule();
   if (change.has_schedule) {
     HOTBED_RETURN_IF_ERROR(ScheduleFromProto(message.schedule(), &change.schedule));
@@ -276,6 +288,9 @@ v1::RowLife ToProto(const LifeParams& life) {
   message.set_rows_max(life.rows_max);
   message.set_bytes_max(life.bytes_max);
   message.set_evict_by(static_cast<v1::EvictBy>(life.evict_by));
+  if (life.score.show != ScoreParams().show) message.set_score_show(life.score.show);
+  if (life.score.click != ScoreParams().click) message.set_score_click(life.score.click);
+  message.set_score_least(life.score.least);
   message.set_admit_after(life.admission.after);
   message.set_admit_probability(life.admission.probability);
   message.set_admit_zeros(life.admission.zeros);
@@ -288,6 +303,9 @@ absl::StatusOr<LifeParams> FromProto(const v1::RowLife& message) {
   life.ttl_steps = message.ttl_steps();
   life.rows_max = message.rows_max();
   life.bytes_max = message.bytes_max();
+  if (message.has_score_show()) life.score.show = message.score_show();
+  if (message.has_score_click()) life.score.click = message.score_click();
+  life.score.least = message.score_least();
   life.admission.after = message.admit_after();
   if (message.has_admit_probability()) life.admission.probability = message.admit_probability();
   life.admission.zeros = message.admit_zeros();
@@ -326,6 +344,7 @@ v1::TableSpec ToProto(const TableSpec& spec) {
   }
   TrainingToProto(spec, &message);
   if (!(spec.life == LifeParams())) *message.mutable_life() = ToProto(spec.life);
+  message.set_vocabulary(spec.vocabulary);
   return message;
 }
 
@@ -350,6 +369,7 @@ absl::StatusOr<TableSpec> FromProto(const v1::TableSpec& message) {
                                      v1::Durability_MAX, &spec.durability));
   spec.replicas = message.replicas() == 0 ? 1 : message.replicas();
   spec.data_parallel = message.data_parallel();
+  spec.vocabulary = message.vocabulary();
   HOTBED_RETURN_IF_ERROR(ConvertEnum("nan_policy", message.nan_policy(), v1::NanPolicy_IsValid,
                                      v1::NanPolicy_MAX, &spec.nan_policy));
   spec.memory_share_min = message.memory_share_min();

@@ -8,6 +8,13 @@
 // the same bytes. Steps of several trainers come in any order: the last touch is the last one
 // logged.
 //
+// Shows and clicks: how often an item was shown and clicked, as its pushes say. They are the
+// kShowBytes before the touches where the table keeps them (OptimizerParams::shows): f32 shows, f32
+// clicks, as of the last touch. Each boundary of a period (of time_s / period_s) that passes
+// multiplies both by `decay`, as the daily shrink of Paddle's CtrCommonAccessor does
+// (show_click_decay_rate); the product is made when the row is next touched, or looked at. The
+// score is that accessor's, too: (shows - clicks) * weight of a show + clicks * weight of a click.
+//
 // Admission: a row whose table asks for `admit_after` touches is a candidate until it has that
 // many. A candidate keeps its first value; gradients for it are counted and not applied.
 #ifndef HOTBED_ROW_MATH_TOUCHES_H_
@@ -23,6 +30,11 @@ struct RowTouches {
   uint32_t count = 0;
   uint32_t time_s = 0;
   uint64_t step = 0;
+};
+
+struct RowShows {
+  float shows = 0.0f;
+  float clicks = 0.0f;
 };
 
 // How rows of a hashed table come to be trained.
@@ -69,6 +81,40 @@ HOTBED_HD uint32_t TouchRow(const UpdateScalars& push, uint8_t* touches) {
   const uint32_t count = before == ~0u ? before : before + 1;
   StoreTouches({count, push.time_s, push.step}, touches);
   return count;
+}
+
+// `shows`: the kShowBytes of a row.
+HOTBED_HD RowShows LoadShows(const uint8_t* shows) {
+  RowShows row;
+  __builtin_memcpy(&row.shows, shows, 4);
+  __builtin_memcpy(&row.clicks, shows + 4, 4);
+  return row;
+}
+HOTBED_HD void StoreShows(const RowShows& row, uint8_t* shows) {
+  __builtin_memcpy(shows, &row.shows, 4);
+  __builtin_memcpy(shows + 4, &row.clicks, 4);
+}
+
+// Shows and clicks of a row last touched at `from_s`, as of `to_s`. By products alone, so that
+// every processor gets the same bits.
+HOTBED_HD RowShows DecayShows(const ShowParams& params, RowShows row, uint32_t from_s,
+                              uint32_t to_s) {
+  if (!(params.decay < 1.0f) || from_s == 0 || to_s <= from_s) return row;
+  uint32_t periods = to_s / params.period_s - from_s / params.period_s;
+  float factor = 1.0f;
+  for (float power = params.decay; periods != 0; periods >>= 1, power *= power) {
+    if ((periods & 1) != 0) factor *= power;
+  }
+  return {row.shows * factor, row.clicks * factor};
+}
+
+// Adds what a push says; `from_s` is the time of the touch before.
+HOTBED_HD void AddShows(const ShowParams& params, const RowShows& more, uint32_t from_s,
+                        uint32_t to_s, uint8_t* shows) {
+  RowShows row = DecayShows(params, LoadShows(shows), from_s, to_s);
+  row.shows += more.shows;
+  row.clicks += more.clicks;
+  StoreShows(row, shows);
 }
 
 // Whether the touch of row `id` at `step` makes the row, by the table's probability.

@@ -115,6 +115,13 @@ struct AverageParams {
   uint64_t from_step = 0;  // the first step after which the average moves
 };
 
+// Shows and clicks of rows (row_math/touches.h).
+struct ShowParams {
+  bool kept = false;           // beside the row's touches
+  float decay = 1.0f;          // (0, 1]: what is left of them after a period; 1: all
+  uint32_t period_s = 86'400;  // >= 1
+};
+
 // Hyperparameters of one table. Unused fields are ignored by the kinds that have no such term.
 struct OptimizerParams {
   OptimizerKind kind = OptimizerKind::kRowwiseAdagrad;
@@ -144,6 +151,7 @@ struct OptimizerParams {
   bool stochastic_rounding = false;  // of fp16 and bf16 weights
   // Rows keep how often and when they were touched (row_math/touches.h).
   bool touches = false;
+  ShowParams shows;
   StateType state_type = StateType::kFp32;
   CounterParams counter;
   AverageParams average;
@@ -197,20 +205,22 @@ HOTBED_HD constexpr uint32_t RowWireBytes(RowType type, uint32_t dim) {
   return type == RowType::kFp32 ? 4u * dim : type == RowType::kInt8 ? dim + 8u : 2u * dim;
 }
 
-// Bytes of a row's touches.
+// Bytes of a row's touches, and of its shows and clicks.
 constexpr uint32_t kTouchBytes = 16;
+constexpr uint32_t kShowBytes = 8;
 
 // Optimizer state of a row of `dim` weights, in this order: `vectors` of dim elements of the state
 // type, padding to 4 bytes, then 4-byte scalars: the row's statistic (fp32), its count (fp32), its
-// number of updates (u32), the step of its last update (u32), its touches (touches.h), each
-// present if its `has_` flag is set.
+// number of updates (u32), the step of its last update (u32), its shows and clicks, its touches
+// (touches.h), each present if its `has_` flag is set.
 struct StateLayout {
   uint32_t vectors = 0;
   bool has_statistic = false;  // row-wise Adagrad's sum, other row-wise kinds' second moment
   bool has_count = false;      // kRowwiseAdagradCounter
   bool has_updates = false;    // row_bias_correction
   bool has_last_step = false;  // lazy_decay, kRowwiseAdagradCounter, average
-  bool has_touches = false;    // the last bytes of the state
+  bool has_shows = false;
+  bool has_touches = false;  // the last bytes of the state
 
   // Counts the bytes of the scalars after the statistic.
   HOTBED_HD constexpr uint32_t CounterBytes() const {
@@ -222,7 +232,9 @@ struct StateLayout {
   HOTBED_HD constexpr uint32_t Bytes(StateType type, uint32_t dim) const {
     return VectorBytes(type, dim) + 4u * uint32_t{has_statistic} + CounterBytes() + TouchBytes();
   }
-  HOTBED_HD constexpr uint32_t TouchBytes() const { return has_touches ? kTouchBytes : 0u; }
+  HOTBED_HD constexpr uint32_t TouchBytes() const {
+    return (has_touches ? kTouchBytes : 0u) + (has_shows ? kShowBytes : 0u);
+  }
 };
 
 HOTBED_HD constexpr bool IsAdamKind(OptimizerKind kind) {
@@ -298,6 +310,7 @@ HOTBED_HD constexpr StateLayout LayoutOfState(const OptimizerParams& params) {
   layout.has_count = CountsUpdates(params.kind);
   layout.has_updates = params.row_bias_correction && IsAdamKind(params.kind);
   layout.has_last_step = params.lazy_decay || layout.has_count || params.average.rate > 0;
+  layout.has_shows = params.shows.kept;
   layout.has_touches = params.touches;
   return layout;
 }

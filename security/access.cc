@@ -47,8 +47,8 @@ const Methods& ReaderMethods() {
 const Methods& TrainerMethods() {
   static const Methods* const methods = [] {
     auto* made = new Methods(ReaderMethods());
-    for (const char* method :
-         {"CreateTable", "CreateTables", "OpenSession", "Push", "SoftmaxGradient", "Train"}) {
+    for (const char* method : {"CreateTable", "CreateTables", "Number", "OpenSession", "Push",
+                               "SoftmaxGradient", "Train"}) {
       made->insert(method);
     }
     return made;

@@ -41,6 +41,7 @@
 #include "server/output/softmax_calls.h"
 #include "server/server_options.h"
 #include "server/server_status.h"
+#include "server/vocabulary/number_calls.h"
 #include "serving/serving_process.h"
 
 namespace hotbed {
@@ -63,6 +64,7 @@ struct Process {
   std::unique_ptr<RowLists> lists;
   std::unique_ptr<TopKCalls> top_k;
   std::unique_ptr<SoftmaxCalls> softmax;
+  std::unique_ptr<NumberCalls> numbers;
   std::unique_ptr<DataServer> data;
   std::unique_ptr<MetricSource> metrics;
   std::unique_ptr<CoordinatorLink> link;
@@ -130,6 +132,7 @@ void StartExports(Process* process, const std::shared_ptr<ChangeMemory>& memory)
       std::make_unique<RowLists>(process->host.get(), process->changes.get(), process->clock);
   process->top_k = std::make_unique<TopKCalls>(process->host.get(), memory, process->clock);
   process->softmax = std::make_unique<SoftmaxCalls>(process->host.get(), process->clock);
+  process->numbers = std::make_unique<NumberCalls>(process->host.get(), process->clock);
 }
 
 absl::Status StartParts(Process* process) {
@@ -166,6 +169,7 @@ absl::Status StartParts(Process* process) {
                                      process->changes.get(), process->top_k.get());
   data_options.slow_calls.merge(FileCalls(process->disk.get()));
   data_options.slow_calls.merge(OutputCalls(process->softmax.get()));
+  data_options.slow_calls.merge(VocabularyCalls(process->numbers.get()));
   auto data = DataServer::Start(data_options, process->host.get(), process->clock);
   if (!data.ok()) return data.status();
   process->data = *std::move(data);
@@ -220,6 +224,7 @@ absl::Status StopServing(Process* process, int64_t wait_ms) {
   if (process->changes != nullptr) process->changes->Stop();
   if (process->top_k != nullptr) process->top_k->Stop();
   if (process->softmax != nullptr) process->softmax->Stop();
+  if (process->numbers != nullptr) process->numbers->Stop();
   if (process->disk != nullptr) process->disk->Stop();
   if (process->data != nullptr) process->data->Stop(wait_ms);
   if (process->link != nullptr) process->link->Stop();

@@ -77,7 +77,10 @@ class TableReader {
     }
     for (const auto& [key, value] : json.items()) ReadKey(key, value);
     for (const char* required : {"name", "dim", "rows"}) {
-      const bool needed = required != std::string("rows") || !table_.spec.hashed;
+      const std::string name = required;
+      const bool needed = name == "rows"  ? !table_.spec.hashed
+                          : name == "dim" ? table_.spec.vocabulary == 0
+                                          : true;
       if (needed && !given_.contains(required)) Fail(required, "missing");
     }
     const absl::Status valid = ValidateTableSpec(table_.spec);
@@ -162,11 +165,11 @@ class TableReader {
       const std::string shown = absl::StrCat(path, ".", key);
       if (dashed == "at-step") {
         ReadJson(value, absl::StrCat(path_, ".", shown), failure_, &change.at_step);
-      } else if (dashed == "schedule" && value.is_object()) {
-        change.has_schedule = true;
+      } else if ((dashed == "schedule" || dashed == "life") && value.is_object()) {
+        (dashed == "life" ? change.has_life : change.has_schedule) = true;
         for (const auto& [member, inner] : value.items()) {
-          const TableOption* const option = FindTableOption(absl::StrCat("schedule.", member));
-          if (option == nullptr) {
+          const TableOption* const option = FindTableOption(absl::StrCat(dashed, ".", member));
+          if (option == nullptr || (dashed == "life" && option->fixed_because != nullptr)) {
             Fail(absl::StrCat(shown, ".", member), "unknown key");
           } else {
             Set(absl::StrCat(shown, ".", member), *option, inner, &asked);
@@ -180,10 +183,11 @@ class TableReader {
       } else {
         Fail(shown,
              "unknown key; a change has at_step, learning_rate, clip_value, clip_row_norm, "
-             "memory_share_min, memory_share_max and schedule");
+             "memory_share_min, memory_share_max, schedule and life");
       }
     }
     change.schedule = asked.schedule;
+    change.life = asked.life;
     return change;
   }
 

@@ -16,6 +16,7 @@
 #include "cli/base/row_id.h"
 #include "cli/tables/table_text.h"
 #include "common/status_macros.h"
+#include "common/tables/vocabulary_row.h"
 #include "config/config.h"
 
 namespace hotbed {
@@ -54,6 +55,14 @@ T& At(TableSpec& spec, T LifeParams::*member) {
 template <typename T>
 T& At(TableSpec& spec, T AdmissionParams::*member) {
   return spec.life.admission.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T ScoreParams::*member) {
+  return spec.life.score.*member;
+}
+template <typename T>
+T& At(TableSpec& spec, T ShowParams::*member) {
+  return spec.optimizer.shows.*member;
 }
 template <typename T>
 T& At(TableSpec& spec, T Schedule::*member) {
@@ -155,6 +164,13 @@ std::string PrintPadding(const TableSpec& spec) {
   return spec.has_padding_id ? absl::StrCat(spec.padding_id) : "";
 }
 
+absl::Status ParseVocabulary(const TableOption&, absl::string_view text, TableSpec* spec) {
+  uint64_t numbers = 0;
+  HOTBED_RETURN_IF_ERROR(ParseInteger(text, &numbers, 0, kVocabularyMax));
+  if (numbers != 0) MakeVocabulary(numbers, spec);
+  return absl::OkStatus();
+}
+
 absl::Status ParseBlockDims(const TableOption&, absl::string_view text, TableSpec* spec) {
   std::vector<uint32_t> dims;
   for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
@@ -235,7 +251,9 @@ constexpr char kIdMeaning[] = "rows that were trained would mean other ids";
 constexpr char kPlaced[] = "shards are cut by it when the table is created";
 constexpr char kFirstValues[] = "rows that nobody pushed to are computed from it";
 constexpr char kUnderway[] = "steps in progress depend on it";
-constexpr char kLived[] = "rows have come and gone by it";
+constexpr char kLived[] =
+    "every replica admits rows by it when it applies a push, whenever it learns of a change";
+constexpr char kFaded[] = "shows and clicks that rows keep have faded by it";
 constexpr char kRule[] = "rows would be trained partly by one rule and partly by another";
 
 // A flag, a whole number or a number, by the type of the member.
@@ -277,6 +295,8 @@ using C = CounterParams;
 using A = AverageParams;
 using L = LifeParams;
 using N = AdmissionParams;
+using S = ShowParams;
+using V = ScoreParams;
 
 constexpr TableOption kOptions[] = {
     Option<&TableSpec::dim, 1, kDimMax>("dim", "", "dim", kRows, "Elements per row", kLayout),
@@ -294,6 +314,9 @@ constexpr TableOption kOptions[] = {
     {"padding-id", "", "padding_id", kRows, OptionShape::kInteger, nullptr,
      "Reads as zeros, takes no gradient, counts in no mean", kIdMeaning, ParsePadding,
      PrintPadding},
+    {"vocabulary", "", "vocabulary", kRows, OptionShape::kInteger, nullptr,
+     "Make a vocabulary: keys get the numbers 1 to this one when they are first looked up",
+     kIdMeaning, ParseVocabulary, PrintAt<&TableSpec::vocabulary>},
     Word<&TableSpec::bounds_mode, &kBoundsModeWords>(
         "bounds", "", "bounds_mode", kRows,
         "An id outside 0..rows-1: an error of the call, a row of zeros, or id modulo rows",
@@ -411,18 +434,33 @@ constexpr TableOption kOptions[] = {
     Option<&O::touches>("touches", "", "optimizer.touches", kLife,
                         "Each row keeps the number of its touches, and step and time of the last",
                         kLayout),
+    Option<&S::kept>("shows", "", "optimizer.shows", kLife,
+                     "Each row keeps shows and clicks, as pushes say them; with --touches",
+                     kLayout),
+    Option<&S::decay>("show-decay", "", "optimizer.show_decay", kLife,
+                      "Part of the shows and clicks that is left after each period; 1: all",
+                      kFaded),
+    Option<&S::period_s, 1>("show-period-s", "", "optimizer.show_period_s", kLife,
+                            "Seconds from one decay of shows and clicks to the next", kFaded),
     Option<&L::ttl_s>("ttl-s", "", "life.ttl_s", kLife,
-                      "Delete rows that were not touched for so many seconds; 0: never", kLived),
+                      "Delete rows that were not touched for so many seconds; 0: never", nullptr),
     Option<&L::ttl_steps>("ttl-steps", "", "life.ttl_steps", kLife,
-                          "Delete rows that were not touched for so many steps; 0: never", kLived),
+                          "Delete rows that were not touched for so many steps; 0: never", nullptr),
     Option<&L::rows_max>("rows-max", "", "life.rows_max", kLife,
-                         "The most rows; beyond, rows are evicted; 0: no limit", kLived),
+                         "The most rows; beyond, rows are evicted; 0: no limit", nullptr),
     Option<&L::bytes_max>("bytes-max", "", "life.bytes_max", kLife,
-                          "The most bytes of weights and optimizer state; 0: no limit", kLived),
+                          "The most bytes of weights and optimizer state; 0: no limit", nullptr),
     Word<&L::evict_by, &kEvictByWords>(
         "evict-by", "", "life.evict_by", kLife,
-        "The rows that go first: touched longest ago, most rarely, or of the smallest norm",
-        kLived),
+        "The rows that go first: touched longest ago, most rarely, of the smallest norm, or of the "
+        "lowest score",
+        nullptr),
+    Option<&V::show>("score-show", "", "life.score_show", kLife,
+                     "Score: the weight of a show without a click", nullptr),
+    Option<&V::click>("score-click", "", "life.score_click", kLife, "Score: the weight of a click",
+                      nullptr),
+    Option<&V::least>("score-least", "", "life.score_least", kLife,
+                      "Delete rows of a lower score; 0: none", nullptr),
     Option<&N::after>("admit-after", "", "life.admit_after", kLife,
                       "Touches that a row needs before gradients change it; 0 and 1: the first",
                       kLived),
@@ -509,6 +547,9 @@ void TakeChange(const TableOption& option, const TableSpec& spec, TableChange* c
   } else if (name == "memory-share-max") {
     change->has_memory_share_max = true;
     change->memory_share_max = spec.memory_share_max;
+  } else if (absl::string_view(option.group) == kLife) {
+    change->has_life = true;
+    change->life = spec.life;
   }
 }
 

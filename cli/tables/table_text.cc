@@ -136,6 +136,14 @@ nlohmann::ordered_json ChangeJson(const TableChange& change) {
   if (change.has_schedule) json["schedule"] = ScheduleJson(change.schedule);
   if (change.has_memory_share_min) json["memory_share_min"] = NumberJson(change.memory_share_min);
   if (change.has_memory_share_max) json["memory_share_max"] = NumberJson(change.memory_share_max);
+  if (!change.has_life) return json;
+  TableSpec changed;
+  changed.life = change.life;
+  for (const TableOption& option : TableOptionList()) {
+    absl::string_view field = option.field;
+    if (option.fixed_because != nullptr || !absl::ConsumePrefix(&field, "life.")) continue;
+    json["life"][std::string(field)] = ValueJson(option, option.print(changed));
+  }
   return json;
 }
 

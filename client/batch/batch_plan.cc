@@ -71,7 +71,8 @@ void BatchPlan::CutGroup(uint32_t index, const TableRoute& route, RowType wire_t
     part.group = index;
     part.column_first = of_slice.column_first;
     part.columns = of_slice.column_limit - of_slice.column_first;
-    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, part.columns);
+    const uint64_t shows = group.table->options().optimizer.shows.kept ? kShowBytes : 0;
+    const uint64_t row_bytes = 8 + RowWireBytes(wire_type, part.columns) + shows;
     const uint64_t rows_per_number = RowsPerNumber(part.columns);
     const uint64_t rows_max =
         std::max(std::min(part_bytes_max / row_bytes, kPartRowsMax), rows_per_number);

@@ -1,7 +1,9 @@
 #include "client/batch/check_features.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -185,6 +187,35 @@ absl::Status CheckPullFeatures(absl::Span<const PullFeature> features, RowType w
   return absl::OkStatus();
 }
 
+absl::Status CheckNoVocabulary(const Table& table) {
+  if (table.options().vocabulary == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", table.name(),
+                   " is a vocabulary, whose rows change by look-ups alone (hotbed/vocabulary.h); "
+                   "nothing was sent"));
+}
+
+absl::Status CheckShows(size_t index, const PushFeature& feature, bool assign) {
+  if (feature.shows == nullptr && feature.clicks == nullptr) return absl::OkStatus();
+  if (!feature.table->options().optimizer.shows.kept) {
+    return Bad(index, feature.table,
+               "shows and clicks, and the table keeps none; make one with shows and touches (a "
+               "hashed table)");
+  }
+  if (assign) {
+    return Bad(index, feature.table, "shows and clicks of rows that are assigned; leave them out");
+  }
+  for (const auto& [values, name] :
+       {std::pair(feature.shows, "shows"), std::pair(feature.clicks, "clicks")}) {
+    for (size_t i = 0; values != nullptr && i < feature.ids.size(); ++i) {
+      if (std::isfinite(values[i]) && values[i] >= 0) continue;
+      return Bad(index, feature.table, name, " of id ", feature.ids[i], " at position ", i, " is ",
+                 values[i], ", allowed: finite numbers, 0 or more");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assign) {
   if (features.empty())
     return absl::InvalidArgumentError("a push of no features; name at least one");
@@ -196,6 +227,7 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assi
     if (feature.gradients == nullptr && !feature.ids.empty()) {
       return Bad(f, feature.table, "no gradients for ", feature.ids.size(), " ids");
     }
+    HOTBED_RETURN_IF_ERROR(CheckNoVocabulary(*feature.table));
     if (feature.table->options().optimizer.kind == OptimizerKind::kNone && !assign) {
       return absl::FailedPreconditionError(absl::StrCat(
           FeatureName(f, *feature.table),
@@ -203,6 +235,7 @@ absl::Status CheckPushFeatures(absl::Span<const PushFeature> features, bool assi
           "gradient from Embeddings::Gradients and apply it yourself"));
     }
     HOTBED_RETURN_IF_ERROR(CheckGradientRows(f, feature));
+    HOTBED_RETURN_IF_ERROR(CheckShows(f, feature, assign));
   }
   return absl::OkStatus();
 }
@@ -211,6 +244,7 @@ absl::Status CheckDeletedFeatures(absl::Span<const PushFeature> features) {
   for (size_t f = 0; f < features.size(); ++f) {
     const PushFeature& feature = features[f];
     if (feature.table == nullptr) return absl::InvalidArgumentError("a delete names no table");
+    HOTBED_RETURN_IF_ERROR(CheckNoVocabulary(*feature.table));
     if (feature.table->options().hashed) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "table ", feature.table->name(), ": rows of a bounded table are not deleted (it has ",

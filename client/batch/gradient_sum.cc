@@ -5,6 +5,7 @@
 
 #include "client/rows/row_convert.h"
 #include "client/rows/row_sums.h"
+#include "row_math/touches.h"
 
 namespace hotbed {
 namespace {
@@ -137,11 +138,36 @@ const float* GradientSum::Scaled(const float* row, float scale, uint32_t columns
   return scaled_.data();
 }
 
+bool GradientSum::HasShows(const TableGroup& group) const {
+  return std::any_of(group.runs.begin(), group.runs.end(), [this](const TableGroup::Run& run) {
+    return features_[run.feature].shows != nullptr || features_[run.feature].clicks != nullptr;
+  });
+}
+
+void GradientSum::GatherShows(const TableGroup& group, const PlanPart& part, uint8_t* out) const {
+  if (!HasShows(group)) return;
+  const uint32_t row_bytes = RowBytes(group, part.columns);
+  out += RowWireBytes(wire_type_, part.columns);
+  for (uint32_t p = part.begin; p < part.end; ++p, out += row_bytes) {
+    RowShows sum;
+    const TableGroup::Run* run = group.runs.data();
+    for (uint32_t i = group.ids.first[group.split.order[p]]; i != kNoIndex; i = group.ids.next[i]) {
+      while (i >= run->end) ++run;
+      const PushFeature& feature = features_[run->feature];
+      if (feature.shows == nullptr && feature.clicks == nullptr) continue;
+      sum.shows += feature.shows != nullptr ? feature.shows[i - run->begin] : 1.0f;
+      sum.clicks += feature.clicks != nullptr ? feature.clicks[i - run->begin] : 0.0f;
+    }
+    StoreShows(sum, out);
+  }
+}
+
 uint32_t GradientSum::Gather(const TableGroup& group, const PlanPart& part,
                              const SummedGradients& summed, uint8_t* out) {
   const auto from_floats = BestRowConverters().from_floats[static_cast<int>(wire_type_)];
   const TableSpec& table = group.table->options();
-  const uint32_t row_bytes = RowWireBytes(wire_type_, part.columns);
+  const uint32_t row_bytes = RowBytes(group, part.columns);
+  GatherShows(group, part, out);
   const float scale = summed.scale_of_slice.empty()
                           ? 1.0f
                           : summed.scale_of_slice[SliceOf(table, part.column_first)];

@@ -30,6 +30,13 @@ class GradientSum {
   GradientSum(absl::Span<const PushFeature> features, float scale, RowType wire_type)
       : features_(features), scale_(scale), wire_type_(wire_type) {}
 
+  // Whether the features of the group say shows and clicks; the bytes of a row on the wire, which
+  // then ends with them.
+  bool HasShows(const TableGroup& group) const;
+  uint32_t RowBytes(const TableGroup& group, uint32_t columns) const {
+    return RowWireBytes(wire_type_, columns) + (HasShows(group) ? kShowBytes : 0);
+  }
+
   // Writes the part's columns of its rows to `out`, in wire form. Returns the index in the part of
   // the first row that has a NaN or infinite element on the wire, or kNoIndex. A table that skips
   // such rows skips them in every slice: where any column of a row is NaN or infinite, the first
@@ -58,6 +65,8 @@ class GradientSum {
   const float* SumTerms(uint32_t begin, uint32_t end, Columns columns, float* sum);
   // The group's only feature, whose rows travel unchanged where they have no duplicates; or null.
   const PushFeature* PlainFeature(const TableGroup& group) const;
+  // Writes the shows and clicks of the part's rows behind their gradients.
+  void GatherShows(const TableGroup& group, const PlanPart& part, uint8_t* out) const;
   // Looks at all columns of a row, scaled.
   bool FiniteOnTheWire(const TableSpec& table, const SummedGradients& summed, const float* row);
   const float* Scaled(const float* row, float scale, uint32_t columns);

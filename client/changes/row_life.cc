@@ -120,7 +120,8 @@ class LifeCall {
   absl::Status Take(const v1::RowLifeReply& reply, const std::vector<size_t>& numbers,
                     std::vector<RowLife>* rows) const {
     if (reply.found().size() != numbers.size() ||
-        reply.touches().size() != numbers.size() * kTouchBytes) {
+        reply.touches().size() != numbers.size() * kTouchBytes ||
+        (!reply.shows().empty() && reply.shows().size() != numbers.size() * kShowBytes)) {
       return absl::InternalError(absl::StrCat("a RowLifeReply has ", reply.found().size(),
                                               " rows for ", numbers.size(), " ids"));
     }
@@ -129,6 +130,11 @@ class LifeCall {
           LoadTouches(reinterpret_cast<const uint8_t*>(reply.touches().data()) + k * kTouchBytes);
       (*rows)[numbers[k]] = {reply.found()[k] == 1, reply.found()[k] == 2, touches.count,
                              touches.time_s, touches.step};
+      if (reply.shows().empty()) continue;
+      const RowShows shown =
+          LoadShows(reinterpret_cast<const uint8_t*>(reply.shows().data()) + k * kShowBytes);
+      (*rows)[numbers[k]].shows = shown.shows;
+      (*rows)[numbers[k]].clicks = shown.clicks;
     }
     return absl::OkStatus();
   }

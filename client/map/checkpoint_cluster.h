@@ -15,6 +15,7 @@
 #include "proto/control.pb.h"
 #include "proto/softmax.pb.h"
 #include "proto/top_k.pb.h"
+#include "proto/vocabulary.pb.h"
 
 namespace hotbed {
 
@@ -39,6 +40,11 @@ class CheckpointCluster {
   // Softmax, or SoftmaxGradient, with the same promises.
   virtual absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
                                                    const v1::SoftmaxRequest& request) = 0;
+  // Thread-safe, too; within the time that the request names.
+  virtual absl::StatusOr<v1::NumberReply> Number(const std::string& /*address*/,
+                                                 const v1::NumberRequest& /*request*/) {
+    return absl::UnimplementedError("a save asks for no numbers");
+  }
   virtual absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& /*address*/,
                                                    const v1::RowLifeRequest& /*request*/,
                                                    absl::Duration /*timeout*/) {

@@ -77,6 +77,7 @@ const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::
     server.changes = v1::Changes::NewStub(channel);
     server.search = v1::Search::NewStub(channel);
     server.output = v1::OutputLayer::NewStub(channel);
+    server.vocabularies = v1::Vocabularies::NewStub(channel);
   }
   return server;
 }
@@ -153,6 +154,15 @@ absl::StatusOr<v1::SoftmaxReply> GrpcCheckpointCluster::Softmax(const std::strin
       Call(absl::StrCat("server at ", address), ServerAt(address).output.get(),
            gradient ? &v1::OutputLayer::Stub::SoftmaxGradient : &v1::OutputLayer::Stub::Softmax,
            request, &reply, absl::Milliseconds(request.timeout_ms())));
+  return reply;
+}
+
+absl::StatusOr<v1::NumberReply> GrpcCheckpointCluster::Number(const std::string& address,
+                                                              const v1::NumberRequest& request) {
+  v1::NumberReply reply;
+  HOTBED_RETURN_IF_ERROR(Call(absl::StrCat("server at ", address),
+                              ServerAt(address).vocabularies.get(), &v1::Vocabularies::Stub::Number,
+                              request, &reply, absl::Milliseconds(request.timeout_ms())));
   return reply;
 }
 

@@ -15,6 +15,7 @@
 #include "proto/checkpoint.grpc.pb.h"
 #include "proto/softmax.grpc.pb.h"
 #include "proto/top_k.grpc.pb.h"
+#include "proto/vocabulary.grpc.pb.h"
 #include "security/identity.h"
 
 namespace hotbed {
@@ -40,6 +41,8 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
                                      const v1::TopKRequest& request) override;
   absl::StatusOr<v1::SoftmaxReply> Softmax(const std::string& address, bool gradient,
                                            const v1::SoftmaxRequest& request) override;
+  absl::StatusOr<v1::NumberReply> Number(const std::string& address,
+                                         const v1::NumberRequest& request) override;
   absl::StatusOr<v1::RowLifeReply> RowLife(const std::string& address,
                                            const v1::RowLifeRequest& request,
                                            absl::Duration timeout) override;
@@ -55,6 +58,7 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
     std::unique_ptr<v1::Changes::Stub> changes;
     std::unique_ptr<v1::Search::Stub> search;
     std::unique_ptr<v1::OutputLayer::Stub> output;
+    std::unique_ptr<v1::Vocabularies::Stub> vocabularies;
   };
   const Server& ServerAt(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 

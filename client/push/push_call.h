@@ -32,6 +32,7 @@ struct PushPart : ChainedPart {
   uint32_t column_first = 0;  // of a row, the shard has `columns` columns from this one on
   uint32_t columns = 0;
   bool last_of_shard = false;
+  bool shows = false;          // each gradient ends with shows and clicks
   bool maybe_applied = false;  // it was sent, and no answer told whether it was applied
   BytesRef ids;
   BytesRef gradients;

@@ -11,7 +11,9 @@ namespace hotbed {
 namespace {
 
 // Whether two parts may stand in one group.
-bool Alike(const PushPart& a, const PushPart& b) { return a.table == b.table && a.call == b.call; }
+bool Alike(const PushPart& a, const PushPart& b) {
+  return a.table == b.table && a.call == b.call && a.shows == b.shows;
+}
 
 void BeginGroup(const PushPart& part, v1::PushGroup* group) {
   const PushOptions& options = part.call->options;
@@ -20,6 +22,7 @@ void BeginGroup(const PushPart& part, v1::PushGroup* group) {
   if (options.has_learning_rate) group->set_learning_rate(options.learning_rate);
   group->set_assign(options.assign);
   group->set_deletes(part.call->deletes);
+  group->set_shows(part.shows);
 }
 
 // Calls follow one another.

@@ -34,9 +34,10 @@ absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
                    "; nothing of this step was sent (nan_policy of the table: reject)"));
 }
 
-uint64_t GradientBytes(const PlanPart& part, const PushCall& call) {
+uint64_t GradientBytes(const BatchPlan& plan, const PlanPart& part, const GradientSum& sum,
+                       const PushCall& call) {
   if (call.deletes) return 0;
-  return uint64_t{part.rows()} * RowWireBytes(call.gradient_type, part.columns);
+  return uint64_t{part.rows()} * sum.RowBytes(plan.group(part), part.columns);
 }
 
 // Parts of one server lie side by side.
@@ -64,7 +65,7 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
   uint64_t gradient_bytes = 0;
   for (uint32_t p : order) {
     id_bytes += 8ull * plan.parts()[p].rows();
-    gradient_bytes += GradientBytes(plan.parts()[p], *call);
+    gradient_bytes += GradientBytes(plan, plan.parts()[p], *sum, *call);
   }
   const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
   char* ids = buffer.data();
@@ -83,7 +84,8 @@ absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
     part.first_seq = SequenceOf(call->step, planned.first_number + 1);
     part.seq = SequenceOf(call->step, planned.number_limit);
     part.ids = {buffer, ids, 8ull * planned.rows()};
-    part.gradients = {buffer, gradients, GradientBytes(planned, *call)};
+    part.shows = !call->deletes && sum->HasShows(group);
+    part.gradients = {buffer, gradients, GradientBytes(plan, planned, *sum, *call)};
     plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
     const uint32_t bad = call->deletes ? kNoIndex
                                        : sum->Gather(group, planned, summed[planned.group],
@@ -162,7 +164,7 @@ absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientS
   for (size_t i = 0; i < scratch.order.size(); ++i) {
     const PlanPart& part = plan.parts()[scratch.order[i]];
     const uint64_t part_bytes =
-        8ull * part.rows() + GradientBytes(part, *call) + kSegmentHeaderBytes;
+        8ull * part.rows() + GradientBytes(plan, part, *sum, *call) + kSegmentHeaderBytes;
     if (i > begin && bytes + part_bytes > bytes_max) {
       HOTBED_RETURN_IF_ERROR(fill(begin, i));
       begin = i;

@@ -33,6 +33,10 @@ void Overwrite(const TableChange& with, TableChange* change) {
     change->has_memory_share_max = true;
     change->memory_share_max = with.memory_share_max;
   }
+  if (with.has_life) {
+    change->has_life = true;
+    change->life = with.life;
+  }
 }
 
 void AppendLimit(absl::string_view name, float limit, std::string* text) {
@@ -53,6 +57,15 @@ std::string ChangeText(const TableChange& change) {
   if (change.has_schedule) append("schedule=", change.schedule.ToText());
   if (change.has_memory_share_min) append("memory_share_min=", change.memory_share_min);
   if (change.has_memory_share_max) append("memory_share_max=", change.memory_share_max);
+  if (!change.has_life) return text;
+  const LifeParams& life = change.life;
+  append("ttl_s=", life.ttl_s, " ttl_steps=", life.ttl_steps, " rows_max=", life.rows_max,
+         " bytes_max=", life.bytes_max,
+         " evict_by=", kEvictByWords[static_cast<size_t>(life.evict_by)]);
+  if (!(life.score == ScoreParams())) {
+    append("score_show=", life.score.show, " score_click=", life.score.click,
+           " score_least=", life.score.least);
+  }
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/tables/vocabulary_row.h"
 #include "row_math/optimizer.h"
 #include "row_math/position.h"
 
@@ -37,7 +38,7 @@ const std::vector<std::string> kBoundsModeWords = {"error", "zero", "modulo"};
 const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
 const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
 const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
-const std::vector<std::string> kEvictByWords = {"lru", "lfu", "norm"};
+const std::vector<std::string> kEvictByWords = {"lru", "lfu", "norm", "score"};
 
 const std::vector<std::string> kComposeFormWords = {"none", "quotient-remainder", "block",
                                                     "frequency"};
@@ -78,8 +79,17 @@ InitializerParams ReadInitializer(const TableSpec& spec) {
   return {InitializerKind::kZero, 0.0f, 0.0f};
 }
 
+LifeParams LifeOf(const TableSpec& spec) {
+  LifeParams life = spec.life;
+  for (const TableChange& change : spec.changes) {
+    if (change.has_life) life = change.life;
+  }
+  life.admission = spec.life.admission;
+  return life;
+}
+
 uint64_t RowsMaxOf(const TableSpec& spec) {
-  const LifeParams& life = spec.life;
+  const LifeParams life = LifeOf(spec);
   if (life.bytes_max == 0) return life.rows_max;
   const uint64_t row_bytes = spec.weight_bytes_per_row() + spec.state_bytes_per_row();
   const uint64_t rows = std::max<uint64_t>(1, life.bytes_max / row_bytes);
@@ -95,7 +105,22 @@ MemoryShare MemoryShareOf(const TableSpec& spec) {
   return share;
 }
 
+void MakeVocabulary(uint64_t numbers, TableSpec* spec) {
+  const TableSpec defaults;
+  spec->vocabulary = numbers;
+  spec->hashed = true;
+  spec->has_padding_id = true;
+  spec->padding_id = kNoKey;
+  if (spec->dim == 0) spec->dim = kVocabularyDim;
+  if (spec->rows == 0) spec->rows = numbers;
+  if (spec->optimizer.kind == defaults.optimizer.kind) spec->optimizer.kind = OptimizerKind::kNone;
+  if (spec->initializer.kind == InitializerKind::kScaled) {
+    spec->initializer.kind = InitializerKind::kZero;
+  }
+}
+
 void MakeCanonical(TableSpec* spec) {
+  if (spec->vocabulary != 0) MakeVocabulary(spec->vocabulary, spec);
   if (!spec->has_padding_id) spec->padding_id = 0;
   const uint64_t from_end = ~spec->padding_id;  // 0 for -1
   if (!spec->hashed && spec->padding_id >> 63 != 0 && from_end < spec->rows) {

@@ -36,6 +36,40 @@ enum class RowStatistics : uint8_t { kRow = 0, kSlice = 1 };
 // together when all trainers have ended the step.
 enum class Consistency : uint8_t { kAsync = 0, kBounded = 1, kSync = 2 };
 
+// The row that goes first when a table has more rows than its limit.
+enum class EvictBy : uint8_t {
+  kLru = 0,    // the one whose last touch is longest ago
+  kLfu = 1,    // the one with the fewest touches; of several, the one touched longest ago
+  kNorm = 2,   // the one with the smallest Euclidean norm of weights, in its first slice
+  kScore = 3,  // the one with the lowest score of shows and clicks
+};
+
+// The score of a row: (shows - clicks) * show + clicks * click (row_math/touches.h).
+struct ScoreParams {
+  float show = 0.1f;   // weight of a show without a click
+  float click = 1.0f;  // weight of a click
+  float least = 0.0f;  // rows with a lower score are deleted; 0: none
+
+  friend bool operator==(const ScoreParams& a, const ScoreParams& b) = default;
+};
+
+// How rows of a hashed table come and go. All but the defaults needs OptimizerParams::touches.
+struct LifeParams {
+  uint64_t ttl_s = 0;      // a row goes when it was not touched for so long; 0: it stays
+  uint64_t ttl_steps = 0;  // the same in training steps, of the table's last push
+  uint64_t rows_max = 0;   // the most rows of the table; 0: no limit
+  uint64_t bytes_max = 0;  // the most bytes of weights and state of its rows; 0: no limit
+  EvictBy evict_by = EvictBy::kLru;
+  ScoreParams score;
+  AdmissionParams admission;
+
+  bool Expires() const { return ttl_s != 0 || ttl_steps != 0 || score.least > 0; }
+  bool Limits() const { return rows_max != 0 || bytes_max != 0; }
+  bool TakesRows() const { return Expires() || Limits(); }
+
+  friend bool operator==(const LifeParams& a, const LifeParams& b) = default;
+};
+
 // New values of options that may change, for pushes of step `at_step` and later.
 struct TableChange {
   uint64_t at_step = 0;
@@ -52,6 +86,9 @@ struct TableChange {
   float memory_share_min = 0.0f;
   bool has_memory_share_max = false;
   float memory_share_max = 1.0f;
+  // All policies but admission, which stays as it is. At once, too (LifeOf).
+  bool has_life = false;
+  LifeParams life;
 
   friend bool operator==(const TableChange& a, const TableChange& b) = default;
 };
@@ -104,35 +141,15 @@ struct Composition {
   friend bool operator==(const Composition& a, const Composition& b) = default;
 };
 
-// The row that goes first when a table has more rows than its limit.
-enum class EvictBy : uint8_t {
-  kLru = 0,   // the one whose last touch is longest ago
-  kLfu = 1,   // the one with the fewest touches; of several, the one touched longest ago
-  kNorm = 2,  // the one with the smallest Euclidean norm of weights, in its first slice
-};
-
-// How rows of a hashed table come and go. All but the defaults needs OptimizerParams::touches.
-struct LifeParams {
-  uint64_t ttl_s = 0;      // a row goes when it was not touched for so long; 0: it stays
-  uint64_t ttl_steps = 0;  // the same in training steps, of the table's last push
-  uint64_t rows_max = 0;   // the most rows of the table; 0: no limit
-  uint64_t bytes_max = 0;  // the most bytes of weights and state of its rows; 0: no limit
-  EvictBy evict_by = EvictBy::kLru;
-  AdmissionParams admission;
-
-  bool Expires() const { return ttl_s != 0 || ttl_steps != 0; }
-  bool Limits() const { return rows_max != 0 || bytes_max != 0; }
-  bool TakesRows() const { return Expires() || Limits(); }
-
-  friend bool operator==(const LifeParams& a, const LifeParams& b) = default;
-};
-
 struct TableSpec {
   TableId id = 0;  // assigned by the coordinator
   std::string name;
   bool hashed = false;
   uint64_t rows = 0;  // bounded: ids are 0..rows-1; hashed: the expected number, for placement only
-  uint32_t dim = 0;   // elements per row, 1..kDimMax
+  // Not 0: the table is a vocabulary, which gives keys the numbers 1 to this one
+  // (common/tables/vocabulary_row.h).
+  uint64_t vocabulary = 0;
+  uint32_t dim = 0;  // elements per row, 1..kDimMax
   WeightType weight_type = WeightType::kFp32;
   OptimizerParams optimizer;
   InitializerParams initializer;  // kScaled until the coordinator has made the table
@@ -205,7 +222,7 @@ extern const std::vector<std::string> kBoundsModeWords;         // error zero mo
 extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
-extern const std::vector<std::string> kEvictByWords;            // lru lfu norm
+extern const std::vector<std::string> kEvictByWords;            // lru lfu norm score
 
 extern const std::vector<std::string> kComposeFormWords;  // none quotient-remainder block frequency
 extern const std::vector<std::string> kCombineWords;      // multiply add concatenate
@@ -221,7 +238,10 @@ InitializerParams FirstValuesOf(const TableSpec& spec);
 // The values that rows read as until they are admitted.
 InitializerParams ReadInitializer(const TableSpec& spec);
 
-// The most rows of the table, by both of its limits; 0: none.
+// The policies that are in force after all changes.
+LifeParams LifeOf(const TableSpec& spec);
+
+// The most rows of the table, by both of its limits in force; 0: none.
 uint64_t RowsMaxOf(const TableSpec& spec);
 
 // The shares of memory that are in force after all changes.
@@ -230,6 +250,10 @@ struct MemoryShare {
   float max = 1.0f;
 };
 MemoryShare MemoryShareOf(const TableSpec& spec);
+
+// Makes the spec that of a vocabulary of so many numbers: sets the options that a vocabulary needs
+// where none was asked for. ValidateTableSpec refuses others.
+void MakeVocabulary(uint64_t numbers, TableSpec* spec);
 
 // Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, the padding id
 // of a table without one becomes 0, and a negative one of a bounded table (-rows to -1, as a 64-bit

@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "common/tables/composition.h"
 #include "common/tables/table_spec.h"
+#include "common/tables/vocabulary_row.h"
 
 namespace hotbed {
 namespace {
@@ -276,14 +277,62 @@ void CheckIds(const TableSpec& spec, Rules* rules) {
   }
 }
 
+// Numbers are given by one shard, in the order of its log, and are exact.
+void CheckVocabulary(const TableSpec& spec, Rules* rules) {
+  if (spec.vocabulary == 0) return;
+  const auto require = [rules](bool holds, absl::string_view field, const auto& value,
+                               absl::string_view allowed) {
+    rules->Require(holds, field, value, absl::StrCat(allowed, " with vocabulary"));
+  };
+  rules->Require(spec.vocabulary <= kVocabularyMax, "vocabulary", spec.vocabulary,
+                 absl::StrCat("1..", kVocabularyMax));
+  require(spec.hashed, "hashed", "false", "true");
+  require(spec.dim == kVocabularyDim, "dim", spec.dim,
+          absl::StrCat(kVocabularyDim, ", number and count,"));
+  require(spec.weight_type == WeightType::kFp32, "weight_type",
+          kWeightTypeWords[static_cast<size_t>(spec.weight_type)], "fp32");
+  require(spec.optimizer.kind == OptimizerKind::kNone, "optimizer.kind",
+          kOptimizerWords[static_cast<size_t>(spec.optimizer.kind)], "none");
+  require(spec.initializer.kind == InitializerKind::kZero, "initializer",
+          static_cast<int>(spec.initializer.kind), "zero");
+  require(spec.column_slices == 1, "column_slices", spec.column_slices, "1");
+  require(spec.consistency == Consistency::kAsync, "consistency",
+          kConsistencyWords[static_cast<size_t>(spec.consistency)], "async");
+  require(!spec.optimizer.touches, "optimizer.touches", "true", "false: numbers stay given");
+  require(spec.has_padding_id && spec.padding_id == kNoKey, "padding_id", spec.padding_id,
+          "-1, which is no key");
+}
+
+void CheckShows(const TableSpec& spec, Rules* rules) {
+  const ShowParams& shows = spec.optimizer.shows;
+  rules->Require(!shows.kept || spec.optimizer.touches, "optimizer.shows", "true",
+                 "false without touches, whose time they fade by");
+  rules->Require(shows.decay > 0 && shows.decay <= 1, "optimizer.show_decay", shows.decay,
+                 "(0, 1]");
+  rules->Require(shows.kept || shows.decay == 1, "optimizer.show_decay", shows.decay,
+                 "1 without shows");
+  rules->Require(shows.period_s >= 1, "optimizer.show_period_s", shows.period_s, ">= 1");
+}
+
+void CheckScore(const LifeParams& life, bool shows, Rules* rules) {
+  const ScoreParams& score = life.score;
+  rules->NotNegative("life.score_show", score.show);
+  rules->NotNegative("life.score_click", score.click);
+  rules->NotNegative("life.score_least", score.least);
+  rules->Require(score.least == 0 || shows, "life.score_least", score.least,
+                 "0 without shows: rows have no score");
+  rules->Require(life.evict_by != EvictBy::kScore || shows, "life.evict_by", "score",
+                 "lru, lfu or norm without shows: rows have no score");
+}
+
 // Policies are refused where nothing would carry them out.
-void CheckLife(const TableSpec& spec, Rules* rules) {
+void CheckLife(const LifeParams& life, const TableSpec& spec, Rules* rules) {
   const bool touches = spec.optimizer.touches;
   rules->Require(!touches || spec.hashed, "optimizer.touches", "true",
                  "false for a bounded table, whose rows are all there from the start");
   rules->Require(!touches || spec.column_slices == 1, "column_slices", spec.column_slices,
                  "1 with touches, because the slices of a row would come and go by themselves");
-  const LifeParams& life = spec.life;
+  CheckScore(life, spec.optimizer.shows.kept, rules);
   const auto needs_touches = [&](bool asked, absl::string_view field, const auto& value,
                                  absl::string_view off) {
     rules->Require(!asked || touches, field, value,
@@ -332,9 +381,14 @@ void CheckChange(const TableSpec& spec, size_t index, Rules* rules) {
                               index == 0 ? "" : ", above the change before"));
   rules->Require(change.has_learning_rate || change.has_clip_value || change.has_clip_row_norm ||
                      change.has_schedule || change.has_memory_share_min ||
-                     change.has_memory_share_max,
+                     change.has_memory_share_max || change.has_life,
                  prefix.substr(0, prefix.size() - 1), "empty",
-                 "a learning_rate, clip_value, clip_row_norm, schedule or memory_share");
+                 "a learning_rate, clip_value, clip_row_norm, schedule, memory_share or policy");
+  if (change.has_life) {
+    rules->Known("life.evict_by", change.life.evict_by, kEvictByWords);
+    const bool known = static_cast<size_t>(change.life.evict_by) < kEvictByWords.size();
+    if (known) CheckLife(change.life, spec, rules);
+  }
   if (change.has_learning_rate) {
     CheckLearningRate(absl::StrCat(prefix, "learning_rate"), spec.optimizer.kind,
                       change.learning_rate, rules);
@@ -365,7 +419,9 @@ absl::Status ValidateTableSpec(const TableSpec& spec) {
   CheckCombinations(spec, &rules);
   CheckInitializer(spec.initializer, &rules);
   CheckIds(spec, &rules);
-  CheckLife(spec, &rules);
+  CheckVocabulary(spec, &rules);
+  CheckShows(spec, &rules);
+  CheckLife(spec.life, spec, &rules);
   CheckTraining(spec, &rules);
   CheckMemoryShare("", {spec.memory_share_min, spec.memory_share_max}, &rules);
   CheckRestoredFrom(spec.restored_from, &rules);

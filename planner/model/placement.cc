@@ -47,6 +47,7 @@ uint64_t ShareOf(const TableSpec& spec, const ShardRange& range, absl::uint128 t
 
 // Ranges of units, which all slices share.
 uint64_t RangeCount(const TableSpec& spec, uint32_t shards_min) {
+  if (spec.vocabulary != 0) return 1;  // it gives its numbers in one order
   const uint64_t units = Units(spec);
   const uint64_t slices = spec.column_slices;
   const absl::uint128 widest = StoredBytes(spec, SliceColumns(spec.dim, spec.column_slices, 0));
@@ -70,6 +71,12 @@ absl::Status CheckShardsMin(const TableSpec& spec, uint32_t shards_min) {
   const uint64_t ranges = (uint64_t{shards_min} + slices - 1) / slices;
   const std::string of_slices =
       slices == 1 ? "" : absl::StrCat(" in ", slices, " column slices of as many shards");
+  if (spec.vocabulary != 0 && shards_min > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", spec.name, "\": ", shards_min,
+                     " shards asked for, allowed: 1 for a vocabulary, which gives its numbers in "
+                     "one order"));
+  }
   if (ranges * slices > kShardsPerTableMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("table \"", spec.name, "\": ", shards_min, " shards asked for", of_slices,

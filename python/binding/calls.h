@@ -13,6 +13,7 @@ extern PyMethodDef embedding_methods[];    // embedding_calls.cc
 extern PyMethodDef whole_table_methods[];  // whole_table_calls.cc
 extern PyMethodDef serving_methods[];      // serving_calls.cc
 extern PyMethodDef output_methods[];       // output_calls.cc
+extern PyMethodDef vocabulary_methods[];   // vocabulary_calls.cc
 
 }  // namespace hotbed::python
 

@@ -309,11 +309,28 @@ PyObject* Pull(PyObject*, PyObject* arguments) {
   return NewPending(std::move(pending));
 }
 
-// (table, ids, gradients)
+// One float per id, or None.
+bool ReadPerId(PyObject* values, const char* name, const PushFeature& feature, Borrowed* borrowed,
+               const float** floats) {
+  if (values == Py_None) return true;
+  absl::Span<const float> span;
+  const auto ids = static_cast<int64_t>(feature.ids.size());
+  if (!TakeFloats(values, name, ids, absl::StrCat(ids, " floats, one per id"), borrowed, &span)) {
+    return false;
+  }
+  *floats = span.data();
+  return true;
+}
+
+// (table, ids, gradients), and perhaps shows or None, clicks or None
 bool ReadPushFeature(PyObject* tuple, Py_ssize_t index, Py_ssize_t count, Borrowed* borrowed,
                      PushFeature* feature) {
   PyObject *table, *ids, *gradients;
-  if (PyArg_ParseTuple(tuple, "OOO", &table, &ids, &gradients) == 0) return false;
+  PyObject* shows = Py_None;
+  PyObject* clicks = Py_None;
+  if (PyArg_ParseTuple(tuple, "OOO|OO", &table, &ids, &gradients, &shows, &clicks) == 0) {
+    return false;
+  }
   const TableHandle* const handle = TableOf(table);
   if (handle == nullptr) return false;
   feature->table = handle->table;
@@ -330,7 +347,8 @@ bool ReadPushFeature(PyObject* tuple, Py_ssize_t index, Py_ssize_t count, Borrow
     return false;
   }
   feature->gradients = span.data();
-  return true;
+  return ReadPerId(shows, "shows", *feature, borrowed, &feature->shows) &&
+         ReadPerId(clicks, "clicks", *feature, borrowed, &feature->clicks);
 }
 
 // push(client, step, (feature, ...), push_options)

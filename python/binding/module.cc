@@ -29,7 +29,9 @@ PyObject* MakeModule() {
   if (!module || PyModule_AddFunctions(module.get(), embedding_methods) != 0 ||
       PyModule_AddFunctions(module.get(), whole_table_methods) != 0 ||
       PyModule_AddFunctions(module.get(), serving_methods) != 0 ||
-      PyModule_AddFunctions(module.get(), output_methods) != 0 || !AddBufferType(module.get()) ||
+      PyModule_AddFunctions(module.get(), output_methods) != 0 ||
+      PyModule_AddFunctions(module.get(), vocabulary_methods) != 0 ||
+      !AddBufferType(module.get()) ||
       PyModule_AddStringConstant(module.get(), "version", HOTBED_VERSION) != 0) {
     return nullptr;
   }

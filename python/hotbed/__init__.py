@@ -22,11 +22,12 @@ from hotbed.errors import (Aborted, AlreadyExists, ArrayError, ClosedError, Data
 from hotbed.futures import Future, PushResult, ShardResult
 from hotbed.serving import Bags, ServedNearest, ServedRows, ServingClient
 from hotbed.tracing import trace
+from hotbed.vocabulary import Vocabulary
 
 __all__ = [
     'Aborted', 'AlreadyExists', 'ArrayError', 'Bags', 'Changes', 'Client', 'ClosedError', 'DataLoss', 'DeadlineExceeded',
     'FailedPrecondition', 'ForkedError', 'Future', 'HotbedError', 'InvalidArgument', 'NotFound', 'OutOfRange', 'PushError',
-    'PushResult', 'ResourceExhausted', 'ServedNearest', 'ServedRows', 'ServingClient', 'ShardResult', 'Stream', 'Table', 'Unavailable', '__version__',
+    'PushResult', 'ResourceExhausted', 'ServedNearest', 'ServedRows', 'ServingClient', 'ShardResult', 'Stream', 'Table', 'Unavailable', 'Vocabulary', '__version__',
     'connect',
     'errors', 'export_table', 'fetch', 'follow', 'import_table', 'local', 'optim', 'restore', 'save', 'scan', 'trace',
 ]

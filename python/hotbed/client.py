@@ -65,7 +65,9 @@ def connect(target: str, **options: Any) -> Client:
     Raises:
         InvalidArgument, Unavailable, DeadlineExceeded: nobody answers at the target within the deadline.
     """
-    return Client(_hotbed.connect(target, options))
+    made = Client(_hotbed.connect(target, options))
+    made._target = target if target.startswith('hotbed://') else None
+    return made
 
 
 def local(directory: Union[str, os.PathLike[str], None] = None, *, memory: Union[int, str, None] = None,
@@ -103,6 +105,7 @@ class Client:
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()  # what must let go of the client when it closes
         self._closed = False
         self._durability: Optional[str] = None  # of tables that name none
+        self._target: Optional[str] = None  # as it was connected to; None: the local engine
         close_at_exit(self)
 
     def close(self) -> None:
@@ -137,9 +140,11 @@ class Client:
                      average_from_step: Optional[int] = None, compose: Optional[str] = None, combine: Optional[str] = None,
                      pool_first: Optional[bool] = None, buckets: Optional[int] = None,
                      block_dims: Union[int, Sequence[int], str, None] = None, histogram: Any = None, blocks: int = 4,
-                     touches: Optional[bool] = None, ttl_s: Optional[int] = None,
+                     touches: Optional[bool] = None, shows: Optional[bool] = None, show_decay: Optional[float] = None,
+                     show_period_s: Optional[int] = None, ttl_s: Optional[int] = None,
                      ttl_steps: Optional[int] = None, rows_max: Optional[int] = None, bytes_max: Optional[int] = None,
-                     evict_by: Optional[str] = None, admit_after: Optional[int] = None,
+                     evict_by: Optional[str] = None, score_show: Optional[float] = None,
+                     score_click: Optional[float] = None, score_least: Optional[float] = None, admit_after: Optional[int] = None,
                      admit_probability: Optional[float] = None, admit_zeros: Optional[bool] = None) -> Table:
         """Creates a table of `rows` x `dim` weights, or of any ids (`hashed`; then `rows` is the expected number).
 
@@ -158,6 +163,28 @@ class Client:
         items = table_items(given, optimizer)
         counts = None if histogram is None else _arrays.readable(histogram, 'histogram')
         return self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists, counts, blocks)))
+
+    def create_vocabulary(self, name: str, numbers: int, *, if_not_exists: bool = False, durability: Optional[str] = None,
+                          replicas: Optional[int] = None) -> Vocabulary:
+        """Creates a table that gives keys the numbers 1 to `numbers` when they are first looked up.
+
+        Raises:
+            InvalidArgument: `numbers` is not 1 to 2**32 - 1. AlreadyExists: as `create_table`.
+        """
+        from hotbed.vocabulary import Vocabulary
+        given = {'vocabulary': operator.index(numbers), 'durability': durability or self._durability, 'replicas': replicas}
+        if not 1 <= given['vocabulary'] < 2**32:
+            raise errors.InvalidArgument(f'numbers is {numbers}; allowed: 1 to 2**32 - 1', value=numbers)
+        items = tuple((option, _text(value)) for option, value in given.items() if value is not None)
+        return Vocabulary(self._keep(Table(self, _hotbed.create_table(self._connection, name, items, if_not_exists, None, 0))))
+
+    def vocabulary(self, name: str, *, deadline: Optional[float] = None) -> Vocabulary:
+        """The vocabulary of that name; `deadline`, in seconds, is that of its look-ups.
+
+        Raises NotFound. InvalidArgument: a table that is no vocabulary.
+        """
+        from hotbed.vocabulary import Vocabulary
+        return Vocabulary(self.table(name), deadline=deadline)
 
     def table(self, name: str) -> Table:
         """The table of that name. Raises NotFound."""
@@ -372,16 +399,24 @@ class Table:
         return pairs[0] if len(shape) == 1 else pairs
 
     def push(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False, scale: float = 1.0,
-             clip_global_norm: float = 0.0, deadline: Optional[float] = None) -> PushResult:
-        """Gradients for `ids`; see `Client.push`."""
+             clip_global_norm: float = 0.0, shows: Any = None, clicks: Any = None,
+             deadline: Optional[float] = None) -> PushResult:
+        """Gradients for `ids`; see `Client.push`.
+
+        Args:
+            shows, clicks: one number per id, for a table with `shows=True`: added to those of the row. With `clicks` alone,
+                each id was shown once.
+        """
         return self.push_async(ids, gradients, step=step, lr=lr, assign=assign, scale=scale,
-                               clip_global_norm=clip_global_norm, deadline=deadline).result()
+                               clip_global_norm=clip_global_norm, shows=shows, clicks=clicks, deadline=deadline).result()
 
     def push_async(self, ids: Any, gradients: Any, *, step: int, lr: Optional[float] = None, assign: bool = False,
-                   scale: float = 1.0, clip_global_norm: float = 0.0,
+                   scale: float = 1.0, clip_global_norm: float = 0.0, shows: Any = None, clicks: Any = None,
                    deadline: Optional[float] = None) -> Future[PushResult]:
         """`push`, as a Future."""
-        feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'))
+        feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'),
+                   None if shows is None else _arrays.readable(shows, 'shows'),
+                   None if clicks is None else _arrays.readable(clicks, 'clicks'))
         return Future(_hotbed.push(self._client._connection, step, (feature,),
                                    (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
 
@@ -415,12 +450,18 @@ class Table:
 
         Returns:
             Arrays of the shape of `ids`: `exists`, `candidate` (the row waits for further touches), `count`, and `time`
-            (seconds since 1970, by the primary's clock; 0: never) and `step` of the last touch.
+            (seconds since 1970, by the primary's clock; 0: never) and `step` of the last touch; for a table with `shows=True`
+            also `shows` and `clicks`, decayed to now.
         """
         import numpy as np
         words = np.frombuffer(_hotbed.touches(self._handle, _arrays.readable(ids, 'ids'), deadline), np.uint64)
-        found, count, time, step = words.reshape(*_arrays.shape_of(ids), 4).transpose(-1, *range(len(_arrays.shape_of(ids))))
-        return {'exists': found == 1, 'candidate': found == 2, 'count': count, 'time': time, 'step': step}
+        words = words.reshape(*_arrays.shape_of(ids), 5)
+        found, count, time, step, _ = words.transpose(-1, *range(len(_arrays.shape_of(ids))))
+        made = {'exists': found == 1, 'candidate': found == 2, 'count': count, 'time': time, 'step': step}
+        if self._options['shows'] == 'true':
+            shown = words[..., 4:].copy().view(np.float32)
+            made.update(shows=shown[..., 0], clicks=shown[..., 1])
+        return made
 
     def count_by_life(self, *, deadline: Optional[float] = None, **policies: Any) -> dict[str, int]:
         """A dry run of the table's policies, or of others (`ttl_s`, `ttl_steps`, `rows_max`, `bytes_max`, `evict_by`): `rows`

@@ -54,6 +54,8 @@ void LoadReport::AddTables(const HostStatus& status, int64_t now_ns, v1::ServerL
     table.set_rows_resident(table.rows_resident() + shard.store.rows_resident);
     table.set_hot_bytes(table.hot_bytes() + shard.store.hot_bytes);
     table.set_device_bytes(table.device_bytes() + shard.store.device_bytes);
+    table.set_rows_expired_total(table.rows_expired_total() + shard.rows_expired);
+    table.set_rows_evicted_total(table.rows_evicted_total() + shard.rows_evicted);
     totals[shard.shard.table].hits += shard.store.hits;
     totals[shard.shard.table].misses += shard.store.misses;
   }

@@ -30,8 +30,12 @@ absl::StatusOr<std::vector<uint64_t>> LifeIds(const v1::RowLifeRequest& request,
   return ids;
 }
 
-void AddTouches(const KnownTouches& row, v1::RowLifeReply* reply) {
+void AddTouches(const KnownTouches& row, bool shows, v1::RowLifeReply* reply) {
   uint8_t bytes[kTouchBytes];
+  if (shows) {
+    StoreShows(row.shows, bytes);
+    reply->mutable_shows()->append(reinterpret_cast<const char*>(bytes), kShowBytes);
+  }
   StoreTouches(row.touches, bytes);
   reply->mutable_found()->push_back(static_cast<char>(row.found));
   reply->mutable_touches()->append(reinterpret_cast<const char*>(bytes), sizeof(bytes));
@@ -57,7 +61,8 @@ absl::StatusOr<v1::RowLifeReply> AnswerRowLife(const ShardHost& host,
   }
   HOTBED_ASSIGN_OR_RETURN(const std::vector<uint64_t> ids, LifeIds(request, shard->spilled()));
   HOTBED_ASSIGN_OR_RETURN(const std::vector<KnownTouches> rows, shard->row_sweep()->Read(ids));
-  for (const KnownTouches& row : rows) AddTouches(row, &reply);
+  const bool shows = shard->table().optimizer.shows.kept;
+  for (const KnownTouches& row : rows) AddTouches(row, shows, &reply);
   if (!request.has_would_take()) return reply;
   HOTBED_ASSIGN_OR_RETURN(const LifeParams life, FromProto(request.would_take()));
   HOTBED_ASSIGN_OR_RETURN(const SweptRows swept, shard->row_sweep()->DryRun(life, go_on));

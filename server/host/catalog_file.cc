@@ -12,11 +12,12 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 9;
+constexpr uint32_t kVersion = 10;
 constexpr uint32_t kVersionOldest = 6;
 constexpr uint32_t kVersionOfCuts = 7;
 constexpr uint32_t kVersionOfMerges = 8;
 constexpr uint32_t kVersionOfLives = 9;
+constexpr uint32_t kVersionOfVocabularies = 10;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -114,11 +115,9 @@ void VisitTable(Io* io, Table& table) {
   for (auto& change : table.changes) VisitChange(io, change);
 }
 
-// How the rows of a table come and go; at the end of the file.
-template <typename Io, typename Table>
-void VisitLife(Io* io, Table& table) {
-  io->Bool(table.optimizer.touches);
-  auto& life = table.life;
+// How the rows of a table come and go.
+template <typename Io, typename Life>
+void VisitPolicies(Io* io, Life& life) {
   for (auto* value : {&life.ttl_s, &life.ttl_steps, &life.rows_max, &life.bytes_max}) {
     io->Number(*value);
   }
@@ -126,6 +125,35 @@ void VisitLife(Io* io, Table& table) {
   io->Number(life.admission.after);
   io->Number(life.admission.probability);
   io->Bool(life.admission.zeros);
+}
+
+// At the end of the file.
+template <typename Io, typename Table>
+void VisitLife(Io* io, Table& table) {
+  io->Bool(table.optimizer.touches);
+  VisitPolicies(io, table.life);
+}
+
+template <typename Io, typename Life>
+void VisitScore(Io* io, Life& life) {
+  io->Number(life.score.show);
+  io->Number(life.score.click);
+  io->Number(life.score.least);
+}
+
+// What came after; at the end of the file, too.
+template <typename Io, typename Table>
+void VisitStatistics(Io* io, Table& table) {
+  io->Number(table.vocabulary);
+  io->Bool(table.optimizer.shows.kept);
+  io->Number(table.optimizer.shows.decay);
+  io->Number(table.optimizer.shows.period_s);
+  VisitScore(io, table.life);
+  for (auto& change : table.changes) {
+    io->Bool(change.has_life);
+    VisitPolicies(io, change.life);
+    VisitScore(io, change.life);
+  }
 }
 
 template <typename Io, typename Range, typename Flag, typename Position>
@@ -224,6 +252,7 @@ std::string Catalog::Serialize() const {
     for (const ShardLane& lane : list) VisitLane(&writer, lane);
   }
   for (const auto& [id, table] : tables) VisitLife(&writer, table);
+  for (const auto& [id, table] : tables) VisitStatistics(&writer, table);
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -283,6 +312,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   }
   if (version >= kVersionOfLives) {
     for (auto& [id, table] : catalog.tables) VisitLife(&reader, table);
+  }
+  if (version >= kVersionOfVocabularies) {
+    for (auto& [id, table] : catalog.tables) VisitStatistics(&reader, table);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

@@ -26,12 +26,16 @@ constexpr uint64_t kCompactBytesMin = 16ull << 20;
 constexpr uint64_t kCompactPart = 4;
 constexpr int64_t kCompactAfterNs = 5 * kSecondNs;
 
-int64_t SweepPauseNs(const LifeParams& life) {
+// A part of the time to live, and of the period of shows where rows go by their score.
+int64_t SweepPauseNs(const LifeParams& life, const ShowParams& shows) {
   int64_t pause_ns = kSweepPauseNsMax;
-  if (life.ttl_s != 0) {
-    const auto ttl_s = static_cast<int64_t>(std::min<uint64_t>(life.ttl_s, 1u << 30));
-    pause_ns = std::clamp(ttl_s * kSecondNs / kSweepTtlPart, kSweepPauseNsMin, kSweepPauseNsMax);
-  }
+  const auto within = [&pause_ns](uint64_t seconds) {
+    const auto capped = static_cast<int64_t>(std::min<uint64_t>(seconds, 1u << 30));
+    pause_ns = std::min(pause_ns, std::clamp(capped * kSecondNs / kSweepTtlPart, kSweepPauseNsMin,
+                                             kSweepPauseNsMax));
+  };
+  if (life.ttl_s != 0) within(life.ttl_s);
+  if (life.score.least > 0) within(shows.period_s);
   return life.ttl_steps != 0 ? std::min(pause_ns, kSweepStepsPauseNs) : pause_ns;
 }
 
@@ -67,11 +71,11 @@ void RowSweeper::Loop() {
 
 void RowSweeper::Run() {
   const auto shards = directory_->Shards();
-  if (seen_.lock() != shards) {  // a server has many shards, and few tables have policies
+  if (seen_.lock() != shards) {  // a server has many shards, and few tables keep touches
     seen_ = shards;
     living_.clear();
     for (size_t i = 0; i < shards->size(); ++i) {
-      if ((*shards)[i]->table().life.TakesRows()) living_.push_back(i);
+      if ((*shards)[i]->row_sweep() != nullptr) living_.push_back(i);
     }
   }
   absl::flat_hash_map<ShardId, Swept> kept;
@@ -80,7 +84,7 @@ void RowSweeper::Run() {
     if (!shard->primary() || !shard->active()) continue;
     Swept& last = kept[shard->id()];
     if (const auto it = last_.find(shard->id()); it != last_.end()) last = it->second;
-    if (IsDue(*shard, last, clock_->NowNs())) Sweep(shard.get(), &last);
+    if (IsDue(shard.get(), last, clock_->NowNs())) Sweep(shard.get(), &last);
     if (last.compact_ns != 0 && clock_->NowNs() >= last.compact_ns) Compact(*shard, &last);
     if (Stops()) return;
   }
@@ -96,17 +100,17 @@ void RowSweeper::Compact(const Shard& shard, Swept* last) {
                                   << compacted;
 }
 
-bool RowSweeper::IsDue(const Shard& shard, const Swept& last, int64_t now_ns) const {
-  const LifeParams& life = shard.table().life;
-  if (now_ns < last.again_ns) return false;
-  if (const uint64_t limit = RowsMaxOf(shard.table(), shard.range()); limit != 0) {
+bool RowSweeper::IsDue(Shard* shard, const Swept& last, int64_t now_ns) const {
+  const LifeParams life = shard->row_sweep()->life();
+  if (now_ns < last.again_ns || !life.TakesRows()) return false;
+  if (const uint64_t limit = shard->row_sweep()->RowsMax(); limit != 0) {
     uint64_t rows = 0;
-    const bool known = shard.EstimateRows(&rows);
+    const bool known = shard->EstimateRows(&rows);
     if (!known || rows > limit) return true;
   }
   if (!life.Expires() || now_ns < last.next_ns) return false;
   // Steps pass by pushes alone.
-  return life.ttl_s != 0 || shard.rows_pushed() != last.pushed;
+  return life.ttl_s != 0 || life.score.least > 0 || shard->rows_pushed() != last.pushed;
 }
 
 void RowSweeper::Sweep(Shard* shard, Swept* last) {
@@ -138,8 +142,9 @@ void RowSweeper::Sweep(Shard* shard, Swept* last) {
   if (last->compact_ns == 0 && bytes >= kCompactBytesMin && last->deleted >= left / kCompactPart) {
     last->compact_ns = ended_ns + kCompactAfterNs;
   }
-  last->next_ns = ended_ns + std::max(SweepPauseNs(shard->table().life),
-                                      kSweepDurations * (ended_ns - begun_ns));
+  last->next_ns =
+      ended_ns + std::max(SweepPauseNs(shard->row_sweep()->life(), shard->table().optimizer.shows),
+                          kSweepDurations * (ended_ns - begun_ns));
 }
 
 }  // namespace hotbed

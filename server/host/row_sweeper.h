@@ -48,7 +48,7 @@ class RowSweeper {
     int64_t compact_ns = 0;  // when to give it back; 0: too few
   };
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
-  bool IsDue(const Shard& shard, const Swept& last, int64_t now_ns) const;
+  bool IsDue(Shard* shard, const Swept& last, int64_t now_ns) const;
   void Sweep(Shard* shard, Swept* last);
   void Compact(const Shard& shard, Swept* last);
   bool Stops() ABSL_LOCKS_EXCLUDED(mu_);
@@ -59,7 +59,7 @@ class RowSweeper {
   // The thread's.
   absl::flat_hash_map<ShardId, Swept> last_;
   std::weak_ptr<const ShardList> seen_;
-  std::vector<size_t> living_;  // the shards of seen_ whose tables have policies
+  std::vector<size_t> living_;  // the shards of seen_ whose tables keep touches
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -103,11 +103,12 @@ struct PlacesOf {
   uint8_t* state;
   uint8_t* bits;
   uint32_t table_dim;
+  uint32_t touch_bytes;
 
   HOTBED_ROW_FN uint32_t dim() const { return kDim != 0 ? kDim : table_dim; }
   HOTBED_ROW_FN uint32_t weight_bytes() const { return 4 * dim(); }
   HOTBED_ROW_FN uint32_t state_bytes() const {
-    return kLayout.Bytes(StateType::kFp32, dim()) + (kTouches ? kTouchBytes : 0);
+    return kLayout.Bytes(StateType::kFp32, dim()) + (kTouches ? touch_bytes : 0);
   }
   HOTBED_ROW_FN uint8_t* Weights(uint32_t slot) const {
     return weights + uint64_t{weight_bytes()} * slot;
@@ -151,7 +152,8 @@ template <OptimizerKind kKind, uint32_t kDim, bool kTouches>
 void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
   alignas(64) float room[kDim != 0 ? kDim : kDimLimit];  // for LAMB's direction
   const RowTable table = *batch->table;                  // a copy: stores to rows cannot change it
-  const PlacesOf<kKind, kDim, kTouches> places{table.weights, table.state, table.bits, plan.dim};
+  const PlacesOf<kKind, kDim, kTouches> places{table.weights, table.state, table.bits, plan.dim,
+                                               LayoutOfState(plan.params).TouchBytes()};
   const StepScalars p = MakeStepScalars(plan.params, plan.scalars);
   const uint32_t rows_ahead = RowsAhead(places.weight_bytes() + places.state_bytes());
   FetchFirst(*batch, table, places.weight_bytes(), places.state_bytes(), rows_ahead);
@@ -243,13 +245,15 @@ void ApplyKind(const UpdatePlan& plan, ApplyBatch* batch) {
   ApplyWithOptions<kKind>(plan, batch);
 }
 
-// A row that is assigned keeps its touches.
+// A row that is assigned keeps its touches, shows and clicks.
 HOTBED_ROW_FN void AssignState(const UpdatePlan& plan, uint8_t* state) {
   if (!plan.params.touches) return FirstState(plan.params, plan.dim, state);
-  uint8_t* const touches = state + StateBytes(plan.params, plan.dim) - kTouchBytes;
-  const RowTouches kept = LoadTouches(touches);
+  const uint32_t bytes = LayoutOfState(plan.params).TouchBytes();
+  uint8_t* const touches = state + StateBytes(plan.params, plan.dim) - bytes;
+  uint8_t kept[kTouchBytes + kShowBytes];
+  __builtin_memcpy(kept, touches, bytes);
   FirstState(plan.params, plan.dim, state);
-  StoreTouches(kept, touches);
+  __builtin_memcpy(touches, kept, bytes);
 }
 
 inline void ApplyAssign(const UpdatePlan& plan, ApplyBatch* batch) {
@@ -275,20 +279,37 @@ inline void ApplyRows(const UpdatePlan& plan, ApplyBatch* batch) {
 #undef HOTBED_APPLY
 }
 
+// Touches row k of the batch, whose touches these are; adds the shows and clicks of the push.
+HOTBED_ROW_FN uint32_t TouchShownRow(const RowTable& table, const ApplyBatch& batch, uint32_t k,
+                                     uint8_t* touches) {
+  if (table.optimizer.shows.kept) {
+    RowShows more;
+    if (batch.shows) {
+      more = LoadShows(batch.gradients[batch.picks != nullptr ? batch.picks[k] : k] +
+                       RowWireBytes(batch.gradient_type, table.dim));
+    }
+    AddShows(table.optimizer.shows, more, LoadTouches(touches).time_s, batch.scalars.time_s,
+             touches - kShowBytes);
+  }
+  return TouchRow(batch.scalars, touches);
+}
+
 // After the step, which has brought the rows to the cache.
 inline void TouchRows(const ApplyBatch& batch) {
   const RowTable table = *batch.table;  // a copy, as above
   for (uint32_t k = 0; k < batch.count; ++k) {
-    if (batch.slots[k] != kNoSlot) TouchRow(batch.scalars, TouchesOf(table, batch.slots[k]));
+    if (batch.slots[k] == kNoSlot) continue;
+    TouchShownRow(table, batch, k, TouchesOf(table, batch.slots[k]));
   }
 }
 
 // Touches a row; false: it is a candidate still, and keeps its first value.
-HOTBED_ROW_FN bool AdmitRow(const RowTable& table, const ApplyBatch& batch, uint32_t slot) {
+HOTBED_ROW_FN bool AdmitRow(const RowTable& table, const ApplyBatch& batch, uint32_t k) {
+  const uint32_t slot = batch.slots[k];
   uint8_t* const touches = TouchesOf(table, slot);
   const uint32_t needed = table.admission.Needed();
   const bool before = LoadTouches(touches).count >= needed;
-  uint32_t count = TouchRow(batch.scalars, touches);
+  uint32_t count = TouchShownRow(table, batch, k, touches);
   if (batch.assign && count < needed) {
     count = needed;
     StoreTouches({count, batch.scalars.time_s, batch.scalars.step}, touches);
@@ -319,7 +340,7 @@ inline void ApplyToAdmitted(const UpdatePlan& plan, ApplyBatch* batch) {
       const uint32_t ahead = k + kPrefetchRows < limit ? batch->slots[k + kPrefetchRows] : kNoSlot;
       if (ahead != kNoSlot) __builtin_prefetch(TouchesOf(table, ahead), 1, 3);
       if (slot == kNoSlot) continue;
-      if (AdmitRow(table, *batch, slot)) {
+      if (AdmitRow(table, *batch, k)) {
         slots[piece.count] = slot;
         picks[piece.count++] = batch->picks != nullptr ? batch->picks[k] : k;
         continue;

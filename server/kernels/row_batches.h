@@ -80,6 +80,7 @@ struct GradientRows {
   const uint8_t* const* gradients = nullptr;  // one pointer per row, to dim unaligned elements
   UpdateScalars scalars;
   bool assign = false;  // gradients are the rows' new weights; optimizer state starts over
+  bool shows = false;   // behind each gradient: f32 shows, f32 clicks (row_math/touches.h)
 };
 
 // One optimizer step on each of `count` slots; marks them dirty.

@@ -163,6 +163,7 @@ void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
   if (deletes) return;
   header.gradient_type = state->work->gradient_type;
   header.assign = state->segment->assign;
+  header.shows = state->segment->shows;
 }
 
 void CommitPipeline::AfterAppend(PushState* state) {

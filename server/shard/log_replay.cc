@@ -38,7 +38,7 @@ void LogReplay::Add(const RecordView& record, absl::AnyInvocable<void()> done) {
   item->header = record.header;
   item->done = std::move(done);
   if (ChangesRows(record.header.kind)) {
-    const uint64_t row_bytes = RowWireBytes(record.header.gradient_type, record.header.dim);
+    const uint64_t row_bytes = GradientRowBytes(record.header);
     const uint32_t count = record.header.id_count;
     item->ids.assign(record.ids, record.ids + count);
     item->gradients.reset(new uint8_t[count * row_bytes]);

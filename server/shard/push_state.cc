@@ -39,7 +39,7 @@ void PushState::PointIntoRecord() {
   }
   at += 8ull * count;
   kept_gradients.clear();
-  const uint64_t row_bytes = header.dim == 0 ? 0 : RowWireBytes(header.gradient_type, header.dim);
+  const uint64_t row_bytes = GradientRowBytes(header);
   for (uint32_t i = 0; row_bytes > 0 && i < count; ++i) {
     kept_gradients.push_back(at + i * row_bytes);
   }

@@ -12,7 +12,8 @@ namespace hotbed {
 // The update of a push: header.id_count ids, and one gradient pointer per id. Of a delete: the ids.
 inline RowUpdates UpdatesOf(const RecordHeader& header, const uint64_t* ids,
                             const uint8_t* const* gradients) {
-  return {{header.id_count, header.gradient_type, gradients, header.scalars, header.assign},
+  return {{header.id_count, header.gradient_type, gradients, header.scalars, header.assign,
+           header.shows},
           ids,
           header.lsn,
           header.kind == RecordKind::kDelete};

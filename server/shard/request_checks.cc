@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/tables/session_of_lane.h"
+#include "row_math/touches.h"
 #include "server/shard/request/bag_check.h"
 #include "server/shard/request/not_given.h"
 #include "server/shard/request/segment_check.h"
@@ -69,11 +70,35 @@ Refusal CheckTableOptions(const ShardContext& shard, const PushSegment& segment)
     return Refuse(SegmentCode::kInvalidArgument, shard,
                   ": the table's optimizer is none, which takes no gradients; assign rows instead");
   }
+  if (segment.shows && !table.optimizer.shows.kept) {
+    return Refuse(
+        SegmentCode::kInvalidArgument, shard,
+        ": the table keeps no shows and clicks; make one with shows and touches (a hashed "
+        "table)");
+  }
+  if (table.vocabulary != 0 && !segment.vocabulary) {
+    return Refuse(SegmentCode::kInvalidArgument, shard,
+                  ": the table is a vocabulary, whose rows change by look-ups alone "
+                  "(hotbed.Vocabulary)");
+  }
   const uint64_t* const limit = segment.ids + segment.count;
-  if (table.has_padding_id && std::find(segment.ids, limit, table.padding_id) != limit) {
+  if (table.has_padding_id && !segment.vocabulary &&
+      std::find(segment.ids, limit, table.padding_id) != limit) {
     return Refuse(SegmentCode::kInvalidArgument, shard, ": id ", table.padding_id,
                   " is the table's padding id, which is zeros and takes no gradient; leave it out "
                   "of the push");
+  }
+  return {};
+}
+
+Refusal CheckShows(const ShardContext& shard, const PushSegment& segment, RowType type) {
+  if (!segment.shows) return {};
+  const auto bad = [](float value) { return !(value >= 0) || !std::isfinite(value); };
+  for (uint32_t i = 0; i < segment.count; ++i) {
+    const RowShows row = LoadShows(segment.gradients[i] + RowWireBytes(type, shard.dim));
+    if (!bad(row.shows) && !bad(row.clicks)) continue;
+    return Refuse(SegmentCode::kInvalidArgument, shard, ": id ", segment.ids[i], " has ", row.shows,
+                  " shows and ", row.clicks, " clicks; allowed: finite numbers, 0 or more");
   }
   return {};
 }
@@ -93,13 +118,17 @@ Refusal CheckPushRows(const ShardContext& shard, const PushSegment& segment, Row
     return refusal;
   }
   const uint32_t again = FirstRepeatedId(segment.ids, segment.count);
-  if (again == segment.count) return {};
+  if (again == segment.count) return CheckShows(shard, segment, type);
   return Refuse(SegmentCode::kInvalidArgument, shard, ": id ", segment.ids[again],
                 " occurs twice in a segment; sum its gradients before the push");
 }
 
 // A delete, as CheckPushRows.
 Refusal CheckDeletedRows(const ShardContext& shard, const PushSegment& segment) {
+  if (shard.options.table->vocabulary != 0) {
+    return Refuse(SegmentCode::kInvalidArgument, shard,
+                  ": the table is a vocabulary, whose numbers stay given: no key is deleted");
+  }
   if (Refusal refusal = CheckCount(shard, segment.count); !refusal.ok()) return refusal;
   if (Refusal refusal = CheckRange(shard, segment.ids, segment.count); !refusal.ok()) {
     return refusal;

@@ -29,20 +29,41 @@ float WeightAt(const uint8_t* weights, WeightType type, uint32_t column) {
 
 }  // namespace
 
-bool RowPolicy::Expired(const RowTouches& row, const Moment& now) const {
-  const LifeParams& life = table_.life;
-  const bool late = life.ttl_s != 0 && row.time_s != 0 && now.time_s > row.time_s &&
-                    now.time_s - row.time_s > life.ttl_s;
-  return late || (life.ttl_steps != 0 && row.step != 0 && now.step > row.step &&
-                  now.step - row.step > life.ttl_steps);
+RowRecord RecordAt(const OptimizerParams& params, const uint8_t* touches) {
+  RowRecord row = {LoadTouches(touches), {}};
+  if (params.shows.kept) row.shows = LoadShows(touches - kShowBytes);
+  return row;
 }
 
-uint64_t RowPolicy::KeyOf(const RowTouches& row, const uint8_t* weights) const {
-  switch (table_.life.evict_by) {
+float RowPolicy::ScoreOf(const RowRecord& row, const Moment& now) const {
+  const RowShows faded =
+      DecayShows(table_.optimizer.shows, row.shows, row.touches.time_s, now.time_s);
+  const float score =
+      (faded.shows - faded.clicks) * life_.score.show + faded.clicks * life_.score.click;
+  return std::max(0.0f, score);
+}
+
+bool RowPolicy::Expired(const RowRecord& record, const Moment& now) const {
+  const RowTouches& row = record.touches;
+  const bool late = life_.ttl_s != 0 && row.time_s != 0 && now.time_s > row.time_s &&
+                    now.time_s - row.time_s > life_.ttl_s;
+  const bool low =
+      life_.score.least > 0 && row.time_s != 0 && ScoreOf(record, now) < life_.score.least;
+  return late || low ||
+         (life_.ttl_steps != 0 && row.step != 0 && now.step > row.step &&
+          now.step - row.step > life_.ttl_steps);
+}
+
+uint64_t RowPolicy::KeyOf(const RowRecord& record, const uint8_t* weights,
+                          const Moment& now) const {
+  const RowTouches& row = record.touches;
+  switch (life_.evict_by) {
     case EvictBy::kLru:
       return KeyFrom(row.time_s, row.step);
     case EvictBy::kLfu:
       return KeyFrom(row.count, row.step);
+    case EvictBy::kScore:
+      return KeyFrom(std::bit_cast<uint32_t>(ScoreOf(record, now)), row.step);
     case EvictBy::kNorm: {
       double square = 0;
       for (uint32_t i = 0; i < table_.dim; ++i) {

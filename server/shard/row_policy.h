@@ -12,9 +12,18 @@
 
 namespace hotbed {
 
+// The statistics that a row keeps of itself.
+struct RowRecord {
+  RowTouches touches;
+  RowShows shows;
+};
+// `touches`: the last kTouchBytes of the row's state.
+RowRecord RecordAt(const OptimizerParams& params, const uint8_t* touches);
+
 class RowPolicy {
  public:
-  explicit RowPolicy(const TableSpec& table) : table_(table) {}
+  // The policies are those in force now (LifeOf).
+  explicit RowPolicy(const TableSpec& table) : table_(table), life_(LifeOf(table)) {}
 
   // When a row is looked at.
   struct Moment {
@@ -22,12 +31,15 @@ class RowPolicy {
     uint64_t step = 0;    // of the newest push; 0: not known
   };
   // Rows that were assigned or imported and never touched stay until they are.
-  bool Expired(const RowTouches& row, const Moment& now) const;
+  bool Expired(const RowRecord& row, const Moment& now) const;
   // The row with the lowest key goes first. `weights` as they are stored.
-  uint64_t KeyOf(const RowTouches& row, const uint8_t* weights) const;
+  uint64_t KeyOf(const RowRecord& row, const uint8_t* weights, const Moment& now) const;
+  // The shows and clicks count as they have faded by now (ScoreParams).
+  float ScoreOf(const RowRecord& row, const Moment& now) const;
 
  private:
   const TableSpec& table_;
+  const LifeParams life_;
 };
 
 // The rows of the table's limit that are a shard's: by its part of the positions, at least one. 0:

@@ -34,8 +34,13 @@ absl::StatusOr<std::vector<KnownTouches>> RowSweep::Read(absl::Span<const uint64
   std::vector<KnownTouches> rows(ids.size());
   const SpillShard shard = shard_.options.Spilled();
   const uint32_t after = shard_.options.table->life.admission.after;
+  const auto now_s = static_cast<uint32_t>(shard_.options.clock->WallUs() / 1'000'000);
   const auto take = [&](const uint8_t* record, KnownTouches* row) {
-    row->touches = LoadTouches(record + kSpillHeaderBytes + shard.payload_bytes - kTouchBytes);
+    const OptimizerParams& params = shard_.options.table->optimizer;
+    const RowRecord kept =
+        RecordAt(params, record + kSpillHeaderBytes + shard.payload_bytes - kTouchBytes);
+    row->touches = kept.touches;
+    row->shows = DecayShows(params.shows, kept.shows, kept.touches.time_s, now_s);
     row->found = row->touches.count < after ? KnownTouches::kCandidate : KnownTouches::kRow;
   };
   for (size_t i = 0; i < ids.size(); ++i) {
@@ -71,14 +76,34 @@ absl::Status RowSweep::OnStrand(absl::FunctionRef<absl::Status()> task) {
   return status;
 }
 
+void RowSweep::SetLife(const LifeParams& life) {
+  absl::MutexLock lock(&life_mu_);
+  life_ = life;
+}
+
+LifeParams RowSweep::life() const {
+  absl::MutexLock lock(&life_mu_);
+  return life_;
+}
+
+TableSpec RowSweep::TableWith(const LifeParams& life) const {
+  TableSpec table = shard_.options.table;
+  table.life = life;
+  table.changes.clear();
+  return table;
+}
+
+uint64_t RowSweep::RowsMax() const {
+  const LifeParams now = life();
+  return now.Limits() ? RowsMaxOf(TableWith(now), shard_.options.range) : 0;
+}
+
 absl::StatusOr<SweptRows> RowSweep::Sweep(GoOn go_on) {
-  return Run(shard_.options.table, /*dry_run=*/false, go_on);
+  return Run(TableWith(life()), /*dry_run=*/false, go_on);
 }
 
 absl::StatusOr<SweptRows> RowSweep::DryRun(const LifeParams& life, GoOn go_on) {
-  TableSpec table = shard_.options.table;
-  table.life = life;
-  return Run(table, /*dry_run=*/true, go_on);
+  return Run(TableWith(life), /*dry_run=*/true, go_on);
 }
 
 absl::StatusOr<SweptRows> RowSweep::Run(const TableSpec& table, bool dry_run, GoOn go_on) {
@@ -128,19 +153,19 @@ absl::Status RowSweep::Over(Walk* walk, GoOn go_on) {
   return all ? absl::OkStatus() : OverSpill(walk, go_on);
 }
 
-bool RowSweep::Takes(const Walk& walk, const RowTouches& row, const uint8_t* weights,
+bool RowSweep::Takes(const Walk& walk, const RowRecord& row, const uint8_t* weights,
                      bool* expired) {
   *expired = walk.policy.Expired(row, walk.now);
   return *expired || (walk.swept.evicted < walk.evicts_max &&
-                      walk.policy.KeyOf(row, weights) <= walk.threshold);
+                      walk.policy.KeyOf(row, weights, walk.now) <= walk.threshold);
 }
 
 void RowSweep::See(uint64_t position, const uint8_t* weights, const uint8_t* touches, Walk* walk) {
-  const RowTouches row = LoadTouches(touches);
+  const RowRecord row = RecordAt(shard_.options.table->optimizer, touches);
   ++walk->swept.rows;
   if (!walk->takes) {
     const RowPolicy& policy = walk->policy;
-    if (!policy.Expired(row, walk->now)) walk->sample->Offer(policy.KeyOf(row, weights));
+    if (!policy.Expired(row, walk->now)) walk->sample->Offer(policy.KeyOf(row, weights, walk->now));
     return;
   }
   bool expired = false;
@@ -262,9 +287,10 @@ absl::Status RowSweep::TakeSpilled(Walk* walk) {
     const uint8_t* const row = records.data() + k * shard.record_bytes() + kSpillHeaderBytes;
     --(one.expired ? walk->swept.expired : walk->swept.evicted);
     if (live.found[k] != kRowNotThere || found[k] != kRowThere) continue;
-    const RowTouches touches = LoadTouches(row + shard.payload_bytes - kTouchBytes);
+    const RowRecord kept =
+        RecordAt(shard_.options.table->optimizer, row + shard.payload_bytes - kTouchBytes);
     Candidate now = one;
-    if (!Takes(*walk, touches, row, &now.expired)) continue;
+    if (!Takes(*walk, kept, row, &now.expired)) continue;
     ++(now.expired ? walk->swept.expired : walk->swept.evicted);
     seen.push_back(now);
   }

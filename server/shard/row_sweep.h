@@ -17,9 +17,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "server/shard/commit_pipeline.h"
 #include "server/shard/row_policy.h"
@@ -38,6 +40,7 @@ struct KnownTouches {
   enum Found : uint8_t { kNoRow = 0, kRow = 1, kCandidate = 2 };
   Found found = kNoRow;
   RowTouches touches;
+  RowShows shows;  // decayed to now
 };
 
 class RowSweep {
@@ -46,7 +49,14 @@ class RowSweep {
   using GoOn = absl::FunctionRef<absl::Status()>;
 
   // Both outlive it.
-  RowSweep(ShardContext* shard, CommitPipeline* pipeline) : shard_(*shard), pipeline_(*pipeline) {}
+  RowSweep(ShardContext* shard, CommitPipeline* pipeline)
+      : shard_(*shard), pipeline_(*pipeline), life_(LifeOf(shard->options.table)) {}
+
+  // The table's policies, from now on; any thread.
+  void SetLife(const LifeParams& life) ABSL_LOCKS_EXCLUDED(life_mu_);
+  LifeParams life() const ABSL_LOCKS_EXCLUDED(life_mu_);
+  // The most rows of the shard, by them; 0: no limit.
+  uint64_t RowsMax() const;
 
   // Aborted: the shard has left this server. Unavailable: it is not its active primary, or takes no
   // entries now.
@@ -87,15 +97,18 @@ class RowSweep {
                            absl::Span<const uint8_t* const> rows, Walk* walk);
   absl::Status TakeSpilled(Walk* walk);
   // Whether the walk takes a row now; `expired`: because it has expired.
-  static bool Takes(const Walk& walk, const RowTouches& row, const uint8_t* weights, bool* expired);
+  static bool Takes(const Walk& walk, const RowRecord& row, const uint8_t* weights, bool* expired);
   void See(uint64_t position, const uint8_t* weights, const uint8_t* touches, Walk* walk);
   // On the strand: deletes the candidates, except those that a push has named.
   absl::Status Delete(const absl::flat_hash_set<uint64_t>& named, Walk* walk);
   void CommitLog();
   absl::Status OnStrand(absl::FunctionRef<absl::Status()> task);
+  TableSpec TableWith(const LifeParams& life) const;
 
   ShardContext& shard_;
   CommitPipeline& pipeline_;
+  mutable absl::Mutex life_mu_;
+  LifeParams life_ ABSL_GUARDED_BY(life_mu_);
   std::atomic<bool> counted_{false};
   std::atomic<int64_t> base_{0};  // the rows, less those made and more those deleted since
   std::atomic<uint64_t> expired_{0};

@@ -114,6 +114,7 @@ void Shard::LearnChanges(const std::vector<TableChange>& changes) {
     table_ = std::move(changed);
     push_gate_.SetTable(table_);
     share = MemoryShareOf(table_);
+    if (sweep_ != nullptr) sweep_->SetLife(LifeOf(table_));
   });
   options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
 }

@@ -169,7 +169,9 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   StampTouches(&scalars);
   const Lsn lsn = core_.last_lsn() + 1;
   const RowUpdates updates{
-      {count, work.gradient_type, segment->gradients, scalars, segment->assign}, segment->ids, lsn};
+      {count, work.gradient_type, segment->gradients, scalars, segment->assign, segment->shows},
+      segment->ids,
+      lsn};
   if (!store_->ApplyAtOnce(updates)) return false;
   core_.SetNow(work.now_ns);
   core_.PushedAlone(push);
@@ -225,6 +227,12 @@ void Shard::PushNow(PushState* state) {
                                               : given.SessionAndStep(options_.table->id));
   }
   if (waiting_.ParkPush(state)) return;
+  if (segment.vocabulary && segment.decided_at != core_.last_lsn()) {
+    state->refusal = {SegmentCode::kUnavailable,
+                      absl::StrCat(options_.Name(), ": the log went on behind LSN ",
+                                   segment.decided_at, "; decide again")};
+    return pipeline_.Reply({token, state->refusal.code, core_.epoch(), core_.applied_lsn(), 0});
+  }
   if (segment.commit_step != 0) return CommitNow(state);
   // Here, not in PrepareRows: the options may change, and do so on the strand.
   state->scalars = ResolvePush(table_, segment.has_learning_rate, segment.learning_rate,

@@ -1,5 +1,6 @@
 #include "server/shard/staged_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/crc32c.h"
 #include "row_math/half.h"
+#include "row_math/touches.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard_log/segment_format.h"
 
@@ -40,7 +42,7 @@ void StagedRows::Add(const RecordHeader& header, const uint64_t* ids,
   push.header = header;
   push.ids.assign(ids, ids + header.id_count);
   push.gradients.reset(new uint8_t[GradientBytes(header)]);
-  const uint64_t row_bytes = RowWireBytes(header.gradient_type, header.dim);
+  const uint64_t row_bytes = GradientRowBytes(header);
   for (uint32_t i = 0; i < header.id_count; ++i) {
     std::memcpy(push.gradients.get() + i * row_bytes, gradients[i], row_bytes);
   }
@@ -56,25 +58,34 @@ const RecordHeader* StagedRows::AnyOf(uint64_t step) const {
 
 SummedRows StagedRows::Sum(absl::Span<const Lsn> lsns, uint32_t dim) const {
   SummedRows sum;
+  sum.shows = std::any_of(lsns.begin(), lsns.end(),
+                          [this](Lsn lsn) { return pushes_.at(lsn).header.shows; });
+  const uint32_t width = dim + (sum.shows ? kShowBytes / sizeof(float) : 0);
   absl::flat_hash_map<uint64_t, size_t> places;
   for (const Lsn lsn : lsns) {
     const Push& push = pushes_.at(lsn);
     const RowType type = push.header.gradient_type;
-    const uint64_t row_bytes = RowWireBytes(type, dim);
+    const uint64_t row_bytes = GradientRowBytes(push.header);
     for (size_t i = 0; i < push.ids.size(); ++i) {
       const uint8_t* row = push.gradients.get() + i * row_bytes;
       const auto [it, first] = places.try_emplace(push.ids[i], sum.ids.size());
       if (first) {
         sum.ids.push_back(push.ids[i]);
         for (uint32_t c = 0; c < dim; ++c) sum.gradients.push_back(ElementAt(row, type, c));
-        continue;
+        sum.gradients.resize(sum.gradients.size() + width - dim);
+      } else {
+        float* to = sum.gradients.data() + it->second * width;
+        for (uint32_t c = 0; c < dim; ++c) to[c] += ElementAt(row, type, c);
       }
-      float* to = sum.gradients.data() + it->second * dim;
-      for (uint32_t c = 0; c < dim; ++c) to[c] += ElementAt(row, type, c);
+      if (!push.header.shows) continue;
+      float* const to = sum.gradients.data() + it->second * width + dim;
+      const RowShows more = LoadShows(row + RowWireBytes(type, dim));
+      to[0] += more.shows;
+      to[1] += more.clicks;
     }
   }
   for (size_t i = 0; i < sum.ids.size(); ++i) {
-    sum.pointers.push_back(reinterpret_cast<const uint8_t*>(sum.gradients.data() + i * dim));
+    sum.pointers.push_back(reinterpret_cast<const uint8_t*>(sum.gradients.data() + i * width));
   }
   return sum;
 }
@@ -126,7 +137,7 @@ absl::Status StagedRows::Restore(absl::string_view record,
   const char* at = record.data() + kRecordHeaderBytes;
   std::memcpy(ids.data(), at, 8 * ids.size());
   std::vector<const uint8_t*> rows(header.id_count);
-  const uint64_t row_bytes = RowWireBytes(header.gradient_type, header.dim);
+  const uint64_t row_bytes = GradientRowBytes(header);
   for (uint32_t i = 0; i < header.id_count; ++i) {
     rows[i] = reinterpret_cast<const uint8_t*>(at + 8 * ids.size()) + i * row_bytes;
   }

@@ -31,7 +31,8 @@ namespace hotbed {
 // One gradient per row; the ids are unique, in the order of their first appearance.
 struct SummedRows {
   std::vector<uint64_t> ids;
-  std::vector<float> gradients;          // ids.size() x dim
+  std::vector<float> gradients;          // ids.size() x dim, and shows and clicks behind each row
+  bool shows = false;                    // there are some
   std::vector<const uint8_t*> pointers;  // to the row of each id
 };
 

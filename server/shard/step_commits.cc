@@ -50,7 +50,9 @@ bool StepCommits::Apply(const RecordHeader& commit, absl::Span<const Lsn> staged
   if (sum_.ids.empty()) return true;
   const auto count = static_cast<uint32_t>(sum_.ids.size());
   return shard_.store->Apply(
-      {{count, RowType::kFp32, sum_.pointers.data(), commit.scalars}, sum_.ids.data(), commit.lsn},
+      {{count, RowType::kFp32, sum_.pointers.data(), commit.scalars, /*assign=*/false, sum_.shows},
+       sum_.ids.data(),
+       commit.lsn},
       std::move(done));
 }
 

@@ -19,6 +19,7 @@ constexpr uint8_t kFlagOpen = 1;
 constexpr uint8_t kFlagLastPart = 2;
 constexpr uint8_t kFlagAssign = 4;
 constexpr uint8_t kFlagStaged = 8;
+constexpr uint8_t kFlagShows = 16;
 constexpr int kStepShift = 20;  // the upper bits of a seq are its step
 
 // A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful
@@ -120,7 +121,8 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, const Recor
   w.payload_crc = MaskCrc(payload_crc);
   w.kind = static_cast<uint8_t>(h.kind);
   w.flags = static_cast<uint8_t>((h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0) |
-                                 (h.assign ? kFlagAssign : 0) | (h.staged ? kFlagStaged : 0));
+                                 (h.assign ? kFlagAssign : 0) | (h.staged ? kFlagStaged : 0) |
+                                 (h.shows ? kFlagShows : 0));
   w.gradient_type = static_cast<uint8_t>(h.gradient_type);
   w.zero0 = 0;
   w.shard = h.shard.packed();
@@ -152,7 +154,7 @@ void EncodeRecord(const RecordHeader& header, const uint64_t* ids, const uint8_t
   if (header.id_count > 0) std::memcpy(at, ids, 8ull * header.id_count);
   at += 8ull * header.id_count;
   if (GradientBytes(header) > 0) {
-    const uint64_t row_bytes = RowWireBytes(header.gradient_type, header.dim);
+    const uint64_t row_bytes = GradientRowBytes(header);
     for (uint32_t i = 0; i < header.id_count; ++i, at += row_bytes) {
       std::memcpy(at, gradients[i], row_bytes);
     }
@@ -179,7 +181,7 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
       w.kind < static_cast<uint8_t>(RecordKind::kPush) ||
       w.kind > static_cast<uint8_t>(RecordKind::kDelete) ||
       w.gradient_type > static_cast<uint8_t>(RowType::kInt8) ||
-      (w.flags & ~(kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged)) != 0 ||
+      (w.flags & ~(kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged | kFlagShows)) != 0 ||
       HeaderCrc(w) != w.header_crc) {
     return std::nullopt;
   }
@@ -194,6 +196,7 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   h.last_part = (w.flags & kFlagLastPart) != 0;
   h.assign = (w.flags & kFlagAssign) != 0;
   h.staged = (w.flags & kFlagStaged) != 0;
+  h.shows = (w.flags & kFlagShows) != 0;
   h.gradient_type = static_cast<RowType>(w.gradient_type);
   h.shard = ShardId::FromPacked(w.shard);
   h.epoch = w.epoch;

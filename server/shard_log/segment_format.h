@@ -17,13 +17,15 @@
 //    0 u32 length of the record: header, payload, padding
 //    4 u32 masked CRC32C of bytes [0,4) and [8,128)
 //    8 u32 masked CRC32C of bytes [128,length)
-//   12 u8 kind, u8 flags (1 open, 2 last part, 4 assign, 8 staged), u8 gradient type, u8 0
+//   12 u8 kind, u8 flags (1 open, 2 last part, 4 assign, 8 staged,
+//      16 shows), u8 gradient type, u8 0
 //   16 u64 shard, u64 epoch, u64 lsn, u64 session, u64 incarnation, u64 seq, u64 prev_seq
 //   72 f32 learning rate, f32 bias correction 1, f32 bias correction 2
 //   84 u32 ids, u32 dim, u32 words known to be synced
 //   96 f32 gradient scale, f32 value clip, f32 row norm clip, u32 time in s since 1970 (touches)
 //  112 u64 run of the server that wrote it (identity_file.h), u64 0
-//  128 u64 ids[], then the gradient rows, then zeros
+//  128 u64 ids[], then the gradient rows, with f32 shows and f32 clicks behind each if the flag
+//      is set, then zeros
 //
 // The header has a checksum of its own, so that a damaged payload can be reported with its shard
 // and length.
@@ -69,9 +71,7 @@ std::string SegmentName(uint64_t sequence);
 std::optional<uint64_t> ParseSegmentName(absl::string_view name);
 
 // Bytes of the gradient rows that follow the ids; 0 for kinds that carry none (dim 0).
-inline uint64_t GradientBytes(const RecordHeader& h) {
-  return h.dim == 0 ? 0 : static_cast<uint64_t>(h.id_count) * RowWireBytes(h.gradient_type, h.dim);
-}
+inline uint64_t GradientBytes(const RecordHeader& h) { return h.id_count * GradientRowBytes(h); }
 // Bytes of the whole record.
 inline uint64_t RecordBytes(const RecordHeader& h) {
   return (kRecordHeaderBytes + 8ull * h.id_count + GradientBytes(h) + 7) & ~7ull;

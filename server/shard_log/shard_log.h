@@ -73,12 +73,19 @@ struct EntryHead {
 struct RecordHeader : EntryHead {
   bool last_part = false;
   bool assign = false;  // the rows are values, not gradients (RowUpdates::assign)
+  bool shows = false;   // each row ends with f32 shows and f32 clicks (GradientRows::shows)
   RowType gradient_type = RowType::kFp32;
   ShardId shard;
   UpdateScalars scalars;
   uint32_t id_count = 0;
   uint32_t dim = 0;
 };
+
+// Bytes of one row of a record: its gradient, shows and clicks; 0 for kinds without rows (dim 0).
+inline uint64_t GradientRowBytes(const RecordHeader& header) {
+  if (header.dim == 0) return 0;
+  return RowWireBytes(header.gradient_type, header.dim) + (header.shows ? kShowBytes : 0);
+}
 
 // A position in the chain of segments; grows from record to record.
 struct LogPosition {

@@ -104,7 +104,7 @@ bool PushMessage::FindDims(const PushRequestView& view) {
       if (group.deletes()) {  // no gradients
         row_bytes_.push_back(0);
         known.ids += id_counts[i];
-      } else if (!FindDim(number, names[number], id_counts[i], dims[i], &known)) {
+      } else if (!FindDim(number, names[number], id_counts[i], dims[i], group.shows(), &known)) {
         return false;
       }
     }
@@ -130,7 +130,7 @@ bool PushMessage::FindDims(const PushRequestView& view) {
   return true;
 }
 
-bool PushMessage::FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim,
+bool PushMessage::FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim, bool shows,
                           KnownBytes* known) {
   known->ids += ids;
   if (dim > kDimMax) {
@@ -146,7 +146,8 @@ bool PushMessage::FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t di
       dim = record->range.column_limit - record->range.column_first;
     }
   }
-  row_bytes_.push_back(dim == 0 ? kRowBytesUnknown : RowWireBytes(gradient_type, dim));
+  const uint32_t more = shows ? kShowBytes : 0;
+  row_bytes_.push_back(dim == 0 ? kRowBytesUnknown : RowWireBytes(gradient_type, dim) + more);
   if (dim > 0) {
     known->bytes += row_bytes_.back() * ids;
   } else if (ids > 0 && known->unknown_ids == 0) {
@@ -224,6 +225,7 @@ void PushMessage::AddGroup(const v1::PushGroup& group, uint32_t first, StreamTab
     segment.learning_rate = group.learning_rate();
     segment.assign = group.assign();
     segment.deletes = group.deletes();
+    segment.shows = group.shows();
     if (segment.deletes) {
       segment.gradients = nullptr;
     } else if (segment.shard == nullptr) {
@@ -241,6 +243,9 @@ std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count
   const uint64_t step = group.step();
   if (count == 0) return group.deletes() ? "deletes no rows" : "pushes no rows";
   if (group.deletes() && group.assign()) return "deletes rows and assigns them; one is allowed";
+  if (group.shows() && (group.deletes() || group.assign())) {
+    return "has shows and clicks of rows that it deletes or assigns; push them with gradients";
+  }
   if (step > kStepMax || number > kNumberMax) {
     return absl::StrCat("has step ", step, " and number ", number, "; the limits are ", kStepMax,
                         " and ", kNumberMax);
@@ -251,7 +256,7 @@ std::string PushMessage::SegmentError(const PushSegment& segment, uint32_t count
     return "deletes rows of a bounded table; assign them new weights instead";
   }
   const uint32_t dim = ShardHost::DimOf(*segment.shard);
-  const uint64_t needed = RowWireBytes(gradient_type, dim);
+  const uint64_t needed = RowWireBytes(gradient_type, dim) + (group.shows() ? kShowBytes : 0);
   if (needed == row_bytes) return "";
   return absl::StrCat("pushes rows of ", row_bytes, " bytes, the shard has dim ", dim, ", rows of ",
                       needed, " bytes");

@@ -74,7 +74,8 @@ class PushMessage final : public PushWork, private ByteBudget::Waiter {
     uint64_t unknown_ids = 0;
   };
   bool FindDims(const PushRequestView& view);
-  bool FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim, KnownBytes* known);
+  bool FindDim(uint32_t number, ShardId id, uint32_t ids, uint32_t dim, bool shows,
+               KnownBytes* known);
   void AddSegments(const PushRequestView& view, StreamTables* tables);
   void AddGroup(const v1::PushGroup& group, uint32_t first, StreamTables* tables, uint64_t* at,
                 FragmentReader* reader);

@@ -118,5 +118,24 @@ TEST(TableChange, ThereIsAnEndToThem) {
   EXPECT_TRUE(AddTableChange(Rate(kTableChangesMax, 0.25f), &spec).ok()) << "the last may be again";
 }
 
+TEST(TableChange, PoliciesHoldAtOnceAndAdmissionStays) {
+  TableSpec spec = Valid();
+  spec.hashed = true;
+  spec.optimizer.touches = true;
+  spec.life = {.ttl_s = 60, .rows_max = 1000};
+  spec.life.admission.after = 3;
+  LifeParams life = {.ttl_s = 5, .evict_by = EvictBy::kLru};
+  life.admission.after = 9;
+  ASSERT_TRUE(AddTableChange({.at_step = 8, .has_life = true, .life = life}, &spec).ok());
+  EXPECT_EQ(LifeOf(spec).ttl_s, 5u);
+  EXPECT_EQ(RowsMaxOf(spec), 0u);
+  EXPECT_EQ(LifeOf(spec).admission.after, 3u) << "replicas would not agree from when on";
+  EXPECT_THAT(ChangeText(spec.changes[0]), HasSubstr("ttl_s=5 ttl_steps=0 rows_max=0"));
+  const absl::Status refused =
+      AddTableChange({.at_step = 8, .has_life = true, .life = {.evict_by = EvictBy::kLfu}}, &spec);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("life.evict_by is lfu, allowed: lru"));
+  EXPECT_EQ(LifeOf(spec).ttl_s, 5u);
+}
+
 }  // namespace table_change_test
 }  // namespace hotbed

@@ -41,8 +41,9 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, touches, state_type, counter, average] =
+                                stochastic_rounding, touches, shows, state_type, counter, average] =
       params;
+  [[maybe_unused]] const auto& [kept, decay, period_s] = shows;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
   [[maybe_unused]] const auto& [rate, every, average_from_step] = average;
@@ -78,6 +79,9 @@ std::vector<std::string> FieldsOf(const OptimizerParams& params) {
           "lazy_decay",
           "row_bias_correction",
           "touches",
+          "shows",
+          "show_decay",
+          "show_period_s",
           "state_type",
           "stochastic_rounding"};
 }
@@ -97,7 +101,7 @@ std::vector<std::string> FieldsOf(const TableChange& change) {
   [[maybe_unused]] const auto& [at_step, has_learning_rate, learning_rate, has_clip_value,
                                 clip_value, has_clip_row_norm, clip_row_norm, has_schedule,
                                 schedule, has_memory_share_min, memory_share_min,
-                                has_memory_share_max, memory_share_max] = change;
+                                has_memory_share_max, memory_share_max, has_life, life] = change;
   std::vector<std::string> names = {"at_step",       "learning_rate",    "clip_value",
                                     "clip_row_norm", "memory_share_min", "memory_share_max"};
   for (const std::string& name : Under("schedule.", FieldsOf(schedule))) names.push_back(name);
@@ -105,8 +109,8 @@ std::vector<std::string> FieldsOf(const TableChange& change) {
 }
 
 std::vector<std::string> FieldsOf(const TableSpec& spec) {
-  [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, replicas, data_parallel, nan_policy,
+  [[maybe_unused]] const auto& [id, name, hashed, rows, vocabulary, dim, weight_type, optimizer,
+                                initializer, seed, durability, replicas, data_parallel, nan_policy,
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max, life,
@@ -115,6 +119,7 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
                                     "name",
                                     "hashed",
                                     "rows",
+                                    "vocabulary",
                                     "dim",
                                     "weight_type",
                                     "seed",
@@ -142,10 +147,12 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   add("schedule.", FieldsOf(schedule));
   [[maybe_unused]] const auto& [checkpoint, table, sessions] = restored_from;
   add("restored_from.", {"checkpoint", "table", "sessions"});
-  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, admission] = life;
+  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, score, admission] =
+      life;
+  [[maybe_unused]] const auto& [show, click, least] = score;
   [[maybe_unused]] const auto& [after, probability, zeros] = admission;
-  add("life.", {"ttl_s", "ttl_steps", "rows_max", "bytes_max", "evict_by", "admit_after",
-                "admit_probability", "admit_zeros"});
+  add("life.", {"ttl_s", "ttl_steps", "rows_max", "bytes_max", "evict_by", "score_show",
+                "score_click", "score_least", "admit_after", "admit_probability", "admit_zeros"});
   add("changes[0].", FieldsOf(TableChange()));
   // The fields of composition: composition_test.cc.
   return names;
@@ -192,6 +199,32 @@ std::vector<Case> LifeCases() {
        [](TableSpec* s) { s->life.evict_by = Unknown<EvictBy>(); }},
       {"life.evict_by", "lfu", "lru without rows_max",
        [](TableSpec* s) { s->life.evict_by = EvictBy::kLfu; }},
+      {"life.evict_by", "score", "lru, lfu or norm without shows",
+       [](TableSpec* s) { s->life.evict_by = EvictBy::kScore; }},
+      {"life.score_show", "-1", "finite and >= 0", [](TableSpec* s) { s->life.score.show = -1; }},
+      {"life.score_click", "nan", "finite and >= 0",
+       [](TableSpec* s) { s->life.score.click = kNan; }},
+      {"life.score_least", "0.5", "0 without shows",
+       [](TableSpec* s) { s->life.score.least = 0.5f; }},
+      {"life.rows_max", "5", "0 without touches",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_life = true, .life = {.rows_max = 5}}};
+       }},
+      {"life.evict_by", "99", "lru, lfu, norm",
+       [](TableSpec* s) {
+         s->changes = {{.at_step = 4, .has_life = true, .life = {.evict_by = Unknown<EvictBy>()}}};
+       }},
+      {"optimizer.shows", "true", "false without touches",
+       [](TableSpec* s) { s->optimizer.shows.kept = true; }},
+      {"optimizer.show_decay", "1.5", "(0, 1]",
+       [](TableSpec* s) { s->optimizer.shows.decay = 1.5f; }},
+      {"optimizer.show_decay", "0.5", "1 without shows",
+       [](TableSpec* s) { s->optimizer.shows.decay = 0.5f; }},
+      {"optimizer.show_period_s", "0", ">= 1",
+       [](TableSpec* s) { s->optimizer.shows.period_s = 0; }},
+      {"vocabulary", "4294967296", "1..4294967295",
+       [](TableSpec* s) { s->vocabulary = uint64_t{1} << 32; }},
+      {"hashed", "false", "true with vocabulary", [](TableSpec* s) { s->vocabulary = 9; }},
       {"life.admit_after", "2", "0 or 1 without touches",
        [](TableSpec* s) { s->life.admission.after = 2; }},
       {"life.admit_probability", "0.5", "1 without touches",

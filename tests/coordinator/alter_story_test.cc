@@ -245,6 +245,7 @@ TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
   spec.rows = 1000;
   spec.dim = 16;
   spec.optimizer.touches = true;
+  spec.optimizer.shows.kept = true;
   spec.life = {.ttl_s = 60, .ttl_steps = 9, .rows_max = 1'000'000, .bytes_max = 1 << 30};
   spec.life.admission.after = 3;
   v1::CreateTableRequest request;

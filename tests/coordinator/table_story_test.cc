@@ -8,6 +8,7 @@
 
 #include "common/tables/shard_memory.h"
 #include "common/tables/table_spec.h"
+#include "proto/convert.h"
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
@@ -395,6 +396,27 @@ TEST_F(TableStory, DroppedNamesAreRememberedUpToTheLimit) {
     ASSERT_TRUE(rig_.Drop("t").ok());
   }
   EXPECT_THAT(Map().tables_dropped(), ElementsAre(3, 4, 5));
+}
+
+// Its numbers have one order: no plan, no split and no growth cuts it.
+TEST_F(TableStory, AVocabularyIsOneShard) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  ASSERT_TRUE(rig_.Register("s2").ok());
+  TableSpec spec;
+  spec.name = "words";
+  MakeVocabulary(50'000'000, &spec);  // which others are cut for
+  v1::CreateTableRequest request;
+  *request.mutable_spec() = ToProto(spec);
+  request.set_shards(2);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument, "allowed: 1 for a vocabulary");
+  request.set_shards(0);
+  const auto created = rig_.Create(request);
+  ASSERT_TRUE(created.ok()) << created.status();
+  ASSERT_EQ(created->shards_size(), 1);
+  EXPECT_EQ(created->spec().vocabulary(), 50'000'000u);
+  v1::CutShardRequest cut;
+  cut.set_shard(created->shards(0).shard());
+  EXPECT_STATUS(rig_.Call<v1::CutShardReply>(cut), kFailedPrecondition, "is a vocabulary");
 }
 
 }  // namespace table_story_test

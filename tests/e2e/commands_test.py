@@ -53,7 +53,21 @@ class Commands(unittest.TestCase):
         code, _, err = self.up.cli("table", "create", "bad", "--dim", 4, "--rows", 10, "--ttl-s", 5)
         self.assertNotEqual(code, 0)
         self.assertIn("ttl_s is 5", err)
+        altered = self.up.json("table", "alter", "seen", "--ttl-steps", 9, "--rows-max", 100)
+        self.assertEqual(altered["changes"][-1]["life"]["ttl_steps"], 9)
+        altered = self.up.json("table", "alter", "seen", "--ttl-steps", 0)
+        self.assertEqual([(life["ttl_steps"], life["rows_max"]) for life in (c["life"] for c in altered["changes"])], [(0, 100)])
+        for flags, refused in ((("--admit-after", 3), "every replica admits rows by it"),
+                               (("--touches",), "rows are stored in this layout"),
+                               (("--evict-by", "score"), "allowed: lru, lfu or norm without shows")):
+            code, _, err = self.up.cli("table", "alter", "seen", *flags)
+            self.assertNotEqual(code, 0)
+            self.assertIn(refused, err)
         self.up.json("table", "drop", "seen", "--yes")
+        self.up.json("table", "create", "shown", "--dim", 4, "--hashed", "--touches", "--shows", "--rows-max", 9, "--evict-by", "score")
+        self.assertEqual(self.up.json("row", "get", "shown", 17)[0]["touches"]["shows"], 0)
+        self.assertEqual(self.up.json("table", "expire", "shown", "--dry-run", "--score-least", 2)["expires"], 0)
+        self.up.json("table", "drop", "shown", "--yes")
 
     def test_table_life(self):
         create = ("table", "create", "life", "--dim", 8, "--rows", 100000, "--optimizer", "adam", "--lr", "0.5",

@@ -45,6 +45,25 @@ class Rows(LocalCase):
             np.subtract.at(twin, ids, gradients)
         np.testing.assert_array_equal(table.pull(np.arange(1000)), twin, f'HOTBED_TEST_SEED={seed}')
 
+    def test_shows_and_clicks(self):
+        table = sgd(self.client, 'shown', rows=None, hashed=True, touches=True, shows=True, rows_max=10_000, evict_by='score')
+        dim, ids = table.dim, np.array([5, 6, 5])
+        table.push(ids, np.ones((3, dim), np.float32), step=1, shows=[2, 3, 4], clicks=np.array([1, 0, 0.5]))
+        table.push(ids, np.ones((3, dim), np.float32), step=2, clicks=[1, 1, 1])
+        table.push(ids, np.ones((3, dim), np.float32), step=3)
+        touches = table.touches([[5, 6], [7, 7]])
+        np.testing.assert_array_equal(touches['shows'], [[8, 4], [0, 0]])
+        np.testing.assert_array_equal(touches['clicks'], [[3.5, 1], [0, 0]])
+        np.testing.assert_array_equal(touches['count'], [[3, 3], [0, 0]])
+        np.testing.assert_array_equal(table.pull([6])[0], np.full(dim, -3, np.float32) * 1.0)
+        self.assertEqual(table.count_by_life(score_least=0.9)['expires'], 0)
+        self.assertEqual(table.count_by_life(score_least=1.5, evict_by='lru')['expires'], 1)
+        for shows, refused in (([1, -1, 1], 'shows of id 6 at position 1 is -1'), ([1, 2], '3 floats, one per id')):
+            with self.assertRaisesRegex(hotbed.HotbedError, refused):
+                table.push(ids, np.ones((3, dim), np.float32), step=4, shows=shows)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'the table keeps none'):
+            sgd(self.client, 'unshown').push([1], np.ones((1, dim), np.float32), step=1, clicks=[1])
+
     def test_touches_and_policies(self):
         table = sgd(self.client, 'living', rows=None, hashed=True, touches=True, ttl_steps=100, rows_max=10_000, evict_by='lfu',
                     admit_after=2)

@@ -18,6 +18,7 @@
 #include "proto/serving.pb.h"
 #include "proto/softmax.pb.h"
 #include "proto/top_k.pb.h"
+#include "proto/vocabulary.pb.h"
 
 namespace hotbed {
 namespace {
@@ -63,15 +64,16 @@ TEST(AccessRulesTest, KnowsEveryMethodOfTheProtocol) {
            &v1::TransferHeader::default_instance(), &v1::BeginSaveRequest::default_instance(),
            &v1::ListRowsRequest::default_instance(), &v1::ServingMap::default_instance(),
            &v1::TopKRequest::default_instance(), &v1::SoftmaxRequest::default_instance(),
+           &v1::NumberRequest::default_instance(),
            &grpc::health::v1::HealthCheckRequest::default_instance(),
            &grpc::reflection::v1alpha::ServerReflectionRequest::default_instance()}) {
     ASSERT_NE(used->GetDescriptor(), nullptr);
   }
   int methods = 0;
-  for (const char* file :
-       {"proto/control.proto", "proto/data.proto", "proto/replica.proto", "proto/health.proto",
-        "proto/reflection.proto", "proto/checkpoint.proto", "proto/changes.proto",
-        "proto/serving.proto", "proto/softmax.proto", "proto/top_k.proto"}) {
+  for (const char* file : {"proto/control.proto", "proto/data.proto", "proto/replica.proto",
+                           "proto/health.proto", "proto/reflection.proto", "proto/checkpoint.proto",
+                           "proto/changes.proto", "proto/serving.proto", "proto/softmax.proto",
+                           "proto/top_k.proto", "proto/vocabulary.proto"}) {
     const auto* const found =
         google::protobuf::DescriptorPool::generated_pool()->FindFileByName(file);
     ASSERT_NE(found, nullptr) << file;

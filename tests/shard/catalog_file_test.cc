@@ -34,8 +34,13 @@ Catalog Sample() {
   table.optimizer.touches = true;
   table.life = {.ttl_s = 60, .rows_max = 1'000'000, .evict_by = EvictBy::kLfu};
   table.life.admission.after = 3;
+  table.life.score = {.show = 0.5f, .click = 3, .least = 0.25f};
+  table.optimizer.shows = {true, 0.75f, 3600};
+  table.vocabulary = 77;
   table.changes.push_back({.at_step = 9, .has_clip_value = true, .clip_value = 2});
   table.changes.push_back({.at_step = 12, .has_schedule = true, .schedule = {.step_size = 4}});
+  table.changes.push_back({.at_step = 15, .has_life = true, .life = {.ttl_s = 4, .bytes_max = 5}});
+  table.changes.back().life.score.least = 0.125f;
   catalog.tables[3] = table;
   catalog.shards[{3, 0}] = {0, 100, 0, 64};
   catalog.shards[{3, 7}] = {100, 65536, 0, 64};
@@ -45,10 +50,18 @@ Catalog Sample() {
 // A server that is upgraded finds what an earlier version has written.
 TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   Catalog catalog = Sample();
-  catalog.tables.at(3).optimizer.touches = false;
-  catalog.tables.at(3).life = LifeParams();
+  TableSpec& old = catalog.tables.at(3);
+  old.optimizer.touches = false;
+  old.optimizer.shows = ShowParams();
+  old.life = LifeParams();
+  old.vocabulary = 0;
+  old.changes.pop_back();
   const std::string bytes = catalog.Serialize();
-  constexpr size_t kLifeBytes = 1 + 4 * 8 + 1 + 4 + 4 + 1;
+  constexpr size_t kPolicyBytes = 4 * 8 + 1 + 4 + 4 + 1;
+  constexpr size_t kScoreBytes = 3 * 4;
+  constexpr size_t kStatisticsBytes = 8 + 1 + 4 + 4 + kScoreBytes;
+  constexpr size_t kLifeBytes =
+      1 + kPolicyBytes + kStatisticsBytes + 2 * (1 + kPolicyBytes + kScoreBytes);
   constexpr size_t kCountBytes = 3 * sizeof(uint32_t);  // of cuts, merges and lanes
   std::string older = bytes.substr(0, bytes.size() - sizeof(uint32_t) - kLifeBytes - kCountBytes);
   older[std::string("HOTBDCAT").size()] = 6;
@@ -56,7 +69,7 @@ TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   const auto parsed = Catalog::Parse(older);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
-  for (const char version : {5, 10}) {
+  for (const char version : {5, 11}) {
     older.resize(older.size() - sizeof(uint32_t));
     older[std::string("HOTBDCAT").size()] = version;
     AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
@@ -98,26 +111,34 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.life.rows_max, 1'000'000u);
   EXPECT_EQ(table.life.evict_by, EvictBy::kLfu);
   EXPECT_EQ(table.life.admission.after, 3u);
+  EXPECT_EQ(table.life, catalog.tables.at(3).life);
+  EXPECT_EQ(table.vocabulary, 77u);
+  EXPECT_TRUE(table.optimizer.shows.kept);
+  EXPECT_EQ(table.optimizer.shows.decay, 0.75f);
+  EXPECT_EQ(table.optimizer.shows.period_s, 3600u);
   EXPECT_EQ((loaded->shards.at({3, 7}).limit), 65536u);
 }
 
 // Sizes of all fields, and the empty list of changes: a field that is added to a table and not to
 // the file changes one side only. Servers do not keep `composition`: clients use it.
 TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
-  [[maybe_unused]] const auto& [id, name, hashed, rows, dim, weight_type, optimizer, initializer,
-                                seed, durability, replicas, data_parallel, nan_policy,
+  [[maybe_unused]] const auto& [id, name, hashed, rows, vocabulary, dim, weight_type, optimizer,
+                                initializer, seed, durability, replicas, data_parallel, nan_policy,
                                 column_slices, row_statistics, has_padding_id, padding_id,
                                 bounds_mode, gradient_reduction, consistency, staleness,
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max, life,
                                 restored_from, composition, changes] = TableSpec();
-  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, admission] = life;
+  [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, score, admission] =
+      life;
+  [[maybe_unused]] const auto& [show, click, least] = score;
   [[maybe_unused]] const auto& [after, probability, zeros] = admission;
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
                                 lazy_decay, lazy_decay_least, row_bias_correction,
-                                stochastic_rounding, touches, state_type, counter, average] =
+                                stochastic_rounding, touches, shows, state_type, counter, average] =
       optimizer;
+  [[maybe_unused]] const auto& [kept, decay, period_s] = shows;
   [[maybe_unused]] const auto& [mode, half_life, from_step, threshold, most, power,
                                 clip_coefficient, clip_least] = counter;
   [[maybe_unused]] const auto& [checkpoint, restored_table, sessions] = restored_from;
@@ -132,7 +153,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
                 1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4 +
-                (1 + 4 * 8 + 1 + 4 + 4 + 1));
+                (1 + 4 * 8 + 1 + 4 + 4 + 1) + (8 + 1 + 4 + 4 + 3 * 4));
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

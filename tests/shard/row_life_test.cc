@@ -87,6 +87,28 @@ class RowLifeTest : public testing::Test {
     }
     return there;
   }
+  // With the same shows and clicks for each id; a session of its own.
+  void PushShown(const std::vector<uint64_t>& ids, float shows, float clicks, float value = 1.0f,
+                 SessionId session = 0) {
+    const uint64_t step = ++step_;
+    auto push = server_->MakePush(session != 0 ? session : 1000 + step, 1, 1, ids,
+                                  std::vector<float>(ids.size() * kDim, value));
+    std::vector<std::vector<std::vector<float>>> rows(push->segments.size());
+    for (size_t s = 0; s < push->segments.size(); ++s) {
+      rows[s].assign(push->ids[s].size(), std::vector<float>(kDim, value));
+      for (size_t i = 0; i < rows[s].size(); ++i) {
+        rows[s][i].insert(rows[s][i].end(), {shows, clicks});
+        push->rows[s][i] = reinterpret_cast<const uint8_t*>(rows[s][i].data());
+      }
+      push->segments[s].shows = true;
+      push->segments[s].seq = step << 20 | 1;
+      push->segments[s].open = true;
+    }
+    server_->Run(push.get());
+    for (const PushSegment& segment : push->segments) {
+      ASSERT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
+    }
+  }
   SweptRows WouldTake(const LifeParams& life) {
     SweptRows sum;
     for (uint32_t s = 0; s < kShards; ++s) {
@@ -293,6 +315,176 @@ TEST_F(RowLifeTest, ALimitOfBytesTakesTheRowsTouchedLongestAgo) {
   EXPECT_EQ(RowsThere(later), 500u);
 }
 
+TableSpec Shown() {
+  TableSpec table = Living();
+  table.optimizer.shows.kept = true;
+  return table;
+}
+
+TEST_F(RowLifeTest, ShowsAndClicksAddUpAndSurviveAKill) {
+  Begin(Shown());
+  const std::vector<uint64_t> ids = Ids(0, 100), others = Ids(50, 100);
+  PushShown(ids, 3, 1);
+  PushShown(others, 0.5f, 0.25f);
+  Push(ids);
+  for (int life = 0; life < 2; ++life) {
+    const auto rows = Touches({ids[0], ids[60], others[99]});
+    EXPECT_EQ(rows[0].shows.shows, 3.0f);
+    EXPECT_EQ(rows[0].shows.clicks, 1.0f);
+    EXPECT_EQ(rows[0].touches.count, 2u);
+    EXPECT_EQ(rows[1].shows.shows, 3.5f);
+    EXPECT_EQ(rows[1].shows.clicks, 1.25f);
+    EXPECT_EQ(rows[2].shows.clicks, 0.25f);
+    EXPECT_EQ(server_->Pull(1, {ids[60]})[0], -3.0f) << "gradients are what they were";
+    KillAndStart();
+  }
+}
+
+TEST_F(RowLifeTest, ARowThatIsAssignedKeepsItsShows) {
+  TableSpec table = Shown();
+  table.optimizer.kind = OptimizerKind::kAdam;
+  table.life.admission.after = 2;
+  Begin(table);
+  const std::vector<uint64_t> ids = Ids(0, 10);
+  PushShown(ids, 3, 1);
+  auto push = server_->MakePush(90, 1, 1, ids, std::vector<float>(ids.size() * kDim, 5.0f));
+  for (PushSegment& segment : push->segments) {
+    segment.assign = true;
+    segment.seq = 1 << 20 | 1;
+    segment.open = true;
+  }
+  server_->Run(push.get());
+  PushShown(ids, 2, 0);
+  EXPECT_EQ(Touches({ids[3]})[0].shows.shows, 5.0f);
+  EXPECT_EQ(Touches({ids[3]})[0].shows.clicks, 1.0f);
+}
+
+TEST_F(RowLifeTest, ALimitTakesTheRowsOfTheLowestScore) {
+  TableSpec table = Shown();
+  table.life = {.rows_max = 1000, .evict_by = EvictBy::kScore};
+  table.life.score = {.show = 0.1f, .click = 1.0f};
+  Begin(table);
+  const std::vector<uint64_t> clicked = Ids(0, 500), shown = Ids(1000, 3000);
+  PushShown(clicked, 2, 1);
+  for (size_t at = 0; at < shown.size(); at += 500) {
+    PushShown({shown.begin() + at, shown.begin() + at + 500}, 9, 0);
+  }
+  std::vector<uint64_t> all = clicked;
+  all.insert(all.end(), shown.begin(), shown.end());
+  EXPECT_LE(AwaitRows(all, 1000), 1000u);
+  EXPECT_EQ(RowsThere(clicked), 500u);
+}
+
+// The table changes while it is used: rows that would have stayed go, and then they stay.
+TEST_F(RowLifeTest, PoliciesChangeAtOnceAndStayChanged) {
+  Begin(Shown());
+  const std::vector<uint64_t> ids = Ids(0, 2000), clicked = Ids(0, 400);
+  PushShown(ids, 1, 0);
+  PushShown(clicked, 1, 1);
+  TableChange change;
+  change.at_step = 1;
+  change.has_life = true;
+  change.life.score.least = 0.5f;
+  EXPECT_EQ(WouldTake(change.life).expired, 1600u);
+  EXPECT_EQ(RowsThere(ids), 2000u);
+  server_->Alter(1, change);
+  EXPECT_EQ(AwaitRows(ids, 400), 400u);
+  EXPECT_EQ(RowsThere(clicked), 400u);
+  change.life = {.rows_max = 200};
+  server_->Alter(1, change);
+  EXPECT_LE(AwaitRows(ids, 200), 200u);
+  change.life = {};
+  server_->Alter(1, change);
+  KillAndStart();
+  PushShown(Ids(10'000, 1000), 0, 0);
+  EXPECT_EQ(WouldTake(server_->host()->Find({1, 0})->row_sweep()->life()).evicted, 0u);
+  EXPECT_EQ(RowsThere(Ids(10'000, 1000)), 1000u);
+}
+
+TEST_F(RowLifeTest, ShowsThatDoNotFitAreRefusedByName) {
+  Begin(Living());
+  const auto refusal = [&](float shows) {
+    auto push = server_->MakePush(90 + ++step_, 1, 1, {7}, std::vector<float>(kDim, 1.0f));
+    std::vector<float> row(kDim, 1.0f);
+    row.insert(row.end(), {shows, 0});
+    push->rows[0][0] = reinterpret_cast<const uint8_t*>(row.data());
+    push->segments[0].shows = true;
+    push->segments[0].seq = step_ << 20 | 1;
+    push->segments[0].open = true;
+    server_->Run(push.get());
+    EXPECT_EQ(push->segments[0].result.code, SegmentCode::kInvalidArgument);
+    return push->segments[0].result.detail;
+  };
+  EXPECT_THAT(refusal(1), testing::HasSubstr("the table keeps no shows and clicks"));
+  server_->Kill();
+  TempDir other;
+  ShardHostOptions options = Options();
+  options.data_dir = other.path();
+  server_ = std::make_unique<TestServer>(options, std::vector<TableSpec>{Shown()}, kShards);
+  server_->Start();
+  EXPECT_THAT(refusal(-1), testing::HasSubstr("has -1 shows and 0 clicks; allowed: finite"));
+  EXPECT_THAT(refusal(NAN), testing::HasSubstr("allowed: finite numbers, 0 or more"));
+  server_.reset();
+}
+
+// Steps of two trainers are summed before they are applied; shows and clicks are, too.
+TEST_F(RowLifeTest, StagedShowsAreAddedWithTheirStep) {
+  TableSpec table = Shown();
+  table.consistency = Consistency::kSync;
+  table.gradient_reduction = GradientReduction::kMean;
+  Begin(table);
+  const std::vector<uint64_t> ids = Ids(0, 20);
+  PushShown(ids, 3, 1, 1.0f, 21);
+  --step_;
+  PushShown(ids, 4, 0, 3.0f, 22);
+  EXPECT_EQ(Touches({ids[0]})[0].found, KnownTouches::kNoRow) << "staged";
+  KillAndStart();
+  std::vector<uint64_t> sessions = {21, 22};
+  for (const ShardRecord& record : server_->records()) {
+    TestPush commit;
+    PushSegment& segment = commit.segments.emplace_back();
+    const auto shard = server_->host()->Find(record.shard);
+    commit.shards = shard;
+    segment.shard = shard.get();
+    segment.shard_id = record.shard;
+    segment.epoch = record.epoch;
+    segment.commit_step = step_;
+    segment.ids = sessions.data();
+    segment.count = 2;
+    server_->Run(&commit);
+    EXPECT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
+  }
+  const auto rows = Touches({ids[0], ids[19]});
+  EXPECT_EQ(rows[0].shows.shows, 7.0f);
+  EXPECT_EQ(rows[1].shows.clicks, 1.0f);
+  EXPECT_EQ(rows[0].touches.count, 1u);
+  EXPECT_EQ(server_->Pull(1, {ids[0]})[0], -2.0f) << "the mean of 1 and 3";
+}
+
+// Rows fade by whole periods, in one step or in many.
+TEST(RowPolicyTest, ScoresFade) {
+  TableSpec table = Shown();
+  table.optimizer.shows.decay = 0.5f;
+  table.optimizer.shows.period_s = 100;
+  table.life.score = {.show = 0.25f, .click = 2.0f, .least = 3.0f};
+  const RowPolicy policy(table);
+  const RowRecord row = {{1, 150, 1}, {8, 2}};
+  EXPECT_EQ(policy.ScoreOf(row, {199, 1}), 5.5f) << "6 shows without a click, 2 clicks";
+  EXPECT_EQ(policy.ScoreOf(row, {200, 1}), 2.75f);
+  EXPECT_EQ(policy.ScoreOf(row, {400, 1}), 5.5f / 8);
+  EXPECT_FALSE(policy.Expired(row, {199, 1}));
+  EXPECT_TRUE(policy.Expired(row, {200, 1}));
+  EXPECT_FALSE(policy.Expired({{0, 0, 0}, {0, 0}}, {200, 1})) << "imported";
+  uint8_t stored[kShowBytes];
+  StoreShows({8, 2}, stored);
+  AddShows(table.optimizer.shows, {1, 1}, 150, 250, stored);
+  AddShows(table.optimizer.shows, {}, 250, 330, stored);
+  EXPECT_EQ(LoadShows(stored).shows, 2.5f);
+  EXPECT_EQ(LoadShows(stored).clicks, 1.0f);
+  AddShows(table.optimizer.shows, {}, 330, 150, stored);
+  EXPECT_EQ(LoadShows(stored).shows, 2.5f) << "a clock that went back";
+}
+
 TEST(RowPolicyTest, RowsExpireAfterTheirTimeAndNotBeforeTheyWereTouched) {
   TableSpec table = Living();
   table.life.ttl_s = 60;
@@ -307,7 +499,7 @@ TEST(RowPolicyTest, KeysOrderRows) {
   TableSpec table = Living();
   const float small[kDim] = {0.1f, 0, 0, 0}, large[kDim] = {-3, 0, 4, 0};
   const auto key = [&](const RowTouches& touches, const float* weights) {
-    return RowPolicy(table).KeyOf(touches, reinterpret_cast<const uint8_t*>(weights));
+    return RowPolicy(table).KeyOf({touches, {}}, reinterpret_cast<const uint8_t*>(weights), {});
   };
   EXPECT_LT(key({9, 10, 1}, large), key({1, 11, 1}, small));
   EXPECT_LT(key({9, 10, 1}, large), key({1, 10, 2}, small));

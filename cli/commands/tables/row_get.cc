@@ -71,17 +71,22 @@ std::string WeightsText(const float* weights, uint32_t dim, bool all) {
   return out + "]";
 }
 
-nlohmann::ordered_json TouchesJson(const RowLife& life) {
-  return {{"count", life.touches},
-          {"time_s", life.time_s},
-          {"step", life.step},
-          {"candidate", life.candidate}};
+nlohmann::ordered_json TouchesJson(const RowLife& life, bool shows) {
+  nlohmann::ordered_json json = {{"count", life.touches},
+                                 {"time_s", life.time_s},
+                                 {"step", life.step},
+                                 {"candidate", life.candidate}};
+  if (shows) json["shows"] = life.shows;
+  if (shows) json["clicks"] = life.clicks;
+  return json;
 }
 
-std::string TouchesText(const RowLife& life) {
+std::string TouchesText(const RowLife& life, bool shows) {
   if (life.touches == 0) return "0";
-  return absl::StrCat(life.touches, life.candidate ? " (candidate)" : "", ", last in step ",
-                      life.step, " at ", absl::FormatTime(absl::FromUnixSeconds(life.time_s)));
+  return absl::StrCat(
+      life.touches, life.candidate ? " (candidate)" : "", ", last in step ", life.step, " at ",
+      absl::FormatTime(absl::FromUnixSeconds(life.time_s)),
+      shows ? absl::StrCat("; ", life.shows, " shows, ", life.clicks, " clicks") : "");
 }
 
 // By column slice; at least one each.
@@ -133,12 +138,13 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
     if (spec.column_slices > 1 && parts.empty()) {
       json.back()["slices"] = {{"shards", place.shards}, {"servers", place.servers}};
     }
-    if (!rows.life.empty()) json.back()["touches"] = TouchesJson(rows.life[i]);
+    if (!rows.life.empty())
+      json.back()["touches"] = TouchesJson(rows.life[i], spec.optimizer.shows.kept);
     printer.AddRow({absl::StrCat(rows.ids[i]),
                     missing               ? "?"
                     : rows.exists[i] != 0 ? "yes"
                                           : "no",
-                    rows.life.empty() ? "-" : TouchesText(rows.life[i]),
+                    rows.life.empty() ? "-" : TouchesText(rows.life[i], spec.optimizer.shows.kept),
                     absl::StrJoin(place.shards, " "), absl::StrJoin(place.servers, " "),
                     missing ? "not answered" : WeightsText(weights, spec.dim, flags.all)});
   }

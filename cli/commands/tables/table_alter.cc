@@ -36,12 +36,15 @@ absl::Status RefuseFixed(const TableAlterFlags& flags) {
                      "' is fixed since its creation: ", option->fixed_because,
                      "; make a new table with 'hotbed table create'. What may change: "
                      "--learning-rate, --clip-value, --clip-row-norm, the flags of --schedule, "
-                     "--memory-share-min and --memory-share-max"));
+                     "--memory-share-min and --memory-share-max, and the policies --ttl-s, "
+                     "--ttl-steps, --rows-max, --bytes-max, --evict-by, --score-show, "
+                     "--score-click and --score-least"));
   }
   if (!flags.given.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "nothing to change: give --learning-rate, --clip-value, --clip-row-norm, flags of "
-      "--schedule, --memory-share-min or --memory-share-max");
+      "--schedule, --memory-share-min, --memory-share-max, or policies such as --ttl-s and "
+      "--rows-max");
 }
 
 // The schedule in force at `step`, before the change.
@@ -53,10 +56,12 @@ Schedule ScheduleAt(const TableSpec& spec, uint64_t step) {
   return schedule;
 }
 
-// Shares of memory change at once. They are noted with the last change, which they leave as it is.
+// Shares of memory and policies of rows change at once. They are noted with the last change, which
+// they leave as it is.
 bool IsAtOnce(const TableAlterFlags& flags) {
   return std::all_of(flags.given.begin(), flags.given.end(), [](const auto& given) {
-    return absl::StartsWith(given.first->name, "memory-share-");
+    return absl::StartsWith(given.first->name, "memory-share-") ||
+           absl::StartsWith(given.first->field, "life.");
   });
 }
 
@@ -66,6 +71,7 @@ absl::StatusOr<TableChange> ToChange(const TableAlterFlags& flags, const TableSp
   TableChange change;
   change.at_step = flags.at_step.value_or(last);
   asked.schedule = ScheduleAt(spec, change.at_step);
+  asked.life = LifeOf(spec);
   for (const auto& [option, text] : flags.given) {
     HOTBED_RETURN_IF_ERROR(SetTableOption(*option, text, &asked));
     TakeChange(*option, asked, &change);
@@ -129,14 +135,17 @@ void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand("alter",
                                         "Change a table's learning rate, schedule or clipping, "
                                         "from a training step on, or its shares "
-                                        "of memory at once");
+                                        "of memory and the policies of its rows at once");
   app->footer(
       "Flags of --schedule that are not given stay as they are at that step. All other options are "
-      "fixed when a table is\ncreated (docs/tables.md, Changing a table).");
+      "fixed when a table is\ncreated (docs/tables.md, Changing a table).\n\nExamples:\n"
+      "  hotbed table alter user --at-step 20000 --learning-rate 0.001\n"
+      "  hotbed table alter session --ttl-s 86400 --rows-max 1000000 --evict-by score\n"
+      "  hotbed table alter session --ttl-s 0            # no row expires by time any more");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_option("--at-step", flags->at_step,
                   "First step of the change: not before the step of the last change; not needed "
-                  "for shares of memory");
+                  "for shares of memory and policies");
   AddTableFlags(app, /*only_changing=*/true, &flags->given);
   app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
   app->callback([context, flags] {

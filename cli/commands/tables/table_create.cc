@@ -286,10 +286,11 @@ bool Gives(const TableCreateFlags& flags, absl::string_view name) {
 // Creates the one table of the flags. An invalid table is a usage error, found before any call.
 void BuildSpec(TableCreateFlags* flags) {
   if (flags->name.empty()) throw CLI::RequiredError("NAME (or --file)");
-  if (!Gives(*flags, "dim")) throw CLI::RequiredError("--dim");
+  const bool vocabulary = Gives(*flags, "vocabulary");  // which has its own dim and rows
+  if (!Gives(*flags, "dim") && !vocabulary) throw CLI::RequiredError("--dim");
   const bool counted = !flags->histogram.empty();
   if (counted && Gives(*flags, "rows")) throw CLI::ExcludesError("--histogram", "--rows");
-  if (!counted && !Gives(*flags, "rows") && !Gives(*flags, "hashed")) {
+  if (!counted && !Gives(*flags, "rows") && !Gives(*flags, "hashed") && !vocabulary) {
     throw CLI::RequiredError("--rows N (a bounded table) or --hashed");
   }
   flags->spec = DefaultTableSpec();
@@ -320,8 +321,13 @@ void AddTableCreateCommand(CLI::App* table, CommandContext* context) {
   CLI::App* app = table->add_subcommand("create", "Create a table and place its shards");
   app->footer(
       "Every option with its formula and range: docs/tables.md. Only the learning rate, its "
-      "schedule, --clip-value,\n--clip-row-norm and the shares of memory may change later: 'hotbed "
-      "table alter'.");
+      "schedule, --clip-value,\n--clip-row-norm, the shares of memory and the policies of rows may "
+      "change later: 'hotbed table alter'.\n\nExamples:\n"
+      "  hotbed table create user --dim 64 --rows 1000000 --optimizer adam\n"
+      "  hotbed table create item --dim 32 --hashed --touches --shows --rows-max 1000000 "
+      "--evict-by "
+      "score\n"
+      "  hotbed table create words --vocabulary 1000000      # numbers for keys");
   app->add_option("NAME", flags->name, "Name of the table");
   AddTableFlags(app, /*only_changing=*/false, &flags->given);
   CLI::Option* shards = app->add_option("--shards", flags->shards, "At least this many; 0: by size")

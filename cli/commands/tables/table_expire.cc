@@ -21,12 +21,18 @@ struct ExpireFlags {
   bool dry_run = false;
   std::optional<uint64_t> ttl_s, ttl_steps, rows_max, bytes_max;
   std::string evict_by;
+  std::optional<float> score_show, score_click, score_least;
 };
 
 absl::StatusOr<LifeParams> PoliciesOf(const ExpireFlags& flags, LifeParams life) {
   for (const auto& [flag, value] :
        {std::pair(&flags.ttl_s, &life.ttl_s), std::pair(&flags.ttl_steps, &life.ttl_steps),
         std::pair(&flags.rows_max, &life.rows_max), std::pair(&flags.bytes_max, &life.bytes_max)}) {
+    if (flag->has_value()) *value = **flag;
+  }
+  for (const auto& [flag, value] : {std::pair(&flags.score_show, &life.score.show),
+                                    std::pair(&flags.score_click, &life.score.click),
+                                    std::pair(&flags.score_least, &life.score.least)}) {
     if (flag->has_value()) *value = **flag;
   }
   if (flags.evict_by.empty()) return life;
@@ -46,14 +52,22 @@ absl::Status CountLife(const CommandContext& context, const ExpireFlags& flags) 
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                           Client::Connect(absl::StrCat("hotbed://", context.coordinator), options));
   HOTBED_ASSIGN_OR_RETURN(const Table* const table, client->OpenTable(name));
-  HOTBED_ASSIGN_OR_RETURN(const LifeParams life, PoliciesOf(flags, table->options().life));
+  HOTBED_ASSIGN_OR_RETURN(const LifeParams life, PoliciesOf(flags, LifeOf(table->options())));
+  const bool scored = life.evict_by == EvictBy::kScore || life.score.least > 0;
+  if (scored && !table->options().optimizer.shows.kept) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", name,
+                     " keeps no shows and clicks, and its rows have no score; allowed: lru, lfu "
+                     "and norm as --evict-by, and no --score-least"));
+  }
   HOTBED_ASSIGN_OR_RETURN(const LifeCount count, CountByLife(client.get(), table, life));
   const nlohmann::ordered_json json = {
       {"table", name}, {"rows", count.rows}, {"expires", count.expires}, {"evicts", count.evicts}};
   return context.Answer(
       json, absl::StrCat(count.rows, " rows; ", count.expires, " would expire now",
-                         life.Expires() ? "" : " (without a time to live)", ", ", count.evicts,
-                         " would be evicted", life.Limits() ? "" : " (without a limit)", "\n"));
+                         life.Expires() ? "" : " (without a time to live and a least score)", ", ",
+                         count.evicts, " would be evicted",
+                         life.Limits() ? "" : " (without a limit)", "\n"));
 }
 
 }  // namespace
@@ -73,7 +87,12 @@ void AddTableExpireCommand(CLI::App* table, CommandContext* context) {
   app->add_option("--ttl-steps", flags->ttl_steps, "In place of the table's; 0: nor by steps");
   app->add_option("--rows-max", flags->rows_max, "In place of the table's; 0: no limit");
   app->add_option("--bytes-max", flags->bytes_max, "In place of the table's; 0: no limit");
-  app->add_option("--evict-by", flags->evict_by, "In place of the table's: lru, lfu or norm");
+  app->add_option("--evict-by", flags->evict_by,
+                  "In place of the table's: lru, lfu, norm or score");
+  app->add_option("--score-show", flags->score_show, "In place of the table's weight of a show");
+  app->add_option("--score-click", flags->score_click, "In place of the table's weight of a click");
+  app->add_option("--score-least", flags->score_least,
+                  "In place of the table's; 0: rows do not go by their score");
   context->Runs(app, [context, flags] { return CountLife(*context, *flags); });
 }
 

@@ -172,6 +172,11 @@ struct PushFeature {
   // the gradient row; elsewhere the gradient is 0. Set both or none.
   const uint32_t* arg_max = nullptr;
   const uint32_t* bag_positions = nullptr;
+  // --- How often the item of each id was shown and clicked, for tables with shows: one per id,
+  // finite and >= 0. Those of one id are added up. With `clicks` alone, each id was
+  // shown once; with neither, the push says nothing about them.
+  const float* shows = nullptr;
+  const float* clicks = nullptr;
 };
 
 struct PushOptions {

@@ -24,6 +24,9 @@ struct RowLife {
   uint32_t touches = 0;    // pushes that have named it
   uint32_t time_s = 0;     // of the last one, since 1970, by the primary's clock; 0: none
   uint64_t step = 0;       // of the last one
+  // As pushes have said, decayed to now; 0 where the table keeps none.
+  float shows = 0;
+  float clicks = 0;
 };
 
 // Per id, in order.

@@ -277,7 +277,7 @@ std::optional<RebalanceWave> RebalancePolicy::Split(int64_t now_ms, const Cluste
   RebalanceWave wave;
   for (uint32_t t = 0; t < view.tables.size(); ++t) {
     const ClusterTable& table = view.tables[t];
-    if (!table.spec.hashed || table.spec.column_slices > 1) continue;
+    if (!table.spec.hashed || table.spec.column_slices > 1 || table.spec.vocabulary != 0) continue;
     for (uint32_t i = 0; i < table.shards.size(); ++i) {
       const ShardRange& range = table.shards[i].range;
       if (table.shards[i].primary != busiest || range.limit - range.first < 2) continue;

@@ -98,10 +98,19 @@ void Core::Tick(int64_t now_ns) {
     normal_.queue.push_back(std::move(pending));
   }
   OnEndedLeases();
+  TellSweeps();
   Rebalance();
   SplitShards();
   PlaceServing();
   Advance();
+}
+
+void Core::TellSweeps() {
+  std::vector<SweptTables::Swept> swept = swept_.Take(now_ns_);
+  if (swept.empty()) return;
+  Pending pending;
+  pending.made = MakeSweptEvents(std::move(swept), unix_ms_);
+  normal_.queue.push_back(std::move(pending));
 }
 
 void Core::OnEndedLeases() {

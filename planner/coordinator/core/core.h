@@ -47,6 +47,7 @@
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
+#include "planner/coordinator/state/swept_tables.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
 
@@ -225,6 +226,8 @@ class Core {
   // Ends the process when the fields contradict each other.
   void CheckInvariants() const;
   void OnEndedLeases();
+  // Writes events of rows that servers have deleted by policies.
+  void TellSweeps();
   // Checks now and then whether shards should be placed differently.
   void Rebalance();
   // Places the tables of serving servers that are away elsewhere, and makes a version current that
@@ -257,6 +260,7 @@ class Core {
   Membership membership_;
   Strangers strangers_;
   AskedCuts cuts_;
+  SweptTables swept_;
   RebalancePolicy rebalance_;
   int64_t rebalance_again_ns_ = 0;  // not before
   int64_t split_again_ns_ = 0;      // the same

@@ -73,6 +73,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
   const bool stopped_before = leases_.Stopping(request.server());
   reply.set_lease_held(leases_.OnHeartbeat(now_ns_, request));
   if (reply.lease_held()) {
+    swept_.OnHeartbeat(state_, request);
     if (request.draining() && !stopped_before) {
       membership_.OnServerChanged(state_, request.server());
     }

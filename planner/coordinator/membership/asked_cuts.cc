@@ -102,6 +102,11 @@ absl::StatusOr<CutPlan> PlanCut(const ClusterState& state, uint64_t packed, uint
         absl::StrCat(name, ": its table is cut into ", table.column_slices(),
                      " column slices, and the shards of such a table cannot be cut"));
   }
+  if (table.vocabulary() != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name,
+        ": its table is a vocabulary, which gives its numbers in one order and is one shard"));
+  }
   CutPlan plan;
   plan.at = at == 0 ? range.first + (range.limit - range.first) / 2 : at;
   if (plan.at <= range.first || plan.at >= range.limit) {

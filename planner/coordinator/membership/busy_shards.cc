@@ -26,10 +26,9 @@ void BusyShards::Tick(int64_t now_ns, const ClusterState& state, const Leases& l
     const Member process{server, lease->incarnation};
     for (const v1::ShardLoad& load : lease->load.shards()) {
       const ShardRecord* const record = state.FindVisibleShard(load.shard());
-      if (record == nullptr || !(record->primary == process) ||
-          !state.tables().at(record->shard.table).hashed()) {
-        continue;
-      }
+      if (record == nullptr || !(record->primary == process)) continue;
+      const v1::TableSpec& table = state.tables().at(record->shard.table);
+      if (!table.hashed() || table.vocabulary() != 0) continue;
       const uint64_t rows = load.rows_pulled_total() + load.rows_pushed_total();
       Measured now{.range = record->range, .primary = process, .rows = rows, .bytes = load.bytes()};
       const auto before = measured_.find(load.shard());

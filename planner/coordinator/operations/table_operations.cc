@@ -129,7 +129,10 @@ class CreateTables {
       HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
       *reply.mutable_spec() = ToProto(spec);
       HOTBED_ASSIGN_OR_RETURN(std::vector<NewShard> placed, AskedShards(spec, entry));
-      new_.push_back({std::move(spec), request_.tables(entry).shards(), entry, std::move(placed)});
+      // The planner would cut a large table, and a vocabulary is never cut.
+      const uint32_t least = spec.vocabulary != 0 && placed.empty() ? 1 : 0;
+      const uint32_t shards_min = std::max(least, request_.tables(entry).shards());
+      new_.push_back({std::move(spec), shards_min, entry, std::move(placed)});
     }
     return new_.empty() ? absl::OkStatus() : PlanTables(state);
   }
@@ -146,6 +149,12 @@ class CreateTables {
       shards.push_back(
           {{shard.range_first(), shard.range_limit(), shard.column_first(), shard.column_limit()},
            {shard.servers().begin(), shard.servers().end()}});
+    }
+    if (spec.vocabulary != 0 && shards.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", spec.name, "\": the plan cuts it into ", shards.size(),
+                       " shards, allowed: 1 for a vocabulary, which gives its numbers in one "
+                       "order; create it without a plan"));
     }
     return shards;
   }

@@ -32,7 +32,7 @@ class PushGate {
     touches_ = table.optimizer.touches;
     // Rows that expire by steps need the newest one, which the long way notes.
     takes_gradients_ = table.optimizer.kind != OptimizerKind::kNone && !table.has_padding_id &&
-                       !IsSynchronous(table) && table.life.ttl_steps == 0;
+                       !IsSynchronous(table) && LifeOf(table).ttl_steps == 0;
     allows_nan_ = table.nan_policy == NanPolicy::kAllow;
     scalars_fixed_ = table.changes.empty() && table.schedule.kind == ScheduleKind::kConstant &&
                      table.schedule.warmup_steps == 0 && !IsAdamKind(table.optimizer.kind);
@@ -45,7 +45,7 @@ class PushGate {
   // The caller has checked the deadline.
   bool Admits(const PushWork& work, const PushSegment& segment) const {
     return segment.epoch == epoch_ && epoch_ != 0 && segment.commit_step == 0 && !segment.deletes &&
-           segment.count - 1 < kIdsMax && segment.seq != 0 && work.session != 0 &&
+           !segment.shows && segment.count - 1 < kIdsMax && segment.seq != 0 && work.session != 0 &&
            work.gradient_type != RowType::kInt8 &&
            (!segment.has_learning_rate || std::isfinite(segment.learning_rate));
   }

@@ -82,6 +82,11 @@ struct PushSegment {
   float learning_rate = 0.0f;
   bool assign = false;   // `gradients` are the rows' new weights
   bool deletes = false;  // the rows are deleted; there are no gradients
+  bool shows = false;    // each gradient ends with f32 shows and f32 clicks (row_math/touches.h)
+  // The rows of a vocabulary, as they follow from the shard's state at `decided_at`: refused with
+  // kUnavailable if its log goes on behind that.
+  bool vocabulary = false;
+  Lsn decided_at = 0;
   // Not 0: the segment is the commit of this step of a synchronous table. `ids` are the sessions
   // whose staged pushes count, in trainer order (`count` may be 0); other fields are unused.
   uint64_t commit_step = 0;
