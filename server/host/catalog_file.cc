@@ -12,11 +12,12 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 9;
+constexpr uint32_t kVersion = 10;
 constexpr uint32_t kVersionOldest = 6;
 constexpr uint32_t kVersionOfCuts = 7;
 constexpr uint32_t kVersionOfMerges = 8;
 constexpr uint32_t kVersionOfLives = 9;
+constexpr uint32_t kVersionOfFilters = 10;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -128,6 +129,14 @@ void VisitLife(Io* io, Table& table) {
   io->Bool(life.admission.zeros);
 }
 
+template <typename Io, typename Table>
+void VisitFilter(Io* io, Table& table) {
+  auto& admission = table.life.admission;
+  io->Enum(admission.by);
+  io->Number(admission.ids);
+  io->Number(admission.false_positives);
+}
+
 template <typename Io, typename Range, typename Flag, typename Position>
 void VisitShard(Io* io, Range& range, Flag& installing, Position& log_from) {
   io->Number(range.first);
@@ -224,6 +233,7 @@ std::string Catalog::Serialize() const {
     for (const ShardLane& lane : list) VisitLane(&writer, lane);
   }
   for (const auto& [id, table] : tables) VisitLife(&writer, table);
+  for (const auto& [id, table] : tables) VisitFilter(&writer, table);
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -283,6 +293,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   }
   if (version >= kVersionOfLives) {
     for (auto& [id, table] : catalog.tables) VisitLife(&reader, table);
+  }
+  if (version >= kVersionOfFilters) {
+    for (auto& [id, table] : catalog.tables) VisitFilter(&reader, table);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

@@ -33,7 +33,8 @@ bool RowSweep::Estimate(const StoreStats& stats, uint64_t* rows) const {
 absl::StatusOr<std::vector<KnownTouches>> RowSweep::Read(absl::Span<const uint64_t> ids) {
   std::vector<KnownTouches> rows(ids.size());
   const SpillShard shard = shard_.options.Spilled();
-  const uint32_t after = shard_.options.table->life.admission.after;
+  const AdmissionParams& admission = shard_.options.table->life.admission;
+  const uint32_t after = admission.HasCandidates() ? admission.Needed() : 0;
   const auto take = [&](const uint8_t* record, KnownTouches* row) {
     row->touches = LoadTouches(record + kSpillHeaderBytes + shard.payload_bytes - kTouchBytes);
     row->found = row->touches.count < after ? KnownTouches::kCandidate : KnownTouches::kRow;

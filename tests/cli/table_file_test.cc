@@ -64,9 +64,11 @@ const std::vector<std::string>& LeftOut() {
                                    "ttl-steps",    "rows-max",
                                    "bytes-max",    "evict-by",
                                    "admit-after",  "admit-probability",
-                                   "admit-zeros",  "compose",
-                                   "combine",      "pool-first",
-                                   "buckets",      "block-dims"};
+                                   "admit-zeros",  "admit-by",
+                                   "admit-ids",    "admit-false-positives",
+                                   "compose",      "combine",
+                                   "pool-first",   "buckets",
+                                   "block-dims"};
   return *names;
 }
 

@@ -34,6 +34,9 @@ Catalog Sample() {
   table.optimizer.touches = true;
   table.life = {.ttl_s = 60, .rows_max = 1'000'000, .evict_by = EvictBy::kLfu};
   table.life.admission.after = 3;
+  table.life.admission.by = AdmitBy::kBloom;
+  table.life.admission.ids = 77;
+  table.life.admission.false_positives = 0.25f;
   table.changes.push_back({.at_step = 9, .has_clip_value = true, .clip_value = 2});
   table.changes.push_back({.at_step = 12, .has_schedule = true, .schedule = {.step_size = 4}});
   catalog.tables[3] = table;
@@ -48,7 +51,7 @@ TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   catalog.tables.at(3).optimizer.touches = false;
   catalog.tables.at(3).life = LifeParams();
   const std::string bytes = catalog.Serialize();
-  constexpr size_t kLifeBytes = 1 + 4 * 8 + 1 + 4 + 4 + 1;
+  constexpr size_t kLifeBytes = 1 + 4 * 8 + 1 + 4 + 4 + 1 + (1 + 8 + 4);  // with the filter
   constexpr size_t kCountBytes = 3 * sizeof(uint32_t);  // of cuts, merges and lanes
   std::string older = bytes.substr(0, bytes.size() - sizeof(uint32_t) - kLifeBytes - kCountBytes);
   older[std::string("HOTBDCAT").size()] = 6;
@@ -56,7 +59,7 @@ TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   const auto parsed = Catalog::Parse(older);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
-  for (const char version : {5, 10}) {
+  for (const char version : {5, 11}) {
     older.resize(older.size() - sizeof(uint32_t));
     older[std::string("HOTBDCAT").size()] = version;
     AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
@@ -97,7 +100,7 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(table.life.ttl_s, 60u);
   EXPECT_EQ(table.life.rows_max, 1'000'000u);
   EXPECT_EQ(table.life.evict_by, EvictBy::kLfu);
-  EXPECT_EQ(table.life.admission.after, 3u);
+  EXPECT_EQ(table.life.admission, catalog.tables.at(3).life.admission);
   EXPECT_EQ((loaded->shards.at({3, 7}).limit), 65536u);
 }
 
@@ -111,7 +114,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
                                 clip_slice_norm, schedule, memory_share_min, memory_share_max, life,
                                 restored_from, composition, changes] = TableSpec();
   [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, admission] = life;
-  [[maybe_unused]] const auto& [after, probability, zeros] = admission;
+  [[maybe_unused]] const auto& [after, probability, zeros, by, ids, false_positives] = admission;
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
@@ -132,7 +135,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
                 1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4 +
-                (1 + 4 * 8 + 1 + 4 + 4 + 1));
+                (1 + 4 * 8 + 1 + 4 + 4 + 1) + (1 + 8 + 4));
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {
