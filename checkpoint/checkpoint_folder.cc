@@ -104,7 +104,7 @@ class TableVerifier {
     uint32_t pass = 0;
     for (const RowsFileEntry& entry : reader->index()) {
       read_(entry.bytes);
-      if (entry.kind == RowsFileBlock::kSessions) continue;
+      if (!HoldsRows(entry.kind)) continue;
       HOTBED_RETURN_IF_ERROR(reader->ReadRows(entry, &ids_, &payloads_));
       if (entry.kind == RowsFileBlock::kDeleted) {
         deleted += entry.count;
@@ -117,6 +117,7 @@ class TableVerifier {
     }
     any_ = false;
     HOTBED_RETURN_IF_ERROR(reader->ReadSessions().status());
+    HOTBED_RETURN_IF_ERROR(reader->ReadTouchFilter().status());
     if (rows != shard.rows()) {
       return Wrong(absl::StrCat("it has ", rows, " rows, the manifest says ", shard.rows()));
     }

@@ -154,6 +154,8 @@ class Folder {
       HOTBED_ASSIGN_OR_RETURN(const std::string sessions, own->ReadSessions());
       HOTBED_RETURN_IF_ERROR(file->AddSessions(sessions));
     }
+    HOTBED_ASSIGN_OR_RETURN(const std::string touch_filter, own->ReadTouchFilter());
+    HOTBED_RETURN_IF_ERROR(file->AddTouchFilter(touch_filter));
     HOTBED_RETURN_IF_ERROR(file->Finish());
     shard->set_bytes(file->bytes());
     shard->set_rows(file->rows());
@@ -177,7 +179,7 @@ class Folder {
                             RowsFileReader::Open(path, shard.bytes(), shard.index_crc(), &place_));
     std::set<std::pair<uint32_t, RowsFileBlock>> passes;
     for (const RowsFileEntry& entry : reader->index()) {
-      if (entry.kind == RowsFileBlock::kSessions) continue;
+      if (!HoldsRows(entry.kind)) continue;
       passes.emplace(entry.pass, entry.kind);
     }
     for (const auto& [pass, kind] : passes) {

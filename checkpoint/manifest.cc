@@ -75,14 +75,14 @@ absl::StatusOr<v1::CheckpointManifest> ParseManifestPart(absl::string_view text)
   if (!parsed.ok()) return absl::DataLossError(absl::StrCat("no manifest: ", parsed.ToString()));
   const bool packed = !manifest.compression().empty();
   const bool known = (!packed || manifest.compression() == kZstd) &&
-                     (manifest.format() == kDeletesFormat ||
+                     (manifest.format() == kDeletesFormat || manifest.format() == kFiltersFormat ||
                       manifest.format() == (packed ? kCompressedFormat : kCheckpointFormat));
   if (known) return manifest;
   return absl::FailedPreconditionError(absl::StrCat(
       "format ", manifest.format(),
       manifest.compression().empty() ? "" : absl::StrCat(" with ", manifest.compression()),
-      ", this program reads ", kCheckpointFormat, ", ", kCompressedFormat, " with zstd, and ",
-      kDeletesFormat));
+      ", this program reads ", kCheckpointFormat, ", ", kCompressedFormat, " with zstd, ",
+      kDeletesFormat, " and ", kFiltersFormat));
 }
 
 absl::StatusOr<v1::CheckpointManifest> ParseManifest(absl::string_view text) {
@@ -155,11 +155,14 @@ uint64_t RowsOf(const v1::CheckpointTable& table) {
 }
 
 uint32_t FormatOf(const v1::CheckpointManifest& manifest) {
+  bool deletes = false;
   for (const v1::CheckpointTable& table : manifest.tables()) {
     for (const v1::CheckpointShard& shard : table.shards()) {
-      if (shard.deleted() > 0) return kDeletesFormat;
+      if (shard.touch_filter_bytes() > 0) return kFiltersFormat;
+      deletes |= shard.deleted() > 0;
     }
   }
+  if (deletes) return kDeletesFormat;
   return manifest.compression().empty() ? kCheckpointFormat : kCompressedFormat;
 }
 

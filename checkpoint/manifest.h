@@ -18,6 +18,7 @@ namespace hotbed {
 constexpr uint32_t kCheckpointFormat = 1;
 constexpr uint32_t kCompressedFormat = 2;  // with `compression`
 constexpr uint32_t kDeletesFormat = 3;     // with deleted rows, and perhaps `compression`
+constexpr uint32_t kFiltersFormat = 4;     // with counts of touches, and perhaps both
 inline constexpr char kManifestFile[] = "manifest.json";
 
 std::string ManifestText(const v1::CheckpointManifest& manifest);

@@ -1,5 +1,6 @@
 #include "checkpoint/rows_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -26,6 +27,7 @@ constexpr uint64_t kEntryBytes = 48;
 constexpr uint64_t kTrailerBytes = 24;
 constexpr uint64_t kIdBytes = 8;
 constexpr uint64_t kBlockBytesMax = 256ull << 20;  // far above any that is written
+constexpr size_t kPartBytesMax = 1ull << 20;       // of the counts of touches, per block
 
 std::string HeaderBytes(const RowsFileHeader& header) {
   std::string out(kMagic);
@@ -141,6 +143,17 @@ absl::Status RowsFileWriter::AddSessions(absl::string_view bytes) {
   entry.kind = RowsFileBlock::kSessions;
   entry.count = static_cast<uint32_t>(bytes.size());
   return AddBlock(entry, {bytes});
+}
+
+absl::Status RowsFileWriter::AddTouchFilter(absl::string_view bytes) {
+  for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPartBytesMax))) {
+    RowsFileEntry entry;
+    entry.kind = RowsFileBlock::kTouchFilter;
+    const absl::string_view part = bytes.substr(0, kPartBytesMax);
+    entry.count = static_cast<uint32_t>(part.size());
+    HOTBED_RETURN_IF_ERROR(AddBlock(entry, {part}));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RowsFileWriter::Finish() {
@@ -300,6 +313,16 @@ absl::StatusOr<std::string> RowsFileReader::ReadSessions() {
     return block_.substr(kBlockHeadBytes);
   }
   return std::string();
+}
+
+absl::StatusOr<std::string> RowsFileReader::ReadTouchFilter() {
+  std::string bytes;
+  for (const RowsFileEntry& entry : index_) {
+    if (entry.kind != RowsFileBlock::kTouchFilter) continue;
+    HOTBED_RETURN_IF_ERROR(ReadBlock(entry));
+    bytes.append(block_, kBlockHeadBytes);
+  }
+  return bytes;
 }
 
 absl::Status RowsFileReader::VisitBytes(

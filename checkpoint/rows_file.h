@@ -10,6 +10,7 @@
 //              checkpoint/block_packer.h packs them
 //              kind 2, sessions: count bytes
 //              kind 3, deleted rows: u64 id each
+//              kind 4, counts of touches (common/tables/touch_filter_shape.h): count bytes
 //   index    48 bytes per block: u64 offset, u32 bytes, u32 CRC-32C as in the block, u32 kind,
 //            u32 pass, u32 count, u32 0, u64 first position, u64 last position
 //   trailer  u64 offset of the index, u32 bytes of it, u32 CRC-32C of it, "HOTBDEND"
@@ -44,7 +45,11 @@ struct RowsFileHeader {
   friend bool operator==(const RowsFileHeader&, const RowsFileHeader&) = default;
 };
 
-enum class RowsFileBlock : uint32_t { kRows = 1, kSessions = 2, kDeleted = 3 };
+enum class RowsFileBlock : uint32_t { kRows = 1, kSessions = 2, kDeleted = 3, kTouchFilter = 4 };
+
+constexpr bool HoldsRows(RowsFileBlock kind) {
+  return kind == RowsFileBlock::kRows || kind == RowsFileBlock::kDeleted;
+}
 
 struct RowsFileEntry {
   uint64_t offset = 0;
@@ -69,6 +74,7 @@ class RowsFileWriter {
   // Likewise.
   absl::Status AddDeleted(absl::Span<const uint64_t> ids);
   absl::Status AddSessions(absl::string_view bytes);
+  absl::Status AddTouchFilter(absl::string_view bytes);  // may be called several times
   // Writes the index and makes the file durable.
   absl::Status Finish();
 
@@ -110,7 +116,8 @@ class RowsFileReader {
   // DataLoss: the block is damaged. Deleted rows have no payloads.
   absl::Status ReadRows(const RowsFileEntry& entry, std::vector<uint64_t>* ids,
                         std::vector<uint8_t>* payloads);
-  absl::StatusOr<std::string> ReadSessions();  // empty: the file has none
+  absl::StatusOr<std::string> ReadSessions();     // empty: the file has none
+  absl::StatusOr<std::string> ReadTouchFilter();  // likewise; all blocks, one behind the other
   // Calls `visit` with all bytes of the file in their order, each proven by the checksums that the
   // manifest vouches for. DataLoss: they do not match. An error of `visit` ends it.
   absl::Status VisitBytes(absl::FunctionRef<absl::Status(absl::string_view bytes)> visit);

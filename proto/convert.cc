@@ -294,6 +294,9 @@ v1::RowLife ToProto(const LifeParams& life) {
   message.set_admit_after(life.admission.after);
   message.set_admit_probability(life.admission.probability);
   message.set_admit_zeros(life.admission.zeros);
+  message.set_admit_by(static_cast<v1::AdmitBy>(life.admission.by));
+  message.set_admit_ids(life.admission.ids);
+  message.set_admit_false_positives(life.admission.false_positives);
   return message;
 }
 
@@ -309,6 +312,12 @@ absl::StatusOr<LifeParams> FromProto(const v1::RowLife& message) {
   life.admission.after = message.admit_after();
   if (message.has_admit_probability()) life.admission.probability = message.admit_probability();
   life.admission.zeros = message.admit_zeros();
+  HOTBED_RETURN_IF_ERROR(ConvertEnum("life.admit_by", message.admit_by(), v1::AdmitBy_IsValid,
+                                     v1::AdmitBy_MAX, &life.admission.by));
+  life.admission.ids = message.admit_ids();
+  if (message.has_admit_false_positives()) {
+    life.admission.false_positives = message.admit_false_positives();
+  }
   HOTBED_RETURN_IF_ERROR(ConvertEnum("life.evict_by", message.evict_by(), v1::EvictBy_IsValid,
                                      v1::EvictBy_MAX, &life.evict_by));
   return life;

@@ -16,7 +16,8 @@
 // score is that accessor's, too: (shows - clicks) * weight of a show + clicks * weight of a click.
 //
 // Admission: a row whose table asks for `admit_after` touches is a candidate until it has that
-// many. A candidate keeps its first value; gradients for it are counted and not applied.
+// many. A candidate keeps its first value; gradients for it are counted and not applied. With
+// AdmitBy::kBloom there are no candidates: a row is made when its id has been touched often enough.
 #ifndef HOTBED_ROW_MATH_TOUCHES_H_
 #define HOTBED_ROW_MATH_TOUCHES_H_
 
@@ -37,18 +38,34 @@ struct RowShows {
   float clicks = 0.0f;
 };
 
+// Where the touches of ids are counted until they are admitted.
+enum class AdmitBy : uint8_t {
+  kExact = 0,  // in a row, which takes its place as a candidate
+  kBloom =
+      1,  // in a counting Bloom filter, and the id has no row (common/tables/touch_filter_shape)
+};
+
 // How rows of a hashed table come to be trained.
 struct AdmissionParams {
   uint32_t after = 0;  // touches that a row needs; 0 and 1: the first one
   // [0, 1]: the chance of each touch to make a row that is not there.
   float probability = 1.0f;
   bool zeros = false;  // rows that are not admitted read as zeros, not as their first value
+  AdmitBy by = AdmitBy::kExact;
+  // kBloom: while at most `ids` ids were touched, at most this part of those that were touched
+  // fewer than `after` times is admitted. 0 ids, until the table is made: its expected rows.
+  uint64_t ids = 0;
+  float false_positives = 0.01f;
 
+  HOTBED_HD constexpr bool Filters() const { return by == AdmitBy::kBloom && after > 1; }
+  // Touches that a row needs to be no candidate.
+  HOTBED_HD constexpr uint32_t Needed() const { return after > 1 && !Filters() ? after : 1; }
+  HOTBED_HD constexpr bool HasCandidates() const { return Needed() > 1; }
   // Whether rows can be candidates, or change when they are admitted.
-  HOTBED_HD constexpr bool Holds() const { return after > 1 || zeros; }
-  HOTBED_HD constexpr uint32_t Needed() const { return after > 1 ? after : 1; }
+  HOTBED_HD constexpr bool Holds() const { return HasCandidates() || zeros; }
   HOTBED_HD friend bool operator==(const AdmissionParams& a, const AdmissionParams& b) {
-    return a.after == b.after && a.probability == b.probability && a.zeros == b.zeros;
+    return a.after == b.after && a.probability == b.probability && a.zeros == b.zeros &&
+           a.by == b.by && a.ids == b.ids && a.false_positives == b.false_positives;
   }
 };
 

@@ -191,8 +191,7 @@ absl::Status ParseConsistency(const TableOption& option, absl::string_view text,
     return Parse(option, text, &spec->consistency);
   }
   HOTBED_RETURN_IF_ERROR(ParseInteger(steps, &spec->staleness));
-  spec->consistency = Consistency::kBounded;
-  MakeCanonical(spec);
+  spec->consistency = spec->staleness == 0 ? Consistency::kSync : Consistency::kBounded;
   return absl::OkStatus();
 }
 std::string PrintConsistency(const TableSpec& spec) {
@@ -469,6 +468,14 @@ constexpr TableOption kOptions[] = {
                             kLived),
     Option<&N::zeros>("admit-zeros", "", "life.admit_zeros", kLife,
                       "Rows that are not admitted read as zeros, not as their first value", kLived),
+    Word<&N::by, &kAdmitByWords>(
+        "admit-by", "", "life.admit_by", kLife,
+        "exact: candidates take rows; bloom: their touches are counted in a filter", kLived),
+    Option<&N::ids>("admit-ids", "", "life.admit_ids", kLife,
+                    "bloom: ids for which the filter is made; 0: as --rows, or 1,000,000", kLived),
+    Option<&N::false_positives>("admit-false-positives", "", "life.admit_false_positives", kLife,
+                                "bloom: the part of so many ids that may be admitted too early",
+                                kLived),
     Option<&TableSpec::memory_share_min>(
         "memory-share-min", "", "memory_share_min", kStorage,
         "Part, 0 to 1, of each server's memory for rows that the table keeps once it used it",

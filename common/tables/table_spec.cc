@@ -39,6 +39,7 @@ const std::vector<std::string> kGradientReductionWords = {"sum", "mean"};
 const std::vector<std::string> kRowStatisticsWords = {"row", "slice"};
 const std::vector<std::string> kConsistencyWords = {"async", "bounded", "sync"};
 const std::vector<std::string> kEvictByWords = {"lru", "lfu", "norm", "score"};
+const std::vector<std::string> kAdmitByWords = {"exact", "bloom"};
 
 const std::vector<std::string> kComposeFormWords = {"none", "quotient-remainder", "block",
                                                     "frequency"};
@@ -128,6 +129,10 @@ void MakeCanonical(TableSpec* spec) {
   }
   if (spec->consistency == Consistency::kBounded && spec->staleness == 0) {
     spec->consistency = Consistency::kSync;
+  }
+  AdmissionParams& admission = spec->life.admission;
+  if (admission.Filters() && admission.ids == 0) {
+    admission.ids = spec->rows > 0 ? spec->rows : kAdmitIdsDefault;
   }
 }
 

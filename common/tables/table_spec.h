@@ -100,6 +100,7 @@ constexpr uint32_t kShardsPerTableMin = 8;  // for tables above 1 MiB
 constexpr uint32_t kColumnSlicesMax = 256;
 constexpr uint32_t kTableChangesMax = 256;
 constexpr uint32_t kReplicasMax = 3;
+constexpr uint64_t kAdmitIdsDefault = 1'000'000;  // AdmissionParams::ids, if no rows are expected
 constexpr uint64_t kTrainingStepMax = (1ull << 44) - 1;  // seq = step << 20 | part
 
 // The checkpoint whose rows a table begins with (docs/checkpoints.md). Each member of a shard reads
@@ -223,6 +224,7 @@ extern const std::vector<std::string> kGradientReductionWords;  // sum mean
 extern const std::vector<std::string> kRowStatisticsWords;      // row slice
 extern const std::vector<std::string> kConsistencyWords;        // async bounded sync
 extern const std::vector<std::string> kEvictByWords;            // lru lfu norm score
+extern const std::vector<std::string> kAdmitByWords;            // exact bloom
 
 extern const std::vector<std::string> kComposeFormWords;  // none quotient-remainder block frequency
 extern const std::vector<std::string> kCombineWords;      // multiply add concatenate
@@ -256,8 +258,9 @@ MemoryShare MemoryShareOf(const TableSpec& spec);
 void MakeVocabulary(uint64_t numbers, TableSpec* spec);
 
 // Replaces equivalent settings by the one that is stored: staleness 0 becomes kSync, the padding id
-// of a table without one becomes 0, and a negative one of a bounded table (-rows to -1, as a 64-bit
-// pattern) counts from its end, as in torch.nn.
+// of a table without one becomes 0, a negative one of a bounded table (-rows to -1, as a 64-bit
+// pattern) counts from its end, as in torch.nn, and a filter of touches is made for a number of
+// ids.
 void MakeCanonical(TableSpec* spec);
 
 // Adds a change to a valid table. A change at the step of the last one is merged into it and wins

@@ -9,6 +9,7 @@
 #include "common/status_macros.h"
 #include "common/tables/composition.h"
 #include "common/tables/table_spec.h"
+#include "common/tables/touch_filter_shape.h"
 #include "common/tables/vocabulary_row.h"
 
 namespace hotbed {
@@ -112,6 +113,7 @@ void CheckWords(const TableSpec& spec, Rules* rules) {
   rules->Known("gradient_reduction", spec.gradient_reduction, kGradientReductionWords);
   rules->Known("consistency", spec.consistency, kConsistencyWords);
   rules->Known("life.evict_by", spec.life.evict_by, kEvictByWords);
+  rules->Known("life.admit_by", spec.life.admission.by, kAdmitByWords);
 }
 
 // FTRL divides by the learning rate. Elsewhere a rate of 0 only stops the training.
@@ -325,6 +327,31 @@ void CheckScore(const LifeParams& life, bool shows, Rules* rules) {
                  "lru, lfu or norm without shows: rows have no score");
 }
 
+// Admission by a counting Bloom filter, which has to be large enough and not too large.
+void CheckFilter(const TableSpec& spec, Rules* rules) {
+  const AdmissionParams& admission = spec.life.admission;
+  const bool bloom = admission.by == AdmitBy::kBloom;
+  rules->Require(!bloom || admission.after > 1, "life.admit_by", "bloom",
+                 "exact with admit_after 0 and 1, because nothing is counted");
+  rules->Require(!bloom || admission.after <= kFilterAfterMax, "life.admit_after", admission.after,
+                 absl::StrCat("2..", kFilterAfterMax, " with admit_by bloom"));
+  rules->Require(bloom || admission.ids == 0, "life.admit_ids", admission.ids,
+                 "0 with admit_by exact, which has no filter");
+  rules->Require(bloom || admission.false_positives == AdmissionParams().false_positives,
+                 "life.admit_false_positives", admission.false_positives,
+                 "left out with admit_by exact, which makes no mistakes");
+  rules->Require(admission.false_positives >= kFalsePositivesMin &&
+                     admission.false_positives <= kFalsePositivesMax,
+                 "life.admit_false_positives", admission.false_positives,
+                 absl::StrCat("[", kFalsePositivesMin, ", ", kFalsePositivesMax, "]"));
+  if (!bloom || !rules->status().ok()) return;
+  rules->Require(
+      TouchFilterShapeOf(spec).blocks_per_bucket > 0, "life.admit_ids", admission.ids,
+      absl::StrCat("so many that a filter of at most ",
+                   TouchFilterShape{kFilterBlocksPerBucketMax, 1, 4}.Bytes(kBuckets) >> 30,
+                   " GiB keeps admit_false_positives at ", admission.false_positives));
+}
+
 // Policies are refused where nothing would carry them out.
 void CheckLife(const LifeParams& life, const TableSpec& spec, Rules* rules) {
   const bool touches = spec.optimizer.touches;
@@ -352,6 +379,7 @@ void CheckLife(const LifeParams& life, const TableSpec& spec, Rules* rules) {
                  admission.probability, "(0, 1]");
   rules->Require(admission.after <= 1 || admission.probability == 1, "life.admit_probability",
                  admission.probability, "1 with admit_after: a table admits in one way");
+  CheckFilter(spec, rules);
   rules->Require(life.evict_by == EvictBy::kLru || life.Limits(), "life.evict_by",
                  kEvictByWords[static_cast<size_t>(life.evict_by)],
                  "lru without rows_max and bytes_max, because nothing is evicted");

@@ -145,7 +145,9 @@ class Client:
                      ttl_steps: Optional[int] = None, rows_max: Optional[int] = None, bytes_max: Optional[int] = None,
                      evict_by: Optional[str] = None, score_show: Optional[float] = None,
                      score_click: Optional[float] = None, score_least: Optional[float] = None, admit_after: Optional[int] = None,
-                     admit_probability: Optional[float] = None, admit_zeros: Optional[bool] = None) -> Table:
+                     admit_probability: Optional[float] = None, admit_zeros: Optional[bool] = None,
+                     admit_by: Optional[str] = None, admit_ids: Optional[int] = None,
+                     admit_false_positives: Optional[float] = None) -> Table:
         """Creates a table of `rows` x `dim` weights, or of any ids (`hashed`; then `rows` is the expected number).
 
         The options are those of docs/tables.md, by the same names. None: its default. `compose` makes a composed table

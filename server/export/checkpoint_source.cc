@@ -56,6 +56,10 @@ class JoinedSessions {
 constexpr int64_t kManifestNsMax = 30 * kSecondNs;
 constexpr size_t kManifestsMax = 2 * (kGenerationsMax + 1);
 
+// Parts of a saved shard that a new one begins with. Rows may come from a parent of the checkpoint
+// that has the others.
+enum class Takes { kRows, kRowsAndFilter, kSessionsToo };
+
 class FileRows : public RowSource::Rows {
  public:
   FileRows(const TableSpec& saved, const TableSpec& wanted, const ShardRange& range)
@@ -69,7 +73,7 @@ class FileRows : public RowSource::Rows {
 
   // Rows of `part` alone.
   absl::Status Add(const std::string& folder, const v1::CheckpointShard& shard,
-                   const ShardRange& part, bool sessions, Place* place) {
+                   const ShardRange& part, Takes takes, Place* place) {
     Part added = {nullptr, std::max(first_, part.first_position(hashed_)),
                   std::min(last_, part.last_position(hashed_))};
     HOTBED_ASSIGN_OR_RETURN(
@@ -85,10 +89,14 @@ class FileRows : public RowSource::Rows {
     for (const RowsFileEntry& entry : file->index()) {
       if (Overlaps(entry, added)) bytes_total_ += file->PlainBytes(entry);
     }
-    if (sessions) {
+    if (takes == Takes::kSessionsToo) {
       HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->ReadSessions());
       HOTBED_RETURN_IF_ERROR(sessions_.Add(bytes));
       forgotten_ = std::max(forgotten_, shard.forgotten());
+    }
+    if (takes != Takes::kRows) {
+      HOTBED_ASSIGN_OR_RETURN(const std::string bytes, file->ReadTouchFilter());
+      touch_filter_ += bytes;
     }
     compressed_ |= file->header().compressed;
     parts_.push_back(std::move(added));
@@ -125,6 +133,7 @@ class FileRows : public RowSource::Rows {
   uint64_t ahead_bytes() const override { return ahead_bytes_; }
   std::string sessions() const override { return sessions_.bytes(); }
   Incarnation forgotten() const override { return forgotten_; }
+  std::string touch_filter() const override { return touch_filter_; }
 
  private:
   struct Part {
@@ -134,7 +143,7 @@ class FileRows : public RowSource::Rows {
   };
 
   static bool Overlaps(const RowsFileEntry& entry, const Part& part) {
-    return entry.kind != RowsFileBlock::kSessions && entry.first_position <= part.last &&
+    return HoldsRows(entry.kind) && entry.first_position <= part.last &&
            entry.last_position >= part.first;
   }
 
@@ -197,6 +206,7 @@ class FileRows : public RowSource::Rows {
   std::vector<Part> parts_;
   JoinedSessions sessions_;
   Incarnation forgotten_ = 0;
+  std::string touch_filter_;
   uint64_t bytes_total_ = 0;
   uint64_t ahead_bytes_ = 0;
   bool compressed_ = false;
@@ -211,7 +221,7 @@ using Manifest = std::shared_ptr<const v1::CheckpointManifest>;
 // The saved shards that have rows of `range`, in the order in which a later row replaces an earlier
 // one: where a shard was saved without the rows that had not changed, its parent's come first.
 absl::Status AddParts(
-    const std::string& folder, const std::string& table, const ShardRange& range, bool sessions,
+    const std::string& folder, const std::string& table, const ShardRange& range, Takes takes,
     absl::FunctionRef<absl::StatusOr<Manifest>(const std::string& folder)> manifest_of,
     Place* place, FileRows* rows) {
   HOTBED_ASSIGN_OR_RETURN(const Manifest manifest, manifest_of(folder));
@@ -226,10 +236,10 @@ absl::Status AddParts(
     part.first = std::max(part.first, shard.range_first());
     part.limit = std::min(part.limit, shard.range_limit());
     if (shard.above_lsn() != 0) {
-      HOTBED_RETURN_IF_ERROR(AddParts(ParentOf(folder, *manifest), table, part, /*sessions=*/false,
+      HOTBED_RETURN_IF_ERROR(AddParts(ParentOf(folder, *manifest), table, part, Takes::kRows,
                                       manifest_of, place, rows));
     }
-    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, sessions, place));
+    HOTBED_RETURN_IF_ERROR(rows->Add(folder, shard, part, takes, place));
   }
   return absl::OkStatus();
 }
@@ -262,7 +272,8 @@ absl::StatusOr<std::unique_ptr<RowSource::Rows>> CheckpointSource::Open(const Ta
   if (found->has_arrays()) return OpenArrayRows(from.checkpoint, found->arrays(), table, range);
   auto rows = std::make_unique<FileRows>(saved, table, range);
   HOTBED_RETURN_IF_ERROR(AddParts(
-      from.checkpoint, from.table, range, from.sessions,
+      from.checkpoint, from.table, range,
+      from.sessions ? Takes::kSessionsToo : Takes::kRowsAndFilter,
       [&](const std::string& folder) { return ManifestOf(folder, place); }, place, rows.get()));
   return rows;
 }

@@ -399,6 +399,10 @@ absl::Status SaveJobs::FillFile(Job* job, const v1::ShardToSave& wanted, RowsFil
   RowsFileSink sink(file, stored);
   HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, &sink, saved));
   if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
+  if (!job->request.weights_only()) {
+    HOTBED_RETURN_IF_ERROR(file->AddTouchFilter(copied.touch_filter));
+    saved->set_touch_filter_bytes(copied.touch_filter.size());
+  }
   HOTBED_RETURN_IF_ERROR(file->Finish());
   saved->set_file(wanted.file());
   saved->set_bytes(file->bytes());

@@ -17,7 +17,7 @@ constexpr uint32_t kVersionOldest = 6;
 constexpr uint32_t kVersionOfCuts = 7;
 constexpr uint32_t kVersionOfMerges = 8;
 constexpr uint32_t kVersionOfLives = 9;
-constexpr uint32_t kVersionOfVocabularies = 10;
+constexpr uint32_t kVersionOfStatistics = 10;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -135,10 +135,13 @@ void VisitLife(Io* io, Table& table) {
 }
 
 template <typename Io, typename Life>
-void VisitScore(Io* io, Life& life) {
+void VisitScoreAndFilter(Io* io, Life& life) {
   io->Number(life.score.show);
   io->Number(life.score.click);
   io->Number(life.score.least);
+  io->Enum(life.admission.by);
+  io->Number(life.admission.ids);
+  io->Number(life.admission.false_positives);
 }
 
 // What came after; at the end of the file, too.
@@ -148,11 +151,11 @@ void VisitStatistics(Io* io, Table& table) {
   io->Bool(table.optimizer.shows.kept);
   io->Number(table.optimizer.shows.decay);
   io->Number(table.optimizer.shows.period_s);
-  VisitScore(io, table.life);
+  VisitScoreAndFilter(io, table.life);
   for (auto& change : table.changes) {
     io->Bool(change.has_life);
     VisitPolicies(io, change.life);
-    VisitScore(io, change.life);
+    VisitScoreAndFilter(io, change.life);
   }
 }
 
@@ -313,7 +316,7 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   if (version >= kVersionOfLives) {
     for (auto& [id, table] : catalog.tables) VisitLife(&reader, table);
   }
-  if (version >= kVersionOfVocabularies) {
+  if (version >= kVersionOfStatistics) {
     for (auto& [id, table] : catalog.tables) VisitStatistics(&reader, table);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");

@@ -45,6 +45,7 @@ struct CopiedShard {
   uint64_t last_step = 0;     // of the pushes in the rows
   uint64_t committed_step = 0;
   uint64_t staged_pushes = 0;  // that the copy does not have
+  std::string touch_filter;    // ShardMeta::touch_filter
 };
 
 // Has the rows with which new shards begin (TableSpec::restored_from). Thread-safe; calls block.
@@ -63,6 +64,7 @@ class RowSource {
     virtual uint64_t ahead_bytes() const { return 0; }  // of memory for what is read ahead
     virtual std::string sessions() const = 0;           // SessionTable::AppendTo; empty: none
     virtual Incarnation forgotten() const = 0;
+    virtual std::string touch_filter() const { return ""; }  // ShardMeta::touch_filter
   };
   virtual absl::StatusOr<std::unique_ptr<Rows>> Open(const TableSpec& table,
                                                      const ShardRange& range) = 0;

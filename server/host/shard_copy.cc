@@ -53,6 +53,7 @@ absl::StatusOr<CopiedShard> Described(const SnapshotBase& base, uint32_t passes)
   });
   copied.committed_step = meta.committed_step;
   copied.staged_pushes = meta.staged.size();
+  copied.touch_filter = meta.touch_filter;
   return copied;
 }
 

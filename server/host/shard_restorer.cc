@@ -30,6 +30,7 @@ absl::StatusOr<std::string> MetaOf(const RowSource::Rows& rows) {
     HOTBED_ASSIGN_OR_RETURN(meta.sessions, SessionTable::TakeFrom(&in));
     meta.forgotten = rows.forgotten();
   }
+  meta.touch_filter = rows.touch_filter();
   return meta.Serialize();
 }
 

@@ -33,9 +33,47 @@ HOTBED_ROW_FN uint32_t RowsAhead(uint32_t bytes) {
   return rows < kLeast ? kLeast : rows > kMost ? kMost : rows;
 }
 
+// Gradients are contiguous: the hardware prefetches them by itself.
+HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
+                                  uint32_t state_bytes, uint32_t slot) {
+  __builtin_prefetch(table.bits + slot, 1, 3);
+  PrefetchAll(WeightsOf(table, slot), weight_bytes);
+  if (state_bytes > 0) PrefetchAll(StateOf(table, slot), state_bytes);
+}
+
+// A row that has not had more touches than its admission needs, `count` with this one. False: it is
+// a candidate still, and keeps its first value.
+HOTBED_ROW_CALL bool AdmitRow(const RowTable& table, const ApplyBatch& batch, uint32_t slot,
+                              uint32_t count) {
+  const uint32_t needed = table.admission.Needed();
+  if (count < needed) {
+    if (!batch.assign) return false;
+    StoreTouches({needed, batch.scalars.time_s, batch.scalars.step}, TouchesOf(table, slot));
+  }
+  table.bits[slot] &= static_cast<uint8_t>(~kRowCandidate);
+  if (table.admission.zeros && !batch.assign) {
+    RowTable admitted = table;
+    admitted.initializer = table.admitted_initializer;
+    FirstValue(admitted, PositionOfSlot(table, slot), WeightsOf(table, slot), nullptr);
+  }
+  return true;
+}
+
+// Adds the shows and clicks that the push says of row k of the batch, whose touches these are.
+HOTBED_ROW_CALL void ShowRow(const RowTable& table, const ApplyBatch& batch, uint32_t k,
+                             uint8_t* touches) {
+  RowShows more;
+  if (batch.shows) {
+    more = LoadShows(batch.gradients[batch.picks != nullptr ? batch.picks[k] : k] +
+                     RowWireBytes(batch.gradient_type, table.dim));
+  }
+  AddShows(table.optimizer.shows, more, LoadTouches(touches).time_s, batch.scalars.time_s,
+           touches - kShowBytes);
+}
+
 // Calls walk(slot, next, gradient) for each row of the batch, in order. `next` is the slot that
 // `walk` prefetches: that of the row `ahead` positions later, or `slot` if there is none. Marks
-// rows dirty.
+// rows dirty. Where rows keep touches, each is touched before, and candidates are passed over.
 template <typename Walk>
 HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_t ahead,
                                const Walk& walk) {
@@ -44,24 +82,30 @@ HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_
   const uint32_t* const slots = batch->slots;
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
-  uint32_t dirtied = 0;
+  const UpdateScalars scalars = batch->scalars;  // a copy, as of the table
+  const bool touches = table.optimizer.touches, shows = table.optimizer.shows.kept;
+  const uint32_t needed = table.admission.Holds() ? table.admission.Needed() : 0;
+  uint32_t dirtied = 0, held = 0;
   for (uint32_t k = 0; k < count; ++k) {
     const uint32_t slot = slots[k];
-    const uint32_t next = k + ahead < count ? slots[k + ahead] : slot;
+    uint32_t next = k + ahead < count ? slots[k + ahead] : slot;
     if (slot == kNoSlot) continue;
-    walk(slot, next != kNoSlot ? next : slot, gradients[picks != nullptr ? picks[k] : k]);
+    if (next == kNoSlot) next = slot;
     dirtied += (bits[slot] & kRowDirty) == 0;
     bits[slot] |= kRowDirty | kRowChanged;
+    if (touches) {
+      if (shows) ShowRow(table, *batch, k, TouchesOf(table, slot));
+      const uint32_t touched = TouchRow(scalars, TouchesOf(table, slot));
+      if (touched <= needed && !AdmitRow(table, *batch, slot, touched)) {
+        ++held;
+        if (next != slot) FetchForUpdate(table, table.weight_bytes, table.state_bytes, next);
+        continue;
+      }
+    }
+    walk(slot, next, gradients[picks != nullptr ? picks[k] : k]);
   }
   batch->dirtied = dirtied;
-}
-
-// Gradients are contiguous: the hardware prefetches them by itself.
-HOTBED_ROW_FN void FetchForUpdate(const RowTable& table, uint32_t weight_bytes,
-                                  uint32_t state_bytes, uint32_t slot) {
-  __builtin_prefetch(table.bits + slot, 1, 3);
-  PrefetchAll(WeightsOf(table, slot), weight_bytes);
-  if (state_bytes > 0) PrefetchAll(StateOf(table, slot), state_bytes);
+  batch->held = held;
 }
 
 HOTBED_ROW_FN void FetchFirst(const ApplyBatch& batch, const RowTable& table, uint32_t weight_bytes,
@@ -123,6 +167,7 @@ struct PlacesOf {
   HOTBED_ROW_FN void FetchState(uint32_t slot, uint32_t at) const {
     const uint8_t* const from = State(slot);
     if (at == 0) __builtin_prefetch(bits + slot, 1, 3);
+    if (kTouches && at == 0) FetchLine(from + state_bytes() - 1);
     if (at == 0 && kLayout.has_statistic) {
       FetchLine(from + 4ull * dim() * kLayout.vectors);
     }
@@ -171,17 +216,22 @@ void ApplyInPlaceOf(const UpdatePlan& plan, ApplyBatch* batch) {
               });
 }
 
-template <OptimizerKind kKind>
-void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
-  if (plan.params.touches) return ApplyInPlaceOf<kKind, 0, true>(plan, batch);
+template <OptimizerKind kKind, bool kTouches>
+void ApplyInPlaceTouching(const UpdatePlan& plan, ApplyBatch* batch) {
   switch (plan.dim) {  // the common case, unrolled
     case 64:
-      return ApplyInPlaceOf<kKind, 64, false>(plan, batch);
+      return ApplyInPlaceOf<kKind, 64, kTouches>(plan, batch);
     case 128:
-      return ApplyInPlaceOf<kKind, 128, false>(plan, batch);
+      return ApplyInPlaceOf<kKind, 128, kTouches>(plan, batch);
     default:
-      return ApplyInPlaceOf<kKind, 0, false>(plan, batch);
+      return ApplyInPlaceOf<kKind, 0, kTouches>(plan, batch);
   }
+}
+
+template <OptimizerKind kKind>
+void ApplyInPlace(const UpdatePlan& plan, ApplyBatch* batch) {
+  if (plan.params.touches) return ApplyInPlaceTouching<kKind, true>(plan, batch);
+  ApplyInPlaceTouching<kKind, false>(plan, batch);
 }
 
 template <OptimizerKind kKind, typename Weight, typename Gradient>
@@ -279,91 +329,11 @@ inline void ApplyRows(const UpdatePlan& plan, ApplyBatch* batch) {
 #undef HOTBED_APPLY
 }
 
-// Touches row k of the batch, whose touches these are; adds the shows and clicks of the push.
-HOTBED_ROW_FN uint32_t TouchShownRow(const RowTable& table, const ApplyBatch& batch, uint32_t k,
-                                     uint8_t* touches) {
-  if (table.optimizer.shows.kept) {
-    RowShows more;
-    if (batch.shows) {
-      more = LoadShows(batch.gradients[batch.picks != nullptr ? batch.picks[k] : k] +
-                       RowWireBytes(batch.gradient_type, table.dim));
-    }
-    AddShows(table.optimizer.shows, more, LoadTouches(touches).time_s, batch.scalars.time_s,
-             touches - kShowBytes);
-  }
-  return TouchRow(batch.scalars, touches);
-}
-
-// After the step, which has brought the rows to the cache.
-inline void TouchRows(const ApplyBatch& batch) {
-  const RowTable table = *batch.table;  // a copy, as above
-  for (uint32_t k = 0; k < batch.count; ++k) {
-    if (batch.slots[k] == kNoSlot) continue;
-    TouchShownRow(table, batch, k, TouchesOf(table, batch.slots[k]));
-  }
-}
-
-// Touches a row; false: it is a candidate still, and keeps its first value.
-HOTBED_ROW_FN bool AdmitRow(const RowTable& table, const ApplyBatch& batch, uint32_t k) {
-  const uint32_t slot = batch.slots[k];
-  uint8_t* const touches = TouchesOf(table, slot);
-  const uint32_t needed = table.admission.Needed();
-  const bool before = LoadTouches(touches).count >= needed;
-  uint32_t count = TouchShownRow(table, batch, k, touches);
-  if (batch.assign && count < needed) {
-    count = needed;
-    StoreTouches({count, batch.scalars.time_s, batch.scalars.step}, touches);
-  }
-  if (!before && count >= needed && table.admission.zeros && !batch.assign) {
-    RowTable admitted = table;
-    admitted.initializer = table.admitted_initializer;
-    FirstValue(admitted, PositionOfSlot(table, slot), WeightsOf(table, slot), nullptr);
-  }
-  return count >= needed;
-}
-
-// Touches first: they decide which rows are trained.
-inline void ApplyToAdmitted(const UpdatePlan& plan, ApplyBatch* batch) {
-  constexpr uint32_t kPieceRows = 256;
-  const RowTable& table = *batch->table;
-  uint32_t slots[kPieceRows], picks[kPieceRows];
-  uint32_t dirtied = 0, held = 0;
-  for (uint32_t first = 0; first < batch->count; first += kPieceRows) {
-    ApplyBatch piece = *batch;
-    piece.slots = slots;
-    piece.picks = picks;
-    piece.count = 0;
-    const uint32_t left = batch->count - first;
-    const uint32_t limit = first + (left < kPieceRows ? left : kPieceRows);
-    for (uint32_t k = first; k < limit; ++k) {
-      const uint32_t slot = batch->slots[k];
-      const uint32_t ahead = k + kPrefetchRows < limit ? batch->slots[k + kPrefetchRows] : kNoSlot;
-      if (ahead != kNoSlot) __builtin_prefetch(TouchesOf(table, ahead), 1, 3);
-      if (slot == kNoSlot) continue;
-      if (AdmitRow(table, *batch, k)) {
-        slots[piece.count] = slot;
-        picks[piece.count++] = batch->picks != nullptr ? batch->picks[k] : k;
-        continue;
-      }
-      ++held;
-      dirtied += (table.bits[slot] & kRowDirty) == 0;
-      table.bits[slot] |= kRowDirty | kRowChanged;
-    }
-    ApplyRows(plan, &piece);
-    dirtied += piece.dirtied;
-  }
-  batch->dirtied = dirtied;
-  batch->held = held;
-}
-
 inline void RunApply(ApplyBatch* batch) {
   const RowTable& table = *batch->table;
   const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
                         table.dim};
-  if (!table.optimizer.touches) return ApplyRows(plan, batch);
-  if (table.admission.Holds()) return ApplyToAdmitted(plan, batch);
   ApplyRows(plan, batch);
-  TouchRows(*batch);
 }
 
 }  // namespace HOTBED_ISA

@@ -85,8 +85,8 @@ HOTBED_ROW_FN uint8_t* TouchesOf(const RowTable& table, uint32_t slot) {
 
 // Candidates are in memory and do not exist to readers.
 HOTBED_ROW_FN bool IsCandidate(const RowTable& table, uint32_t slot) {
-  return table.admission.after > 1 &&
-         LoadTouches(TouchesOf(table, slot)).count < table.admission.after;
+  return table.admission.HasCandidates() &&
+         LoadTouches(TouchesOf(table, slot)).count < table.admission.Needed();
 }
 
 using EncodeFn = void (*)(const uint8_t* weights, uint32_t dim, uint8_t* out);

@@ -35,6 +35,7 @@ HOTBED_ROW_FN void GatherWith(GatherBatch* batch, const Ids& ids, const uint32_t
       kWeightBytes != 0 ? kWeightBytes : RowWireBytes(batch->type, table.dim);
   uint8_t* const rows = batch->rows;
   uint8_t* const flags = batch->flags;
+  const bool candidates = table.admission.HasCandidates();
   uint32_t missing = 0;
   const auto number = [picks](uint32_t k) { return picks != nullptr ? picks[k] : k; };
   ForEachRow(
@@ -42,7 +43,7 @@ HOTBED_ROW_FN void GatherWith(GatherBatch* batch, const Ids& ids, const uint32_t
       [&](uint32_t k, uint32_t slot) {
         const uint32_t i = number(k);
         write(rows + wire_bytes * i, WeightsOf(table, slot));
-        if (flags != nullptr) flags[i] = 1;
+        if (flags != nullptr) flags[i] = !candidates || (table.bits[slot] & kRowCandidate) == 0;
       },
       [&](uint32_t k) {
         const uint32_t i = number(k);
@@ -103,18 +104,7 @@ void GatherConverted(GatherBatch* batch) {
   }
 }
 
-inline void ClearFlagsOfCandidates(const GatherBatch& batch) {
-  const RowTable table = *batch.table;
-  const auto number = [&](uint32_t k) { return batch.picks != nullptr ? batch.picks[k] : k; };
-  ForEachRow(
-      table, batch.count, [&](uint32_t k) { return batch.ids[number(k)]; },
-      [&](uint32_t k, uint32_t slot) {
-        if (IsCandidate(table, slot)) batch.flags[number(k)] = 0;
-      },
-      [](uint32_t) {}, /*prefetch_bytes=*/0);
-}
-
-inline void GatherRows(GatherBatch* batch) {
+inline void RunGather(GatherBatch* batch) {
   const RowTable& table = *batch->table;
   if (!SameBytes(table.weight_type, batch->type)) {
     switch (table.weight_type) {
@@ -150,11 +140,6 @@ inline void GatherRows(GatherBatch* batch) {
       return GatherPicked<0>(
           batch, [bytes](uint8_t* to, const uint8_t* from) { CopyRow(to, from, bytes); });
   }
-}
-
-inline void RunGather(GatherBatch* batch) {
-  GatherRows(batch);
-  if (batch->flags != nullptr && batch->table->admission.after > 1) ClearFlagsOfCandidates(*batch);
 }
 
 }  // namespace HOTBED_ISA

@@ -28,6 +28,11 @@ constexpr uint8_t kRowExists = 0x08;  // the slot holds a row
 constexpr uint8_t kRowAbsent = 0x10;  // direct only: the row is known to exist in no tier
 // Updated or inserted since the bit was cleared: a snapshot transfer has to send the row again.
 constexpr uint8_t kRowChanged = 0x20;
+// The row is not admitted, and does not exist to readers (AdmissionParams::HasCandidates).
+constexpr uint8_t kRowCandidate = 0x40;
+// The filter of touches was seen to have all that admission needs of the row's id, and counts no
+// more (server/tiers/memory/touch_filter.h).
+constexpr uint8_t kRowCounted = 0x80;
 
 // One cache line of the index: up to 15 rows that hash here. `passed` counts the rows that found
 // the bucket full and moved to the next one (it saturates and then stays), so that most lookups of

@@ -25,7 +25,8 @@ inline void RunInsert(InsertBatch* batch) {
       CopyRow(StateOf(*table, slot), source + table->weight_bytes, table->state_bytes);
     }
     // Not visited: a row that is read once leaves before rows that are read again.
-    table->bits[slot] = kRowExists | kRowChanged | (batch->dirty ? kRowDirty : 0);
+    table->bits[slot] = kRowExists | kRowChanged | (batch->dirty ? kRowDirty : 0) |
+                        (IsCandidate(*table, slot) ? kRowCandidate : 0);
     ++table->rows;
     if (table->direct) continue;
     table->positions[slot] = batch->positions[k];

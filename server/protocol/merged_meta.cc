@@ -29,6 +29,7 @@ ShardMeta MergeMetas(const ShardRecord& record, uint64_t boundary, const LogEnd&
   };
   take(lower, true);
   take(upper, false);
+  merged.touch_filter = lower.touch_filter + upper.touch_filter;
   return merged;
 }
 

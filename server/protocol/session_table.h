@@ -132,6 +132,9 @@ struct ShardMeta {
   std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
   // The epochs of the entries up to applied_lsn, as far back as kHistoryRunsMax runs.
   EpochRuns history;
+  // Pieces of the filter of touches, as the rows' store wrote them (TieredStore::SaveTouchFilter),
+  // one behind the other; empty: none. The core does not read them.
+  std::string touch_filter;
 
   std::string Serialize() const;
   // Empty bytes are the meta of a shard that never held a row. DataLoss names the damage.

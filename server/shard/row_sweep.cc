@@ -33,7 +33,8 @@ bool RowSweep::Estimate(const StoreStats& stats, uint64_t* rows) const {
 absl::StatusOr<std::vector<KnownTouches>> RowSweep::Read(absl::Span<const uint64_t> ids) {
   std::vector<KnownTouches> rows(ids.size());
   const SpillShard shard = shard_.options.Spilled();
-  const uint32_t after = shard_.options.table->life.admission.after;
+  const AdmissionParams& admission = shard_.options.table->life.admission;
+  const uint32_t after = admission.HasCandidates() ? admission.Needed() : 0;
   const auto now_s = static_cast<uint32_t>(shard_.options.clock->WallUs() / 1'000'000);
   const auto take = [&](const uint8_t* record, KnownTouches* row) {
     const OptimizerParams& params = shard_.options.table->optimizer;

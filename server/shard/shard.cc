@@ -72,6 +72,8 @@ Shard::Shard(Options options, Epoch promised)
     gauges_.SetDurable(options_.continued.has_value() ? options_.continued->durable_lsn
                                                       : meta->applied_lsn);
     restored = steps_.Restore(*meta);
+    restored.Update(store_->RestoreTouchFilter(meta->touch_filter));
+    meta->touch_filter.clear();
   }
   if (!restored.ok()) serving_.Refuse(restored);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();

@@ -48,6 +48,14 @@ StatusNumbers ShardStatus::Numbers() const {
   numbers.Add("rows_held", "hotbed_table_held_gradients_total",
               "Gradients that were counted and not applied, because their rows are not admitted.",
               store.rows_held);
+  numbers.Add(
+      "admit_filter_bytes", "hotbed_table_admit_filter_bytes",
+      "Memory of the filter that counts touches until rows are admitted (--admit-by bloom).",
+      store.filter_bytes);
+  numbers.Add("admit_filter_counters", "hotbed_table_admit_filter_counters",
+              "Counters of that filter.", store.filter_counters);
+  numbers.Add("admit_filter_used", "hotbed_table_admit_filter_used_counters",
+              "Counters of that filter that are above 0.", store.filter_used);
   numbers.Add("writebacks", "hotbed_table_writebacks_total", "Rows written to the spill tier.",
               store.writebacks);
   return numbers;

@@ -196,6 +196,7 @@ absl::StatusOr<SnapshotBase> SnapshotSource::TakeBase(const Member* to, bool hol
   if (holds) tail_.Hold(*to);
   ShardMeta meta = core.AppliedMeta();
   steps_.Save(&meta);  // staged pushes too: the log need not be kept for them
+  meta.touch_filter = shard_.store->SaveTouchFilter();
   base.meta = meta.Serialize();
   return base;
 }

@@ -58,19 +58,20 @@ TEST(TableFile, EveryKey) {
 // Options that go with none of the others.
 const std::vector<std::string>& LeftOut() {
   static const auto* const names =
-      new std::vector<std::string>{"hashed",        "row-bias-correction",
-                                   "counter-mode",  "average-rate",
-                                   "touches",       "ttl-s",
-                                   "ttl-steps",     "rows-max",
-                                   "bytes-max",     "evict-by",
-                                   "admit-after",   "admit-probability",
-                                   "admit-zeros",   "compose",
-                                   "combine",       "pool-first",
-                                   "buckets",       "block-dims",
-                                   "shows",         "show-decay",
-                                   "show-period-s", "score-show",
-                                   "score-click",   "score-least",
-                                   "vocabulary"};
+      new std::vector<std::string>{"hashed",       "row-bias-correction",
+                                   "counter-mode", "average-rate",
+                                   "touches",      "ttl-s",
+                                   "ttl-steps",    "rows-max",
+                                   "bytes-max",    "evict-by",
+                                   "admit-after",  "admit-probability",
+                                   "admit-zeros",  "admit-by",
+                                   "admit-ids",    "admit-false-positives",
+                                   "compose",      "combine",
+                                   "pool-first",   "buckets",
+                                   "block-dims",   "shows",
+                                   "show-decay",   "show-period-s",
+                                   "score-show",   "score-click",
+                                   "score-least",  "vocabulary"};
   return *names;
 }
 

@@ -150,9 +150,11 @@ std::vector<std::string> FieldsOf(const TableSpec& spec) {
   [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, score, admission] =
       life;
   [[maybe_unused]] const auto& [show, click, least] = score;
-  [[maybe_unused]] const auto& [after, probability, zeros] = admission;
+  [[maybe_unused]] const auto& [after, probability, zeros, by, admit_ids, false_positives] =
+      admission;
   add("life.", {"ttl_s", "ttl_steps", "rows_max", "bytes_max", "evict_by", "score_show",
-                "score_click", "score_least", "admit_after", "admit_probability", "admit_zeros"});
+                "score_click", "score_least", "admit_after", "admit_probability", "admit_zeros",
+                "admit_by", "admit_ids", "admit_false_positives"});
   add("changes[0].", FieldsOf(TableChange()));
   // The fields of composition: composition_test.cc.
   return names;
@@ -185,6 +187,13 @@ struct Case {
 template <typename Enum>
 Enum Unknown() {
   return static_cast<Enum>(99);
+}
+
+AdmissionParams* Filtered(TableSpec* spec) {
+  spec->hashed = spec->optimizer.touches = true;
+  spec->life.admission.after = 3;
+  spec->life.admission.by = AdmitBy::kBloom;
+  return &spec->life.admission;
 }
 
 std::vector<Case> LifeCases() {
@@ -234,6 +243,20 @@ std::vector<Case> LifeCases() {
          s->hashed = s->optimizer.touches = true;
          s->life.admission.probability = 2;
        }},
+      {"life.admit_by", "bloom", "exact with admit_after 0 and 1",
+       [](TableSpec* s) { s->life.admission.by = AdmitBy::kBloom; }},
+      {"life.admit_by", "99", "exact, bloom",
+       [](TableSpec* s) { s->life.admission.by = Unknown<AdmitBy>(); }},
+      {"life.admit_after", "256", "2..255 with admit_by bloom",
+       [](TableSpec* s) { Filtered(s)->after = 256; }},
+      {"life.admit_ids", "5", "0 with admit_by exact",
+       [](TableSpec* s) { s->life.admission.ids = 5; }},
+      {"life.admit_ids", "1099511627776", "so many that a filter of at most 4 GiB",
+       [](TableSpec* s) { Filtered(s)->ids = uint64_t{1} << 40; }},
+      {"life.admit_false_positives", "0.5", "left out with admit_by exact",
+       [](TableSpec* s) { s->life.admission.false_positives = 0.5f; }},
+      {"life.admit_false_positives", "0.75", "[1e-06, 0.5]",
+       [](TableSpec* s) { Filtered(s)->false_positives = 0.75f; }},
       {"life.admit_zeros", "true", "false without touches",
        [](TableSpec* s) { s->life.admission.zeros = true; }},
       {"column_slices", "2", "1 with touches",

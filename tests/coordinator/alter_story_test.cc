@@ -226,9 +226,17 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
   int told = 0;
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec(), &request, &told, &refused);
-  const std::set<std::string> of_hashed = {
-      "touches",   "ttl_s",    "ttl_steps",   "rows_max",
-      "bytes_max", "evict_by", "admit_zeros", "admit_probability"};
+  const std::set<std::string> of_hashed = {"touches",
+                                           "ttl_s",
+                                           "ttl_steps",
+                                           "rows_max",
+                                           "bytes_max",
+                                           "evict_by",
+                                           "admit_zeros",
+                                           "admit_probability",
+                                           "admit_by",
+                                           "admit_ids",
+                                           "admit_false_positives"};
   std::set<std::string> expected = {"consistency", "counter_mode", "replicas", "memory_share_max"};
   expected.insert(of_hashed.begin(), of_hashed.end());
   EXPECT_EQ(refused, expected)
@@ -247,7 +255,7 @@ TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
   spec.optimizer.touches = true;
   spec.optimizer.shows.kept = true;
   spec.life = {.ttl_s = 60, .ttl_steps = 9, .rows_max = 1'000'000, .bytes_max = 1 << 30};
-  spec.life.admission.after = 3;
+  spec.life.admission = {.after = 3, .by = AdmitBy::kBloom, .ids = 1000};
   v1::CreateTableRequest request;
   *request.mutable_spec() = ToProto(spec);
   request.set_if_not_exists(true);
@@ -257,8 +265,30 @@ TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
   std::set<std::string> refused;
   ExpectTold(&rig_, ToProto(spec), request.mutable_spec()->mutable_life(), &request, &told,
              &refused);
-  EXPECT_EQ(refused, std::set<std::string>{"admit_probability"}) << "a table admits in one way";
-  EXPECT_EQ(told, v1::RowLife::descriptor()->field_count() - 1);
+  EXPECT_EQ(refused, (std::set<std::string>{"admit_probability", "admit_by"}))
+      << "a table admits in one way";
+  EXPECT_EQ(told, v1::RowLife::descriptor()->field_count() - 2);
+}
+
+TEST_F(AlterStory, AFilterOfTouchesIsMadeForANumberOfIdsAndNotTooLargeForAShard) {
+  ASSERT_TRUE(rig_.Register("s1").ok());
+  TableSpec spec;
+  spec.name = "t";
+  spec.hashed = true;
+  spec.rows = 1000;
+  spec.dim = 16;
+  spec.optimizer.touches = true;
+  spec.life.admission = {.after = 3, .by = AdmitBy::kBloom};
+  v1::CreateTableRequest request;
+  *request.mutable_spec() = ToProto(spec);
+  const auto created = rig_.Create(request);
+  ASSERT_TRUE(created.ok()) << created.status();
+  EXPECT_EQ(created->spec().life().admit_ids(), 1000u) << "as the expected rows";
+  spec.name = "u";
+  spec.life.admission.ids = 100'000'000;
+  *request.mutable_spec() = ToProto(spec);
+  EXPECT_STATUS(rig_.Create(request), kInvalidArgument,
+                "life.admit_ids is 100000000, which gives one of its 1 shards a filter of");
 }
 
 }  // namespace alter_story_test

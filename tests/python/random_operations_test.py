@@ -21,11 +21,15 @@ import local  # noqa: E402  (tests/e2e)
 DIM, ROWS, SERVERS = 4, 2000, 3
 SEED = int(os.environ.get('HOTBED_SEED', 0)) or random.SystemRandom().randrange(1, 2**31)
 OPERATIONS = int(os.environ.get('HOTBED_OPERATIONS', 40))
+ADMIT_AFTER = 3
 TABLES = {
     'bounded': dict(rows=ROWS, durability='replicated=2'),
     'hashed': dict(hashed=True, durability='log'),
     # Rows of it are evicted and expire while the other operations go on.
     'living': dict(hashed=True, durability='replicated=2', touches=True, rows_max=ROWS // 2, evict_by='lfu', ttl_steps=60),
+    # A row is made by the third push of its id; the filter has room for so many ids that none comes too early.
+    'filtered': dict(hashed=True, durability='replicated=2', touches=True, admit_after=ADMIT_AFTER, admit_by='bloom',
+                     admit_ids=1_000_000, admit_false_positives=1e-6),
 }
 
 
@@ -51,7 +55,7 @@ class RandomOperations(unittest.TestCase):
                        for name, options in TABLES.items()}
         self.rows = {name: np.zeros((ROWS, DIM), np.float32) for name in TABLES}
         self.there = np.zeros(ROWS, bool)  # which rows of the hashed table exist
-        self.pushes = [[] for _ in range(ROWS)]  # (step, values) of each row of the living table
+        self.pushes = {name: [[] for _ in range(ROWS)] for name in ('living', 'filtered')}  # (step, values) of each row
         self.streams = {name: self.follow(name) for name in TABLES if name != 'bounded'}
         self.told = {name: {} for name in self.streams}  # what the streams have told of those tables, by id
         self.saves = []  # (path, the rows that each table had, which rows of the hashed one existed, pushes)
@@ -95,9 +99,9 @@ class RandomOperations(unittest.TestCase):
             self.step += 1
             calls.append(table.push_async(ids_of(name, numbers), values, step=self.step, deadline=120))
             self.rows[name][numbers.astype(np.int64)] -= values
-            if name == 'living':
+            if name in self.pushes:
                 for number, value in zip(numbers.tolist(), values):
-                    self.pushes[number].append((self.step, value))
+                    self.pushes[name][number].append((self.step, value))
             if name == 'hashed':
                 self.there[numbers.astype(np.int64)] = True
         return calls
@@ -131,7 +135,7 @@ class RandomOperations(unittest.TestCase):
     def wanted(self, name):
         ids = ids_of(name, np.arange(ROWS, dtype=np.uint64))
         rows, there = self.rows[name], self.there
-        if name == 'living':  # rows may go at any time
+        if name != 'hashed':  # rows of the living table may go at any time
             there = np.zeros(ROWS, np.uint8)
             rows = self.tables[name].pull(ids, exists=there)
         return {i: row for i, row, exists in zip(ids.tolist(), rows, there) if exists}
@@ -180,7 +184,7 @@ class RandomOperations(unittest.TestCase):
         more = ['--incremental'] if self.saves and self.random.random() < 0.6 else []
         self.command('checkpoint', 'save', self.saved, '--name', name, '--timeout=60s', *more)
         self.saves.append((os.path.join(self.saved, name), {table: rows.copy() for table, rows in self.rows.items()},
-                           self.there.copy(), [list(pushes) for pushes in self.pushes]))
+                           self.there.copy(), {name: [list(row) for row in pushes] for name, pushes in self.pushes.items()}))
         return name
 
     def restore(self):
@@ -193,6 +197,12 @@ class RandomOperations(unittest.TestCase):
         self.command('checkpoint', 'restore', path, '--table', name, '--as', f'{name}-{self.restored}', '--sessions', 'anew',
                      '--timeout=60s')
         self.compare(self.client, {name: f'{name}-{self.restored}'}, *saved)
+        if name == 'filtered':  # its counts go on
+            ids = ids_of(name, np.arange(ROWS, dtype=np.uint64))
+            values = np.ones((ROWS, DIM), np.float32)
+            table = self.client.table(f'{name}-{self.restored}')
+            table.push(ids, values, step=self.step + 1, deadline=120)
+            self.compare_filtered(table, [[*told, (self.step + 1, values[0])] for told in saved[2][name]])
         self.client.drop_table(f'{name}-{self.restored}')
         return path
 
@@ -210,13 +220,25 @@ class RandomOperations(unittest.TestCase):
     def compare(self, client, names, rows, there, pushes):
         for name, called in names.items():
             if name == 'living':
-                self.compare_living(client.table(called), pushes)
+                self.compare_living(client.table(called), pushes[name])
+                continue
+            if name == 'filtered':
+                self.compare_filtered(client.table(called), pushes[name])
                 continue
             exists = np.zeros(ROWS, np.uint8)
             got = client.table(called).pull(ids_of(name, np.arange(ROWS, dtype=np.uint64)), exists=exists)
             if name == 'hashed':
                 np.testing.assert_array_equal(exists.astype(bool), there, err_msg=f'which rows {called} has')
             np.testing.assert_array_equal(got, rows[name], err_msg=called)
+
+    def compare_filtered(self, table, pushes):
+        """A row is the sum of its pushes from the one on that admitted it."""
+        exists = np.zeros(ROWS, np.uint8)
+        got = table.pull(ids_of('filtered', np.arange(ROWS, dtype=np.uint64)), exists=exists)
+        for number, told in enumerate(pushes):
+            wanted = -sum((value for _, value in told[ADMIT_AFTER - 1:]), np.zeros(DIM, np.float32))
+            np.testing.assert_array_equal(got[number], wanted, err_msg=f'{table.name}, row {number} after {len(told)} touches')
+            self.assertEqual(exists[number], len(told) >= ADMIT_AFTER, f'{table.name}, row {number} after {len(told)} touches')
 
     def compare_living(self, table, pushes):
         """A row is the sum of as many of its last pushes as it counts: those before it was deleted are gone, all others there."""

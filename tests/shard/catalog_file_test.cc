@@ -37,6 +37,9 @@ Catalog Sample() {
   table.life.score = {.show = 0.5f, .click = 3, .least = 0.25f};
   table.optimizer.shows = {true, 0.75f, 3600};
   table.vocabulary = 77;
+  table.life.admission.by = AdmitBy::kBloom;
+  table.life.admission.ids = 77;
+  table.life.admission.false_positives = 0.25f;
   table.changes.push_back({.at_step = 9, .has_clip_value = true, .clip_value = 2});
   table.changes.push_back({.at_step = 12, .has_schedule = true, .schedule = {.step_size = 4}});
   table.changes.push_back({.at_step = 15, .has_life = true, .life = {.ttl_s = 4, .bytes_max = 5}});
@@ -58,7 +61,7 @@ TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   old.changes.pop_back();
   const std::string bytes = catalog.Serialize();
   constexpr size_t kPolicyBytes = 4 * 8 + 1 + 4 + 4 + 1;
-  constexpr size_t kScoreBytes = 3 * 4;
+  constexpr size_t kScoreBytes = 3 * 4 + (1 + 8 + 4);  // with the filter
   constexpr size_t kStatisticsBytes = 8 + 1 + 4 + 4 + kScoreBytes;
   constexpr size_t kLifeBytes =
       1 + kPolicyBytes + kStatisticsBytes + 2 * (1 + kPolicyBytes + kScoreBytes);
@@ -131,7 +134,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   [[maybe_unused]] const auto& [ttl_s, ttl_steps, rows_max, bytes_max, evict_by, score, admission] =
       life;
   [[maybe_unused]] const auto& [show, click, least] = score;
-  [[maybe_unused]] const auto& [after, probability, zeros] = admission;
+  [[maybe_unused]] const auto& [after, probability, zeros, by, ids, false_positives] = admission;
   [[maybe_unused]] const auto& [kind, learning_rate, epsilon, beta1, beta2, weight_decay,
                                 initial_accumulator, momentum, trust_coefficient, l1, l2, ftrl_beta,
                                 clip_value, clip_row_norm, max_norm, max_norm_type, decay_mode,
@@ -153,7 +156,7 @@ TEST(CatalogFileTest, EveryFieldOfATableIsInTheFile) {
   EXPECT_EQ(one.Serialize().size() - empty.Serialize().size(),
             4 + 4 + 1 + 8 + 4 + 1 + optimizer_bytes + initializer_bytes + 8 + 1 + 4 + 1 + 1 + 4 +
                 1 + 1 + 8 + 1 + 1 + 1 + 4 + 4 + schedule_bytes + 4 + 4 + (4 + 4 + 1) + 4 +
-                (1 + 4 * 8 + 1 + 4 + 4 + 1) + (8 + 1 + 4 + 4 + 3 * 4));
+                (1 + 4 * 8 + 1 + 4 + 4 + 1) + (8 + 1 + 4 + 4 + 3 * 4 + (1 + 8 + 4)));
 }
 
 TEST(CatalogFileTest, DamageAndOtherVersionsAreRefused) {

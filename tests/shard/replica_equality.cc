@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/protocol/session_table.h"
 #include "server/tiers/api/host.h"
 #include "server/tiers/spill/row_block.h"
 #include "server/tiers/spill/spill_tier.h"
@@ -69,6 +70,7 @@ void ReplicaCluster::ExpectReplicasEqual() {
     const TableSpec& table = tables_.at(shard.table);
     const SpillShard format(table, found.range, shard);
     std::map<uint64_t, std::string> first;
+    std::string first_filter;
     for (size_t k = 0; k < found.members.size(); ++k) {
       auto& tier = tiers[found.members[k].server];
       if (tier == nullptr) {
@@ -93,6 +95,13 @@ void ReplicaCluster::ExpectReplicasEqual() {
               std::string(block->record(row).substr(kSpillHeaderBytes, format.payload_bytes));
         }
       }
+      const auto bytes = tier->ReadMeta(format);
+      ASSERT_TRUE(bytes.ok()) << bytes.status();
+      const auto meta = ShardMeta::Parse(*bytes);
+      ASSERT_TRUE(meta.ok()) << meta.status();
+      if (k == 0) first_filter = meta->touch_filter;
+      EXPECT_TRUE(meta->touch_filter == first_filter)
+          << shard.ToString() << ": counts of touches on server " << found.members[k].server;
       if (k == 0) {
         EXPECT_FALSE(rows.empty()) << shard.ToString();
         first = std::move(rows);

@@ -193,6 +193,111 @@ TEST_F(RowLifeTest, RowsAreTrainedFromTheirNthTouchOn) {
   }
 }
 
+// A filter with so much room that no id is admitted early.
+TableSpec Filtered(uint32_t after) {
+  TableSpec table = Living();
+  table.life.admission.after = after;
+  table.life.admission.by = AdmitBy::kBloom;
+  table.life.admission.ids = 100'000;
+  table.life.admission.false_positives = 1e-6f;
+  return table;
+}
+
+// As with exact counts, but no row is there before its n-th touch: neither in memory nor on disk.
+TEST_F(RowLifeTest, AFilterCountsTouchesOfIdsWithoutRows) {
+  constexpr uint32_t kAfter = 4;
+  Begin(Filtered(kAfter), /*hot_bytes=*/1 << 20);
+  const std::vector<uint64_t> ids = Ids(0, 300);
+  const TestSeed seed(72);
+  Random random(seed.value());
+  std::map<uint64_t, std::vector<float>> pushed;
+  for (int push = 0; push < 24; ++push) {
+    std::vector<uint64_t> some;
+    std::vector<float> gradients;
+    for (const uint64_t id : ids) {
+      if (random.Uniform(4) != 0) continue;
+      some.push_back(id);
+      pushed[id].push_back(static_cast<float>(1 + random.Uniform(1000)));
+      gradients.insert(gradients.end(), kDim, pushed[id].back());
+    }
+    client_->Push(1, ++step_, some, gradients);
+    if (push % 8 == 2) KillAndStart();
+    if (push % 8 == 5) {  // the counts come back with the rows' meta, and the log has the rest
+      for (uint32_t s = 0; s < kShards; ++s) {
+        ASSERT_TRUE(server_->host()->Find({1, s})->WriteBack().ok());
+      }
+    }
+    if (push == 15) {
+      ASSERT_TRUE(server_->Stop().ok());
+      server_->Start();
+    }
+  }
+  const std::vector<float> rows = server_->Pull(1, ids);
+  const std::vector<KnownTouches> touches = Touches(ids);
+  uint64_t there = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::vector<float>& gradients = pushed[ids[i]];
+    float sum = 0;
+    for (size_t k = kAfter - 1; k < gradients.size(); ++k) sum -= gradients[k];
+    EXPECT_EQ(rows[i * kDim], sum) << "id " << ids[i] << ", " << gradients.size() << " touches";
+    const bool admitted = gradients.size() >= kAfter;
+    there += admitted ? 1 : 0;
+    EXPECT_EQ(touches[i].found, admitted ? KnownTouches::kRow : KnownTouches::kNoRow);
+    EXPECT_EQ(touches[i].touches.count, admitted ? gradients.size() : 0u);
+  }
+  LifeParams counts;
+  counts.ttl_steps = 1000;
+  EXPECT_EQ(WouldTake(counts).rows, there) << "in memory and in the spill tier";
+}
+
+TEST_F(RowLifeTest, AFilteredRowBeginsWithItsFirstValueAndAssignmentsMakeRows) {
+  TableSpec table = Filtered(2);
+  table.life.admission.zeros = true;
+  table.initializer = {InitializerKind::kConstant, 5, 0};
+  Begin(table);
+  const std::vector<uint64_t> ids = Ids(0, 2);
+  Push(ids);
+  EXPECT_EQ(server_->Pull(1, ids)[0], 0.0f) << "not admitted";
+  uint64_t held = 0;
+  for (uint32_t s = 0; s < kShards; ++s) {
+    const StoreStats stats = server_->host()->Find({1, s})->Status().store;
+    held += stats.rows_held;
+    EXPECT_GT(stats.filter_bytes, 0u);
+    EXPECT_LE(stats.filter_used, stats.filter_counters);
+  }
+  EXPECT_EQ(held, 2u);
+  Push({ids[0]});
+  EXPECT_EQ(server_->Pull(1, ids), (std::vector<float>{4, 4, 4, 4, 0, 0, 0, 0}));
+}
+
+// The parts of a cut shard and the merged one go on with the counts, each with those of its ids.
+TEST_F(RowLifeTest, CountsOfAFilterAreCutAndMergedWithTheShard) {
+  Begin(Filtered(3));
+  const std::vector<uint64_t> ids = Ids(0, 200);
+  Push(ids);
+  const ShardRange range = server_->record({1, 0}).range;
+  const ShardId part = server_->Cut({1, 0}, range.first + (range.limit - range.first) / 2);
+  client_->LearnCut({1, 0}, part);
+  Push(ids);
+  EXPECT_EQ(RowsThere(ids), 0u);
+  KillAndStart();
+  auto ready = server_->host()->PrepareMerge({1, 0}, part);
+  while (absl::IsUnavailable(ready.status())) {  // it was cut just now
+    absl::SleepFor(absl::Milliseconds(10));
+    ready = server_->host()->PrepareMerge({1, 0}, part);
+  }
+  ASSERT_TRUE(ready.ok()) << ready.status();
+  server_->Merge({1, 0}, *ready, part);
+  ASSERT_TRUE(server_->host()->ApplyAssignment({}, server_->records(), {}).ok());
+  Push({ids[0], ids[1]});
+  KillAndStart();
+  Push(ids);
+  EXPECT_EQ(RowsThere(ids), ids.size());
+  const std::vector<float> rows = server_->Pull(1, ids);
+  EXPECT_EQ(rows[0], -2.0f);
+  EXPECT_EQ(rows[2 * kDim], -1.0f);
+}
+
 TEST_F(RowLifeTest, CandidatesReadAsZerosWhereTheTableSaysSo) {
   TableSpec table = Living();
   table.life.admission.after = 2;
@@ -531,6 +636,8 @@ TEST(RowPolicyTest, PoliciesAreRefusedByName) {
               testing::HasSubstr("life.ttl_s is 5, allowed: 0 without touches"));
   EXPECT_THAT(refused([](TableSpec* t) { t->life.evict_by = EvictBy::kLfu; }),
               testing::HasSubstr("life.evict_by is lfu"));
+  EXPECT_THAT(refused([](TableSpec* t) { t->life.admission.by = AdmitBy::kBloom; }),
+              testing::HasSubstr("life.admit_by is bloom, allowed: exact with admit_after"));
   EXPECT_THAT(refused([](TableSpec* t) { t->life.admission.probability = 0; }),
               testing::HasSubstr("life.admit_probability is 0, allowed: (0, 1]"));
   EXPECT_THAT(refused([](TableSpec* t) { t->column_slices = 2; }),

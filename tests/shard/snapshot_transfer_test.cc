@@ -68,6 +68,48 @@ TEST_F(SnapshotTransferTest, AMoveWhilePushesRun) {
   }
 }
 
+// Every replica counts touches for itself, from the log; one that comes later, and one that goes on
+// after a kill, have the counts that the others have.
+TEST_F(SnapshotTransferTest, ReplicasAdmitTheSameRows) {
+  TableSpec table = Table(OptimizerKind::kAdam);
+  table.hashed = true;
+  table.optimizer.touches = true;
+  table.life.admission.after = 3;
+  table.life.admission.by = AdmitBy::kBloom;
+  table.life.admission.ids = 1;  // blocks of all sizes of counts: ids share counters
+  Begin(table, {1, 2});
+  const auto push = [this](int steps) {
+    for (int i = 0; i < steps; ++i) {
+      ++step_;
+      std::map<ShardId, std::vector<uint64_t>> ids;
+      for (uint64_t id = 0; id < 4000; ++id) {
+        if (random_.Uniform(8) == 0) ids[cluster_->ShardOf(1, id)].push_back(id);
+      }
+      for (const auto& [shard, some] : ids) {
+        client_->Push(shard, step_, some, std::vector<float>(some.size() * kDim, 1.0f));
+      }
+    }
+  };
+  push(4);
+  cluster_->Kill(1);
+  cluster_->FailOver();
+  cluster_->Settle();
+  push(2);
+  cluster_->Start(1);
+  for (const ShardId shard : cluster_->shards()) cluster_->AddLearner(shard, 1);
+  cluster_->SettleUntil(
+      [&] {
+        return cluster_->IsMember(cluster_->shards()[0], 1) &&
+               cluster_->IsMember(cluster_->shards()[1], 1);
+      },
+      "the killed server is a member again");
+  cluster_->Settle();
+  push(2);
+  for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 2, 3);
+  push(2);
+  cluster_->ExpectReplicasEqual();
+}
+
 TEST_F(SnapshotTransferTest, ThereAndBackAgain) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(10);

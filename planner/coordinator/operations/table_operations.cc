@@ -10,6 +10,7 @@
 #include "common/tables/composition.h"
 #include "common/tables/shard_memory.h"
 #include "common/tables/table_spec.h"
+#include "common/tables/touch_filter_shape.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "planner/cluster_problem.h"
 #include "planner/coordinator/balance/cluster_view.h"
@@ -246,7 +247,24 @@ class CreateTables {
       }
       shards += plans[i].shards.size();
     }
+    HOTBED_RETURN_IF_ERROR(CheckFilters(plans));
     return CheckMemoryOfShards(state, plans);
+  }
+
+  absl::Status CheckFilters(const std::vector<Plan>& plans) const {
+    for (size_t i = 0; i < new_.size(); ++i) {
+      const TouchFilterShape shape = TouchFilterShapeOf(new_[i].spec);
+      for (const PlannedShard& shard : plans[i].shards) {
+        const uint64_t bytes = shape.Bytes(shard.range.limit - shard.range.first);
+        if (bytes <= kFilterShardBytesMax) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "table \"", new_[i].spec.name, "\": life.admit_ids is ",
+            new_[i].spec.life.admission.ids, ", which gives one of its ", plans[i].shards.size(),
+            " shards a filter of ", bytes, " bytes, allowed are ", kFilterShardBytesMax,
+            "; ask for more shards (--shards), fewer ids, or more false positives"));
+      }
+    }
+    return absl::OkStatus();
   }
 
   // Besides their rows, shards take memory that their servers must have.

@@ -49,6 +49,9 @@ struct StoreStats {
   uint64_t rows_made = 0;        // by updates, since the store was opened
   uint64_t rows_deleted = 0;     // likewise
   uint64_t rows_held = 0;        // gradients for rows that were not admitted
+  uint64_t filter_bytes = 0;     // memory of the filter of touches
+  uint64_t filter_counters = 0;  // in it
+  uint64_t filter_used = 0;      // of them, those above 0
   uint64_t device_rows = 0;
   uint64_t device_bytes = 0;  // weights and state of device_rows
   uint64_t device_hits = 0;   // part of hits
@@ -90,6 +93,13 @@ class TieredStore {
   // A small value stored with the shard's rows (sessions, applied LSN). WriteBackAll stores it and
   // opening the store reads it; empty when none was ever stored.
   virtual const std::string& meta() const = 0;
+
+  // The counts of touches of ids without a row, where the table keeps such (AdmitBy::kBloom): a
+  // function of the records that were applied. They are a part of what the shard stores as `meta`,
+  // and come back in it, before anything is applied; those of ids outside of the shard are left
+  // out. DataLoss: no such bytes.
+  virtual std::string SaveTouchFilter() const { return ""; }
+  virtual absl::Status RestoreTouchFilter(absl::string_view /*saved*/) { return absl::OkStatus(); }
 
   // The highest LSN that any spilled row or meta of the shard carried when the store was opened;
   // 0: none. The log continues above it, so that no LSN is ever used for two records.

@@ -68,9 +68,26 @@ void Residency::AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payl
   }
   if (reads.flags == nullptr) return;
   reads.flags[i] = payload != nullptr ? 1 : 0;
-  if (payload == nullptr || rows.admission.after <= 1) return;
+  if (payload == nullptr || !rows.admission.HasCandidates()) return;
   const uint8_t* const touches = payload + state_->spill_shard.payload_bytes - kTouchBytes;
-  if (LoadTouches(touches).count < rows.admission.after) reads.flags[i] = 0;
+  if (LoadTouches(touches).count < rows.admission.Needed()) reads.flags[i] = 0;
+}
+
+// Touches of rows whose counts are full change nothing, and are not looked up.
+const uint8_t* Residency::CountTouches(const uint64_t* ids, uint32_t count, const uint32_t* slots) {
+  uint8_t* const bits = table()->bits;
+  enough_.assign(count, 1);
+  uncounted_.clear();
+  for (uint32_t i = 0; i < count; ++i) {
+    if (slots[i] == kNoSlot || (bits[slots[i]] & kRowCounted) == 0) uncounted_.push_back(i);
+  }
+  if (uncounted_.empty()) return enough_.data();
+  state_->filter->Touch(ids, uncounted_, enough_.data());
+  for (const uint32_t i : uncounted_) {
+    if (slots[i] != kNoSlot && enough_[i] != 0) bits[slots[i]] |= kRowCounted;
+  }
+  state_->counters.filter_used.store(state_->filter->used(), std::memory_order_relaxed);
+  return enough_.data();
 }
 
 // --- rows come in

@@ -40,6 +40,9 @@ class Residency {
   void CopyRow(uint32_t slot, uint8_t* payload) const;
   // The answer for id i of `reads` from weights as they are stored; null: the row exists nowhere.
   void AnswerRow(const RowReads& reads, uint32_t i, const uint8_t* payload, uint64_t position);
+  // Counts the touches of a record, once, as it is applied, where the table filters; by number of
+  // id whether it has the touches that its row needs. Valid until the next call.
+  const uint8_t* CountTouches(const uint64_t* ids, uint32_t count, const uint32_t* slots);
 
   // Whether `rows` rows may come in now: rows evicted for them go through WriteBack. A direct tier
   // evicts none while memory is left.
@@ -105,7 +108,9 @@ class Residency {
   uint32_t hand_ = 0;           // of the CLOCK
   int64_t rows_dirty_ = 0;
   bool found_deleted_ = false;
-  std::vector<uint8_t> dropped_;  // Drop's
+  std::vector<uint8_t> dropped_;     // Drop's
+  std::vector<uint32_t> uncounted_;  // CountTouches': numbers of ids to look up in the filter
+  std::vector<uint8_t> enough_;
 };
 
 }  // namespace hotbed

@@ -17,6 +17,7 @@
 #include "row_math/position.h"
 #include "server/kernels/cpu_kernels.h"
 #include "server/tiers/api/host.h"
+#include "server/tiers/memory/touch_filter.h"
 #include "server/tiers/spill/io_gate.h"
 #include "server/tiers/spill/io_queue.h"
 #include "server/tiers/spill/spill_fetch.h"
@@ -39,6 +40,7 @@ struct RowCounters {
   std::atomic<uint64_t> made{0};      // rows that an update made
   std::atomic<uint64_t> deleted{0};
   std::atomic<uint64_t> held{0};  // gradients that were not applied: their rows are not admitted
+  std::atomic<uint64_t> filter_used{0};  // TouchFilter::used
   // For the division of memory among shards (TierHostImpl), which sets the last two to 0.
   std::atomic<uint64_t> cold_bytes{0};     // of rows without visits and free slots at the last Age
   std::atomic<uint64_t> refused_bytes{0};  // of rows that found no free slot
@@ -70,7 +72,10 @@ struct RowTableState {
         write_back(spill_shard,
                    {spill, io, shard.executor, gate, wiring.write_back_budget, wiring.highest_lsn,
                     shard.before_write_back, std::move(wiring.progress)}),
-        may_miss_(wiring.has_spilled_rows) {}
+        may_miss_(wiring.has_spilled_rows) {
+    if (!shard.table->life.admission.Filters()) return;
+    filter = std::make_unique<TouchFilter>(shard.table, shard.range);
+  }
   RowTableState(const RowTableState&) = delete;
 
   // The spill tier may hold rows that are not resident; otherwise a row that is not resident exists
@@ -115,6 +120,7 @@ struct RowTableState {
   // Replay: rows whose resident value is ahead of the log, with the LSN they were spilled with.
   absl::flat_hash_map<uint64_t, Lsn> replay_guard;
   RowCounters counters;
+  std::unique_ptr<TouchFilter> filter;  // null: the table has none
   WriteBack write_back;
 
  private:

@@ -44,6 +44,7 @@ TieredShard::TieredShard(Params params)
       write_back_all_(&state_, &residency_, std::move(params.meta)),
       shed_(&state_, &residency_),
       pass_(&state_, &residency_) {
+  if (state_.filter != nullptr) arena_->TakeAnyway(&account_, state_.filter->bytes());
   if (state_.shard.hint == nullptr) return;
   state_.shard.hint->OpenRows(residency_.table(), state_.kernels.gather, !state_.may_miss());
   const auto* const first = reinterpret_cast<const char*>(&state_.applied_lsn);
@@ -66,6 +67,7 @@ TieredShard::~TieredShard() {
   if (before_close_) before_close_(this);
   *state_.alive = false;
   state_.gate->Close();
+  if (state_.filter != nullptr) arena_->Give(&account_, state_.filter->bytes());
   arena_->SetCredit(&account_, 0);
 }
 
@@ -93,6 +95,9 @@ bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   uint32_t missing[kRowsMax];
   if (residency_.Probe(updates.ids, updates.count, slots, missing) != 0) return false;
   Count(&state_.counters.hits, updates.count);
+  if (state_.filter != nullptr) {
+    residency_.CountTouches(updates.ids, updates.count, slots);
+  }
   ApplyBatch apply{updates, residency_.table(), slots};
   state_.kernels.apply(&apply);
   state_.applied_lsn = std::max(state_.applied_lsn, updates.lsn);
@@ -121,6 +126,17 @@ void TieredShard::OnWritten() {
 
 void TieredShard::WriteBackAll(Lsn applied_lsn, std::string meta, Done done) {
   write_back_all_.Start(applied_lsn, std::move(meta), std::move(done));
+}
+
+std::string TieredShard::SaveTouchFilter() const {
+  return state_.filter == nullptr ? "" : state_.filter->Save();
+}
+
+absl::Status TieredShard::RestoreTouchFilter(absl::string_view saved) {
+  if (state_.filter == nullptr) return absl::OkStatus();
+  const absl::Status restored = state_.filter->Restore(saved);
+  state_.counters.filter_used.store(state_.filter->used(), std::memory_order_relaxed);
+  return restored;
 }
 
 void TieredShard::SetAppliedLsn(Lsn lsn) { state_.applied_lsn = std::max(state_.applied_lsn, lsn); }
@@ -251,6 +267,11 @@ StoreStats TieredShard::Stats() const {
   stats.rows_made = get(counters.made);
   stats.rows_deleted = get(counters.deleted);
   stats.rows_held = get(counters.held);
+  if (state_.filter != nullptr) {
+    stats.filter_bytes = state_.filter->bytes();
+    stats.filter_counters = state_.filter->counters();
+    stats.filter_used = get(counters.filter_used);
+  }
   stats.began_with_rows = began_with_rows_;
   return stats;
 }

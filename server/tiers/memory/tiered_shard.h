@@ -61,6 +61,8 @@ class TieredShard : public TieredStore {
   const std::string& meta() const override { return write_back_all_.meta(); }
   Lsn highest_lsn() const override { return highest_lsn_; }
   void WriteBackAll(Lsn applied_lsn, std::string meta, Done done) override;
+  std::string SaveTouchFilter() const override;
+  absl::Status RestoreTouchFilter(absl::string_view saved) override;
   void SetAppliedLsn(Lsn lsn) override;
   bool PeekRow(uint64_t id, std::vector<uint8_t>* row) override;
   bool BeginPass(bool further, std::vector<uint64_t>* positions) override;

@@ -69,6 +69,12 @@ class UnopenedStore : public TieredStore {
   const std::string& meta() const override {
     return real() == nullptr ? found_.meta : real()->meta();
   }
+  std::string SaveTouchFilter() const override {
+    return real() == nullptr ? "" : real()->SaveTouchFilter();
+  }
+  absl::Status RestoreTouchFilter(absl::string_view saved) override {
+    return saved.empty() ? absl::OkStatus() : Opened()->RestoreTouchFilter(saved);
+  }
   Lsn highest_lsn() const override {
     return real() == nullptr ? found_.highest_lsn : real()->highest_lsn();
   }

@@ -78,31 +78,38 @@ bool UpdateOp::Continue() {
     Delete();
     return true;
   }
+  if (state_->filter != nullptr) {
+    enough_ = residency_->CountTouches(updates_.ids, updates_.count, slots_.data());
+  }
   // Resident rows first: afterwards they may be evicted to make room for the missing ones.
   resident_ = ApplyBatch{updates_, residency_->table(), slots_.data()};
   state_->kernels.apply(&resident_);
   residency_->AddDirty(resident_.dirtied);
   if (resident_.held > 0) Count(&state_->counters.held, resident_.held);
-  if (state_->shard.table->life.admission.probability < 1) PassOverUnadmitted();
+  const AdmissionParams& admission = state_->shard.table->life.admission;
+  if (admission.probability < 1 || state_->filter != nullptr) PassOverUnadmitted();
   UpdateMissing();
   return true;
 }
 
-// Rows that are nowhere are made by chance (AdmittedByChance), which is the same on each replica.
-// A push that assigns makes them all.
+// Whether a row that is nowhere is made: by its touches so far, or by chance. Both are the same on
+// each replica.
+bool UpdateOp::Admits(uint32_t number) const {
+  if (state_->filter != nullptr) return enough_[number] != 0;
+  const TableSpec& table = *state_->shard.table;
+  return AdmittedByChance(table.life.admission.probability, table.seed, updates_.ids[number],
+                          updates_.scalars.step);
+}
+
+// A push that assigns makes all its rows.
 void UpdateOp::PassOverUnadmitted() {
   if (updates_.assign) return;
-  const TableSpec& table = *state_->shard.table;
   size_t kept = 0;
   for (size_t k = 0; k < missing_.size(); ++k) {
     const WriteBack::Kept here = state_->write_back.Find(positions_[k]);
     const bool there =
         here.here ? here.payload != nullptr : records_[k] != nullptr && !IsDeleted(records_[k]);
-    const uint64_t id = updates_.ids[missing_[k]];
-    if (!there && !AdmittedByChance(table.life.admission.probability, table.seed, id,
-                                    updates_.scalars.step)) {
-      continue;
-    }
+    if (!there && !Admits(missing_[k])) continue;
     missing_[kept] = missing_[k];
     positions_[kept] = positions_[k];
     records_[kept++] = records_[k];
@@ -239,9 +246,21 @@ uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
   apply.count = count;
   state_->kernels.apply(&apply);
   residency_->AddDirty(apply.dirtied);
+  for (uint32_t k = 0; state_->filter != nullptr && k < count; ++k) {
+    if (sources[k] == nullptr) SetFirstTouches(slots[k]);
+  }
   Count(&state_->counters.made, made);
   if (apply.held > 0) Count(&state_->counters.held, apply.held);
   return count;
+}
+
+// A row that the filter admitted begins with the touches that were counted there.
+void UpdateOp::SetFirstTouches(uint32_t slot) {
+  const RowTable& rows = std::as_const(*residency_).table();
+  uint8_t* const at = rows.state + uint64_t{rows.state_bytes} * (slot + 1) - kTouchBytes;
+  RowTouches touches = LoadTouches(at);
+  touches.count = rows.admission.after;
+  StoreTouches(touches, at);
 }
 
 void UpdateOp::Finish(const absl::Status& status) {

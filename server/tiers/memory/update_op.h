@@ -43,8 +43,10 @@ class UpdateOp {
   void PassOverDeleted();
   void SkipReplayedRows();
   void PassOverUnadmitted();
+  bool Admits(uint32_t number) const;
   void UpdateMissing();
   uint32_t InsertMissing(uint32_t first, uint32_t count);
+  void SetFirstTouches(uint32_t slot);
   void Finish(const absl::Status& status);
   void End(const absl::Status& status);
 
@@ -59,6 +61,7 @@ class UpdateOp {
   std::vector<uint32_t> missing_;        // numbers of ids that are not resident
   std::vector<uint64_t> positions_;      // of missing_[k]
   std::vector<const uint8_t*> records_;  // of missing_[k] in the spill tier; null: not there
+  const uint8_t* enough_ = nullptr;      // of all ids, where the table filters (CountTouches)
   std::shared_ptr<SpillFetch> fetch_;    // owns the records; null: nothing has been fetched
   uint64_t fetch_number_ = 0;
 };

@@ -57,7 +57,9 @@ void WriteBackAllOp::WriteMeta() {
 }
 
 void WriteBackAllOp::Finish(const absl::Status& status) {
-  if (status.ok()) meta_ = std::move(next_meta_);
+  // With counts of touches it is long, and nobody reads it before the shard is opened again.
+  if (status.ok()) meta_ = state_->filter == nullptr ? std::move(next_meta_) : std::string();
+  next_meta_.clear();
   active_ = false;
   state_->collecting = false;
   writing_meta_ = false;
