@@ -19,7 +19,7 @@
 
 namespace hotbed {
 
-// The versions that tables of this server are to have, as the coordinator has ordered them together.
+// The versions that tables of this server are to have, as they were ordered together.
 struct OrderedVersions {
   std::vector<v1::ServedVersion> versions;  // by number
   std::vector<uint64_t> current;            // numbers, of each model
