@@ -470,7 +470,9 @@ class Bench {
     const int64_t since_ns = Clock::Real()->NowNs();
     for (;;) {
       HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls_.Get(absl::Seconds(5)));
-      if (map.choice().current() == reply.version().number()) return absl::OkStatus();
+      for (const v1::VersionChoice& choice : map.choices()) {
+        if (choice.current() == reply.version().number()) return absl::OkStatus();
+      }
       if (SecondsSince(since_ns) > 120) return absl::DeadlineExceededError("it is not current");
       Clock::Real()->SleepNs(50 * kMillisecondNs);
     }

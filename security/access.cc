@@ -29,10 +29,10 @@ using Methods = std::set<std::string, std::less<>>;
 // rows and primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",    "BeginSave",       "ChangeFiles",
-                  "Check",          "CommitCut", "GetClusterMap",   "ListRows",
-                  "ReadChanges",    "ReadFiles", "RegisterServer",  "ReportServing",
-                  "Transfer",       "Watch",     "WatchClusterMap", "WatchSave"};
+      new Methods{"ActivateShards", "Attend",        "BeginSave",       "ChangeFiles",   "Check",
+                  "CommitCut",      "GetClusterMap", "GetServing",      "ListRows",      "Lookup",
+                  "ReadChanges",    "ReadFiles",     "RegisterServer",  "ReportServing", "TopK",
+                  "Transfer",       "Watch",         "WatchClusterMap", "WatchSave"};
   return *methods;
 }
 

@@ -50,8 +50,8 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
                       1);
   schema->Add(
       "failure-domain", &o->failure_domain, "NAME",
-      "Machine, rack or zone: no two replicas of a shard are placed in one; empty: the host "
-      "part of the data port.");
+      "Machine, rack or zone: no two replicas of a shard are placed in one, and read copies of a "
+      "table only where there is no other; empty: the host part of the data port.");
   schema->AddHostPort("admin-listen", &o->admin_listen,
                       "Where the admin port (HTTP: metrics, health, status) listens.", 0);
   schema->AddHostPort("http-listen", &o->http_listen,
@@ -350,6 +350,7 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.port = data.port;
   serving.advertise = options.advertise;
   serving.advertise_admin = options.advertise_admin;
+  serving.failure_domain = options.failure_domain;
   serving.admin_listen = options.admin_listen;
   serving.http_listen = options.http_listen;
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;

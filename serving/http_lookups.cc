@@ -6,12 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/notification.h"
 #include "common/field_error.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
@@ -20,13 +22,15 @@
 #include "serving/http/table_list.h"
 #include "serving/http/top_k_body.h"
 #include "serving/lookup_answer.h"
+#include "serving/rows/row_coder.h"
 #include "serving/top_k_answer.h"
 
 namespace hotbed {
 namespace {
 
 constexpr char kNameSlot[] = "{name}";
-constexpr int kThreads = 2;
+constexpr int kThreads = 8;
+constexpr int kSlowMax = 6;
 constexpr size_t kWaitingMax = 64;
 constexpr int64_t kRequestNsMax = 10 * kSecondNs;
 constexpr int64_t kIdleNsMax = 75 * kSecondNs;
@@ -45,6 +49,9 @@ class RequestCounters {
   LatencyHistogram seconds{
       "hotbed_serving_http_seconds",
       "From the end of an HTTP request to a serving server until its answer is made."};
+  Counter forwarded{"hotbed_serving_http_forwarded_total",
+                    "HTTP requests for which a serving server asked others, because it could not "
+                    "answer all of their tables by copies of its own."};
 
  private:
   RequestCounters() {
@@ -119,6 +126,69 @@ absl::Status StatusOf(const v1::ServingTableReply& said) {
   }
 }
 
+// Not by this server, as it seems, but by another one.
+bool OtherMayAnswer(const absl::Status& error) {
+  return absl::IsNotFound(error) || absl::IsFailedPrecondition(error) || absl::IsUnavailable(error);
+}
+
+// A place among the requests that may occupy their thread for long, which are fewer than threads.
+class Turn {
+ public:
+  explicit Turn(std::atomic<int>* count) : count_(count), taken_(count->fetch_add(1) < kSlowMax) {}
+  ~Turn() { count_->fetch_sub(1); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  absl::Status taken() const {
+    if (taken_) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kSlowMax,
+                     " requests of batch scoring, or for copies of other servers, are being "
+                     "answered at this port, the limit: ask another server, or again later"));
+  }
+
+ private:
+  std::atomic<int>* const count_;
+  const bool taken_;
+};
+
+Pooling PoolingOf(v1::ServedPooling pooling) {
+  switch (pooling) {
+    case v1::SERVED_SUM:
+      return Pooling::kSum;
+    case v1::SERVED_MEAN:
+      return Pooling::kMean;
+    case v1::SERVED_MAX:
+      return Pooling::kMax;
+    default:
+      return Pooling::kNone;
+  }
+}
+
+uint64_t AgeMs(absl::Duration age) {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(absl::Ceil(age, absl::Milliseconds(1))));
+}
+
+// As a server with these rows would have answered by gRPC.
+v1::ServingLookupReply ReplyOf(const ServingRows& rows, RowType type) {
+  v1::ServingLookupReply reply;
+  v1::ServingTableReply& table = *reply.add_tables();
+  table.set_dim(rows.dim);
+  table.set_age_ms(AgeMs(rows.age));
+  const RowCoder coder(RowFormatKind::kFp32, rows.dim);
+  const uint64_t count = rows.dim == 0 ? 0 : rows.values.size() / rows.dim;
+  const uint64_t row_bytes = RowWireBytes(type, rows.dim);
+  reply.mutable_rows()->resize(count * row_bytes);
+  std::vector<float> scratch(rows.dim);
+  auto* out = reinterpret_cast<uint8_t*>(reply.mutable_rows()->data());
+  for (uint64_t i = 0; i < count; ++i, out += row_bytes) {
+    coder.Answer(reinterpret_cast<const uint8_t*>(rows.values.data() + i * rows.dim), type,
+                 scratch.data(), out);
+  }
+  reply.mutable_exists()->assign(rows.exists.begin(), rows.exists.end());
+  return reply;
+}
+
 }  // namespace
 
 HttpLookups::HttpLookups(HttpLookupOptions options, const TableReplicas* tables,
@@ -158,14 +228,12 @@ absl::StatusOr<HttpResponse> HttpLookups::Answer(const HttpRequest& request, con
       return Tables(request);
     case HttpRoute::kVersions:
       return Versions(request);
-    case HttpRoute::kLookup: {
-      HOTBED_ASSIGN_OR_RETURN(const auto replica, Find(request, "Lookup", table));
-      return Read(request, *replica);
-    }
-    case HttpRoute::kTopK: {
-      HOTBED_ASSIGN_OR_RETURN(const auto replica, Find(request, "TopK", table));
-      return TopK(request, *replica);
-    }
+    case HttpRoute::kLookup:
+      return Lookup(request, table);
+    case HttpRoute::kLookups:
+      return Lookups(request);
+    case HttpRoute::kTopK:
+      return TopK(request, table);
   }
   return absl::InternalError("no such route");
 }
@@ -182,36 +250,45 @@ absl::Status HttpLookups::InTime(const HttpRequest& request, uint32_t timeout_ms
                                                   " ms, timeout_ms is ", timeout_ms));
 }
 
-absl::StatusOr<std::shared_ptr<const TableReplica>> HttpLookups::Find(
-    const HttpRequest& request, absl::string_view method, const std::string& table) const {
-  HOTBED_RETURN_IF_ERROR(MayCall(request, method, table));
-  std::shared_ptr<const TableReplica> replica = tables_.Find(table);
-  if (replica != nullptr) return replica;
-  return absl::NotFoundError(absl::StrCat(
-      "table \"", absl::CEscape(absl::string_view(table).substr(0, 80)), "\" is not served by ",
-      options_.server, "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+absl::Duration HttpLookups::Left(const HttpRequest& request, uint32_t timeout_ms) const {
+  return absl::Milliseconds(timeout_ms) - absl::Nanoseconds(clock_.NowNs() - request.arrived_ns);
 }
 
-absl::StatusOr<uint64_t> HttpLookups::NumberOf(std::string* version,
-                                               uint32_t staleness_ms_max) const {
+absl::Status HttpLookups::NotServedHere(absl::string_view table) const {
+  return absl::NotFoundError(absl::StrCat(
+      "table \"", absl::CEscape(table.substr(0, 80)), "\" is not served by ", options_.server,
+      "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
+}
+
+absl::Status HttpLookups::CheckBytes(uint64_t bytes) const {
+  if (bytes <= options_.message_bytes_max) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
+                                            " bytes, the limit is ", options_.message_bytes_max,
+                                            ": ask for fewer ids"));
+}
+
+absl::StatusOr<uint64_t> HttpLookups::NumberOf(const OrderedVersions& versions, uint32_t table,
+                                               uint32_t staleness_ms_max,
+                                               std::string* version) const {
   if (*version == "latest") version->clear();
   if (version->empty()) return 0;
   if (staleness_ms_max != 0) {
     return FieldError("", "staleness_max_ms", absl::StrCat(staleness_ms_max),
                       "0 with a version, whose rows do not change");
   }
-  const uint64_t current = tables_.current_version();
-  if (*version == "current" && current == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "no version is current, as far as ", options_.server, " knows ('hotbed publish')"));
-  }
   std::vector<std::string> names;
-  for (const v1::ServedVersion& one : tables_.Versions()) {
-    if (*version == "current" ? one.number() == current : one.name() == *version) {
+  for (const v1::ServedVersion& one : versions.versions) {
+    if (absl::c_linear_search(one.tables(), table) &&
+        (*version == "current" ? versions.IsCurrent(one.number()) : one.name() == *version)) {
       *version = one.name();
       return one.number();
     }
     names.push_back(one.name());
+  }
+  if (*version == "current") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no version of the table is current, as far as ", options_.server,
+                     " knows ('hotbed publish')"));
   }
   return absl::NotFoundError(absl::StrCat(
       options_.server, " is to have no version \"",
@@ -219,59 +296,240 @@ absl::StatusOr<uint64_t> HttpLookups::NumberOf(std::string* version,
       "\"; it has: ", names.empty() ? "none ('hotbed publish')" : absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<HttpResponse> HttpLookups::Read(const HttpRequest& request,
-                                               const TableReplica& replica) const {
+struct HttpLookups::Held {
+  explicit Held(AnswerBudget* of) : budget(of) {}
+  ~Held() { Give(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  absl::Status Take(uint64_t more) {
+    HOTBED_RETURN_IF_ERROR(budget->Take(more));
+    bytes += more;
+    return absl::OkStatus();
+  }
+  void Give() { budget->Give(std::exchange(bytes, 0)); }
+
+  AnswerBudget* const budget;
+  uint64_t bytes = 0;
+};
+
+absl::StatusOr<HttpResponse> HttpLookups::Lookup(const HttpRequest& request,
+                                                 const std::string& table) {
+  HOTBED_RETURN_IF_ERROR(MayCall(request, "Lookup", table));
   HOTBED_ASSIGN_OR_RETURN(
       LookupBody body,
       ParseLookupBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
-  HOTBED_ASSIGN_OR_RETURN(v1::ServingLookupRequest asked,
-                          RequestOf(body, replica.table(), replica.name()));
-  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(&body.version, body.staleness_ms_max));
-  asked.set_version(version);
-  HOTBED_RETURN_IF_ERROR(InTime(request, body.timeout_ms));
+  body.table = table;
   const LookupForm form = FormOf(request, body);
-  const uint64_t bytes = ResponseBytes(body, replica.rows()->coder().dim(), form);
-  if (bytes > options_.message_bytes_max) {
-    return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
-                                              " bytes, the limit is ", options_.message_bytes_max,
-                                              ": ask for fewer ids"));
-  }
-  const uint64_t taken = bytes + AnswerBytes(tables_, asked);
-  HOTBED_RETURN_IF_ERROR(budget_->Take(taken));
-  const absl::Cleanup give = [&] { budget_->Give(taken); };
-  v1::ServingLookupReply reply;
-  HOTBED_RETURN_IF_ERROR(AnswerLookup(tables_, {}, asked, &reply));
-  HOTBED_RETURN_IF_ERROR(StatusOf(reply.tables(0)));
-  HttpResponse response = LookupResponse(reply, body, form, replica.name(), options_.server);
+  Held held(budget_);
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<TableAnswer> answers,
+                          AnswerAll(request, {body}, form, /*partial=*/false, &held));
+  HOTBED_RETURN_IF_ERROR(answers[0].status);
+  body.version = answers[0].version;
+  HttpResponse response = LookupResponse(answers[0].reply, body, form, table, answers[0].server);
   HOTBED_RETURN_IF_ERROR(InTime(request, body.timeout_ms));
   return response;
 }
 
-// One at a time: the port has two threads, and lookups must find one.
-absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
-                                               const TableReplica& replica) {
+absl::StatusOr<HttpResponse> HttpLookups::Lookups(const HttpRequest& request) {
+  HOTBED_RETURN_IF_ERROR(MayCall(request, "Lookup", ""));
   HOTBED_ASSIGN_OR_RETURN(
-      TopKBody body, ParseTopKBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
+      LookupsBody body,
+      ParseLookupsBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
+  const LookupForm form = body.options.base64 ? LookupForm::kBase64 : LookupForm::kArrays;
+  std::vector<TableText> texts(body.tables.size());
+  std::vector<LookupBody> bodies;
+  std::vector<size_t> places;  // of the bodies, in the answer
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i].table = body.tables[i].table;
+    texts[i].error = MayCall(request, "Lookup", texts[i].table);
+    if (!texts[i].error.ok() && !body.partial) return texts[i].error;
+    if (!texts[i].error.ok()) continue;
+    bodies.push_back(std::move(body.tables[i]));
+    places.push_back(i);
+  }
+  Held held(budget_);
+  std::vector<TableAnswer> answers;
+  if (!bodies.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(answers, AnswerAll(request, bodies, form, body.partial, &held));
+  }
+  bool any = false;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    TableText& one = texts[places[i]];
+    one.error = answers[i].status;
+    if (!one.error.ok() && !body.partial) return one.error;
+    if (!one.error.ok()) continue;
+    any = true;
+    bodies[i].version = answers[i].version;
+    one.text = LookupResponse(answers[i].reply, bodies[i], form, one.table, answers[i].server).body;
+  }
+  if (!any) return texts[0].error;
+  HOTBED_RETURN_IF_ERROR(InTime(request, body.options.timeout_ms));
+  return LookupsResponse(texts);
+}
+
+bool HttpLookups::NeedsOthers(const std::vector<TableAnswer>& answers) {
+  return absl::c_any_of(answers, [](const auto& one) { return OtherMayAnswer(one.status); });
+}
+
+absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerAll(
+    const HttpRequest& request, const std::vector<LookupBody>& bodies, LookupForm form,
+    bool partial, Held* held) {
+  std::optional<Turn> turn;
+  if (bodies[0].batch) {
+    turn.emplace(&slow_);
+    HOTBED_RETURN_IF_ERROR(turn->taken());
+  }
+  HOTBED_ASSIGN_OR_RETURN(std::vector<TableAnswer> answers,
+                          AnswerHere(request, bodies, form, held));
+  if (!options_.others || !NeedsOthers(answers)) return answers;
+  held->Give();
+  if (!turn.has_value()) turn.emplace(&slow_);
+  HOTBED_RETURN_IF_ERROR(turn->taken());
+  return AskOthers(request, bodies, form, partial, held);
+}
+
+absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerHere(
+    const HttpRequest& request, const std::vector<LookupBody>& bodies, LookupForm form,
+    Held* held) const {
+  std::vector<TableAnswer> answers(bodies.size());
+  std::vector<v1::ServingLookupRequest> asked(bodies.size());
+  // Taken once, so that all tables of a model are answered of one version.
+  const OrderedVersions versions = tables_.Versions();
+  uint64_t response_bytes = 0, row_bytes = 0;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const LookupBody& body = bodies[i];
+    const std::shared_ptr<const TableReplica> replica = tables_.Find(body.table);
+    HOTBED_ASSIGN_OR_RETURN(asked[i],
+                            RequestOf(body, replica == nullptr ? 0 : replica->table(), body.table));
+    if (replica == nullptr) {
+      answers[i].status = NotServedHere(body.table);
+      continue;
+    }
+    answers[i].server = options_.server;
+    answers[i].version = body.version;
+    const absl::StatusOr<uint64_t> version =
+        NumberOf(versions, replica->table(), body.staleness_ms_max, &answers[i].version);
+    if (absl::IsInvalidArgument(version.status())) return version.status();
+    answers[i].status = version.status();
+    if (!version.ok()) continue;
+    asked[i].set_version(*version);
+    response_bytes += ResponseBytes(body, replica->rows()->coder().dim(), form);
+    row_bytes += AnswerBytes(tables_, asked[i]);
+  }
+  HOTBED_RETURN_IF_ERROR(InTime(request, bodies[0].timeout_ms));
+  // Then all of them are asked for elsewhere.
+  if (options_.others && NeedsOthers(answers)) return answers;
+  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes));
+  HOTBED_RETURN_IF_ERROR(held->Take(response_bytes + row_bytes));
+  HOTBED_RETURN_IF_ERROR(Run(request, bodies[0], request.body.size() + row_bytes, [&] {
+    for (size_t i = 0; i < bodies.size(); ++i) {
+      TableAnswer& one = answers[i];
+      if (one.status.ok()) one.status = AnswerLookup(tables_, {}, asked[i], &one.reply);
+      if (one.status.ok()) one.status = StatusOf(one.reply.tables(0));
+    }
+  }));
+  return answers;
+}
+
+// This thread waits: the port has more of them than processors.
+absl::Status HttpLookups::Run(const HttpRequest& request, const LookupBody& options, uint64_t bytes,
+                              const std::function<void()>& task) const {
+  if (!options_.run) {
+    task();
+    return absl::OkStatus();
+  }
+  absl::Notification done;
+  int64_t retry_ns = 0;  // the answer says a second
+  HOTBED_RETURN_IF_ERROR(options_.run(
+      {.bytes = bytes,
+       .batch = options.batch,
+       .left_ns = absl::ToInt64Nanoseconds(Left(request, options.timeout_ms))},
+      [&task, &done] {
+        task();
+        done.Notify();
+      },
+      &retry_ns));
+  done.WaitForNotification();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ServingClient*> HttpLookups::Others(const HttpRequest& request,
+                                                   uint32_t timeout_ms) const {
+  HOTBED_RETURN_IF_ERROR(InTime(request, timeout_ms));
+  RequestCounters::Get().forwarded.Add(1);
+  return options_.others(Left(request, timeout_ms));
+}
+
+absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AskOthers(
+    const HttpRequest& request, const std::vector<LookupBody>& bodies, LookupForm form,
+    bool partial, Held* held) const {
+  const LookupBody& all = bodies[0];
+  HOTBED_ASSIGN_OR_RETURN(ServingClient* const client, Others(request, all.timeout_ms));
+  std::vector<ServingIds> ids;
+  uint64_t response_bytes = 0, row_bytes = 0;
+  for (const LookupBody& body : bodies) {
+    ids.push_back({.table = body.table,
+                   .ids = body.ids,
+                   .pooling = PoolingOf(body.pooling),
+                   .offsets = body.offsets,
+                   .weights = body.weights});
+    const uint64_t dim = client->Dim(body.table);
+    response_bytes += ResponseBytes(body, static_cast<uint32_t>(dim), form);
+    // As they come, as floats, and as they go.
+    row_bytes += 3 * sizeof(float) * dim * std::max(body.ids.size(), body.offsets.size());
+  }
+  HOTBED_RETURN_IF_ERROR(CheckBytes(response_bytes));
+  HOTBED_RETURN_IF_ERROR(held->Take(response_bytes + row_bytes));
+  ServingLookupOptions options;
+  options.timeout = Left(request, all.timeout_ms);
+  options.staleness_max = absl::Milliseconds(all.staleness_ms_max);
+  options.priority = all.batch ? ServingPriority::kBatch : ServingPriority::kInference;
+  options.partial = partial;
+  options.version = all.version;
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<ServingRows> rows, client->Lookup(ids, options));
+  std::vector<TableAnswer> answers(bodies.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    answers[i].status = rows[i].status;
+    answers[i].server = rows[i].server;
+    answers[i].version = rows[i].version;
+    if (rows[i].status.ok()) answers[i].reply = ReplyOf(rows[i], bodies[i].type);
+  }
+  return answers;
+}
+
+absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
+                                               const std::string& table) {
+  HOTBED_RETURN_IF_ERROR(MayCall(request, "TopK", table));
+  HOTBED_ASSIGN_OR_RETURN(
+      const TopKBody body,
+      ParseTopKBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
+  const std::shared_ptr<const TableReplica> replica = tables_.Find(table);
+  absl::StatusOr<HttpResponse> here = NotServedHere(table);
+  if (replica != nullptr) here = TopKHere(request, *replica, body);
+  if (!OtherMayAnswer(here.status()) || !options_.others) return here;
+  return TopKOfOthers(request, table, body);
+}
+
+// One at a time: the port has few threads, and lookups must find one.
+absl::StatusOr<HttpResponse> HttpLookups::TopKHere(const HttpRequest& request,
+                                                   const TableReplica& replica, TopKBody body) {
   const uint32_t dim = replica.rows()->coder().dim();
   HOTBED_ASSIGN_OR_RETURN(v1::ServingTopKRequest asked,
                           TopKRequestOf(body, replica.table(), dim, replica.name()));
-  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(&body.version, body.staleness_ms_max));
+  HOTBED_ASSIGN_OR_RETURN(const uint64_t version, NumberOf(tables_.Versions(), replica.table(),
+                                                           body.staleness_ms_max, &body.version));
   asked.set_version(version);
   HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, asked));
   const uint64_t bytes = TopKResponseBytes(body, dim);
-  if (bytes > options_.message_bytes_max) {
-    return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
-                                              " bytes, the limit is ", options_.message_bytes_max,
-                                              ": ask for fewer rows"));
-  }
+  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes));
   if (searches_.exchange(true)) {
     return absl::ResourceExhaustedError(
         "another top-k call is being answered at this port: ask another server, or again later");
   }
   const absl::Cleanup ends = [this] { searches_.store(false); };
-  const uint64_t taken = bytes + TopKBytes(tables_, asked);
-  HOTBED_RETURN_IF_ERROR(budget_->Take(taken));
-  const absl::Cleanup give = [&] { budget_->Give(taken); };
+  Held held(budget_);
+  HOTBED_RETURN_IF_ERROR(held.Take(bytes + TopKBytes(tables_, asked)));
   v1::ServingTopKReply reply;
   HOTBED_RETURN_IF_ERROR(AnswerTopK(
       tables_, {}, asked, [&] { return InTime(request, body.timeout_ms); }, &reply));
@@ -279,14 +537,54 @@ absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
   return TopKResponse(reply, replica.name(), options_.server, body.version);
 }
 
+absl::StatusOr<HttpResponse> HttpLookups::TopKOfOthers(const HttpRequest& request,
+                                                       const std::string& table,
+                                                       const TopKBody& body) {
+  const Turn turn(&slow_);
+  HOTBED_RETURN_IF_ERROR(turn.taken());
+  HOTBED_ASSIGN_OR_RETURN(ServingClient* const client, Others(request, body.timeout_ms));
+  const uint32_t dim = client->Dim(table);
+  if (dim == 0) {
+    return absl::NotFoundError(absl::StrCat("table \"", absl::CEscape(table.substr(0, 80)),
+                                            "\" is not served; 'hotbed serve add' begins that"));
+  }
+  HOTBED_RETURN_IF_ERROR(TopKRequestOf(body, 0, dim, table).status());
+  const uint64_t bytes = TopKResponseBytes(body, dim);
+  HOTBED_RETURN_IF_ERROR(CheckBytes(bytes));
+  Held held(budget_);
+  HOTBED_RETURN_IF_ERROR(held.Take(3 * bytes));
+  ServingTopKOptions options;
+  options.timeout = Left(request, body.timeout_ms);
+  options.staleness_max = absl::Milliseconds(body.staleness_ms_max);
+  options.version = body.version;
+  options.metric = static_cast<RowMetric>(body.metric);
+  if (body.only) options.only_ids = body.only_ids;
+  options.first_id = body.first_id;
+  options.last_id = body.last_id;
+  HOTBED_ASSIGN_OR_RETURN(const ServingNearest nearest,
+                          client->TopK(table, body.vectors, body.k, options));
+  v1::ServingTopKReply reply;
+  reply.mutable_table()->set_dim(dim);
+  reply.mutable_table()->set_age_ms(AgeMs(nearest.age));
+  for (const std::vector<ScoredRow>& rows : nearest.rows) {
+    reply.add_counts(static_cast<uint32_t>(rows.size()));
+    for (const ScoredRow& row : rows) {
+      reply.mutable_ids()->append(reinterpret_cast<const char*>(&row.id), sizeof(row.id));
+      reply.mutable_scores()->append(reinterpret_cast<const char*>(&row.score), sizeof(row.score));
+    }
+  }
+  return TopKResponse(reply, table, nearest.server, nearest.version);
+}
+
 absl::StatusOr<HttpResponse> HttpLookups::Versions(const HttpRequest& request) const {
   HOTBED_RETURN_IF_ERROR(MayCall(request, "GetServing", ""));
   std::vector<ListedVersion> versions;
   const auto replicas = tables_.All();
-  for (const v1::ServedVersion& version : tables_.Versions()) {
+  const OrderedVersions ordered = tables_.Versions();
+  for (const v1::ServedVersion& version : ordered.versions) {
     ListedVersion& one = versions.emplace_back();
     one.version = version;
-    one.current = version.number() == tables_.current_version();
+    one.current = ordered.IsCurrent(version.number());
     one.held = true;
     for (const auto& replica : replicas) {
       if (std::count(version.tables().begin(), version.tables().end(), replica->table()) == 0) {

@@ -7,13 +7,21 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "admin/http_port.h"
 #include "common/clock.h"
+#include "hotbed/serving.h"
 #include "serving/answer_budget.h"
+#include "serving/http/lookup_body.h"
+#include "serving/http/lookup_reply.h"
 #include "serving/http/openapi.h"
+#include "serving/http/top_k_body.h"
+#include "serving/lookup_queue.h"
 #include "serving/table_replicas.h"
 
 namespace hotbed {
@@ -26,6 +34,11 @@ struct HttpLookupOptions {
   std::function<absl::Status(absl::string_view token, absl::string_view method,
                              absl::string_view table)>
       access;
+  // Runs a lookup of copies of this server, now or later (LookupQueue::Run). Empty: at once.
+  std::function<absl::Status(const LookupQueue::Wanted&, LookupQueue::Task, int64_t* retry_ns)> run;
+  // By which other serving servers are asked for tables and versions that this one cannot answer;
+  // it connects within the time. Empty: nobody else is asked.
+  std::function<absl::StatusOr<ServingClient*>(absl::Duration)> others;
 };
 
 class HttpLookups {
@@ -40,17 +53,48 @@ class HttpLookups {
  private:
   absl::StatusOr<HttpResponse> Answer(const HttpRequest& request, const HttpRoute& route,
                                       const std::string& table);
-  // The table, if the caller may call `method` with it.
-  absl::StatusOr<std::shared_ptr<const TableReplica>> Find(const HttpRequest& request,
-                                                           absl::string_view method,
-                                                           const std::string& table) const;
-  absl::StatusOr<HttpResponse> Read(const HttpRequest& request, const TableReplica& replica) const;
-  absl::StatusOr<HttpResponse> TopK(const HttpRequest& request, const TableReplica& replica);
+  // One table of a lookup, with its rows or an error. It has them as gRPC has them.
+  struct TableAnswer {
+    absl::Status status;
+    v1::ServingLookupReply reply;
+    std::string server;
+    std::string version;
+  };
+  // A part of the budget for answers, given back in the end.
+  struct Held;
+
+  absl::StatusOr<HttpResponse> Lookup(const HttpRequest& request, const std::string& table);
+  absl::StatusOr<HttpResponse> Lookups(const HttpRequest& request);
+  // By this server alone, or else by asking others for all tables: one answer must not have two
+  // versions of a model. Not OK: a body is wrong, or there is no room or time.
+  absl::StatusOr<std::vector<TableAnswer>> AnswerAll(const HttpRequest& request,
+                                                     const std::vector<LookupBody>& bodies,
+                                                     LookupForm form, bool partial, Held* held);
+  absl::StatusOr<std::vector<TableAnswer>> AnswerHere(const HttpRequest& request,
+                                                      const std::vector<LookupBody>& bodies,
+                                                      LookupForm form, Held* held) const;
+  absl::StatusOr<std::vector<TableAnswer>> AskOthers(const HttpRequest& request,
+                                                     const std::vector<LookupBody>& bodies,
+                                                     LookupForm form, bool partial,
+                                                     Held* held) const;
+  static bool NeedsOthers(const std::vector<TableAnswer>& answers);
+  absl::Status Run(const HttpRequest& request, const LookupBody& options, uint64_t bytes,
+                   const std::function<void()>& task) const;
+  absl::StatusOr<HttpResponse> TopK(const HttpRequest& request, const std::string& table);
+  absl::StatusOr<HttpResponse> TopKHere(const HttpRequest& request, const TableReplica& replica,
+                                        TopKBody body);
+  absl::StatusOr<HttpResponse> TopKOfOthers(const HttpRequest& request, const std::string& table,
+                                            const TopKBody& body);
+  absl::Status NotServedHere(absl::string_view table) const;
+  absl::Status CheckBytes(uint64_t bytes) const;
+  absl::StatusOr<ServingClient*> Others(const HttpRequest& request, uint32_t timeout_ms) const;
+  absl::Duration Left(const HttpRequest& request, uint32_t timeout_ms) const;
   absl::StatusOr<HttpResponse> Tables(const HttpRequest& request) const;
   absl::StatusOr<HttpResponse> Versions(const HttpRequest& request) const;
-  // The number of the version that a body names; the name that it has is set where it names the
-  // current one or the newest rows.
-  absl::StatusOr<uint64_t> NumberOf(std::string* version, uint32_t staleness_ms_max) const;
+  // The number of the version of the table that a body names; the name that it has is set where it
+  // names the current one or the newest rows.
+  absl::StatusOr<uint64_t> NumberOf(const OrderedVersions& versions, uint32_t table,
+                                    uint32_t staleness_ms_max, std::string* version) const;
   absl::Status MayCall(const HttpRequest& request, absl::string_view method,
                        absl::string_view table) const;
   absl::Status InTime(const HttpRequest& request, uint32_t timeout_ms) const;
@@ -61,6 +105,7 @@ class HttpLookups {
   const Clock& clock_;
   const std::string document_;
   std::atomic<bool> searches_{false};
+  std::atomic<int> slow_{0};  // requests that wait for others or are of batch scoring
 };
 
 // A port that answers by `lookups`, which outlives it, with errors as it gives them, and counts.

@@ -12,7 +12,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/serving/connect_as.h"
 #include "common/check.h"
+#include "common/host_port.h"
 #include "common/log.h"
 #include "common/metrics.h"
 #include "common/status_macros.h"
@@ -62,6 +64,8 @@ struct CallCounters {
       "hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "error"}}};
   Counter refused{
       "hotbed_serving_lookups_total", "Lookups of serving replicas.", {{"outcome", "refused"}}};
+  Counter hedged{"hotbed_serving_hedged_lookups_total",
+                 "Lookups that are second calls: another server was asked first, and was late."};
   LatencyHistogram seconds{
       "hotbed_serving_lookup_seconds",
       "From a lookup's arrival at a serving server until its answer is there."};
@@ -107,6 +111,7 @@ class LookupMethods final : public v1::Serving::CallbackService {
     RegisterTopKMetrics();
   }
 
+  LookupQueue* lookups() { return &lookups_; }
   // Before the first call. Empty: every caller may use every table.
   void SetTablesOf(TableAccessOf tables_of) { tables_of_ = std::move(tables_of); }
 
@@ -115,6 +120,7 @@ class LookupMethods final : public v1::Serving::CallbackService {
                                    v1::ServingLookupReply* reply) override {
     const int64_t since_ns = clock_.NowNs();
     uint64_t taken = 0;
+    if (request->hedged()) CallCounters::Get().hedged.Add(1);
     absl::Status status = Take(*request, &taken);
     auto* const reactor = new CallReactor(budget_, taken, nullptr);
     const auto end = [this, since_ns, reactor](const absl::Status& ended) {
@@ -314,11 +320,27 @@ class Serving final : public ServingProcess {
         return access->CheckToken(token, method, table);
       };
     }
+    http.run = [this](const LookupQueue::Wanted& wanted, LookupQueue::Task task,
+                      int64_t* retry_ns) {
+      return methods_.lookups()->Run(wanted, std::move(task), retry_ns);
+    };
+    http.others = [this](absl::Duration timeout) { return Others(timeout); };
     http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
     HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
                                                   options_.answer_bytes_max, http_lookups_.get()));
     http_address_ = http_->address();
     return absl::OkStatus();
+  }
+
+  // Connects when they are asked first.
+  absl::StatusOr<ServingClient*> Others(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(others_mu_) {
+    absl::MutexLock lock(&others_mu_);
+    if (others_ == nullptr) {
+      HOTBED_ASSIGN_OR_RETURN(
+          others_, ConnectServingAs(options_.coordinators, options_.security.identity(),
+                                    {.connect_timeout = std::min(timeout, kReportTimeout)}));
+    }
+    return others_.get();
   }
 
   v1::ServingReport MakeReport(bool stopping) const {
@@ -329,6 +351,10 @@ class Serving final : public ServingProcess {
     report.set_admin_address(options_.advertise_admin.empty() ? admin_address()
                                                               : options_.advertise_admin);
     report.set_http_address(http_address_);
+    const absl::StatusOr<HostPort> place = SplitHostPort(report.address(), 0);
+    report.set_failure_domain(!options_.failure_domain.empty() ? options_.failure_domain
+                              : place.ok()                     ? place->host
+                                                               : "");
     report.set_bytes_max(options_.rows_bytes_max);
     report.set_stopping(stopping);
     for (const auto& replica : tables_.All()) *report.add_replicas() = replica->Report();
@@ -383,10 +409,11 @@ class Serving final : public ServingProcess {
   // A server that took its place before would leave readers of the current version without one.
   ReadyCondition CurrentVersion() const {
     ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
+    const OrderedVersions versions = tables_.Versions();
     for (const auto& replica : tables_.All()) {
       const v1::ReplicaReport report = replica->Report();
       for (const v1::VersionReport& one : report.versions()) {
-        if (one.held() || one.number() != tables_.current_version()) continue;
+        if (one.held() || !versions.IsCurrent(one.number())) continue;
         version.holds = false;
         version.found = absl::StrCat(replica->name(), ": ", replica->WhyNoVersion(one.number()));
       }
@@ -495,6 +522,8 @@ class Serving final : public ServingProcess {
   ServingCalls calls_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<AdminServer> admin_;
+  absl::Mutex others_mu_;
+  std::unique_ptr<ServingClient> others_ ABSL_GUARDED_BY(others_mu_);
   std::unique_ptr<HttpLookups> http_lookups_;
   std::unique_ptr<HttpPort> http_;  // null without http_listen
   std::string http_address_;        // set before other threads begin

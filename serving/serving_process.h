@@ -24,6 +24,7 @@ struct ServingOptions {
   ServerSecurity security;
   std::string advertise;        // empty: as bound
   std::string advertise_admin;  // empty: as bound
+  std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
   std::string http_listen;                  // for lookups by HTTP, in plaintext; empty: none
   uint64_t rows_bytes_max = 0;              // memory of rows

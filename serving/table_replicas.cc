@@ -20,6 +20,18 @@ std::vector<v1::ServedVersion> VersionsOf(const v1::ServingOrders& orders, uint3
   return versions;
 }
 
+// 0: none of `versions` is.
+uint64_t CurrentOf(const v1::ServingOrders& orders,
+                   const std::vector<v1::ServedVersion>& versions) {
+  for (const v1::ServedVersion& version : versions) {
+    const auto& current = orders.current();
+    if (std::find(current.begin(), current.end(), version.number()) != current.end()) {
+      return version.number();
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 void TableReplicas::Obey(const v1::ServingOrders& orders) {
@@ -54,14 +66,15 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
     gone.push_back(it->second);
     next.erase(it++);
   }
-  current_.store(orders.current());
   for (const auto& [table, replica] : next) {
-    replica->OrderVersions(VersionsOf(orders, table), orders.current());
+    const std::vector<v1::ServedVersion> versions = VersionsOf(orders, table);
+    replica->OrderVersions(versions, CurrentOf(orders, versions));
   }
   {
     absl::MutexLock lock(&mu_);
     tables_ = std::move(next);
-    ordered_.assign(orders.versions().begin(), orders.versions().end());
+    ordered_ = {{orders.versions().begin(), orders.versions().end()},
+                {orders.current().begin(), orders.current().end()}};
   }
   // Joined here, not by the lookup that holds the last reference.
   for (const std::shared_ptr<TableReplica>& replica : gone) replica->Stop();
@@ -87,7 +100,7 @@ std::vector<std::shared_ptr<const TableReplica>> TableReplicas::All() const {
   return all;
 }
 
-std::vector<v1::ServedVersion> TableReplicas::Versions() const {
+OrderedVersions TableReplicas::Versions() const {
   absl::MutexLock lock(&mu_);
   return ordered_;
 }

@@ -2,7 +2,7 @@
 #ifndef HOTBED_SERVING_TABLE_REPLICAS_H_
 #define HOTBED_SERVING_TABLE_REPLICAS_H_
 
-#include <atomic>
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +18,16 @@
 #include "serving/table_replica.h"
 
 namespace hotbed {
+
+// The versions that tables of this server are to have, as they were ordered together.
+struct OrderedVersions {
+  std::vector<v1::ServedVersion> versions;  // by number
+  std::vector<uint64_t> current;            // numbers, of each model
+
+  bool IsCurrent(uint64_t number) const {
+    return std::find(current.begin(), current.end(), number) != current.end();
+  }
+};
 
 class TableReplicas {
  public:
@@ -36,9 +46,7 @@ class TableReplicas {
   std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t current_version() const { return current_.load(); }  // 0: none
-  // Those that tables of this server are to have, by number.
-  std::vector<v1::ServedVersion> Versions() const ABSL_LOCKS_EXCLUDED(mu_);
+  OrderedVersions Versions() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -49,10 +57,9 @@ class TableReplicas {
   const TableReplica::Source source_;
   ServedMemory memory_;
   const Clock* const clock_;
-  std::atomic<uint64_t> current_{0};
   mutable absl::Mutex mu_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::ServedVersion> ordered_ ABSL_GUARDED_BY(mu_);
+  OrderedVersions ordered_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   PlaceFinder places_{FileSystem::Real()};
   std::thread versions_;

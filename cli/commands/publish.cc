@@ -30,6 +30,8 @@ struct PublishFlags {
   std::vector<std::string> tables;
   std::string place;
   std::string name;
+  std::string model;
+  bool take_over = false;
   bool no_wait = false;
   bool dry_run = false;
   SaveFlags save;
@@ -45,6 +47,7 @@ absl::Status Answer(const CommandContext& context, const PublishFlags& flags,
                                     : " is published, and current as soon as all servers have it";
   const std::string of = flags.dry_run ? "" : absl::StrCat(", of ", version.folder());
   return context.Answer({{"version", version.name()},
+                         {"model", version.model()},
                          {"number", version.number()},
                          {"tables", flags.tables},
                          {"checkpoint", version.folder()},
@@ -73,6 +76,8 @@ absl::Status Publish(const CommandContext& context, const PublishFlags& flags) {
   v1::PublishVersionRequest request;
   request.set_name(options.name);
   for (const std::string& table : flags.tables) request.add_tables(table);
+  request.set_model(flags.model);
+  request.set_take_over(flags.take_over);
   request.set_dry_run(true);
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(v1::PublishVersionReply reply,
@@ -118,6 +123,12 @@ void AddPublishCommand(CLI::App* root, CommandContext* context) {
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->option_text("TEXT TEXT ...");
   app->add_option("--name", flags->name, "Name of the version; by the time if not given");
+  app->add_option("--model", flags->model,
+                  "The model that the tables make up: each model has a current version of its own. "
+                  "Without it: the model that they belong to, or \"default\"");
+  app->add_flag("--take-over", flags->take_over,
+                "Take tables from the models that they belong to: from the moment when this "
+                "version is current, readers of these tables get it");
   AddSaveFlags(app, &flags->save);
   app->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
   app->add_flag("--dry-run", flags->dry_run, "Check that it could be published; save nothing");

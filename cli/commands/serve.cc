@@ -90,9 +90,9 @@ absl::Status Status(const CommandContext& context) {
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap map, calls.Get(context.timeout_duration()));
   Json json = {{"servers", Json::array()}, {"tables", Json::array()}};
-  TablePrinter servers({"server", "address", "HTTP", "alive", "memory", "of", "tables"});
+  TablePrinter servers({"server", "domain", "address", "HTTP", "alive", "memory", "of", "tables"});
   for (const v1::ServingServerInfo& server : map.servers()) {
-    servers.AddRow({server.name(), server.address(),
+    servers.AddRow({server.name(), server.failure_domain(), server.address(),
                     server.http_address().empty() ? "-" : server.http_address(),
                     server.alive() ? "yes" : absl::StrCat("silent for ", server.silent_ms(), " ms"),
                     FormatBytes(server.bytes()), FormatBytes(server.bytes_max()),
@@ -101,6 +101,7 @@ absl::Status Status(const CommandContext& context) {
                                {"address", server.address()},
                                {"admin_address", server.admin_address()},
                                {"http_address", server.http_address()},
+                               {"failure_domain", server.failure_domain()},
                                {"alive", server.alive()},
                                {"bytes", server.bytes()},
                                {"bytes_max", server.bytes_max()}});

@@ -35,6 +35,14 @@ struct VersionCopy {
   v1::VersionReport report;
 };
 
+// Of the model of `version`.
+v1::VersionChoice ChoiceFor(const v1::ServingMap& map, const v1::ServedVersion& version) {
+  for (const v1::VersionChoice& choice : map.choices()) {
+    if (choice.model() == version.model()) return choice;
+  }
+  return {};
+}
+
 bool IsKept(const v1::ServingMap& map, uint64_t number) {
   return std::find(map.kept().begin(), map.kept().end(), number) != map.kept().end();
 }
@@ -75,7 +83,7 @@ std::string StateOf(const VersionCopy& copy) {
 }
 
 std::string StateOf(const v1::ServingMap& map, const v1::ServedVersion& version) {
-  const v1::VersionChoice& choice = map.choice();
+  const v1::VersionChoice choice = ChoiceFor(map, version);
   const uint64_t number = version.number();
   std::vector<std::string> words;
   if (number == choice.current()) words.emplace_back("current");
@@ -99,6 +107,7 @@ std::vector<std::string> TablesOf(const v1::ServingMap& map, const v1::ServedVer
 
 struct ServeVersionFlags {
   std::string name;
+  std::string model;
   bool off = false;
   bool dry_run = false;
   bool no_wait = false;
@@ -109,12 +118,14 @@ absl::Status Choose(v1::ChooseVersionRequest::Action action, const ServeVersionF
   v1::ChooseVersionRequest request;
   request.set_action(action);
   request.set_name(flags.name);
+  request.set_model(flags.model);
   request.set_dry_run(flags.dry_run);
   ServingCalls calls(context.coordinator, IdentityOfEnvironment());
   HOTBED_ASSIGN_OR_RETURN(const v1::ChooseVersionReply reply,
                           calls.Choose(request, context.timeout_duration()));
   const std::string& name = reply.version().name();
   Json json = {{"version", name},
+               {"model", reply.version().model()},
                {"number", reply.version().number()},
                {"pinned", reply.choice().pinned()},
                {"dry_run", flags.dry_run}};
@@ -142,6 +153,10 @@ absl::Status Pin(const ServeVersionFlags& flags, const CommandContext& context) 
   if (flags.off != flags.name.empty()) {
     return absl::InvalidArgumentError("name a version to be pinned, or give --off");
   }
+  if (!flags.off && !flags.model.empty()) {
+    return absl::InvalidArgumentError(
+        "--model goes with --off: a version that is named belongs to one model");
+  }
   return Choose(flags.off ? v1::ChooseVersionRequest::UNPIN : v1::ChooseVersionRequest::PIN, flags,
                 context);
 }
@@ -152,15 +167,17 @@ Json VersionsJson(const v1::ServingMap& map) {
   Json versions = Json::array();
   for (const v1::ServedVersion& version : map.versions()) {
     const uint64_t number = version.number();
+    const v1::VersionChoice choice = ChoiceFor(map, version);
     Json one = {{"name", version.name()},
+                {"model", version.model()},
                 {"number", number},
                 {"tables", TablesOf(map, version)},
                 {"checkpoint", version.folder()},
                 {"at_step", version.at_step()},
                 {"published_unix_ms", version.published_unix_ms()},
-                {"current", number == map.choice().current()},
-                {"target", number == map.choice().target()},
-                {"pinned", number == map.choice().target() && map.choice().pinned()},
+                {"current", number == choice.current()},
+                {"target", number == choice.target()},
+                {"pinned", number == choice.target() && choice.pinned()},
                 {"kept", IsKept(map, number)},
                 {"copies", Json::array()}};
     for (const VersionCopy& copy : CopiesOf(map, version)) {
@@ -182,13 +199,14 @@ Json VersionsJson(const v1::ServingMap& map) {
 
 std::string VersionsText(const v1::ServingMap& map) {
   if (map.versions().empty()) return "";
-  TablePrinter versions({"version", "state", "tables", "at step", "checkpoint"});
+  TablePrinter versions({"version", "model", "state", "tables", "at step", "checkpoint"});
   TablePrinter copies(
       {"version", "table", "server", "copy", "rows that differ", "bytes", "trouble"});
   for (const v1::ServedVersion& version : map.versions()) {
-    versions.AddRow(
-        {version.name(), StateOf(map, version), absl::StrJoin(TablesOf(map, version), ", "),
-         version.at_step() == 0 ? "-" : absl::StrCat(version.at_step()), version.folder()});
+    versions.AddRow({version.name(), version.model(), StateOf(map, version),
+                     absl::StrJoin(TablesOf(map, version), ", "),
+                     version.at_step() == 0 ? "-" : absl::StrCat(version.at_step()),
+                     version.folder()});
     if (!IsKept(map, version.number())) continue;
     for (const VersionCopy& copy : CopiesOf(map, version)) {
       copies.AddRow({version.name(), copy.table, copy.server, StateOf(copy),
@@ -211,11 +229,12 @@ absl::StatusOr<bool> AwaitCurrent(const CommandContext& context, const v1::Serve
   for (;;) {
     // A coordinator that is away does not end the wait.
     const auto map = calls->Get(context.timeout_duration());
-    if (map.ok() && map->choice().current() == version.number()) {
+    const v1::VersionChoice choice = map.ok() ? ChoiceFor(*map, version) : v1::VersionChoice();
+    if (map.ok() && choice.current() == version.number()) {
       if (bar != nullptr) bar->Finish();
       return true;
     }
-    if (map.ok() && map->choice().target() != version.number()) return false;
+    if (map.ok() && choice.target() != version.number()) return false;
     uint64_t read = 0, in_all = 0, held = 0, alive = 0;
     std::string trouble = map.ok() ? "" : std::string(map.status().message());
     for (const VersionCopy& copy :
@@ -245,6 +264,8 @@ absl::StatusOr<bool> AwaitCurrent(const CommandContext& context, const v1::Serve
 
 void AddServeVersionCommands(CLI::App* serve, CommandContext* context) {
   const auto add_flags = [](CLI::App* command, ServeVersionFlags* flags) {
+    command->add_option("--model", flags->model,
+                        "The model whose current version changes; not needed if there is one");
     command->add_flag("--dry-run", flags->dry_run, "Print what would be; change nothing");
     command->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
   };

@@ -76,8 +76,8 @@ std::optional<ServerId> ReadChoice::ChooseOther(const ShardRecord& record, Serve
 }
 
 void ReadChoice::Sent(ServerId server) {
+  hedges_.Sent();
   absl::MutexLock lock(&mu_);
-  messages_left_ = std::min(messages_left_ + 1, kHedgesMax * kMessagesPerHedge);
   Seen& seen = seen_[server];
   if (seen.owed++ == 0) seen.silent_ns = 0;
 }
@@ -147,18 +147,6 @@ bool ReadChoice::Silent(ServerId server) const {
 int64_t ReadChoice::HedgeAfterNs() const {
   absl::MutexLock lock(&mu_);
   return usual_ns_ == 0 ? kHedgeAfterUnknownNs : std::max(kHedgeNsMin, usual_ns_);
-}
-
-bool ReadChoice::MayHedge() const {
-  absl::MutexLock lock(&mu_);
-  return messages_left_ >= kMessagesPerHedge;
-}
-
-bool ReadChoice::TakeHedges(int64_t messages) {
-  absl::MutexLock lock(&mu_);
-  if (messages_left_ < messages * kMessagesPerHedge) return false;
-  messages_left_ -= messages * kMessagesPerHedge;
-  return true;
 }
 
 }  // namespace hotbed

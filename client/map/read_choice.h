@@ -27,6 +27,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
 #include "client/map/usual_time.h"
+#include "common/hedge_budget.h"
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 
@@ -62,9 +63,9 @@ class ReadChoice {
   // The age at which a message is worth a hedge.
   int64_t HedgeAfterNs() const;
   // Whether the budget has a hedge left.
-  bool MayHedge() const;
+  bool MayHedge() const { return hedges_.Has(); }
   // Takes `messages` hedges out of the budget, before they are sent. False: it has not as many.
-  bool TakeHedges(int64_t messages);
+  bool TakeHedges(int64_t messages) { return hedges_.Take(messages); }
 
  private:
   struct Seen {
@@ -86,7 +87,7 @@ class ReadChoice {
   static constexpr int64_t kSilentNsMin = 6'000'000;
   static constexpr int64_t kSilentUnknownNs = 50'000'000;
   static constexpr int64_t kHedgeNsMin = 1'000'000;
-  static constexpr int64_t kMessagesPerHedge = 20;
+  static constexpr double kHedgedPart = 1.0 / 20;
 
   // Sorted by server, so that a call reads all shards that a server holds from that server.
   static Holders HoldersOf(const ShardRecord& record);
@@ -99,7 +100,7 @@ class ReadChoice {
   int64_t usual_ns_ ABSL_GUARDED_BY(mu_) = 0;  // of the last Watch; 0: unknown
   int64_t watched_ns_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t aged_ns_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t messages_left_ ABSL_GUARDED_BY(mu_) = kHedgesMax * kMessagesPerHedge;  // of the budget
+  HedgeBudget hedges_{kHedgedPart, kHedgesMax};
 };
 
 }  // namespace hotbed

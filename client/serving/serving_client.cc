@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -17,7 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
+#include "client/serving/connect_as.h"
 #include "common/clock.h"
+#include "common/hedge_budget.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
@@ -41,14 +44,21 @@ constexpr int64_t kRoundNs = 20 * kMillisecondNs;  // between two rounds over th
 constexpr int64_t kShunNs = kSecondNs;             // a server whose call has failed
 constexpr int64_t kRetryMsMax = 10'000;
 constexpr int64_t kTryNsMin = 20 * kMillisecondNs;
+constexpr int kFarCalls = 8;        // that a near server may have more than one that is far
+constexpr int64_t kHedgesMax = 20;  // at a time, of the budget
+constexpr int64_t kStopsNs = 50 * kMillisecondNs;  // between questions whether a call is to end
 constexpr int kMessageBytesMax = 128 << 20;
 constexpr uint64_t kTopKBytesMax = 12 << 20;  // a server takes 16 MiB, if not told otherwise
 constexpr size_t kIdsMax = kMessageBytesMax / sizeof(uint64_t);
+
+constexpr auto kNever = std::chrono::system_clock::time_point::max();
 
 using Outcome = v1::ServingTableReply;
 
 struct Server {
   std::string name;
+  std::string failure_domain;
+  bool far = false;  // in another failure domain than this client
   std::unique_ptr<v1::Serving::Stub> stub;
   std::atomic<int> outstanding{0};
   std::atomic<int64_t> shunned_until_ns{0};
@@ -57,21 +67,26 @@ struct Server {
 
 struct Table {
   uint32_t id = 0;
+  uint32_t dim = 0;
   std::vector<std::shared_ptr<Server>> replicas;  // those that were ready first
   size_t ready = 0;
   std::vector<std::vector<uint64_t>> held;  // numbers of versions, of each replica
 };
 
+using Version = std::shared_ptr<const v1::ServedVersion>;
+
 struct Map {
   absl::flat_hash_map<std::string, Table> tables;
-  std::vector<v1::ServedVersion> versions;
-  v1::VersionChoice choice;
-  std::vector<uint64_t> kept;  // numbers of versions that servers are to hold
+  std::vector<Version> versions;
+  std::vector<uint64_t> current;  // numbers, of each model
+  std::vector<uint64_t> kept;     // numbers of versions that servers are to hold
 };
 
 // A table of a call, until it is answered.
 struct Wanted {
   size_t index = 0;
+  // Whose rows are asked for; without a number: the newest ones.
+  Version version;
   std::set<const Server*> tried;  // in this round
 };
 
@@ -79,6 +94,7 @@ struct OpenCall {
   std::shared_ptr<Server> server;
   std::vector<Wanted*> tables;
   bool others = false;  // another server has one of the tables
+  bool hedge = false;
   int64_t asked_ns = 0;
   int64_t answered_ns = 0;
   v1::ServingLookupRequest request;
@@ -102,25 +118,49 @@ bool Has(const std::vector<uint64_t>& numbers, uint64_t number) {
 constexpr char kLatest[] = "latest";
 constexpr char kCurrent[] = "current";
 
+std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
+
 std::string NamesOf(const Map& map) {
   std::vector<std::string> names;
-  for (const v1::ServedVersion& version : map.versions) {
-    if (Has(map.kept, version.number())) names.push_back(version.name());
+  for (const Version& version : map.versions) {
+    if (Has(map.kept, version->number())) names.push_back(version->name());
   }
   return names.empty() ? "none is published ('hotbed publish')"
                        : absl::StrCat("there are: ", absl::StrJoin(names, ", "));
 }
 
-// By its name, or the current one.
-absl::StatusOr<v1::ServedVersion> FindVersion(const Map& map, const std::string& name) {
-  if (name == kCurrent && map.choice.current() == 0) {
+Version NewestRows() {
+  static const auto* const none = new Version(std::make_shared<v1::ServedVersion>());
+  return *none;
+}
+
+bool HasTable(const v1::ServedVersion& version, uint32_t table) {
+  return std::find(version.tables().begin(), version.tables().end(), table) !=
+         version.tables().end();
+}
+
+// The current one of the model that the table belongs to. NotFound: it belongs to none.
+absl::StatusOr<Version> FindCurrent(const Map& map, const std::string& name) {
+  const auto table = map.tables.find(name);
+  if (table == map.tables.end()) return NewestRows();  // CheckServed refuses it
+  std::vector<std::string> names;
+  for (const Version& version : map.versions) {
+    if (!Has(map.current, version->number())) continue;
+    if (HasTable(*version, table->second.id)) return version;
+    names.push_back(version->name());
+  }
+  if (names.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("no version is current; ", NamesOf(map)));
   }
-  for (const v1::ServedVersion& version : map.versions) {
-    if (name == kCurrent ? version.number() != map.choice.current() : version.name() != name) {
-      continue;
-    }
-    if (Has(map.kept, version.number())) return version;
+  return absl::NotFoundError(absl::StrCat(Name(name), " is not in version \"",
+                                          absl::StrJoin(names, "\", \""),
+                                          names.size() == 1 ? "\"" : "\", which are current"));
+}
+
+absl::StatusOr<Version> FindVersion(const Map& map, const std::string& name) {
+  for (const Version& version : map.versions) {
+    if (version->name() != name) continue;
+    if (Has(map.kept, version->number())) return version;
     return absl::FailedPreconditionError(
         absl::StrCat("version \"", name, "\" is not held by servers any more; ", NamesOf(map),
                      "; 'hotbed serve pin ", name, "' lets them take it up again"));
@@ -128,7 +168,16 @@ absl::StatusOr<v1::ServedVersion> FindVersion(const Map& map, const std::string&
   return absl::NotFoundError(absl::StrCat("there is no version \"", name, "\"; ", NamesOf(map)));
 }
 
-std::string Name(const std::string& table) { return absl::StrCat("table \"", table, "\""); }
+// As a lookup names it, for each table.
+std::vector<absl::StatusOr<Version>> FindVersions(const Map& map,
+                                                  const std::vector<ServingIds>& tables,
+                                                  const std::string& name) {
+  std::vector<absl::StatusOr<Version>> found(tables.size(), NewestRows());
+  if (name.empty() || name == kLatest) return found;
+  if (name != kCurrent) return {tables.size(), FindVersion(map, name)};
+  for (size_t i = 0; i < tables.size(); ++i) found[i] = FindCurrent(map, tables[i].table);
+  return found;
+}
 
 v1::ServedPooling PoolingOf(Pooling pooling) {
   switch (pooling) {
@@ -194,8 +243,12 @@ void ReadWire(RowType type, const char* from, uint64_t rows, uint32_t dim, float
 
 class GrpcServingClient final : public ServingClient {
  public:
-  explicit GrpcServingClient(const std::string& coordinators)
-      : identity_(IdentityOfEnvironment()), calls_(coordinators, identity_) {}
+  GrpcServingClient(const std::string& coordinators, const ClientIdentity& identity,
+                    const ServingClientOptions& options)
+      : identity_(identity),
+        failure_domain_(options.failure_domain),
+        calls_(coordinators, identity_),
+        budget_(options.hedge_budget, kHedgesMax) {}
   ~GrpcServingClient() override {
     {
       absl::MutexLock lock(&mu_);
@@ -211,26 +264,41 @@ class GrpcServingClient final : public ServingClient {
     return absl::OkStatus();
   }
 
+  ServingClientStats stats() const override {
+    return {.calls = counters_.calls.load(),
+            .hedges = counters_.hedges.load(),
+            .hedges_won = counters_.hedges_won.load(),
+            .hedges_refused = counters_.hedges_refused.load()};
+  }
+
+  uint32_t Dim(const std::string& table) const override {
+    const std::shared_ptr<const Map> map = this->map();
+    const auto found = map->tables.find(table);
+    return found == map->tables.end() ? 0 : found->second.dim;
+  }
+
   absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
                                                   const ServingLookupOptions& options) override {
     for (const ServingIds& asked : tables) HOTBED_RETURN_IF_ERROR(CheckAsked(asked));
+    HOTBED_RETURN_IF_ERROR(CheckStaleness(options));
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
     std::vector<ServingRows> rows(tables.size());
     std::vector<Wanted> all(tables.size());
     std::vector<Wanted*> open;
-    for (size_t i = 0; i < tables.size(); ++i) {
-      all[i].index = i;
-      open.push_back(&all[i]);
-    }
     absl::Status last;  // why the newest try of some table has failed
-    HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion version, ChooseVersion(options, end_ns));
+    HOTBED_RETURN_IF_ERROR(
+        SetVersions(VersionsFor(tables, options, end_ns), options.partial, &all, &open, &rows));
     while (!open.empty()) {
       const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(GiveUpUnserved(*map, tables, options.partial, version, &open, &rows));
+      HOTBED_RETURN_IF_ERROR(GiveUpUnserved(*map, tables, options.partial, &open, &rows));
       if (open.empty()) break;
-      auto calls = MakeCalls(*map, tables, open, options, version.number());
-      const bool in_time = !calls.empty() || BeginRound(*map, tables, open, end_ns);
+      auto calls = MakeCalls(*map, tables, open, options);
+      bool in_time = true;
+      if (calls.empty()) {
+        in_time = BeginRound(*map, tables, open, options.stop, end_ns);
+        HOTBED_RETURN_IF_ERROR(GoesOn(options.stop));
+      }
       if (!in_time || clock_.NowNs() >= end_ns) {
         while (!open.empty()) {
           const absl::Status late = TimedOut(tables, *open[0], last);
@@ -240,23 +308,17 @@ class GrpcServingClient final : public ServingClient {
       }
       HOTBED_RETURN_IF_ERROR(Run(*map, tables, options, end_ns, &calls, &open, &rows, &last));
       if (open.empty() || !SaysNoVersion(calls)) continue;
-      HOTBED_ASSIGN_OR_RETURN(v1::ServedVersion now, ChooseVersion(options, end_ns));
       AskForMap();
-      if (now.number() == version.number()) continue;
-      // Another version: no row of the one before may stay.
-      version = std::move(now);
-      rows.assign(tables.size(), ServingRows());
-      open.clear();
-      for (Wanted& wanted : all) {
-        wanted.tried.clear();
-        open.push_back(&wanted);
-      }
+      HOTBED_RETURN_IF_ERROR(
+          SetVersions(VersionsFor(tables, options, end_ns), options.partial, &all, &open, &rows));
     }
     if (std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); }) &&
         !rows.empty()) {
       return rows[0].status;
     }
-    for (ServingRows& one : rows) one.version = version.name();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].status.ok()) rows[i].version = all[i].version->name();
+    }
     return rows;
   }
 
@@ -268,31 +330,36 @@ class GrpcServingClient final : public ServingClient {
     }
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
-    const ServingLookupOptions as_lookup = {.staleness_max = options.staleness_max,
-                                            .version = options.version};
+    const ServingLookupOptions as_lookup = {
+        .staleness_max = options.staleness_max, .version = options.version, .stop = options.stop};
+    HOTBED_RETURN_IF_ERROR(CheckStaleness(as_lookup));
     const std::vector<ServingIds> asked = {{.table = table}};
     Wanted wanted;
     absl::Status last;
     v1::ServingTopKRequest request = TopKRequestOf(vectors, k, options);
     for (;;) {
       // Each time: another version may be current by now.
-      HOTBED_ASSIGN_OR_RETURN(const v1::ServedVersion version, ChooseVersion(as_lookup, end_ns));
+      HOTBED_ASSIGN_OR_RETURN(wanted.version, VersionsFor(asked, as_lookup, end_ns)[0]);
       const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(CheckServed(*map, table, version));
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, table, *wanted.version));
       const Table& found = map->tables.at(table);
-      const std::shared_ptr<Server> server = Choose(found, wanted, version.number());
-      const bool in_time = server != nullptr || BeginRound(*map, asked, {&wanted}, end_ns);
+      const std::shared_ptr<Server> server = Choose(found, wanted);
+      bool in_time = true;
+      if (server == nullptr) {
+        in_time = BeginRound(*map, asked, {&wanted}, options.stop, end_ns);
+        HOTBED_RETURN_IF_ERROR(GoesOn(options.stop));
+      }
       if (!in_time || clock_.NowNs() >= end_ns) return TimedOut(asked, wanted, last);
       if (server == nullptr) continue;
       wanted.tried.insert(server.get());
       request.set_table(found.id);
-      request.set_version(version.number());
+      request.set_version(wanted.version->number());
       ServingNearest nearest;
       bool answered = false;
       HOTBED_RETURN_IF_ERROR(AskTopK(*server, request, TryUntil(end_ns, found.replicas.size() > 1),
-                                     &nearest, &answered, &last));
+                                     options.stop, &nearest, &answered, &last));
       if (answered) {
-        nearest.version = version.name();
+        nearest.version = wanted.version->name();
         return nearest;
       }
     }
@@ -304,23 +371,61 @@ class GrpcServingClient final : public ServingClient {
     return map_;
   }
 
-  // Without a number: the newest rows. What this client has not heard of may be new.
-  absl::StatusOr<v1::ServedVersion> ChooseVersion(const ServingLookupOptions& options,
-                                                  int64_t end_ns) ABSL_LOCKS_EXCLUDED(mu_) {
-    if (options.version.empty() || options.version == kLatest) return v1::ServedVersion();
-    if (options.staleness_max > absl::ZeroDuration()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "staleness_max is ", absl::FormatDuration(options.staleness_max), ", and version \"",
-          options.version, "\": rows of a version do not change; leave one of the two out"));
+  static absl::Status GoesOn(const std::function<bool()>& stop) {
+    return stop && stop() ? absl::CancelledError("the caller broke the call off")
+                          : absl::OkStatus();
+  }
+
+  static absl::Status CheckStaleness(const ServingLookupOptions& options) {
+    if (options.version.empty() || options.version == kLatest ||
+        options.staleness_max <= absl::ZeroDuration()) {
+      return absl::OkStatus();
     }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "staleness_max is ", absl::FormatDuration(options.staleness_max), ", and version \"",
+        options.version, "\": rows of a version do not change; leave one of the two out"));
+  }
+
+  // What this client has not heard of may be new.
+  std::vector<absl::StatusOr<Version>> VersionsFor(const std::vector<ServingIds>& tables,
+                                                   const ServingLookupOptions& options,
+                                                   int64_t end_ns) ABSL_LOCKS_EXCLUDED(mu_) {
     std::shared_ptr<const Map> map = this->map();
-    absl::StatusOr<v1::ServedVersion> found = FindVersion(*map, options.version);
+    auto found = FindVersions(*map, tables, options.version);
+    const auto unknown = [&found] {
+      return std::any_of(found.begin(), found.end(), [](const auto& one) { return !one.ok(); });
+    };
     // The second one was asked for after this call has begun.
-    for (int maps = 0; maps < 2 && !found.ok(); ++maps) {
-      map = AwaitMapAfter(map, end_ns);
-      found = FindVersion(*map, options.version);
+    for (int maps = 0; maps < 2 && unknown(); ++maps) {
+      map = AwaitMapAfter(map, options.stop, end_ns);
+      found = FindVersions(*map, tables, options.version);
+      const absl::Status stopped = GoesOn(options.stop);
+      if (!stopped.ok()) return {tables.size(), stopped};
     }
     return found;
+  }
+
+  // Opens the tables whose version is another one than before: no row of that may stay. All were
+  // found in one map, so tables of one model are asked for one version.
+  static absl::Status SetVersions(const std::vector<absl::StatusOr<Version>>& found, bool partial,
+                                  std::vector<Wanted>* all, std::vector<Wanted*>* open,
+                                  std::vector<ServingRows>* rows) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      Wanted& wanted = (*all)[i];
+      wanted.index = i;
+      const bool same = found[i].ok() && wanted.version != nullptr &&
+                        wanted.version->number() == (*found[i])->number();
+      if (same) continue;
+      std::erase(*open, &wanted);
+      (*rows)[i] = ServingRows();
+      wanted.tried.clear();
+      wanted.version = found[i].ok() ? *found[i] : nullptr;
+      open->push_back(&wanted);
+      if (!found[i].ok()) {
+        HOTBED_RETURN_IF_ERROR(GiveUp(found[i].status(), partial, open->end() - 1, open, rows));
+      }
+    }
+    return absl::OkStatus();
   }
 
   static bool SaysNoVersion(const std::vector<std::unique_ptr<OpenCall>>& calls) {
@@ -336,16 +441,25 @@ class GrpcServingClient final : public ServingClient {
     map_wanted_ = true;
   }
 
-  // The same one after some time, if no coordinator answers.
-  std::shared_ptr<const Map> AwaitMapAfter(const std::shared_ptr<const Map>& known, int64_t end_ns)
+  // The same one after some time, if no coordinator answers, or the call is to end.
+  std::shared_ptr<const Map> AwaitMapAfter(const std::shared_ptr<const Map>& known,
+                                           const std::function<bool()>& stop, int64_t end_ns)
       ABSL_LOCKS_EXCLUDED(mu_) {
-    const absl::Duration left = absl::Nanoseconds(end_ns - clock_.NowNs());
-    absl::MutexLock lock(&mu_);
-    map_wanted_ = true;
-    const auto newer = [this, &known]()
-                           ABSL_SHARED_LOCKS_REQUIRED(mu_) { return map_ != known || stops_; };
-    AwaitFor(&mu_, absl::Condition(&newer), std::clamp(left, absl::ZeroDuration(), kMapTimeout));
-    return map_;
+    const int64_t until_ns =
+        std::min(end_ns, clock_.NowNs() + absl::ToInt64Nanoseconds(kMapTimeout));
+    for (;;) {
+      const int64_t left_ns = std::max<int64_t>(until_ns - clock_.NowNs(), 0);
+      {
+        absl::MutexLock lock(&mu_);
+        map_wanted_ = true;
+        const auto newer = [this, &known]()
+                               ABSL_SHARED_LOCKS_REQUIRED(mu_) { return map_ != known || stops_; };
+        const bool told = AwaitFor(&mu_, absl::Condition(&newer),
+                                   absl::Nanoseconds(stop ? std::min(left_ns, kStopsNs) : left_ns));
+        if (told || left_ns == 0) return map_;
+      }
+      if (!GoesOn(stop).ok()) return known;
+    }
   }
 
   static absl::Status TimedOut(const std::vector<ServingIds>& tables, const Wanted& open,
@@ -365,11 +479,7 @@ class GrpcServingClient final : public ServingClient {
       return absl::NotFoundError(
           absl::StrCat(Name(name), " is not served; 'hotbed serve add' begins that"));
     }
-    const auto& tables = version.tables();
-    if (version.number() == 0 ||
-        std::find(tables.begin(), tables.end(), table->second.id) != tables.end()) {
-      return absl::OkStatus();
-    }
+    if (version.number() == 0 || HasTable(version, table->second.id)) return absl::OkStatus();
     return absl::NotFoundError(
         absl::StrCat(Name(name), " is not in version \"", version.name(), "\""));
   }
@@ -385,11 +495,11 @@ class GrpcServingClient final : public ServingClient {
   }
 
   static absl::Status GiveUpUnserved(const Map& map, const std::vector<ServingIds>& tables,
-                                     bool partial, const v1::ServedVersion& version,
-                                     std::vector<Wanted*>* open, std::vector<ServingRows>* rows) {
+                                     bool partial, std::vector<Wanted*>* open,
+                                     std::vector<ServingRows>* rows) {
     for (size_t i = 0; i < open->size();) {
       const std::string& name = tables[(*open)[i]->index].table;
-      const absl::Status served = CheckServed(map, name, version);
+      const absl::Status served = CheckServed(map, name, *(*open)[i]->version);
       if (served.ok()) {
         ++i;
         continue;
@@ -403,7 +513,8 @@ class GrpcServingClient final : public ServingClient {
   // All replicas of the tables have been tried, and are to be tried again: not before one of each
   // may take a call. False: that is after the end.
   bool BeginRound(const Map& map, const std::vector<ServingIds>& tables,
-                  const std::vector<Wanted*>& open, int64_t end_ns) const {
+                  const std::vector<Wanted*>& open, const std::function<bool()>& stop,
+                  int64_t end_ns) const {
     const int64_t now_ns = clock_.NowNs();
     int64_t until_ns = now_ns + kRoundNs;
     for (Wanted* const wanted : open) {
@@ -418,12 +529,16 @@ class GrpcServingClient final : public ServingClient {
       until_ns = std::max(until_ns, free_ns);
     }
     until_ns = std::min(until_ns, end_ns);
-    if (until_ns > now_ns) clock_.SleepNs(until_ns - now_ns);
+    for (int64_t left_ns = until_ns - now_ns; left_ns > 0 && GoesOn(stop).ok();
+         left_ns = until_ns - clock_.NowNs()) {
+      clock_.SleepNs(stop ? std::min(left_ns, kStopsNs) : left_ns);
+    }
     return true;
   }
 
   // Null: all have been tried.
-  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted, uint64_t version) const {
+  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted) const {
+    const uint64_t version = wanted.version->number();
     const int64_t now_ns = clock_.NowNs();
     std::shared_ptr<Server> best;
     std::pair<int, int> best_rank;
@@ -437,7 +552,8 @@ class GrpcServingClient final : public ServingClient {
       const bool shunned =
           server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
       const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
-      const std::pair<int, int> rank = {doubts, server->outstanding.load()};
+      const int calls = server->outstanding.load() + (server->far ? kFarCalls : 0);
+      const std::pair<int, int> rank = {doubts, calls};
       if (best != nullptr && rank >= best_rank) continue;
       best = server;
       best_rank = rank;
@@ -445,21 +561,22 @@ class GrpcServingClient final : public ServingClient {
     return best;
   }
 
-  // A call per server, for all its tables.
+  // A call per server and version, for all tables that have them.
   std::vector<std::unique_ptr<OpenCall>> MakeCalls(const Map& map,
                                                    const std::vector<ServingIds>& tables,
                                                    const std::vector<Wanted*>& open,
-                                                   const ServingLookupOptions& options,
-                                                   uint64_t version) const {
+                                                   const ServingLookupOptions& options) const {
     std::vector<std::unique_ptr<OpenCall>> calls;
     for (Wanted* const wanted : open) {
       const ServingIds& asked = tables[wanted->index];
       const Table& table = map.tables.at(asked.table);
-      const std::shared_ptr<Server> server = Choose(table, *wanted, version);
+      const std::shared_ptr<Server> server = Choose(table, *wanted);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
-      auto call = std::find_if(calls.begin(), calls.end(),
-                               [&](const auto& one) { return one->server == server; });
+      const uint64_t version = wanted->version->number();
+      auto call = std::find_if(calls.begin(), calls.end(), [&](const auto& one) {
+        return one->server == server && one->request.version() == version;
+      });
       if (call == calls.end()) {
         calls.push_back(std::make_unique<OpenCall>());
         call = calls.end() - 1;
@@ -498,6 +615,7 @@ class GrpcServingClient final : public ServingClient {
   }
 
   void Begin(OpenCall* call, int64_t end_ns, grpc::CompletionQueue* queue) const {
+    (call->hedge ? counters_.hedges : counters_.calls).fetch_add(1, std::memory_order_relaxed);
     call->context.set_deadline(TryUntil(end_ns, call->others));
     call->server->outstanding.fetch_add(1);
     call->asked_ns = clock_.NowNs();
@@ -559,40 +677,75 @@ class GrpcServingClient final : public ServingClient {
                    std::vector<std::unique_ptr<OpenCall>>* calls, std::vector<Wanted*>* open,
                    std::vector<ServingRows>* rows, absl::Status* last) const {
     grpc::CompletionQueue queue;
-    for (const auto& call : *calls) Begin(call.get(), end_ns, &queue);
+    for (const auto& call : *calls) {
+      budget_.Sent();
+      Begin(call.get(), end_ns, &queue);
+    }
     size_t running = calls->size();
-    const uint64_t version = calls->empty() ? 0 : calls->front()->request.version();
     const int64_t hedge_ns = absl::ToInt64Nanoseconds(options.hedge_after);  // may be infinite
     bool may_hedge = hedge_ns < end_ns - clock_.NowNs();
     const auto hedge_at =
         std::chrono::system_clock::now() + std::chrono::nanoseconds(may_hedge ? hedge_ns : 0);
     absl::Status error;
     void* tag = nullptr;
-    bool ok = false;
     while (running > 0 && !open->empty() && error.ok()) {
-      if (may_hedge) {
-        if (queue.AsyncNext(&tag, &ok, hedge_at) == grpc::CompletionQueue::TIMEOUT) {
-          may_hedge = false;
-          for (auto& call : MakeCalls(map, tables, *open, options, version)) {
-            Begin(call.get(), end_ns, &queue);
-            calls->push_back(std::move(call));
-            ++running;
-          }
-          continue;
+      if (!NextBy(may_hedge ? hedge_at : kNever, options.stop, &queue, &tag)) {
+        error = GoesOn(options.stop);
+        if (!std::exchange(may_hedge, false) || !error.ok()) continue;
+        for (auto& call : MakeHedges(map, tables, *open, options)) {
+          Begin(call.get(), end_ns, &queue);
+          calls->push_back(std::move(call));
+          ++running;
         }
-      } else {
-        queue.Next(&tag, &ok);
+        continue;
       }
       --running;
-      NoteEnd(static_cast<OpenCall*>(tag));
-      error = Take(*static_cast<OpenCall*>(tag), tables, options, open, rows, last);
+      auto* const call = static_cast<OpenCall*>(tag);
+      NoteEnd(call);
+      const size_t open_before = open->size();
+      error = Take(*call, tables, options, open, rows, last);
+      if (call->hedge && open->size() < open_before) counters_.hedges_won.fetch_add(1);
     }
     if (running > 0) {
       for (const auto& call : *calls) call->context.TryCancel();
     }
     queue.Shutdown();
+    bool ok = false;
     while (queue.Next(&tag, &ok)) NoteEnd(static_cast<OpenCall*>(tag));
     return error;
+  }
+
+  // Calls to other replicas of the tables, which are late; none if the budget does not suffice.
+  std::vector<std::unique_ptr<OpenCall>> MakeHedges(const Map& map,
+                                                    const std::vector<ServingIds>& tables,
+                                                    const std::vector<Wanted*>& open,
+                                                    const ServingLookupOptions& options) const {
+    auto calls = MakeCalls(map, tables, open, options);
+    const bool may = budget_.Take(static_cast<int64_t>(calls.size()));
+    if (!may) counters_.hedges_refused.fetch_add(1);
+    for (const auto& call : calls) {
+      call->hedge = true;
+      call->request.set_hedged(true);
+      for (Wanted* const wanted : call->tables) {
+        if (!may) wanted->tried.erase(call->server.get());
+      }
+    }
+    if (!may) calls.clear();
+    return calls;
+  }
+
+  // The next call that has ended. False: none has by `until`, or `stop` may say more.
+  static bool NextBy(std::chrono::system_clock::time_point until, const std::function<bool()>& stop,
+                     grpc::CompletionQueue* queue, void** tag) {
+    bool ok = false;
+    while (stop) {
+      const auto slice = std::chrono::system_clock::now() + std::chrono::nanoseconds(kStopsNs);
+      if (queue->AsyncNext(tag, &ok, std::min(slice, until)) != grpc::CompletionQueue::TIMEOUT) {
+        return true;
+      }
+      if (slice >= until || stop()) return false;
+    }
+    return queue->AsyncNext(tag, &ok, until) != grpc::CompletionQueue::TIMEOUT;
   }
 
   // Takes the rows of the tables that were answered out of `open`. Not OK: the lookup fails.
@@ -686,15 +839,28 @@ class GrpcServingClient final : public ServingClient {
   // Asks one server. Not OK: no server would answer. Not `answered`: `last` says why, and another
   // server may.
   absl::Status AskTopK(Server& server, const v1::ServingTopKRequest& request,
-                       std::chrono::system_clock::time_point until, ServingNearest* nearest,
-                       bool* answered, absl::Status* last) const {
+                       std::chrono::system_clock::time_point until,
+                       const std::function<bool()>& stop, ServingNearest* nearest, bool* answered,
+                       absl::Status* last) const {
     const int64_t asked_ns = clock_.NowNs();
+    counters_.calls.fetch_add(1, std::memory_order_relaxed);
     grpc::ClientContext context;
     context.set_deadline(until);
     v1::ServingTopKReply reply;
     server.outstanding.fetch_add(1);
-    const grpc::Status status = server.stub->TopK(&context, request, &reply);
+    grpc::Status status;
+    grpc::CompletionQueue queue;
+    const auto reader = server.stub->AsyncTopK(&context, request, &queue);
+    reader->Finish(&reply, &status, nullptr);
+    void* tag = nullptr;
+    const bool ended = NextBy(kNever, stop, &queue, &tag);
+    if (!ended) {
+      context.TryCancel();
+      NextBy(kNever, {}, &queue, &tag);
+    }
+    queue.Shutdown();
     server.outstanding.fetch_sub(1);
+    if (!ended) return absl::CancelledError("the caller broke the call off");
     NoteOutcome(context, status, &server);
     if (!status.ok()) {
       *last = ErrorOf(server, status);
@@ -757,16 +923,24 @@ class GrpcServingClient final : public ServingClient {
     std::map<std::string, std::shared_ptr<Server>> servers;
     for (const auto& [name, info] : infos_) {
       std::shared_ptr<Server>& server = servers_[info.address()];
-      if (server == nullptr) server = Dial(info);
+      if (server == nullptr || server->failure_domain != info.failure_domain()) {
+        server = Dial(info);
+      }
       servers[name] = server;
     }
     auto map = std::make_shared<Map>();
-    map->versions.assign(said.versions().begin(), said.versions().end());
-    map->choice = said.choice();
+    for (const v1::ServedVersion& version : said.versions()) {
+      map->versions.push_back(std::make_shared<v1::ServedVersion>(version));
+    }
+    if (said.choices().empty()) map->current = {said.choice().current()};  // an earlier release
+    for (const v1::VersionChoice& choice : said.choices()) {
+      map->current.push_back(choice.current());
+    }
     map->kept.assign(said.kept().begin(), said.kept().end());
     for (int i = 0; i < std::min(said.tables_size(), said.specs_size()); ++i) {
       Table& table = map->tables[said.specs(i).name()];
       table.id = said.tables(i).table();
+      table.dim = said.specs(i).dim();
       for (const bool ready : {true, false}) {
         for (const auto& [name, info] : infos_) {
           if (HasCopy(said.tables(i), info) && IsReady(table.id, info) == ready) {
@@ -824,6 +998,8 @@ class GrpcServingClient final : public ServingClient {
   std::shared_ptr<Server> Dial(const v1::ServingServerInfo& info) const {
     auto server = std::make_shared<Server>();
     server->name = info.name();
+    server->failure_domain = info.failure_domain();
+    server->far = !failure_domain_.empty() && failure_domain_ != info.failure_domain();
     grpc::ChannelArguments args =
         DataPlaneChannelArguments(kMessageBytesMax, identity_.files.any());
     SetKeepalive(kClientKeepalive, &args);
@@ -848,8 +1024,14 @@ class GrpcServingClient final : public ServingClient {
   }
 
   const ClientIdentity identity_;
+  const std::string failure_domain_;
   const Clock& clock_ = *Clock::Real();
   ServingCalls calls_;
+  struct Counters {
+    std::atomic<uint64_t> calls{0}, hedges{0}, hedges_won{0}, hedges_refused{0};
+  };
+  mutable Counters counters_;
+  mutable HedgeBudget budget_;
   mutable std::atomic<size_t> turn_{0};
   // The thread's, after Start.
   std::map<std::string, v1::ServingServerInfo> infos_;  // by name
@@ -864,6 +1046,18 @@ class GrpcServingClient final : public ServingClient {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<ServingClient>> ConnectServingAs(
+    const std::string& coordinators, const ClientIdentity& identity,
+    const ServingClientOptions& options) {
+  if (!(options.hedge_budget >= 0 && options.hedge_budget <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hedge_budget is ", options.hedge_budget, "; allowed: 0..1"));
+  }
+  auto client = std::make_unique<GrpcServingClient>(coordinators, identity, options);
+  HOTBED_RETURN_IF_ERROR(client->Start(options.connect_timeout));
+  return client;
+}
+
 absl::StatusOr<std::unique_ptr<ServingClient>> ServingClient::Connect(
     const std::string& target, const ServingClientOptions& options) {
   absl::string_view address = target;
@@ -871,9 +1065,7 @@ absl::StatusOr<std::unique_ptr<ServingClient>> ServingClient::Connect(
     return absl::InvalidArgumentError(
         absl::StrCat("target \"", target, "\" is not of the form hotbed://HOST:PORT,..."));
   }
-  auto client = std::make_unique<GrpcServingClient>(std::string(address));
-  HOTBED_RETURN_IF_ERROR(client->Start(options.connect_timeout));
-  return client;
+  return ConnectServingAs(std::string(address), IdentityOfEnvironment(), options);
 }
 
 }  // namespace hotbed

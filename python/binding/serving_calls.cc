@@ -12,6 +12,7 @@
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
+#include "python/binding/interrupt.h"
 #include "python/binding/nearest.h"
 
 namespace hotbed::python {
@@ -52,15 +53,17 @@ std::shared_ptr<ServingClient> OpenClientOf(PyObject* capsule) {
   return handle->client;
 }
 
-// connect_serving(target, connect_timeout)
+// connect_serving(target, connect_timeout, hedge_budget, failure_domain)
 PyObject* ConnectServing(PyObject*, PyObject* arguments) {
   const char* target = nullptr;
   PyObject* timeout = nullptr;
   ServingClientOptions options;
-  if (PyArg_ParseTuple(arguments, "sO", &target, &timeout) == 0 ||
+  const char* domain = nullptr;
+  if (PyArg_ParseTuple(arguments, "sOds", &target, &timeout, &options.hedge_budget, &domain) == 0 ||
       !ReadSeconds(timeout, "connect_timeout", &options.connect_timeout)) {
     return nullptr;
   }
+  options.failure_domain = domain;
   absl::StatusOr<std::unique_ptr<ServingClient>> client;
   {
     const WithoutGil without;
@@ -86,6 +89,15 @@ PyObject* CloseServing(PyObject*, PyObject* capsule) {
   if (handle == nullptr) return nullptr;
   if (handle->generation == ForkGeneration()) Release(std::move(handle->client));
   return Owned::New(Py_None).Release();
+}
+
+// serving_stats(client)
+PyObject* ServingStats(PyObject*, PyObject* capsule) {
+  const std::shared_ptr<ServingClient> client = OpenClientOf(capsule);
+  if (client == nullptr) return nullptr;
+  const ServingClientStats stats = client->stats();
+  return Py_BuildValue("{sKsKsKsK}", "calls", stats.calls, "hedges", stats.hedges, "hedges_won",
+                       stats.hedges_won, "hedges_refused", stats.hedges_refused);
 }
 
 // (name, ids, pooling, offsets or None, weights or None)
@@ -150,12 +162,15 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
     PyObject* const feature = PyTuple_GetItem(features, static_cast<Py_ssize_t>(i));
     if (!ReadServingIds(feature, &borrowed, &asked[i])) return nullptr;
   }
+  bool interrupted = false;
+  options.stop = StopsIf(&interrupted);
   absl::StatusOr<std::vector<ServingRows>> rows;
   {
     const WithoutGil without;
     rows = client->Lookup(asked, options);
     client.reset();
   }
+  if (interrupted) return nullptr;
   if (!rows.ok()) return Raise(rows.status());
   const auto all = std::make_shared<std::vector<ServingRows>>(*std::move(rows));
   Owned list(PyList_New(0));
@@ -197,6 +212,8 @@ PyObject* TopKServed(PyObject*, PyObject* arguments) {
     if (!TakeIds(ids, "filter", nullptr, &borrowed, &only)) return nullptr;
     options.only_ids = only;
   }
+  bool interrupted = false;
+  options.stop = StopsIf(&interrupted);
   absl::StatusOr<ServingNearest> nearest;
   {
     const uint32_t rows = static_cast<uint32_t>(std::clamp<long long>(k, 0, UINT32_MAX));
@@ -204,6 +221,7 @@ PyObject* TopKServed(PyObject*, PyObject* arguments) {
     nearest = client->TopK(table, floats, rows, options);
     client.reset();
   }
+  if (interrupted) return nullptr;
   if (!nearest.ok()) return Raise(nearest.status());
   const Owned rows(NearestOf(nearest->rows));
   if (!rows) return nullptr;
@@ -216,6 +234,7 @@ PyObject* TopKServed(PyObject*, PyObject* arguments) {
 PyMethodDef serving_methods[] = {
     {"connect_serving", &ConnectServing, METH_VARARGS, nullptr},
     {"close_serving", &CloseServing, METH_O, nullptr},
+    {"serving_stats", &ServingStats, METH_O, nullptr},
     {"serving_lookup", &LookupServed, METH_VARARGS, nullptr},
     {"serving_top_k", &TopKServed, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -23,6 +23,7 @@
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
+#include "python/binding/interrupt.h"
 #include "python/binding/nearest.h"
 
 namespace hotbed::python {
@@ -30,19 +31,6 @@ namespace {
 
 constexpr char kStream[] = "hotbed.stream";
 constexpr absl::Duration kSlice = absl::Milliseconds(50);  // then signals are looked at
-
-// Ctrl-C ends a call that asks this.
-bool Interrupted() {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  const bool interrupted = PyErr_CheckSignals() != 0;
-  PyGILState_Release(state);
-  return interrupted;
-}
-
-// Asked by a call that may be broken off.
-std::function<bool()> StopsIf(bool* interrupted) {
-  return [interrupted] { return *interrupted = *interrupted || Interrupted(); };
-}
 
 PyObject* SizesOf(const std::vector<CheckpointTableSize>& tables) {
   Owned list(PyList_New(0));

@@ -74,19 +74,22 @@ class ServingClient:
     """Looks up rows of served tables: `hotbed.ServingClient("hotbed://127.0.0.1:7400")`.
 
     Rows come from serving servers, never from the servers that trainers push to. Thread-safe: any number of threads may
-    look up at a time, and other Python threads run meanwhile (the GIL is released). Ctrl-C is seen once a call returns,
-    so give calls a timeout. After fork() the child connects again. Closes at the end of a `with` block, and at exit.
+    look up at a time, and other Python threads run meanwhile (the GIL is released). Ctrl-C ends a call. After fork() the child connects again. Closes at the end of a `with` block, and at exit.
 
     Args:
         target: "hotbed://HOST:PORT,..." of the coordinators.
         connect_timeout: seconds.
+        hedge_budget: the part of calls, 0 to 1, that may be sent a second time (`hedge_after`), besides a burst of 20.
+        failure_domain: where this client is: serving servers with that --failure-domain are asked first, unless they have 8
+            calls more than others. Empty: all are equally near.
 
     Raises:
-        InvalidArgument: no such target. Unavailable, DeadlineExceeded: no coordinator answers in time.
+        InvalidArgument: no such target, or budget. Unavailable, DeadlineExceeded: no coordinator answers in time.
     """
 
-    def __init__(self, target: str, *, connect_timeout: float = 10.0) -> None:
-        self._client = _hotbed.connect_serving(target, connect_timeout)
+    def __init__(self, target: str, *, connect_timeout: float = 10.0, hedge_budget: float = 0.05,
+                 failure_domain: str = '') -> None:
+        self._client = _hotbed.connect_serving(target, connect_timeout, hedge_budget, failure_domain)
         client.close_at_exit(self)
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
@@ -99,7 +102,7 @@ class ServingClient:
             timeout: seconds, for all of it.
             staleness_max: seconds; older rows are refused. None: as the table has it.
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
-                the first answer is taken. None: never.
+                the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
             version: empty or "latest": the newest rows of each table; "current": those of the version that is current
                 (`hotbed publish`); else the name of a version. All rows of an answer are of one version.
@@ -130,6 +133,11 @@ class ServingClient:
             error = None if code == 0 else errors.from_status(code, why)
             answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error)
         return answers
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the connection: calls to servers, hedges (second calls), those that answered first, and those that the
+        budget refused."""
+        return dict(_hotbed.serving_stats(self._client))
 
     def topk(self, table: str, vectors: Any, k: int, *, metric: str = 'dot', filter: Any = None, first_id: int = 0,
              last_id: int = 2**64 - 1, timeout: float = 10.0, staleness_max: Optional[float] = None,

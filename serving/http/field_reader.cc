@@ -45,9 +45,9 @@ bool FieldReader::key(string_t& name) {
     entries_ = 0;
     BeginField(*field_);
     if (seen_.insert(*field_).second) return true;
-    return Fail(FieldError("", name, "there twice", "once"));
+    return Fail(FieldError("", NameOf(*field_), "there twice", "once"));
   }
-  return Fail(FieldError("", "a field", absl::StrCat("\"", Cut(name), "\""),
+  return Fail(FieldError("", absl::StrCat(around_, "a field"), absl::StrCat("\"", Cut(name), "\""),
                          absl::StrJoin(fields_, ", ", [](std::string* out, const BodyField& field) {
                            out->append(field.name);
                          })));
@@ -83,7 +83,7 @@ absl::Status FieldReader::Finish(std::initializer_list<int> required) const {
   if (!error_.ok()) return error_;
   for (const int field : required) {
     if (seen_.contains(field)) continue;
-    return FieldError("", fields_[field].name, "missing", fields_[field].allowed);
+    return FieldError("", NameOf(field), "missing", fields_[field].allowed);
   }
   return absl::OkStatus();
 }
@@ -107,7 +107,7 @@ std::optional<int> FieldReader::PlaceOf(absl::string_view value,
 
 std::string FieldReader::Here() const {
   if (!TakesValue()) return "the body";
-  std::string here = fields_[*field_].name;
+  std::string here = NameOf(*field_);
   for (const uint64_t at : at_) absl::StrAppend(&here, "[", at, "]");
   return here;
 }
@@ -121,7 +121,7 @@ bool FieldReader::Number(std::optional<uint64_t> integer, double number, absl::s
     return Refuse(Cut(text));
   }
   if (!at_.empty() && entries_ >= entries_max_) {
-    return Fail(FieldError("", fields_[*field_].name,
+    return Fail(FieldError("", NameOf(*field_),
                            absl::StrCat("longer than ", entries_max_, " entries"),
                            absl::StrCat("0..", entries_max_, " entries")));
   }
@@ -133,7 +133,7 @@ bool FieldReader::Number(std::optional<uint64_t> integer, double number, absl::s
 
 std::optional<std::string> FieldReader::Base64Of(int field, absl::string_view text,
                                                  size_t value_bytes) {
-  const char* const name = fields_[field].name;
+  const std::string name = NameOf(field);
   std::string bytes;
   if (!absl::Base64Unescape(text, &bytes) || bytes.size() % value_bytes != 0) {
     Fail(FieldError("", name, absl::StrCat("\"", Cut(text), "\""),

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,12 +20,15 @@ namespace hotbed {
 
 class FieldReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  // `entries_max` is the most numbers of a field of arrays.
-  FieldReader(absl::Span<const BodyField> fields, uint64_t entries_max)
-      : fields_(fields), entries_max_(entries_max) {}
+  // `entries_max` is the most numbers of a field of arrays; errors name fields behind `around`.
+  FieldReader(absl::Span<const BodyField> fields, uint64_t entries_max, std::string around = "")
+      : fields_(fields), entries_max_(entries_max), around_(std::move(around)) {}
 
   bool null() final { return Refuse("null"); }
-  bool boolean(bool value) final { return Refuse(value ? "true" : "false"); }
+  bool boolean(bool value) final {
+    return (TakesValue() && at_.empty() && TakeBool(*field_, value)) ||
+           Refuse(value ? "true" : "false");
+  }
   bool binary(binary_t&) final { return Refuse("binary"); }
   bool number_integer(number_integer_t value) final;
   bool number_unsigned(number_unsigned_t value) final;
@@ -53,6 +57,7 @@ class FieldReader : public nlohmann::json_sax<nlohmann::json> {
   // allows it: numbers in as many arrays, strings in none.
   virtual bool TakeNumber(const Value& value) = 0;
   virtual bool TakeText(int field, const std::string& text) = 0;
+  virtual bool TakeBool(int /*field*/, bool /*value*/) { return false; }
   // Before the value of a field.
   virtual void BeginField(int /*field*/) {}
   // After an inner array of the field, which had `entries` numbers.
@@ -79,12 +84,14 @@ class FieldReader : public nlohmann::json_sax<nlohmann::json> {
  private:
   bool TakesValue() const { return in_object_ && field_.has_value(); }
   std::string Here() const;
+  std::string NameOf(int field) const { return around_ + fields_[field].name; }
   bool Refuse(absl::string_view value);
   bool Number(std::optional<uint64_t> integer, double number, absl::string_view text);
   std::optional<std::string> Base64Of(int field, absl::string_view text, size_t value_bytes);
 
   const absl::Span<const BodyField> fields_;
   const uint64_t entries_max_;
+  const std::string around_;
   absl::Status error_;
   std::set<int> seen_;
   std::optional<int> field_;  // whose value comes

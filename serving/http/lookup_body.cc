@@ -1,7 +1,10 @@
 #include "serving/http/lookup_body.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -15,8 +18,34 @@
 namespace hotbed {
 namespace {
 
-// In the order of LookupReader::Field.
+enum Field {
+  kTable,
+  kTables,
+  kPartial,
+  kIds,
+  kPooling,
+  kOffsets,
+  kWeights,
+  kType,
+  kEncoding,
+  kTimeout,
+  kStaleness,
+  kVersion,
+  kPriority,
+};
+
+constexpr uint64_t kLookupTablesMax = 1024;
+
+// In that order.
 constexpr BodyField kBodyFields[] = {
+    {"table", 0, "a string", R"({"type": "string"})", R"("user")", "The name. Required."},
+    {"tables", 1, "an array of 1..1024 objects", R"({"type": "array", "maxItems": 1024})",
+     R"([{"table": "user", "ids": [0, 17]}])",
+     "Each table with its ids and how they are pooled; with `ids` in base64 or as numbers. "
+     "Required."},
+    {"partial", 0, "true, false", R"({"type": "boolean", "default": false})", "true",
+     "A table that cannot be answered has an error in place of its rows, and the others are "
+     "answered; false: the whole answer is an error."},
     {"ids", 1, "an array of integers 0..18446744073709551615, or a string in base64",
      R"({"oneOf": [{"type": "array", "items": {"type": "integer", "minimum": 0,
         "maximum": 18446744073709551615}}, {"type": "string", "format": "byte"}]})",
@@ -48,36 +77,47 @@ constexpr BodyField kBodyFields[] = {
      R"({"type": "integer", "minimum": 0, "maximum": 4294967295, "default": 0})", "30000",
      "A copy that is older refuses (503); 0: only beyond the limit of the table, if it has one."},
     {"version", 0, "a string", R"({"type": "string", "default": "latest"})", R"("current")",
-     "latest: the newest rows; current: those of the version that is current; else the name of a "
-     "version."},
+     "latest: the newest rows; current: those of the version that is current of the table's model; "
+     "else the name of a version."},
+    {"priority", 0, R"("inference", "batch")",
+     R"({"type": "string", "enum": ["inference", "batch"], "default": "inference"})", R"("batch")",
+     "batch: the lookup runs when no others wait, and is refused (429) sooner."},
 };
+static_assert(std::size(kBodyFields) == kPriority + 1);
 
-class LookupReader final : public FieldReader {
+constexpr Field kOfOne[] = {kIds,      kPooling, kOffsets,   kWeights, kType,
+                            kEncoding, kTimeout, kStaleness, kVersion, kPriority};
+constexpr Field kOfSeveral[] = {kTables,  kPartial,   kType,    kEncoding,
+                                kTimeout, kStaleness, kVersion, kPriority};
+constexpr Field kOfEach[] = {kTable, kIds, kPooling, kOffsets, kWeights};
+
+std::vector<BodyField> FieldsOf(absl::Span<const Field> fields) {
+  std::vector<BodyField> found;
+  for (const Field field : fields) found.push_back(kBodyFields[field]);
+  return found;
+}
+
+// A reader of some of the fields.
+class LookupReader : public FieldReader {
  public:
-  explicit LookupReader(uint64_t entries_max) : FieldReader(kBodyFields, entries_max) {}
+  LookupReader(absl::Span<const Field> which, absl::Span<const BodyField> fields,
+               uint64_t entries_max, std::string around = "")
+      : FieldReader(fields, entries_max, std::move(around)), which_(which) {}
 
-  absl::StatusOr<LookupBody> Result() && {
-    HOTBED_RETURN_IF_ERROR(Finish({kIds}));
+  const LookupBody& body() const { return body_; }
+  bool partial() const { return partial_; }
+  // `required` are places among the fields.
+  absl::StatusOr<LookupBody> Result(std::initializer_list<int> required) && {
+    HOTBED_RETURN_IF_ERROR(Finish(required));
     return std::move(body_);
   }
+  using FieldReader::Fail;
+  using FieldReader::Finish;
 
  private:
-  // In the order of the fields.
-  enum Field {
-    kIds,
-    kPooling,
-    kOffsets,
-    kWeights,
-    kType,
-    kEncoding,
-    kTimeout,
-    kStaleness,
-    kVersion,
-  };
-
   bool TakeNumber(const Value& value) override {
     constexpr uint64_t kU32Max = std::numeric_limits<uint32_t>::max();
-    switch (value.field) {
+    switch (which_[value.field]) {
       case kIds:
         if (value.integer.has_value()) body_.ids.push_back(*value.integer);
         return value.integer.has_value();
@@ -102,7 +142,7 @@ class LookupReader final : public FieldReader {
   }
   bool TakeText(int field, const std::string& text) override {
     std::optional<int> place;
-    switch (field) {
+    switch (which_[field]) {
       case kIds:
         return TakeBase64(field, text, &body_.ids);
       case kPooling:
@@ -120,12 +160,113 @@ class LookupReader final : public FieldReader {
       case kVersion:
         body_.version = text;
         return true;
+      case kTable:
+        body_.table = text;
+        return true;
+      case kPriority:
+        place = PlaceOf(text, {"inference", "batch"});
+        body_.batch = place == 1;
+        return place.has_value();
       default:
         return false;
     }
   }
+  bool TakeBool(int field, bool value) override {
+    if (which_[field] != kPartial) return false;
+    partial_ = value;
+    return true;
+  }
 
+  const absl::Span<const Field> which_;
   LookupBody body_;
+  bool partial_ = false;
+};
+
+// Passes the parts of an entry of `tables` to a reader of its own, and all others to that of the
+// body.
+class LookupsReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit LookupsReader(uint64_t entries_max)
+      : entries_max_(entries_max), body_(kOfSeveral, LookupsFields(), entries_max) {}
+
+  bool null() override { return now().null(); }
+  bool boolean(bool value) override { return now().boolean(value); }
+  bool binary(binary_t& value) override { return now().binary(value); }
+  bool number_integer(number_integer_t value) override { return now().number_integer(value); }
+  bool number_unsigned(number_unsigned_t value) override { return now().number_unsigned(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return now().number_float(value, text);
+  }
+  bool string(string_t& value) override { return now().string(value); }
+  bool key(string_t& name) override {
+    if (each_ == nullptr) in_tables_ = name == kBodyFields[kTables].name;
+    return now().key(name);
+  }
+  bool start_object(std::size_t size) override {
+    if (!in_tables_ || !in_array_ || each_ != nullptr) return now().start_object(size);
+    if (tables_.size() == kLookupTablesMax) return Refuse("longer than 1024 entries");
+    uint64_t used = 0;
+    for (const LookupBody& table : tables_) {
+      used += std::max({table.ids.size(), table.offsets.size(), table.weights.size()});
+    }
+    each_ = std::make_unique<LookupReader>(kOfEach, LookupsTableFields(),
+                                           entries_max_ - std::min(used, entries_max_),
+                                           absl::StrCat("tables[", tables_.size(), "]."));
+    return each_->start_object(size);
+  }
+  bool end_object() override {
+    if (each_ == nullptr) return body_.end_object();
+    absl::StatusOr<LookupBody> table = std::move(*each_).Result({0, 1});
+    each_.reset();
+    if (!table.ok()) return body_.Fail(table.status());
+    tables_.push_back(*std::move(table));
+    return true;
+  }
+  bool start_array(std::size_t size) override {
+    if (in_tables_ && each_ == nullptr) in_array_ = true;
+    return now().start_array(size);
+  }
+  bool end_array() override {
+    if (each_ == nullptr) in_array_ = false;
+    return now().end_array();
+  }
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& error) override {
+    each_.reset();
+    return body_.parse_error(position, token, error);
+  }
+
+  absl::StatusOr<LookupsBody> Result() && {
+    if (each_ != nullptr) HOTBED_RETURN_IF_ERROR(each_->Finish({}));
+    LookupsBody body = {.partial = body_.partial()};
+    HOTBED_ASSIGN_OR_RETURN(body.options, std::move(body_).Result({0}));
+    if (tables_.empty()) {
+      return FieldError("", "tables", "empty", kBodyFields[kTables].allowed);
+    }
+    for (LookupBody& table : tables_) {
+      LookupBody one = body.options;
+      one.table = std::move(table.table);
+      one.ids = std::move(table.ids);
+      one.pooling = table.pooling;
+      one.offsets = std::move(table.offsets);
+      one.weights = std::move(table.weights);
+      body.tables.push_back(std::move(one));
+    }
+    return body;
+  }
+
+ private:
+  LookupReader& now() { return each_ != nullptr ? *each_ : body_; }
+  bool Refuse(const char* value) {
+    return body_.Fail(FieldError("", "tables", value, kBodyFields[kTables].allowed));
+  }
+
+  const uint64_t entries_max_;
+  LookupReader body_;
+  std::unique_ptr<LookupReader> each_;  // of the entry that is being read
+  std::vector<LookupBody> tables_;
+  bool in_tables_ = false;  // the newest field of the body
+  bool in_array_ = false;   // its value has begun
 };
 
 template <typename Value>
@@ -135,10 +276,27 @@ std::string BytesOf(const std::vector<Value>& values) {
 
 }  // namespace
 
-absl::Span<const BodyField> LookupFields() { return kBodyFields; }
+absl::Span<const BodyField> LookupFields() {
+  static const auto* const fields = new std::vector<BodyField>(FieldsOf(kOfOne));
+  return *fields;
+}
+absl::Span<const BodyField> LookupsFields() {
+  static const auto* const fields = new std::vector<BodyField>(FieldsOf(kOfSeveral));
+  return *fields;
+}
+absl::Span<const BodyField> LookupsTableFields() {
+  static const auto* const fields = new std::vector<BodyField>(FieldsOf(kOfEach));
+  return *fields;
+}
 
 absl::StatusOr<LookupBody> ParseLookupBody(absl::string_view json, uint64_t entries_max) {
-  LookupReader reader(entries_max);
+  LookupReader reader(kOfOne, LookupFields(), entries_max);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
+  return std::move(reader).Result({0});
+}
+
+absl::StatusOr<LookupsBody> ParseLookupsBody(absl::string_view json, uint64_t entries_max) {
+  LookupsReader reader(entries_max);
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   return std::move(reader).Result();
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/field_error.h"
 #include "nlohmann/json.hpp"
 #include "row_math/quantize.h"
@@ -183,7 +184,9 @@ HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBod
   return response;
 }
 
-HttpResponse ErrorResponse(int code, const absl::Status& error) {
+namespace {
+
+Json ErrorOf(int code, const absl::Status& error) {
   Json said = {{"code", code}, {"message", std::string(error.message())}};
   for (const auto& [name, payload] :
        {std::pair("field", kErrorField), std::pair("value", kErrorValue),
@@ -192,6 +195,30 @@ HttpResponse ErrorResponse(int code, const absl::Status& error) {
       said[name] = std::string(*text);
     }
   }
+  return said;
+}
+
+}  // namespace
+
+HttpResponse LookupsResponse(absl::Span<const TableText> tables) {
+  HttpResponse response = {.type = "application/json", .body = "{\"tables\":["};
+  for (size_t i = 0; i < tables.size(); ++i) {
+    if (i > 0) response.body.push_back(',');
+    const TableText& one = tables[i];
+    if (one.error.ok()) {
+      absl::StrAppend(&response.body, absl::StripSuffix(one.text, "\n"));
+      continue;
+    }
+    const Json refused = {{"table", one.table},
+                          {"error", ErrorOf(HttpCodeOf(one.error.code()), one.error)}};
+    response.body.append(DumpOf(refused));
+  }
+  response.body.append("]}\n");
+  return response;
+}
+
+HttpResponse ErrorResponse(int code, const absl::Status& error) {
+  const Json said = ErrorOf(code, error);
   HttpResponse response = {
       .code = code, .type = "application/json", .body = DumpOf({{"error", said}}) + "\n"};
   if (code == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");

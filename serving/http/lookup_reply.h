@@ -23,6 +23,14 @@ uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form);
 HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
                             LookupForm form, absl::string_view table, absl::string_view server);
 
+// One table of an answer to several: as LookupResponse has it, which is no octets, or `error`.
+struct TableText {
+  absl::Status error;
+  std::string table;
+  std::string text;  // of an answer
+};
+HttpResponse LookupsResponse(absl::Span<const TableText> tables);
+
 // float or double: the shortest text that reads as the same number. JSON has no NaN and no
 // infinity: they are null.
 template <typename Number>

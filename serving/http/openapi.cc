@@ -1,5 +1,7 @@
 #include "serving/http/openapi.h"
 
+#include <vector>
+
 #include "admin/http_request.h"
 #include "nlohmann/json.hpp"
 #include "serving/http/lookup_body.h"
@@ -18,6 +20,8 @@ constexpr HttpRoute kRoutes[] = {
      "application/octet-stream' "
      "the answer is the bytes of the rows, then a byte per id that says whether its row exists.",
      HttpRoute::kLookup},
+    {"POST", "/v1/lookup", "Rows of several tables, all of one version per model.",
+     HttpRoute::kLookups},
     {"POST", "/v1/tables/{name}:topk",
      "The rows of a table that are nearest to vectors, exactly: all of its rows are compared.",
      HttpRoute::kTopK},
@@ -39,9 +43,9 @@ Json SchemaOf(absl::Span<const ReplyField> fields) {
   return schema;
 }
 
-Json BodySchema(absl::Span<const BodyField> fields, const char* required) {
+Json BodySchema(absl::Span<const BodyField> fields, const std::vector<const char*>& required) {
   Json schema = {{"type", "object"},
-                 {"required", Json::array({required})},
+                 {"required", required},
                  {"additionalProperties", false},
                  {"properties", Json::object()}};
   for (const BodyField& field : fields) {
@@ -50,6 +54,12 @@ Json BodySchema(absl::Span<const BodyField> fields, const char* required) {
     one["example"] = Json::parse(field.example);
     schema["properties"][field.name] = std::move(one);
   }
+  return schema;
+}
+
+Json LookupsSchema() {
+  Json schema = BodySchema(LookupsFields(), {"tables"});
+  schema["properties"]["tables"]["items"] = BodySchema(LookupsTableFields(), {"table", "ids"});
   return schema;
 }
 
@@ -84,6 +94,8 @@ Json OperationOf(const HttpRoute& route) {
   Json ok = {{"description", "OK"}};
   if (std::string(route.method) == "POST") {
     responses.update(ErrorsOf({400, 404, 411, 413, 429, 504}));
+  }
+  if (std::string(route.path).find('{') != std::string::npos) {
     operation["parameters"] = Json::array({Json{
         {"name", "name"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
   }
@@ -97,6 +109,11 @@ Json OperationOf(const HttpRoute& route) {
       ok["headers"] = OctetHeaders();
       break;
     }
+    case HttpRoute::kLookups:
+      operation["operationId"] = "lookupTables";
+      operation["requestBody"] = {{"required", true}, {"content", JsonContent("Lookups")}};
+      ok["content"] = JsonContent("LookupsReply");
+      break;
     case HttpRoute::kTopK:
       operation["operationId"] = "topK";
       operation["requestBody"] = {{"required", true}, {"content", JsonContent("TopK")}};
@@ -122,6 +139,16 @@ Json OperationOf(const HttpRoute& route) {
   return operation;
 }
 
+// In the order of the request: rows, or the error of a table of a partial answer.
+Json LookupsReplySchema() {
+  Json error = SchemaOf(ErrorFields());
+  Json refused = {{"type", "object"},
+                  {"properties", {{"table", {{"type", "string"}}}, {"error", std::move(error)}}}};
+  Json each = {{"oneOf", Json::array({Reference("LookupReply"), std::move(refused)})}};
+  return {{"type", "object"},
+          {"properties", {{"tables", {{"type", "array"}, {"items", std::move(each)}}}}}};
+}
+
 Json ListSchema(const char* name, absl::Span<const ReplyField> fields) {
   return {{"type", "object"},
           {"properties",
@@ -143,9 +170,11 @@ std::string OpenApiDocument(const std::string& version) {
       {"paths", Json::object()},
       {"components",
        {{"schemas",
-         {{"Lookup", BodySchema(LookupFields(), "ids")},
+         {{"Lookup", BodySchema(LookupFields(), {"ids"})},
           {"LookupReply", SchemaOf(LookupReplyFields())},
-          {"TopK", BodySchema(TopKFields(), "vectors")},
+          {"Lookups", LookupsSchema()},
+          {"LookupsReply", LookupsReplySchema()},
+          {"TopK", BodySchema(TopKFields(), {"vectors"})},
           {"TopKReply", SchemaOf(TopKReplyFields())},
           {"Tables", ListSchema("tables", TableFields())},
           {"Versions", ListSchema("versions", VersionFields())},

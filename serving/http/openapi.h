@@ -12,7 +12,7 @@ struct HttpRoute {
   const char* method;  // "GET"
   const char* path;    // "/v1/tables/{name}:lookup"
   const char* about;
-  enum Kind { kLookup, kTopK, kTables, kVersions, kDocument } kind;
+  enum Kind { kLookup, kLookups, kTopK, kTables, kVersions, kDocument } kind;
 };
 absl::Span<const HttpRoute> HttpRoutes();
 

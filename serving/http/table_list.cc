@@ -26,6 +26,7 @@ constexpr ReplyField kTableFields[] = {
 constexpr ReplyField kVersionFields[] = {
     {"version", R"({"type": "string"})", "Its name."},
     {"number", R"({"type": "integer"})", "Later ones have larger numbers."},
+    {"model", R"({"type": "string"})", "The model whose version it is."},
     {"current", R"({"type": "boolean"})", "Lookups of version current read it."},
     {"held", R"({"type": "boolean"})", "This server answers it, for all of its tables."},
     {"tables", R"({"type": "array", "items": {"type": "string"}})",
@@ -53,6 +54,7 @@ HttpResponse VersionsResponse(absl::string_view server, absl::Span<const ListedV
   for (const ListedVersion& one : versions) {
     json["versions"].push_back({{"version", one.version.name()},
                                 {"number", one.version.number()},
+                                {"model", one.version.model()},
                                 {"current", one.current},
                                 {"held", one.held},
                                 {"tables", one.tables},

@@ -167,7 +167,7 @@ TEST_F(ServeCommandsTest, VersionsArePinnedRolledBackAndEnded) {
   EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::UNPIN);
   EXPECT_TRUE(fake_.serving.chosen.back().dry_run());
   // The map says that it has become current.
-  fake_.serving.map.mutable_choice()->set_current(1);
+  fake_.serving.map.add_choices()->set_current(1);
   answer = RunAt({"serve", "rollback", "-o", "json"});
   EXPECT_EQ(answer.code, kExitOk) << answer.err;
   EXPECT_EQ(answer.json()["current"], true);
@@ -189,8 +189,8 @@ TEST_F(ServeCommandsTest, StatusShowsVersionsAndTheirCopies) {
     version.set_folder(absl::StrCat("/versions/v", number));
     version.add_tables(1);
   }
-  map.mutable_choice()->set_current(2);
-  map.mutable_choice()->set_target(3);
+  map.add_choices()->set_current(2);
+  map.mutable_choices(0)->set_target(3);
   map.add_kept(2);
   map.add_kept(3);
   v1::ServingServerInfo& server = *map.add_servers();

@@ -54,13 +54,13 @@ class Bars:
 
 
 class Table:
-    """A bounded table of zeros (sgd, learning rate 1) on a cluster, as hotbed-load-meter wants it."""
+    """A table of zeros, bounded or hashed (sgd, learning rate 1) on a cluster, as hotbed-load-meter wants it."""
 
-    def __init__(self, bin_dir, coordinator, name, rows, dim, durability="log", shards=0, more=()):
+    def __init__(self, bin_dir, coordinator, name, rows, dim, durability="log", shards=0, more=(), hashed=False):
         self.bin_dir = bin_dir
         self.coordinator = coordinator
         self.name = name
-        flags = ["--rows", rows, "--dim", dim, "--optimizer", "sgd", "--learning-rate", 1, "--init", "zero",
+        flags = [*(["--hashed"] if hashed else ["--rows", rows]), "--dim", dim, "--optimizer", "sgd", "--learning-rate", 1, "--init", "zero",
                  "--durability", durability]
         flags += more
         if shards:

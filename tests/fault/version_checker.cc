@@ -3,8 +3,10 @@
 //   hotbed-version-checker HOST:PORT TABLE=FORMAT TABLE=FORMAT
 //
 // In round N each row gets from its value at N-1 to that at N in four pushes, at random times, and
-// some rows are made. So between two rounds the rows are a mix; a version that was published when
-// round N was settled has the rows of N and no others, and is named vN.
+// some rows are made. An eighth of the rows of the first table, which is hashed, is deleted, and
+// those that were deleted in the round before are made again. So between two rounds the rows are a
+// mix; a version that was published when round N was settled has the rows of N and no others, and
+// is named vN.
 //
 // Commands on stdin, a line each, with the answer on stdout:
 //   settle   ends the round: "settled N"
@@ -12,6 +14,7 @@
 //   read     begins the readers of version `current`, of names and of the newest rows: "reading"
 //   name vN  readers ask for that version, too: "named"
 //   ask V    one lookup of version V: "OK: its name", or the error
+//   newest   waits until the newest rows of all copies are those of the settled round: "newest"
 //   end      ends all, with a line of JSON
 // An answer of a version must have, in both tables, exactly the rows of the round that the answer
 // names, to the bit of the format; so must a top-k of all rows. Calls of `current` must not fail.
@@ -53,6 +56,8 @@ namespace {
 constexpr uint64_t kRowsAtFirst = 2000;
 constexpr uint64_t kRowsPerRound = 100;
 constexpr uint32_t kDim = 8;
+constexpr uint64_t kDeletedAtATime = 256;  // among ids
+constexpr int kRightInTurn = 4;
 constexpr int kParts = 4;  // pushes by which a row gets from one round to the next
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
@@ -64,6 +69,14 @@ struct CheckedTable {
 uint64_t RowsOf(uint64_t round) { return kRowsAtFirst + kRowsPerRound * round; }
 
 // Exact in fp32, like each part of a round.
+// In that round, of rows that were there before.
+bool IsDeleted(size_t table, uint64_t id, uint64_t round) {
+  return table == 0 && round > 1 && id % 8 == round % 8 && id < RowsOf(round - 1);
+}
+bool Exists(size_t table, uint64_t id, uint64_t round) {
+  return round > 0 && id < RowsOf(round) && !IsDeleted(table, id, round);
+}
+
 float ValueOf(uint64_t id, uint32_t column, uint64_t round) {
   return static_cast<float>(round) + static_cast<float>((id * 31 + column * 17) % 64) / 64;
 }
@@ -91,9 +104,10 @@ class VersionChecker {
     trainer.join();
     for (std::thread& reader : readers) reader.join();
     std::printf("{\"current\": %" PRIu64 ", \"named\": %" PRIu64 ", \"refused\": %" PRIu64
-                ", \"mixed_newest\": %" PRIu64 ", \"searches\": %" PRIu64 "}\n",
+                ", \"mixed_newest\": %" PRIu64 ", \"searches\": %" PRIu64 ", \"deleted\": %" PRIu64
+                "}\n",
                 current_.load(), named_.load(), refused_.load(), mixed_newest_.load(),
-                searches_.load());
+                searches_.load(), deleted_.load());
     absl::MutexLock lock(&mu_);
     return ended_;
   }
@@ -126,6 +140,7 @@ class VersionChecker {
       names_.emplace_back(name);
       return "named";
     }
+    if (line == "newest") return AwaitNewest();
     if (absl::ConsumePrefix(&name, "ask ")) return Ask(std::string(name));
     readers->emplace_back([this] { Note(Read("current")); });
     readers->emplace_back([this] { Note(Read("")); });
@@ -140,6 +155,31 @@ class VersionChecker {
     const auto rows = (*client)->Lookup({{tables_[0].name, ids}, {tables_[1].name, ids}},
                                         {.timeout = kTimeout, .version = version});
     return rows.ok() ? absl::StrCat("OK: ", (*rows)[1].version) : rows.status().ToString();
+  }
+
+  // Lookups take turns among copies, and each of them must be right several times in turn.
+  std::string AwaitNewest() const {
+    const auto client = ServingClient::Connect(target_);
+    if (!client.ok()) return client.status().ToString();
+    uint64_t round = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      round = settled_;
+    }
+    std::vector<uint64_t> ids(RowsOf(round + 1));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = i;
+    const Clock& clock = *Clock::Real();
+    const int64_t end_ns = clock.NowNs() + absl::ToInt64Nanoseconds(kTimeout);
+    for (int right = 0; right < kRightInTurn;) {
+      const auto rows = (*client)->Lookup({{tables_[0].name, ids}, {tables_[1].name, ids}},
+                                          {.timeout = kTimeout});
+      const absl::Status found =
+          rows.ok() ? Check(*rows, ids, "", absl::StrCat("v", round)) : rows.status();
+      right = found.ok() ? right + 1 : 0;
+      if (!found.ok() && clock.NowNs() > end_ns) return found.ToString();
+      if (!found.ok()) clock.SleepNs(50 * kMillisecondNs);
+    }
+    return "newest";
   }
 
   // Whether the trainer goes on without pauses.
@@ -181,22 +221,47 @@ class VersionChecker {
         batches.emplace_back(ids.begin() + at, ids.begin() + std::min(ids.size(), at + 128));
       }
     }
+    std::vector<bool> first(RowsOf(round), true);  // pushes of the row
+    size_t batch = 0;
     for (const std::vector<uint64_t>& ids : batches) {
-      for (const Table* const table : tables) {
-        std::vector<float> gradients;
-        for (const uint64_t id : ids) {
-          for (uint32_t column = 0; column < table->dim(); ++column) {
-            gradients.push_back(id < rows_before ? -1.0f / kParts : -ValueOf(id, column, round));
-          }
-        }
-        const PushFeature out{table, ids, gradients.data()};
-        HOTBED_RETURN_IF_ERROR(client->Push(++*step, {&out, 1}).Wait().status);
+      for (size_t table = 0; table < tables.size(); ++table) {
+        HOTBED_RETURN_IF_ERROR(PushBatch(client, tables[table], table, ids, round, first, ++*step));
       }
+      for (const uint64_t id : ids) first[id] = false;
+      // One batch of rows is deleted after each of the first pushes.
+      HOTBED_RETURN_IF_ERROR(DeleteBatch(client, tables[0], round, batch++, ++*step));
       // Until the round is to be settled, its pushes are spread over some seconds.
       absl::MutexLock lock(&mu_);
       mu_.AwaitWithTimeout(absl::Condition(&hurries_), absl::Milliseconds(60));
     }
     return absl::OkStatus();
+  }
+
+  // The part of the round that the rows get to the next one by, or all of it of rows that are made.
+  static absl::Status PushBatch(Client* client, const Table* to, size_t table,
+                                const std::vector<uint64_t>& ids, uint64_t round,
+                                const std::vector<bool>& first, uint64_t step) {
+    std::vector<uint64_t> pushed;
+    std::vector<float> gradients;
+    for (const uint64_t id : ids) {
+      const bool made = !Exists(table, id, round - 1);
+      if (IsDeleted(table, id, round) || (made && !first[id])) continue;
+      pushed.push_back(id);
+      for (uint32_t column = 0; column < to->dim(); ++column) {
+        gradients.push_back(made ? -ValueOf(id, column, round) : -1.0f / kParts);
+      }
+    }
+    const PushFeature out{to, pushed, gradients.data()};
+    return client->Push(step, {&out, 1}).Wait().status;
+  }
+
+  static absl::Status DeleteBatch(Client* client, const Table* table, uint64_t round, size_t batch,
+                                  uint64_t step) {
+    std::vector<uint64_t> ids;
+    for (uint64_t id = batch * kDeletedAtATime; id < (batch + 1) * kDeletedAtATime; ++id) {
+      if (IsDeleted(0, id, round)) ids.push_back(id);
+    }
+    return ids.empty() ? absl::OkStatus() : client->Delete(step, table, ids).Wait().status;
   }
 
   absl::Status Read(const std::string& what) {
@@ -217,7 +282,7 @@ class VersionChecker {
         continue;
       }
       if (!rows.ok()) return rows.status();
-      const absl::Status right = Check(*rows, ids, version);
+      const absl::Status right = Check(*rows, ids, version, RoundSeen((*rows)[1]));
       if (what.empty()) {
         mixed_newest_.fetch_add(right.ok() ? 0 : 1);
         continue;
@@ -247,15 +312,17 @@ class VersionChecker {
       for (uint32_t c = 0; c < kDim; ++c) row[c] = ValueOf(found.id, c, round);
       coder.Encode(row.data(), coded.data());
       coder.Decode(coded.data(), row.data());
-      if (found.id < RowsOf(round) && found.score == row[0]) continue;
+      if (Exists(table, found.id, round) && found.score == row[0]) continue;
       return absl::DataLossError(absl::StrCat("a top-k of ", nearest.server, " of version ",
                                               nearest.version, " has row ", found.id, " of ",
                                               tables_[table].name, " with score ", found.score));
     }
-    if (nearest.rows[0].size() == RowsOf(round)) return absl::OkStatus();
+    uint64_t rows = 0;
+    for (uint64_t id = 0; id < RowsOf(round); ++id) rows += Exists(table, id, round) ? 1 : 0;
+    if (nearest.rows[0].size() == rows) return absl::OkStatus();
     return absl::DataLossError(absl::StrCat(
         "a top-k of ", nearest.server, " of version ", nearest.version, " finds ",
-        nearest.rows[0].size(), " rows of ", tables_[table].name, ", there are ", RowsOf(round)));
+        nearest.rows[0].size(), " rows of ", tables_[table].name, ", there are ", rows));
   }
 
   static absl::StatusOr<uint64_t> RoundOf(const std::string& name, const std::string& asked) {
@@ -267,9 +334,10 @@ class VersionChecker {
     return round;
   }
 
+  // `newest`: the version that the newest rows should be of.
   absl::Status Check(const std::vector<ServingRows>& rows, const std::vector<uint64_t>& ids,
-                     const std::string& asked) const {
-    const std::string name = asked.empty() ? RoundSeen(rows[0]) : rows[0].version;
+                     const std::string& asked, const std::string& newest) const {
+    const std::string name = asked.empty() ? newest : rows[0].version;
     HOTBED_ASSIGN_OR_RETURN(const uint64_t round, RoundOf(name, asked));
     for (size_t table = 0; table < rows.size(); ++table) {
       const ServingRows& one = rows[table];
@@ -278,7 +346,8 @@ class VersionChecker {
       std::vector<uint8_t> coded(coder.row_bytes());
       std::vector<float> row(one.dim), expected(one.dim);
       for (size_t i = 0; i < ids.size(); ++i) {
-        const bool exists = ids[i] < RowsOf(round);
+        const bool exists = Exists(table, ids[i], round);
+        deleted_.fetch_add(IsDeleted(table, ids[i], round) ? 1 : 0);
         for (uint32_t column = 0; column < one.dim; ++column) {
           row[column] = ValueOf(ids[i], column, round);
         }
@@ -308,7 +377,8 @@ class VersionChecker {
   const std::array<CheckedTable, 2> tables_;
   std::atomic<bool> ends_{false};
   std::atomic<uint64_t> current_{0}, named_{0}, refused_{0}, mixed_newest_{0}, searches_{0};
-  absl::Mutex mu_;
+  mutable std::atomic<uint64_t> deleted_{0};  // rows that were looked up, and rightly not there
+  mutable absl::Mutex mu_;
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // round
   uint64_t settled_ ABSL_GUARDED_BY(mu_) = 0;
   bool hurries_ ABSL_GUARDED_BY(mu_) = false;

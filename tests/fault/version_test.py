@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Versions of two tables flip, roll back and are pinned on two serving servers, while a trainer pushes and readers look up and search.
 
-  version_test.py --bin-dir build/bin [--seed N]
+  version_test.py --bin-dir build/bin [--seed N] [--storms N]
 
-A serving server is killed and paused, the coordinator and the primary are killed, while versions are taken up. hotbed-version-checker
-trains and reads: no answer of a version may have a row of another one, and no call of the current version may fail.
+A serving server is killed, paused and cut off from readers and from the coordinator, the coordinator and the primary are killed, while
+versions are taken up and rows are deleted. hotbed-version-checker trains and reads: no answer of a version may have a row of another one
+or one that was deleted, no call of the current version may fail, and the newest rows come to those of the trainer.
 Exit status: 0 all well; anything else a failure.
 """
 
@@ -20,6 +21,7 @@ import time
 
 from cluster import Cluster, Process, free_ports, run_command
 from meter import Table
+from net_cluster import Proxy
 
 SETTLE_SECONDS = 60
 ROWS = 5000
@@ -32,14 +34,22 @@ class Versions:
         self.random = random.Random(args.seed)
         self.place = os.path.join(directory, "versions")
         self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
-        self.serving = [self.serving_server(f"r{i}") for i in range(2)]
+        self.proxies = []
+        self.serving = [self.serving_server("r0"), self.serving_server("r1", proxied=True)]
         self.checker = None
 
-    def serving_server(self, name):
-        listen, admin = free_ports(2)
-        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
-                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                              f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"], f"{self.directory}/{name}.log")
+    def serving_server(self, name, proxied=False):
+        """A proxied one is called, and calls the coordinator, through proxies."""
+        listen, admin, data, coordinator = free_ports(4)
+        flags = [f"--coordinator={self.cluster.address}"]
+        if proxied:
+            flags = [f"--coordinator=127.0.0.1:{coordinator}", f"--advertise=127.0.0.1:{data}"]
+            to = self.cluster.address.rsplit(":", 1)[1]
+            self.proxies = [Proxy(self.args.bin_dir, name, None, "127.0.0.1", at, "127.0.0.1", of, self.args.seed)
+                            for at, of in ((data, listen), (coordinator, to))]
+        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}", *flags,
+                              f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"],
+                       f"{self.directory}/{name}.log")
 
     def command(self, *words):
         status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
@@ -100,7 +110,7 @@ class Versions:
         for server in self.serving:
             server.start()
         for name, shards in (("a", 3), ("b", 1)):
-            Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards).wait_for(replicas=1)
+            Table(self.args.bin_dir, self.cluster.address, name, ROWS, DIM, "log", shards=shards, hashed=name == "a").wait_for(replicas=1)
         self.refused("table a is not served", "publish", "a", self.place, "--name=v0")
         if os.path.exists(self.place):
             raise RuntimeError("something was saved of a table that is not served")
@@ -159,19 +169,25 @@ class Versions:
         self.command("serve", "unpublish", "v4")
         self.refused("there is no version \"v4\"", "serve", "pin", "v4")
         self.settle(6)
-        self.storm()
+        for storm in range(self.args.storms):
+            self.storm(6 + storm * len(self.faults()))
+        self.expect("newest", "newest")
         self.end()
 
-    def storm(self):
+    def faults(self):
+        return [self.kill_replica, self.pause_replica, self.cut_replica, self.cut_reports, self.kill_coordinator, self.kill_primary]
+
+    def storm(self, first):
         """Each version is taken up, and rows change, while something ends or stands still."""
-        faults = [self.kill_replica, self.pause_replica, self.kill_coordinator, self.kill_primary]
+        faults = self.faults()
         self.random.shuffle(faults)
-        for number, fault in enumerate(faults, 6):
+        for number, fault in enumerate(faults, first):
+            print(f"v{number}: {fault.__name__}", flush=True)
             self.publish(number)
             fault()
             self.wait_held(f"v{number}")
             self.wait_current(f"v{number}")
-        self.settle(6 + len(faults))
+        self.settle(first + len(faults))
 
     def kill_replica(self):
         server = self.random.choice(self.serving)
@@ -184,6 +200,20 @@ class Versions:
         server.pause()
         time.sleep(2)
         server.resume()
+
+    def cut(self, proxy, *commands):
+        """Its connections stand still, and then break; new ones are refused for a while."""
+        for command in commands:
+            proxy.tell(command)
+            time.sleep(0.5)
+        proxy.tell("clear")
+
+    def cut_replica(self):
+        self.cut(self.proxies[0], "stall both", "refuse on", "reset")
+
+    def cut_reports(self):
+        """For longer than a server without reports counts as alive: the version may become current without it."""
+        self.cut(self.proxies[1], "refuse on", "reset", "stall both", "stall both")
 
     def kill_coordinator(self):
         self.cluster.coordinator.kill()
@@ -200,7 +230,7 @@ class Versions:
             raise RuntimeError(f"readers: {err}{out}")
         found = json.loads(out)
         print(found, flush=True)
-        if min(found["current"], found["named"]) < 100 or min(found["mixed_newest"], found["searches"]) == 0:
+        if min(found["current"], found["named"]) < 100 or min(found["mixed_newest"], found["searches"], found["deleted"]) == 0:
             raise RuntimeError(f"too little was read, or no mix could have been seen: {found}")
 
 
@@ -208,6 +238,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--storms", type=int, default=1, help="each has every fault once, some 20 s")
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
     directory = tempfile.mkdtemp(prefix="hotbed_version_")
@@ -225,6 +256,8 @@ def main():
             test.checker.kill()
         for server in test.serving:
             server.kill()
+        for proxy in test.proxies:
+            proxy.stop()
         test.cluster.stop()
         shutil.rmtree(directory, ignore_errors=True)
     return 0

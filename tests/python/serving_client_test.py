@@ -250,7 +250,7 @@ class Serving(unittest.TestCase):
                          [('item', 3, 'fp32', True, 3), ('user', 4, 'fp32', True, 3)])
         code, text = curl(f'http://{self.http}/openapi.json')
         self.assertEqual((code, sorted(json.loads(text)['paths'])),
-                         (200, ['/openapi.json', '/v1/tables', '/v1/tables/{name}:lookup', '/v1/tables/{name}:topk', '/v1/versions']))
+                         (200, ['/openapi.json', '/v1/lookup', '/v1/tables', '/v1/tables/{name}:lookup', '/v1/tables/{name}:topk', '/v1/versions']))
 
     def test_status_says_where_http_is(self):
         self.assertEqual([server['http_address'] for server in self.up.json('serve', 'status')['servers']], [self.http])
@@ -272,7 +272,7 @@ class TwoCopies(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
             up = local.Up(directory, '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
             self.addCleanup(up.stop)
-            servers = [serving_server(up.coordinator, name=name)[0] for name in ('r0', 'r1')]
+            servers, ports = zip(*(serving_server(up.coordinator, f'--failure-domain=z{name[1]}', name=name) for name in ('r0', 'r1')))
             for server in servers:
                 self.addCleanup(end, server)
             with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
@@ -281,6 +281,10 @@ class TwoCopies(unittest.TestCase):
             self.assertEqual(up.cli('serve', 'add', 'user', '--replicas=2')[0], 0)
             local.eventually('both copies are ready', lambda: [copy['state'] for copy in up.json('serve', 'status')['tables'][0][
                 'copies']] == ['ready', 'ready'])
+            self.any_port_answers(up, ports)
+            for number in range(2):
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}', failure_domain=f'z{number}') as client:
+                    self.assertEqual({client.lookup({'user': [7]}, timeout=20)['user'].server for _ in range(6)}, {f'r{number}'})
             with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
                 servers[1].send_signal(signal.SIGSTOP)
                 self.addCleanup(servers[1].send_signal, signal.SIGCONT)
@@ -288,6 +292,51 @@ class TwoCopies(unittest.TestCase):
                 for _ in range(4):
                     rows = client.lookup({'user': [7]}, timeout=1000, hedge_after=0.02)['user']
                     self.assertEqual((rows.server, rows.values.tolist()), ('r0', [[-1, -1]]))
+                stats = client.stats()
+                self.assertTrue(0 < stats['hedges_won'] <= stats['hedges'] <= stats['calls'], stats)
+                self.assertEqual(stats['hedges_refused'], 0)
+                counted = [re.search(r'hotbed_serving_hedged_lookups_total (\d+)', local.http(server['admin_address'], '/metrics')[2])
+                           for server in up.json('serve', 'status')['servers'] if server['name'] == 'r0']
+                self.assertEqual(int(counted[0].group(1)), stats['hedges'])
+            with hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=0) as client:
+                for _ in range(4):  # one of them waits for r1 for half of its time
+                    self.assertEqual(client.lookup({'user': [7]}, timeout=2, hedge_after=0.02)['user'].server, 'r0')
+                self.assertEqual(client.stats()['hedges'], 0)
+                self.assertGreater(client.stats()['hedges_refused'], 0)
+                # Nobody answers now: Ctrl-C ends the call.
+                servers[0].send_signal(signal.SIGSTOP)
+                self.addCleanup(servers[0].send_signal, signal.SIGCONT)
+                for call in (lambda: client.lookup({'user': [7]}, timeout=1000), lambda: client.topk('user', [1, 0], 5, timeout=1000)):
+                    with self.assertRaises(KeyboardInterrupt):
+                        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+                        call()
+            with self.assertRaisesRegex(hotbed.InvalidArgument, 'hedge_budget is 2; allowed: 0..1'):
+                hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=2)
+
+    def any_port_answers(self, up, ports):
+        """Of a table that one of two servers has, and of a table that both have."""
+        with hotbed.connect(f'hotbed://{up.coordinator}', session='single') as trainer:
+            trainer.create_table('item', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0)).push(
+                [3], np.full((1, 2), -2, np.float32), step=1)
+        self.assertEqual(up.cli('serve', 'add', 'item', '--replicas=1')[0], 0)
+        local.eventually('a copy of item is ready', lambda: [copy['state'] for table in up.json('serve', 'status')['tables'] for copy in
+                                                             table['copies'] if table['table'] == 'item'] == ['ready'])
+        body = {'tables': [{'table': 'user', 'ids': [7]}, {'table': 'item', 'ids': [3, 4]}], 'timeout_ms': 20_000}
+        for port in ports:
+            def ask(path, body, port=port):
+                code, text = curl('-d', json.dumps(body), f'http://{port}/v1/{path}')
+                return code, json.loads(text)
+
+            code, found = ask('tables/item:lookup', {'ids': [3], 'priority': 'batch', 'timeout_ms': 20_000})
+            self.assertEqual((code, found.get('values')), (200, [[2, 2]]), found)
+            code, found = ask('lookup', body)
+            self.assertEqual((code, [(t['values'], t['exists']) for t in found['tables']]),
+                             (200, [([[-1, -1]], [True]), ([[2, 2], [0, 0]], [True, False])]), found)
+            code, found = ask('tables/item:topk', {'vectors': [[1, 0]], 'timeout_ms': 20_000})
+            self.assertEqual((code, found['nearest']), (200, [{'ids': [3], 'scores': [2]}]))
+            code, found = ask('lookup', {**body, 'partial': True, 'tables': [*body['tables'], {'table': 'nobody', 'ids': [1]}]})
+            self.assertEqual((code, found['tables'][2]['error']['code'], found['tables'][1]['values']), (200, 404, [[2, 2], [0, 0]]))
+        self.assertEqual(up.cli('serve', 'remove', 'item')[0], 0)
 
     def test_versions_stay_while_rows_change(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
@@ -332,6 +381,34 @@ class TwoCopies(unittest.TestCase):
                         {'user': [7, 8]}, timeout=20)['user'].exists.tolist() == [False, True])
                     rows = client.lookup({'user': [7]}, timeout=20, version='v1')['user']
                     self.assertEqual((rows.values.tolist(), rows.exists.tolist()), ([[1, 1]], [True]))
+                    self.each_model_has_a_current_version(up, os.path.join(directory, 'versions'), trainer, client)
+
+    def each_model_has_a_current_version(self, up, place, trainer, client):
+        table = trainer.create_table('shop.item', dim=2, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push([1], np.full((1, 2), -5, np.float32), step=1)
+        self.assertEqual(up.cli('serve', 'add', 'shop.item')[0], 0)
+
+        def current():
+            try:
+                both = client.lookup({'user': [7], 'shop.item': [1]}, timeout=20, version='current')
+            except hotbed.NotFound as error:
+                return str(error)
+            return [(rows.version, rows.values[0, 0]) for rows in both.values()]
+
+        local.eventually('shop.item is in no version', lambda: 'shop.item" is not in version "v1"' in current())
+        published = up.json('publish', 'shop.item', place, '--name', 's1', '--model', 'shop')
+        self.assertEqual((published['current'], published['model']), (True, 'shop'))
+        local.eventually('s1 is current of shop', lambda: current() == [('v1', 1), ('s1', 5)])
+        table.push([1], np.full((1, 2), -1, np.float32), step=2)
+        self.assertEqual(up.json('publish', 'shop.item', place, '--name', 's2')['model'], 'shop')
+        local.eventually('s2 is current of shop alone', lambda: current() == [('v1', 1), ('s2', 6)])
+        self.assertNotEqual(up.cli('serve', 'rollback')[0], 0)
+        self.assertEqual(up.json('serve', 'rollback', '--model', 'shop')['version'], 's1')
+        local.eventually('s1 is current again', lambda: current() == [('v1', 1), ('s1', 5)])
+        self.assertIn('belongs to model shop', up.cli('publish', 'shop.item', place, '--model', 'default')[2])
+        self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
+        local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
+        self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
 
 
 class ServingWithTls(unittest.TestCase):

@@ -243,13 +243,21 @@ class HttpLookupsTest : public testing::Test {
 
   HttpResponse Ask(const std::string& method, const std::string& path, const std::string& body = "",
                    const std::string& token = "", int64_t age_ns = 0) {
-    HttpLookupOptions options = {.server = "r0", .message_bytes_max = 1000};
+    HttpLookupOptions options = {.server = "r0", .message_bytes_max = message_bytes_max_};
     if (asks_for_tokens_) {
       options.access = [](absl::string_view shown, absl::string_view call,
                           absl::string_view table) {
         if (shown.empty()) return absl::UnauthenticatedError("no token");
-        const bool may = shown == "t" && (call == "GetServing" || table == "ads/clicks");
+        const bool may = shown == "t" && (table.empty() || table == "ads/clicks");
         return may ? absl::OkStatus() : absl::PermissionDeniedError("not you");
+      };
+    }
+    if (others_ != nullptr) options.others = [this](absl::Duration) { return others_; };
+    if (batch_ != nullptr) {
+      options.run = [this](const LookupQueue::Wanted& wanted, LookupQueue::Task task, int64_t*) {
+        *batch_ = wanted.batch;
+        task();
+        return absl::OkStatus();
       };
     }
     HttpLookups lookups(options, &tables_, &budget_, Clock::Real());
@@ -263,7 +271,170 @@ class HttpLookupsTest : public testing::Test {
   TableReplicas tables_;
   AnswerBudget budget_;
   bool asks_for_tokens_ = false;
+  uint64_t message_bytes_max_ = 1000;
+  ServingClient* others_ = nullptr;
+  bool* batch_ = nullptr;  // of the newest lookup
 };
+
+// Answers tables "user" and "item" with rows of their ids, and has no others.
+class FakeOthers final : public ServingClient {
+ public:
+  uint32_t Dim(const std::string& table) const override { return table == "nobody" ? 0 : 2; }
+  absl::StatusOr<std::vector<ServingRows>> Lookup(const std::vector<ServingIds>& tables,
+                                                  const ServingLookupOptions& options) override {
+    options_ = options;
+    std::vector<ServingRows> answer(tables.size());
+    for (size_t i = 0; i < tables.size(); ++i) {
+      ServingRows& one = answer[i];
+      if (tables[i].table == "nobody") {
+        one.status = absl::NotFoundError("nobody is not served");
+        if (!options.partial || tables.size() == 1) return one.status;
+        continue;
+      }
+      one.dim = 2;
+      one.server = "r9";
+      one.version = options.version.empty() ? "" : "v3";
+      one.age = absl::Microseconds(1500);
+      for (const uint64_t id : tables[i].ids) {
+        one.values.push_back(static_cast<float>(id));
+        one.values.push_back(0.5f);
+        one.exists.push_back(id % 2);
+      }
+    }
+    return answer;
+  }
+  absl::StatusOr<ServingNearest> TopK(const std::string& table, absl::Span<const float> vectors,
+                                      uint32_t k, const ServingTopKOptions&) override {
+    if (table == "nobody") return absl::NotFoundError("nobody is not served");
+    ServingNearest nearest;
+    nearest.rows = {{{.id = vectors.size(), .score = 2.5}, {.id = k, .score = 1}}};
+    nearest.server = "r9";
+    nearest.version = "v3";
+    return nearest;
+  }
+  ServingClientStats stats() const override { return {}; }
+  ServingLookupOptions options_;  // of the newest lookup
+};
+
+TEST_F(HttpLookupsTest, OthersAreAskedForTheirCopies) {
+  FakeOthers others;
+  others_ = &others;
+  HttpResponse response =
+      Ask("POST", "/v1/tables/user:lookup",
+          R"({"ids": [3, 4], "version": "current", "priority": "batch", "timeout_ms": 60000})");
+  ASSERT_EQ(response.code, 200) << response.body;
+  EXPECT_EQ(Json::parse(response.body), Json::parse(R"({"table": "user", "server": "r9",
+      "version": "v3", "age_ms": 2, "type": "fp32", "dim": 2, "rows": 2,
+      "values": [[3, 0.5], [4, 0.5]], "exists": [true, false]})"));
+  EXPECT_EQ(others.options_.version, "current");
+  EXPECT_EQ(others.options_.priority, ServingPriority::kBatch);
+  EXPECT_LE(others.options_.timeout, absl::Seconds(60));
+  EXPECT_GT(others.options_.timeout, absl::Seconds(1));
+  // Values in base64 have the type that was asked for.
+  response = Ask("POST", "/v1/tables/user:lookup",
+                 R"({"ids": [1], "type": "fp16", "encoding": "base64"})");
+  EXPECT_EQ(Json::parse(response.body)["values"], "ADwAOA==");
+  // A copy that is being loaded here may be whole there.
+  EXPECT_EQ(Ask("POST", "/v1/tables/ads%2Fclicks:lookup", R"({"ids": [1]})").code, 200);
+  response = Ask("POST", "/v1/tables/user:topk", R"({"vectors": [[1, 2]], "k": 1})");
+  EXPECT_EQ(Json::parse(response.body)["nearest"],
+            Json::parse(R"([{"ids": [2, 1], "scores": [2.5, 1]}])"));
+  EXPECT_EQ(Ask("POST", "/v1/tables/nobody:lookup", R"({"ids": [1]})").code, 404);
+  EXPECT_EQ(Ask("POST", "/v1/tables/nobody:topk", R"({"vectors": [[1]]})").code, 404);
+  EXPECT_EQ(Ask("POST", "/v1/tables/user:topk", R"({"vectors": [[1, 2, 3]]})").code, 400);
+  EXPECT_EQ(Ask("POST", "/v1/tables/user:lookup",
+                R"({"ids": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]})")
+                .code,
+            413);
+  EXPECT_EQ(budget_.in_flight(), 0u);
+}
+
+TEST_F(HttpLookupsTest, SeveralTablesAreAnsweredTogetherOrInPart) {
+  FakeOthers others;
+  others_ = &others;
+  message_bytes_max_ = 4000;
+  const auto ask = [&](const std::string& tables, const std::string& more) {
+    return Ask("POST", "/v1/lookup", absl::StrCat("{\"tables\": [", tables, "]", more, "}"), "t");
+  };
+  const std::string user = R"({"table": "user", "ids": [1]})";
+  const std::string nobody = R"({"table": "nobody", "ids": [1]})";
+  HttpResponse response = ask(user + R"(, {"ids": [5], "table": "item"})", "");
+  ASSERT_EQ(response.code, 200) << response.body;
+  Json tables = Json::parse(response.body)["tables"];
+  ASSERT_EQ(tables.size(), 2u);
+  EXPECT_EQ(tables[1]["table"], "item");
+  EXPECT_EQ(tables[1]["values"], Json::parse("[[5, 0.5]]"));
+  EXPECT_EQ(ask(absl::StrCat(user, ",", nobody), "").code, 404);
+  response = ask(absl::StrCat(user, ",", nobody), ", \"partial\": true");
+  ASSERT_EQ(response.code, 200) << response.body;
+  tables = Json::parse(response.body)["tables"];
+  EXPECT_EQ(tables[0]["exists"], Json::parse("[true]"));
+  EXPECT_EQ(tables[1], Json::parse(R"({"table": "nobody", "error": {
+      "code": 404, "message": "nobody is not served"}})"));
+  EXPECT_EQ(ask(nobody, ", \"partial\": true").code, 404) << "no part is left";
+  // Rules are looked at by table.
+  asks_for_tokens_ = true;
+  const std::string clicks = R"({"table": "ads/clicks", "ids": [1]})";
+  EXPECT_EQ(ask(clicks, "").code, 200);
+  EXPECT_EQ(ask(absl::StrCat(clicks, ",", user), "").code, 403);
+  response = ask(absl::StrCat(clicks, ",", user), ", \"partial\": true");
+  ASSERT_EQ(response.code, 200) << response.body;
+  EXPECT_EQ(Json::parse(response.body)["tables"][1]["error"]["code"], 403);
+  EXPECT_EQ(ask(user, ", \"partial\": true").code, 403);
+  EXPECT_EQ(budget_.in_flight(), 0u);
+}
+
+TEST_F(HttpLookupsTest, PrioritiesGoToTheQueueOfLookups) {
+  bool batch = false;
+  batch_ = &batch;
+  for (const bool wanted : {true, false}) {
+    Ask("POST", "/v1/tables/ads%2Fclicks:lookup",
+        absl::StrCat(R"({"ids": [1], "priority": ")", wanted ? "batch" : "inference", "\"}"));
+    EXPECT_EQ(batch, wanted);
+  }
+}
+
+TEST(LookupsBodyTest, ErrorsNameTheTableAndTheField) {
+  const absl::StatusOr<LookupsBody> body = ParseLookupsBody(
+      R"({"timeout_ms": 50, "tables": [{"table": "user", "ids": [1, 2]},
+          {"ids": "AQAAAAAAAAA=", "table": "item", "pooling": "sum", "offsets": [0]}],
+          "type": "fp16", "partial": true})",
+      kEntriesMax);
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_TRUE(body->partial);
+  ASSERT_EQ(body->tables.size(), 2u);
+  EXPECT_EQ(body->tables[0].table, "user");
+  EXPECT_EQ(body->tables[1].ids, std::vector<uint64_t>{1});
+  EXPECT_EQ(body->tables[1].type, RowType::kFp16);
+  EXPECT_EQ(body->tables[1].timeout_ms, 50u);
+  for (const auto& [json, text] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"{}", "tables is missing"},
+           {R"({"tables": []})", "tables is empty; allowed: an array of 1..1024 objects"},
+           {R"({"tables": {}})", "tables is an object; allowed: an array"},
+           {R"({"tables": 5})", "tables is 5"},
+           {R"({"tables": ["user"]})", "tables[0] is \"user\""},
+           {R"({"tables": [[]]})", "tables[0] is an array"},
+           {R"({"tables": [{"table": "user"}]})", "tables[0].ids is missing"},
+           {R"({"tables": [{"table": "user", "ids": [1]}, {"ids": []}]})",
+            "tables[1].table is missing"},
+           {R"({"tables": [{"table": "user", "ids": [1, -2]}]})", "tables[0].ids[1] is -2"},
+           {R"({"tables": [{"table": "user", "ids": [], "type": "fp16"}]})",
+            R"(tables[0].a field is "type"; allowed: table, ids)"},
+           {R"({"tables": [{"table": "user", "ids": {}}]})", "tables[0].ids is an object"},
+           {R"({"tables": [], "tables": []})", "tables is there twice"},
+           {R"({"tables": [{"table": "user", "ids": [1]}], "partial": 1})",
+            "partial is 1; allowed: true, false"},
+           {R"({"tables": [{"table": "user", "ids": [1)", "no JSON"}}) {
+    const absl::Status error = ParseLookupsBody(json, kEntriesMax).status();
+    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument) << json;
+    EXPECT_THAT(std::string(error.message()), HasSubstr(text)) << json;
+  }
+  EXPECT_FALSE(ParseLookupsBody(R"({"tables": [{"table": "a", "ids": [1, 2]},
+                                               {"table": "b", "ids": [3]}]})",
+                                2)
+                   .ok())
+      << "entries are limited over all tables";
+}
 
 TEST_F(HttpLookupsTest, ErrorsHaveTheCodeThatFits) {
   const std::string path = "/v1/tables/ads%2Fclicks:lookup";
@@ -313,7 +484,7 @@ TEST_F(HttpLookupsTest, VersionsAreNamedAndTold) {
   version.set_number(3);
   version.set_name("v3");
   version.add_tables(7);
-  orders.set_current(3);
+  orders.add_current(3);
   const auto ask = [&](const std::string& name) {
     return Ask("POST", "/v1/tables/ads%2Fclicks:lookup",
                absl::StrCat(R"({"ids": [1], "version": ")", name, "\"}"));
@@ -358,6 +529,42 @@ std::set<std::string> KeysOf(const Json& object) {
   return keys;
 }
 
+TEST_F(HttpLookupsTest, TheDocumentHasEveryFieldOfABody) {
+  const Json document = Json::parse(Ask("GET", "/openapi.json").body);
+  const Json& schemas = document["components"]["schemas"];
+  // Each field of a body is read as its example has it, and no other field is.
+  const Json& fields = schemas["Lookup"]["properties"];
+  EXPECT_EQ(fields.size(), LookupFields().size());
+  for (const auto& [name, field] : fields.items()) {
+    Json body = {{"ids", {1}}};
+    body[name] = field["example"];
+    EXPECT_TRUE(Parse(body.dump()).ok()) << name << ": " << Parse(body.dump()).status();
+  }
+  const Json& several = schemas["Lookups"]["properties"];
+  EXPECT_EQ(several.size(), LookupsFields().size());
+  for (const auto& [name, field] : several.items()) {
+    Json body = {{"tables", Json::parse(R"([{"table": "user", "ids": [1]}])")}};
+    body[name] = field["example"];
+    EXPECT_TRUE(ParseLookupsBody(body.dump(), kEntriesMax).ok()) << name;
+  }
+  const Json& each = several["tables"]["items"]["properties"];
+  EXPECT_EQ(each.size(), LookupsTableFields().size());
+  for (const auto& [name, field] : each.items()) {
+    Json body = {{"table", "user"}, {"ids", {1}}};
+    body[name] = field["example"];
+    EXPECT_TRUE(ParseLookupsBody(Json{{"tables", {body}}}.dump(), kEntriesMax).ok()) << name;
+  }
+  const Json& top_k = schemas["TopK"]["properties"];
+  EXPECT_EQ(top_k.size(), TopKFields().size());
+  for (const auto& [name, field] : top_k.items()) {
+    Json body = {{"vectors", Json::parse("[[1]]")}};
+    body[name] = field["example"];
+    EXPECT_TRUE(ParseTopKBody(body.dump(), kEntriesMax).ok()) << name;
+  }
+  EXPECT_EQ(schemas["Lookup"]["additionalProperties"], false);
+  EXPECT_FALSE(Parse(R"({"ids": [], "another": 1})").ok());
+}
+
 TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
   const HttpResponse response = Ask("GET", "/openapi.json");
   ASSERT_EQ(response.code, 200);
@@ -379,28 +586,11 @@ TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
   EXPECT_EQ(routes, HttpRoutes().size());
 
   const Json& schemas = document["components"]["schemas"];
-  // Each field of a body is read as its example has it, and no other field is.
-  const Json& fields = schemas["Lookup"]["properties"];
-  EXPECT_EQ(fields.size(), LookupFields().size());
-  for (const auto& [name, field] : fields.items()) {
-    Json body = {{"ids", {1}}};
-    body[name] = field["example"];
-    EXPECT_TRUE(Parse(body.dump()).ok()) << name << ": " << Parse(body.dump()).status();
-  }
-  const Json& top_k = schemas["TopK"]["properties"];
-  EXPECT_EQ(top_k.size(), TopKFields().size());
-  for (const auto& [name, field] : top_k.items()) {
-    Json body = {{"vectors", Json::parse("[[1]]")}};
-    body[name] = field["example"];
-    EXPECT_TRUE(ParseTopKBody(body.dump(), kEntriesMax).ok()) << name;
-  }
   EXPECT_EQ(KeysOf(Json::parse(TopKResponse({}, "user", "r0", "").body)),
             KeysOf(schemas["TopKReply"]["properties"]));
   EXPECT_EQ(KeysOf(Json::parse(
                 VersionsResponse("r0", std::vector<ListedVersion>(1)).body)["versions"][0]),
             KeysOf(schemas["Versions"]["properties"]["versions"]["items"]["properties"]));
-  EXPECT_EQ(schemas["Lookup"]["additionalProperties"], false);
-  EXPECT_FALSE(Parse(R"({"ids": [], "another": 1})").ok());
 
   // Answers have the fields of the document, and no others.
   LookupBody body;

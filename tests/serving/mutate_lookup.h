@@ -17,7 +17,8 @@ namespace hotbed {
 // A body that is right, of random fields, and then a few bytes of it changed.
 inline std::string MutatedLookup(Random* random) {
   std::string json = "{";
-  for (const BodyField& field : random->OneIn(2) ? LookupFields() : TopKFields()) {
+  const absl::Span<const BodyField> bodies[] = {LookupFields(), LookupsFields(), TopKFields()};
+  for (const BodyField& field : bodies[random->Uniform(3)]) {
     if (random->OneIn(3)) continue;
     absl::StrAppend(&json, json.size() > 1 ? ", \"" : "\"", field.name, "\": ", field.example);
   }
@@ -50,6 +51,14 @@ inline std::string LookupFault(const std::string& bytes) {
     return "more entries than allowed";
   }
   if (!top_k.ok() && !absl::IsInvalidArgument(top_k.status())) return top_k.status().ToString();
+  const absl::StatusOr<LookupsBody> several = ParseLookupsBody(bytes, kEntriesMax);
+  uint64_t entries = 0;
+  if (several.ok()) {
+    for (const LookupBody& table : several->tables) entries += table.ids.size();
+    if (several->tables.empty() || entries > kEntriesMax) return "more entries than allowed";
+  } else if (!absl::IsInvalidArgument(several.status())) {
+    return several.status().ToString();
+  }
   const absl::StatusOr<LookupBody> body = ParseLookupBody(bytes, kEntriesMax);
   absl::Status refused = body.status();
   if (body.ok()) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace hotbed {
 namespace serving_servers_test {
 
@@ -82,6 +84,31 @@ TEST(ServingServersTest, AServerThatIsAwayForGoodIsReplacedIfAnotherHasRoom) {
   // Within the time it may come back.
   ASSERT_TRUE(servers.OnReport(22 * kSecond, ReportOf("a", 1)).ok());
   EXPECT_TRUE(servers.Changes(31 * kSecond, tables, specs).empty());
+}
+
+TEST(ServingServersTest, CopiesAreSpreadOverFailureDomains) {
+  ServingServers servers({});
+  servers.Begin(0);
+  // By memory alone, "a" and "b" would come first.
+  for (const auto& [name, domain, room] :
+       {std::tuple("a", "z1", 90 << 20), std::tuple("b", "z1", 80 << 20),
+        std::tuple("c", "z2", 50 << 20), std::tuple("d", "z3", 1 << 20)}) {
+    v1::ServingReport report = ReportOf(name, 1, room);
+    report.set_failure_domain(domain);
+    ASSERT_TRUE(servers.OnReport(0, report).ok());
+  }
+  const v1::TableSpec spec = SpecOf(1, 500'000);  // 40 MB: none for "d"
+  v1::ServedTable table = ServedOf(1, 2);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "c"));
+  // Where no other is left, two copies are in one.
+  table.set_replicas(3);
+  ASSERT_TRUE(servers.Place(0, {{1, table}}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "c", "b"));
+  EXPECT_EQ(servers.Map(0, {}, {}).servers(2).failure_domain(), "z2");
+  v1::ServingReport report = ReportOf("e", 1);
+  report.set_failure_domain(std::string(201, 'z'));
+  EXPECT_EQ(servers.OnReport(0, report).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ServingServersTest, ReplicasFollowTheNumberThatIsWanted) {

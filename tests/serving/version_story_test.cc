@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/coordinator/serving/served_versions.h"
+#include "planner/coordinator/state/keys.h"
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
@@ -67,21 +68,24 @@ class VersionStory : public CoreStory {
     }
   }
 
-  absl::StatusOr<v1::PublishVersionReply> Publish(const std::string& name,
-                                                  const std::vector<std::string>& tables = {"user",
-                                                                                            "item"},
-                                                  bool dry_run = false) {
+  absl::StatusOr<v1::PublishVersionReply> Publish(
+      const std::string& name, const std::vector<std::string>& tables = {"user", "item"},
+      bool dry_run = false, const std::string& model = "", bool take_over = false) {
     v1::PublishVersionRequest request;
     request.set_name(name);
     if (!dry_run) request.set_folder("/versions/" + name);
     for (const std::string& table : tables) request.add_tables(table);
     request.set_dry_run(dry_run);
+    request.set_model(model);
+    request.set_take_over(take_over);
     return rig_.Call<v1::PublishVersionReply>(request);
   }
 
   absl::StatusOr<v1::ChooseVersionReply> Choose(v1::ChooseVersionRequest::Action action,
-                                                const std::string& name = "") {
+                                                const std::string& name = "",
+                                                const std::string& model = "") {
     v1::ChooseVersionRequest request;
+    request.set_model(model);
     request.set_action(action);
     request.set_name(name);
     return rig_.Call<v1::ChooseVersionReply>(request);
@@ -92,8 +96,19 @@ class VersionStory : public CoreStory {
     const auto version = versions.find(number);
     return version == versions.end() ? "-" : version->second.name();
   }
-  std::string Current() const { return NameOf(rig_.core->Serving().choice().current()); }
-  std::string Target() const { return NameOf(rig_.core->Serving().choice().target()); }
+  v1::VersionChoice ChoiceFor(const std::string& model) const {
+    const v1::ServingMap map = rig_.core->Serving();
+    for (const v1::VersionChoice& choice : map.choices()) {
+      if (choice.model() == model) return choice;
+    }
+    return {};
+  }
+  std::string Current(const std::string& model = "default") const {
+    return NameOf(ChoiceFor(model).current());
+  }
+  std::string Target(const std::string& model = "default") const {
+    return NameOf(ChoiceFor(model).target());
+  }
   std::vector<std::string> Kept() const {
     std::vector<std::string> names;
     const v1::ServingMap map = rig_.core->Serving();
@@ -119,7 +134,7 @@ TEST_F(VersionStory, AVersionIsCurrentWhenAllServersHoldIt) {
   missing_["r1"].clear();
   Pass();
   EXPECT_EQ(Current(), "v1");
-  EXPECT_EQ(orders_["r0"].current(), 1u);
+  EXPECT_THAT(orders_["r0"].current(), ElementsAre(1u));
   // A server that is away does not hold it up; one that comes back does not have to be waited for.
   missing_["r1"] = {"v2"};
   ASSERT_TRUE(Publish("v2").ok());
@@ -234,6 +249,112 @@ TEST_F(VersionStory, OldVersionsAreForgottenButThoseThatAreKept) {
   EXPECT_EQ(rig_.core->state().versions().size(), 100u);
   EXPECT_EQ(Current(), "first");
   EXPECT_THAT(Kept(), ElementsAre("first", "v119"));
+}
+
+TEST_F(VersionStory, EachModelHasACurrentVersion) {
+  ASSERT_TRUE(Serve({"other"}).ok());
+  ASSERT_TRUE(Publish("a1", {"user", "item"}, false, "ads").ok());
+  ASSERT_TRUE(Publish("b1", {"other"}, false, "shop").ok());
+  Pass();
+  EXPECT_EQ(Current("ads"), "a1");
+  EXPECT_EQ(Current("shop"), "b1");
+  // Without a name: the model that the tables belong to. Its version waits for nobody else's.
+  missing_["r1"] = {"a2"};
+  EXPECT_EQ(Publish("a2")->version().model(), "ads");
+  EXPECT_EQ(Publish("b2", {"other"})->version().model(), "shop");
+  Pass();
+  EXPECT_EQ(Current("ads"), "a1");
+  EXPECT_EQ(Target("ads"), "a2");
+  EXPECT_EQ(Current("shop"), "b2");
+  EXPECT_THAT(orders_["r0"].current(), ElementsAre(1u, 4u));
+  missing_.clear();
+  Pass();
+  EXPECT_THAT(Kept(), ElementsAre("a1", "b1", "a2", "b2"));
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK), kInvalidArgument, "ads, shop");
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::ROLL_BACK, "", "x"), kNotFound, "ads, shop");
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::ROLL_BACK, "", "ads").ok());
+  Pass();
+  EXPECT_EQ(Current("ads"), "a1");
+  EXPECT_EQ(Current("shop"), "b2");
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, "b1").ok());
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::UNPIN, "", "ads").ok());
+  Pass();
+  EXPECT_EQ(Current("ads"), "a2");
+  EXPECT_EQ(Current("shop"), "b1");
+  rig_.Start();  // the store has it all
+  rig_.Tick(1);
+  rig_.Pump();
+  EXPECT_EQ(Current("ads"), "a2");
+  EXPECT_EQ(Current("shop"), "b1");
+  EXPECT_EQ(Current(), "-");
+}
+
+TEST_F(VersionStory, ATableBelongsToOneModel) {
+  ASSERT_TRUE(Publish("v1").ok());
+  ASSERT_TRUE(Publish("v2").ok());
+  Pass();
+  EXPECT_STATUS(Publish("s1", {"item"}, true, "shop"), kFailedPrecondition,
+                "item belongs to model default");
+  EXPECT_STATUS(Publish("s1", {"item"}, true, "a b"), kInvalidArgument, "of a model");
+  EXPECT_STATUS(Publish("v3", {"user"}), kFailedPrecondition, "has table item");
+  missing_["r1"] = {"s1"};
+  ASSERT_TRUE(Publish("s1", {"item"}, false, "shop", /*take_over=*/true).ok());
+  Pass();
+  // Until the new version is current, the table stays where it is.
+  EXPECT_STATUS(Publish("v3", {"user", "item"}), kInvalidArgument, "default, shop");
+  ASSERT_TRUE(Publish("v3", {"user", "item"}, false, "default").ok());
+  Pass();
+  EXPECT_EQ(Current(), "v3");
+  EXPECT_EQ(Current("shop"), "-");
+  missing_.clear();
+  Pass();
+  EXPECT_EQ(Current("shop"), "s1");
+  const auto& versions = rig_.core->state().versions();
+  for (const auto& [number, version] : versions) {
+    EXPECT_EQ(version.tables_size(), 1) << version.name();
+  }
+  ASSERT_TRUE(Publish("v4", {"user"}).ok());
+  // All tables of a model that has no other: it is no more.
+  ASSERT_TRUE(Publish("v5", {"user", "item"}, false, "default", /*take_over=*/true).ok());
+  Pass();
+  EXPECT_EQ(Current(), "v5");
+  EXPECT_EQ(rig_.core->state().version_choices().size(), 1u);
+  EXPECT_EQ(Publish("v6")->version().model(), "default");
+}
+
+TEST_F(VersionStory, AModelWhoseTablesAreNotServedCanEnd) {
+  ASSERT_TRUE(Publish("s1", {"item"}, false, "shop").ok());
+  Pass();
+  EXPECT_STATUS(Choose(v1::ChooseVersionRequest::UNPUBLISH, "s1"), kFailedPrecondition,
+                "s1 is current");
+  ASSERT_TRUE(Serve({"item"}, /*ends=*/true).ok());
+  ASSERT_TRUE(Choose(v1::ChooseVersionRequest::UNPUBLISH, "s1").ok());
+  EXPECT_FALSE(rig_.core->state().version_choices().contains("shop"));
+  EXPECT_EQ(Publish("v1", {"user"})->version().number(), 2u) << "its number does not come again";
+}
+
+TEST_F(VersionStory, ModelsAreLimited) {
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_TRUE(Publish(absl::StrCat("v", i), {"user"}, false, absl::StrCat("m", i), true).ok());
+  }
+  EXPECT_STATUS(Publish("v16", {"user"}, false, "m16", true), kResourceExhausted, "limit is 16");
+}
+
+// Records of a release that had one line of versions.
+TEST_F(VersionStory, VersionsWithoutAModelAreOfTheDefaultOne) {
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  ClusterState state;
+  v1::ServedVersion version = rig_.core->state().versions().at(1);
+  version.clear_model();
+  v1::VersionChoice choice = ChoiceFor("default");
+  choice.clear_model();
+  state.Apply({{Op::Kind::kPut, keys::Version(1), version.SerializeAsString()},
+               {Op::Kind::kPut, keys::kVersionChoiceKey, choice.SerializeAsString()}},
+              1);
+  EXPECT_EQ(state.versions().at(1).model(), "default");
+  ASSERT_NE(CurrentOf(state.versions(), state.version_choices(), "default"), nullptr);
+  EXPECT_EQ(CurrentOf(state.versions(), state.version_choices(), "default")->name(), "v1");
 }
 
 }  // namespace version_story_test

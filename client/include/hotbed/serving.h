@@ -25,6 +25,7 @@
 #define HOTBED_SERVING_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,12 @@ namespace hotbed {
 
 struct ServingClientOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
+  // The part of calls, 0..1, that may be sent a second time (hedge_after), besides a burst of 20:
+  // so servers that are all slow do not get twice the calls.
+  double hedge_budget = 0.05;
+  // Where this client is: serving servers of that failure domain (--failure-domain) are asked
+  // first, unless they have 8 calls more than others. Empty: all are equally near.
+  std::string failure_domain;
 };
 
 struct ServingIds {
@@ -68,8 +75,9 @@ struct ServingLookupOptions {
   absl::Duration timeout = absl::Seconds(1);
   // Rows that are older are refused; zero: as the table has it.
   absl::Duration staleness_max = absl::ZeroDuration();
-  // Where a server has not answered by then, another replica of its tables is asked, too. The first
-  // answer is taken, and the other call is cancelled. Infinite: never.
+  // Where a server has not answered by then, another replica of its tables is asked, too, within
+  // ServingClientOptions::hedge_budget. The first answer is taken, and the other call is cancelled.
+  // Infinite: never.
   absl::Duration hedge_after = absl::InfiniteDuration();
   // How rows travel; narrower types round each row, or each pooled row, once.
   RowType wire_type = RowType::kFp32;
@@ -80,6 +88,9 @@ struct ServingLookupOptions {
   // Empty or "latest": the newest rows of each table. "current": those of the version that is
   // current ('hotbed publish'). Else the name of a version. All rows of an answer are of one.
   std::string version;
+  // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
+  // empty.
+  std::function<bool()> stop = {};
 };
 
 struct ServingRows {
@@ -105,6 +116,7 @@ struct ServingTopKOptions {
   std::optional<absl::Span<const uint64_t>> only_ids;
   uint64_t first_id = 0;  // rows of other ids are passed over
   uint64_t last_id = ~uint64_t{0};
+  std::function<bool()> stop = {};  // as for lookups
 };
 
 struct ServingNearest {
@@ -116,6 +128,14 @@ struct ServingNearest {
   std::string version;  // likewise
 };
 
+// Since the client was made.
+struct ServingClientStats {
+  uint64_t calls = 0;           // to serving servers, without hedges
+  uint64_t hedges = 0;          // second calls
+  uint64_t hedges_won = 0;      // those that answered first
+  uint64_t hedges_refused = 0;  // lookups that were late, and the budget was used up
+};
+
 class ServingClient {
  public:
   // `target` is hotbed://HOST:PORT,... of the coordinators. The cluster is reached with the
@@ -124,6 +144,9 @@ class ServingClient {
       const std::string& target, const ServingClientOptions& options = {});
   virtual ~ServingClient() = default;
 
+  // Elements of a row of the table; 0: it is not served, as far as this client knows.
+  virtual uint32_t Dim(const std::string& table) const = 0;
+
   // One answer per entry of `tables`, in their order, or an error: then no rows. With `partial`
   // errors of single tables stand in their answers, and a lookup without any answer is one, too.
   //   InvalidArgument     offsets or weights do not fit; names table, position, value and limit;
@@ -131,6 +154,7 @@ class ServingClient {
   //   NotFound            a table is not served, or not in the version; there is no such version
   //   PermissionDenied    the caller may not read a table
   //   FailedPrecondition  every replica's rows are older than allowed; no version is current
+  //   Cancelled           options.stop said so
   //   Unavailable, DeadlineExceeded, ResourceExhausted  no replica has answered in time, or all
   //                       have too much to do; names table and last error
   virtual absl::StatusOr<std::vector<ServingRows>> Lookup(
@@ -143,6 +167,8 @@ class ServingClient {
   virtual absl::StatusOr<ServingNearest> TopK(const std::string& table,
                                               absl::Span<const float> vectors, uint32_t k,
                                               const ServingTopKOptions& options = {}) = 0;
+
+  virtual ServingClientStats stats() const = 0;
 };
 
 }  // namespace hotbed

@@ -131,13 +131,13 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
     return;
   }
   v1::ServingOrders orders = serving_.OrdersFor(report.name(), state_.served(), state_.tables());
-  AddVersions(state_.versions(), state_.version_choice(), &orders);
+  AddVersions(state_.versions(), state_.version_choices(), &orders);
   ready_.replies.push_back({caller, Reply(std::move(orders))});
 }
 
 v1::ServingMap Core::Serving() const {
   v1::ServingMap map = serving_.Map(now_ns_, state_.served(), state_.tables());
-  AddVersions(state_.versions(), state_.version_choice(), &map);
+  AddVersions(state_.versions(), state_.version_choices(), &map);
   return map;
 }
 

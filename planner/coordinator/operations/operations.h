@@ -234,19 +234,24 @@ Operation MakePlaceServing(const OperationContext& context);
 // Makes a checkpoint of served tables a version, which is to be current unless another one is
 // pinned. With the name and the folder of one that there is: that one.
 //
-//   InvalidArgument     name or folder malformed; no tables, too many, or one twice
+//   InvalidArgument     name, model or folder malformed; no tables, too many, or one twice; no
+//                       model is named, and the tables belong to several
 //   NotFound            a table does not exist
 //   AlreadyExists       there is a version of that name, of another folder
-//   FailedPrecondition  a table is not served, or the current version has one that is left out
+//   FailedPrecondition  a table is not served, or belongs to another model; or the current version
+//                       of the model has one that is left out
+//   ResourceExhausted   too many models
 Operation MakeOperation(v1::PublishVersionRequest request, const OperationContext& context);
 
-//   NotFound            there is no such version
+//   InvalidArgument     no model is named, and there are several
+//   NotFound            there is no such version, or model
 //   FailedPrecondition  there is none before the current one; or the current one would end
 Operation MakeOperation(v1::ChooseVersionRequest request, const OperationContext& context);
 
-// Whether the version that is to be current is not, and every server that must have it has it.
+// Whether a version that is to be current of its model is not, and every server that must have it
+// has it.
 bool FlipsVersion(const ClusterState& state, const ServingServers& servers, int64_t now_ns);
-// Makes it current then.
+// Makes one such version current; its tables belong to no other model from then on.
 Operation MakeFlipVersion(const OperationContext& context);
 
 // --- group_operations.cc

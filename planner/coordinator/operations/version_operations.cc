@@ -22,6 +22,37 @@ namespace {
 constexpr int kVersionTablesMax = 64;
 constexpr size_t kFolderBytesMax = 2000;
 constexpr size_t kVersionsMax = 100;  // older ones are forgotten; their files stay
+constexpr size_t kModelsMax = 16;     // of each, up to four versions are kept
+
+// The records that differ from those of `state`.
+void PutChanges(const ClusterState& state, const ServedVersions& versions,
+                const VersionChoices& choices, Transaction* txn) {
+  for (const auto& [number, version] : state.versions()) {
+    if (!versions.contains(number)) txn->Delete(keys::Version(number));
+  }
+  for (const auto& [number, version] : versions) {
+    const auto known = state.versions().find(number);
+    const std::string record = version.SerializeAsString();
+    if (known != state.versions().end() && known->second.SerializeAsString() == record) continue;
+    txn->Put(keys::Version(number), record);
+  }
+  for (const auto& [model, choice] : state.version_choices()) {
+    if (!choices.contains(model)) txn->Delete(keys::VersionChoice(model));
+  }
+  for (const auto& [model, choice] : choices) {
+    const auto known = state.version_choices().find(model);
+    const std::string record = choice.SerializeAsString();
+    if (known != state.version_choices().end() && known->second.SerializeAsString() == record) {
+      continue;
+    }
+    txn->Put(keys::VersionChoice(model), record);
+  }
+}
+
+// As an event names it.
+std::string OfModel(const std::string& model) {
+  return model == keys::kDefaultModel ? "" : absl::StrCat(" of model ", model);
+}
 
 class PublishVersion {
  public:
@@ -31,7 +62,7 @@ class PublishVersion {
   Next operator()(const ClusterState& state) {
     if (done_) return reply_;
     HOTBED_RETURN_IF_ERROR(Check());
-    v1::VersionChoice choice = state.version_choice();
+    VersionChoices choices = state.version_choices();
     if (const v1::ServedVersion* const there = FindVersion(state.versions(), request_.name())) {
       // The caller did not hear that it was published.
       if (request_.dry_run() || there->folder() != request_.folder()) {
@@ -39,30 +70,37 @@ class PublishVersion {
             "there is a version ", there->name(), " already, of ", there->folder(),
             ": choose another --name, or end it ('hotbed serve unpublish ", there->name(), "')"));
       }
-      return Done(*there, choice);
+      return Done(*there, choices[there->model()]);
     }
     Transaction txn(&state);
     v1::ServedVersion version;
     HOTBED_RETURN_IF_ERROR(AddTables(state, &version, &txn));
+    HOTBED_ASSIGN_OR_RETURN(*version.mutable_model(), ModelFor(state, version));
+    HOTBED_RETURN_IF_ERROR(CheckTaken(state, version));
     HOTBED_RETURN_IF_ERROR(CheckLeftOut(state, version));
-    version.set_number(choice.newest() + 1);
+    v1::VersionChoice& numbers = choices[keys::kDefaultModel];
+    numbers.set_model(keys::kDefaultModel);
+    numbers.set_newest(numbers.newest() + 1);
+    version.set_number(numbers.newest());
     version.set_name(request_.name());
     version.set_folder(request_.folder());
     version.set_at_step(request_.at_step());
     version.set_published_unix_ms(static_cast<int64_t>(context_.unix_ms));
-    choice.set_newest(version.number());
+    v1::VersionChoice& choice = choices[version.model()];
+    choice.set_model(version.model());
     if (!choice.pinned()) choice.set_target(version.number());
     Next done = Done(version, choice);
     if (request_.dry_run()) return done;
-    txn.Put(keys::Version(version.number()), version.SerializeAsString());
-    txn.Put(keys::kVersionChoiceKey, choice.SerializeAsString());
-    ForgetOld(state, choice, &txn);
+    ServedVersions versions = state.versions();
+    versions[version.number()] = version;
+    ForgetOld(choices, &versions);
+    PutChanges(state, versions, choices, &txn);
     EventWriter(&state, context_.unix_ms)
-        .Add(
-            "serving",
-            absl::StrCat("version ", version.name(), " of ", absl::StrJoin(request_.tables(), ", "),
-                         " is published, of ", version.folder()),
-            0, 0, &txn);
+        .Add("serving",
+             absl::StrCat("version ", version.name(), OfModel(version.model()), " with tables ",
+                          absl::StrJoin(request_.tables(), ", "), " is published, of ",
+                          version.folder()),
+             0, 0, &txn);
     return txn;
   }
 
@@ -112,35 +150,82 @@ class PublishVersion {
     return absl::OkStatus();
   }
 
-  // Readers of the current version would miss a table from one moment to the next.
-  static absl::Status CheckLeftOut(const ClusterState& state, const v1::ServedVersion& version) {
-    const auto current = state.versions().find(state.version_choice().current());
-    if (current == state.versions().end()) return absl::OkStatus();
-    for (const uint32_t table : current->second.tables()) {
-      const auto spec = state.tables().find(table);
-      if (spec == state.tables().end() || !state.served().contains(table) ||
-          std::find(version.tables().begin(), version.tables().end(), table) !=
-              version.tables().end()) {
-        continue;
+  // As the request names it, or the model that the tables belong to.
+  absl::StatusOr<std::string> ModelFor(const ClusterState& state,
+                                       const v1::ServedVersion& version) const {
+    const std::vector<std::string> known = ModelsOf(state.versions());
+    std::string model = request_.model();
+    if (model.empty()) {
+      std::set<std::string> models;
+      for (const auto& [number, other] : state.versions()) {
+        const auto has = [&other = other](uint32_t table) { return HasTable(other, table); };
+        if (std::any_of(version.tables().begin(), version.tables().end(), has)) {
+          models.insert(other.model());
+        }
       }
-      const std::string& name = spec->second.name();
-      return absl::FailedPreconditionError(absl::StrCat(
-          "version ", current->second.name(), ", which is current, has table ", name,
-          ", and the new one would not: name it too, or end its serving ('hotbed serve remove ",
-          name, "')"));
+      if (models.size() > 1) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the tables belong to the models ", absl::StrJoin(models, ", "),
+                         ": name one by --model, and publish their tables apart"));
+      }
+      model = models.empty() ? keys::kDefaultModel : *models.begin();
+    }
+    HOTBED_RETURN_IF_ERROR(CheckModelName(model));
+    if (!std::binary_search(known.begin(), known.end(), model) && known.size() >= kModelsMax) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "model \"", model, "\": there are ", known.size(), ", the limit is ", kModelsMax,
+          ": end one ('hotbed serve remove' its tables, then 'hotbed "
+          "serve unpublish' its versions)"));
+    }
+    return model;
+  }
+
+  // Two models would disagree about the current version of a table.
+  absl::Status CheckTaken(const ClusterState& state, const v1::ServedVersion& version) const {
+    if (request_.take_over()) return absl::OkStatus();
+    const v1::ServedVersion* const current =
+        CurrentOf(state.versions(), state.version_choices(), version.model());
+    for (int i = 0; i < version.tables_size(); ++i) {
+      const uint32_t table = version.tables(i);
+      if (current != nullptr && HasTable(*current, table)) continue;
+      for (const auto& [number, other] : state.versions()) {
+        if (other.model() == version.model() || !HasTable(other, table)) continue;
+        return absl::FailedPreconditionError(
+            absl::StrCat("table ", request_.tables(i), " belongs to model ", other.model(),
+                         " (version ", other.name(), "), not to ", version.model(),
+                         ": --model=", other.model(), ", or take it from there by --take-over"));
+      }
     }
     return absl::OkStatus();
   }
 
-  static void ForgetOld(const ClusterState& state, const v1::VersionChoice& choice,
-                        Transaction* txn) {
-    const std::vector<uint64_t> kept = VersionsToKeep(state.versions(), choice);
-    size_t count = state.versions().size() + 1;
-    for (const auto& [number, version] : state.versions()) {
-      if (count <= kVersionsMax) return;
-      if (std::find(kept.begin(), kept.end(), number) != kept.end()) continue;
-      txn->Delete(keys::Version(number));
-      --count;
+  // Readers of the current version would miss a table from one moment to the next.
+  static absl::Status CheckLeftOut(const ClusterState& state, const v1::ServedVersion& version) {
+    const v1::ServedVersion* const current =
+        CurrentOf(state.versions(), state.version_choices(), version.model());
+    if (current == nullptr) return absl::OkStatus();
+    for (const uint32_t table : current->tables()) {
+      const auto spec = state.tables().find(table);
+      if (spec == state.tables().end() || !state.served().contains(table) ||
+          HasTable(version, table)) {
+        continue;
+      }
+      const std::string& name = spec->second.name();
+      return absl::FailedPreconditionError(
+          absl::StrCat("version ", current->name(), ", which is current", OfModel(current->model()),
+                       ", has table ", name,
+                       ", and the new one would not: name it too, end its serving ('hotbed "
+                       "serve remove ",
+                       name, "'), or publish as another --model"));
+    }
+    return absl::OkStatus();
+  }
+
+  static void ForgetOld(const VersionChoices& choices, ServedVersions* versions) {
+    const std::vector<uint64_t> kept = VersionsToKeep(*versions, choices);
+    for (auto at = versions->begin(); at != versions->end() && versions->size() > kVersionsMax;) {
+      at = std::binary_search(kept.begin(), kept.end(), at->first) ? std::next(at)
+                                                                   : versions->erase(at);
     }
   }
 
@@ -158,108 +243,154 @@ class ChooseVersion {
   Next operator()(const ClusterState& state) {
     if (done_) return reply_;
     reply_.Clear();
-    *reply_.mutable_choice() = state.version_choice();
-    Transaction txn(&state);
-    HOTBED_RETURN_IF_ERROR(Choose(state, &txn));
+    versions_ = state.versions();
+    VersionChoices choices = state.version_choices();
+    HOTBED_ASSIGN_OR_RETURN(const std::string model, ModelOf());
+    v1::VersionChoice choice = choices[model];
+    HOTBED_RETURN_IF_ERROR(Choose(state.served(), &choice));
+    *reply_.mutable_choice() = choice;
     if (request_.dry_run()) return reply_;
-    txn.Put(keys::kVersionChoiceKey, reply_.choice().SerializeAsString());
+    choices[model] = choice;
+    DropChoices(versions_, &choices);
+    Transaction txn(&state);
+    PutChanges(state, versions_, choices, &txn);
     EventWriter(&state, context_.unix_ms).Add("serving", text_, 0, 0, &txn);
     done_ = true;
     return txn;
   }
 
  private:
-  absl::Status Choose(const ClusterState& state, Transaction* txn) {
+  // That whose choice changes.
+  absl::StatusOr<std::string> ModelOf() const {
+    if (request_.action() == v1::ChooseVersionRequest::PIN ||
+        request_.action() == v1::ChooseVersionRequest::UNPUBLISH) {
+      const v1::ServedVersion* const version = FindVersion(versions_, request_.name());
+      if (version == nullptr) return NoSuchVersion(versions_, request_.name());
+      return version->model();
+    }
+    const std::vector<std::string> models = ModelsOf(versions_);
+    const std::string all = absl::StrJoin(models, ", ");
+    if (models.empty()) {
+      return absl::FailedPreconditionError(
+          "no version is current: none is published yet ('hotbed publish')");
+    }
+    if (request_.model().empty() && models.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there are versions of the models ", all, ": name one by --model"));
+    }
+    const std::string model = request_.model().empty() ? models[0] : request_.model();
+    if (!std::binary_search(models.begin(), models.end(), model)) {
+      return absl::NotFoundError(absl::StrCat("there is no version of a model \"",
+                                              absl::CEscape(model.substr(0, 80)),
+                                              "\"; there are models: ", all));
+    }
+    return model;
+  }
+
+  absl::Status Choose(const ServedTables& served, v1::VersionChoice* choice) {
     switch (request_.action()) {
       case v1::ChooseVersionRequest::PIN:
-        return Pin(state);
+        choice->set_pinned(true);
+        Target(*FindVersion(versions_, request_.name()), "it is pinned", choice);
+        return absl::OkStatus();
       case v1::ChooseVersionRequest::UNPIN:
-        return Unpin(state);
+        choice->set_pinned(false);
+        Target(*Before(choice->model(), ~uint64_t{0}),
+               "none is pinned any more, and it is the newest", choice);
+        return absl::OkStatus();
       case v1::ChooseVersionRequest::ROLL_BACK:
-        return RollBack(state);
+        return RollBack(choice);
       case v1::ChooseVersionRequest::UNPUBLISH:
-        return Unpublish(state, txn);
+        return Unpublish(served, choice);
       default:
         return absl::InvalidArgumentError(
             absl::StrCat("action ", request_.action(), " is not known to this coordinator"));
     }
   }
 
-  void Target(const v1::ServedVersion& version, absl::string_view why) {
-    reply_.mutable_choice()->set_target(version.number());
+  void Target(const v1::ServedVersion& version, absl::string_view why, v1::VersionChoice* choice) {
+    choice->set_target(version.number());
     *reply_.mutable_version() = version;
-    text_ = absl::StrCat("version ", version.name(), " is to be current: ", why);
+    text_ = absl::StrCat("version ", version.name(), OfModel(version.model()),
+                         " is to be current: ", why);
   }
 
-  absl::Status Pin(const ClusterState& state) {
-    const v1::ServedVersion* const version = FindVersion(state.versions(), request_.name());
-    if (version == nullptr) return NoSuchVersion(state.versions(), request_.name());
-    reply_.mutable_choice()->set_pinned(true);
-    Target(*version, "it is pinned");
-    return absl::OkStatus();
+  // The newest version of the model with a number below `limit`. Null: there is none.
+  const v1::ServedVersion* Before(const std::string& model, uint64_t limit) const {
+    const v1::ServedVersion* before = nullptr;
+    for (const auto& [number, version] : versions_) {
+      if (number < limit && version.model() == model) before = &version;
+    }
+    return before;
   }
 
-  absl::Status Unpin(const ClusterState& state) {
-    if (state.versions().empty()) return NoSuchVersion(state.versions(), "newest");
-    reply_.mutable_choice()->set_pinned(false);
-    Target(state.versions().rbegin()->second, "none is pinned any more, and it is the newest");
-    return absl::OkStatus();
-  }
-
-  absl::Status RollBack(const ClusterState& state) {
-    const v1::VersionChoice& choice = state.version_choice();
-    const auto current = state.versions().find(choice.current());
-    if (current == state.versions().end()) {
+  absl::Status RollBack(v1::VersionChoice* choice) {
+    const auto current = versions_.find(choice->current());
+    if (current == versions_.end()) {
       return absl::FailedPreconditionError(
           "no version is current: there is nothing to be rolled back");
     }
     const std::string& name = current->second.name();
-    if (choice.target() != choice.current()) {
+    if (choice->target() != choice->current()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("version ", NameOf(state, choice.target()), " is being taken up, and ", name,
+          absl::StrCat("version ", NameOf(choice->target()), " is being taken up, and ", name,
                        " is current still: 'hotbed serve pin ", name, "' keeps it so"));
     }
-    if (current == state.versions().begin()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("version ", name, " is current, and there is none before it"));
-    }
-    Target(std::prev(current)->second, absl::StrCat(name, " is rolled back"));
-    return absl::OkStatus();
-  }
-
-  absl::Status Unpublish(const ClusterState& state, Transaction* txn) {
-    const v1::ServedVersion* const version = FindVersion(state.versions(), request_.name());
-    if (version == nullptr) return NoSuchVersion(state.versions(), request_.name());
-    v1::VersionChoice& choice = *reply_.mutable_choice();
-    if (choice.current() == version->number()) {
+    const v1::ServedVersion* const before = Before(choice->model(), choice->current());
+    if (before == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "version ", version->name(),
-          " is current: make another one current first ('hotbed serve rollback', 'hotbed serve "
-          "pin', 'hotbed publish')"));
+          "version ", name, " is current, and there is none before it", OfModel(choice->model())));
     }
-    if (choice.target() == version->number()) {
-      choice.set_target(choice.current());
-      choice.set_pinned(false);
-    }
-    if (choice.before() == version->number()) choice.set_before(0);
-    *reply_.mutable_version() = *version;
-    text_ = absl::StrCat("version ", version->name(), " is not published any more");
-    txn->Delete(keys::Version(version->number()));
+    Target(*before, absl::StrCat(name, " is rolled back"), choice);
     return absl::OkStatus();
   }
 
-  static std::string NameOf(const ClusterState& state, uint64_t number) {
-    const auto version = state.versions().find(number);
-    return version == state.versions().end() ? absl::StrCat("number ", number)
-                                             : version->second.name();
+  // The current one too, if nobody can read it any more.
+  absl::Status Unpublish(const ServedTables& served, v1::VersionChoice* choice) {
+    const v1::ServedVersion version = *FindVersion(versions_, request_.name());
+    const bool read = std::any_of(version.tables().begin(), version.tables().end(),
+                                  [&](uint32_t table) { return served.contains(table); });
+    if (choice->current() == version.number() && read) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "version ", version.name(),
+          " is current: make another one current first ('hotbed serve rollback', 'hotbed serve "
+          "pin', 'hotbed publish'), or end the serving of its tables ('hotbed serve remove')"));
+    }
+    *reply_.mutable_version() = version;
+    text_ = absl::StrCat("version ", version.name(), " is not published any more");
+    versions_.erase(version.number());
+    VersionChoices ended = {{choice->model(), *choice}};
+    DropChoices(versions_, &ended);
+    if (!ended.empty()) *choice = ended.begin()->second;
+    return absl::OkStatus();
+  }
+
+  std::string NameOf(uint64_t number) const {
+    const auto version = versions_.find(number);
+    return version == versions_.end() ? absl::StrCat("number ", number) : version->second.name();
   }
 
   const v1::ChooseVersionRequest request_;
   const OperationContext context_;
   bool done_ = false;
-  std::string text_;  // of the event
+  ServedVersions versions_;  // as they are to be
+  std::string text_;         // of the event
   v1::ChooseVersionReply reply_;
 };
+
+// The version that is to be current of some model, and which every server that must have it has.
+// Null: there is none.
+const v1::ServedVersion* Due(const ClusterState& state, const ServingServers& servers,
+                             int64_t now_ns) {
+  for (const auto& [model, choice] : state.version_choices()) {
+    const auto target = state.versions().find(choice.target());
+    if (choice.target() != choice.current() && target != state.versions().end() &&
+        servers.AllHold(now_ns, target->second, state.served())) {
+      return &target->second;
+    }
+  }
+  return nullptr;
+}
 
 }  // namespace
 
@@ -272,26 +403,28 @@ Operation MakeOperation(v1::ChooseVersionRequest request, const OperationContext
 }
 
 bool FlipsVersion(const ClusterState& state, const ServingServers& servers, int64_t now_ns) {
-  const v1::VersionChoice& choice = state.version_choice();
-  const auto target = state.versions().find(choice.target());
-  return choice.target() != choice.current() && target != state.versions().end() &&
-         servers.AllHold(now_ns, target->second, state.served());
+  return Due(state, servers, now_ns) != nullptr;
 }
 
 Operation MakeFlipVersion(const OperationContext& context) {
   return [context, done = false](const ClusterState& state) mutable -> Next {
-    if (std::exchange(done, true) || !FlipsVersion(state, *context.serving, context.now_ns)) {
-      return Reply();
-    }
-    v1::VersionChoice choice = state.version_choice();
+    const v1::ServedVersion* const due = Due(state, *context.serving, context.now_ns);
+    if (std::exchange(done, true) || due == nullptr) return Reply();
+    const v1::ServedVersion version = *due;
+    ServedVersions versions = state.versions();
+    VersionChoices choices = state.version_choices();
+    TakeTablesFromOthers(
+        version, CurrentOf(state.versions(), state.version_choices(), version.model()), &versions);
+    v1::VersionChoice& choice = choices.at(version.model());
     choice.set_before(choice.current());
-    choice.set_current(choice.target());
+    choice.set_current(version.number());
+    DropChoices(versions, &choices);
     Transaction txn(&state);
-    txn.Require(keys::Version(choice.current()));
-    txn.Put(keys::kVersionChoiceKey, choice.SerializeAsString());
+    txn.Require(keys::Version(version.number()));
+    PutChanges(state, versions, choices, &txn);
     EventWriter(&state, context.unix_ms)
         .Add("serving",
-             absl::StrCat("version ", state.versions().at(choice.current()).name(),
+             absl::StrCat("version ", version.name(), OfModel(version.model()),
                           " is current: all serving servers have it"),
              0, 0, &txn);
     return txn;

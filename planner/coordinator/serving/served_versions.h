@@ -12,23 +12,38 @@
 
 namespace hotbed {
 
-using ServedVersions = absl::btree_map<uint64_t, v1::ServedVersion>;  // by number
+using ServedVersions = absl::btree_map<uint64_t, v1::ServedVersion>;     // by number
+using VersionChoices = absl::btree_map<std::string, v1::VersionChoice>;  // by model
 
 // Null: there is none of that name.
 const v1::ServedVersion* FindVersion(const ServedVersions& versions, const std::string& name);
 // NotFound names the versions that there are.
 absl::Status NoSuchVersion(const ServedVersions& versions, const std::string& name);
-// InvalidArgument: no name of a version, which is a folder's name and a word.
+// InvalidArgument: no name of a version, which is a folder's name and a word; or of a model.
 absl::Status CheckVersionName(const std::string& name);
+absl::Status CheckModelName(const std::string& name);
 
-// The numbers, ascending, of the versions that servers are to have: the current one and the one
-// before it, the one that is to be current, and the newest.
-std::vector<uint64_t> VersionsToKeep(const ServedVersions& versions,
-                                     const v1::VersionChoice& choice);
+// The models that have versions, ascending.
+std::vector<std::string> ModelsOf(const ServedVersions& versions);
+bool HasTable(const v1::ServedVersion& version, uint32_t table);
+// The version that is current of `model`. Null: none is.
+const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const VersionChoices& choices,
+                                   const std::string& model);
+// Versions of other models have none of the tables any more by which `version` is more than
+// `before`, the current one of its model, which may be null.
+void TakeTablesFromOthers(const v1::ServedVersion& version, const v1::ServedVersion* before,
+                          ServedVersions* versions);
+// Choices name no version that does not exist, and a model without versions has no choice, but for
+// the default model, whose choice has the highest number.
+void DropChoices(const ServedVersions& versions, VersionChoices* choices);
+
+// The numbers, ascending, of the versions that servers are to have: of each model the current one
+// and the one before it, the one that is to be current, and the newest.
+std::vector<uint64_t> VersionsToKeep(const ServedVersions& versions, const VersionChoices& choices);
 // Adds those that have a table of the orders.
-void AddVersions(const ServedVersions& versions, const v1::VersionChoice& choice,
+void AddVersions(const ServedVersions& versions, const VersionChoices& choices,
                  v1::ServingOrders* orders);
-void AddVersions(const ServedVersions& versions, const v1::VersionChoice& choice,
+void AddVersions(const ServedVersions& versions, const VersionChoices& choices,
                  v1::ServingMap* map);
 
 }  // namespace hotbed

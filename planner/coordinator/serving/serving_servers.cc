@@ -38,6 +38,11 @@ absl::Status CheckReport(const v1::ServingReport& report) {
         "name \"", absl::CEscape(name.substr(0, 80)), "\" of a serving server has ", name.size(),
         " bytes, allowed: 1..", kNameBytesMax, " printable characters without spaces"));
   }
+  if (report.failure_domain().size() > kNameBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("failure domain of serving server ", name,
+                                                   " has ", report.failure_domain().size(),
+                                                   " bytes, allowed: 0..", kNameBytesMax));
+  }
   return CheckHostPorts(report.address(), 1);
 }
 
@@ -155,6 +160,7 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_address(server.report.address());
     info.set_admin_address(server.report.admin_address());
     info.set_http_address(server.report.http_address());
+    info.set_failure_domain(server.report.failure_domain());
     info.set_bytes_max(server.report.bytes_max());
     uint64_t bytes = 0;
     for (const v1::ReplicaReport& replica : server.report.replicas()) {
@@ -207,8 +213,12 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
                                         const v1::TableSpec& spec,
                                         const v1::ServedTable& table) const {
   const uint64_t wanted = BytesOf(spec, table);
+  const auto domain_of = [this](const std::string& name) {
+    const auto server = servers_.find(name);
+    return server == servers_.end() ? "" : server->second.report.failure_domain();
+  };
   std::string best;
-  double best_part = 0;
+  std::pair<int64_t, double> best_rank;
   for (const auto& [name, server] : servers_) {
     if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
     const uint64_t filled = FilledBytes(name, tables) + wanted;
@@ -220,9 +230,14 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
     });
     const double part =
         static_cast<double>(filled) / static_cast<double>(room) + static_cast<double>(has) * 1e-6;
-    if (!best.empty() && part >= best_part) continue;
+    const auto there = std::count_if(table.servers().begin(), table.servers().end(),
+                                     [&, domain = domain_of(name)](auto& other) {
+                                       return !Away(now_ns, other) && domain_of(other) == domain;
+                                     });
+    const std::pair<int64_t, double> rank = {there, part};
+    if (!best.empty() && rank >= best_rank) continue;
     best = name;
-    best_part = part;
+    best_rank = rank;
   }
   return best;
 }

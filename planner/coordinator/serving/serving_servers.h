@@ -45,8 +45,9 @@ class ServingServers {
 
   // Sets the servers of `table`: those that it has, without those that are away for good where
   // another one can take their place, and as many more as it wants and there are. A server takes it
-  // if it is alive and its memory suffices as far as is known; the one whose memory is filled least
-  // goes first. False: nothing has changed.
+  // if it is alive and its memory suffices as far as is known. One in a failure domain with few of
+  // the table's servers goes first, and among these the one whose memory is filled least. False:
+  // nothing has changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
   // The tables of which Place changes something, as they should be, and those that do not exist any

@@ -163,14 +163,21 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
 }
 
 absl::Status ClusterState::PutServed(const std::string& key, const std::string& value) {
-  if (key == keys::kVersionChoiceKey) {
-    return version_choice_.ParseFromString(value) ? absl::OkStatus() : Damaged(key);
+  absl::string_view model = key;
+  if (key == keys::kVersionChoiceKey || absl::ConsumePrefix(&model, keys::kVersionChoices)) {
+    v1::VersionChoice choice;
+    if (!choice.ParseFromString(value)) return Damaged(key);
+    if (key == keys::kVersionChoiceKey) model = keys::kDefaultModel;
+    choice.set_model(std::string(model));
+    version_choices_[choice.model()] = std::move(choice);
+    return absl::OkStatus();
   }
   if (absl::StartsWith(key, keys::kVersions)) {
     v1::ServedVersion version;
     if (!version.ParseFromString(value) || keys::Version(version.number()) != key) {
       return Damaged(key);
     }
+    if (version.model().empty()) version.set_model(keys::kDefaultModel);
     versions_[version.number()] = std::move(version);
     return absl::OkStatus();
   }
@@ -289,6 +296,8 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     TableId id = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
     served_.erase(id);
+  } else if (absl::ConsumePrefix(&rest, keys::kVersionChoices)) {
+    version_choices_.erase(std::string(rest));
   } else if (absl::ConsumePrefix(&rest, keys::kVersions)) {
     uint64_t number = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &number));

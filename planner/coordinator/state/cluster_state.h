@@ -94,9 +94,11 @@ class ClusterState {
 
   // The tables that serving servers have copies of.
   const absl::btree_map<TableId, v1::ServedTable>& served() const { return served_; }
-  // Their versions, by number, and which of them is current.
+  // Their versions, by number, and by model which of them is current.
   const absl::btree_map<uint64_t, v1::ServedVersion>& versions() const { return versions_; }
-  const v1::VersionChoice& version_choice() const { return version_choice_; }
+  const absl::btree_map<std::string, v1::VersionChoice>& version_choices() const {
+    return version_choices_;
+  }
 
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
@@ -163,7 +165,7 @@ class ClusterState {
   absl::btree_map<ServerId, v1::RegisterServerRequest> left_out_;
   absl::btree_map<TableId, v1::ServedTable> served_;
   absl::btree_map<uint64_t, v1::ServedVersion> versions_;
-  v1::VersionChoice version_choice_;
+  absl::btree_map<std::string, v1::VersionChoice> version_choices_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();

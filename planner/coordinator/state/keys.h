@@ -28,7 +28,8 @@
 //   /hotbed/sessions/NAME          v1.OpenSessionReply without the cluster id
 //   /hotbed/serving/TABLE          v1.ServedTable: a table that serving servers have copies of
 //   /hotbed/versions/NUMBER        v1.ServedVersion: a version of served tables
-//   /hotbed/version_choice         v1.VersionChoice: which of them is current
+//   /hotbed/version_choice         v1.VersionChoice: which of them is current, of model "default"
+//   /hotbed/version_choices/MODEL  v1.VersionChoice of another model
 //   /hotbed/groups/NAME            v1.GroupCommit: the last commit of that group of trainers
 //
 // While metadata are moved to another store (metadata/move_metadata.h), /hotbed/format says so.
@@ -82,6 +83,9 @@ inline constexpr char kSessions[] = "/hotbed/sessions/";
 inline constexpr char kServing[] = "/hotbed/serving/";
 inline constexpr char kVersions[] = "/hotbed/versions/";
 inline constexpr char kVersionChoiceKey[] = "/hotbed/version_choice";
+inline constexpr char kVersionChoices[] = "/hotbed/version_choices/";
+// The model of versions that name none.
+inline constexpr char kDefaultModel[] = "default";
 inline constexpr char kGroups[] = "/hotbed/groups/";
 
 inline std::string Table(TableId id) {
@@ -120,10 +124,13 @@ inline std::string Served(TableId id) {
 inline std::string Version(uint64_t number) {
   return absl::StrCat(kVersions, absl::Dec(number, absl::kZeroPad20));
 }
+inline std::string VersionChoice(const std::string& model) {
+  return model == kDefaultModel ? kVersionChoiceKey : absl::StrCat(kVersionChoices, model);
+}
 // Whether the record is of served tables or their versions.
 inline bool IsOfServing(absl::string_view key) {
   return absl::StartsWith(key, kServing) || absl::StartsWith(key, kVersions) ||
-         key == kVersionChoiceKey;
+         absl::StartsWith(key, kVersionChoices) || key == kVersionChoiceKey;
 }
 inline std::string Group(const std::string& name) { return absl::StrCat(kGroups, name); }
 inline std::string Session(const std::string& name) { return absl::StrCat(kSessions, name); }
