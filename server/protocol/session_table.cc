@@ -10,10 +10,11 @@
 namespace hotbed {
 namespace {
 
-constexpr uint32_t kMetaVersion = 4;
+constexpr uint32_t kMetaVersion = 5;
 constexpr uint32_t kMetaVersionOldest = 1;   // without `forgotten`
 constexpr uint32_t kMetaVersionStaged = 3;   // the first with committed_step and `staged`
 constexpr uint32_t kMetaVersionHistory = 4;  // the first with `history`
+constexpr uint32_t kMetaVersionMarks = 5;    // the first with `marks` and `marks_gone`
 constexpr size_t kSessionBytes = 24;
 constexpr size_t kStagedBytesMin = 28;
 
@@ -172,6 +173,8 @@ std::string ShardMeta::Serialize() const {
     AppendLittle<uint64_t>(run.first, &out);
     AppendLittle<uint64_t>(run.epoch, &out);
   }
+  AppendLittle<uint64_t>(marks, &out);
+  AppendLittle<uint64_t>(marks_gone, &out);
   return out;
 }
 
@@ -192,6 +195,10 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   if (version >= kMetaVersionStaged) HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
   meta.history.Reset(meta.applied_lsn, meta.applied_epoch);
   if (version >= kMetaVersionHistory) HOTBED_RETURN_IF_ERROR(TakeHistory(&reader, &meta));
+  if (version >= kMetaVersionMarks) {
+    meta.marks = reader.Take<uint64_t>();
+    meta.marks_gone = reader.Take<uint64_t>();
+  }
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));
   }

@@ -132,6 +132,10 @@ struct ShardMeta {
   std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
   // The epochs of the entries up to applied_lsn, as far back as kHistoryRunsMax runs.
   EpochRuns history;
+  // The marks of deleted rows that are stored with the rows, at most, and the LSN through which
+  // marks may be gone (server/shard/delete_marks.h). The core neither reads nor compares them.
+  uint64_t marks = 0;
+  Lsn marks_gone = 0;
 
   std::string Serialize() const;
   // Empty bytes are the meta of a shard that never held a row. DataLoss names the damage.
