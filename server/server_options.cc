@@ -162,6 +162,11 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
       "at a clean stop.");
   schema->AddMillis(
+      "keep-deletions-ms", &o->host.keep_deletions_ms,
+      "How long shards remember which rows were deleted, unless they have deleted more rows than "
+      "they have. Streams and incremental saves that are further behind read all rows.",
+      {.min = 100});
+  schema->AddMillis(
       "drain-ms-max", &o->drain_ms_max,
       "Longest time for a clean stop after SIGTERM; up to half of it is for other servers to take "
       "over shards of which they hold replicas.",

@@ -127,6 +127,7 @@ absl::StatusOr<Snapshot> StillRows(const std::shared_ptr<Shard>& shard,
 absl::StatusOr<CopiedShard> CopyShard(const std::shared_ptr<Shard>& shard,
                                       TableCheckpoints* checkpoints, RowSink* sink) {
   absl::MutexLock one_at_a_time(shard->copying());
+  const std::shared_ptr<const void> marks_held = shard->HoldMarks();
   const Epoch epoch = shard->epoch();
   uint32_t passes = 0;
   absl::StatusOr<SnapshotBase> base = absl::FailedPreconditionError(
@@ -142,6 +143,7 @@ absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
                                         const ChangePosition& above, TableCheckpoints* checkpoints,
                                         RowSink* sink) {
   if (above.lsn == 0) return CopyShard(shard, checkpoints, sink);
+  const std::shared_ptr<const void> marks_held = shard->HoldMarks();
   HOTBED_ASSIGN_OR_RETURN(const Shard::FollowFrom begin, GoingOn(shard.get(), above));
   if (begin.lost) return CopyShard(shard, checkpoints, sink);
   HOTBED_ASSIGN_OR_RETURN(TakenRows taken, TakeFrom(shard, begin.epoch, above.lsn, checkpoints));
@@ -150,6 +152,7 @@ absl::StatusOr<CopiedShard> CopyChanges(const std::shared_ptr<Shard>& shard,
 
 absl::StatusOr<TakenRows> TakeRowsOf(const std::shared_ptr<Shard>& shard,
                                      const ChangePosition& above, TableCheckpoints* checkpoints) {
+  const std::shared_ptr<const void> marks_held = shard->HoldMarks();
   HOTBED_ASSIGN_OR_RETURN(const Shard::FollowFrom begin, GoingOn(shard.get(), above));
   return TakeFrom(shard, begin.epoch, begin.lost ? 0 : above.lsn, checkpoints);
 }

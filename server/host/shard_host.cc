@@ -26,6 +26,7 @@
 #include "server/host/data_directory.h"
 #include "server/host/host_budget.h"
 #include "server/host/host_reports.h"
+#include "server/host/mark_sweeper.h"
 #include "server/host/promise_keeper.h"
 #include "server/host/recovery.h"
 #include "server/host/row_sweeper.h"
@@ -237,6 +238,7 @@ class ShardHostImpl : public ShardHost, private ReplicaOutlet {
   std::unique_ptr<ShardRestorer> restorer_;
   std::unique_ptr<Upkeep> upkeep_;
   std::unique_ptr<RowSweeper> sweeper_;
+  std::unique_ptr<MarkSweeper> mark_sweeper_;
   PullLatency pull_latency_;
   absl::Mutex shutdown_mu_;
   std::optional<absl::Status> shut_down_
@@ -269,6 +271,9 @@ absl::Status ShardHostImpl::Start() {
   ticker_->Start();
   sweeper_ = std::make_unique<RowSweeper>(&directory_, tiers_.get(), clock_);
   sweeper_->Start();
+  mark_sweeper_ = std::make_unique<MarkSweeper>(
+      &directory_, tiers_.get(), options_.keep_deletions_ms * kMillisecondNs, clock_);
+  mark_sweeper_->Start();
   return absl::OkStatus();
 }
 
@@ -663,6 +668,7 @@ HostStatus ShardHostImpl::Status() const {
 
 void ShardHostImpl::StopThreads() {
   if (sweeper_ != nullptr) sweeper_->Stop();
+  if (mark_sweeper_ != nullptr) mark_sweeper_->Stop();
   if (upkeep_ != nullptr) upkeep_->Stop();
   if (sender_ != nullptr) sender_->Stop();
   if (receiver_ != nullptr) receiver_->Stop();

@@ -72,6 +72,9 @@ struct ShardHostOptions {
   // How long a replica that is no longer in its shard's record is kept while the shard lacks
   // replicas: this server may be asked to hold it again, and then needs only the end of the log.
   int64_t keep_left_ms = 60'000;
+  // How long a shard at least remembers which rows were deleted, for readers of changes, unless it
+  // has deleted more rows than it has.
+  int64_t keep_deletions_ms = 7 * 24 * 3'600'000ll;
   uint64_t hot_bytes = 0;                // of the hot tier; 0: as CarveHostBytes says
   uint64_t snapshot_file_bytes_min = 0;  // see TierOptions; 0: its default
   // See TierOptions; null: no device.

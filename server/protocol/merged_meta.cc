@@ -18,6 +18,8 @@ ShardMeta MergeMetas(const ShardRecord& record, uint64_t boundary, const LogEnd&
   merged.applied_epoch = base.epoch;
   merged.forgotten = std::max(lower.forgotten, upper.forgotten);
   merged.history.Reset(base.lsn, base.epoch);
+  merged.marks = lower.marks + upper.marks;
+  merged.marks_gone = std::max(lower.marks_gone, upper.marks_gone);
   // Sessions of lanes that the parts have no more, because they were cut off, are left out.
   const auto take = [&](const ShardMeta& part, bool is_lower) {
     part.sessions.ForEach([&](SessionId id, const Session& session) {

@@ -14,7 +14,7 @@ constexpr uint32_t kMetaVersion = 5;
 constexpr uint32_t kMetaVersionOldest = 1;   // without `forgotten`
 constexpr uint32_t kMetaVersionStaged = 3;   // the first with committed_step and `staged`
 constexpr uint32_t kMetaVersionHistory = 4;  // the first with `history`
-constexpr uint32_t kMetaVersionFilter = 5;   // with touch_filter, where there is one
+constexpr uint32_t kMetaVersionMarks = 5;    // the first with marks and touch_filter
 constexpr size_t kSessionBytes = 24;
 constexpr size_t kStagedBytesMin = 28;
 
@@ -155,7 +155,7 @@ absl::StatusOr<SessionTable> SessionTable::TakeFrom(ByteReader* in) {
 std::string ShardMeta::Serialize() const {
   std::string out;
   out.reserve(1024 + sessions.size() * kSessionBytes + touch_filter.size());
-  AppendLittle<uint32_t>(touch_filter.empty() ? kMetaVersionHistory : kMetaVersionFilter, &out);
+  AppendLittle<uint32_t>(kMetaVersion, &out);
   AppendLittle<uint64_t>(applied_lsn, &out);
   AppendLittle<uint64_t>(applied_epoch, &out);
   AppendLittle<uint64_t>(forgotten, &out);
@@ -173,7 +173,9 @@ std::string ShardMeta::Serialize() const {
     AppendLittle<uint64_t>(run.first, &out);
     AppendLittle<uint64_t>(run.epoch, &out);
   }
-  if (!touch_filter.empty()) AppendString(touch_filter, &out);
+  AppendLittle<uint64_t>(marks, &out);
+  AppendLittle<uint64_t>(marks_gone, &out);
+  AppendString(touch_filter, &out);
   return out;
 }
 
@@ -194,7 +196,11 @@ absl::StatusOr<ShardMeta> ShardMeta::Parse(absl::string_view bytes) {
   if (version >= kMetaVersionStaged) HOTBED_RETURN_IF_ERROR(TakeStaged(&reader, &meta));
   meta.history.Reset(meta.applied_lsn, meta.applied_epoch);
   if (version >= kMetaVersionHistory) HOTBED_RETURN_IF_ERROR(TakeHistory(&reader, &meta));
-  if (version >= kMetaVersionFilter) meta.touch_filter = reader.TakeString();
+  if (version >= kMetaVersionMarks) {
+    meta.marks = reader.Take<uint64_t>();
+    meta.marks_gone = reader.Take<uint64_t>();
+    meta.touch_filter = reader.TakeString();
+  }
   if (!reader.ok() || reader.left() != 0) {
     return absl::DataLossError(absl::StrCat("shard meta: ", bytes.size(), " bytes do not parse"));
   }

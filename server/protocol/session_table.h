@@ -132,6 +132,10 @@ struct ShardMeta {
   std::vector<StagedPush> staged;  // by lsn, all of later steps than committed_step
   // The epochs of the entries up to applied_lsn, as far back as kHistoryRunsMax runs.
   EpochRuns history;
+  // The marks of deleted rows that are stored with the rows, at most, and the LSN through which
+  // marks may be gone (server/shard/delete_marks.h). The core neither reads nor compares them.
+  uint64_t marks = 0;
+  Lsn marks_gone = 0;
   // Pieces of the filter of touches, as the rows' store wrote them (TieredStore::SaveTouchFilter),
   // one behind the other; empty: none. The core does not read them.
   std::string touch_filter;

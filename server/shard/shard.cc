@@ -74,6 +74,7 @@ Shard::Shard(Options options, Epoch promised)
     restored = steps_.Restore(*meta);
     restored.Update(store_->RestoreTouchFilter(meta->touch_filter));
     meta->touch_filter.clear();
+    snapshots_.marks()->Restore(*meta);
   }
   if (!restored.ok()) serving_.Refuse(restored);
   if (meta.ok() && PlantedBug("forget_sessions_on_restart")) meta->sessions = SessionTable();
@@ -317,7 +318,9 @@ Shard::FollowFrom Shard::BeginFollowing(const ReadPosition& from, bool opens_fee
     const auto here = [this](const ChangePosition& place) {
       return place.lsn == 0 || (place.epoch != 0 && core_.AppliedEpochAt(place.lsn) == place.epoch);
     };
-    begin.lost = !here(from.through) || !here(from.seen);
+    const bool marks_gone =
+        from.through.lsn != 0 && from.through.lsn < snapshots_.marks()->gone_through();
+    begin.lost = !here(from.through) || !here(from.seen) || marks_gone;
     begin.at_end = !begin.lost && from.through.lsn == applied;
     begin.applied = {core_.AppliedEpochAt(applied), applied};
     if (opens_feed && !begin.lost) feed_.Open(begin.applied, options_.clock->NowNs());
@@ -386,6 +389,39 @@ bool Shard::MayInstall(const Member& from, Epoch epoch, Lsn lsn) {
   return may;
 }
 
+// --- marks of deleted rows
+
+namespace {
+
+// So many marks stay in any case, and beyond that as many as there are rows.
+constexpr uint64_t kMarksMin = 65536;
+
+}  // namespace
+
+uint64_t Shard::CountMarks() const {
+  absl::MutexLock lock(&mu_);
+  return stats_of_ == nullptr ? 0 : snapshots_.marks()->Count(stats_of_->Stats().rows_deleted);
+}
+
+absl::StatusOr<uint64_t> Shard::DropMarks(int64_t keep_ns,
+                                          absl::FunctionRef<absl::Status()> go_on) {
+  DeleteMarks::Moment moment;
+  moment.now_ns = options_.clock->NowNs();
+  moment.applied = applied_lsn();
+  uint64_t rows = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stats_of_ == nullptr) return 0;
+    const StoreStats stats = stats_of_->Stats();
+    moment.deleted = stats.rows_deleted;
+    rows = stats.rows_resident;
+  }
+  if (snapshots_.marks()->Count(moment.deleted) == 0) return 0;
+  const SpillShard shard = options_.Spilled();
+  rows = std::max(rows, options_.tiers->SpilledBytes(shard) / shard.record_bytes());
+  return snapshots_.DropMarks({keep_ns, std::max(rows, kMarksMin)}, moment, go_on);
+}
+
 // --- status
 
 bool Shard::EstimateRows(uint64_t* rows) const {
@@ -403,6 +439,7 @@ ShardStatus Shard::Status() const {
   absl::MutexLock lock(&mu_);
   if (stats_of_ == nullptr) return status;
   status.store = stats_of_->Stats();
+  status.delete_marks = snapshots_.marks()->Count(status.store.rows_deleted);
   if (sweep_ != nullptr) {
     status.rows_counted = sweep_->Estimate(status.store, &status.rows);
     status.rows_expired = sweep_->expired();

@@ -16,6 +16,7 @@
 //   ReplicaExchange     messages to and from other replicas
 //   ReplicaComparison   are the replicas still equal
 //   SnapshotSource      all rows, or those changed since: write-back, transfers, copies, readers
+//   DeleteMarks         how long deletions are known
 //   RowSearch           all rows for a top-k
 //   RowSweep            deletes the rows that the table's life takes
 //   ChangeFeed          which rows have changed lately
@@ -34,6 +35,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -211,6 +213,14 @@ class alignas(64) Shard {
   using RowsDone = absl::AnyInvocable<void(absl::StatusOr<ChangePosition> seen)>;
   void ReadRows(const RowReads* reads, RowsDone done);
   ChangeFeed* feed() { return &feed_; }
+
+  // --- marks of deleted rows; see SnapshotSource and DeleteMarks
+  // For whoever reads changes: while the result lives, which is not longer than the shard, no
+  // further marks go.
+  std::shared_ptr<const void> HoldMarks() { return snapshots_.marks()->Hold(); }
+  uint64_t CountMarks() const ABSL_LOCKS_EXCLUDED(mu_);  // at most; any thread
+  // Takes those away that are neither younger than `keep_ns` nor few. Blocks.
+  absl::StatusOr<uint64_t> DropMarks(int64_t keep_ns, absl::FunctionRef<absl::Status()> go_on);
 
   // --- top-k; see RowSearch. They block.
   absl::Status RankRows(RowRanking* ranking, RowSearch::GoOn go_on) {

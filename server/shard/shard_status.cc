@@ -45,6 +45,8 @@ StatusNumbers ShardStatus::Numbers() const {
               "Rows deleted because they were not touched for too long.", rows_expired);
   numbers.Add("rows_evicted", "hotbed_table_evicted_rows_total",
               "Rows deleted because the table had more than its limit.", rows_evicted);
+  numbers.Add("delete_marks", "hotbed_table_delete_marks",
+              "Deleted rows that are remembered for readers of changes, at most.", delete_marks);
   numbers.Add("rows_held", "hotbed_table_held_gradients_total",
               "Gradients that were counted and not applied, because their rows are not admitted.",
               store.rows_held);

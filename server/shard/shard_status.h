@@ -32,6 +32,7 @@ struct ShardStatus {
   uint64_t rows = 0;          // that exist, in all tiers
   uint64_t rows_expired = 0;  // that this replica, as the primary, has deleted since it was opened
   uint64_t rows_evicted = 0;  // likewise, beyond the table's limit
+  uint64_t delete_marks = 0;  // marks of deleted rows in the spill tier, at most
   uint64_t bytes = 0;         // of weights and state, in all tiers; an estimate
   bool primary = false;       // else a backup or a learner
   uint64_t followers = 0;     // in the acknowledging set

@@ -25,6 +25,7 @@ absl::StatusOr<Snapshot> SnapshotSource::Begin(const Member& to, bool holds, Lsn
   HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(&to, holds));
   const ShardOptions& options = shard_.options;
   HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), above));
+  HOTBED_RETURN_IF_ERROR(CheckMarks(above));
   return snapshot;
 }
 
@@ -51,6 +52,7 @@ absl::StatusOr<Snapshot> SnapshotSource::BeginFromMemory(const Member& to, bool 
   const ShardOptions& options = shard_.options;
   HOTBED_ASSIGN_OR_RETURN(snapshot.rows,
                           options.tiers->ReadLive(options.Spilled(), std::move(pass)));
+  HOTBED_RETURN_IF_ERROR(CheckMarks(above));
   return snapshot;
 }
 
@@ -151,7 +153,51 @@ absl::StatusOr<Snapshot> SnapshotSource::Still(Lsn above) {
   HOTBED_ASSIGN_OR_RETURN(snapshot.base, WriteBackFor(nullptr, false));
   const ShardOptions& options = shard_.options;
   HOTBED_ASSIGN_OR_RETURN(snapshot.rows, options.tiers->ReadShard(options.Spilled(), above));
+  // The rows are as of now, and marks go only after gone_through() says so.
+  HOTBED_RETURN_IF_ERROR(CheckMarks(above));
   return snapshot;
+}
+
+// --- marks of deleted rows
+
+absl::Status SnapshotSource::CheckMarks(Lsn above) const {
+  if (above == 0 || above >= marks_.gone_through()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(shard_.Name(), ": which rows were deleted since LSN ",
+                                         above, " is not known any more, but ", "since ",
+                                         marks_.gone_through(), "; read all rows"));
+}
+
+absl::StatusOr<uint64_t> SnapshotSource::DropMarks(const DeleteMarks::Rule& rule,
+                                                   const DeleteMarks::Moment& now,
+                                                   absl::FunctionRef<absl::Status()> go_on) {
+  const Lsn through = marks_.Due(rule, now);
+  if (through == 0) return 0;
+  const auto usable = [this] {
+    return shard_.store != nullptr && !shard_.serving.closed() && shard_.serving.error().ok();
+  };
+  bool begins = false;
+  InFlight::Token running;  // until it ends, no other rows come in place of these
+  shard_.RunAndWait([&] {
+    begins = usable() && !marks_.held();
+    if (!begins) return;
+    running = shard_.in_flight.Begin();
+    marks_.SetGone(through);
+  });
+  if (!begins) return 0;
+  // What is said to be gone is on its way to the disk before anything goes, with all rows: so the
+  // log is not replayed over rows whose marks are gone.
+  if (absl::StatusOr<Lsn> written = WriteBack(); !written.ok()) return written.status();
+  const uint64_t before = marks_.Count(now.deleted);
+  HOTBED_ASSIGN_OR_RETURN(
+      const uint64_t left,
+      shard_.options.tiers->DropMarks(shard_.options.Spilled(), through, [&]() -> absl::Status {
+        bool goes_on = false;
+        shard_.RunAndWait([&] { goes_on = usable(); });
+        if (goes_on) return go_on();
+        return absl::AbortedError(absl::StrCat(shard_.Name(), " has left this server"));
+      }));
+  marks_.SetLeft(left, now.deleted);
+  return before - std::min(before, left);
 }
 
 absl::StatusOr<SnapshotBase> SnapshotSource::WriteBackFor(const Member* to, bool holds) {
@@ -197,6 +243,7 @@ absl::StatusOr<SnapshotBase> SnapshotSource::TakeBase(const Member* to, bool hol
   ShardMeta meta = core.AppliedMeta();
   steps_.Save(&meta);  // staged pushes too: the log need not be kept for them
   meta.touch_filter = shard_.store->SaveTouchFilter();
+  marks_.Save(shard_.store->Stats().rows_deleted, &meta);
   base.meta = meta.Serialize();
   return base;
 }

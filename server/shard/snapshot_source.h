@@ -10,17 +10,22 @@
 // A copy leaves for a file instead of a replica. It has no entries behind it, so its last pass is
 // of one moment: few rows have changed by then, and they are read in one task of the strand.
 //
+// Rows that have changed since an LSN come with the marks of those that were deleted. Where marks
+// above that LSN are gone (DeleteMarks) there is no such snapshot, but one of all rows.
+//
 // Thread-safe; the calls block and are never made on the shard's strand, except End.
 #ifndef HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
 #define HOTBED_SERVER_SHARD_SNAPSHOT_SOURCE_H_
 
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/shard/commit_pipeline.h"
+#include "server/shard/delete_marks.h"
 #include "server/shard/replica/record_tail.h"
 #include "server/shard/shard_context.h"
 #include "server/shard/shard_snapshot.h"
@@ -59,6 +64,13 @@ class SnapshotSource {
   // Reads rows of memory in one task of the strand (TieredStore::ReadPass). Aborted: the shard has
   // left this server.
   absl::Status ReadPass(absl::Span<const uint64_t> positions, LiveRows* rows);
+  DeleteMarks* marks() { return &marks_; }
+  const DeleteMarks* marks() const { return &marks_; }
+  // Takes marks of deleted rows away that the rule does not keep, if any; the number of those that
+  // went, about. To be called from time to time, by one thread. `go_on` is asked now and then, and
+  // its error ends the call.
+  absl::StatusOr<uint64_t> DropMarks(const DeleteMarks::Rule& rule, const DeleteMarks::Moment& now,
+                                     absl::FunctionRef<absl::Status()> go_on);
   // Held from the begin of a write-back to its end. Its holder may let go of the rows: a
   // write-back that comes later finds none.
   absl::Mutex* writing_back() { return &write_back_mu_; }
@@ -69,6 +81,8 @@ class SnapshotSource {
   // Rows that memory has; a snapshot without rows where it cannot be read.
   absl::StatusOr<Snapshot> BeginFromMemory(const Member& to, bool holds, Lsn above);
   absl::StatusOr<SnapshotBase> WriteBackFor(const Member* to, bool holds);
+  // Aborted: marks above `above` are gone by now.
+  absl::Status CheckMarks(Lsn above) const;
   // On the strand.
   absl::StatusOr<SnapshotBase> TakeBase(const Member* to, bool holds);
 
@@ -76,6 +90,7 @@ class SnapshotSource {
   StepCommits& steps_;
   RecordTail& tail_;
   CommitPipeline& pipeline_;
+  DeleteMarks marks_;
   std::optional<Member> from_memory_to_;  // the strand's: whose passes the rows' marks belong to
   absl::Mutex write_back_mu_;             // one write-back at a time
 };

@@ -60,6 +60,10 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
     return spill_->NewWriter(shard, options_.snapshot_file_bytes_min);
   }
   absl::Status CompactShard(const SpillShard& shard) override { return spill_->Compact(shard); }
+  absl::StatusOr<uint64_t> DropMarks(const SpillShard& shard, Lsn through,
+                                     absl::FunctionRef<absl::Status()> go_on) override {
+    return spill_->DropMarks(shard, through, go_on);
+  }
   uint64_t SpilledBytes(const SpillShard& shard) override { return spill_->BytesOf(shard); }
   absl::Status Flush() override { return spill_->Flush(); }
   absl::Status Freeze() override { return spill_->Freeze(); }

@@ -82,8 +82,10 @@ class Served {
   void Restart() {
     Kill();
     Start();
-    client_.Restart();
+    Continue();
   }
+  void Continue() { client_.Restart(); }  // with a server that was started again
+  const std::string& data_dir() const { return dir_.path(); }
   void Cut(ShardId shard) {
     const ShardRange range = server_.record(shard).range;
     if (range.limit - range.first < 2) return;
@@ -280,21 +282,30 @@ class Reader {
   uint64_t told_ = 0;  // rows
 };
 
-void ExpectSame(Served* served, const Reader& reader, const std::set<uint64_t>& pushed) {
+// The first row of `rows` that is not the table's, or one of the table that they lack; empty: none.
+std::string Wrong(Served* served, const std::map<uint64_t, std::vector<float>>& rows,
+                  const std::set<uint64_t>& pushed) {
   const std::vector<uint64_t> ids(pushed.begin(), pushed.end());
   auto pull = served->server().MakePull(1, ids);
   served->server().Run(pull.get());
   for (size_t s = 0; s < pull->segments.size(); ++s) {
-    ASSERT_EQ(pull->segments[s].result.code, SegmentCode::kOk);
+    if (pull->segments[s].result.code != SegmentCode::kOk) return "a pull is refused";
     for (size_t i = 0; i < pull->ids[s].size(); ++i) {
-      const auto known = reader.rows().find(pull->ids[s][i]);
+      const uint64_t id = pull->ids[s][i];
+      const auto known = rows.find(id);
       const bool exists = (pull->flags[s][i] & 1) != 0;
-      ASSERT_EQ(known != reader.rows().end(), exists) << "id " << pull->ids[s][i];
-      if (!exists) continue;
-      ASSERT_EQ(std::memcmp(known->second.data(), pull->rows[s].data() + i * kDim * 4, kDim * 4), 0)
-          << "id " << pull->ids[s][i];
+      const bool same =
+          known != rows.end() &&
+          std::memcmp(known->second.data(), pull->rows[s].data() + i * kDim * 4, kDim * 4) == 0;
+      if (exists != same) return absl::StrCat("id ", id, exists ? " differs" : " is deleted");
+      if (!exists && known != rows.end()) return absl::StrCat("id ", id, " is deleted");
     }
   }
+  return "";
+}
+
+void ExpectSame(Served* served, const Reader& reader, const std::set<uint64_t>& pushed) {
+  ASSERT_EQ(Wrong(served, reader.rows(), pushed), "");
 }
 
 std::vector<uint64_t> SomeIds(uint64_t count, Random* random) {
@@ -343,6 +354,146 @@ TEST(ChangesTest, AReadersMapIsTheTable) {
   }
   EXPECT_EQ(again[0], 0) << "a log loses nothing";
   EXPECT_GT(again[1], 0) << "no kill was noticed";
+}
+
+// What a save is given: rows, and those that its parent has and that were deleted since.
+struct SaveSink : RowSink {
+  absl::Status BeginPass(uint64_t) override { return absl::OkStatus(); }
+  absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) override {
+    const size_t bytes = payloads.size() / ids.size();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::vector<float>& row = rows[ids[i]];
+      row.resize(kDim);
+      std::memcpy(row.data(), payloads.data() + i * bytes, kDim * sizeof(float));
+      deleted.erase(ids[i]);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status TakeDeleted(absl::Span<const uint64_t> ids) override {
+    for (const uint64_t id : ids) {
+      rows.erase(id);
+      deleted.insert(id);
+    }
+    return absl::OkStatus();
+  }
+  std::map<uint64_t, std::vector<float>> rows;
+  std::set<uint64_t> deleted;
+};
+
+// The rows of a shard as a series of incremental saves has them.
+class SavedRows {
+ public:
+  void Save(Served* served, ShardId shard) {
+    SaveSink sink;
+    ShardHost::CopyOptions options;
+    options.above = at_;
+    const auto copied = served->server().host()->Copy(shard, options, &sink);
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    if (copied->above == 0) {
+      rows_.clear();
+      whole_ += at_.lsn != 0 ? 1 : 0;
+    }
+    for (const uint64_t id : sink.deleted) rows_.erase(id);
+    for (auto& [id, row] : sink.rows) rows_[id] = std::move(row);
+    at_ = {copied->lsn_epoch, copied->lsn};
+  }
+  const std::map<uint64_t, std::vector<float>>& rows() const { return rows_; }
+  int whole() const { return whole_; }  // saves that could not be incremental
+
+ private:
+  std::map<uint64_t, std::vector<float>> rows_;
+  ChangePosition at_;
+  int whole_ = 0;
+};
+
+// A server of a test that forgets which marks are gone: as if it were kept in memory alone.
+void ForgetGoneMarks(const std::string& data_dir, const TableSpec& table,
+                     const std::vector<ShardRecord>& records) {
+  TierOptions options;
+  options.spill_dir = absl::StrCat(data_dir, "/spill");
+  options.hot_bytes = 1 << 20;
+  const auto tiers = TierHost::Open(options);
+  ASSERT_TRUE(tiers.ok()) << tiers.status();
+  for (const ShardRecord& record : records) {
+    const SpillShard shard(table, record.range, record.shard);
+    const auto bytes = (*tiers)->ReadMeta(shard);
+    ASSERT_TRUE(bytes.ok());
+    if (bytes->empty()) continue;
+    auto meta = ShardMeta::Parse(*bytes);
+    ASSERT_TRUE(meta.ok());
+    meta->marks_gone = 0;
+    ASSERT_TRUE((*tiers)->ReplaceMeta(shard, meta->Serialize(), meta->applied_lsn).ok());
+  }
+  ASSERT_TRUE((*tiers)->Flush().ok());
+  MarkRowsOpened(data_dir);
+}
+
+// Pushes, deletes, kills and cuts, while marks go; a stream and a series of incremental saves that
+// are behind by random amounts. Returns a row that one of them has wrongly.
+std::string ReadersAcrossDropsOfMarks(uint64_t seed, bool forgets, int* again) {
+  Random random(seed);
+  Served served(Table(true, Durability::kLog), 2, 2u << 20);
+  Reader reader(&served, true);
+  SavedRows saved[2];
+  std::set<uint64_t> pushed;
+  const auto shard = [&](int s) { return served.server().records()[s].shard; };
+  for (int i = 0; i < 150; ++i) {
+    const uint64_t chance = random.Uniform(30);
+    if (chance == 0) {
+      served.Kill();
+      if (forgets)
+        ForgetGoneMarks(served.data_dir(), Table(true, Durability::kLog),
+                        served.server().records());
+      served.Start();
+      served.Continue();
+    } else if (chance < 4) {
+      for (int s = 0; s < 2; ++s) {
+        const auto gone = served.server().host()->Find(shard(s))->DropMarks(
+            /*keep_ns=*/0, [] { return absl::OkStatus(); });
+        EXPECT_TRUE(gone.ok()) << gone.status();
+      }
+    } else if (chance < 10) {
+      served.Delete(SomeIds(1 + random.Uniform(100), &random));
+    } else if (chance < 20) {
+      const std::vector<uint64_t> ids = SomeIds(1 + random.Uniform(60), &random);
+      pushed.insert(ids.begin(), ids.end());
+      served.Push(ids, &random);
+    } else if (chance < 22) {
+      const int s = static_cast<int>(random.Uniform(2));
+      saved[s].Save(&served, shard(s));
+    } else if (chance < 26) {
+      reader.Step();
+    }
+  }
+  reader.ReadAll();
+  for (int s = 0; s < 2; ++s) {
+    saved[s].Save(&served, shard(s));
+    *again += saved[s].whole();
+  }
+  *again += reader.again();
+  std::map<uint64_t, std::vector<float>> all = saved[0].rows();
+  all.insert(saved[1].rows().begin(), saved[1].rows().end());
+  return absl::StrCat(Wrong(&served, reader.rows(), pushed), Wrong(&served, all, pushed));
+}
+
+TEST(ChangesTest, NoDeletedRowComesBackWhereMarksAreGone) {
+  const TestSeed seed(77);
+  int again = 0;
+  for (int round = 0; round < 4; ++round) {
+    EXPECT_EQ(ReadersAcrossDropsOfMarks(seed.value() + round, /*forgets=*/false, &again), "")
+        << "round " << round;
+  }
+  EXPECT_GT(again, 0) << "no reader was below what was gone";
+}
+
+// The check above can fail: readers below the marks that are gone are not told.
+TEST(ChangesTest, AServerThatForgetsWhichMarksAreGoneIsFound) {
+  std::string wrong;
+  int again = 0;
+  for (uint64_t seed = 1; seed < 20 && wrong.empty(); ++seed) {
+    wrong = ReadersAcrossDropsOfMarks(seed, /*forgets=*/true, &again);
+  }
+  EXPECT_NE(wrong, "");
 }
 
 // A caller whose rules name tables: a shard that is not here is told to be elsewhere and keeps no

@@ -61,9 +61,19 @@ struct FollowOptions {
   ChangePositions from;
   bool once = false;      // a scan: ends when all rows were listed; `from` is ignored
   bool with_rows = true;  // or else ids alone
+  // Of a scan of a table with touches: RowChanges::statistics, and candidates for admission listed
+  // beside the rows.
+  bool with_statistics = false;
   uint64_t first_id = 0;  // rows of other ids are left out
   uint64_t last_id = ~uint64_t{0};
   absl::Duration patience = absl::Minutes(1);  // while a shard has no server
+};
+
+struct RowStatistics {
+  bool candidate = false;  // the row waits for further touches, and is not trained yet
+  uint32_t touches = 0;    // pushes that have named it
+  uint32_t time_s = 0;     // of the last one, since 1970, by the primary's clock; 0: none
+  uint64_t step = 0;       // of the last one
 };
 
 struct RowChanges {
@@ -74,7 +84,8 @@ struct RowChanges {
   // The changes of the range are told up to here. With `once`: the rows are as of it.
   uint64_t lsn = 0;
   std::vector<uint64_t> ids;
-  std::vector<float> rows;  // per id, the columns of the range
+  std::vector<float> rows;                // per id, the columns of the range
+  std::vector<RowStatistics> statistics;  // per id, with FollowOptions::with_statistics
   // Rows that do not exist any more (Client::Delete); in none of `ids`. An id may come that the
   // reader has not been told of.
   std::vector<uint64_t> deleted;

@@ -41,7 +41,11 @@ class SnapshotCourse {
   };
   // `number` names the transfer on the wire.
   SnapshotCourse(std::shared_ptr<Shard> shard, const Member& to, uint64_t number, Options options)
-      : shard_(std::move(shard)), to_(to), number_(number), options_(options) {}
+      : shard_(std::move(shard)),
+        marks_held_(shard_->HoldMarks()),
+        to_(to),
+        number_(number),
+        options_(options) {}
 
   // The next message, to be sent when the receiver has written message.chunk chunks. One of kind
   // kNone is not sent: the pass has no more rows, and the next call is to come when the receiver
@@ -64,6 +68,7 @@ class SnapshotCourse {
   absl::StatusOr<ReplicaMessage> End();
 
   const std::shared_ptr<Shard> shard_;
+  const std::shared_ptr<const void> marks_held_;  // each pass tells what the one before needs
   const Member to_;
   const uint64_t number_;
   const Options options_;

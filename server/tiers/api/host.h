@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
@@ -118,6 +119,15 @@ class TierHost {
   virtual uint64_t SpilledBytes(const SpillShard& /*shard*/) { return 0; }
   // Gives back the disk space of rows of the shard that were replaced or deleted. Blocks.
   virtual absl::Status CompactShard(const SpillShard& /*shard*/) { return absl::OkStatus(); }
+
+  // Takes away the marks of deleted rows of the shard, which may be open, whose LSNs are at most
+  // `through`; the number of marks that stay. No reader for rows above an LSN below `through` sees
+  // its deletions from now on. `go_on` is asked now and then; its error ends the call. Blocks while
+  // it reads all rows of the shard.
+  virtual absl::StatusOr<uint64_t> DropMarks(const SpillShard& /*shard*/, Lsn /*through*/,
+                                             absl::FunctionRef<absl::Status()> /*go_on*/) {
+    return 0;
+  }
 
   // Makes everything written back so far durable: returns once it lies in SSTs. Call from a thread
   // that may block.

@@ -118,6 +118,7 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
                StoredRecord({reinterpret_cast<const char*>(record), shard.record_bytes()}));
   }
   PutHighestLsn(shard, highest_lsn, batch.get());
+  absl::ReaderMutexLock no_marks_end(&marks_mu_);
   absl::Status written =
       journals_->Add(shard, positions, highest_written, store.get(), batch.get());
   if (written.ok()) written = store->Write(batch.get());

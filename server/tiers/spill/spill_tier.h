@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -73,6 +74,10 @@ class SpillTier {
   // Gives back the disk space of rows that were replaced or deleted. Blocks.
   absl::Status Compact(const SpillShard& shard);
   uint64_t BytesOf(const SpillShard& shard);  // about
+  // TierHost::DropMarks.
+  absl::StatusOr<uint64_t> DropMarks(const SpillShard& shard, Lsn through,
+                                     absl::FunctionRef<absl::Status()> go_on)
+      ABSL_LOCKS_EXCLUDED(marks_mu_);
 
   // Reads the shard's rows with LSNs above `above` (0: all) as they are now, in blocks
   // (row_block.h): those that the journal names, or all of them where it does not go back that far.
@@ -116,6 +121,11 @@ class SpillTier {
   absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The caller keeps the store while it uses it; Renew does not wait but fails.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
+  struct MarkWalk;
+  absl::Status FindMarks(const SpillShard& shard, KvReads* reads, MarkWalk* walk) const;
+  // Those of the walk that are still marks.
+  absl::Status EndMarks(const SpillShard& shard, KvStore* store, MarkWalk* walk)
+      ABSL_LOCKS_EXCLUDED(marks_mu_);
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
 
   const std::string dir_;
@@ -123,6 +133,8 @@ class SpillTier {
   Marks* const marks_;
   const uint64_t run_;
   const std::unique_ptr<RowJournals> journals_;
+  // Held exclusively between a look at marks and their end, so that no row is written in between.
+  absl::Mutex marks_mu_;
   mutable absl::Mutex mu_;
   std::shared_ptr<KvStore> store_ ABSL_GUARDED_BY(mu_);  // null: Renew could not open it again
 };
