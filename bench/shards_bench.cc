@@ -148,7 +148,8 @@ int Main(int argc, char** argv) {
   auto engine = LocalEngine::Open("", {.host_bytes = 3ull << 30}, /*seed=*/17);
   HOTBED_CHECK(engine.ok()) << engine.status();
   ClientImpl client(ClientOptions(), NewLocalControlPlane(*engine),
-                    NewLocalTransport(*engine, /*threads=*/0), Clock::Real(), /*seed=*/17);
+                    NewLocalTransport(*engine, ClientOptions().threads), Clock::Real(),
+                    /*seed=*/17);
   HOTBED_CHECK(client.Start().ok());
   std::vector<std::unique_ptr<Case>> cases;
   for (const uint32_t shards : settings.shards) {

@@ -116,7 +116,7 @@ class HotSlab {
   uint64_t bytes_max_ = 0;
   uint64_t block_bytes_ = 1;
   uint64_t unit_bytes_ = 0;
-  bool shares_ = false;  // huge pages with other slabs
+  bool shares_ = false;           // huge pages with other slabs
   std::vector<uint16_t> users_;   // of each block so far
   std::vector<uint32_t> used_;    // of each unit so far: blocks in use
   std::vector<uint64_t> filled_;  // units

@@ -92,7 +92,7 @@ bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   uint32_t slots[kRowsMax];
   uint32_t missing[kRowsMax];
   if (residency_.Probe(updates.ids, updates.count, slots, missing) != 0) return false;
-  Count(&state_.counters.hits, updates.count);
+  CountAlone(&state_.counters.hits, updates.count);
   ApplyBatch apply{updates, residency_.table(), slots};
   state_.kernels.apply(&apply);
   state_.applied_lsn = std::max(state_.applied_lsn, updates.lsn);
