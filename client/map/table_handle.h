@@ -22,11 +22,25 @@ namespace hotbed {
 
 // Thread-safe. Lives as long as its client.
 class TableHandle final : public Table {
+  struct Seen {
+    Epoch epoch = 0;
+    Lsn lsn = 0;
+  };
+  struct Acknowledged {
+    Seen seen;
+    Seen before;  // in the epoch seen before that one
+  };
+  static constexpr uint32_t kChunk = 256;  // shards; memory for them comes at the first use
+  struct Chunk {
+    absl::Mutex mu;
+    std::array<Acknowledged, kChunk> shards ABSL_GUARDED_BY(mu);
+  };
+
  public:
   TableHandle(const void* owner, TableOptions options, uint32_t shard_count)
       : owner_(owner), options_(std::move(options)), shard_count_(shard_count) {}
   ~TableHandle() override {
-    for (auto& chunk : acknowledged_) delete[] chunk.load();
+    for (auto& chunk : acknowledged_) delete chunk.load();
   }
 
   const TableOptions& options() const override { return options_; }
@@ -39,8 +53,10 @@ class TableHandle final : public Table {
     for (uint32_t shard = known; shard < cut_from.size(); ++shard) {
       Seen of_whole;
       {
-        const Acknowledged& whole = AcknowledgedOf(cut_from[shard].shard);
-        absl::MutexLock lock(&whole.mu);
+        const uint32_t number = cut_from[shard].shard;
+        Chunk& chunk = ChunkOf(number);
+        absl::MutexLock lock(&chunk.mu);
+        const Acknowledged& whole = chunk.shards[number % kChunk];
         of_whole = whole.seen.epoch <= cut_from[shard].epoch ? whole.seen : whole.before;
       }
       const bool before_cut = of_whole.epoch != 0 && of_whole.epoch <= cut_from[shard].epoch;
@@ -63,23 +79,51 @@ class TableHandle final : public Table {
   // its epoch only. With several replicas, LSNs continue over epochs, and a replica that is not the
   // primary may be behind.
   void NoteAcknowledged(uint32_t shard, Epoch epoch, Lsn lsn) const {
-    Acknowledged& of_shard = AcknowledgedOf(shard);
-    absl::MutexLock lock(&of_shard.mu);
-    Seen& seen = of_shard.seen;
-    if (epoch > seen.epoch) of_shard.before = seen;
-    if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
-      seen.lsn = LsnsContinue() ? std::max(seen.lsn, lsn) : lsn;
-      seen.epoch = epoch;
-    }
+    SeenShards(*this).Note(shard, epoch, lsn);
   }
   // The LSN that a pull of `shard` in `epoch` needs; 0: any.
-  Lsn LsnMin(uint32_t shard, Epoch epoch) const {
-    const Acknowledged& of_shard = AcknowledgedOf(shard);
-    absl::MutexLock lock(&of_shard.mu);
-    const Seen& seen = of_shard.seen;
-    if (seen.epoch == epoch) return seen.lsn;
-    return LsnsContinue() && seen.epoch < epoch ? seen.lsn : 0;
-  }
+  Lsn LsnMin(uint32_t shard, Epoch epoch) const { return SeenShards(*this).Min(shard, epoch); }
+
+  // The two for many shards: neighbouring ones that follow one another cost one lock together, which
+  // is held until the end. The holder calls nothing else that locks.
+  class SeenShards {
+   public:
+    explicit SeenShards(const TableHandle& table) : table_(table) {}
+    ~SeenShards() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if (chunk_ != nullptr) chunk_->mu.Unlock();
+    }
+    SeenShards(const SeenShards&) = delete;
+
+    const TableHandle& table() const { return table_; }
+    void Note(uint32_t shard, Epoch epoch, Lsn lsn) {
+      Acknowledged& of_shard = Of(shard);
+      Seen& seen = of_shard.seen;
+      if (epoch > seen.epoch) of_shard.before = seen;
+      if (epoch > seen.epoch || (epoch == seen.epoch && lsn > seen.lsn)) {
+        seen.lsn = table_.LsnsContinue() ? std::max(seen.lsn, lsn) : lsn;
+        seen.epoch = epoch;
+      }
+    }
+    Lsn Min(uint32_t shard, Epoch epoch) {
+      const Seen& seen = Of(shard).seen;
+      if (seen.epoch == epoch) return seen.lsn;
+      return table_.LsnsContinue() && seen.epoch < epoch ? seen.lsn : 0;
+    }
+
+   private:
+    Acknowledged& Of(uint32_t shard) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      Chunk& chunk = table_.ChunkOf(shard);
+      if (&chunk != chunk_) {
+        if (chunk_ != nullptr) chunk_->mu.Unlock();
+        chunk_ = &chunk;
+        chunk.mu.Lock();
+      }
+      return chunk.shards[shard % kChunk];
+    }
+
+    const TableHandle& table_;
+    Chunk* chunk_ = nullptr;  // its lock is held
+  };
 
  private:
   bool LsnsContinue() const {
@@ -87,32 +131,21 @@ class TableHandle final : public Table {
     return replicated && options_.durability != Durability::kCheckpoint;
   }
 
-  struct Seen {
-    Epoch epoch = 0;
-    Lsn lsn = 0;
-  };
-  struct Acknowledged {
-    mutable absl::Mutex mu;
-    Seen seen ABSL_GUARDED_BY(mu);
-    Seen before ABSL_GUARDED_BY(mu);  // in the epoch seen before that one
-  };
-
   const void* const owner_;
   const TableOptions options_;
-  static constexpr uint32_t kChunk = 256;  // of shards; memory for them comes at the first use
 
-  Acknowledged& AcknowledgedOf(uint32_t shard) const {
-    std::atomic<Acknowledged*>& chunk = acknowledged_[shard / kChunk % acknowledged_.size()];
-    Acknowledged* seen = chunk.load(std::memory_order_acquire);
+  Chunk& ChunkOf(uint32_t shard) const {
+    std::atomic<Chunk*>& chunk = acknowledged_[shard / kChunk % acknowledged_.size()];
+    Chunk* seen = chunk.load(std::memory_order_acquire);
     if (seen == nullptr) {
-      auto made = std::make_unique<Acknowledged[]>(kChunk);
+      auto made = std::make_unique<Chunk>();
       if (chunk.compare_exchange_strong(seen, made.get())) seen = made.release();
     }
-    return seen[shard % kChunk];
+    return *seen;
   }
 
   mutable std::atomic<uint32_t> shard_count_;
-  mutable std::array<std::atomic<Acknowledged*>, 256> acknowledged_{};
+  mutable std::array<std::atomic<Chunk*>, 256> acknowledged_{};
 };
 
 }  // namespace hotbed

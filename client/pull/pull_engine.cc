@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -379,33 +380,50 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
         " bytes of rows to ", parts.size(), " segments asked, and they do not suit each other")));
   }
   use_.map->ApplyRecordsOf(header, reply.segment_first, reply.segment_count);
+  const PartFates fates = DecideParts(call, parts, sent, reply, outcome);
   PullAnswer answer(reply);
-  ReplySegments segments(header, reply.segment_first);
-  TargetFinder targets(*sent.map);
   uint64_t rows = 0;
-  for (const uint32_t part : parts) {
-    const v1::SegmentReply* const exception = segments.Next();
-    if (exception != nullptr && exception->code() != v1::OK) {
-      OnRefusal(call, part, *exception, sent, outcome);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (fates[i] == PartFate::kRefused) continue;
+    if (fates[i] == PartFate::kAnsweredBefore) {
+      answer.SkipSegment(parts[i], *call);
       continue;
     }
-    if (!call->scratch->TakePart(part)) {
-      answer.SkipSegment(part, *call);
-      continue;
-    }
-    if (call->lane == Lane::kPull) {
-      const TableHandle& table = call->scratch->TableOf(part);
-      const uint32_t shard = call->scratch->ShardOf(part);
-      const Epoch epoch =
-          exception != nullptr ? exception->epoch() : targets.Of(table.id(), shard)->epoch;
-      table.NoteAcknowledged(shard, epoch, segments.lsn());
-    }
-    absl::Status taken = answer.TakeSegment(part, call.get());
+    absl::Status taken = answer.TakeSegment(parts[i], call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
-    rows += call->scratch->RowsCounted(part);
+    rows += call->scratch->RowsCounted(parts[i]);
     ++outcome->done;
   }
   use_.counters->rows_pulled += rows;
+}
+
+// Apart from the rows: an atomic operation waits for all stores before it, and those to the
+// caller's buffers take long.
+PullEngine::PartFates PullEngine::DecideParts(const CallPtr& call, absl::Span<const uint32_t> parts,
+                                              const Sent& sent, const ServerReply& reply,
+                                              Outcome* outcome) {
+  PartFates fates(parts.size());
+  ReplySegments segments(reply.view->header, reply.segment_first);
+  TargetFinder targets(*sent.map);
+  std::optional<TableHandle::SeenShards> seen;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const v1::SegmentReply* const exception = segments.Next();
+    if (exception != nullptr && exception->code() != v1::OK) {
+      seen.reset();  // its lock
+      OnRefusal(call, parts[i], *exception, sent, outcome);
+      fates[i] = PartFate::kRefused;
+      continue;
+    }
+    fates[i] = call->scratch->TakePart(parts[i]) ? PartFate::kTaken : PartFate::kAnsweredBefore;
+    if (fates[i] != PartFate::kTaken || call->lane != Lane::kPull) continue;
+    const TableHandle& table = call->scratch->TableOf(parts[i]);
+    const uint32_t shard = call->scratch->ShardOf(parts[i]);
+    if (!seen.has_value() || &seen->table() != &table) seen.emplace(table);
+    seen->Note(shard,
+               exception != nullptr ? exception->epoch() : targets.Of(table.id(), shard)->epoch,
+               segments.lsn());
+  }
+  return fates;
 }
 
 bool PullEngine::AskedPrimary(const PullCall& call, uint32_t part, const Sent& sent) const {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/map/read_choice.h"
@@ -82,6 +83,11 @@ class PullEngine {
   // Reads the segments of an answer into the caller's buffers, and into `outcome`.
   void TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
                  const ServerReply& reply, Outcome* outcome);
+  enum class PartFate : uint8_t { kTaken, kRefused, kAnsweredBefore };
+  using PartFates = absl::InlinedVector<PartFate, 64>;
+  // Whose rows in the answer count.
+  PartFates DecideParts(const CallPtr& call, absl::Span<const uint32_t> parts, const Sent& sent,
+                        const ServerReply& reply, Outcome* outcome);
   void OnRefusal(const CallPtr& call, uint32_t part, const v1::SegmentReply& segment,
                  const Sent& sent, Outcome* outcome);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "proto/convert.h"
@@ -41,15 +42,14 @@ void BeginGroup(const PullScratch& scratch, uint32_t part, v1::PullGroup* group)
 }
 
 void AddSegment(const PullCall& call, uint32_t part, const TableRoute::Target& target,
-                v1::PullGroup* group, PullBulk* bulk) {
+                TableHandle::SeenShards* seen, v1::PullGroup* group, PullBulk* bulk) {
   const PullScratch& scratch = *call.scratch;
   const uint32_t shard = scratch.ShardOf(part);
   const uint32_t ids = scratch.IdsOf(part);
   group->add_shards(target.shard);
   group->add_epochs(target.epoch);
   group->add_id_counts(ids);
-  group->add_lsns_min(call.lane == Lane::kPull ? scratch.TableOf(part).LsnMin(shard, target.epoch)
-                                               : Lsn{0});
+  group->add_lsns_min(call.lane == Lane::kPull ? seen->Min(shard, target.epoch) : Lsn{0});
   AppendElements(call.ids, 8, scratch.part_offset[part], ids, &bulk->ids);
   const PooledPart* const pooled = scratch.Pooled(part);
   if (pooled == nullptr) return;
@@ -80,6 +80,7 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
   const void* of_group = nullptr;
   v1::PullGroup* group = nullptr;
   const TableRoute* route = nullptr;
+  std::optional<TableHandle::SeenShards> seen;
   for (const uint32_t p : parts) {
     if (const void* const of = GroupOf(scratch, p); of != of_group) {
       if (group != nullptr) PackColumns(group);
@@ -87,12 +88,14 @@ OutgoingMessage BuildPullMessage(const PullCall& call, absl::Span<const uint32_t
       group = header.add_groups();
       BeginGroup(scratch, p, group);
       route = map.Table(group->table());
+      seen.emplace(scratch.TableOf(p));
       want_arg_max |= group->want_arg_max();
     }
-    AddSegment(call, p, route->targets[scratch.ShardOf(p)], group, &bulk);
+    AddSegment(call, p, route->targets[scratch.ShardOf(p)], &*seen, group, &bulk);
     message.reply_bytes += scratch.BytesOf(p, call.wire_type);
     message.row_bytes += scratch.RowBytesOf(p, call.wire_type);
   }
+  seen.reset();
   if (group != nullptr) PackColumns(group);
   message.header = header.SerializeAsString();
   message.segments = static_cast<uint32_t>(parts.size());

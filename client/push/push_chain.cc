@@ -8,8 +8,9 @@
 namespace hotbed {
 
 void PushChain::Append(ChainedPart* part) {
-  HOTBED_CHECK(parts_.empty() || part->seq > parts_.back()->seq)
-      << "sequence " << part->seq << " after " << parts_.back()->seq;
+  HOTBED_CHECK(parts_.empty() || part->seq > last_seq_)
+      << "sequence " << part->seq << " after " << last_seq_;
+  last_seq_ = part->seq;
   parts_.push_back(part);
 }
 

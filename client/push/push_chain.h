@@ -85,6 +85,7 @@ class PushChain {
   size_t sent_ = 0;  // of parts_, since the last restart
   size_t in_flight_ = 0;
   uint64_t tail_seq_ = 0;   // prev_seq of the next part
+  uint64_t last_seq_ = 0;   // of the newest of parts_
   uint64_t known_seq_ = 0;  // the shard's last sequence number of the session, by its answers
   bool opened_ = false;     // the shard has accepted this incarnation
   bool stalled_ = false;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/net/call_trace.h"
 #include "client/net/message_limits.h"
 #include "client/push/push_prepare.h"
+#include "common/fetch_lines.h"
 #include "common/status_macros.h"
 #include "proto/segments.h"
 
@@ -156,13 +158,18 @@ std::vector<ShardChain*> PushEngine::Chain(const ClusterMap& map, PushCall* call
   std::vector<ShardChain*> touched;
   // Parts of one shard lie side by side and in order.
   touched.reserve(call->parts.size());
-  ShardChain* chain = nullptr;
+  ShardId before;
+  for (const PushPart& part : call->parts) {
+    const ShardId shard = part.shard_id();
+    if (!touched.empty() && shard == before) continue;
+    touched.push_back(ChainOf(map, shard));
+    FetchLines(touched.back(), sizeof(ShardChain));
+    before = shard;
+  }
+  auto chain = touched.begin();
   for (PushPart& part : call->parts) {
-    if (chain == nullptr || !(chain->shard == part.shard_id())) {
-      chain = ChainOf(map, part.shard_id());
-      touched.push_back(chain);
-    }
-    chain->chain.Append(&part);
+    if (!((*chain)->shard == part.shard_id())) ++chain;
+    (*chain)->chain.Append(&part);
   }
   return touched;
 }
@@ -328,11 +335,12 @@ void PushEngine::OnReply(absl::Span<const SentPart> parts, const absl::Status& t
         if (never) {
           Refused(sent, 0, sent.part->EndOf(transport), &resolutions);
         } else {
-          OnException(sent, alike, 0, &resolutions);
+          OnException(sent, alike, &resolutions);
         }
         if (sent.chain->drained()) answered.push_back(sent.chain);
       }
     }
+    use_.counters->rows_pushed += std::exchange(rows_applied_, 0);
     Settle(answered, &resolutions);
   }
   PushLedger::Resolve(std::move(resolutions));
@@ -348,35 +356,50 @@ void PushEngine::TakeAnswers(absl::Span<const SentPart> parts, const ServerReply
                              std::vector<ShardChain*>* answered, Resolutions* resolutions) {
   const v1::ReplyHeader& header = reply.view->header;
   use_.map->ApplyRecordsOf(header, reply.segment_first, reply.segment_count);
+  NoteAcknowledged(parts, reply);
   ReplySegments segments(header, reply.segment_first);
   for (const SentPart& sent : parts) {
     const v1::SegmentReply* const exception = segments.Next();
     if (exception == nullptr) {
-      OnApplied(sent, sent.epoch, segments.lsn(), sent.part->seq, resolutions);
+      OnApplied(sent, sent.part->seq, resolutions);
     } else {
       if (LeavesItOpen(exception->code())) sent.part->maybe_applied = true;
-      OnException(sent, *exception, segments.lsn(), resolutions);
+      OnException(sent, *exception, resolutions);
     }
     if (sent.chain->drained()) answered->push_back(sent.chain);
   }
 }
 
-void PushEngine::OnApplied(const SentPart& sent, Epoch epoch, Lsn lsn, uint64_t last_seq,
-                           Resolutions* resolutions) {
+// Before any of the parts is finished, because that may end their call. Brings the parts and their
+// chains to the cache for the loop that follows.
+void PushEngine::NoteAcknowledged(absl::Span<const SentPart> parts, const ServerReply& reply) {
+  ReplySegments segments(reply.view->header, reply.segment_first);
+  std::optional<TableHandle::SeenShards> seen;
+  for (const SentPart& sent : parts) {
+    FetchLines(sent.chain, sizeof(ShardChain));
+    const v1::SegmentReply* const exception = segments.Next();
+    if (exception != nullptr && exception->code() != v1::OK) continue;
+    const TableHandle* const table = sent.part->table;
+    if (!seen.has_value() || &seen->table() != table) seen.emplace(*table);
+    seen->Note(sent.part->shard, exception == nullptr ? sent.epoch : exception->epoch(),
+               segments.lsn());
+  }
+}
+
+void PushEngine::OnApplied(const SentPart& sent, uint64_t last_seq, Resolutions* resolutions) {
   PushPart* const part = sent.part;
   sent.chain->chain.OnApplied(part, last_seq);
-  if (part->column_first == 0) use_.counters->rows_pushed += part->rows;
-  part->table->NoteAcknowledged(part->shard, epoch, lsn);
+  if (part->column_first == 0) rows_applied_ += part->rows;
   Finish(part, absl::OkStatus(), resolutions);
 }
 
-void PushEngine::OnException(const SentPart& sent, const v1::SegmentReply& segment, Lsn lsn,
+void PushEngine::OnException(const SentPart& sent, const v1::SegmentReply& segment,
                              Resolutions* resolutions) {
   ShardChain& chain = *sent.chain;
   PushPart* const part = sent.part;
   const Verdict verdict = VerdictOf(segment.code(), /*push=*/true);
   if (verdict == Verdict::kOk) {
-    return OnApplied(sent, segment.epoch(), lsn, segment.last_seq(), resolutions);
+    return OnApplied(sent, segment.last_seq(), resolutions);
   }
   const absl::Status status = StatusOf(segment.code(), part->Where(), segment.detail());
   if (verdict == Verdict::kFinal) {

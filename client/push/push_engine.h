@@ -108,10 +108,12 @@ class PushEngine {
   void TakeAnswers(absl::Span<const SentPart> parts, const ServerReply& reply,
                    std::vector<ShardChain*>* answered, Resolutions* resolutions)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnApplied(const SentPart& sent, Epoch epoch, Lsn lsn, uint64_t last_seq,
-                 Resolutions* resolutions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnException(const SentPart& sent, const v1::SegmentReply& segment, Lsn lsn,
-                   Resolutions* resolutions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The LSNs of the parts that were applied.
+  static void NoteAcknowledged(absl::Span<const SentPart> parts, const ServerReply& reply);
+  void OnApplied(const SentPart& sent, uint64_t last_seq, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnException(const SentPart& sent, const v1::SegmentReply& segment, Resolutions* resolutions)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnReroute(const SentPart& sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The part in flight ends with `status`; `last_seq` as in PushChain::OnRefused.
   void Refused(const SentPart& sent, uint64_t last_seq, const absl::Status& status,
@@ -129,6 +131,7 @@ class PushEngine {
   SessionIdentity identity_ ABSL_GUARDED_BY(mu_);  // of the session, once a push has opened it
   uint64_t cuts_ ABSL_GUARDED_BY(mu_) = 0;         // ClusterMap::cuts that the chains follow
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t rows_applied_ ABSL_GUARDED_BY(mu_) = 0;  // by the answer that is read
 };
 
 }  // namespace hotbed

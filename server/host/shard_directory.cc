@@ -59,7 +59,9 @@ std::shared_ptr<const ShardDirectory::Map> ShardDirectory::FindAll(
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i + kFindAhead < ids.size()) map->prefetch(ids[i + kFindAhead]);
     const auto it = map->find(ids[i]);
-    (*shards)[i] = it == map->end() ? nullptr : it->second.shard.get();
+    Shard* const shard = it == map->end() ? nullptr : it->second.shard.get();
+    if (shard != nullptr) shard->FetchFirst();
+    (*shards)[i] = shard;
   }
   return map;
 }

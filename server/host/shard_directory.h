@@ -48,8 +48,8 @@ class ShardDirectory {
 
   std::shared_ptr<Shard> Find(ShardId shard) const;  // null: not in service here
   // Find for each of `ids`, in order; what is returned keeps them alive. The entries come to the
-  // cache while others are looked up, so that many shards do not cost the latency of the memory
-  // each.
+  // cache while others are looked up, and so do the first lines of the shards, so that many shards
+  // do not cost the latency of the memory each.
   std::shared_ptr<const Map> FindAll(absl::Span<const ShardId> ids,
                                      std::vector<Shard*>* shards) const;
   // Whether or not the shard is held here; nothing while its record is unknown.

@@ -13,6 +13,7 @@ namespace hotbed {
 
 Shard::Shard(Options options, Epoch promised)
     : gate_(options.range, options.table->hashed),
+      fetch_hint_(options.range.column_limit - options.range.column_first),
       strand_(options.pool, options.clock, options.strand),
       options_(std::move(options)),
       core_(options_.core),
@@ -29,7 +30,7 @@ Shard::Shard(Options options, Epoch promised)
                gauges_,
                gate_,
                push_gate_,
-               options_.range.column_limit - options_.range.column_first,
+               fetch_hint_.dim(),
                IsSynchronous(options_.table)},
       steps_(&context_),
       tail_(&core_, options_.replica_budget, options_.clock),

@@ -93,10 +93,12 @@ class alignas(64) Shard {
   bool PushAtOnce(const PushWork& work, PushSegment* segment);  // as PullAtOnce
   // Bring what a segment that comes soon will touch to the cache: the shard's state, then the rows.
   // Any thread; they do not wait.
-  void FetchState(const PullSegment& /*segment*/) const { FetchLines(this, kPullStateBytes); }
+  void FetchFirst() const { FetchLines(this, kPullStateBytes); }
+  void FetchState(const PullSegment& /*segment*/) const { FetchFirst(); }
   void FetchState(const PushSegment& /*segment*/) const {
-    FetchLines(this, kPullStateBytes);
+    FetchFirst();
     FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
+    fetch_hint_.FetchParts();
   }
   void FetchRows(const PullSegment& segment) const {
     fetch_hint_.FetchTable();
@@ -267,7 +269,7 @@ class alignas(64) Shard {
   const ShardRange& range() const { return options_.range; }
   bool installed() const { return options_.installed; }
   SpillShard spilled() const { return options_.Spilled(); }
-  uint32_t dim() const { return context_.dim; }
+  uint32_t dim() const { return fetch_hint_.dim(); }
   bool logged() const { return context_.logged(); }
   Epoch epoch() const { return gauges_.epoch(); }
   Lsn applied_lsn() const { return gauges_.applied_lsn(); }

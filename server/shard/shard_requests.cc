@@ -157,7 +157,7 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
           count ||
       FirstRepeatedId(segment->ids, count) != count ||
       (!push_gate_.allows_nan() &&
-       FirstNotFinite(segment->gradients, count, context_.dim, work.gradient_type) != count)) {
+       FirstNotFinite(segment->gradients, count, dim(), work.gradient_type) != count)) {
     return false;
   }
   const uint64_t step = segment->seq >> kStepShift;

@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,47 @@ TEST(HotSlabTest, AUnitHasHugePagesOnceAllOfItIsPaidFor) {
   HotSlab small(3 * kUnit, kPage, /*unit_bytes=*/0);
   small.Use(0, 3 * kUnit);
   EXPECT_EQ(HugePagesAt(small.data()), "no");
+}
+
+// Two slabs whose addresses follow one another. The first gives a page back, and gets it again.
+TEST(HotSlabTest, SmallSlabsShareAHugePageOnceAllOfItIsPaidFor) {
+  constexpr uint64_t kBytes = kUnit / 8;
+  std::vector<HotSlab> slabs;
+  for (int i = 0; i < 40; ++i) slabs.emplace_back(kBytes, kPage, kUnit);
+  if (HugePagesAt(slabs[0].data()).empty()) GTEST_SKIP() << "no huge pages on this system";
+  // Which slabs lie in a huge page that these alone have.
+  std::map<uintptr_t, std::vector<HotSlab*>> of_page;
+  for (HotSlab& slab : slabs) {
+    const auto at = reinterpret_cast<uintptr_t>(slab.data());
+    if (at % kUnit + kBytes <= kUnit) of_page[at / kUnit].push_back(&slab);
+  }
+  std::erase_if(of_page, [](const auto& page) { return page.second.size() < 8; });
+  ASSERT_FALSE(of_page.empty());
+  const std::vector<HotSlab*>& page = of_page.begin()->second;
+  for (HotSlab* const slab : page) {
+    EXPECT_EQ(HugePagesAt(slab->data()), "no");
+    slab->data()[17] = 17;
+    slab->Use(0, kBytes - (slab == page[3] ? kPage : 0));
+  }
+  EXPECT_EQ(HugePagesAt(page[0]->data()), "no") << "a page of the fourth is not paid for";
+  page[3]->Use(kBytes - kPage, kBytes);
+  page[3]->Use(0, kPage);  // a second user, who pays nothing
+  for (HotSlab* const slab : page) {
+    EXPECT_EQ(HugePagesAt(slab->data()), "yes");
+    EXPECT_EQ(slab->data()[17], 17) << "the move to huge pages keeps it";
+  }
+  EXPECT_EQ(page[3]->Release(0, kPage), 0u) << "somebody else uses it";
+  EXPECT_EQ(HugePagesAt(page[0]->data()), "yes");
+  EXPECT_EQ(page[3]->Release(0, kPage), kPage);
+  for (HotSlab* const slab : page) {
+    EXPECT_EQ(HugePagesAt(slab->data()), "no");
+    EXPECT_EQ(slab->data()[17], slab == page[3] ? 0 : 17);
+  }
+  page[3]->Use(0, kPage);
+  EXPECT_EQ(HugePagesAt(page[0]->data()), "yes");
+  *page[5] = HotSlab();
+  EXPECT_EQ(HugePagesAt(page[0]->data()), "no") << "one is gone";
+  EXPECT_EQ(page[0]->data()[17], 17);
 }
 
 size_t Mappings() {

@@ -37,6 +37,8 @@ struct SegmentResult {
 // Ids, bag lengths and weights are aligned. `type` and `answer` are the shard's to fill in, as the
 // work has them. bag_check.h says which bags are refused.
 struct PullSegment : RowReads {
+  PullSegment() {}  // not defaulted, which would set all bytes to 0 first
+
   Shard* shard = nullptr;  // null: unknown; the host fills in the result
   ShardId shard_id;
   Epoch epoch = 0;
@@ -68,6 +70,8 @@ struct PullWork {
 };
 
 struct PushSegment {
+  PushSegment() {}  // as PullSegment
+
   Shard* shard = nullptr;
   ShardId shard_id;
   Epoch epoch = 0;

@@ -20,6 +20,7 @@
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "row_math/isa.h"
+#include "row_math/types.h"
 #include "server/kernels/row_batches.h"
 #include "server/kernels/row_table.h"
 
@@ -27,6 +28,12 @@ namespace hotbed {
 
 class FetchHint {
  public:
+  explicit FetchHint(uint32_t dim = 0) : dim_(static_cast<uint16_t>(dim)) {
+    static_assert(kDimLimit <= 0xffff);
+  }
+  // Elements of a row. Here because it is wanted wherever the rest is.
+  uint32_t dim() const { return dim_; }
+
   // The most that one call fetches: a quarter of a second-level cache of 256 KiB, the smallest in
   // use.
   static constexpr uint64_t kBytesMax = 64ull << 10;
@@ -72,6 +79,7 @@ class FetchHint {
     rows_.store(0, std::memory_order_relaxed);
     if (!table.direct || table.hashed) return;
     weights_.store(reinterpret_cast<uintptr_t>(table.weights), std::memory_order_relaxed);
+    bits_.store(reinterpret_cast<uintptr_t>(table.bits), std::memory_order_relaxed);
     state_.store(reinterpret_cast<uintptr_t>(table.state), std::memory_order_relaxed);
     first_.store(table.first_position, std::memory_order_relaxed);
     weight_stride_.store(table.weight_stride, std::memory_order_relaxed);
@@ -97,6 +105,8 @@ class FetchHint {
       (*parts_)[i].bytes.store(static_cast<uint32_t>(part.bytes), std::memory_order_relaxed);
     }
   }
+  // What FetchState reads itself.
+  void FetchParts() const { FetchLines(parts_.get(), sizeof(KnownParts)); }
   void FetchState() const {
     ForEachPart([](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
       FetchLines(reinterpret_cast<const void*>(from), bytes);
@@ -112,7 +122,7 @@ class FetchHint {
   }
 
   // Prefetches the first of these rows, up to kBytesMax, into the second-level cache; with their
-  // optimizer state if they will be updated. Any ids are allowed.
+  // optimizer state and their bits if they will be updated. Any ids are allowed.
   void Fetch(const uint64_t* ids, uint32_t count, bool with_state) const {
     ForEachLine(ids, count, with_state, [](uintptr_t line) {
       __builtin_prefetch(reinterpret_cast<const void*>(line), 0, 2);
@@ -126,6 +136,7 @@ class FetchHint {
     if (rows == 0) return;
     const uintptr_t weights = weights_.load(std::memory_order_relaxed);
     const uintptr_t state = state_.load(std::memory_order_relaxed);
+    const uintptr_t bits = bits_.load(std::memory_order_relaxed);
     const uint64_t first = first_.load(std::memory_order_relaxed);
     const uint64_t weight_bytes = weight_stride_.load(std::memory_order_relaxed);
     const uint64_t state_bytes = with_state ? state_stride_.load(std::memory_order_relaxed) : 0;
@@ -136,6 +147,7 @@ class FetchHint {
       if (row >= rows) continue;
       Lines(weights + weight_bytes * row, weight_bytes, take);
       Lines(state + state_bytes * row, state_bytes, take);
+      if (with_state) take(bits + row);
     }
   }
 
@@ -153,16 +165,19 @@ class FetchHint {
 
   using KnownParts = std::array<KnownPart, kPartsMax>;
 
+  // As small as can be: Shard::kPullStateBytes.
   std::atomic<const RowTable*> table_{nullptr};
   Gather gather_ = nullptr;
   std::atomic<uint64_t> rows_read_{0};
+  std::atomic<uint32_t> rows_{0};  // 0: nothing is known
   std::atomic<uint32_t> weight_stride_{0};
+  std::atomic<uint32_t> state_stride_{0};
+  const uint16_t dim_;
   bool absent_is_initial_ = false;
-  std::atomic<uint64_t> rows_{0};  // 0: nothing is known
   std::atomic<uintptr_t> weights_{0};
   std::atomic<uint64_t> first_{0};
   std::atomic<uintptr_t> state_{0};
-  std::atomic<uint32_t> state_stride_{0};
+  std::atomic<uintptr_t> bits_{0};
   const std::unique_ptr<KnownParts> parts_ = std::make_unique<KnownParts>();
 };
 

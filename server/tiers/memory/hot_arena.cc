@@ -12,7 +12,6 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kPageBytes = SlabAddresses::kPageBytes;
-constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
 // A unit of which so small a part is unused may be filled for the sake of its huge pages.
 constexpr uint64_t kLackingShare = 8;
 
@@ -77,6 +76,7 @@ HotSlab::HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes)
   // So few bytes can never fill a huge page.
   if (bytes_max < kHugeBytes - kHugeBytes / kLackingShare) {
     bytes_max_ = RoundUp(bytes_max, kPageBytes);
+    shares_ = unit_bytes > 0 && block_bytes == kPageBytes;
   } else {
     bytes_max_ = RoundUp(bytes_max, std::max(unit_bytes, kHugeBytes));
     unit_bytes_ = unit_bytes;
@@ -85,7 +85,12 @@ HotSlab::HotSlab(uint64_t bytes_max, uint64_t block_bytes, uint64_t unit_bytes)
 }
 
 HotSlab::~HotSlab() {
-  if (data_ != nullptr) SlabAddresses::OfProcess().Give(data_, bytes_max_);
+  if (data_ == nullptr) return;
+  for (size_t block = 0; shares_ && block < users_.size(); ++block) {
+    if (users_[block] == 0) continue;
+    SlabAddresses::OfProcess().RemovePaid(data_ + block * block_bytes_, block_bytes_);
+  }
+  SlabAddresses::OfProcess().Give(data_, bytes_max_);
 }
 
 void HotSlab::Swap(HotSlab& other) {
@@ -93,6 +98,7 @@ void HotSlab::Swap(HotSlab& other) {
   std::swap(bytes_max_, other.bytes_max_);
   std::swap(block_bytes_, other.block_bytes_);
   std::swap(unit_bytes_, other.unit_bytes_);
+  std::swap(shares_, other.shares_);
   std::swap(users_, other.users_);
   std::swap(used_, other.used_);
   std::swap(filled_, other.filled_);
@@ -112,6 +118,7 @@ void HotSlab::Use(uint64_t first, uint64_t limit) {
   HOTBED_DCHECK(limit <= bytes_max_);
   const uint64_t first_block = first / block_bytes_, last = (limit - 1) / block_bytes_;
   if (last >= users_.size()) users_.resize(last + 1);
+  if (shares_) return UseShared(first_block, last);
   if (unit_bytes_ == 0) {
     for (uint64_t block = first_block; block <= last; ++block) ++users_[block];
     return;
@@ -124,15 +131,21 @@ void HotSlab::Use(uint64_t first, uint64_t limit) {
     for (const uint64_t next = (unit + 1) * unit_blocks; block < next && block <= last; ++block) {
       if (users_[block]++ == 0) ++used_[unit];
     }
-    if (used_[unit] == unit_blocks && before < unit_blocks) MakeHuge(unit, before > 0);
+    if (used_[unit] == unit_blocks && before < unit_blocks) {
+      SlabAddresses::MakeHuge(reinterpret_cast<uintptr_t>(data_) + unit * unit_bytes_, unit_bytes_,
+                              /*touched=*/before > 0);
+    }
   }
 }
 
-// Where memory is too scattered for huge pages, the kernel may find some later.
-void HotSlab::MakeHuge(uint64_t unit, bool touched) {
-  uint8_t* const start = data_ + unit * unit_bytes_;
-  if (::madvise(start, unit_bytes_, MADV_HUGEPAGE) == 0 && touched) {
-    ::madvise(start, unit_bytes_, kCollapse);
+void HotSlab::UseShared(uint64_t first_block, uint64_t last_block) {
+  for (uint64_t block = first_block, from = block; block <= last_block; ++block) {
+    const bool first_user = users_[block]++ == 0;
+    if (!first_user) from = block + 1;
+    if (first_user && (block == last_block || users_[block + 1] > 0)) {
+      SlabAddresses::OfProcess().AddPaid(data_ + from * block_bytes_,
+                                         (block + 1 - from) * block_bytes_);
+    }
   }
 }
 
@@ -142,6 +155,7 @@ uint64_t HotSlab::Release(uint64_t first, uint64_t limit) {
   uint64_t from = 0, to = 0;  // blocks to give back together
   const auto give = [&] {
     const uint64_t page = RoundUp(from, kPageBytes), end = to / kPageBytes * kPageBytes;
+    if (shares_ && end > page) SlabAddresses::OfProcess().RemovePaid(data_ + page, end - page);
     if (end > page) ::madvise(data_ + page, end - page, MADV_DONTNEED);
     bytes += to - from;
   };

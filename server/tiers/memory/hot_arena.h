@@ -74,7 +74,8 @@ class HotArena {
 
 // A range of addresses, zeroed, whose blocks take memory once they are used. A block is in use
 // while any of its users is. A unit of huge pages gets them once all of its blocks are in use, so
-// that they cost nothing that has not been paid for. Move-only.
+// that they cost nothing that has not been paid for. Slabs that are smaller than a huge page share
+// them with others (SlabAddresses::AddPaid). Move-only.
 class HotSlab {
  public:
   static constexpr uint64_t kHugeBytes = SlabAddresses::kHugeBytes;
@@ -109,12 +110,13 @@ class HotSlab {
 
  private:
   void Swap(HotSlab& other);
-  void MakeHuge(uint64_t unit, bool touched);
+  void UseShared(uint64_t first_block, uint64_t last_block);
 
   uint8_t* data_ = nullptr;
   uint64_t bytes_max_ = 0;
   uint64_t block_bytes_ = 1;
   uint64_t unit_bytes_ = 0;
+  bool shares_ = false;           // huge pages with other slabs
   std::vector<uint16_t> users_;   // of each block so far
   std::vector<uint32_t> used_;    // of each unit so far: blocks in use
   std::vector<uint64_t> filled_;  // units

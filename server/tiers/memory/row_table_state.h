@@ -51,6 +51,11 @@ inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
   counter->fetch_add(n, std::memory_order_relaxed);
 }
 
+// The same for a counter that only the executor writes.
+inline void CountAlone(std::atomic<uint64_t>* counter, uint64_t n) {
+  counter->store(counter->load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
 struct RowTableState {
   struct Wiring {
     SpillTier* spill = nullptr;

@@ -13,6 +13,9 @@ namespace hotbed {
 namespace {
 
 constexpr uint64_t kReservedBytes = 64ull << 30;  // at a time
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1; older headers lack it
+// Each shared huge page may be a mapping of its own, and split another. 16 GiB of small slabs.
+constexpr size_t kSharedPagesMax = 8192;
 constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 uint64_t WholeHugePages(uint64_t bytes) {
@@ -42,6 +45,18 @@ uintptr_t Reserve(uint64_t* bytes) {
                       << "; is the address space limited (ulimit -v), or "
                       << "the number of mappings (vm.max_map_count)?";
   return 0;
+}
+
+// Calls visit(number, bytes) for each huge page that these bytes overlap.
+template <typename Visit>
+void ForEachHugePage(const uint8_t* from, uint64_t bytes, Visit visit) {
+  constexpr uint64_t kHugeBytes = SlabAddresses::kHugeBytes;
+  auto at = reinterpret_cast<uintptr_t>(from);
+  for (const uintptr_t end = at + bytes; at < end;) {
+    const uintptr_t next = std::min(end, (at / kHugeBytes + 1) * kHugeBytes);
+    visit(at / kHugeBytes, next - at);
+    at = next;
+  }
 }
 
 }  // namespace
@@ -79,6 +94,36 @@ void SlabAddresses::Give(uint8_t* from, uint64_t bytes) {
   ::madvise(from, bytes, MADV_NOHUGEPAGE);
   absl::MutexLock lock(&mu_);
   Insert(reinterpret_cast<uintptr_t>(from), bytes, FreeOf(bytes));
+}
+
+// Where memory is too scattered for huge pages, the kernel may find some later.
+void SlabAddresses::MakeHuge(uintptr_t from, uint64_t bytes, bool touched) {
+  void* const start = reinterpret_cast<void*>(from);
+  if (::madvise(start, bytes, MADV_HUGEPAGE) == 0 && touched) ::madvise(start, bytes, kCollapse);
+}
+
+void SlabAddresses::AddPaid(const uint8_t* from, uint64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  ForEachHugePage(from, bytes, [this](uintptr_t number, uint64_t part) {
+    uint64_t& paid = paid_[number];
+    paid += part;
+    HOTBED_DCHECK(paid <= kHugeBytes);
+    if (paid < kHugeBytes || shared_.size() >= kSharedPagesMax) return;
+    // Under the lock, so that no page of it is given back meanwhile.
+    MakeHuge(number * kHugeBytes, kHugeBytes, /*touched=*/true);
+    shared_.insert(number);
+  });
+}
+
+void SlabAddresses::RemovePaid(const uint8_t* from, uint64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  ForEachHugePage(from, bytes, [this](uintptr_t number, uint64_t part) {
+    const auto paid = paid_.find(number);
+    HOTBED_DCHECK(paid != paid_.end() && paid->second >= part);
+    if ((paid->second -= part) == 0) paid_.erase(paid);
+    if (shared_.erase(number) == 0) return;
+    ::madvise(reinterpret_cast<void*>(number * kHugeBytes), kHugeBytes, MADV_NOHUGEPAGE);
+  });
 }
 
 void SlabAddresses::Insert(uintptr_t from, uint64_t bytes, Ranges* ranges) {

@@ -94,7 +94,7 @@ bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   uint32_t slots[kRowsMax];
   uint32_t missing[kRowsMax];
   if (residency_.Probe(updates.ids, updates.count, slots, missing) != 0) return false;
-  Count(&state_.counters.hits, updates.count);
+  CountAlone(&state_.counters.hits, updates.count);
   if (state_.filter != nullptr) {
     residency_.CountTouches(updates.ids, updates.count, slots);
   }
