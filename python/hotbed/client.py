@@ -417,8 +417,7 @@ class Table:
                    deadline: Optional[float] = None) -> Future[PushResult]:
         """`push`, as a Future."""
         feature = (self._handle, _arrays.readable(ids, 'ids'), _arrays.readable(gradients, 'gradients'),
-                   None if shows is None else _arrays.readable(shows, 'shows'),
-                   None if clicks is None else _arrays.readable(clicks, 'clicks'))
+                   _per_id(shows, 'shows'), _per_id(clicks, 'clicks'))
         return Future(_hotbed.push(self._client._connection, step, (feature,),
                                    (deadline, lr, assign, scale, clip_global_norm, tracing.current())), push_result)
 
@@ -470,6 +469,15 @@ class Table:
         there are, and how many of them would expire and be evicted now."""
         given = tuple((name.replace('_', '-'), _text(value)) for name, value in policies.items())
         return dict(zip(('rows', 'expires', 'evicts'), _hotbed.count_by_life(self._handle, given, deadline)))
+
+
+def _per_id(values: Any, name: str) -> Any:
+    if values is None:
+        return None
+    if _arrays.is_torch(values):
+        return _arrays.readable(values.float(), name)
+    import numpy as np
+    return np.ascontiguousarray(values, np.float32)
 
 
 def row_id(value: Any, name: str) -> int:

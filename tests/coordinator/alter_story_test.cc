@@ -183,6 +183,8 @@ void ExpectTold(CoreRig* rig, const v1::TableSpec& base, Message* at, v1::Create
     if (field->name() == "restored_from")
       continue;  // where the rows came from, not what the table is
     if (field->name() == "composition") continue;  // of composed tables and their parts alone
+    // Its presence alone says something.
+    if (field->name() == "shows" && !at->GetReflection()->HasField(*at, field)) continue;
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       ExpectTold(rig, base, at->GetReflection()->MutableMessage(at, field), asked, told, refused);
       continue;
@@ -239,6 +241,7 @@ TEST_F(AlterStory, EveryFieldThatDiffersIsTold) {
                                            "admit_false_positives"};
   std::set<std::string> expected = {"consistency", "counter_mode", "replicas", "memory_share_max"};
   expected.insert(of_hashed.begin(), of_hashed.end());
+  expected.insert({"score_least", "vocabulary"});
   EXPECT_EQ(refused, expected)
       << "not without staleness, of another optimizer or durability, above the whole, or of a "
          "bounded table";
@@ -253,7 +256,7 @@ TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
   spec.rows = 1000;
   spec.dim = 16;
   spec.optimizer.touches = true;
-  spec.optimizer.shows.kept = true;
+  spec.optimizer.shows = {.kept = true, .decay = 0.5f};
   spec.life = {.ttl_s = 60, .ttl_steps = 9, .rows_max = 1'000'000, .bytes_max = 1 << 30};
   spec.life.admission = {.after = 3, .by = AdmitBy::kBloom, .ids = 1000};
   v1::CreateTableRequest request;
@@ -268,6 +271,9 @@ TEST_F(AlterStory, EveryFieldOfALifeThatDiffersIsTold) {
   EXPECT_EQ(refused, (std::set<std::string>{"admit_probability", "admit_by"}))
       << "a table admits in one way";
   EXPECT_EQ(told, v1::RowLife::descriptor()->field_count() - 2);
+  ExpectTold(&rig_, ToProto(spec), request.mutable_spec()->mutable_optimizer()->mutable_shows(),
+             &request, &told, &refused);
+  EXPECT_EQ(told, v1::RowLife::descriptor()->field_count());
 }
 
 TEST_F(AlterStory, AFilterOfTouchesIsMadeForANumberOfIdsAndNotTooLargeForAShard) {

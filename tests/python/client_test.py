@@ -51,7 +51,7 @@ class Rows(LocalCase):
         table.push(ids, np.ones((3, dim), np.float32), step=1, shows=[2, 3, 4], clicks=np.array([1, 0, 0.5]))
         table.push(ids, np.ones((3, dim), np.float32), step=2, clicks=[1, 1, 1])
         table.push(ids, np.ones((3, dim), np.float32), step=3)
-        touches = table.touches([[5, 6], [7, 7]])
+        touches = table.touches(np.array([[5, 6], [7, 7]]))
         np.testing.assert_array_equal(touches['shows'], [[8, 4], [0, 0]])
         np.testing.assert_array_equal(touches['clicks'], [[3.5, 1], [0, 0]])
         np.testing.assert_array_equal(touches['count'], [[3, 3], [0, 0]])

@@ -119,7 +119,7 @@ class VocabularyOnACluster(unittest.TestCase):
         self.assertIn('is a vocabulary, which gives its numbers in one order', err)
         with hotbed.connect(self.target) as client:
             tokens = client.vocabulary('tokens')
-            np.testing.assert_array_equal(tokens([[7, 9], [7, -1]]), [[1, 2], [1, 0]])
+            np.testing.assert_array_equal(tokens(np.array([[7, 9], [7, -1]])), [[1, 2], [1, 0]])
             self.assertEqual((len(tokens), tokens.max), (2, 3_000_000))
             np.testing.assert_array_equal(tokens.counts([7, 9, 5]), [2, 1, 0])
             with self.assertRaisesRegex(hotbed.InvalidArgument, 'is no vocabulary'):
