@@ -149,7 +149,11 @@ void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
   AddTableFlags(app, /*only_changing=*/true, &flags->given);
   app->add_flag("--dry-run", flags->dry_run, "Print what would be done; do nothing");
   app->callback([context, flags] {
-    if (!flags->at_step.has_value() && !IsAtOnce(*flags)) throw CLI::RequiredError("--at-step");
+    // The refusal of a fixed option says more.
+    const bool refused = absl::IsFailedPrecondition(RefuseFixed(*flags));
+    if (!flags->at_step.has_value() && !IsAtOnce(*flags) && !refused) {
+      throw CLI::RequiredError("--at-step");
+    }
     context->run = [context, flags] { return Alter(*context, *flags); };
   });
 }
