@@ -18,8 +18,8 @@
 //   end      ends all, with a line of JSON
 // An answer of a version must have, in both tables, exactly the rows of the round that the answer
 // names, to the bit of the format; so must a top-k of all rows. Calls of `current` must not fail.
-// Answers of the newest rows are looked at in the same way, and must often be a mix, also with a row
-// that was deleted or made again: else no mix could have been found.
+// Answers of the newest rows are looked at in the same way, and must often be a mix, also of rows
+// that were deleted or made again: else no mix could have been found.
 //
 // Exit status: 0, or 1 with the reason on stderr.
 #include <algorithm>
