@@ -142,6 +142,11 @@ ALERTS = (
           "{{ $labels.instance }} does not answer lookups of table {{ $labels.table }}",
           "'hotbed serve status' tells how far it is, or what it lacks: memory, or a source",
           (('hotbed_serving_ready{instance="s",table="t"}', "0x60"),)),
+    Alert("HotbedServingVersionsNotHeld", "hotbed_serving_versions_held < hotbed_serving_versions_ordered", "15m", "warning",
+          "{{ $labels.instance }} does not hold all versions of table {{ $labels.table }} that it is to have",
+          "'hotbed serve status' tells why: memory, or files that are gone",
+          (('hotbed_serving_versions_held{instance="s",table="t"}', "1x60"),
+           ('hotbed_serving_versions_ordered{instance="s",table="t"}', "2x60"))),
     Alert("HotbedTrainingStuck",
           "changes(hotbed_coordinator_group_committed_step[10m]) == 0 and "
           "hotbed_coordinator_group_fastest_step > hotbed_coordinator_group_committed_step", "5m", "warning",

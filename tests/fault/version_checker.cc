@@ -18,8 +18,8 @@
 //   end      ends all, with a line of JSON
 // An answer of a version must have, in both tables, exactly the rows of the round that the answer
 // names, to the bit of the format; so must a top-k of all rows. Calls of `current` must not fail.
-// Answers of the newest rows are looked at in the same way, and must often be a mix: else no mix
-// could have been found.
+// Answers of the newest rows are looked at in the same way, and must often be a mix, also of rows
+// that were deleted or made again: else no mix could have been found.
 //
 // Exit status: 0, or 1 with the reason on stderr.
 #include <algorithm>
@@ -105,9 +105,9 @@ class VersionChecker {
     for (std::thread& reader : readers) reader.join();
     std::printf("{\"current\": %" PRIu64 ", \"named\": %" PRIu64 ", \"refused\": %" PRIu64
                 ", \"mixed_newest\": %" PRIu64 ", \"searches\": %" PRIu64 ", \"deleted\": %" PRIu64
-                "}\n",
+                ", \"mixed_deleted\": %" PRIu64 "}\n",
                 current_.load(), named_.load(), refused_.load(), mixed_newest_.load(),
-                searches_.load(), deleted_.load());
+                searches_.load(), deleted_.load(), mixed_deleted_.load());
     absl::MutexLock lock(&mu_);
     return ended_;
   }
@@ -359,6 +359,7 @@ class VersionChecker {
             std::memcmp(found, expected.data(), one.dim * sizeof(float)) == 0) {
           continue;
         }
+        if (asked.empty() && (one.exists[i] == 1) != exists) mixed_deleted_.fetch_add(1);
         return absl::DataLossError(absl::StrCat(
             "row ", ids[i], " of ", tables_[table].name, " begins with ", found[0], " (exists ",
             one.exists[i], ") in an answer of ", one.server, " of version ", name, ", which has ",
@@ -378,6 +379,7 @@ class VersionChecker {
   std::atomic<bool> ends_{false};
   std::atomic<uint64_t> current_{0}, named_{0}, refused_{0}, mixed_newest_{0}, searches_{0};
   mutable std::atomic<uint64_t> deleted_{0};  // rows that were looked up, and rightly not there
+  mutable std::atomic<uint64_t> mixed_deleted_{0};  // newest answers with a deletion too many
   mutable absl::Mutex mu_;
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;  // round
   uint64_t settled_ ABSL_GUARDED_BY(mu_) = 0;

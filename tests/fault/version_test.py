@@ -230,7 +230,8 @@ class Versions:
             raise RuntimeError(f"readers: {err}{out}")
         found = json.loads(out)
         print(found, flush=True)
-        if min(found["current"], found["named"]) < 100 or min(found["mixed_newest"], found["searches"], found["deleted"]) == 0:
+        if min(found["current"], found["named"]) < 100 or min(found["mixed_newest"], found["searches"], found["deleted"],
+                                                                  found["mixed_deleted"]) == 0:
             raise RuntimeError(f"too little was read, or no mix could have been seen: {found}")
 
 
