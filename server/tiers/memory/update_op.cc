@@ -248,6 +248,7 @@ uint32_t UpdateOp::InsertMissing(uint32_t first, uint32_t count) {
   residency_->AddDirty(apply.dirtied);
   for (uint32_t k = 0; state_->filter != nullptr && k < count; ++k) {
     if (sources[k] == nullptr) SetFirstTouches(slots[k]);
+    if (enough_[missing_[first + k]] != 0) residency_->table()->bits[slots[k]] |= kRowCounted;
   }
   Count(&state_->counters.made, made);
   if (apply.held > 0) Count(&state_->counters.held, apply.held);
