@@ -69,8 +69,10 @@ std::string ChangeText(const TableChange& change) {
   return text;
 }
 
-absl::Status AddTableChange(const TableChange& change, TableSpec* spec) {
+absl::Status AddTableChange(const TableChange& asked, TableSpec* spec) {
   TableSpec changed = *spec;
+  TableChange change = asked;
+  change.life.admission = {};  // stays the table's own (LifeOf)
   const uint64_t last = changed.changes.empty() ? 0 : changed.changes.back().at_step;
   if (!changed.changes.empty() && change.at_step < last) {
     return absl::InvalidArgumentError(

@@ -184,10 +184,12 @@ TEST(TableFile, PoliciesAreReadBack) {  // of hashed tables, which the table abo
   spec.dim = 12;
   spec.hashed = true;
   spec.optimizer.touches = true;
-  spec.life = {1, 2, 3, 4, EvictBy::kNorm, {5, 1.0f, true}};
+  spec.optimizer.shows = {true, 0.5f, 60};
+  spec.life = {1, 2, 3, 4, EvictBy::kScore, {0.5f, 2.0f, 0.25f}, {5, 1.0f, true}};
   const auto read = ReadTableFile(TableJson(spec).dump());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE((*read)[0].spec.optimizer.touches);
+  EXPECT_EQ((*read)[0].spec.optimizer.shows.period_s, 60u);
   EXPECT_TRUE((*read)[0].spec.life == spec.life);
 }
 
