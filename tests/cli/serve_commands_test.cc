@@ -128,6 +128,10 @@ TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
   const Answer dry = RunAt({"publish", "user", "/nowhere/versions", "--name=v1", "--dry-run"});
   EXPECT_EQ(dry.code, kExitOk) << dry.err;
   EXPECT_EQ(dry.out, "version v1 of user would be published\n");
+  EXPECT_EQ(fake_.serving.published.back().model(), "");
+  RunAt({"publish", "user", "/nowhere/versions", "--model=ads", "--take-over", "--dry-run"});
+  EXPECT_EQ(fake_.serving.published.back().model(), "ads");
+  EXPECT_TRUE(fake_.serving.published.back().take_over());
 }
 
 TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
@@ -140,6 +144,7 @@ TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
                                                 {"publish", "user", "server:x"},
                                                 {"serve", "pin"},
                                                 {"serve", "pin", "v1", "--off"},
+                                                {"serve", "pin", "v1", "--model=ads"},
                                                 {"serve", "unpublish"}}) {
     EXPECT_NE(RunAt(words).code, kExitOk) << words.back();
   }
@@ -168,8 +173,9 @@ TEST_F(ServeCommandsTest, VersionsArePinnedRolledBackAndEnded) {
   EXPECT_TRUE(fake_.serving.chosen.back().dry_run());
   // The map says that it has become current.
   fake_.serving.map.add_choices()->set_current(1);
-  answer = RunAt({"serve", "rollback", "-o", "json"});
+  answer = RunAt({"serve", "rollback", "--model=ads", "-o", "json"});
   EXPECT_EQ(answer.code, kExitOk) << answer.err;
+  EXPECT_EQ(fake_.serving.chosen.back().model(), "ads");
   EXPECT_EQ(answer.json()["current"], true);
   EXPECT_EQ(fake_.serving.chosen.back().action(), v1::ChooseVersionRequest::ROLL_BACK);
   answer = RunAt({"serve", "unpublish", "v1"});
@@ -187,14 +193,17 @@ TEST_F(ServeCommandsTest, StatusShowsVersionsAndTheirCopies) {
     version.set_number(number);
     version.set_name(absl::StrCat("v", number));
     version.set_folder(absl::StrCat("/versions/v", number));
+    version.set_model("ads");
     version.add_tables(1);
   }
   map.add_choices()->set_current(2);
   map.mutable_choices(0)->set_target(3);
+  map.mutable_choices(0)->set_model("ads");
   map.add_kept(2);
   map.add_kept(3);
   v1::ServingServerInfo& server = *map.add_servers();
   server.set_name("r0");
+  server.set_failure_domain("zone-a");
   server.set_alive(true);
   v1::ReplicaReport& replica = *server.add_replicas();
   replica.set_table(1);
@@ -208,6 +217,8 @@ TEST_F(ServeCommandsTest, StatusShowsVersionsAndTheirCopies) {
   read.set_rows_in_all(40'000);
   Answer answer = RunAt({"serve", "status"});
   EXPECT_THAT(answer.out, HasSubstr("to be current"));
+  EXPECT_THAT(answer.out, HasSubstr("ads"));
+  EXPECT_THAT(answer.out, HasSubstr("zone-a"));
   EXPECT_THAT(answer.out, HasSubstr("in files only"));
   EXPECT_THAT(answer.out, HasSubstr("1,234"));
   EXPECT_THAT(answer.out, HasSubstr("read 10,000 of 40,000 rows"));
