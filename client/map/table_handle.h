@@ -84,8 +84,8 @@ class TableHandle final : public Table {
   // The LSN that a pull of `shard` in `epoch` needs; 0: any.
   Lsn LsnMin(uint32_t shard, Epoch epoch) const { return SeenShards(*this).Min(shard, epoch); }
 
-  // The two for many shards: neighbouring ones that follow one another cost one lock together, which
-  // is held until the end. The holder calls nothing else that locks.
+  // The two for many shards. Neighbours that follow one another cost one lock together, which is
+  // held until the end: the holder calls nothing else that locks.
   class SeenShards {
    public:
     explicit SeenShards(const TableHandle& table) : table_(table) {}

@@ -29,8 +29,8 @@ PushPart PushPart::OfRows(uint32_t of_shard, absl::FunctionRef<bool(uint64_t id)
   const auto* const from_ids = reinterpret_cast<const uint64_t*>(ids.data);
   const uint64_t row_bytes = rows == 0 ? 0 : gradients.size / rows;
   part.rows = static_cast<uint32_t>(std::count_if(from_ids, from_ids + rows, wanted));
-  const BufferRef buffer = BufferRef::Allocate(part.rows * (8 + row_bytes));
-  char* const to_ids = buffer.data();
+  part.buffer = &call->buffers.emplace_back(BufferRef::Allocate(part.rows * (8 + row_bytes)));
+  char* const to_ids = part.buffer->data();
   char* const to_gradients = to_ids + 8ull * part.rows;
   uint64_t kept = 0;
   for (uint32_t i = 0; i < rows; ++i) {
@@ -39,8 +39,8 @@ PushPart PushPart::OfRows(uint32_t of_shard, absl::FunctionRef<bool(uint64_t id)
     std::memcpy(to_gradients + row_bytes * kept, gradients.data + row_bytes * i, row_bytes);
     ++kept;
   }
-  part.ids = {buffer, to_ids, 8ull * part.rows};
-  part.gradients = {buffer, to_gradients, row_bytes * part.rows};
+  part.ids = {to_ids, 8ull * part.rows};
+  part.gradients = {to_gradients, row_bytes * part.rows};
   return part;
 }
 

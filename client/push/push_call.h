@@ -34,8 +34,13 @@ struct PushPart : ChainedPart {
   bool last_of_shard = false;
   bool shows = false;          // each gradient ends with shows and clicks
   bool maybe_applied = false;  // it was sent, and no answer told whether it was applied
-  BytesRef ids;
-  BytesRef gradients;
+  struct Bytes {
+    const char* data = nullptr;
+    size_t size = 0;
+  };
+  const BufferRef* buffer = nullptr;  // of the call; holds both
+  Bytes ids;
+  Bytes gradients;
 
   ShardId shard_id() const { return {table->id(), shard}; }
   uint64_t bytes() const { return ids.size + gradients.size; }
@@ -63,6 +68,7 @@ struct PushCall {
   uint64_t bytes = 0;
   PushWindow::Entry entry;
 
+  std::deque<BufferRef> buffers;   // of the parts; never moved
   std::vector<PushPart> parts;     // never moved once chained
   std::deque<PushPart> cut_parts;  // of parts whose shard was cut meanwhile; never moved
   uint64_t cuts = 0;               // ClusterMap::cuts of the plan

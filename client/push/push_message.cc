@@ -68,8 +68,8 @@ OutgoingMessage BuildPushMessage(const SessionIdentity& identity, RowType gradie
     }
     before = &part;
     AddSegment(sent, group);
-    ids.Append(part.ids.owner, part.ids.data, part.ids.size);
-    gradients.Append(part.gradients.owner, part.gradients.data, part.gradients.size);
+    ids.Append(*part.buffer, part.ids.data, part.ids.size);
+    gradients.Append(*part.buffer, part.gradients.data, part.gradients.size);
   }
   if (group != nullptr) PackColumns(group);
   OutgoingMessage message;

@@ -57,23 +57,26 @@ void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uin
 }
 
 // Places the parts `order` in one buffer, all ids and then all gradients, so that a message takes
-// each as one piece. Their bytes are not written yet.
-void PlaceParts(const BatchPlan& plan, absl::Span<const uint32_t> order, const GradientSum& sum,
-                PushCall* call) {
+// each as one piece.
+absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
+                        absl::Span<const SummedGradients> summed, GradientSum* sum,
+                        PushCall* call) {
   uint64_t id_bytes = 0;
   uint64_t gradient_bytes = 0;
   for (uint32_t p : order) {
     id_bytes += 8ull * plan.parts()[p].rows();
-    gradient_bytes += GradientBytes(plan, plan.parts()[p], sum, *call);
+    gradient_bytes += GradientBytes(plan, plan.parts()[p], *sum, *call);
   }
-  const BufferRef buffer = BufferRef::Allocate(id_bytes + gradient_bytes);
+  const BufferRef& buffer =
+      call->buffers.emplace_back(BufferRef::Allocate(id_bytes + gradient_bytes));
   char* ids = buffer.data();
   char* gradients = ids + id_bytes;
   for (uint32_t p : order) {
     const PlanPart& planned = plan.parts()[p];
+    const TableGroup& group = plan.group(planned);
     PushPart& part = call->parts.emplace_back();
     part.call = call;
-    part.table = plan.group(planned).table;
+    part.table = group.table;
     part.shard = planned.shard;
     part.rows = planned.rows();
     part.column_first = planned.column_first;
@@ -81,34 +84,21 @@ void PlaceParts(const BatchPlan& plan, absl::Span<const uint32_t> order, const G
     part.last_of_shard = planned.last_of_shard;
     part.first_seq = SequenceOf(call->step, planned.first_number + 1);
     part.seq = SequenceOf(call->step, planned.number_limit);
-    part.ids = {buffer, ids, 8ull * planned.rows()};
-    part.shows = !call->deletes && sum.HasShows(plan.group(planned));
-    part.gradients = {buffer, gradients, GradientBytes(plan, planned, sum, *call)};
+    part.buffer = &buffer;
+    part.ids = {ids, 8ull * planned.rows()};
+    part.shows = !call->deletes && sum->HasShows(group);
+    part.gradients = {gradients, GradientBytes(plan, planned, *sum, *call)};
+    plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
+    const uint32_t bad = call->deletes ? kNoIndex
+                                       : sum->Gather(group, planned, summed[planned.group],
+                                                     reinterpret_cast<uint8_t*>(gradients));
+    if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
+      return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
+                       call->gradient_type);
+    }
     ids += part.ids.size;
     gradients += part.gradients.size;
     call->bytes += part.bytes();
-  }
-}
-
-// Places the parts `order`, and writes their ids and gradients. In two loops: the references to the
-// buffer are counted by atomic operations, which wait for all stores before them.
-absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
-                        absl::Span<const SummedGradients> summed, GradientSum* sum,
-                        PushCall* call) {
-  const size_t first = call->parts.size();
-  PlaceParts(plan, order, *sum, call);
-  for (size_t i = 0; i < order.size(); ++i) {
-    const PlanPart& planned = plan.parts()[order[i]];
-    const PushPart& part = call->parts[first + i];
-    auto* const ids = reinterpret_cast<uint64_t*>(const_cast<char*>(part.ids.data));
-    plan.GatherIds(planned, ids);
-    if (call->deletes) continue;
-    const uint32_t bad =
-        sum->Gather(plan.group(planned), planned, summed[planned.group],
-                    reinterpret_cast<uint8_t*>(const_cast<char*>(part.gradients.data)));
-    if (bad != kNoIndex && part.table->options().nan_policy == NanPolicy::kReject) {
-      return NotFinite(*part.table, ids[bad], call->gradient_type);
-    }
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,8 @@
 // made durable beside those of the parts; then the catalog names the merged shard instead of them.
 // A crash at any point leaves either the parts or the merged shard.
 #include <algorithm>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -143,14 +145,25 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   }
   const LogEnd base = BaseHere(record, lower->End().log, upper->End().log);
   const bool exact = base == record.merge.base;
+  // Pushes wait, so what the catalog needs comes to the disk at the same time. Each of the three
+  // says nothing without the catalog, which names the merged shard.
+  absl::Status promised;
+  std::thread promising([&, this] {
+    promised = PromiseMerged(record, {lower->id(), upper->id()});
+  });
+  absl::StatusOr<LogPosition> end = absl::UnknownError("not asked for");
+  std::thread syncing([&, this] { end = wiring_.log->End(); });
   std::string meta;
-  HOTBED_RETURN_IF_ERROR(WriteMergedMeta(record, *lower, *upper, base, &meta));
-  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, {lower->id(), upper->id()}));
-  HOTBED_ASSIGN_OR_RETURN(const LogPosition end, wiring_.log->End());
+  const absl::Status written = WriteMergedMeta(record, *lower, *upper, base, &meta);
+  promising.join();
+  syncing.join();
+  HOTBED_RETURN_IF_ERROR(written);
+  HOTBED_RETURN_IF_ERROR(promised);
+  HOTBED_RETURN_IF_ERROR(end.status());
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->Forget(upper->id());
     catalog->NoteRange(record);
-    catalog->log_from[record.shard] = end;
+    catalog->log_from[record.shard] = *end;
     catalog->merges.insert(record.shard);
   }));
   const SpillShard merged(table, record.range, record.shard);

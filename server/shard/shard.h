@@ -97,7 +97,9 @@ class alignas(64) Shard {
   void FetchState(const PullSegment& /*segment*/) const { FetchFirst(); }
   void FetchState(const PushSegment& /*segment*/) const {
     FetchFirst();
-    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
+    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_) + sizeof(store_opened_));
+    core_.FetchForPushAlone();
+    FetchLines(&gauges_, sizeof(gauges_));
     fetch_hint_.FetchParts();
   }
   void FetchRows(const PullSegment& segment) const {
@@ -105,12 +107,7 @@ class alignas(64) Shard {
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
   }
   void FetchRows(const PushSegment& segment) const {
-    if (push_gate_.logged()) {  // a push goes through almost every part
-      FetchLines(this, sizeof(*this));
-    } else {
-      core_.FetchForPushAlone();
-      FetchLines(&gauges_, sizeof(gauges_));
-    }
+    if (push_gate_.logged()) FetchLines(this, sizeof(*this));  // it goes through almost every part
     fetch_hint_.FetchState();
     if (segment.commit_step != 0) return;  // the ids are sessions
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
@@ -344,6 +341,7 @@ class alignas(64) Shard {
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
   PushGate push_gate_;
   std::unique_ptr<TieredStore> store_;
+  bool store_opened_ = false;  // TakeOpenedStore has nothing to do any more
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   absl::Mutex copying_;

@@ -167,6 +167,10 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
           : ResolvePush(table_, segment->has_learning_rate, segment->learning_rate, step);
   if (pipeline_.noting()) return false;
   StampTouches(&scalars);
+  if (!store_opened_) {
+    TakeOpenedStore();  // the rows may be read, so it is open
+    store_opened_ = true;
+  }
   const Lsn lsn = core_.last_lsn() + 1;
   const RowUpdates updates{
       {count, work.gradient_type, segment->gradients, scalars, segment->assign, segment->shows},

@@ -63,7 +63,7 @@ class EpochRuns {
   }
 
  private:
-  absl::InlinedVector<Run, 1> runs_ = {{0, 0}};
+  absl::InlinedVector<Run, 2> runs_ = {{0, 0}};  // two: a shard in its first epoch
 };
 
 }  // namespace hotbed

@@ -132,6 +132,9 @@ void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, Str
   const Column lsns_min(group.lsns_min());
   const Column bag_counts(group.bag_counts());
   at->weighted = group.weighted();
+  // Segments without bags, as most are, need no look at each rule of bags.
+  const bool plain =
+      group.pooling() == v1::POOLING_NONE && !group.weighted() && !group.want_arg_max();
   for (int i = 0; i < group.shards_size(); ++i) {
     PullSegment& segment = segments.emplace_back();
     segment.shard_id = {group.table(), group.shards(i)};
@@ -145,7 +148,9 @@ void PullMessage::TakeGroup(const v1::PullGroup& group, Shard* const* found, Str
     at->id_at += segment.count;
     at->length_at += segment.bags;
     at->weight_at += at->weighted ? segment.count : 0;
-    if (std::string error = SegmentError(group, segment); !error.empty()) {
+    std::string error;
+    if (!plain || segment.count == 0 || segment.bags > 0) error = SegmentError(group, segment);
+    if (!error.empty()) {
       RefuseLast(SegmentCode::kInvalidArgument, std::move(error));
     } else if (segment.shard == nullptr) {
       continue;

@@ -53,6 +53,7 @@ TEST(FetchHintTest, NamesTheLinesOfRowsAndNoOthersAndTouchesNone) {
   for (int round = 0; round < 200; ++round) {
     const Forbidden weights(1 << 20);
     const Forbidden state(1 << 20);
+    const Forbidden bits(1 << 20);
     RowTable table;
     table.direct = true;
     table.first_position = random.OneIn(2) ? 0 : random.Uniform(1 << 20);
@@ -61,6 +62,7 @@ TEST(FetchHintTest, NamesTheLinesOfRowsAndNoOthersAndTouchesNone) {
     table.state_bytes = static_cast<uint32_t>(4 * random.Uniform(200));
     table.weights = weights.data() + 16 * random.Uniform(4);
     table.state = state.data() + 16 * random.Uniform(4);
+    table.bits = bits.data() + 16 * random.Uniform(4);
     FetchHint hint;
     hint.Set(table);
     std::vector<uint64_t> ids;
@@ -73,7 +75,9 @@ TEST(FetchHintTest, NamesTheLinesOfRowsAndNoOthersAndTouchesNone) {
       const uint64_t row = id - table.first_position;
       if (row >= table.slots) continue;
       AddLines(table.weights + row * table.weight_stride, table.weight_stride, &twin);
-      if (with_state) AddLines(table.state + row * table.state_bytes, table.state_bytes, &twin);
+      if (!with_state) continue;
+      AddLines(table.state + row * table.state_bytes, table.state_bytes, &twin);
+      AddLines(table.bits + row, 1, &twin);
     }
     EXPECT_EQ(LinesOf(hint, ids, with_state), twin) << "round " << round;
     hint.Fetch(ids.data(), static_cast<uint32_t>(ids.size()), with_state);
@@ -93,7 +97,8 @@ TEST(FetchHintTest, EndsAtItsLimitAndKnowsNoRowsThatAreFoundByAnIndex) {
   hint.Set(table);
   std::vector<uint64_t> ids(1000);
   for (uint64_t i = 0; i < ids.size(); ++i) ids[i] = i;
-  EXPECT_EQ(LinesOf(hint, ids, true).size(), FetchHint::kBytesMax / kLine);
+  EXPECT_EQ(LinesOf(hint, ids, false).size(), FetchHint::kBytesMax / kLine);
+  EXPECT_EQ(LinesOf(hint, ids, true).size(), FetchHint::kBytesMax / kLine + 1) << "their bits";
   table.direct = false;
   hint.Set(table);
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
