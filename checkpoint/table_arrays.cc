@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "checkpoint/array_rows.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/gone_rows.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
 #include "checkpoint/weights.h"
@@ -332,23 +333,33 @@ class RowsJoin {
  private:
   using Shards = std::vector<const v1::CheckpointShard*>;  // of one range, by slice
 
-  // visit(ids, payloads, pass) for each block, in order of passes.
+  // visit(ids, payloads, pass) for the rows of each block that are there, in order of passes.
   template <typename Visit>
   absl::Status ForEachRows(const v1::CheckpointShard& shard, Visit visit) const {
     HOTBED_ASSIGN_OR_RETURN(const auto file,
                             RowsFileReader::Open(absl::StrCat(folder_, "/", shard.file()),
                                                  shard.bytes(), shard.index_crc(), &place_));
+    HOTBED_ASSIGN_OR_RETURN(const GoneRows gone, GoneRows::Read(spec_, file.get()));
+    if (gone.any_deleted() && spec_.column_slices > 1) {  // each slice is as of another moment
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table ", spec_.name,
+          ": rows were deleted while it was exported; export it again, without deletes"));
+    }
     std::vector<uint64_t> ids;
     std::vector<uint8_t> payloads;
     for (const RowsFileEntry& entry : file->index()) {
-      if (entry.kind == RowsFileBlock::kDeleted) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "table ", spec_.name,
-            ": rows were deleted while it was exported; export it again, without deletes"));
-      }
       if (entry.kind != RowsFileBlock::kRows) continue;
       HOTBED_RETURN_IF_ERROR(file->ReadRows(entry, &ids, &payloads));
-      HOTBED_RETURN_IF_ERROR(visit(ids, payloads, entry.pass));
+      const size_t bytes = file->header().payload_bytes;
+      size_t kept = 0;
+      for (size_t k = 0; k < ids.size(); ++k) {
+        if (gone.Has(ids[k], entry.pass, payloads.data() + k * bytes)) continue;
+        if (kept != k) std::memcpy(&payloads[kept * bytes], &payloads[k * bytes], bytes);
+        ids[kept++] = ids[k];
+      }
+      ids.resize(kept);
+      payloads.resize(kept * bytes);
+      if (!ids.empty()) HOTBED_RETURN_IF_ERROR(visit(ids, payloads, entry.pass));
     }
     return absl::OkStatus();
   }

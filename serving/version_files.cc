@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "checkpoint/gone_rows.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/rows_file.h"
 #include "checkpoint/weights.h"
@@ -42,48 +42,31 @@ class TableFiles {
     if (header.weight_bytes != saved_.weight_bytes_per_row() || header.hashed != saved_.hashed) {
       return absl::DataLossError(absl::StrCat(path, ": its rows are not those of the table"));
     }
-    HOTBED_RETURN_IF_ERROR(ReadDeleted(file.get()));
+    HOTBED_ASSIGN_OR_RETURN(const GoneRows gone, GoneRows::Read(saved_, file.get()));
     for (const RowsFileEntry& entry : file->index()) {
       if (entry.kind != RowsFileBlock::kRows) continue;
       HOTBED_RETURN_IF_ERROR(file->ReadRows(entry, &ids_, &payloads_));
-      TakeWeights(shard, entry.pass, header.payload_bytes);
+      TakeWeights(shard, entry.pass, header.payload_bytes, gone);
       HOTBED_RETURN_IF_ERROR(take_({ids_, weights_, in_all}));
     }
     return absl::OkStatus();
   }
 
  private:
-  // Rows that were deleted while the shard was saved are in an earlier pass.
-  absl::Status ReadDeleted(RowsFileReader* file) {
-    deleted_in_.clear();
-    for (const RowsFileEntry& entry : file->index()) {
-      if (entry.kind != RowsFileBlock::kDeleted) continue;
-      HOTBED_RETURN_IF_ERROR(file->ReadRows(entry, &ids_, &payloads_));
-      for (const uint64_t id : ids_) {
-        uint32_t& pass = deleted_in_[id];
-        pass = std::max(pass, entry.pass);
-      }
-    }
-    return absl::OkStatus();
-  }
-  bool DeletedAfter(uint64_t id, uint32_t pass) const {
-    const auto found = deleted_in_.find(id);
-    return found != deleted_in_.end() && found->second > pass;
-  }
-
   // A shard that was cut while it was saved may have rows of the other part, which are older.
   bool IsOf(const v1::CheckpointShard& shard, uint64_t id) const {
     const uint64_t place = saved_.hashed ? BucketOf(Mix64(id)) : id;
     return place >= shard.range_first() && place < shard.range_limit();
   }
 
-  void TakeWeights(const v1::CheckpointShard& shard, uint32_t pass, uint32_t payload_bytes) {
+  void TakeWeights(const v1::CheckpointShard& shard, uint32_t pass, uint32_t payload_bytes,
+                   const GoneRows& gone) {
     const uint32_t weight_bytes = BytesPerWeight(saved_.weight_type);
     weights_.resize(ids_.size() * saved_.dim);
     size_t taken = 0;
     for (size_t row = 0; row < ids_.size(); ++row) {
-      if (!IsOf(shard, ids_[row]) || DeletedAfter(ids_[row], pass)) continue;
       const uint8_t* const from = payloads_.data() + row * payload_bytes;
+      if (!IsOf(shard, ids_[row]) || gone.Has(ids_[row], pass, from)) continue;
       float* const to = weights_.data() + taken * saved_.dim;
       for (uint32_t column = 0; column < saved_.dim; ++column) {
         to[column] = LoadWeight(from + column * weight_bytes, saved_.weight_type);
@@ -99,7 +82,6 @@ class TableFiles {
   std::vector<uint64_t> ids_;
   std::vector<uint8_t> payloads_;
   std::vector<float> weights_;
-  absl::flat_hash_map<uint64_t, uint32_t> deleted_in_;  // id -> the last pass that deletes it
 };
 
 }  // namespace

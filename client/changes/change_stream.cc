@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "common/status_macros.h"
 #include "hotbed/changes.h"
 #include "row_math/position.h"
+#include "row_math/touches.h"
 
 namespace hotbed {
 namespace {
@@ -294,10 +296,13 @@ class TableStream : public ChangeStream {
     if (shard->state == State::kListing) shard->state = State::kToList;
   }
 
-  // A call that the caller's role may not make is not repeated.
+  // A call that the caller's role may not make, or its table has no answer to, is not repeated.
   void NoteRefusal(const grpc::Status& status) {
     const auto code = static_cast<absl::StatusCode>(status.error_code());
-    if (code != absl::StatusCode::kPermissionDenied && code != absl::StatusCode::kUnauthenticated) {
+    const bool no_statistics =
+        options_.with_statistics && code == absl::StatusCode::kInvalidArgument;
+    if (code != absl::StatusCode::kPermissionDenied && code != absl::StatusCode::kUnauthenticated &&
+        !no_statistics) {
       return;
     }
     refused_ = absl::Status(code, status.error_message());
@@ -382,6 +387,7 @@ class TableStream : public ChangeStream {
     request.set_of_one_moment(options_.once);
     request.set_with_rows(options_.with_rows);
     request.set_goes_on(goes_on);
+    request.set_with_statistics(options_.with_statistics);
     OpenCall* const call = NewCall(shard->address, kListDeadlineMs);
     call->lists = true;
     call->shards = {{index, shard->range}};
@@ -564,7 +570,17 @@ class TableStream : public ChangeStream {
     changes.ids = ValuesOf<uint64_t>(reply.ids());
     changes.rows = ValuesOf<float>(reply.rows());
     changes.deleted = ValuesOf<uint64_t>(reply.deleted());
+    if constexpr (std::is_same_v<Reply, v1::ListRowsReply>) AddStatistics(reply, &changes);
     if (options_.first_id != 0 || options_.last_id != ~uint64_t{0}) KeepRange(&changes);
+  }
+
+  static void AddStatistics(const v1::ListRowsReply& reply, RowChanges* changes) {
+    const auto* const touches = reinterpret_cast<const uint8_t*>(reply.touches().data());
+    const size_t count = std::min(reply.found().size(), reply.touches().size() / kTouchBytes);
+    for (size_t i = 0; i < count; ++i) {
+      const RowTouches row = LoadTouches(touches + i * kTouchBytes);
+      changes->statistics.push_back({reply.found()[i] == 2, row.count, row.time_s, row.step});
+    }
   }
 
   void KeepRange(RowChanges* changes) const {
@@ -574,6 +590,7 @@ class TableStream : public ChangeStream {
       const uint64_t id = changes->ids[i];
       if (id < options_.first_id || id > options_.last_id) continue;
       changes->ids[kept] = id;
+      if (!changes->statistics.empty()) changes->statistics[kept] = changes->statistics[i];
       std::memmove(changes->rows.data() + kept * columns, changes->rows.data() + i * columns,
                    columns * sizeof(float));
       ++kept;
@@ -581,6 +598,7 @@ class TableStream : public ChangeStream {
     std::erase_if(changes->deleted,
                   [this](uint64_t id) { return id < options_.first_id || id > options_.last_id; });
     changes->ids.resize(kept);
+    if (!changes->statistics.empty()) changes->statistics.resize(kept);
     changes->rows.resize(kept * columns);
   }
 
@@ -625,6 +643,10 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
   if (options.first_id > options.last_id) {
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
+  }
+  if (options.with_statistics && !options.once) {
+    return absl::InvalidArgumentError(
+        "with_statistics is for scans (once); a stream tells values of rows alone");
   }
   auto stream =
       std::make_unique<TableStream>(table, std::move(cluster), options, table_id, Clock::Real());

@@ -297,23 +297,25 @@ bool ReadPositions(PyObject* tuple, ChangePositions* positions) {
   return true;
 }
 
-// follow(target, table, positions, once, with_rows, first_id, last_id)
+// follow(target, table, positions, once, with_rows, with_statistics, first_id, last_id)
 PyObject* FollowCall(PyObject*, PyObject* arguments) {
   const char* target = nullptr;
   const char* table = nullptr;
   PyObject* positions = nullptr;
   int once = 0;
   int with_rows = 0;
+  int with_statistics = 0;
   unsigned long long first = 0;
   unsigned long long last = 0;
   FollowOptions options;
-  if (PyArg_ParseTuple(arguments, "ssOppKK", &target, &table, &positions, &once, &with_rows, &first,
-                       &last) == 0 ||
+  if (PyArg_ParseTuple(arguments, "ssOpppKK", &target, &table, &positions, &once, &with_rows,
+                       &with_statistics, &first, &last) == 0 ||
       !ReadPositions(positions, &options.from)) {
     return nullptr;
   }
   options.once = once != 0;
   options.with_rows = with_rows != 0;
+  options.with_statistics = with_statistics != 0;
   options.first_id = first;
   options.last_id = last;
   absl::StatusOr<std::unique_ptr<ChangeStream>> stream;
@@ -328,7 +330,8 @@ PyObject* FollowCall(PyObject*, PyObject* arguments) {
 }
 
 // next_changes(stream, seconds): (shard, first, limit, column_first, column_limit, again, lsn, ids,
-// rows, deleted), the last three as bytes; None if there was nothing, or the stream has ended.
+// rows, deleted, statistics), the last four as bytes; of statistics four u64 per id, as touches()
+// has them. None if there was nothing, or the stream has ended.
 PyObject* NextChanges(PyObject*, PyObject* arguments) {
   PyObject* capsule = nullptr;
   double seconds = 0;
@@ -352,8 +355,13 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
   }
   const RowChanges& changes = **next;
   const ChangedRange& range = changes.range;
+  std::vector<uint64_t> statistics;
+  for (const RowStatistics& row : changes.statistics) {
+    statistics.insert(statistics.end(),
+                      {row.candidate ? 2u : 1u, uint64_t{row.touches}, row.time_s, row.step});
+  }
   return Py_BuildValue(
-      "(IKKIIOKy#y#y#)", changes.shard, static_cast<unsigned long long>(range.first),
+      "(IKKIIOKy#y#y#y#)", changes.shard, static_cast<unsigned long long>(range.first),
       static_cast<unsigned long long>(range.limit), range.column_first, range.column_limit,
       changes.again ? Py_True : Py_False, static_cast<unsigned long long>(changes.lsn),
       reinterpret_cast<const char*>(changes.ids.data()),
@@ -361,7 +369,9 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
       reinterpret_cast<const char*>(changes.rows.data()),
       static_cast<Py_ssize_t>(changes.rows.size() * sizeof(float)),
       reinterpret_cast<const char*>(changes.deleted.data()),
-      static_cast<Py_ssize_t>(changes.deleted.size() * sizeof(uint64_t)));
+      static_cast<Py_ssize_t>(changes.deleted.size() * sizeof(uint64_t)),
+      reinterpret_cast<const char*>(statistics.data()),
+      static_cast<Py_ssize_t>(statistics.size() * sizeof(uint64_t)));
 }
 
 // --- top-k

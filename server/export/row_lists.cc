@@ -9,6 +9,7 @@
 #include "checkpoint/weights.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "row_math/candidate.h"
 #include "row_math/position.h"
 #include "server/tiers/api/rows.h"
 
@@ -22,8 +23,11 @@ constexpr absl::Duration kMemoryLook = absl::Milliseconds(5);
 constexpr uint64_t kListBlockBytes = 96ull << 10;
 constexpr uint64_t kListAnswerBytes = 6 * kListBlockBytes;
 
-absl::Status AddRows(const SpillShard& spilled, absl::string_view block,
-                     const v1::ListRowsRequest& request, v1::ListRowsReply* reply) {
+// Candidates for admission are listed with statistics alone. For others such a row does not exist;
+// it may have come in place of one that they know, and that was deleted.
+absl::Status AddRows(const SpillShard& spilled, const AdmissionParams& admission,
+                     absl::string_view block, const v1::ListRowsRequest& request,
+                     v1::ListRowsReply* reply) {
   const bool with_rows = request.with_rows();
   // Whoever lists all rows has none that could have been deleted.
   const bool with_deleted = request.above().through().lsn() != 0 && !request.of_one_moment();
@@ -31,16 +35,36 @@ absl::Status AddRows(const SpillShard& spilled, absl::string_view block,
   std::string& rows = *reply->mutable_rows();
   return VisitRows(spilled, block, [&](uint64_t position, const uint8_t* payload) {
     const uint64_t id = spilled.hashed ? Unmix64(position) : position;
+    const uint8_t* const end = payload == nullptr ? nullptr : payload + spilled.payload_bytes;
+    const bool candidate = payload != nullptr && IsCandidateRow(admission, end);
+    if (candidate && !request.with_statistics()) payload = nullptr;
     std::string& to = payload == nullptr ? *reply->mutable_deleted() : ids;
     if (payload == nullptr && !with_deleted) return;
     to.append(reinterpret_cast<const char*>(&id), sizeof(id));
     if (payload == nullptr) return;
+    if (request.with_statistics()) {
+      reply->mutable_found()->push_back(candidate ? KnownTouches::kCandidate : KnownTouches::kRow);
+      reply->mutable_touches()->append(reinterpret_cast<const char*>(end - kTouchBytes),
+                                       kTouchBytes);
+    }
     for (uint32_t k = 0; with_rows && k < spilled.dim; ++k) {
       const float weight =
           LoadWeight(payload + k * BytesPerWeight(spilled.weight_type), spilled.weight_type);
       rows.append(reinterpret_cast<const char*>(&weight), sizeof(weight));
     }
   });
+}
+
+absl::Status CheckStatistics(const v1::ListRowsRequest& request, const TableSpec& table) {
+  if (!request.with_statistics()) return absl::OkStatus();
+  if (!table.optimizer.touches) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", table.name,
+                     " keeps no touches, so its rows have no statistics; list them without, or "
+                     "make one with touches (a hashed table)"));
+  }
+  if (request.of_one_moment()) return absl::OkStatus();
+  return absl::InvalidArgumentError("statistics are listed of one moment alone");
 }
 
 }  // namespace
@@ -182,6 +206,7 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
     return absl::OkStatus();
   }
   Shard& shard = *listing->shard;
+  HOTBED_RETURN_IF_ERROR(CheckStatistics(request, shard.table()));
   const ReadPosition above = PositionOf(request.above());
   const Shard::FollowFrom begin = shard.BeginFollowing(above, !request.of_one_moment());
   if (!begin.status.ok() || begin.lost) {
@@ -224,7 +249,8 @@ absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing
   shard.feed()->Touch(clock_->NowNs());
   HOTBED_ASSIGN_OR_RETURN(const std::string block, listing->rows->Next(kListBlockBytes));
   if (!block.empty()) {
-    HOTBED_RETURN_IF_ERROR(AddRows(shard.spilled(), block, request, reply));
+    HOTBED_RETURN_IF_ERROR(
+        AddRows(shard.spilled(), shard.table().life.admission, block, request, reply));
   }
   // A shard that has left this server may have lost rows while they were read.
   if (!shard.PrimarySince(listing->epoch)) {

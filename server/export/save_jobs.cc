@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
 #include "places/servers_path.h"
+#include "row_math/candidate.h"
 #include "server/export/array_sink.h"
 #include "server/export/own_disk.h"
 #include "server/host/shard_copy.h"
@@ -48,25 +49,37 @@ absl::Status CheckRequest(const v1::BeginSaveRequest& request) {
   return absl::OkStatus();
 }
 
-// Rows into a file of their own.
+// Rows into a file of their own. A file without the state, by which candidates for admission are
+// told from rows, gets none of them.
 class RowsFileSink : public RowSink {
  public:
   // `stored_bytes`: how many bytes of each row's payload the file gets.
-  RowsFileSink(RowsFileWriter* file, uint32_t stored_bytes)
-      : file_(*file), stored_bytes_(stored_bytes) {}
+  RowsFileSink(RowsFileWriter* file, uint32_t stored_bytes, const AdmissionParams& admission)
+      : file_(*file), stored_bytes_(stored_bytes), admission_(admission) {}
   absl::Status BeginPass(uint64_t /*bytes*/) override {
     file_.BeginPass();
+    ++passes_;
     return absl::OkStatus();
   }
   absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) override {
     const size_t bytes = payloads.size() / ids.size();
     if (bytes == stored_bytes_) return file_.AddRows(ids, payloads);
     stored_.clear();
+    rows_.clear();
+    std::vector<uint64_t> candidates;
     for (size_t k = 0; k < ids.size(); ++k) {
       const auto row = payloads.subspan(k * bytes, stored_bytes_);
+      if (IsCandidateRow(admission_, payloads.data() + (k + 1) * bytes)) {
+        candidates.push_back(ids[k]);
+        continue;
+      }
+      rows_.push_back(ids[k]);
       stored_.insert(stored_.end(), row.begin(), row.end());
     }
-    return file_.AddRows(ids, stored_);
+    if (!rows_.empty()) HOTBED_RETURN_IF_ERROR(file_.AddRows(rows_, stored_));
+    // One may come in place of a row of an earlier pass, which was deleted.
+    if (passes_ == 1 || candidates.empty()) return absl::OkStatus();
+    return file_.AddDeleted(candidates);
   }
   absl::Status TakeDeleted(absl::Span<const uint64_t> ids) override {
     return file_.AddDeleted(ids);
@@ -75,6 +88,9 @@ class RowsFileSink : public RowSink {
  private:
   RowsFileWriter& file_;
   const uint32_t stored_bytes_;
+  const AdmissionParams admission_;
+  int passes_ = 0;
+  std::vector<uint64_t> rows_;
   std::vector<uint8_t> stored_;
 };
 
@@ -389,15 +405,15 @@ absl::Status SaveJobs::WriteFile(Job* job, const v1::ShardToSave& wanted, const 
   const RowsFileHeader header = {rows.hashed, weight_bytes, stored,
                                  !job->request.compress().empty()};
   HOTBED_ASSIGN_OR_RETURN(const auto file, RowsFileWriter::Create(path, header, place));
-  const absl::Status filled = FillFile(job, wanted, file.get(), stored, saved);
+  RowsFileSink sink(file.get(), stored, shard.table().life.admission);
+  const absl::Status filled = FillFile(job, wanted, file.get(), &sink, saved);
   if (!filled.ok()) (void)place->Delete(job->request.directory(), {wanted.file()});
   return filled;
 }
 
 absl::Status SaveJobs::FillFile(Job* job, const v1::ShardToSave& wanted, RowsFileWriter* file,
-                                uint32_t stored, v1::CheckpointShard* saved) {
-  RowsFileSink sink(file, stored);
-  HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, &sink, saved));
+                                RowSink* sink, v1::CheckpointShard* saved) {
+  HOTBED_ASSIGN_OR_RETURN(const CopiedShard copied, Copy(job, wanted, sink, saved));
   if (copied.session_count > 0) HOTBED_RETURN_IF_ERROR(file->AddSessions(copied.sessions));
   if (!job->request.weights_only()) {
     HOTBED_RETURN_IF_ERROR(file->AddTouchFilter(copied.touch_filter));

@@ -85,7 +85,7 @@ class SaveJobs {
   absl::Status WriteFile(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                          v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status FillFile(Job* job, const v1::ShardToSave& wanted, RowsFileWriter* file,
-                        uint32_t stored, v1::CheckpointShard* saved);
+                        RowSink* sink, v1::CheckpointShard* saved);
   absl::Status WriteArrays(Job* job, const v1::ShardToSave& wanted, const Shard& shard,
                            v1::CheckpointShard* saved) ABSL_LOCKS_EXCLUDED(mu_);
   // The folder of the save is there. On this server's own disk it is made: a shard may have come

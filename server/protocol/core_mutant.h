@@ -56,6 +56,8 @@ enum class CoreMutant {
   // --- deletes
   kDeleteIgnoredByBackups,  // only the primary's rows go
   kDeleteTakenTwice,        // a delete that was sent again deletes what was pushed since
+  kExpiresByOwnClock,       // replicas that are not the primary delete rows that have expired, too
+  kExpiryNotLogged,         // the primary deletes them without an entry of the log
 };
 
 #ifdef HOTBED_CORE_MUTANTS

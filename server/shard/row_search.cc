@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "row_math/candidate.h"
 
 namespace hotbed {
 namespace {
@@ -77,7 +78,7 @@ absl::Status RowSearch::ReadAgain(absl::Span<const uint64_t> positions, RowRanki
                          static_cast<uint32_t>(positions.size())};
   ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
     *position = positions[row];
-    return rows.found[row] == kRowThere;
+    return rows.found[row] == kRowThere && IsRow(run, row);
   });
   if (rows.all) return absl::OkStatus();
   std::vector<uint64_t> missing;
@@ -99,9 +100,16 @@ absl::Status RowSearch::FromSpill(absl::Span<const uint64_t> positions, RowRanki
                          static_cast<uint32_t>(positions.size())};
   ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
     *position = positions[row];
-    return found[row] == kRowThere;
+    return found[row] == kRowThere && IsRow(run, row);
   });
   return absl::OkStatus();
+}
+
+// Candidates for admission do not exist to readers.
+bool RowSearch::IsRow(const StoredRun& run, uint32_t row) const {
+  const uint8_t* const end =
+      run.weights + run.stride * row + shard_.options.Spilled().payload_bytes;
+  return !IsCandidateRow(shard_.options.table->life.admission, end);
 }
 
 SpillShard RowSearch::Wanted(const RowRanking& ranking) const {
@@ -121,9 +129,9 @@ absl::Status RowSearch::AllFromSpill(bool exact, RowRanking* ranking, GoOn go_on
     if (block.empty()) return absl::OkStatus();
     HOTBED_ASSIGN_OR_RETURN(const BlockRows rows, RowsIn(wanted, block));
     const StoredRun run = {rows.first, rows.stride, rows.count};
-    const auto position_of = [&rows](uint32_t row, uint64_t* position) {
+    const auto position_of = [&](uint32_t row, uint64_t* position) {
       *position = rows.position(row);
-      return !rows.deleted(row);
+      return !rows.deleted(row) && IsRow(run, row);
     };
     std::vector<uint64_t> again;
     if (exact) {

@@ -46,6 +46,7 @@ class RowSearch {
   absl::Status FromSpill(absl::Span<const uint64_t> positions, RowRanking* ranking);
   // `exact`: no row in memory is newer than the spill tier.
   absl::Status AllFromSpill(bool exact, RowRanking* ranking, GoOn go_on);
+  bool IsRow(const StoredRun& run, uint32_t row) const;
   // The part of the shard that the ranking wants.
   SpillShard Wanted(const RowRanking& ranking) const;
 

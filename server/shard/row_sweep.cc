@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "row_math/position.h"
+#include "server/protocol/core_mutant.h"
 
 namespace hotbed {
 namespace {
@@ -68,7 +69,7 @@ absl::Status RowSweep::OnStrand(absl::FunctionRef<absl::Status()> task) {
     status = shard_.serving.error();
     if (shard_.serving.closed() || shard_.store == nullptr) {
       status = absl::AbortedError(absl::StrCat(shard_.Name(), " has left this server"));
-    } else if (status.ok() && !shard_.core.primary()) {
+    } else if (status.ok() && !shard_.core.primary() && !Mutated(CoreMutant::kExpiresByOwnClock)) {
       status = absl::UnavailableError(
           absl::StrCat(shard_.Name(), ": another server is its primary and decides"));
     }
@@ -190,6 +191,17 @@ absl::Status RowSweep::Delete(const absl::flat_hash_set<uint64_t>& named, Walk* 
   const uint64_t count = ids.size();
   walk->candidates.clear();
   if (ids.empty() || walk->dry_run) return absl::OkStatus();
+  if (Mutated(CoreMutant::kExpiryNotLogged) ||
+      (Mutated(CoreMutant::kExpiresByOwnClock) && !shard_.core.primary())) {
+    const auto kept = std::make_shared<std::vector<uint64_t>>(std::move(ids));
+    RowUpdates updates;
+    updates.ids = kept->data();
+    updates.count = static_cast<uint32_t>(kept->size());
+    updates.lsn = shard_.core.applied_lsn();
+    updates.deletes = true;
+    shard_.store->Apply(updates, [kept](const absl::Status&) {});
+    return absl::OkStatus();
+  }
   if (!shard_.serving.serves() || shard_.serving.paused() || shard_.serving.stalled() ||
       !pipeline_.DeleteRows(std::move(ids))) {
     return absl::UnavailableError(absl::StrCat(shard_.Name(), ": it takes no entries now"));

@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/random.h"
 #include "row_math/position.h"
+#include "row_math/touches.h"
 #include "server/export/change_reads.h"
 #include "server/export/checkpoint_calls.h"
 #include "server/export/row_lists.h"
@@ -494,6 +495,103 @@ TEST(ChangesTest, AServerThatForgetsWhichMarksAreGoneIsFound) {
     wrong = ReadersAcrossDropsOfMarks(seed, /*forgets=*/true, &again);
   }
   EXPECT_NE(wrong, "");
+}
+
+// --- candidates for admission
+
+TableSpec Admitting() {
+  TableSpec table = Table(true, Durability::kLog);
+  table.optimizer.touches = true;
+  table.life.admission.after = 3;
+  return table;
+}
+
+// The ids that a scan of shard 0 lists, with the touches of each.
+std::map<uint64_t, std::pair<bool, RowTouches>> Scan(Served* served, uint64_t list) {
+  v1::ListRowsRequest request;
+  request.set_list(list);
+  request.set_shard(ShardId{1, 0}.packed());
+  request.set_range_limit(kBuckets);
+  request.set_of_one_moment(true);
+  request.set_with_statistics(true);
+  std::map<uint64_t, std::pair<bool, RowTouches>> found;
+  for (bool ended = false; !ended;) {
+    const auto reply = served->List(request);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    if (!reply.ok()) return found;
+    EXPECT_EQ(reply->touches().size(), reply->found().size() * kTouchBytes);
+    for (size_t i = 0; i < reply->found().size(); ++i) {
+      uint64_t id = 0;
+      std::memcpy(&id, reply->ids().data() + i * sizeof(id), sizeof(id));
+      const auto* const touches = reinterpret_cast<const uint8_t*>(reply->touches().data());
+      found[id] = {reply->found()[i] == KnownTouches::kCandidate,
+                   LoadTouches(touches + i * kTouchBytes)};
+    }
+    request.set_goes_on(true);
+    ended = reply->ended();
+  }
+  return found;
+}
+
+TEST(ChangesTest, CandidatesForAdmissionAreNoRowsToStreamsAndScans) {
+  Random random(3);
+  Served served(Admitting(), 1, 2u << 20);
+  Reader reader(&served, true);
+  served.Push({1, 2, 3}, &random);
+  served.Push({1, 2}, &random);
+  served.Push({1}, &random);
+  reader.ReadAll();  // a list
+  EXPECT_EQ(reader.rows().size(), 1u);
+  EXPECT_TRUE(reader.rows().contains(1));
+  served.Push({2}, &random);
+  served.Push({3}, &random);
+  reader.ReadAll();  // the feed
+  EXPECT_EQ(reader.rows().size(), 2u);
+  EXPECT_TRUE(reader.rows().contains(2)) << "a row comes when it is admitted";
+  // A candidate in place of a row that the reader has, behind the feed.
+  served.Delete({1});
+  served.Push({1, 4}, &random);
+  served.Restart();
+  reader.ReadAll();
+  EXPECT_EQ(reader.rows().size(), 1u);
+  EXPECT_TRUE(reader.rows().contains(2));
+  ExpectSame(&served, reader, {1, 2, 3, 4});
+
+  const auto scanned = Scan(&served, 900);
+  EXPECT_EQ(scanned.size(), 4u);
+  EXPECT_FALSE(scanned.at(2).first);
+  EXPECT_EQ(scanned.at(2).second.count, 3u);
+  EXPECT_EQ(scanned.at(2).second.step, 4u);
+  EXPECT_TRUE(scanned.at(3).first);
+  EXPECT_EQ(scanned.at(3).second.count, 2u);
+  EXPECT_TRUE(scanned.at(1).first);
+  EXPECT_EQ(scanned.at(1).second.count, 1u);
+}
+
+TEST(ChangesTest, StatisticsAreRefusedWhereThereAreNone) {
+  Served served(Table(true, Durability::kLog), 1, 2u << 20);
+  v1::ListRowsRequest request;
+  request.set_list(1);
+  request.set_shard(ShardId{1, 0}.packed());
+  request.set_range_limit(kBuckets);
+  request.set_of_one_moment(true);
+  request.set_with_statistics(true);
+  const auto refused = served.List(request);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().message().find("keeps no touches"), std::string::npos);
+}
+
+// Checkpoints carry candidates with their counters; a save without the state leaves them out.
+TEST(ChangesTest, SavesCarryCandidates) {
+  Random random(3);
+  Served served(Admitting(), 1, 2u << 20);
+  SavedRows saved;
+  served.Push({1, 2, 3}, &random);
+  saved.Save(&served, {1, 0});
+  served.Push({1}, &random);
+  saved.Save(&served, {1, 0});
+  EXPECT_EQ(saved.rows().size(), 3u);
+  EXPECT_EQ(saved.whole(), 0);
 }
 
 // A caller whose rules name tables: a shard that is not here is told to be elsewhere and keeps no

@@ -218,6 +218,28 @@ TEST(TopKTest, EqualsABruteForceWithMoreRowsThanMemory) {
   }
 }
 
+// In memory, and where most rows are in the spill tier alone.
+TEST(TopKTest, CandidatesForAdmissionAreNotFound) {
+  for (const uint64_t rows : {1000, 30'000}) {
+    TableSpec table = Table(/*hashed=*/true, WeightType::kFp32, 60'000, 256);
+    table.optimizer.touches = true;
+    table.life.admission.after = 2;
+    Searched searched(table, {32ull << 20, 2}, 5);
+    const std::vector<uint64_t> ids = searched.AnyIds(rows);
+    for (size_t first = 0; first < ids.size(); first += 1000) {
+      searched.Push({ids.begin() + first, ids.begin() + first + 1000});
+    }
+    const std::set<uint64_t> admitted(ids.begin() + 500, ids.begin() + 540);
+    searched.Push({admitted.begin(), admitted.end()});
+    std::set<uint64_t> found;
+    for (const ScoredRow& row :
+         searched.Ask(searched.RequestOf(searched.AnyVector(), 100, RowMetric::kDot))) {
+      found.insert(row.id);
+    }
+    EXPECT_EQ(found, admitted) << rows << " rows";
+  }
+}
+
 TEST(TopKTest, OnlyTheRowsOfAList) {
   const TestSeed seed(6);
   Random random(seed.value());

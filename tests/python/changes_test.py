@@ -64,6 +64,44 @@ class Changes(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn('first_id is 5, allowed: at most last_id, 4', err)
 
+    def test_candidates_are_no_rows(self):
+        table = self.client.create_table('admits', dim=DIM, hashed=True, touches=True, admit_after=2, init='zero',
+                                         optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(10), self.values(10), step=1)
+        table.push(np.arange(4), self.values(4), step=2)
+        self.assertEqual(sorted(line['id'] for line in self.scan('admits')), [0, 1, 2, 3])
+        listed = {line['id']: line['touches'] for line in self.scan('admits', '--statistics', '-o', 'json')}
+        self.assertEqual(sorted(listed), list(range(10)))
+        self.assertEqual((listed[3]['count'], listed[3]['step'], listed[3]['candidate']), (2, 2, False))
+        self.assertEqual((listed[4]['count'], listed[4]['step'], listed[4]['candidate']), (1, 1, True))
+        self.assertGreater(listed[4]['time_s'], 0)
+        target = f'hotbed://{self.up.coordinator}'
+        found = list(hotbed.scan(target, 'admits', with_statistics=True, last_id=8))
+        by_id = dict(zip(np.concatenate([some.ids for some in found]).tolist(),
+                         np.concatenate([some.statistics['candidate'] for some in found]).tolist()))
+        self.assertEqual(by_id, {id: id >= 4 for id in range(9)})
+        self.client.create_table('plain', dim=DIM, hashed=True)
+        code, _, err = self.up.cli('table', 'scan', 'plain', '--statistics')
+        self.assertNotEqual(code, 0)
+        self.assertIn('keeps no touches', err)
+        # An export has the rows alone, with and without their state.
+        for state in ((), ('--state', self.path('admits.state.npy'))):
+            weights, ids = self.path(f'admits{len(state)}.npy'), self.path(f'admits{len(state)}.ids.npy')
+            code, _, err = self.up.cli('table', 'export', 'admits', weights, '--ids', ids, *state)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(sorted(np.load(ids).tolist()), [0, 1, 2, 3])
+        # A checkpoint has the candidates, and a restored table knows that they are some.
+        place = self.path('admits-checkpoints')
+        code, _, err = self.up.cli('checkpoint', 'save', place, '--tables', 'admits')
+        self.assertEqual(code, 0, err)
+        code, _, err = self.up.cli('checkpoint', 'restore', place, '--table', 'admits', '--as', 'again')
+        self.assertEqual(code, 0, err)
+        again = self.client.table('again')
+        self.assertEqual(again.touches([3, 4, 10])['candidate'].tolist(), [False, True, False])
+        self.assertEqual(sorted(line['id'] for line in self.scan('again')), [0, 1, 2, 3])
+        again.push(np.array([4]), self.values(1), step=3)
+        self.assertEqual(sorted(line['id'] for line in self.scan('again')), [0, 1, 2, 3, 4])
+
     def deleted(self, *words):
         """The answer of `hotbed row delete gone`."""
         code, out, err = self.up.cli('row', 'delete', 'gone', '-o', 'json', *words)

@@ -112,6 +112,9 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
     if (weather.name == "merges") {
       EXPECT_GE(total.merges, seeds / 2);
     }
+    if (weather.name == "expiry") {
+      EXPECT_GE(total.expired, 10 * seeds);
+    }
     if (weather.name == "stops") {
       EXPECT_GE(total.stops, 2 * seeds);
     }

@@ -35,7 +35,7 @@ std::string ClusterStats::Text() const {
       writes_refused, " writes refused by compare, ", lossy, " shards lost what they may, ", spoilt,
       " replicas spoilt, ", cut_off, " members cut off, ", disks_lost, " disks lost, ", passed_over,
       " replicas passed over, ", cuts, " shards cut and ", cuts_refused, " cuts refused, ", merges,
-      " shards merged and ", merges_refused, " merges refused");
+      " shards merged and ", merges_refused, " merges refused, ", expired, " rows expired");
 }
 
 ClusterSimulation::ClusterSimulation(uint64_t seed, const Weather& weather)

@@ -58,6 +58,7 @@ struct ClusterStats {
   uint64_t cuts_refused = 0;
   uint64_t merges = 0;  // of two shards into one
   uint64_t merges_refused = 0;
+  uint64_t expired = 0;  // rows
 
   void Add(const ClusterStats& other);
   std::string Text() const;
@@ -209,6 +210,7 @@ class ClusterSimulation {
   void WriteBackRow(Server* server, int shard, int row, Lsn applied);
   void WriteBack(Server* server, int shard);
   void WriteBackAll(Server* server, int shard);
+  void SweepRows(int server, int shard);
 
   // --- simulated_transfers.cc: between servers
   void SendReplica(int server, ReplicaMessage message);

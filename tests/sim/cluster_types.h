@@ -74,6 +74,10 @@ struct Row {
   uint32_t node = 0;
   uint32_t sum = 0;
   uint64_t chain = 0;  // equal if and only if the pushes are, in order
+  // Its last touch, where rows expire; 0: it was deleted by its shard since, or never touched. The
+  // pushes before stay in the row, which has to hold them all the same; its chain is another one.
+  uint32_t touched_s = 0;
+  uint64_t touched_step = 0;
 };
 using Rows = std::array<Row, kRows>;
 struct RowNode {

@@ -76,6 +76,8 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Core("RowsReadWhileGuarded", C::kRowsReadWhileGuarded, 23, 300, "rows"),
       Core("DeleteIgnoredByBackups", C::kDeleteIgnoredByBackups, 1, 300),
       Core("DeleteTakenTwice", C::kDeleteTakenTwice, 1, 300),
+      Core("ExpiresByOwnClock", C::kExpiresByOwnClock, 1, 300, "expiry"),
+      Core("ExpiryNotLogged", C::kExpiryNotLogged, 1, 300, "expiry"),
       Sim("SpillBeforeSync", S::kSpillBeforeSync, 50, 2000),
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),

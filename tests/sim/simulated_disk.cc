@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "row_math/position.h"
+#include "row_math/touches.h"
 #include "server/shard_log/segment_format.h"
 #include "tests/sim/cluster_simulation.h"
 #include "tests/sim/sim_mutant.h"
@@ -258,7 +260,9 @@ class ClusterSimulation::Store final : public TieredStore {
         first_(static_cast<uint64_t>(world->shards_[shard_].family) * kRows),
         replica_(*server->process->replicas[shard_]),
         executor_(params.executor),
-        hint_(params.hint) {
+        hint_(params.hint),
+        range_(params.range),
+        touches_(params.table->optimizer.touches) {
     table_.store = this;
     if (hint_ != nullptr) hint_->OpenRows(&table_, &Store::Gather, /*absent_is_initial=*/false);
     replica_.before_write_back = params.before_write_back;
@@ -340,7 +344,27 @@ class ClusterSimulation::Store final : public TieredStore {
     }
     rows->records.assign(block.begin(), block.end());
   }
-  StoreStats Stats() const override { return {}; }
+  // A sweep looks at all rows: it is never told how many there are.
+  StoreStats Stats() const override {
+    StoreStats stats;
+    stats.began_with_rows = true;
+    return stats;
+  }
+  // Positions are those of a hashed table, whose rows alone expire.
+  bool VisitMemory(uint32_t, MemoryWalk* walk, RowVisitor visit) override {
+    walk->slots_left = 0;
+    walk->all = true;
+    for (uint64_t index = 0; index < kRows; ++index) {
+      const Row& row = replica_.rows[index];
+      const uint64_t id = first_ + index;
+      if (row.touched_s == 0 || id < range_.first || id >= range_.limit) continue;
+      const float weights[kColumns] = {static_cast<float>(row.sum)};
+      uint8_t touches[kTouchBytes];
+      StoreTouches({1, row.touched_s, row.touched_step}, touches);
+      visit(Mix64(id), reinterpret_cast<const uint8_t*>(weights), touches);
+    }
+    return true;
+  }
 
  private:
   struct Table : RowTable {
@@ -389,6 +413,7 @@ class ClusterSimulation::Store final : public TieredStore {
         const auto push = static_cast<PushId>(columns[column]);
         if (push != 0) Add(&row, push);
       }
+      if (touches_ && !there) Touch(updates, &row);
       row.lsn = std::max(row.lsn, updates.lsn);
       replica_.changed |= 1u << index;
       state = (state + row.chain) * 0xc4ceb9fe1a85ec53ull + index;
@@ -405,6 +430,13 @@ class ClusterSimulation::Store final : public TieredStore {
     }
     replica_.state = state;
     replica_.state_lsn = updates.lsn;
+  }
+  // Clients' deletes name their push.
+  static void Touch(const RowUpdates& updates, Row* row) {
+    const bool by_shard = updates.deletes && updates.scalars.learning_rate == 0;
+    row->touched_s = by_shard ? 0 : updates.scalars.time_s;
+    row->touched_step = by_shard ? 0 : updates.scalars.step;
+    if (by_shard) row->chain = (row->chain ^ 0x5bd1e9955bd1e995ull) * 0xff51afd7ed558ccdull;
   }
   void Add(Row* row, PushId push) {
     if (push >= world_.pushes_.size()) {
@@ -424,6 +456,8 @@ class ClusterSimulation::Store final : public TieredStore {
   Replica& replica_;
   Executor* const executor_;
   FetchHint* const hint_;
+  const ShardRange range_;
+  const bool touches_;
   Table table_;
   bool takes_time_ = false;  // the next Pull
 };

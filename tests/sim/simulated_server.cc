@@ -178,10 +178,19 @@ void ClusterSimulation::TickServer(int server) {
     AfterEvent(server, shard);
     p.budget.tail_bytes_max = room;
     if (replica->shard->wants_activation()) AskActivation(s, shard);
+    if (weather_.expires) SweepRows(server, shard);
     if (Chance(0.2)) WriteBack(&s, shard);
     if (Chance(0.05) || replica->shard->wants_write_back()) WriteBackAll(&s, shard);
     if (s.disk.shards[shard].cut.has_value() && Chance(0.05)) FinishCut(&s, shard);
   }
+}
+
+// As RowSweeper, but at every replica: none but an active primary may delete anything.
+void ClusterSimulation::SweepRows(int server, int shard) {
+  const Replica& replica = *Open(servers_[server], shard);
+  const auto swept = replica.shard->row_sweep()->Sweep([] { return absl::OkStatus(); });
+  if (swept.ok()) stats_.expired += swept->expired;
+  AfterEvent(server, shard);
 }
 
 void ClusterSimulation::LearnView(int server, const StoreView& view) {

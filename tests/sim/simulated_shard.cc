@@ -74,6 +74,13 @@ ShardOptions ClusterSimulation::OptionsOf(const Server& server, int shard) const
   table.durability = setting.durability;
   table.replicas = setting.replicas;
   if (setting.synchronous) table.consistency = Consistency::kSync;
+  if (weather_.expires) {
+    table.optimizer = OptimizerParams();
+    table.optimizer.kind = OptimizerKind::kSgd;
+    table.optimizer.touches = true;
+    table.life.ttl_s = 1;
+    table.life.ttl_steps = 1;
+  }
   options.table = std::move(table);
   options.range = server.disk.shards[shard].range;
   options.tiers = p.tiers.get();

@@ -203,6 +203,18 @@ Weather Merges() {
   return weather;
 }
 
+// Rows that their shards delete, by the primaries' clocks and steps, while these change.
+Weather Expiry() {
+  Weather weather;
+  weather.name = "expiry";
+  weather.faults = {F::kKill,  F::kKill, F::kPause,    F::kCut,  F::kLinks,
+                    F::kDrain, F::kFlap, F::kDiskFull, F::kStop, F::kDrain};
+  weather.faults_more = 4;
+  weather.pushes = 40;
+  weather.expires = true;
+  return weather;
+}
+
 Weather Mixed() {
   Weather weather;
   weather.name = "mixed";
@@ -216,8 +228,8 @@ Weather Mixed() {
 
 const std::vector<Weather>& Weathers() {
   static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(),    Leases(), Revivals(), Isolation(), SlowRows(), Links(), Ends(),  Switches(),
-      SlowLogs(), Damage(), Silence(),  Disks(),     Stops(),    Cuts(),  Merges()};
+      Mixed(),    Leases(), Revivals(), Isolation(), SlowRows(), Links(), Ends(),   Switches(),
+      SlowLogs(), Damage(), Silence(),  Disks(),     Stops(),    Cuts(),  Merges(), Expiry()};
   return *weathers;
 }
 

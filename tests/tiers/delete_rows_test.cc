@@ -175,7 +175,9 @@ TEST_P(DeleteRowsTest, ReadersOfChangesAreToldOfDeletedRows) {
   Delete({2, 3, 30});
   Push({3, 5});
   WriteBack();
-  EXPECT_EQ(ReadAbove(before), (std::map<uint64_t, bool>{{2, false}, {3, true}, {5, true}}));
+  std::map<uint64_t, bool> told = ReadAbove(before);
+  told.erase(30);  // a row that never was may be told, too, where a device is above
+  EXPECT_EQ(told, (std::map<uint64_t, bool>{{2, false}, {3, true}, {5, true}}));
   std::map<uint64_t, bool> all = ReadAbove(0);
   EXPECT_EQ(all.at(2), false);
   EXPECT_EQ(all.at(1), true);
@@ -265,8 +267,7 @@ TEST_P(DeleteRowsTest, ThousandsOfPushesAndDeletesWithCrashes) {
   Random random(seed);
   OpenStore();
   for (int step = 0; step < 300; ++step) {
-    // With a device a crash is made good by a replay of the whole log here.
-    const uint64_t kind = random.Uniform(GetParam() < 0 ? 20 : 22);
+    const uint64_t kind = random.Uniform(22);
     std::vector<uint64_t> ids;
     const uint64_t first = random.Uniform(kIds);
     for (uint64_t i = 0; i < 1 + random.Uniform(6); ++i) ids.push_back((first + i * 7) % kIds);

@@ -23,8 +23,9 @@ constexpr absl::Duration kRowsWait = absl::Milliseconds(200);
 
 struct TableRowsFlags {
   std::string name;
-  bool rows = false;   // scan: with weights
-  uint64_t first = 0;  // scan, of ids
+  bool rows = false;        // scan: with weights
+  bool statistics = false;  // scan
+  uint64_t first = 0;       // scan, of ids
   uint64_t last = ~uint64_t{0};
   uint64_t limit = 0;     // scan; 0: all
   std::string positions;  // follow: file
@@ -36,6 +37,11 @@ void AppendFloat(float value, std::string* text) {
   if (!std::isfinite(value)) return absl::StrAppend(text, "null");
   char digits[32];
   text->append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+
+void AppendStatistics(const RowStatistics& row, std::string* text) {
+  absl::StrAppend(text, ",\"touches\":{\"count\":", row.touches, ",\"time_s\":", row.time_s,
+                  ",\"step\":", row.step, ",\"candidate\":", row.candidate ? "true" : "false", "}");
 }
 
 // Written by hand: a stream may have some hundred thousand rows per second.
@@ -54,6 +60,7 @@ absl::Status PrintRows(const CommandContext& context, const RowChanges& changes,
     if (rows && changes.range.column_first != 0) {
       absl::StrAppend(&text, ",\"column\":", changes.range.column_first);
     }
+    if (!changes.statistics.empty()) AppendStatistics(changes.statistics[i], &text);
     for (size_t k = 0; rows && k < columns; ++k) {
       text += k == 0 ? ",\"row\":[" : ",";
       AppendFloat(changes.rows[i * columns + k], &text);
@@ -80,6 +87,7 @@ absl::Status Scan(const CommandContext& context, const TableRowsFlags& flags) {
   FollowOptions options;
   options.once = true;
   options.with_rows = flags.rows;
+  options.with_statistics = flags.statistics;
   options.first_id = flags.first;
   options.last_id = flags.last;
   HOTBED_ASSIGN_OR_RETURN(const auto stream, Follow(Target(context), flags.name, options));
@@ -185,6 +193,8 @@ void AddTableScanCommand(CLI::App* table, CommandContext* context) {
       "scan", "List the rows of a table that were ever pushed, as lines of JSON");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_flag("--rows", flags->rows, "With their weights");
+  app->add_flag("--statistics", flags->statistics,
+                "With touches, and time and step of the last one; lists candidates too");
   app->add_option("--first", flags->first, "The least id to list")->capture_default_str();
   app->add_option("--last", flags->last, "The greatest id to list")->capture_default_str();
   app->add_option("--limit", flags->limit, "At most so many lines; 0: all")->capture_default_str();

@@ -61,8 +61,8 @@ struct FollowOptions {
   ChangePositions from;
   bool once = false;      // a scan: ends when all rows were listed; `from` is ignored
   bool with_rows = true;  // or else ids alone
-  // Of a scan of a table with touches: RowChanges::statistics, and candidates for admission listed
-  // beside the rows.
+  // Also RowChanges::statistics, and candidates for admission listed beside the rows. For a scan of
+  // a table with touches.
   bool with_statistics = false;
   uint64_t first_id = 0;  // rows of other ids are left out
   uint64_t last_id = ~uint64_t{0};

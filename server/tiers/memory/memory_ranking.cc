@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/functional/function_ref.h"
+#include "row_math/candidate.h"
 
 namespace hotbed {
 namespace {
@@ -63,7 +64,8 @@ void RankMemoryStep(const RowTableState& state, Residency* residency, RowRanking
     ranking->Offer(run, [&](uint32_t row, uint64_t* position) {
       const uint32_t slot = first + row;
       *position = residency->PositionOfSlot(slot);
-      return (rows.bits[slot] & kRowExists) != 0;
+      return (rows.bits[slot] & kRowExists) != 0 &&
+             !IsCandidateRow(rows.admission, rows.state + uint64_t{rows.state_bytes} * (slot + 1));
     });
   };
   StepOverSlots(state, residency, WantedSlots(rows, *ranking), ranking->rows_per_step(), walk,

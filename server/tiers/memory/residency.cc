@@ -278,6 +278,7 @@ void Residency::Take(const std::vector<uint64_t>& ids, bool clean_only, Exchange
     if (slot == kNoSlot || (table()->bits[slot] & kRowExists) == 0) continue;
     if (clean_only && (table()->bits[slot] & kRowDirty) != 0) continue;
     TakeRow(slot, taken);
+    state_->lends_rows = true;
   }
   // Reads in flight may have found older versions of these rows in the spill tier.
   state_->keep_from_fetch = state_->write_back.next_fetch();

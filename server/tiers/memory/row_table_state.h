@@ -115,6 +115,9 @@ struct RowTableState {
 
   Lsn applied_lsn = 0;
   bool has_marks = false;  // rows were deleted: their marks are in the spill tier or on their way
+  // A faster tier above has taken rows: of a row that is not here, it and the spill tier may have
+  // versions of which this one does not know.
+  bool lends_rows = false;
   bool replaying = false;
   bool update_active = false;  // between Apply and its end
   bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier

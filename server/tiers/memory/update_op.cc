@@ -121,7 +121,8 @@ void UpdateOp::PassOverUnadmitted() {
 }
 
 // Rows that exist leave memory, and marks of their deletion go to the spill tier, where they
-// replace what it has of the rows. A row that exists nowhere needs no mark.
+// replace what it has of the rows. A row that exists nowhere needs no mark; where a faster tier is
+// above, this one does not know.
 void UpdateOp::Delete() {
   WriteBack& write_back = state_->write_back;
   const WriteBack::Space space = write_back.Reserve(updates_.count);
@@ -135,7 +136,10 @@ void UpdateOp::Delete() {
     const WriteBack::Kept kept = write_back.Find(positions_[k]);
     const bool spilled = records_[k] != nullptr && !IsDeleted(records_[k]) &&
                          !(state_->replaying && SpillTier::LsnOf(records_[k]) >= updates_.lsn);
-    if (kept.here ? kept.payload != nullptr : spilled) space.positions[count++] = positions_[k];
+    const bool lent = state_->lends_rows && !state_->replaying;
+    if (lent || (kept.here ? kept.payload != nullptr : spilled)) {
+      space.positions[count++] = positions_[k];
+    }
   }
   Count(&state_->counters.deleted, count);
   write_back.Commit(count, std::max(updates_.lsn, state_->applied_lsn), /*deleted=*/true);

@@ -16,6 +16,7 @@
 #include "row_math/position.h"
 #include "server/tiers/spill/live_reader.h"
 #include "server/tiers/spill/row_journal.h"
+#include "server/tiers/spill/spill_marks.h"
 #include "server/tiers/spill/spill_record.h"
 #include "server/tiers/spill/spill_snapshot.h"
 
@@ -198,6 +199,12 @@ uint64_t SpillTier::BytesOf(const SpillShard& shard) {
 absl::Status SpillTier::Compact(const SpillShard& shard) {
   HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
   return store->Compact(View(FirstRowKey(shard)), RowKeyLimit(shard));
+}
+
+absl::StatusOr<uint64_t> SpillTier::DropMarks(const SpillShard& shard, Lsn through,
+                                              absl::FunctionRef<absl::Status()> go_on) {
+  HOTBED_ASSIGN_OR_RETURN(const std::shared_ptr<KvStore> store, Use());
+  return MarkWalk(shard, through, store.get(), &marks_mu_).Run(go_on);
 }
 
 // Files that hold only rows of the shard, as a snapshot transfer leaves them, are deleted without

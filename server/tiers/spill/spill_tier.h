@@ -121,11 +121,6 @@ class SpillTier {
   absl::Status OpenEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The caller keeps the store while it uses it; Renew does not wait but fails.
   absl::StatusOr<std::shared_ptr<KvStore>> Use() const;
-  struct MarkWalk;
-  absl::Status FindMarks(const SpillShard& shard, KvReads* reads, MarkWalk* walk) const;
-  // Those of the walk that are still marks.
-  absl::Status EndMarks(const SpillShard& shard, KvStore* store, MarkWalk* walk)
-      ABSL_LOCKS_EXCLUDED(marks_mu_);
   absl::StatusOr<std::string> ReadShardValue(const SpillShard& shard, uint16_t slice);
 
   const std::string dir_;
