@@ -234,6 +234,11 @@ std::vector<Case> LifeCases() {
       {"vocabulary", "4294967296", "1..4294967295",
        [](TableSpec* s) { s->vocabulary = uint64_t{1} << 32; }},
       {"hashed", "false", "true with vocabulary", [](TableSpec* s) { s->vocabulary = 9; }},
+  };
+}
+
+std::vector<Case> AdmissionCases() {
+  return {
       {"life.admit_after", "2", "0 or 1 without touches",
        [](TableSpec* s) { s->life.admission.after = 2; }},
       {"life.admit_probability", "0.5", "1 without touches",
@@ -644,8 +649,9 @@ std::vector<Case> ScheduleCases() {
 
 std::vector<Case> AllCases() {
   std::vector<Case> all;
-  for (const std::vector<Case>& some : {BasicCases(), LifeCases(), TrainingCases(), AverageCases(),
-                                        MemoryCases(), OptimizerCases(), ScheduleCases()}) {
+  for (const std::vector<Case>& some :
+       {BasicCases(), LifeCases(), AdmissionCases(), TrainingCases(), AverageCases(), MemoryCases(),
+        OptimizerCases(), ScheduleCases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
