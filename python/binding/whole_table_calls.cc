@@ -366,7 +366,7 @@ PyObject* NextChanges(PyObject*, PyObject* arguments) {
   const RowChanges& changes = **next;
   const ChangedRange& range = changes.range;
   std::vector<uint64_t> statistics;
-  for (const RowStatistics& row : changes.statistics) {
+  for (const ListedTouches& row : changes.statistics) {
     statistics.insert(statistics.end(),
                       {row.candidate ? 2u : 1u, uint64_t{row.touches}, row.time_s, row.step});
   }
