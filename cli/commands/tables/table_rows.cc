@@ -39,7 +39,7 @@ void AppendFloat(float value, std::string* text) {
   text->append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
 }
 
-void AppendStatistics(const TouchStatistics& row, std::string* text) {
+void AppendStatistics(const ListedTouches& row, std::string* text) {
   absl::StrAppend(text, ",\"touches\":{\"count\":", row.touches, ",\"time_s\":", row.time_s,
                   ",\"step\":", row.step, ",\"candidate\":", row.candidate ? "true" : "false", "}");
 }

@@ -69,7 +69,7 @@ struct FollowOptions {
   absl::Duration patience = absl::Minutes(1);  // while a shard has no server
 };
 
-struct TouchStatistics {
+struct ListedTouches {
   bool candidate = false;  // the row waits for further touches, and is not trained yet
   uint32_t touches = 0;    // pushes that have named it
   uint32_t time_s = 0;     // of the last one, since 1970, by the primary's clock; 0: none
@@ -84,8 +84,8 @@ struct RowChanges {
   // The changes of the range are told up to here. With `once`: the rows are as of it.
   uint64_t lsn = 0;
   std::vector<uint64_t> ids;
-  std::vector<float> rows;                  // per id, the columns of the range
-  std::vector<TouchStatistics> statistics;  // per id, with FollowOptions::with_statistics
+  std::vector<float> rows;                // per id, the columns of the range
+  std::vector<ListedTouches> statistics;  // per id, with FollowOptions::with_statistics
   // Rows that do not exist any more (Client::Delete); in none of `ids`. An id may come that the
   // reader has not been told of.
   std::vector<uint64_t> deleted;
