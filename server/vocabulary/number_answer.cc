@@ -211,6 +211,8 @@ class Numbering {
 
 }  // namespace
 
+void RegisterNumberMetrics() { Numbers(); }
+
 absl::Status CheckNumberRequest(const v1::NumberRequest& request, const TableSpec& table) {
   if (table.vocabulary == 0) {
     return absl::InvalidArgumentError(

@@ -19,6 +19,9 @@ namespace hotbed {
 
 constexpr uint32_t kNumberKeysMax = 1 << 16;  // per call
 
+// So that the metrics are there before the first call.
+void RegisterNumberMetrics();
+
 // InvalidArgument names what is wrong. `table`: that of the shard.
 absl::Status CheckNumberRequest(const v1::NumberRequest& request, const TableSpec& table);
 

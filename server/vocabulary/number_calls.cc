@@ -34,6 +34,7 @@ NumberCallMetrics& CallNumbers() {
 }  // namespace
 
 NumberCalls::NumberCalls(ShardHost* host, const Clock* clock) : host_(host), clock_(clock) {
+  RegisterNumberMetrics();
   CallNumbers();
   for (int i = 0; i < kNumberThreads; ++i) threads_.emplace_back([this] { Work(); });
 }

@@ -60,7 +60,7 @@ TEST(ManifestTest, AnotherFormatIsRefused) {
   other.set_format(2);
   const auto parsed = ParseManifest(ManifestText(other));
   EXPECT_TRUE(absl::IsFailedPrecondition(parsed.status())) << parsed.status();
-  EXPECT_EQ(parsed.status().message(), "format 2, this program reads 1, 2 with zstd, and 3");
+  EXPECT_EQ(parsed.status().message(), "format 2, this program reads 1, 2 with zstd, 3 and 4");
 }
 
 TEST(ManifestTest, ShardsThatDoNotTileTheirTableAreRefused) {

@@ -107,6 +107,7 @@ TEST_F(SnapshotTransferTest, ReplicasAdmitTheSameRows) {
   push(2);
   for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 2, 3);
   push(2);
+  cluster_->PullAll(1, {0, 1, 2, 3, 4, 5, 6, 7});  // after the last pushes, at both primaries
   cluster_->ExpectReplicasEqual();
 }
 
