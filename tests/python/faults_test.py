@@ -96,26 +96,49 @@ class Faults(unittest.TestCase):
             for (name, (rows, _)), bag in zip(torch_test.TABLES.items(), plain.embeddings.bags):
                 np.testing.assert_allclose(client.table(name).pull(np.arange(rows)), bag.weight.detach().numpy(), atol=1e-5)
 
+    def train_under_kills(self, steps, between=lambda: None):
+        """Trains the table "counted" for so many steps; `between` is called after each of four kills of the trainer."""
+        notes, kills = os.path.join(self.directory, 'step'), 0
+        for goal in (*(steps * n // 5 for n in range(1, 5)), None):
+            trainer = subprocess.Popen([sys.executable, '-B', '-c', TRAINER, self.target, notes, str(steps)])
+            while goal and trainer.poll() is None and noted(notes) < goal:
+                time.sleep(0.002)
+            if goal and trainer.poll() is None:
+                trainer.kill()
+                kills += 1
+                trainer.wait()
+                between()
+            else:
+                self.assertEqual(trainer.wait(timeout=120), 0)
+        self.assertGreater(kills, 0)
+
     def test_a_killed_trainer_goes_on_exactly_once(self):
-        steps, notes = 400, os.path.join(self.directory, 'step')
         with hotbed.connect(self.target) as client:
             table = client.create_table('counted', dim=4, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
-            kills = 0
-            for goal in (80, 160, 240, 320, None):
-                trainer = subprocess.Popen([sys.executable, '-B', '-c', TRAINER, self.target, notes, str(steps)])
-                while goal and trainer.poll() is None and noted(notes) < goal:
-                    time.sleep(0.002)
-                if goal and trainer.poll() is None:
-                    trainer.kill()
-                    kills += 1
-                    trainer.wait()
-                else:
-                    self.assertEqual(trainer.wait(timeout=120), 0)
+            self.train_under_kills(400)
             want = np.zeros(100, np.float32)
-            for step in range(1, steps + 1):
+            for step in range(1, 401):
                 want[np.unique(np.arange(step, step + 64) % 100)] -= 1
             np.testing.assert_array_equal(table.pull(np.arange(100)), np.repeat(want[:, None], 4, 1))
-            self.assertGreater(kills, 0)
+
+    def test_a_composed_table_takes_each_push_once_in_every_part(self):
+        def kill_a_server():
+            victim = self.cluster.servers[kills.pop()]
+            victim.kill()
+            victim.start()
+
+        kills = [0, 1, 2, 0]
+        with hotbed.connect(self.target) as client:
+            table = client.create_table('counted', dim=4, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0),
+                                        durability='log', compose='quotient-remainder', combine='add', buckets=7)
+            self.train_under_kills(200, kill_a_server)
+            want = [np.zeros((len(part), 4), np.float32) for part in table.get_weights()]
+            for step in range(1, 201):
+                for id_ in range(step, step + 64):
+                    want[0][id_ % 100 // 7] -= 1
+                    want[1][id_ % 100 % 7] -= 1
+            for got, part in zip(table.get_weights(), want):
+                np.testing.assert_array_equal(got, part)
 
 
 if __name__ == '__main__':
