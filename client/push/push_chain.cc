@@ -85,7 +85,7 @@ std::deque<ChainedPart*> PushChain::TakeParts() {
   return parts;
 }
 
-void PushChain::Inherit(const PushChain& from, std::deque<ChainedPart*> parts) {
+void PushChain::Inherit(const PushChain& from, const std::deque<ChainedPart*>& parts) {
   HOTBED_CHECK(in_flight_ == 0 && sent_ == 0) << in_flight_ << " parts are in flight already";
   known_seq_ = from.known_seq_;
   tail_seq_ = from.known_seq_;

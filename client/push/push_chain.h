@@ -68,7 +68,7 @@ class PushChain {
   // All parts, which leave the chain; it goes on where the shard is known to be.
   std::deque<ChainedPart*> TakeParts();
   // Goes on where `from` is, whose shard this one was cut from, with `parts` before its own.
-  void Inherit(const PushChain& from, std::deque<ChainedPart*> parts);
+  void Inherit(const PushChain& from, const std::deque<ChainedPart*>& parts);
 
   size_t in_flight() const { return in_flight_; }
   // The last sequence number of the session that the shard is known to have.

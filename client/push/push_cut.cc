@@ -79,7 +79,7 @@ void PushEngine::DivideIfDrained(ShardChain* chain, const ClusterMap& map,
   for (ChainedPart* const part : divided[0]) chain->chain.Append(part);
   for (size_t i = 1; i < parts.size(); ++i) {
     parts[i]->waits_for = nullptr;
-    parts[i]->chain.Inherit(chain->chain, std::move(divided[i]));
+    parts[i]->chain.Inherit(chain->chain, divided[i]);
     free_again->push_back(parts[i]);
     DivideIfDrained(parts[i], map, free_again);
   }

@@ -1,5 +1,7 @@
 // Checkpoints, and tables that are followed.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,6 +23,7 @@
 #include "python/binding/calls.h"
 #include "python/binding/errors.h"
 #include "python/binding/handles.h"
+#include "python/binding/interrupt.h"
 #include "python/binding/nearest.h"
 
 namespace hotbed::python {
@@ -28,19 +31,6 @@ namespace {
 
 constexpr char kStream[] = "hotbed.stream";
 constexpr absl::Duration kSlice = absl::Milliseconds(50);  // then signals are looked at
-
-// Ctrl-C ends a call that asks this.
-bool Interrupted() {
-  const PyGILState_STATE state = PyGILState_Ensure();
-  const bool interrupted = PyErr_CheckSignals() != 0;
-  PyGILState_Release(state);
-  return interrupted;
-}
-
-// Asked by a call that may be broken off.
-std::function<bool()> StopsIf(bool* interrupted) {
-  return [interrupted] { return *interrupted = *interrupted || Interrupted(); };
-}
 
 PyObject* SizesOf(const std::vector<CheckpointTableSize>& tables) {
   Owned list(PyList_New(0));
@@ -429,8 +419,8 @@ PyObject* TopKOf(PyObject*, PyObject* arguments) {
   return NearestOf(*nearest);
 }
 
-// touches(table, ids, deadline or None): per id 4 numbers of 64 bits, as bytes: 0, 1 (a row) or 2
-// (a candidate), touches, time, step.
+// touches(table, ids, deadline or None): per id 5 numbers of 64 bits, as bytes: 0, 1 (a row) or 2
+// (a candidate), touches, time, step; f32 shows and f32 clicks.
 PyObject* TouchesOfRows(PyObject*, PyObject* arguments) {
   PyObject *capsule, *ids, *deadline;
   absl::Duration within = absl::ZeroDuration();
@@ -454,7 +444,9 @@ PyObject* TouchesOfRows(PyObject*, PyObject* arguments) {
   std::vector<uint64_t> words;
   for (const RowLife& row : *rows) {
     const uint64_t found = row.exists ? 1 : row.candidate ? 2 : 0;
-    words.insert(words.end(), {found, row.touches, row.time_s, row.step});
+    const std::array<float, 2> shown = {row.shows, row.clicks};
+    words.insert(words.end(),
+                 {found, row.touches, row.time_s, row.step, std::bit_cast<uint64_t>(shown)});
   }
   return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(words.data()),
                                    static_cast<Py_ssize_t>(words.size() * sizeof(uint64_t)));

@@ -11,6 +11,7 @@
 #include "common/status_macros.h"
 #include "hotbed/client.h"
 #include "hotbed/row_life.h"
+#include "nlohmann/json.hpp"
 
 namespace hotbed {
 namespace {
