@@ -268,7 +268,8 @@ absl::StatusOr<v1::NumberReply> LocalEngine::Number(const v1::NumberRequest& req
   if (shard == nullptr) return absl::UnavailableError("the table was dropped");
   HOTBED_RETURN_IF_ERROR(CheckNumberRequest(request, shard->table()));
   absl::MutexLock lock(&numbering_);
-  return AnswerNumber(host_.get(), request, *clock_);
+  return AnswerNumber(host_.get(), request, *clock_,
+                      clock_->NowNs() + request.timeout_ms() * kMillisecondNs);
 }
 
 LocalEngine::~LocalEngine() {

@@ -49,6 +49,7 @@ class NumberCall {
     const bool once = std::all_of(counts.begin(), counts.end(), [](uint32_t n) { return n == 1; });
     if (!once) AppendBytes(counts, request.mutable_counts());
     step_ += keys.empty() ? 0 : 1;
+    unsure_ = false;  // of the call before, whose caller knows
     for (int attempt = 1;; ++attempt) {
       if (session_.session == 0) HOTBED_RETURN_IF_ERROR(OpenSession());
       HOTBED_ASSIGN_OR_RETURN(const bool answered,

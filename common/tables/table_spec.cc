@@ -110,8 +110,8 @@ void MakeVocabulary(uint64_t numbers, TableSpec* spec) {
   const TableSpec defaults;
   spec->vocabulary = numbers;
   spec->hashed = true;
+  if (!spec->has_padding_id) spec->padding_id = kNoKey;
   spec->has_padding_id = true;
-  spec->padding_id = kNoKey;
   if (spec->dim == 0) spec->dim = kVocabularyDim;
   if (spec->rows == 0) spec->rows = numbers;
   if (spec->optimizer.kind == defaults.optimizer.kind) spec->optimizer.kind = OptimizerKind::kNone;

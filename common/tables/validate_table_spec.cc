@@ -289,14 +289,17 @@ void CheckVocabulary(const TableSpec& spec, Rules* rules) {
   rules->Require(spec.vocabulary <= kVocabularyMax, "vocabulary", spec.vocabulary,
                  absl::StrCat("1..", kVocabularyMax));
   require(spec.hashed, "hashed", "false", "true");
+  require(spec.rows == spec.vocabulary, "rows", spec.rows,
+          absl::StrCat(spec.vocabulary, ", or left out,"));
   require(spec.dim == kVocabularyDim, "dim", spec.dim,
           absl::StrCat(kVocabularyDim, ", number and count,"));
   require(spec.weight_type == WeightType::kFp32, "weight_type",
           kWeightTypeWords[static_cast<size_t>(spec.weight_type)], "fp32");
   require(spec.optimizer.kind == OptimizerKind::kNone, "optimizer.kind",
           kOptimizerWords[static_cast<size_t>(spec.optimizer.kind)], "none");
-  require(spec.initializer.kind == InitializerKind::kZero, "initializer",
-          static_cast<int>(spec.initializer.kind), "zero");
+  require(spec.initializer.kind == InitializerKind::kZero, "initializer", "another one", "zero");
+  require(spec.durability != Durability::kCheckpoint, "durability", "checkpoint",
+          "log or replicated, because a crash would give numbers twice,");
   require(spec.column_slices == 1, "column_slices", spec.column_slices, "1");
   require(spec.consistency == Consistency::kAsync, "consistency",
           kConsistencyWords[static_cast<size_t>(spec.consistency)], "async");
@@ -382,7 +385,7 @@ void CheckLife(const LifeParams& life, const TableSpec& spec, Rules* rules) {
   CheckFilter(spec, rules);
   rules->Require(life.evict_by == EvictBy::kLru || life.Limits(), "life.evict_by",
                  kEvictByWords[static_cast<size_t>(life.evict_by)],
-                 "lru without rows_max and bytes_max, because nothing is evicted");
+                 "lru without rows_max and bytes_max, because nothing is evicted; set it, too");
 }
 
 void CheckTraining(const TableSpec& spec, Rules* rules) {

@@ -150,6 +150,11 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
       !ReadRowType(wire_type, "wire_type", &options.wire_type)) {
     return nullptr;
   }
+  if (options.hedge_after < absl::ZeroDuration()) {
+    return Raise(absl::InvalidArgumentError(
+        absl::StrCat("hedge_after is ", absl::ToDoubleSeconds(options.hedge_after),
+                     "; allowed: 0 and more seconds, or None")));
+  }
   options.version = version;
   options.partial = partial != 0;
   if (batch != 0) options.priority = ServingPriority::kBatch;

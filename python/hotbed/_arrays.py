@@ -41,7 +41,7 @@ def _from_list(values: Any, argument: str) -> Any:
     except OverflowError:
         return array.array('Q', [v & 0xffffffffffffffff for v in flat])
     except TypeError:
-        raise errors.ArrayError(f'{argument} is a list of {type(flat[0]).__name__}; allowed: integers or floats') from None
+        raise errors.ArrayError(f'{argument} is a list of {type(flat[0]).__name__}; allowed: integers (ids, keys; strings have to be hashed first) or floats') from None
 
 
 def shape_of(value: Any) -> tuple[int, ...]:

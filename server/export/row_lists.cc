@@ -206,7 +206,6 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
     return absl::OkStatus();
   }
   Shard& shard = *listing->shard;
-  HOTBED_RETURN_IF_ERROR(CheckStatistics(request, shard.table()));
   const ReadPosition above = PositionOf(request.above());
   const Shard::FollowFrom begin = shard.BeginFollowing(above, !request.of_one_moment());
   if (!begin.status.ok() || begin.lost) {
@@ -245,6 +244,7 @@ absl::Status RowLists::MayPause(ShardId shard) {
 
 absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing,
                             v1::ListRowsReply* reply) {
+  HOTBED_RETURN_IF_ERROR(CheckStatistics(request, listing->shard->table()));
   Shard& shard = *listing->shard;
   shard.feed()->Touch(clock_->NowNs());
   HOTBED_ASSIGN_OR_RETURN(const std::string block, listing->rows->Next(kListBlockBytes));

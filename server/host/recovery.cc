@@ -178,9 +178,7 @@ absl::Status Recovery::ReplayLog(const ShardDirectory::Map& map) {
       unknown.insert(record.header.shard);
       return absl::OkStatus();
     }
-    const uint64_t bytes =
-        64 + record.header.id_count *
-                 (8ull + RowWireBytes(record.header.gradient_type, record.header.dim));
+    const uint64_t bytes = 64 + record.header.id_count * (8ull + GradientRowBytes(record.header));
     owners.clear();
     AddOwners(*catalog, record, record.header.shard, catalog->LogFrom(record.header.shard),
               &owners);

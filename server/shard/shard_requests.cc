@@ -257,7 +257,7 @@ void Shard::PushNow(PushState* state) {
   push.deletes = segment.deletes;
   push.staged = context_.synchronous && !segment.assign && !segment.deletes;
   if (push.staged) {
-    push.no_room = steps_.NoRoomFor(state->count, work.gradient_type);
+    push.no_room = steps_.NoRoomFor(state->count, work.gradient_type, state->segment->shows);
     if (state->refusal.ok()) state->refusal = steps_.CheckLearningRate(*state);
   }
   push.no_session_room = options_.SessionsFull();

@@ -8,11 +8,12 @@
 
 namespace hotbed {
 
-bool StepCommits::NoRoomFor(uint32_t count, RowType type) const {
+bool StepCommits::NoRoomFor(uint32_t count, RowType type, bool shows) const {
   const ShardOptions& options = shard_.options;
   if (options.staged_bytes == nullptr) return false;
   RecordHeader header;
   header.gradient_type = type;
+  header.shows = shows;
   header.id_count = count;
   header.dim = shard_.dim;
   const int64_t held = options.staged_bytes->load(std::memory_order_relaxed);

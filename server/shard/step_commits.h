@@ -27,7 +27,7 @@ class StepCommits {
 
   // --- before the log
   // Whether the server has no memory left for this push (`count` rows of `type`).
-  bool NoRoomFor(uint32_t count, RowType type) const;
+  bool NoRoomFor(uint32_t count, RowType type, bool shows) const;
   // Every trainer of a step must give the same learning rate: which trainers meet on a shard
   // depends on where its rows lie, and the numbers must not.
   Refusal CheckLearningRate(const PushState& state) const;

@@ -55,12 +55,13 @@ struct NumberPush final : PushWork {
 
 class Numbering {
  public:
-  Numbering(ShardHost* host, const v1::NumberRequest& request, const Clock& clock)
+  Numbering(ShardHost* host, const v1::NumberRequest& request, const Clock& clock,
+            int64_t deadline_ns)
       : host_(*host),
         request_(request),
         clock_(clock),
         id_(ShardId::FromPacked(request.shard())),
-        deadline_ns_(clock.NowNs() + request.timeout_ms() * kMillisecondNs),
+        deadline_ns_(deadline_ns),
         keys_(NumbersOf<uint64_t>(request.keys())),
         counts_(NumbersOf<uint32_t>(request.counts())) {
     counts_.resize(keys_.size(), 1);
@@ -246,9 +247,9 @@ absl::Status CheckNumberRequest(const v1::NumberRequest& request, const TableSpe
                                                  "its count"));
 }
 
-v1::NumberReply AnswerNumber(ShardHost* host, const v1::NumberRequest& request,
-                             const Clock& clock) {
-  return Numbering(host, request, clock).Run();
+v1::NumberReply AnswerNumber(ShardHost* host, const v1::NumberRequest& request, const Clock& clock,
+                             int64_t deadline_ns) {
+  return Numbering(host, request, clock, deadline_ns).Run();
 }
 
 }  // namespace hotbed

@@ -27,7 +27,8 @@ absl::Status CheckNumberRequest(const v1::NumberRequest& request, const TableSpe
 
 // On this thread; blocks until the entry is applied, or the deadline. The request was checked. The
 // reply has a code of its own.
-v1::NumberReply AnswerNumber(ShardHost* host, const v1::NumberRequest& request, const Clock& clock);
+v1::NumberReply AnswerNumber(ShardHost* host, const v1::NumberRequest& request, const Clock& clock,
+                             int64_t deadline_ns);
 
 }  // namespace hotbed
 

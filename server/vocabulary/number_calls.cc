@@ -17,6 +17,7 @@ namespace {
 // Most of a call is waiting for the log.
 constexpr int kNumberThreads = 4;
 constexpr absl::Duration kNumberLook = absl::Milliseconds(500);
+constexpr uint32_t kCallTimeoutMsMax = 600'000;
 // Keys and counts, and what is beside them.
 constexpr size_t kNumberMessageBytesMax = kNumberKeysMax * 12 + (64 << 10);
 
@@ -40,9 +41,14 @@ NumberCalls::NumberCalls(ShardHost* host, const Clock* clock) : host_(host), clo
 }
 
 void NumberCalls::Stop() {
+  std::deque<Waiting> calls;
   {
     absl::MutexLock lock(&mu_);
     stops_ = true;
+    calls.swap(calls_);
+  }
+  for (const Waiting& call : calls) {
+    call.done(absl::UnavailableError("this server is stopping"), nullptr);
   }
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
@@ -68,7 +74,9 @@ void NumberCalls::Call(v1::NumberRequest request, const ToolCalls::MayUse& may_u
       refused = absl::ResourceExhaustedError(absl::StrCat(
           calls_.size(), " calls to vocabularies wait at this server, the limit; ask again"));
     } else {
-      calls_.push_back({std::move(request), std::move(done)});
+      const int64_t timeout_ms = std::min(request.timeout_ms(), kCallTimeoutMsMax);
+      const int64_t deadline_ns = clock_->NowNs() + timeout_ms * kMillisecondNs;
+      calls_.push_back({std::move(request), deadline_ns, std::move(done)});
       return;
     }
   }
@@ -99,13 +107,21 @@ void NumberCalls::Work() {
       busy_.insert(call.request.shard());
     }
     const int64_t begin_ns = clock_->NowNs();
-    const v1::NumberReply reply = AnswerNumber(host_, call.request, *clock_);
-    CallNumbers().seconds.RecordNs(clock_->NowNs() - begin_ns);
+    absl::StatusOr<v1::NumberReply> reply = absl::DeadlineExceededError(absl::StrCat(
+        "the call waited for longer than its ", call.request.timeout_ms(), " ms; ask again"));
+    if (begin_ns < call.deadline_ns) {
+      reply = AnswerNumber(host_, call.request, *clock_, call.deadline_ns);
+      CallNumbers().seconds.RecordNs(clock_->NowNs() - begin_ns);
+    }
     {
       absl::MutexLock lock(&mu_);
       busy_.erase(call.request.shard());
     }
-    call.done(reply.SerializeAsString(), nullptr);
+    if (reply.ok()) {
+      call.done(reply->SerializeAsString(), nullptr);
+    } else {
+      call.done(reply.status(), nullptr);
+    }
   }
 }
 

@@ -32,12 +32,13 @@ class NumberCalls {
   // Does not block. ResourceExhausted: too many calls wait.
   void Call(v1::NumberRequest request, const ToolCalls::MayUse& may_use, ToolCalls::Done done)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Calls in progress are answered.
+  // Calls in progress are answered, those that wait are refused.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Waiting {
     v1::NumberRequest request;
+    int64_t deadline_ns = 0;
     ToolCalls::Done done;
   };
   void Work() ABSL_LOCKS_EXCLUDED(mu_);

@@ -47,7 +47,7 @@ bool FieldReader::key(string_t& name) {
     if (seen_.insert(*field_).second) return true;
     return Fail(FieldError("", NameOf(*field_), "there twice", "once"));
   }
-  return Fail(FieldError("", absl::StrCat(around_, "a field"), absl::StrCat("\"", Cut(name), "\""),
+  return Fail(FieldError("", absl::StrCat(around_, Cut(name)), "unknown",
                          absl::StrJoin(fields_, ", ", [](std::string* out, const BodyField& field) {
                            out->append(field.name);
                          })));

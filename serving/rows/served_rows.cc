@@ -135,21 +135,34 @@ void ServedRows::Reader::Prefetch(uint64_t id) const {
 }
 
 // Rows move from slot to slot. One that has moved between the looks at its two slots might be seen
-// in neither; then the number of moves has changed, and the stripe is looked at again.
+// in neither; then the number of moves has changed, and the stripe is looked at again. Where rows
+// move all the time, the index tells: an entry stays where it is when its row moves.
 void ServedRows::Reader::Begin(uint32_t number, StripeWalk* walk) const {
+  constexpr int kLooksMax = 4;
   const Stripe& stripe = rows_.stripes_[number];
   walk->stripe = number;
   walk->chunk = 0;
-  uint64_t moves = 0;
-  do {
-    moves = stripe.moves.load();
+  for (int look = 0; look < kLooksMax; ++look) {
+    const uint64_t moves = stripe.moves.load();
     const uint32_t chunks = stripe.slots.load() / rows_.chunk_rows_;
     walk->rows.resize(chunks);
     uint8_t* const* const at = stripe.chunks.load();
     for (uint32_t c = 0; c < chunks; ++c) {
       walk->rows[c] = reinterpret_cast<const RowBits*>(at[c])->load();
     }
-  } while (stripe.moves.load() != moves);
+    if (stripe.moves.load() == moves) return;
+  }
+  walk->rows.clear();
+  const Index* const index = stripe.index.load();
+  for (uint32_t i = 0; index != nullptr && i < index->capacity; ++i) {
+    const uint32_t entry = index->entries[i].load() & kSlotMask;
+    if (entry < kFirstSlot) continue;
+    const uint32_t slot = entry - kFirstSlot;
+    if (slot / rows_.chunk_rows_ >= walk->rows.size()) {
+      walk->rows.resize(slot / rows_.chunk_rows_ + 1);
+    }
+    walk->rows[slot / rows_.chunk_rows_] |= 1u << slot % rows_.chunk_rows_;
+  }
 }
 
 uint32_t ServedRows::Reader::Next(StripeWalk* walk, const uint8_t** rows, uint32_t rows_max) const {
@@ -203,9 +216,13 @@ absl::Status ServedRows::AddBlock(uint64_t chunk_bytes) {
   const uint64_t block = std::max(huge ? kHugePageBytes : kBlockBytes, chunk_bytes);
   if (!Take(block)) return Full();
   if (huge) {
-    HOTBED_ASSIGN_OR_RETURN(HugeBuffer memory, HugeBuffer::Allocate(block));
-    block_ = memory.data();
-    huge_blocks_.push_back(std::move(memory));
+    absl::StatusOr<HugeBuffer> memory = HugeBuffer::Allocate(block);
+    if (!memory.ok()) {
+      Give(block);
+      return memory.status();
+    }
+    block_ = memory->data();
+    huge_blocks_.push_back(*std::move(memory));
   } else {
     blocks_.push_back(std::unique_ptr<uint8_t[]>(new uint8_t[block]));
     block_ = blocks_.back().get();

@@ -77,7 +77,8 @@ class NumberAnswerTest : public testing::Test {
     v1::NumberReply reply;
     // Another thread's entry may come first more often than a call decides again.
     do {
-      reply = AnswerNumber(server_->host(), request, *Clock::Real());
+      reply = AnswerNumber(server_->host(), request, *Clock::Real(),
+                           Clock::Real()->NowNs() + request.timeout_ms() * kMillisecondNs);
     } while (reply.code() == v1::UNAVAILABLE);
     EXPECT_EQ(reply.code(), v1::OK) << reply.detail();
     last_ = reply;
@@ -166,7 +167,9 @@ struct Asker {
   std::map<uint64_t, uint32_t> seen;   // key -> number
 
   v1::NumberReply Ask(const v1::NumberRequest& request) const {
-    if (calls == nullptr) return AnswerNumber(host, request, *Clock::Real());
+    if (calls == nullptr)
+      return AnswerNumber(host, request, *Clock::Real(),
+                          Clock::Real()->NowNs() + request.timeout_ms() * kMillisecondNs);
     v1::NumberReply reply;
     absl::Notification answered;
     calls->Call(request, nullptr, [&](absl::StatusOr<std::string> answer, const auto&) {

@@ -9,7 +9,9 @@
 #include "common/status_macros.h"
 #include "common/tables/session_of_lane.h"
 #include "common/tables/shard_lanes.h"
+#include "common/tables/touch_filter_shape.h"
 #include "planner/coordinator/membership/replica_placement.h"
+#include "proto/convert.h"
 
 namespace hotbed {
 namespace {
@@ -228,6 +230,14 @@ absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, 
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, lower));
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, upper));
   HOTBED_RETURN_IF_ERROR(SamePlaces(state, lower, upper));
+  HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(state.tables().at(lower.shard.table)));
+  const uint64_t filter_bytes =
+      TouchFilterShapeOf(spec).Bytes(upper.range.limit - lower.range.first);
+  if (filter_bytes > kFilterShardBytesMax) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(names, " would have a filter of touches of ", filter_bytes,
+                     " bytes together, the limit is ", kFilterShardBytesMax));
+  }
   const size_t lanes = lower.Lanes().size() + upper.Lanes().size();
   if (lanes > kLanesMax) {
     return absl::FailedPreconditionError(

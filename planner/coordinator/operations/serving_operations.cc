@@ -4,9 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/operations/operations.h"
 #include "planner/coordinator/serving/serving_servers.h"
@@ -22,6 +24,11 @@ constexpr uint32_t kReplicasMax = 64;
 std::string PlaceText(const v1::ServedTable& table) {
   return table.servers().empty() ? std::string("no serving server that has room for it")
                                  : absl::StrJoin(table.servers(), ", ");
+}
+
+// As the command line has it.
+std::string FormatWord(v1::ServedFormat format) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::ServedFormat_Name(format), "SERVED_"));
 }
 
 class ServeTables {
@@ -83,12 +90,17 @@ class ServeTables {
           absl::StrCat("table ", spec.name(), " is cut into ", spec.column_slices(),
                        " column slices: only tables of whole rows can be served so far"));
     }
+    if (spec.vocabulary() != 0 && request_.format() != v1::SERVED_FP32) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "table ", spec.name(), " is a vocabulary, whose numbers ", FormatWord(request_.format()),
+          " would round; allowed: fp32 ('hotbed serve add ", spec.name(), " --format=fp32')"));
+    }
     v1::ServedTable& table = (*after)[spec.id()];
     if (table.table() != 0 && table.format() != request_.format()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "table ", spec.name(), " is served as ", v1::ServedFormat_Name(table.format()),
-          ", asked for is ", v1::ServedFormat_Name(request_.format()),
-          ": end it first ('hotbed serve remove ", spec.name(), "')"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("table ", spec.name(), " is served as ", FormatWord(table.format()),
+                       ", asked for is ", FormatWord(request_.format()),
+                       ": end it first ('hotbed serve remove ", spec.name(), "')"));
     }
     table.set_table(spec.id());
     table.set_format(request_.format());
