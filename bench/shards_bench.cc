@@ -1,4 +1,4 @@
-// What a message costs by the number of shards that it touches: 512 ids of 64 floats, client and
+// The cost of a message by the number of shards that it touches: 512 ids of 64 floats, client and
 // server in one process and one thread, without a network.
 //
 //   shards_bench [--ids N] [--rows N] [--durability checkpoint|log] [--turns N] [-o json]

@@ -48,10 +48,10 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
                       "Where it listens on all addresses (0.0.0.0, [::]): the address from which "
                       "this server reaches the coordinator.",
                       1);
-  schema->Add(
-      "failure-domain", &o->failure_domain, "NAME",
-      "Machine, rack or zone: no two replicas of a shard are placed in one, and read copies of a "
-      "table only where there is no other; empty: the host part of the data port.");
+  schema->Add("failure-domain", &o->failure_domain, "NAME",
+              "Machine, rack or zone. Two replicas of a shard are never placed in one; two read "
+              "copies of a table only if there is no other domain. Empty: the host part of the "
+              "data port.");
   schema->AddHostPort("admin-listen", &o->admin_listen,
                       "Where the admin port (HTTP: metrics, health, status) listens.", 0);
   schema->AddHostPort("http-listen", &o->http_listen,
@@ -163,8 +163,9 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
       "at a clean stop.");
   schema->AddMillis(
       "keep-deletions-ms", &o->host.keep_deletions_ms,
-      "How long shards remember which rows were deleted, unless they have deleted more rows than "
-      "they have. Streams and incremental saves that are further behind read all rows.",
+      "How long shards remember deleted rows. A shard that remembers more deletions than it has "
+      "rows, and more than 65,536, forgets the older half at once. Streams and incremental saves "
+      "that are further behind read all rows.",
       {.min = 100});
   schema->AddMillis(
       "drain-ms-max", &o->drain_ms_max,

@@ -35,7 +35,7 @@ struct VersionCopy {
   v1::VersionReport report;
 };
 
-// Of the model of `version`.
+// The choice of the model that `version` belongs to.
 v1::VersionChoice ChoiceFor(const v1::ServingMap& map, const v1::ServedVersion& version) {
   for (const v1::VersionChoice& choice : map.choices()) {
     if (choice.model() == version.model()) return choice;
@@ -263,9 +263,8 @@ absl::StatusOr<bool> AwaitCurrent(const CommandContext& context, const v1::Serve
 }
 
 void AddServeVersionCommands(CLI::App* serve, CommandContext* context) {
-  const auto add_flags = [](CLI::App* command, ServeVersionFlags* flags) {
-    command->add_option("--model", flags->model,
-                        "The model whose current version changes; not needed if there is one");
+  const auto add_flags = [](CLI::App* command, ServeVersionFlags* flags, const char* model) {
+    command->add_option("--model", flags->model, model);
     command->add_flag("--dry-run", flags->dry_run, "Print what would be; change nothing");
     command->add_flag("--no-wait", flags->no_wait, "Do not wait until the version is current");
   };
@@ -274,12 +273,15 @@ void AddServeVersionCommands(CLI::App* serve, CommandContext* context) {
       "pin", "Make a version current, which then stays so when newer ones are published");
   pin->add_option("VERSION", pin_flags->name, "Its name");
   pin->add_flag("--off", pin_flags->off, "Pin none: the newest version is to be current again");
-  add_flags(pin, pin_flags.get());
+  add_flags(pin, pin_flags.get(),
+            "With --off: the model whose newest version is to be current; not needed if only one "
+            "model has versions");
   context->Runs(pin, [context, pin_flags] { return Pin(*pin_flags, *context); });
   auto back_flags = std::make_shared<ServeVersionFlags>();
   CLI::App* back = serve->add_subcommand(
       "rollback", "Make the version before the current one current, from its files if need be");
-  add_flags(back, back_flags.get());
+  add_flags(back, back_flags.get(),
+            "The model whose current version changes; not needed if only one model has versions");
   context->Runs(back, [context, back_flags] {
     return Choose(v1::ChooseVersionRequest::ROLL_BACK, *back_flags, *context);
   });

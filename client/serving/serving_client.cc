@@ -386,7 +386,7 @@ class GrpcServingClient final : public ServingClient {
         options.version, "\": rows of a version do not change; leave one of the two out"));
   }
 
-  // What this client has not heard of may be new.
+  // A version that this client has not heard of may be new.
   std::vector<absl::StatusOr<Version>> VersionsFor(const std::vector<ServingIds>& tables,
                                                    const ServingLookupOptions& options,
                                                    int64_t end_ns) ABSL_LOCKS_EXCLUDED(mu_) {

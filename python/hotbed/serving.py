@@ -104,8 +104,8 @@ class ServingClient:
             hedge_after: seconds; where a server has not answered by then, another one that has its tables is asked, too, and
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
-            version: empty or "latest": the newest rows of each table; "current": those of the version that is current
-                (`hotbed publish`); else the name of a version. All rows of an answer are of one version.
+            version: empty or "latest": the newest rows of each table; "current": of each table the current version of
+                its model (`hotbed publish`), one per model for the whole call; else the name of a version.
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
                 are. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.

@@ -144,7 +144,7 @@ void VisitScoreAndFilter(Io* io, Life& life) {
   io->Number(life.admission.false_positives);
 }
 
-// What came after; at the end of the file, too.
+// Fields of version 10, also written at the end of the file.
 template <typename Io, typename Table>
 void VisitStatistics(Io* io, Table& table) {
   io->Number(table.vocabulary);

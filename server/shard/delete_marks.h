@@ -31,7 +31,7 @@ class DeleteMarks {
     int64_t keep_ns = 0;
     uint64_t count_max = 0;  // beyond it the older ones go, so that about a half is left
   };
-  // What the shard has come to, at some moment.
+  // How far the shard has come at some moment.
   struct Moment {
     int64_t now_ns = 0;
     Lsn applied = 0;

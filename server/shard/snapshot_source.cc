@@ -184,8 +184,8 @@ absl::StatusOr<uint64_t> SnapshotSource::DropMarks(const DeleteMarks::Rule& rule
     marks_.SetGone(through);
   });
   if (!begins) return 0;
-  // What is said to be gone is on its way to the disk before anything goes, with all rows: so the
-  // log is not replayed over rows whose marks are gone.
+  // All rows are written back before marks go, so that the log is not replayed over rows without
+  // marks.
   if (absl::StatusOr<Lsn> written = WriteBack(); !written.ok()) return written.status();
   const uint64_t before = marks_.Count(now.deleted);
   HOTBED_ASSIGN_OR_RETURN(

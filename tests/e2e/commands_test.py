@@ -177,7 +177,7 @@ class Commands(unittest.TestCase):
         code, text, _ = self.up.cli("row", "get", "any", -1)
         self.assertEqual(code, 0)
         self.assertIn(str(ID_MAX), text)
-        self.assertIn("never pushed", text)
+        self.assertIn("exists no: there is no row (never pushed, deleted, or not admitted yet)", text)
 
     def test_rows_of_a_silent_server_are_left_out_on_request(self):
         self.up.json("table", "create", "partly", "--dim", 2, "--rows", 3000, "--init", "constant:1")

@@ -357,7 +357,7 @@ TEST(ChangesTest, AReadersMapIsTheTable) {
   EXPECT_GT(again[1], 0) << "no kill was noticed";
 }
 
-// What a save is given: rows, and those that its parent has and that were deleted since.
+// The rows and deleted ids that a save is given.
 struct SaveSink : RowSink {
   absl::Status BeginPass(uint64_t) override { return absl::OkStatus(); }
   absl::Status Take(absl::Span<const uint64_t> ids, absl::Span<const uint8_t> payloads) override {

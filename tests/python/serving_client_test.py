@@ -314,7 +314,7 @@ class TwoCopies(unittest.TestCase):
                 hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=2)
 
     def any_port_answers(self, up, ports):
-        """Of a table that one of two servers has, and of a table that both have."""
+        """A table on one of two servers, and one on both."""
         with hotbed.connect(f'hotbed://{up.coordinator}', session='single') as trainer:
             trainer.create_table('item', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0)).push(
                 [3], np.full((1, 2), -2, np.float32), step=1)

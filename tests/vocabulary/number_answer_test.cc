@@ -158,7 +158,7 @@ TEST_F(NumberAnswerTest, CountsBeyondFloatsAreExact) {
   EXPECT_EQ(RowOf(4).count, uint64_t{~0u} + 3);
 }
 
-// What one thread has asked for, and got.
+// The calls and answers of one thread.
 struct Asker {
   SessionId session = 0;
   NumberCalls* calls = nullptr;  // null: it goes to the shard by itself

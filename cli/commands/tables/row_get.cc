@@ -153,7 +153,9 @@ absl::Status Get(const CommandContext& context, const RowGetFlags& flags) {
   if (!parts.empty()) {
     absl::StrAppend(&text, "made by the client: ", RowFormula(spec), "\n");
   } else if (std::count(rows.exists.begin(), rows.exists.end(), 0) > missing) {
-    absl::StrAppend(&text, "exists no: the row was never pushed; its first value is shown (",
+    absl::StrAppend(&text,
+                    "exists no: there is no row (never pushed, deleted, or not admitted yet); its "
+                    "first value is shown (",
                     InitializerText(spec.initializer), ")\n");
   }
   return context.Answer(json, text);

@@ -140,7 +140,7 @@ void AddTableAlterCommand(CLI::App* table, CommandContext* context) {
       "Flags of --schedule that are not given stay as they are at that step. All other options are "
       "fixed when a table is\ncreated (docs/tables.md, Changing a table).\n\nExamples:\n"
       "  hotbed table alter user --at-step 20000 --learning-rate 0.001\n"
-      "  hotbed table alter session --ttl-s 86400 --rows-max 1000000 --evict-by score\n"
+      "  hotbed table alter session --ttl-s 86400 --rows-max 1000000 --evict-by lfu\n"
       "  hotbed table alter session --ttl-s 0            # no row expires by time any more");
   app->add_option("NAME", flags->name, "Name of the table")->required();
   app->add_option("--at-step", flags->at_step,

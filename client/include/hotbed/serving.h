@@ -85,8 +85,8 @@ struct ServingLookupOptions {
   // Tables that cannot be answered in time do not fail the others: ServingRows::status of each says
   // which ones they are.
   bool partial = false;
-  // Empty or "latest": the newest rows of each table. "current": those of the version that is
-  // current ('hotbed publish'). Else the name of a version. All rows of an answer are of one.
+  // Empty or "latest": the newest rows of each table. "current": of each table the current version
+  // of its model ('hotbed publish'), one per model for the whole call. Else the name of a version.
   std::string version;
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.

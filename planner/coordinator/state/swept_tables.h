@@ -25,7 +25,7 @@ class SweptTables {
     int64_t seconds = 0;  // since the event before; 0: there was none
   };
 
-  // What a server had deleted when it was first heard of is passed over.
+  // Rows that a server had deleted before its first heartbeat do not count.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // The tables that an event is due for; they count from 0 again.
   std::vector<Swept> Take(int64_t now_ns);

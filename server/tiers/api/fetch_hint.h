@@ -105,7 +105,7 @@ class FetchHint {
       (*parts_)[i].bytes.store(static_cast<uint32_t>(part.bytes), std::memory_order_relaxed);
     }
   }
-  // What FetchState reads itself.
+  // Lines that FetchState reads itself.
   void FetchParts() const { FetchLines(parts_.get(), sizeof(KnownParts)); }
   void FetchState() const {
     ForEachPart([](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
