@@ -152,6 +152,28 @@ TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
   EXPECT_EQ(upper.lanes[0].index, 1u);
 }
 
+// Their counts travel as one message when the merged shard moves.
+TEST_F(CutStory, NeighboursWithTooLargeAFilterTogetherAreNotMerged) {
+  Start({"s1"});
+  v1::CreateTableRequest table = Request("t", 1, 4);
+  v1::TableSpec& spec = *table.mutable_spec();
+  spec.set_durability(v1::DURABILITY_LOG);
+  spec.set_hashed(true);
+  spec.mutable_optimizer()->set_touches(true);
+  spec.mutable_life()->set_admit_after(2);
+  spec.mutable_life()->set_admit_by(v1::ADMIT_BY_BLOOM);
+  spec.mutable_life()->set_admit_ids(40'000'000);
+  const auto created = rig_.Create(table);
+  ASSERT_TRUE(created.ok()) << created.status();
+  fleet_.Run(300);
+  ASSERT_EQ(rig_.core->state().shards().size(), 4u);
+  v1::CutShardRequest merge;
+  merge.set_shard(ShardId{1, 1}.packed());
+  merge.set_merge_with(ShardId{1, 0}.packed());
+  EXPECT_STATUS(rig_.Call<v1::CutShardReply>(merge), kFailedPrecondition,
+                "would have a filter of touches of");
+}
+
 // A learner of the upper part has a replica of no shard from then on, and has to be told why.
 TEST(MergedShardTest, IsShownToServersThatHeldTheOtherPartAlone) {
   ClusterState state;

@@ -9,6 +9,7 @@
 
 #include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/convert.h"
 #include "tests/coordinator/core_story.h"
 
 namespace hotbed {
@@ -119,6 +120,25 @@ class VersionStory : public CoreStory {
   std::map<std::string, v1::ServingOrders> orders_;
   std::map<std::string, std::set<std::string>> missing_;
 };
+
+TEST_F(VersionStory, TheNumbersOfAVocabularyAreServedUnrounded) {
+  TableSpec words;
+  words.name = "words";
+  MakeVocabulary(1000, &words);
+  v1::CreateTableRequest create;
+  *create.mutable_spec() = ToProto(words);
+  const auto created = rig_.Create(create);
+  ASSERT_TRUE(created.ok()) << created.status();
+  v1::ServeTablesRequest request;
+  request.set_action(v1::ServeTablesRequest::ADD);
+  request.set_replicas(1);
+  request.add_tables("words");
+  request.set_format(v1::SERVED_INT8);
+  EXPECT_STATUS(rig_.Call<v1::ServeTablesReply>(request), kFailedPrecondition,
+                "whose numbers int8 would round");
+  request.set_format(v1::SERVED_FP32);
+  EXPECT_TRUE(rig_.Call<v1::ServeTablesReply>(request).ok());
+}
 
 TEST_F(VersionStory, AVersionIsCurrentWhenAllServersHoldIt) {
   missing_["r1"] = {"v1"};
