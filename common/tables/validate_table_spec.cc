@@ -298,8 +298,6 @@ void CheckVocabulary(const TableSpec& spec, Rules* rules) {
   require(spec.optimizer.kind == OptimizerKind::kNone, "optimizer.kind",
           kOptimizerWords[static_cast<size_t>(spec.optimizer.kind)], "none");
   require(spec.initializer.kind == InitializerKind::kZero, "initializer", "another one", "zero");
-  require(spec.durability != Durability::kCheckpoint, "durability", "checkpoint",
-          "log or replicated, because a crash would give numbers twice,");
   require(spec.column_slices == 1, "column_slices", spec.column_slices, "1");
   require(spec.consistency == Consistency::kAsync, "consistency",
           kConsistencyWords[static_cast<size_t>(spec.consistency)], "async");

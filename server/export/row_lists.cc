@@ -206,6 +206,7 @@ absl::Status RowLists::Begin(const v1::ListRowsRequest& request, Listing* listin
     return absl::OkStatus();
   }
   Shard& shard = *listing->shard;
+  HOTBED_RETURN_IF_ERROR(CheckStatistics(request, shard.table()));
   const ReadPosition above = PositionOf(request.above());
   const Shard::FollowFrom begin = shard.BeginFollowing(above, !request.of_one_moment());
   if (!begin.status.ok() || begin.lost) {
@@ -244,6 +245,7 @@ absl::Status RowLists::MayPause(ShardId shard) {
 
 absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing,
                             v1::ListRowsReply* reply) {
+  // A later call may ask for what the first one did not.
   HOTBED_RETURN_IF_ERROR(CheckStatistics(request, listing->shard->table()));
   Shard& shard = *listing->shard;
   shard.feed()->Touch(clock_->NowNs());

@@ -145,21 +145,17 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   }
   const LogEnd base = BaseHere(record, lower->End().log, upper->End().log);
   const bool exact = base == record.merge.base;
-  // Pushes wait, so what the catalog needs comes to the disk at the same time. Each of the three
-  // says nothing without the catalog, which names the merged shard.
-  absl::Status promised;
-  std::thread promising([&, this] {
-    promised = PromiseMerged(record, {lower->id(), upper->id()});
-  });
+  // Pushes wait, so the log and the merged meta, which say nothing without the catalog, come to
+  // the disk at the same time. The promise is the last before the catalog: a merge that fails
+  // before has changed nothing.
   absl::StatusOr<LogPosition> end = absl::UnknownError("not asked for");
   std::thread syncing([&, this] { end = wiring_.log->End(); });
   std::string meta;
   const absl::Status written = WriteMergedMeta(record, *lower, *upper, base, &meta);
-  promising.join();
   syncing.join();
   HOTBED_RETURN_IF_ERROR(written);
-  HOTBED_RETURN_IF_ERROR(promised);
   HOTBED_RETURN_IF_ERROR(end.status());
+  HOTBED_RETURN_IF_ERROR(PromiseMerged(record, {lower->id(), upper->id()}));
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {
     catalog->Forget(upper->id());
     catalog->NoteRange(record);

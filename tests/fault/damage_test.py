@@ -124,7 +124,8 @@ class DamageRun:
         else:
             told = f"refused to start: {refused[-200:]}"
         self.victim.kill()
-        self.apply_flip()
+        if os.path.exists(self.flipped[0]):  # a server that got over the damage may have deleted the file
+            self.apply_flip()
         self.victim.start()
         status, said = self.checker.verify()
         if status != EXACT:
