@@ -127,12 +127,6 @@ class CreateTables {
         continue;
       }
       HOTBED_RETURN_IF_ERROR(CheckFree(state, spec));
-      if (spec.vocabulary != 0 && spec.durability == Durability::kCheckpoint) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("table \"", spec.name,
-                         "\": durability is checkpoint, allowed: log or replicated for a "
-                         "vocabulary, because a crash would give numbers twice"));
-      }
       HOTBED_RETURN_IF_ERROR(GiveId(state, &spec));
       *reply.mutable_spec() = ToProto(spec);
       HOTBED_ASSIGN_OR_RETURN(std::vector<NewShard> placed, AskedShards(spec, entry));
