@@ -32,6 +32,11 @@ struct Node {
     server_options.port.listen = listen;
     server_options.peer_limits.transfer_bytes_max = 8 << 20;
     auto started = DataServer::Start(server_options, &host, Clock::Real());
+    // A node that comes back may find that another process's connection has its port for a while.
+    for (int i = 0; i < 200 && absl::IsUnavailable(started.status()); ++i) {
+      Clock::Real()->SleepNs(50 * kMillisecondNs);
+      started = DataServer::Start(server_options, &host, Clock::Real());
+    }
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
     network = server->network();
