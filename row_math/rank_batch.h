@@ -11,7 +11,7 @@ namespace hotbed {
 
 // A vector as rows of codes are first compared with it (row_math/code_filter.h).
 struct CodeQuery {
-  const int8_t* codes = nullptr;  // in the order that CodeFilter wants
+  const int8_t* codes = nullptr;  // in the order of FilterCodes
   double step = 0;                // element j is about step * its code
   double sum = 0;                 // of the elements
   double error = 0;               // bound of a product's error, to C |scale| + |bias|

@@ -26,7 +26,7 @@ struct RowsInOrder {
   const uint64_t stride;
 };
 
-// Anywhere. The first rows of a batch have been fetched, or come as they come.
+// Anywhere. Nobody fetches the first rows of a batch ahead.
 struct RowsAt {
   static constexpr uint64_t kAheadBytes = 4096;
   explicit RowsAt(const RankBatch& batch)
