@@ -1,8 +1,8 @@
 // The log behind ShardLog: a queue, one writer at a time, one newest segment. log_writer.cc holds
 // the queue and the writer; log_sync.cc syncs, deletes segments and reports usage.
 //
-// Threads: Append checksums and lays out the pieces on the caller's thread, outside of the lock, so
-// that shards share that work. The thread that calls Commit while nobody writes becomes the writer;
+// Threads: Append checksums the rows on the caller's thread, outside of the lock, so that shards
+// share that work. The thread that calls Commit while nobody writes becomes the writer;
 // the newest file, which only the writer touches, passes from one writer to the next through
 // `writing_`.
 #ifndef HOTBED_SERVER_SHARD_LOG_LOG_WRITER_H_
@@ -14,14 +14,16 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "server/shard_log/newest_segment.h"
+#include "server/shard_log/record_group.h"
 #include "server/shard_log/recovery.h"
 #include "server/shard_log/segment_chain.h"
 #include "server/shard_log/segment_format.h"
@@ -55,19 +57,7 @@ class LogWriter final : public ShardLog {
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // An append on its way: the encoded header and the pieces that writev takes, most of them in the
-  // caller's memory.
-  struct Queued {
-    LogAppend* append = nullptr;
-    ShardId shard;
-    Lsn lsn = 0;
-    uint64_t bytes = 0;
-    uint32_t payload_crc = 0;
-    absl::Status refused;  // set when it must not be written
-    char header[kRecordHeaderBytes];
-    absl::InlinedVector<iovec, 5> pieces;
-  };
-  using Batch = std::deque<std::unique_ptr<Queued>>;
+  using Batch = std::vector<LogAppend*>;
 
   // A second handle of a segment, for syncing while the writer uses its own. Shared: a sync may
   // outlive the roll.
@@ -88,27 +78,33 @@ class LogWriter final : public ShardLog {
     bool dir_changed = false;       // a segment's name is not synced
   };
 
-  // Checksums an append and lays out its pieces; the writer fills in the header.
-  static std::unique_ptr<Queued> Encode(LogAppend* append);
-  absl::Status RefusalOf(const Queued& queued) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sizes and checksums an append.
+  static void Prepare(LogAppend* append);
+  absl::Status RefusalOf(const LogAppend& append) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Called by the writer only.
-  void WriteBatch(Batch batch) ABSL_LOCKS_EXCLUDED(mu_);
-  void FailBehind(absl::Span<const std::unique_ptr<Queued>> run, const absl::Status& status,
-                  Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
+  // Called by the writer only. `batch` and `behind` are what comes after the run.
+  void WriteBatch(absl::Span<LogAppend* const> batch) ABSL_LOCKS_EXCLUDED(mu_);
+  size_t RunLength(absl::Span<LogAppend* const> batch) const;
+  void FailBehind(absl::Span<LogAppend* const> run, const absl::Status& status,
+                  absl::Span<LogAppend* const> behind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WriteRun(absl::Span<LogAppend* const> run) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status MarkStart(bool append_to_newest) ABSL_LOCKS_EXCLUDED(mu_);
   void MarkWritten();
-  void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, const RecordOrigin& origin);
+  // Gathers the bytes of the run in pieces_. Returns how many, and the checksum of the header.
+  std::pair<uint64_t, uint32_t> LayOut(absl::Span<LogAppend* const> run,
+                                       const RecordOrigin& origin);
+  void AddPiece(const void* data, uint64_t bytes);
+  void AddIds(const LogAppend& append);
+  void AddGradients(const LogAppend& append);
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
-  static void Complete(std::unique_ptr<Queued> queued, absl::Status status);
+  static void Complete(LogAppend* append, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_);
+  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_mu_);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
   void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
@@ -127,7 +123,10 @@ class LogWriter final : public ShardLog {
   // RecordHeaderCrc of its last record.
   uint64_t end_bytes_ = 0;
   uint32_t end_crc_ = 0;
-  std::vector<iovec> run_pieces_;
+  Batch batch_;  // empty between writes, as the two below; they keep their memory
+  char record_header_[kRecordHeaderBytes];
+  GroupTable table_;
+  std::vector<iovec> pieces_;
 
   // Held while files are deleted: oldest first, also when several threads do it.
   absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
@@ -142,8 +141,10 @@ class LogWriter final : public ShardLog {
   SegmentChain chain_ ABSL_GUARDED_BY(mu_);
   SyncProgress sync_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*
+  // Apart from mu_: a thread that waits there makes each unlock slow.
+  absl::Mutex stop_mu_;
+  bool stopping_ ABSL_GUARDED_BY(stop_mu_) = false;
   std::thread sync_thread_;
 };
 
