@@ -65,8 +65,8 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
 void LogWriter::SyncLoop() {
   const absl::Duration interval = absl::Milliseconds(options_.sync_interval_ms);
   const auto stops = [&]() {
-    absl::MutexLock lock(&stop_mu_);
-    return AwaitFor(&stop_mu_, absl::Condition(&stopping_), interval);
+    absl::MutexLock lock(&stop_.mu);
+    return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
   };
   while (!stops()) {
     absl::MutexLock lock(&mu_);

@@ -6,7 +6,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/files/crc32c.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/planted_bugs.h"
@@ -21,19 +20,6 @@ constexpr uint64_t kSegmentsOfLog = 8;
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
 iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
-
-// Calls visit(rows, bytes) for the gradient rows, with those that lie together as one.
-template <typename Visit>
-void ForRuns(const LogAppend& append, const Visit& visit) {
-  const uint32_t count = append.header.id_count;
-  const uint64_t row_bytes = GradientRowBytes(append.header);
-  for (uint32_t i = 0; row_bytes > 0 && i < count;) {
-    uint32_t end = i + 1;
-    while (end < count && append.gradients[end] == append.gradients[end - 1] + row_bytes) ++end;
-    visit(append.gradients[i], (end - i) * row_bytes);
-    i = end;
-  }
-}
 
 }  // namespace
 
@@ -61,8 +47,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       damage_(std::move(recovered.damage)),
       cuts_(std::move(recovered.cuts)),
       last_sequence_(recovered.last_sequence),
-      end_bytes_(recovered.end_bytes),
-      end_crc_(recovered.end_crc),
+      end_{recovered.end_bytes, recovered.end_crc},
       chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
@@ -74,8 +59,8 @@ LogWriter::~LogWriter() {
     HOTBED_CHECK(!writing_ && queue_.empty()) << "the log is destroyed with appends in flight";
   }
   {
-    absl::MutexLock lock(&stop_mu_);
-    stopping_ = true;
+    absl::MutexLock lock(&stop_.mu);
+    stop_.wanted = true;
   }
   if (sync_thread_.joinable()) sync_thread_.join();
 }
@@ -109,7 +94,7 @@ absl::Status LogWriter::MarkStart(bool append_to_newest) {
     absl::MutexLock lock(&mu_);
     if (append_to_newest) {
       MarkWritten();
-      marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});  // by recovery
+      marks->Set(Marks::kLogSynced, {last_sequence_, end_.bytes, end_.crc});  // by recovery
     } else {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
@@ -159,18 +144,8 @@ void LogWriter::Prepare(LogAppend* append) {
                      " exceeds the limit of ", kRecordBytesMax, " bytes: push fewer rows at once"));
     return;
   }
-  if (!append->encoded.empty()) {
-    HOTBED_CHECK(append->encoded.size() == queued.bytes);
-    queued.payload_crc = RecordPayloadCrc(append->encoded.data());
-    return;
-  }
-  uint32_t crc = Crc32c(append->ids, 8ull * h.id_count);
-  uint64_t unpadded = kRecordHeaderBytes + 8ull * h.id_count;
-  ForRuns(*append, [&](const uint8_t* rows, uint64_t bytes) {
-    crc = Crc32c(rows, bytes, crc);
-    unpadded += bytes;
-  });
-  queued.payload_crc = Crc32c(kPadding, queued.bytes - unpadded, crc);
+  HOTBED_CHECK(append->encoded.empty() || append->encoded.size() == queued.bytes);
+  queued.payload_crc = RunLayout::PayloadCrc(*append);
 }
 
 absl::Status LogWriter::RefusalOf(const LogAppend& append) {
@@ -303,8 +278,9 @@ absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
     if (!stopped_.ok()) return stopped_;
     if (sync_.sequence == last_sequence_) synced = std::max(synced, sync_.offset);
   }
-  const auto [bytes, crc] = LayOut(run, {.synced_bytes = synced, .run = options_.run});
-  const absl::Status written = file_.Append(pieces_, bytes);
+  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run});
+  const uint64_t bytes = layout_.bytes();
+  const absl::Status written = file_.Append(layout_.pieces(), bytes);
   if (!written.ok()) return CutBack(written);
   if (options_.sync_interval_ms == 0) {
     if (const absl::Status failed = file_.Sync(); !failed.ok()) {
@@ -317,13 +293,13 @@ absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
     }
   }
   file_.Keep(bytes);
-  end_crc_ = crc;
+  end_.crc = layout_.header_crc();
   MarkWritten();
   absl::MutexLock lock(&mu_);
   for (const LogAppend* append : run) {
     chain_.AddRecord(append->header.shard, append->header.lsn);
   }
-  chain_.AddBytes(bytes, crc);
+  chain_.AddBytes(bytes, end_.crc);
   if (sync_.written == sync_.synced) sync_.unsynced_since_ns = clock_->NowNs();
   sync_.written += bytes;
   counts_.appends += run.size();
@@ -337,67 +313,11 @@ absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
 
 // Before the completions run: what was reported written must be there after a kill.
 void LogWriter::MarkWritten() {
-  end_bytes_ = file_.bytes();
+  end_.bytes = file_.bytes();
   if (options_.marks == nullptr || PlantedBug("ack_before_append")) return;
-  options_.marks->Set(Marks::kLogWritten, {last_sequence_, end_bytes_, end_crc_});
+  options_.marks->Set(Marks::kLogWritten, {last_sequence_, end_.bytes, end_.crc});
   if (options_.sync_interval_ms == 0) {
-    options_.marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});
-  }
-}
-
-// One record as such, several as a group.
-std::pair<uint64_t, uint32_t> LogWriter::LayOut(absl::Span<LogAppend* const> run,
-                                                const RecordOrigin& origin) {
-  pieces_.clear();
-  if (run.size() == 1) {
-    const LogAppend& append = *run[0];
-    if (append.encoded.empty()) {
-      EncodeRecordHeader(append.header, append.queued.payload_crc, origin, record_header_);
-    } else {
-      ResealRecordHeader(append.encoded.data(), origin, record_header_);
-    }
-    AddPiece(record_header_, kRecordHeaderBytes);
-    AddIds(append);
-    AddGradients(append);
-    AddPiece(kPadding, append.queued.bytes - kRecordHeaderBytes - 8ull * append.header.id_count -
-                           GradientBytes(append.header));
-    return {append.queued.bytes, RecordHeaderCrc(record_header_)};
-  }
-  table_.Clear();
-  for (const LogAppend* append : run) table_.Add(append->header, append->queued.payload_crc);
-  const absl::Span<const char> head = table_.Seal(origin);
-  AddPiece(head.data(), head.size());
-  for (const LogAppend* append : run) AddIds(*append);
-  for (const LogAppend* append : run) AddGradients(*append);
-  AddPiece(kPadding, table_.padding());
-  return {table_.length(), table_.header_crc()};
-}
-
-// The ids of a message lie together as a rule, and its gradients too: then they are one piece each.
-void LogWriter::AddPiece(const void* data, uint64_t bytes) {
-  if (bytes == 0) return;
-  if (!pieces_.empty()) {
-    iovec& last = pieces_.back();
-    if (static_cast<const char*>(last.iov_base) + last.iov_len == data) {
-      last.iov_len += bytes;
-      return;
-    }
-  }
-  pieces_.push_back(Piece(data, bytes));
-}
-
-void LogWriter::AddIds(const LogAppend& append) {
-  const void* const ids = append.encoded.empty() ? static_cast<const void*>(append.ids)
-                                                 : append.encoded.data() + kRecordHeaderBytes;
-  AddPiece(ids, 8ull * append.header.id_count);
-}
-
-void LogWriter::AddGradients(const LogAppend& append) {
-  if (append.encoded.empty()) {
-    ForRuns(append, [this](const uint8_t* rows, uint64_t bytes) { AddPiece(rows, bytes); });
-  } else {
-    AddPiece(append.encoded.data() + kRecordHeaderBytes + 8ull * append.header.id_count,
-             GradientBytes(append.header));
+    options_.marks->Set(Marks::kLogSynced, {last_sequence_, end_.bytes, end_.crc});
   }
 }
 
@@ -464,8 +384,8 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
 absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   SegmentHeader header;
   header.sequence = sequence;
-  header.previous_bytes = end_bytes_;
-  header.previous_crc = end_crc_;
+  header.previous_bytes = end_.bytes;
+  header.previous_crc = end_.crc;
   {
     absl::MutexLock lock(&mu_);
     header.unsynced_from =
@@ -489,7 +409,7 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
-  end_crc_ = 0;
+  end_.crc = 0;
   MarkWritten();
   absl::MutexLock lock(&mu_);
   chain_.Push(std::move(segment));

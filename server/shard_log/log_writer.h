@@ -14,7 +14,6 @@
 #include <deque>
 #include <memory>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,8 +22,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "server/shard_log/newest_segment.h"
-#include "server/shard_log/record_group.h"
 #include "server/shard_log/recovery.h"
+#include "server/shard_log/run_layout.h"
 #include "server/shard_log/segment_chain.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
@@ -78,6 +77,17 @@ class LogWriter final : public ShardLog {
     bool dir_changed = false;       // a segment's name is not synced
   };
 
+  // The end of a segment, for the header of the next.
+  struct SegmentEnd {
+    uint64_t bytes = 0;  // 0: unknown
+    uint32_t crc = 0;    // of the header of its last record or group
+  };
+  // The sync thread waits for it apart from mu_: a waiting thread makes each unlock slow.
+  struct Stopping {
+    absl::Mutex mu;
+    bool wanted ABSL_GUARDED_BY(mu) = false;
+  };
+
   // Sizes and checksums an append.
   static void Prepare(LogAppend* append);
   absl::Status RefusalOf(const LogAppend& append) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -90,12 +100,6 @@ class LogWriter final : public ShardLog {
   absl::Status WriteRun(absl::Span<LogAppend* const> run) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status MarkStart(bool append_to_newest) ABSL_LOCKS_EXCLUDED(mu_);
   void MarkWritten();
-  // Gathers the bytes of the run in pieces_. Returns how many, and the checksum of the header.
-  std::pair<uint64_t, uint32_t> LayOut(absl::Span<LogAppend* const> run,
-                                       const RecordOrigin& origin);
-  void AddPiece(const void* data, uint64_t bytes);
-  void AddIds(const LogAppend& append);
-  void AddGradients(const LogAppend& append);
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
@@ -104,7 +108,7 @@ class LogWriter final : public ShardLog {
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_mu_);
+  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_.mu);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
   void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
@@ -119,14 +123,10 @@ class LogWriter final : public ShardLog {
   NewestSegment file_;              // the newest segment
   uint64_t segment_bytes_max_ = 0;  // of that one
   uint64_t last_sequence_ = 0;
-  // The end of the newest segment, for the header of the next: its bytes, 0 if unknown, and
-  // RecordHeaderCrc of its last record.
-  uint64_t end_bytes_ = 0;
-  uint32_t end_crc_ = 0;
-  Batch batch_;  // empty between writes, as the two below; they keep their memory
-  char record_header_[kRecordHeaderBytes];
-  GroupTable table_;
-  std::vector<iovec> pieces_;
+  SegmentEnd end_;  // of the newest segment
+  // Empty between writes; they keep their memory.
+  Batch batch_;
+  RunLayout layout_;
 
   // Held while files are deleted: oldest first, also when several threads do it.
   absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
@@ -142,9 +142,7 @@ class LogWriter final : public ShardLog {
   SyncProgress sync_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*
-  // Apart from mu_: a thread that waits there makes each unlock slow.
-  absl::Mutex stop_mu_;
-  bool stopping_ ABSL_GUARDED_BY(stop_mu_) = false;
+  Stopping stop_;
   std::thread sync_thread_;
 };
 

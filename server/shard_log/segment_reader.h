@@ -40,8 +40,8 @@ class SegmentReader {
   // moves to the next offset that holds a good header. False: nothing follows.
   absl::StatusOr<bool> SkipDamage();
 
-  // Of the record that Next looked at: where it begins, or its entry in a group, or a group of
-  // which a part is damaged.
+  // Where the record begins that Next looked at, or its entry in a group, or the group of which a
+  // part is damaged.
   uint64_t offset() const { return offset_; }
   uint64_t next_offset() const { return next_offset_; }  // of the next record or group
   const RecordView& record() const { return view_; }     // after kRecord; valid until the next call
