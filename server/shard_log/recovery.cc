@@ -259,7 +259,7 @@ class Recovery {
     if (!FollowsTheOneBefore(*header, file)) return Ends::kBefore;
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
-      NoteEnd(file.sequence, reader.offset(), segment.last_crc);
+      if (!reader.is_later_part()) NoteEnd(file.sequence, reader.begin(), segment.last_crc);
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
         HOTBED_RETURN_IF_ERROR(CheckOrigin(file, reader));

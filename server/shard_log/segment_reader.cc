@@ -61,7 +61,9 @@ absl::StatusOr<bool> SegmentReader::OnlyZerosFrom(uint64_t offset) {
 
 absl::StatusOr<SegmentReader::Found> SegmentReader::Next() {
   if (part_next_ < parts_.size()) return TakePart();
-  offset_ = next_offset_;
+  begin_ = offset_ = next_offset_;
+  parts_.clear();
+  part_next_ = 0;
   bad_payload_ = false;
   bad_parts_.clear();
   if (offset_ >= file_bytes_) return Found::kEnd;
@@ -97,11 +99,9 @@ absl::StatusOr<SegmentReader::Found> SegmentReader::NextGroup(const GroupHeader&
                                                               uint64_t left) {
   if (group.length > left) return Found::kCutShort;
   HOTBED_ASSIGN_OR_RETURN(const char* const bytes, Load(offset_, group.length));
-  group_offset_ = offset_;
   next_offset_ = offset_ + group.length;
   origin_ = group.origin;
   header_crc_ = group.header_crc;
-  part_next_ = 0;
   if (!DecodeGroup(group, bytes, &parts_)) {
     parts_.clear();
     bad_payload_ = true;
@@ -120,7 +120,7 @@ absl::StatusOr<SegmentReader::Found> SegmentReader::NextGroup(const GroupHeader&
 
 SegmentReader::Found SegmentReader::TakePart() {
   const GroupPart& part = parts_[part_next_++];
-  offset_ = group_offset_ + part.at;
+  offset_ = begin_ + part.at;
   view_.header = part.header;
   view_.ids = part.ids;
   view_.gradients = part.gradients;

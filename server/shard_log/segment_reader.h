@@ -40,9 +40,12 @@ class SegmentReader {
   // moves to the next offset that holds a good header. False: nothing follows.
   absl::StatusOr<bool> SkipDamage();
 
-  // Where the record begins that Next looked at, or its entry in a group, or the group of which a
-  // part is damaged.
+  // Where the record begins that Next looked at, or its entry in the group, or the group if a part
+  // is damaged.
   uint64_t offset() const { return offset_; }
+  uint64_t begin() const { return begin_; }  // of the record, or of its group
+  // After kRecord: the record is not the first of its group.
+  bool is_later_part() const { return part_next_ > 1; }
   uint64_t next_offset() const { return next_offset_; }  // of the next record or group
   const RecordView& record() const { return view_; }     // after kRecord; valid until the next call
   const RecordHeader& header() const { return view_.header; }  // after kRecord
@@ -66,13 +69,13 @@ class SegmentReader {
   std::string path_;
   uint64_t file_bytes_;
   uint64_t offset_ = kSegmentHeaderBytes;
+  uint64_t begin_ = kSegmentHeaderBytes;
   uint64_t next_offset_ = kSegmentHeaderBytes;
   RecordView view_;
   RecordOrigin origin_;
   uint32_t header_crc_ = 0;
   std::vector<GroupPart> parts_;  // the whole ones of the group that was read last
   size_t part_next_ = 0;
-  uint64_t group_offset_ = 0;
   std::vector<RecordHeader> bad_parts_;
   uint32_t raw_length_ = 0;
   bool bad_payload_ = false;
