@@ -110,6 +110,7 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   // Two words of capture, here and below: they are kept without an allocation.
   state->append.done = [this, state](absl::Status status) {
     state->append_status = std::move(status);
+    if (shard_.strand.RunIfIdle([this, state] { AfterAppend(state); })) return;
     shard_.strand.Run([this, state] { AfterAppend(state); });
   };
   shard_.options.log->Append(&state->append);
