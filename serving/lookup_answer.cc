@@ -35,6 +35,7 @@ struct LookupCounters {
 // One table of a request, with its parts of the request's bytes.
 struct AskedTable {
   uint32_t table = 0;
+  ServedPart part;
   const char* ids = nullptr;
   ServedBags bags;
 };
@@ -47,7 +48,7 @@ absl::Status ForEachTable(const v1::ServingLookupRequest& request, Each each) {
   const char* offsets = request.offsets().data();
   const char* weights = request.weights().data();
   for (const v1::ServingLookupTable& table : request.tables()) {
-    AskedTable asked = {.table = table.table(), .ids = ids};
+    AskedTable asked = {.table = table.table(), .part = ServedPartOf(table), .ids = ids};
     asked.bags = {.pooling = table.pooling(),
                   .ids = table.ids(),
                   .bags = table.bags(),
@@ -103,7 +104,8 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
 // The rows of a version do not age. Null: refused.
 std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
-    uint32_t table, uint64_t version, uint64_t staleness_ms_max, Outcome* said) {
+    uint32_t table, const ServedPart& part, uint64_t version, uint64_t staleness_ms_max,
+    Outcome* said) {
   std::shared_ptr<const TableReplica> replica = tables.Find(table);
   if (replica == nullptr) {
     Refuse(Outcome::NOT_SERVED, absl::StrCat("table number ", table, " is not served here"), said);
@@ -115,6 +117,14 @@ std::shared_ptr<const TableReplica> Admit(
       Refuse(Outcome::DENIED, std::string(may.message()), said);
       return nullptr;
     }
+  }
+  if (replica->part() != part) {
+    Refuse(Outcome::NOT_SERVED,
+           absl::StrCat("part ", part.part + 1, " of ", part.parts, " of table ", replica->name(),
+                        " is not served here, but part ", replica->part().part + 1, " of ",
+                        replica->part().parts),
+           said);
+    return nullptr;
   }
   if (version != 0) return replica;
   if (!replica->ready()) {
@@ -154,9 +164,9 @@ std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Ou
 
 std::optional<RowsView> AdmitRows(const TableReplicas& tables,
                                   const std::function<absl::Status(absl::string_view)>& may_read,
-                                  uint32_t table, uint64_t version, uint64_t staleness_ms_max,
-                                  Outcome* said) {
-  const auto replica = Admit(tables, may_read, table, version, staleness_ms_max, said);
+                                  uint32_t table, const ServedPart& part, uint64_t version,
+                                  uint64_t staleness_ms_max, Outcome* said) {
+  const auto replica = Admit(tables, may_read, table, part, version, staleness_ms_max, said);
   if (replica == nullptr) return std::nullopt;
   return ViewOf(*replica, version, said);
 }
@@ -189,7 +199,7 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
     Outcome& said = *reply->add_tables();
-    admitted[i] = AdmitRows(tables, may_read, asked.table, request.version(),
+    admitted[i] = AdmitRows(tables, may_read, asked.table, asked.part, request.version(),
                             request.staleness_ms_max(), &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();

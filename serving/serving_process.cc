@@ -240,7 +240,8 @@ class Serving final : public ServingProcess {
   Serving(const ServingOptions& options, const Clock* clock)
       : options_(options),
         clock_(*clock),
-        tables_({options.coordinators, options.security.identity()}, options.rows_bytes_max, clock),
+        tables_({options.coordinators, options.security.identity(), options.name},
+                options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
         calls_(options.coordinators, options.security.identity()),

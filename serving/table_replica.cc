@@ -10,7 +10,6 @@
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
 #include "proto/served_format.h"
-#include "row_math/position.h"
 #include "serving/version_files.h"
 
 namespace hotbed {
@@ -60,6 +59,8 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       table_(spec.id()),
       dim_(spec.dim()),
       format_(served.format()),
+      part_(ServedPartOn(served, source.server).value_or(ServedPart())),
+      places_(ServedPlaces::Of(spec)),
       source_(source),
       memory_(memory),
       clock_(clock),
@@ -122,7 +123,7 @@ absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRow
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
   rows->Begin(number);
   HOTBED_RETURN_IF_ERROR(
-      ReadVersionRows(version.folder(), spec_, place, [&](const VersionRows& read) {
+      ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
         if (stops()) return absl::CancelledError("it is not wanted any more");
         versions_.NoteRead(number, read.ids.size(), read.rows_in_all);
         return rows->TakeUp(number, read.ids, read.weights);
@@ -136,6 +137,9 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_format(format_);
   report.set_ready(ready());
   if (ready()) report.set_age_ms(AgeMs());
+  report.set_part(part_.part);
+  report.set_parts(part_.parts);
+  report.set_full_bytes(full_bytes_.load());
   const std::shared_ptr<const VersionedRows> rows = WritableRows();
   report.set_rows(rows->latest().rows());
   report.set_bytes(rows->latest().bytes());
@@ -174,6 +178,7 @@ void TableReplica::Run() {
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
     if (!full_) continue;
+    full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
     if (!Pause(kFullAgain)) return;
   } while (Pause(kAgain));
@@ -182,6 +187,8 @@ void TableReplica::Run() {
 absl::Status TableReplica::FollowOnce() {
   FollowOptions options;
   options.patience = absl::InfiniteDuration();
+  options.first_place = places_.FirstOf(part_);
+  options.limit_place = places_.FirstOf({part_.part + 1, part_.parts});
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> stream,
                           FollowAs(source_.coordinators, source_.identity, spec_, options));
   // Whatever an earlier stream has told, all rows come again by this one.
@@ -197,14 +204,11 @@ absl::Status TableReplica::FollowOnce() {
     if (age < absl::InfiniteDuration()) {
       EndAgain();
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
+      full_bytes_.store(0);
       SetTrouble("");
     }
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
-}
-
-uint64_t TableReplica::PlaceOf(uint64_t id) const {
-  return spec_.hashed() ? BucketOf(Mix64(id)) : id;
 }
 
 absl::Status TableReplica::Apply(const RowChanges& changes) {
@@ -243,7 +247,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
 // One pass for all parts that were announced together.
 void TableReplica::UnmarkAgain(VersionedRows* rows) {
   rows->Unmark([this](uint64_t id) {
-    const uint64_t place = PlaceOf(id);
+    const uint64_t place = places_.PlaceOf(id);
     return std::any_of(again_.begin(), again_.end(), [place](const ChangedRange& part) {
       return place >= part.first && place < part.limit;
     });

@@ -1,5 +1,5 @@
-// A read copy of one table: follows the table's changes (hotbed/changes.h) on a thread of its own,
-// and keeps its rows in memory (ServedRows).
+// A read copy of one table, or of a part of it: follows the table's changes (hotbed/changes.h) on a
+// thread of its own, and keeps its rows in memory (ServedRows).
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
@@ -24,6 +24,7 @@
 #include "common/clock.h"
 #include "hotbed/changes.h"
 #include "places/place_finder.h"
+#include "proto/served_part.h"
 #include "proto/serving.pb.h"
 #include "security/identity.h"
 #include "serving/rows/versioned_rows.h"
@@ -36,8 +37,10 @@ class TableReplica {
   struct Source {
     std::string coordinators;  // HOST:PORT,...
     ClientIdentity identity;
+    std::string server;  // the name of this one
   };
-  // `memory` and `clock` outlive it.
+  // Has the part of the table that `served` gives to this server, or else all of it. `memory` and
+  // `clock` outlive it.
   TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec, const Source& source,
                ServedMemory* memory, const Clock* clock);
   ~TableReplica() { Stop(); }
@@ -45,6 +48,7 @@ class TableReplica {
   const std::string& name() const { return name_; }
   uint32_t table() const { return table_; }
   v1::ServedFormat format() const { return format_; }
+  const ServedPart& part() const { return part_; }
   // Older rows are refused; 0: none are.
   uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
   void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
@@ -78,7 +82,6 @@ class TableReplica {
   absl::Status TakeUp(const v1::ServedVersion& version, VersionedRows* rows, PlaceFinder* places,
                       const std::function<bool()>& stops);
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t PlaceOf(uint64_t id) const;  // as ChangedRange counts
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
@@ -89,11 +92,15 @@ class TableReplica {
   const uint32_t table_;
   const uint32_t dim_;
   const v1::ServedFormat format_;
+  const ServedPart part_;
+  const ServedPlaces places_;
   const Source source_;
   ServedMemory* const memory_;
   const Clock* const clock_;
   std::atomic<uint64_t> staleness_ms_max_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
+  // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.
+  std::atomic<uint64_t> full_bytes_{0};
   // The thread's:
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told

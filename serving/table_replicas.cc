@@ -45,13 +45,14 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
   for (int i = 0; i < tables; ++i) {
     const v1::ServedTable& served = orders.tables(i);
     std::shared_ptr<TableReplica>& replica = next[served.table()];
-    if (replica != nullptr && replica->format() == served.format()) {
+    const ServedPart part = ServedPartOn(served, source_.server).value_or(ServedPart());
+    if (replica != nullptr && replica->format() == served.format() && replica->part() == part) {
       replica->SetStalenessMax(served.staleness_ms_max());
       continue;
     }
     if (replica != nullptr) gone.push_back(replica);
-    HOTBED_LOG(Info) << "serving " << orders.specs(i).name() << " as "
-                     << v1::ServedFormat_Name(served.format());
+    HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
+                     << orders.specs(i).name() << " as " << v1::ServedFormat_Name(served.format());
     replica = std::make_shared<TableReplica>(served, orders.specs(i), source_, &memory_, clock_);
   }
   for (auto it = next.begin(); it != next.end();) {
