@@ -99,10 +99,10 @@ class ShardCore {
   void Push(const CorePush& push);
   // Whether pushes may take the short way at all, until the next event.
   bool TakesPushesAlone() const;
-  // The short way of a push, while TakesPushesAlone. Where MayPushAlone says so, a Push would be appended with the LSN
-  // last_lsn() + 1 and be committed and applied before anything else happens: no other replica
-  // follows, nothing is in flight, and the push is the next one of a session that is open here. The
-  // shell applies it to the rows, without a log, and then says PushedAlone.
+  // The short way of a push, while TakesPushesAlone: no other replica follows, and nothing is in
+  // flight. MayPushAlone adds that the push is the next one of a session that is open here; then a
+  // Push would be appended with the LSN last_lsn() + 1 and be committed and applied before anything
+  // else happens. The shell applies it to the rows, without a log, and then says PushedAlone.
   bool MayPushAlone(const CorePush& push) const;
   void PushedAlone(const CorePush& push);
   // Rows that the shard itself deletes, by a policy of its table: an entry of no session. False: it

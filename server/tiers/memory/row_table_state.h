@@ -103,7 +103,10 @@ struct RowTableState {
   static constexpr uint64_t kSliceBytes = 1ull << 20;
   static constexpr uint32_t kSliceRowsMax = 2048;
 
-  // First what an update of rows in memory touches: TieredShard has it in its first cache line.
+  // The bytes at the begin that an update of rows in memory touches: applied_lsn, kernels, filter,
+  // the flags of the present update, and the count of hits.
+  static constexpr size_t kUpdateBytes = 5 * sizeof(uint64_t);
+
   Lsn applied_lsn = 0;
   const CpuKernelSet& kernels = CpuKernels();
   std::unique_ptr<TouchFilter> filter;  // null: the table has none
@@ -125,7 +128,7 @@ struct RowTableState {
   // A faster tier above has taken rows: of a row that is not here, it and the spill tier may have
   // versions of which this one does not know.
   bool lends_rows = false;
-  bool collecting = false;     // WriteBackAll walks over the slots
+  bool collecting = false;  // WriteBackAll walks over the slots
   // Reads of the spill tier with lower numbers keep nothing they bring back: a faster tier may hold
   // newer versions of the rows.
   uint64_t keep_from_fetch = 0;

@@ -51,10 +51,8 @@ TieredShard::TieredShard(Params params)
 }
 
 TieredShard::~TieredShard() {
-  static_assert(sizeof(TieredStore) + sizeof(above_) + sizeof(Lsn) + 2 * sizeof(void*) +
-                        sizeof(uint64_t) <=
-                    FetchHint::kLineBytes,
-                "one line has what an update touches");
+  static_assert(sizeof(TieredStore) + sizeof(above_) + RowTableState::kUpdateBytes <=
+                FetchHint::kLineBytes);
   if (state_.shard.hint != nullptr) {
     state_.shard.hint->CloseRows();
     state_.shard.hint->Clear();

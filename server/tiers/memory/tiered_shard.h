@@ -125,9 +125,8 @@ class alignas(64) TieredShard : public TieredStore {
   void OnWritten();
   void AfterUpdate(Done done, const absl::Status& status);
 
-  // All of the shard that ApplyAtOnce touches beside the table of rows: the first cache line.
-  static constexpr size_t kUpdateBytes = 64;
-
+  // All that ApplyAtOnce touches beside the table of rows is in the first cache line: this pointer,
+  // and the begin of the state.
   TieredStore* above_ = this;
   RowTableState state_;
   const std::function<void(TieredShard*)> before_close_;
