@@ -161,12 +161,15 @@ bool ShardCore::FencedInAnotherLane(const CorePush& push) const {
   });
 }
 
+bool ShardCore::TakesPushesAlone() const {
+  return CheckEpoch(record_.epoch) == SegmentCode::kOk && followers_.empty() && tail_unneeded_ &&
+         !options_.keep_tail && !read_only_ && duplicates_.empty() && !following_.left_out &&
+         tail_.last() == tail_.applied();
+}
+
 bool ShardCore::MayPushAlone(const CorePush& push) const {
-  if (CheckEpoch(push.epoch) != SegmentCode::kOk || !followers_.empty() || !tail_unneeded_ ||
-      options_.keep_tail || read_only_ || !duplicates_.empty() || following_.left_out ||
-      tail_.last() != tail_.applied() || AnyMutant()) {
-    return false;
-  }
+  HOTBED_DCHECK(TakesPushesAlone() && push.epoch == record_.epoch) << push.epoch;
+  if (AnyMutant()) return false;
   const Session* const session = tail_.state().sessions().Find(push.session);
   return session != nullptr && session->incarnation == push.incarnation &&
          session->last_seq == push.prev_seq && push.seq > push.prev_seq;
@@ -175,7 +178,7 @@ bool ShardCore::MayPushAlone(const CorePush& push) const {
 void ShardCore::PushedAlone(const CorePush& push) {
   CoreEntry entry;
   entry.kind = RecordKind::kPush;
-  entry.epoch = record_.epoch;
+  entry.epoch = push.epoch;
   entry.lsn = tail_.last() + 1;
   entry.session = push.session;
   entry.incarnation = push.incarnation;

@@ -97,10 +97,12 @@ class ShardCore {
   void LearnRecord(const ShardRecord& record);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
-  // The short way of a push. Where MayPushAlone says so, a Push would be appended with the LSN
-  // last_lsn() + 1 and be committed and applied before anything else happens: no other replica
-  // follows, nothing is in flight, and the push is the next one of a session that is open here. The
-  // shell applies it to the rows, without a log, and then says PushedAlone.
+  // Whether pushes may take the short way at all, until the next event.
+  bool TakesPushesAlone() const;
+  // The short way of a push, while TakesPushesAlone: no other replica follows, and nothing is in
+  // flight. MayPushAlone adds that the push is the next one of a session that is open here; then a
+  // Push would be appended with the LSN last_lsn() + 1 and be committed and applied before anything
+  // else happens. The shell applies it to the rows, without a log, and then says PushedAlone.
   bool MayPushAlone(const CorePush& push) const;
   void PushedAlone(const CorePush& push);
   // Rows that the shard itself deletes, by a policy of its table: an entry of no session. False: it
@@ -162,17 +164,8 @@ class ShardCore {
   }
   bool StepGiven(uint64_t step) const { return step <= given_.step; }
   const Member& self() const { return self_; }
-  // Brings to the cache what the checks of a pull read.
-  void FetchForPull() const {
-    FetchLines(&record_.epoch, sizeof(record_.epoch));
-    FetchLines(&promised_, 128);
-    FetchLines(&inherited_, sizeof(inherited_));
-  }
-  // Brings to the cache what the short way of a push reads, but for its session.
-  void FetchForPushAlone() const {
-    FetchLines(&record_.epoch, sizeof(record_.epoch));
-    FetchLines(&promised_, 64 + sizeof(tail_));
-  }
+  // Brings to the cache what the short way of a push touches, but for its session.
+  void FetchForPushAlone() const { FetchLines(this, kPushAloneBytes); }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
   // The shell is to ask the coordinator for the compare-and-set active=true of epoch(): when this
@@ -309,6 +302,11 @@ class ShardCore {
   void AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot);
   void AskForMore();
 
+  // All that the short way of a push touches: two cache lines.
+  static constexpr size_t kPushAloneBytes = 128;
+  static_assert(LogTail::kAppendBytes <= kPushAloneBytes);
+
+  alignas(64) LogTail tail_;
   const ShardCoreOptions options_;
   CoreGiven given_;
   Member self_;
@@ -322,7 +320,6 @@ class ShardCore {
   bool unproven_ = true;
   bool lost_tail_ = false;  // the rows are ahead of the log, which has not been skipped since
 
-  LogTail tail_;
   Lsn inherited_ = 0;
   Lsn retained_ = 0;           // entries above it are kept for other replicas
   bool tail_unneeded_ = true;  // no other replica needs what is logged now

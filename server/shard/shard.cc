@@ -16,6 +16,7 @@ Shard::Shard(Options options, Epoch promised)
       fetch_hint_(options.range.column_limit - options.range.column_first),
       strand_(options.pool, options.clock, options.strand),
       options_(std::move(options)),
+      push_gate_(options_.log != nullptr),
       core_(options_.core),
       waiting_(
           &options_, &core_, &in_flight_,
@@ -36,8 +37,7 @@ Shard::Shard(Options options, Epoch promised)
       search_(&context_, &snapshots_),
       sweep_(options_.table->optimizer.touches ? std::make_unique<RowSweep>(&context_, &pipeline_)
                                                : nullptr),
-      table_(options_.table),
-      push_gate_(logged()) {
+      table_(options_.table) {
   push_gate_.SetTable(table_);
   TierHost::ShardParams params;
   params.table = options_.table;
@@ -81,6 +81,8 @@ Shard::Shard(Options options, Epoch promised)
 Shard::~Shard() {
   static_assert(sizeof(PullGate) + sizeof(FetchHint) + 2 * sizeof(void*) <= kPullStateBytes,
                 "the state of the strand follows");
+  static_assert(sizeof(push_gate_) + sizeof(store_) <= 64, "one cache line");
+  store_.reset();  // before the parts that its last work may name
 }
 
 // --- control
@@ -316,7 +318,10 @@ Shard::FollowFrom Shard::BeginFollowing(const ReadPosition& from, bool opens_fee
     begin.lost = !here(from.through) || !here(from.seen) || marks_gone;
     begin.at_end = !begin.lost && from.through.lsn == applied;
     begin.applied = {core_.AppliedEpochAt(applied), applied};
-    if (opens_feed && !begin.lost) feed_.Open(begin.applied, options_.clock->NowNs());
+    if (opens_feed && !begin.lost) {
+      push_gate_.NoteFollowed();
+      feed_.Open(begin.applied, options_.clock->NowNs());
+    }
   });
   return begin;
 }

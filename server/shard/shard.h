@@ -97,10 +97,9 @@ class alignas(64) Shard {
   void FetchState(const PullSegment& /*segment*/) const { FetchFirst(); }
   void FetchState(const PushSegment& /*segment*/) const {
     FetchFirst();
-    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_) + sizeof(store_opened_));
+    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
     core_.FetchForPushAlone();
-    FetchLines(&gauges_, sizeof(gauges_));
-    fetch_hint_.FetchParts();
+    gauges_.Fetch();
   }
   void FetchRows(const PullSegment& segment) const {
     fetch_hint_.FetchTable();
@@ -108,7 +107,7 @@ class alignas(64) Shard {
   }
   void FetchRows(const PushSegment& segment) const {
     if (push_gate_.logged()) FetchLines(this, sizeof(*this));  // it goes through almost every part
-    fetch_hint_.FetchState();
+    fetch_hint_.FetchForUpdate();
     if (segment.commit_step != 0) return;  // the ids are sessions
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
   }
@@ -323,8 +322,12 @@ class alignas(64) Shard {
   Strand strand_;
   const Options options_;
   InFlight in_flight_;
+  // What PushAtOnce touches beside the state of pulls: a line here, two of the core and one of the
+  // gauges.
+  alignas(64) PushGate push_gate_;
+  std::unique_ptr<TieredStore> store_;
   ShardCore core_;
-  ShardGauges gauges_;
+  alignas(64) ShardGauges gauges_;
   WaitingRequests waiting_;
   ServingState serving_;
   ShardContext context_;
@@ -339,9 +342,6 @@ class alignas(64) Shard {
   RowSearch search_;
   std::unique_ptr<RowSweep> sweep_;
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
-  PushGate push_gate_;
-  std::unique_ptr<TieredStore> store_;
-  bool store_opened_ = false;  // TakeOpenedStore has nothing to do any more
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   absl::Mutex copying_;
