@@ -51,6 +51,7 @@
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/session_of_lane.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
@@ -94,7 +95,7 @@ class ShardCore {
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }
-  void LearnRecord(const ShardRecord& record);
+  void LearnRecord(const SharedValue<ShardRecord>& learned);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
   // Whether pushes may take the short way at all, until the next event.
@@ -172,9 +173,11 @@ class ShardCore {
   // turns true, and from time to time while it stays so.
   bool wants_activation() const;
   bool read_only() const { return read_only_; }
-  Epoch epoch() const { return record_.epoch; }
+  Epoch epoch() const { return epoch_; }
   Epoch promised() const { return promised_; }
   const ShardRecord& record() const { return record_; }
+  // The same, for those who keep it.
+  const SharedValue<ShardRecord>& shared_record() const { return record_; }
   Lsn applied_lsn() const { return tail_.applied(); }
   // 0: not known. (epoch, LSN) names one entry only, so a reader that has read up to an entry knows
   // by its epoch whether the shard still goes on from there.
@@ -187,7 +190,7 @@ class ShardCore {
   // incarnation if need be; 0: none. If that epoch was active, the log holds all that was
   // acknowledged in it.
   Epoch member_of() const {
-    return !unproven_ && ContainsServer(record_.members, self_.server) ? record_.epoch : 0;
+    return !unproven_ && ContainsServer(record_->members, self_.server) ? epoch_ : 0;
   }
   // On an active primary: entries that earlier epochs may have acknowledged end here.
   Lsn inherited_lsn() const { return inherited_; }
@@ -310,12 +313,13 @@ class ShardCore {
   const ShardCoreOptions options_;
   CoreGiven given_;
   Member self_;
-  ShardRecord record_;
+  SharedValue<ShardRecord> record_;
+  Epoch epoch_ = 0;          // of record_
   Epoch promised_ = 0;       // durable
   Epoch promise_asked_ = 0;  // the highest that the shell was asked to make durable
-  bool primary_ = false;     // of record_.epoch, until it is overtaken or abandoned
+  bool primary_ = false;     // of epoch_, until it is overtaken or abandoned
   bool active_ = false;
-  bool leads_ = false;  // this replica decides what record_.epoch commits
+  bool leads_ = false;  // this replica decides what epoch_ commits
   bool read_only_ = false;
   bool unproven_ = true;
   bool lost_tail_ = false;  // the rows are ahead of the log, which has not been skipped since

@@ -34,7 +34,6 @@ Shard::Shard(Options options, Epoch promised)
       pipeline_(&context_,
                 {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
-      search_(&context_, &snapshots_),
       sweep_(options_.table->optimizer.touches ? std::make_unique<RowSweep>(&context_, &pipeline_)
                                                : nullptr),
       table_(options_.table) {
@@ -117,7 +116,7 @@ void Shard::LearnChanges(const std::vector<TableChange>& changes) {
   options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
 }
 
-Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
+Epoch Shard::LearnRecord(const Member& self, const SharedValue<ShardRecord>& record) {
   absl::Notification done;
   Epoch promise = 0;
   LearnRecord(self, record, [&](Epoch wanted) {
@@ -128,16 +127,17 @@ Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
   return promise;
 }
 
-void Shard::LearnRecord(const Member& self, const ShardRecord& record,
+void Shard::LearnRecord(const Member& self, const SharedValue<ShardRecord>& learned,
                         absl::AnyInvocable<void(Epoch promise)> done) {
-  context_.Post([this, self, record, done = std::move(done)]() mutable {
+  context_.Post([this, self, learned, done = std::move(done)]() mutable {
+    const ShardRecord& record = learned;
     exchange_.BeginEpoch(record.epoch);
     // An old record may arrive late: of an epoch before this replica was made again as a learner.
     const bool old = record.epoch < std::max(core_.epoch(), core_.promised());
     if (record.primary == self && !old) replay_.SkipLostTail();
     core_.SetSelf(self);
-    core_.LearnRecord(record);
-    exchange_.SetReplicas(core_.record());
+    core_.LearnRecord(learned);
+    exchange_.SetRecord(core_.shared_record());
     pipeline_.KeepRecordsIfFollowed();
     pipeline_.Drain();
     RunWaiting();

@@ -134,8 +134,8 @@ class alignas(64) Shard {
   void LearnChanges(const std::vector<TableChange>& changes);
   // The epoch to promise durably, 0: none; then PromiseDurable. With `done` neither blocks: it runs
   // on the strand, perhaps before they return.
-  Epoch LearnRecord(const Member& self, const ShardRecord& record);
-  void LearnRecord(const Member& self, const ShardRecord& record,
+  Epoch LearnRecord(const Member& self, const SharedValue<ShardRecord>& record);
+  void LearnRecord(const Member& self, const SharedValue<ShardRecord>& learned,
                    absl::AnyInvocable<void(Epoch promise)> done);
   void PromiseDurable(Epoch epoch);
   void PromiseDurable(Epoch epoch, absl::AnyInvocable<void()> done);
@@ -222,11 +222,11 @@ class alignas(64) Shard {
 
   // --- top-k; see RowSearch. They block.
   absl::Status RankRows(RowRanking* ranking, RowSearch::GoOn go_on) {
-    return search_.All(ranking, go_on);
+    return RowSearch(&context_, &snapshots_).All(ranking, go_on);
   }
   absl::Status RankRowsAt(absl::Span<const uint64_t> positions, RowRanking* ranking,
                           RowSearch::GoOn go_on) {
-    return search_.Only(positions, ranking, go_on);
+    return RowSearch(&context_, &snapshots_).Only(positions, ranking, go_on);
   }
 
   // --- rows that come and go; null: the table keeps no touches
@@ -339,7 +339,6 @@ class alignas(64) Shard {
   ChangeFeed feed_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
-  RowSearch search_;
   std::unique_ptr<RowSweep> sweep_;
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
   mutable absl::Mutex mu_;

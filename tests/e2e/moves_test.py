@@ -235,6 +235,16 @@ class Moves(unittest.TestCase):
             again = self.up.json("plan", "apply", finer)
             self.assertEqual((again["cuts"], again["moves"]), ([], []))
 
+            # With --merge, the neighbours that a plan has in one range become one shard again.
+            dry = self.up.json("plan", "apply", stored, "--merge", "--dry-run")
+            self.assertEqual(sorted(m["at"] for m in dry["merges"]), [500, 2500])
+            self.assertEqual(len(self.primaries("by_rows")), 5)
+            merged = self.up.json("plan", "apply", stored, "--merge")
+            self.assertEqual(len(merged["merges"]), 2)
+            held = sorted((r, p) for p, r, _ in self.primaries("by_rows"))
+            self.assertEqual(held, [((0, 1000), "s2"), ((1000, 2000), "s0"), ((2000, 3000), "s1")])
+            self.assertEqual(self.up.json("plan", "apply", stored, "--merge")["merges"], [])
+
     def test_rebalancing_is_switched(self):
         self.assertTrue(self.up.json("rebalance", "on")["rebalance"]["on"])
         self.assertFalse(self.up.json("rebalance", "off")["rebalance"]["on"])
