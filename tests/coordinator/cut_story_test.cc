@@ -157,8 +157,10 @@ TEST_F(CutStory, ACoordinatorThatRestartsGoesOnWithTheCutsThatWereAskedFor) {
   Create("t", 1, 2);
   auto asked = Ask(0, 3);
   ASSERT_TRUE(asked.ok()) << asked.status();
-  const auto restart = [this] {
+  int64_t unix_ms = 1'800'000'000'000;
+  const auto restart = [&] {
     rig_.Start();
+    rig_.core->SetUnixMs(unix_ms += 1000);
     rig_.Pump();
     fleet_.Run(300);
   };
