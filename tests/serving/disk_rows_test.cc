@@ -109,7 +109,9 @@ TEST_F(DiskRowsTest, ASearchComparesRowsOfDiskWhereMemoryHasNotAll) {
   for (uint64_t id = 0; id < 3'000; ++id) {
     const float row[2] = {static_cast<float>(id % 1000), 1};
     disk->Put(id, reinterpret_cast<const uint8_t*>(row));
-    if (id % 3 == 0) ASSERT_TRUE(in_memory.PutRow(id, reinterpret_cast<const uint8_t*>(row)).ok());
+    if (id % 3 == 0) {
+      ASSERT_TRUE(in_memory.PutRow(id, reinterpret_cast<const uint8_t*>(row)).ok());
+    }
   }
   ASSERT_TRUE(disk->Commit("").ok());
   RowsView view = in_memory.Latest();
