@@ -151,7 +151,7 @@ std::shared_ptr<const TableReplica> Admit(
 
 // The rows that `replica` is asked for. Nothing: refused.
 std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Outcome* said) {
-  if (version == 0) return RowsView(replica.rows(), nullptr);
+  if (version == 0) return replica.Latest();
   std::optional<RowsView> view = replica.Version(version);
   if (!view.has_value()) {
     Refuse(Outcome::NO_VERSION,
@@ -182,7 +182,8 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
     const std::shared_ptr<const TableReplica> replica = tables.Find(table.table());
     if (replica == nullptr || !type.ok()) continue;
     const uint32_t rows = table.pooling() == v1::SERVED_ROWS ? table.ids() : table.bags();
-    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) + table.ids();
+    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) +
+             uint64_t{table.ids()} * (request.with_tiers() ? 2 : 1);
   }
   return bytes;
 }
@@ -212,13 +213,18 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   reply->mutable_exists()->resize(ids);
   auto* out = reinterpret_cast<uint8_t*>(reply->mutable_rows()->data());
   char* exists = reply->mutable_exists()->data();
+  if (request.with_tiers()) reply->mutable_tiers()->resize(ids);
+  char* tiers = request.with_tiers() ? reply->mutable_tiers()->data() : nullptr;
   number = 0;
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
     const std::optional<RowsView> rows = std::move(admitted[i]);
     if (!rows.has_value()) return absl::OkStatus();
     const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
-    AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
+    const absl::Status read = AnswerRows(*rows, type, asked.ids, asked.bags, out, exists, tiers);
+    if (!read.ok()) {
+      return absl::UnavailableError(absl::StrCat("rows on disk cannot be read: ", read.message()));
+    }
     if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
       RefuseDropped(reply->mutable_tables(i));
       std::fill_n(out, bytes, 0);
@@ -227,10 +233,12 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     }
     out += bytes;
     exists += asked.bags.ids;
+    if (tiers != nullptr) tiers += asked.bags.ids;
     return absl::OkStatus();
   }));
   reply->mutable_rows()->resize(reinterpret_cast<const char*>(out) - reply->rows().data());
   reply->mutable_exists()->resize(exists - reply->exists().data());
+  if (request.with_tiers()) reply->mutable_tiers()->resize(reply->exists().size());
   return absl::OkStatus();
 }
 

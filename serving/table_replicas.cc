@@ -1,6 +1,9 @@
 #include "serving/table_replicas.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "common/log.h"
@@ -78,7 +81,22 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
                 {orders.current().begin(), orders.current().end()}};
   }
   // Joined here, not by the lookup that holds the last reference.
-  for (const std::shared_ptr<TableReplica>& replica : gone) replica->Stop();
+  for (const std::shared_ptr<TableReplica>& replica : gone) {
+    replica->Stop();
+    if (!stops()) replica->DropDisk();
+  }
+  if (!std::exchange(cleaned_, true) && !stops()) DropOtherFolders();
+}
+
+void TableReplicas::DropOtherFolders() const {
+  if (source_.disk.empty()) return;
+  std::set<std::string> used;
+  for (const auto& replica : All()) used.insert(replica->folder());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(source_.disk, error)) {
+    std::error_code ignored;
+    if (!used.contains(entry.path().filename())) std::filesystem::remove_all(entry, ignored);
+  }
 }
 
 std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {

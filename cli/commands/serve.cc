@@ -128,7 +128,7 @@ absl::Status Status(const CommandContext& context) {
                                {"bytes_max", server.bytes_max()}});
   }
   TablePrinter tables(
-      {"table", "format", "part", "server", "state", "rows", "bytes", "age", "trouble"});
+      {"table", "format", "part", "server", "state", "rows", "memory", "disk", "age", "trouble"});
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
@@ -138,18 +138,21 @@ absl::Status Status(const CommandContext& context) {
       const v1::ReplicaReport& said = copy.said;
       tables.AddRow({name, FormatName(table.format()), PartText(copy.part), copy.server, copy.state,
                      WithCommas(said.rows()), FormatBytes(said.bytes()),
+                     said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
                      said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
       one["copies"].push_back({{"server", copy.server},
                                {"part", copy.part.part},
                                {"state", copy.state},
                                {"rows", said.rows()},
+                               {"memory_rows", said.memory_rows()},
                                {"bytes", said.bytes()},
+                               {"disk_bytes", said.disk_bytes()},
                                {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
                                {"trouble", said.trouble()}});
     }
     for (const ServedPart& part : MissingCopies(table)) {
       tables.AddRow({name, FormatName(table.format()), PartText(part), "-",
-                     "waits for a server with room", "-", "-", "-", ""});
+                     "waits for a server with room", "-", "-", "-", "-", ""});
     }
     json["tables"].push_back(std::move(one));
   }

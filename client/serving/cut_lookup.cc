@@ -59,6 +59,10 @@ void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, size_t i
                 rows->values.data() + piece.at[i] * answer.dim);
     rows->exists[piece.at[i]] = answer.exists[i];
   }
+  if (answer.tiers.size() == piece.at.size() && !piece.at.empty()) {
+    rows->tiers.resize(ids);
+    for (size_t i = 0; i < piece.at.size(); ++i) rows->tiers[piece.at[i]] = answer.tiers[i];
+  }
   rows->age = std::max(rows->age, answer.age);
   if (!absl::StrContains(absl::StrCat(",", rows->server, ","),
                          absl::StrCat(",", answer.server, ","))) {

@@ -657,6 +657,7 @@ class GrpcServingClient final : public ServingClient {
         (*call)->wire_type = wanted->wire_type;
         (*call)->request.set_row_type(ToProto(wanted->wire_type));
         (*call)->request.set_version(version);
+        (*call)->request.set_with_tiers(options.with_tiers);
         (*call)->request.set_batch(options.priority == ServingPriority::kBatch);
       }
       AddTable(table.id, wanted->part, asked, &(*call)->request);
@@ -858,9 +859,16 @@ class GrpcServingClient final : public ServingClient {
       if (said.dim() > kDimLimit) return Contradiction(call);
       const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
+      // A server of an earlier release does not say them.
+      const size_t tiers_at = call.reply.exists().size() - exists_left;
+      const bool tiers = call.reply.tiers().size() == call.reply.exists().size();
       if (wanted != open->end()) {  // else another replica was sooner
         open->erase(wanted);
         TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
+        for (uint64_t id = 0; tiers && id < ids; ++id) {
+          (*rows)[index].tiers.push_back(
+              static_cast<ServingTier>(call.reply.tiers()[tiers_at + id]));
+        }
       }
       values += bytes;
       exists += ids;

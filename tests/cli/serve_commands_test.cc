@@ -126,6 +126,9 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
     replica.set_table(1);
     replica.set_ready(true);
     replica.set_rows(123'456);
+    replica.set_memory_rows(100'000);
+    replica.set_on_disk(true);
+    replica.set_disk_bytes(7 << 20);
     replica.set_age_ms(250);
     server.set_silent_ms(10);
   }
@@ -133,6 +136,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("123,456"));
   EXPECT_THAT(answer.out, HasSubstr("260 ms"));
+  EXPECT_THAT(answer.out, HasSubstr("7 MiB"));
   EXPECT_THAT(answer.out, HasSubstr("127.0.0.1:7480"));
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
   const nlohmann::json copies =
@@ -140,6 +144,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   ASSERT_EQ(copies.size(), 3u);
   EXPECT_EQ(copies[0]["state"], "ready");
   EXPECT_EQ(copies[0]["age_ms"], 260);
+  EXPECT_EQ(copies[0]["memory_rows"], 100'000);
   EXPECT_EQ(copies[1]["state"], "ordered");
   EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""A table that no serving server has memory for is served in parts, by several servers.
+"""A table that no serving server has memory for is served in parts, by several servers, or partly from disk.
 
-  serving_parts_test.py --bin-dir build/bin
+  serving_parts_test.py --bin-dir build/bin [--disk]
 
 The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal the rows that trainers have, to the bit. Then each part has two
 servers, one of which is killed while a trainer pushes to a second table in parts and readers look it up: no lookup fails, and none shows
-less than its age promises. A version becomes current when all parts have it. Exit status: 0 all well; anything else a failure.
+less than its age promises. A version becomes current when all parts have it.
+
+--disk: one server with a data directory has the table alone. Stopped and started again it goes on from its disk: it reads no rows again
+but those that have changed. Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,15 +34,18 @@ class Parts:
     def __init__(self, args, directory):
         self.args, self.directory = args, directory
         self.cluster = Cluster(args.bin_dir, directory, 2, server_flags=["--host-bytes=192MiB"])
-        self.http = {}
+        self.http, self.admin = {}, {}
         self.serving = [self.serving_server(f"r{i}") for i in range(4)]
 
     def serving_server(self, name):
         listen, admin, http = free_ports(3)
         self.http[name] = f"http://127.0.0.1:{http}"
+        self.admin[name] = f"http://127.0.0.1:{admin}"
+        disk = [f"--data-dir={self.directory}/{name}"] if self.args.disk else []
         return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
                               f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}",
-                              f"--http-listen=127.0.0.1:{http}", "--host-bytes=64MiB"], f"{self.directory}/{name}.log")
+                              f"--http-listen=127.0.0.1:{http}", "--host-bytes=64MiB", *disk],
+                       f"{self.directory}/{name}.log")
 
     def command(self, *words):
         status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
@@ -75,8 +82,14 @@ class Parts:
         return json.loads(out)
 
     def check(self):
-        if self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS))["rows"] != ROWS:
-            raise RuntimeError("too little was compared")
+        found = self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS))
+        if found["rows"] != ROWS or (found["disk_rows"] > 0) != self.args.disk:
+            raise RuntimeError(f"other rows were compared: {found}")
+
+    def metric(self, name):
+        """Of r0, over all tables."""
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{self.admin['r0']}/metrics", timeout=60) as answer:
+            return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r"[ {]", line))
 
     def check_http(self):
         ids = [0, 1, ROWS - 1]
@@ -93,23 +106,47 @@ class Parts:
         if served[0]["rows"] != trained[0]["rows"] or len(served[0]["rows"]) != 50:
             raise RuntimeError(f"the nearest rows differ: {served}, of trainers: {trained}")
 
-    def publish(self):
+    def publish(self, copies_in_all):
         place = os.path.join(self.directory, "versions")
         self.command("publish", "t", place, "--name=v1", "--no-wait")
         self.wait_for("v1 is current", lambda: self.status()["versions"][0]["current"])
         copies = self.status()["versions"][0]["copies"]
-        if len(copies) != 4 or not all(copy["held"] for copy in copies):
+        if len(copies) != copies_in_all or not all(copy["held"] for copy in copies):
             raise RuntimeError(f"v1 is current, and not held: {copies}")
         self.check_top_k("--version=v1")
 
-    def run(self):
+    def begin(self, servers):
         self.cluster.start()
-        for server in self.serving[:2]:
+        for server in self.serving[:servers]:
             server.start()
-        self.wait_for("two serving servers report", lambda: len(self.status()["servers"]) == 2)
+        self.wait_for(f"{servers} serving servers report", lambda: len(self.status()["servers"]) == servers)
         table = Table(self.args.bin_dir, self.cluster.address, "t", ROWS, DIM, shards=4)
         table.wait_for(replicas=1)
         table.meter("fill").result()
+        return table
+
+    def run_disk(self):
+        table = self.begin(1)
+        self.command("serve", "add", "t")
+        self.wait_ready("t", [0])
+        self.check()
+        self.check_top_k()
+        self.publish(copies_in_all=1)
+        self.serving[0].stop()
+        table.meter("load", "--seconds=1", "--rate=20", "--ids=64", "--push-flights=1").result()
+        self.serving[0].start()
+        self.wait_ready("t", [0])
+        self.check()
+        self.check_top_k()
+        written = self.metric("hotbed_serving_rows_written_total")
+        if not 0 < written <= 64 * 20 * 2:
+            raise RuntimeError(f"{written} rows were taken after the restart, of {64 * 20} that have changed")
+        if not 0 < self.metric("hotbed_serving_memory_rows") < ROWS or self.metric("hotbed_serving_disk_rows_read_total") == 0:
+            raise RuntimeError("memory has all rows, or none were read from disk")
+        self.wait_for("the version is held again", lambda: self.status()["versions"][0]["copies"][0]["held"])
+
+    def run(self):
+        self.begin(2)
         self.command("serve", "add", "t")
         self.wait_ready("t", [0, 1])
         self.check()
@@ -122,7 +159,7 @@ class Parts:
         self.command("serve", "add", "w", "--replicas=2", "--parts=2")
         for name in ("t", "w"):
             self.wait_ready(name, [0, 0, 1, 1])
-        self.publish()
+        self.publish(copies_in_all=4)
         watch = self.checker("w", "watch", 1000, stdin=subprocess.PIPE)
         self.serving[0].kill()
         self.check()
@@ -136,12 +173,13 @@ class Parts:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--disk", action="store_true", help="one server that has a disk")
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
     directory = tempfile.mkdtemp(prefix="hotbed_parts_")
     test = Parts(args, directory)
     try:
-        test.run()
+        (test.run_disk if args.disk else test.run)()
     except RuntimeError as error:
         print(error)
         for process in [*test.cluster.processes(), *test.serving]:

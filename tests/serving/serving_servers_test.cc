@@ -169,6 +169,29 @@ TEST(ServingServersTest, ATableOfUnknownSizeIsCutFurtherUntilItsPartsFit) {
   EXPECT_FALSE(servers.Place(0, {{1, table}}, spec, &table));
 }
 
+TEST(ServingServersTest, ServersWithADiskTakeWhatFitsNoMemory) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("a", 1, 20 << 20)).ok());
+  const v1::TableSpec spec = SpecOf(1, 500'000);  // 40 MB
+  v1::ServedTable table = ServedOf(1, 1);
+  EXPECT_FALSE(servers.Place(0, {}, spec, &table));
+  v1::ServingReport disk = ReportOf("b", 1, 10 << 20);
+  disk.set_has_disk(true);
+  ASSERT_TRUE(servers.OnReport(0, disk).ok());
+  // The memory of both together would not suffice for two parts.
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("b"));
+  EXPECT_LE(table.parts(), 1u);
+  // Where it does, the table is cut.
+  disk.set_bytes_max(21 << 20);
+  ASSERT_TRUE(servers.OnReport(0, disk).ok());
+  v1::ServedTable cut = ServedOf(1, 1);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &cut));
+  EXPECT_THAT(cut.servers(), testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(cut.parts(), 2u);
+}
+
 TEST(ServingServersTest, AVersionNeedsAllParts) {
   ServingServers servers({});
   servers.Begin(0);

@@ -92,15 +92,20 @@ struct ServingLookupOptions {
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
   std::function<bool()> stop = {};
+  bool with_tiers = false;  // ServingRows::tiers is wanted
 };
+
+// Where a serving server has found a row.
+enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2 };
 
 struct ServingRows {
   // With `partial` alone it may be another than OK: why there is no answer for this table. Then
   // nothing is known about any of its rows: values and exists are empty.
   absl::Status status;
   uint32_t dim = 0;
-  std::vector<float> values;    // dim per id, or per bag, in their order
-  std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
+  std::vector<float> values;       // dim per id, or per bag, in their order
+  std::vector<uint8_t> exists;     // per id; the values of a row that does not exist are zeros
+  std::vector<ServingTier> tiers;  // per id, with with_tiers; kNone: the row does not exist
   // All pushes that were acknowledged longer before the answer are in the rows.
   // Zero for those of a version, which do not change.
   absl::Duration age;

@@ -230,7 +230,7 @@ uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables
 
 std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tables,
                                         const v1::TableSpec& spec, const v1::ServedTable& table,
-                                        uint32_t part) const {
+                                        uint32_t part, bool beyond_memory) const {
   const uint64_t wanted = BytesOf(spec, table) / std::max<uint32_t>(table.parts(), 1);
   const auto domain_of = [this](const std::string& name) {
     const auto server = servers_.find(name);
@@ -242,7 +242,7 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
     if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
     const uint64_t filled = FilledBytes(name, tables) + wanted;
     const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
-    if (filled > room) continue;
+    if (beyond_memory ? !server.report.has_disk() : filled > room) continue;
     // Equally full ones: the one with fewer tables.
     const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
       return HasCopy(one.second, name);
@@ -266,13 +266,13 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
 }
 
 void ServingServers::Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                          v1::ServedTable* table) const {
+                          v1::ServedTable* table, bool beyond_memory) const {
   const uint32_t parts = std::max<uint32_t>(table->parts(), 1);
   // A first copy of each part comes before the second of any.
   for (uint32_t copies = 1; copies <= table->replicas(); ++copies) {
     for (uint32_t part = 0; part < parts; ++part) {
       if (CopiesOf(*table, part) >= copies) continue;
-      const std::string server = LeastFilled(now_ns, tables, spec, *table, part);
+      const std::string server = LeastFilled(now_ns, tables, spec, *table, part, beyond_memory);
       if (server.empty()) continue;
       table->add_servers(server);
       table->add_server_parts(part);
@@ -328,11 +328,13 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
   }
   for (int i = 0; i < table->servers_size(); ++i) {
     if (!Away(now_ns, table->servers(i))) continue;
-    const std::string other = LeastFilled(now_ns, tables, spec, *table, table->server_parts(i));
+    const std::string other =
+        LeastFilled(now_ns, tables, spec, *table, table->server_parts(i), /*beyond_memory=*/false);
     if (!other.empty()) *table->mutable_servers(i) = other;
   }
   Fill(now_ns, tables, spec, table);
   if (IsStuck(*table)) CutFurther(now_ns, tables, spec, table);
+  Fill(now_ns, tables, spec, table, /*beyond_memory=*/true);
   // As earlier releases have it.
   if (table->parts() <= 1) table->clear_server_parts();
   return table->SerializeAsString() != before;

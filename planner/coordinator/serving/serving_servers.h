@@ -49,7 +49,8 @@ class ServingServers {
   // server takes one part of it, if it is alive and its memory suffices as far as is known. One in
   // a failure domain with few of the part's servers goes first, and among these the one whose
   // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
-  // as there are servers with room for. False: nothing has changed.
+  // as there are servers with room for; without such servers, those with a disk take it. False:
+  // nothing has changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
   // The tables of which Place changes something, as they should be, and those that do not exist any
@@ -74,9 +75,10 @@ class ServingServers {
   uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
   uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;
   std::string LeastFilled(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                          const v1::ServedTable& table, uint32_t part) const;
+                          const v1::ServedTable& table, uint32_t part, bool beyond_memory) const;
+  // `beyond_memory`: on servers with a disk, whether or not their memory suffices.
   void Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-            v1::ServedTable* table) const;
+            v1::ServedTable* table, bool beyond_memory = false) const;
   // Whether no server will ever answer for some part, as things are.
   bool IsStuck(const v1::ServedTable& table) const;
   // Cuts a table that is stuck into more parts, if there are servers for all of them.
