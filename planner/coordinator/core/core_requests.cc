@@ -22,7 +22,7 @@ void Core::OnRequest(RequestEvent event) {
     return;
   }
   if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
-    return OnHeartbeat(event.caller, *heartbeat);
+    return OnHeartbeat(event.caller, std::move(*heartbeat));
   }
   if (auto* report = std::get_if<v1::ServingReport>(&event.request)) {
     return OnServingReport(event.caller, *report);
@@ -61,7 +61,7 @@ void Core::OnRequest(RequestEvent event) {
   Advance();
 }
 
-void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) {
+void Core::OnHeartbeat(CallerToken caller, v1::HeartbeatRequest request) {
   if (!serving()) {
     ready_.replies.push_back(
         {caller, absl::UnavailableError("the coordinator is starting; retry")});
@@ -78,6 +78,7 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
       membership_.OnServerChanged(state_, request.server());
     }
     membership_.OnHeartbeat(state_, request);
+    leases_.TakeLoad(request.server(), std::move(*request.mutable_load()));
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());

@@ -34,6 +34,8 @@ class SweptTables {
   struct Totals {
     uint64_t expired = 0;
     uint64_t evicted = 0;
+
+    friend bool operator==(const Totals&, const Totals&) = default;
   };
   struct Heard {
     Incarnation incarnation = 0;  // 0: nothing was heard
