@@ -6,7 +6,8 @@
 //   scale_bench [--servers=1000] [--tables=10000] [--shards=100] [--clients=10000] [--commit-ms=5]
 //
 // 1. All tables are created with two replicas, and all shards are activated.
-// 2. Every server sends heartbeats with the largest report of its load that servers make.
+// 2. Every server sends heartbeats. A load comes with every fourth of them, as of servers with so
+//    many shards (server/cluster/heartbeat_report.cc), and is the largest that servers report.
 // 3. A server is lost. The others hear of each change at once and activate what they get. Two
 //    times are told: from the loss until the last of its primaries serves again, where each commit
 //    takes --commit-ms, and the processor time of the core alone.
@@ -15,11 +16,14 @@
 #include <time.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -47,6 +51,7 @@ struct Flags {
 constexpr int64_t kHeartbeatMs = 500;  // CoreOptions::heartbeat_interval_ms
 constexpr int64_t kTickMs = 100;       // of Coordinator
 constexpr int kTablesPerRequest = 60;
+constexpr int kHeartbeatsPerLoad = 4;
 constexpr size_t kShardsPerReport = 256;   // LoadReport::kShardsMax
 constexpr size_t kTablesPerReport = 1024;  // LoadReport::kTablesMax
 
@@ -98,6 +103,7 @@ struct Server {
   bool up = true;
   NewsKnown known;
   std::string heartbeat;  // as it travels
+  std::string load;       // its field `load`, which is appended
 };
 
 class Cluster {
@@ -194,15 +200,20 @@ class Cluster {
         table->set_hits(1'234'567);
         table->set_misses(23'456);
       }
+      v1::HeartbeatRequest only_load;
+      only_load.mutable_load()->Swap(load);
+      request.clear_load();
       server.heartbeat = request.SerializeAsString();
+      server.load = only_load.SerializeAsString();
     }
   }
 
   // A heartbeat as the service has it: parsed, answered, its answer encoded.
-  void Beat(const Server& server) {
+  void Beat(const Server& server, bool with_load) {
+    const std::string message = with_load ? server.heartbeat + server.load : server.heartbeat;
     Timed([&] {
       v1::HeartbeatRequest request;
-      HOTBED_CHECK(request.ParseFromString(server.heartbeat));
+      HOTBED_CHECK(request.ParseFromString(message));
       core_->Step(now_ns_, RequestEvent{++callers_, std::move(request)});
       for (ReplyAction& action : Take()) {
         HOTBED_CHECK(action.reply.ok()) << action.reply.status().ToString();
@@ -332,57 +343,63 @@ void Print(const std::string& what, double value, const char* unit) {
   std::fflush(stdout);
 }
 
-void Run(const Flags& flags) {
-  const uint64_t before = ResidentBytes();
-  Cluster cluster(flags);
-  cluster.Register();
-  cluster.Create();
-  cluster.TellAll();
-  const ClusterState& state = cluster.core().state();
-  const double shards = static_cast<double>(state.shards().size());
-  std::printf("%d servers, %.0f shards of two replicas in %d tables\n", flags.servers, shards,
-              flags.tables);
-  Print("creation and activation", cluster.seconds(), "s");
-  Print("memory per shard, with its record in the simulated store",
-        static_cast<double>(ResidentBytes() - before) / shards, "bytes");
-
+void MeasureBeats(const Flags& flags, Cluster* simulated) {
+  Cluster& cluster = *simulated;
   cluster.FillReports();
   double bytes = 0;
-  for (const Server& server : cluster.servers())
-    bytes += static_cast<double>(server.heartbeat.size());
-  double begin = cluster.seconds();
-  constexpr int kRounds = 4;
-  for (int i = 0; i < kRounds; ++i) {
-    for (const Server& server : cluster.servers()) cluster.Beat(server);
+  for (const Server& server : cluster.servers()) {
+    bytes += static_cast<double>(server.load.size());
   }
-  const double beat = (cluster.seconds() - begin) / kRounds / flags.servers;
-  Print("a heartbeat", beat * 1e6, "us");
-  Print("its report", bytes / flags.servers / 1024, "KiB");
+  double seconds[kHeartbeatsPerLoad] = {};
+  for (int i = 0; i < kHeartbeatsPerLoad; ++i) {
+    const double begin = cluster.seconds();
+    for (const Server& server : cluster.servers()) cluster.Beat(server, /*with_load=*/i == 0);
+    seconds[i] = (cluster.seconds() - begin) / flags.servers;
+  }
+  const double beat =
+      std::accumulate(std::begin(seconds), std::end(seconds), 0.0) / kHeartbeatsPerLoad;
+  Print("a heartbeat", seconds[1] * 1e6, "us");
+  Print("a heartbeat with a load", seconds[0] * 1e6, "us");
+  Print("the load", bytes / flags.servers / 1024, "KiB");
   // Over all that happens at longer intervals, too; the heartbeats keep the leases.
   constexpr int kTicks = 600;
   double ticks = 0;
   for (int i = 0; i < kTicks; ++i) {
-    begin = cluster.seconds();
+    const double begin = cluster.seconds();
     cluster.Tick(kTickMs);
     ticks += cluster.seconds() - begin;
     if (i % 20 != 19) continue;
-    for (const Server& server : cluster.servers()) cluster.Beat(server);
+    for (const Server& server : cluster.servers()) cluster.Beat(server, false);
   }
   const double tick = ticks / kTicks;
   Print("a tick, on average over a minute", tick * 1e3, "ms");
   Print("heartbeats and ticks (bar 30)",
         100 * (beat * flags.servers * 1000 / kHeartbeatMs + tick * 1000 / kTickMs), "% of a core");
+}
 
-  std::vector<uint64_t> lost;
-  Server* const victim = &cluster.servers()[cluster.servers().size() / 2];
-  for (const uint64_t packed : state.ShardsOfServer(victim->id)) {
-    if (state.shards().at(packed).primary.server == victim->id) lost.push_back(packed);
+// The revision of the map before the loss.
+uint64_t MeasureLoss(const Flags& flags, Cluster* simulated) {
+  Cluster& cluster = *simulated;
+  const ClusterState& state = cluster.core().state();
+  std::map<ServerId, std::vector<uint64_t>> primaries;
+  for (const Server& server : cluster.servers()) primaries[server.id];
+  for (const auto& [packed, record] : state.shards()) {
+    primaries[record.primary.server].push_back(packed);
   }
+  const auto [fewest, most] = std::minmax_element(
+      primaries.begin(), primaries.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  Print("primaries of a server, at least", static_cast<double>(fewest->second.size()), "");
+  Print("primaries of a server, at most", static_cast<double>(most->second.size()), "");
+  const std::vector<uint64_t> lost = most->second;
+  Server* const victim =
+      &*std::find_if(cluster.servers().begin(), cluster.servers().end(),
+                     [&](const Server& server) { return server.id == most->first; });
   cluster.TellAll();
   const uint64_t revision = state.plan_revision();
   const uint64_t commits = cluster.commits();
   const int64_t began_ms = cluster.now_ms();
-  begin = cluster.seconds();
+  const double begin = cluster.seconds();
   cluster.Lose(victim);
   int rounds = 0;
   while (!cluster.AllServe(lost) || state.shards().at(lost.front()).primary.server == victim->id) {
@@ -396,7 +413,10 @@ void Run(const Flags& flags) {
   Print("transactions", static_cast<double>(cluster.commits() - commits), "");
   Print(absl::StrCat("until all serve again, ", flags.commit_ms, " ms per commit (bar 1500)"),
         static_cast<double>(cluster.now_ms() - began_ms) + spent * 1e3, "ms");
+  return revision;
+}
 
+void MeasureMaps(const Flags& flags, uint64_t revision, const Cluster& cluster) {
   double at = ProcessorSeconds();
   const std::string whole = cluster.core().Map(0).SerializeAsString();
   const double whole_s = ProcessorSeconds() - at;
@@ -417,6 +437,23 @@ void Run(const Flags& flags) {
         changes_s + encode_s * flags.clients, "s");
   Print("the same, of the network", static_cast<double>(changes.size()) * flags.clients / 1e9,
         "GB");
+}
+
+void Run(const Flags& flags) {
+  const uint64_t before = ResidentBytes();
+  Cluster cluster(flags);
+  cluster.Register();
+  cluster.Create();
+  cluster.TellAll();
+  const double shards = static_cast<double>(cluster.core().state().shards().size());
+  std::printf("%d servers, %.0f shards of two replicas in %d tables\n", flags.servers, shards,
+              flags.tables);
+  Print("creation and activation", cluster.seconds(), "s");
+  Print("memory per shard, with its record in the simulated store",
+        static_cast<double>(ResidentBytes() - before) / shards, "bytes");
+  MeasureBeats(flags, &cluster);
+  const uint64_t revision = MeasureLoss(flags, &cluster);
+  MeasureMaps(flags, revision, cluster);
 }
 
 int Main(int argc, char** argv) {

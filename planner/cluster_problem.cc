@@ -252,14 +252,19 @@ std::vector<ServerCandidate> Candidates(const ClusterView& view) {
 
 void AddBytes(absl::Span<const ClusterTable> tables, std::vector<ServerCandidate>* servers) {
   absl::flat_hash_map<ServerId, uint64_t> bytes;
+  absl::flat_hash_map<ServerId, uint64_t> primary_bytes;
   for (const ClusterTable& table : tables) {
     for (const ClusterShard& shard : table.shards) {
       const uint64_t held = RangeBytes(table.spec, shard.range);
       bytes[shard.primary] += held;
+      primary_bytes[shard.primary] += held;
       for (const ServerId backup : shard.backups) bytes[backup] += held;
     }
   }
-  for (ServerCandidate& server : *servers) server.bytes += bytes[server.server];
+  for (ServerCandidate& server : *servers) {
+    server.bytes += bytes[server.server];
+    server.primary_bytes += primary_bytes[server.server];
+  }
 }
 
 PlannerInput ClusterProblem(const ClusterView& view) {

@@ -73,12 +73,14 @@ void Core::OnHeartbeat(CallerToken caller, v1::HeartbeatRequest request) {
   const bool stopped_before = leases_.Stopping(request.server());
   reply.set_lease_held(leases_.OnHeartbeat(now_ns_, request));
   if (reply.lease_held()) {
-    swept_.OnHeartbeat(state_, request);
+    if (request.has_load()) swept_.OnHeartbeat(state_, request);
     if (request.draining() && !stopped_before) {
       membership_.OnServerChanged(state_, request.server());
     }
     membership_.OnHeartbeat(state_, request);
-    leases_.TakeLoad(request.server(), std::move(*request.mutable_load()));
+    if (request.has_load()) {
+      leases_.TakeLoad(request.server(), std::move(*request.mutable_load()));
+    }
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());
