@@ -124,6 +124,8 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
              (Strangers::AwaitsRebuild(state_) ||
               report.records_cluster() != state_.cluster_id())) {
     remembered_.Note(now_ns_, report);
+    // None of them is away when the metadata are here again.
+    if (Strangers::IsEmpty(state_) || Strangers::AwaitsRebuild(state_)) serving_.Begin(now_ns_);
     v1::ServingOrders orders;
     orders.set_records_wanted(true);
     ready_.replies.push_back({caller, Reply(std::move(orders))});
