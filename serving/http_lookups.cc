@@ -141,10 +141,10 @@ class Turn {
 
   absl::Status taken() const {
     if (taken_) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat(kSlowMax,
-                     " requests of batch scoring, or for copies of other servers, are being "
-                     "answered at this port, the limit: ask another server, or again later"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kSlowMax,
+        " requests of top-k, of batch scoring or for copies of other servers are being "
+        "answered at this port, the limit: ask another server, or again later"));
   }
 
  private:
@@ -524,7 +524,7 @@ absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
   return TopKOfOthers(request, table, body);
 }
 
-// One at a time: the port has few threads, and lookups must find one.
+// By the threads that search for gRPC's calls. The one of this port waits for them.
 absl::StatusOr<HttpResponse> HttpLookups::TopKHere(const HttpRequest& request,
                                                    const TableReplica& replica, TopKBody body) {
   const uint32_t dim = replica.rows()->coder().dim();
@@ -536,16 +536,22 @@ absl::StatusOr<HttpResponse> HttpLookups::TopKHere(const HttpRequest& request,
   HOTBED_RETURN_IF_ERROR(CheckTopK(tables_, asked));
   const uint64_t bytes = TopKResponseBytes(body, dim);
   HOTBED_RETURN_IF_ERROR(CheckBytes(bytes));
-  if (searches_.exchange(true)) {
-    return absl::ResourceExhaustedError(
-        "another top-k call is being answered at this port: ask another server, or again later");
-  }
-  const absl::Cleanup ends = [this] { searches_.store(false); };
+  const Turn turn(&slow_);
+  HOTBED_RETURN_IF_ERROR(turn.taken());
   Held held(budget_);
   HOTBED_RETURN_IF_ERROR(held.Take(bytes + TopKBytes(tables_, asked)));
   v1::ServingTopKReply reply;
-  HOTBED_RETURN_IF_ERROR(AnswerTopK(
-      tables_, {}, asked, [&] { return InTime(request, body.timeout_ms); }, &reply));
+  absl::Status answered;
+  const auto search = [&] {
+    answered = AnswerTopK(
+        tables_, {}, asked, [&] { return InTime(request, body.timeout_ms); }, &reply);
+  };
+  if (options_.search) {
+    HOTBED_RETURN_IF_ERROR(options_.search(search));
+  } else {
+    search();
+  }
+  HOTBED_RETURN_IF_ERROR(answered);
   HOTBED_RETURN_IF_ERROR(StatusOf(reply.table()));
   return TopKResponse(reply, replica.name(), options_.server, body.version);
 }

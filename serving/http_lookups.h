@@ -36,6 +36,9 @@ struct HttpLookupOptions {
       access;
   // Runs a lookup of copies of this server, now or later (LookupQueue::Run). Empty: at once.
   std::function<absl::Status(const LookupQueue::Wanted&, LookupQueue::Task, int64_t* retry_ns)> run;
+  // Runs a search for a top-k and returns once it has ended. ResourceExhausted: too many wait, and
+  // it is not run. Empty: at once.
+  std::function<absl::Status(const std::function<void()>&)> search;
   // By which other serving servers are asked for tables and versions that this one cannot answer;
   // it connects within the time. Empty: nobody else is asked.
   std::function<absl::StatusOr<ServingClient*>(absl::Duration)> others;
@@ -106,8 +109,7 @@ class HttpLookups {
   AnswerBudget* const budget_;
   const Clock& clock_;
   const std::string document_;
-  std::atomic<bool> searches_{false};
-  std::atomic<int> slow_{0};  // requests that wait for others or are of batch scoring
+  std::atomic<int> slow_{0};  // requests that search, wait for others or are of batch scoring
 };
 
 // A port that answers by `lookups`, which outlives it, with errors as it gives them, and counts.

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "client/serving/connect_as.h"
 #include "common/check.h"
 #include "common/host_port.h"
@@ -152,13 +154,8 @@ class LookupMethods final : public v1::Serving::CallbackService {
                                  const v1::ServingTopKRequest* request,
                                  v1::ServingTopKReply* reply) override {
     uint64_t taken = 0;
-    const bool waits = searches_.fetch_add(1) < kSearchesMax;
-    const absl::Status may =
-        waits
-            ? TakeForTopK(*request, &taken)
-            : absl::ResourceExhaustedError(absl::StrCat(kSearchesMax,
-                                                        " top-k calls wait at this server, the "
-                                                        "limit: ask another one, or again later"));
+    absl::Status may = BeginSearch();
+    if (may.ok()) may = TakeForTopK(*request, &taken);
     auto* const reactor = new CallReactor(budget_, taken, &searches_);
     if (!may.ok()) {
       reactor->Finish(ToGrpcStatus(may));
@@ -170,7 +167,27 @@ class LookupMethods final : public v1::Serving::CallbackService {
     return reactor;
   }
 
+  // Runs `search` as TopK does, and waits for its end.
+  absl::Status RunSearch(const std::function<void()>& search) {
+    const absl::Cleanup ends = [this] { searches_.fetch_sub(1); };
+    HOTBED_RETURN_IF_ERROR(BeginSearch());
+    absl::Notification done;
+    search_threads_.Submit([&search, &done] {
+      search();
+      done.Notify();
+    });
+    done.WaitForNotification();
+    return absl::OkStatus();
+  }
+
  private:
+  // Counts it in any case.
+  absl::Status BeginSearch() {
+    if (searches_.fetch_add(1) < kSearchesMax) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        kSearchesMax,
+        " top-k calls wait at this server, the limit: ask another one, or again later"));
+  }
   static int LookupThreads() {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kLookupThreadsMax);
   }
@@ -325,6 +342,9 @@ class Serving final : public ServingProcess {
                       int64_t* retry_ns) {
       return methods_.lookups()->Run(wanted, std::move(task), retry_ns);
     };
+    http.search = [this](const std::function<void()>& search) {
+      return methods_.RunSearch(search);
+    };
     http.others = [this](absl::Duration timeout) { return Others(timeout); };
     http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
     HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
@@ -359,15 +379,39 @@ class Serving final : public ServingProcess {
     report.set_bytes_max(options_.rows_bytes_max);
     report.set_stopping(stopping);
     report.set_has_disk(!options_.disk.empty());
+    report.set_lookups_total(CallCounters::Get().ok.Value());
+    report.set_lookups_refused_total(CallCounters::Get().refused.Value());
+    if (records_.tables_size() > 0 || records_.versions_size() > 0) {
+      report.set_records_cluster(records_.cluster_id());
+      report.set_records_revision(records_.revision());
+      if (records_wanted_) *report.mutable_records() = records_;
+    }
     for (const auto& replica : tables_.All()) *report.add_replicas() = replica->Report();
     return report;
+  }
+
+  // Unavailable: the coordinator does not know this server's cluster, and its orders are none.
+  absl::Status Remember(v1::ServingOrders* orders) {
+    records_wanted_ = orders->records_wanted();
+    if (records_wanted_) {
+      return absl::UnavailableError(absl::StrCat(
+          "the coordinator does not know cluster ", records_.cluster_id(),
+          ", whose tables stay here as they are: if its metadata were lost, 'hotbed metadata "
+          "rebuild --from-servers' brings them back; to serve another cluster, restart this "
+          "server"));
+    }
+    if (orders->has_records()) records_ = std::move(*orders->mutable_records());
+    return absl::OkStatus();
   }
 
   // Reports, and obeys. While the coordinator is away the tables stay as they are.
   void Link() {
     for (;;) {
-      const absl::StatusOr<v1::ServingOrders> orders =
+      absl::StatusOr<v1::ServingOrders> orders =
           calls_.Report(MakeReport(/*stopping=*/false), kReportTimeout);
+      if (orders.ok()) {
+        if (absl::Status ours = Remember(&*orders); !ours.ok()) orders = std::move(ours);
+      }
       absl::Duration pause = kReportAgain;
       if (orders.ok()) {
         tables_.Obey(*orders);
@@ -546,6 +590,9 @@ class Serving final : public ServingProcess {
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   int64_t ordered_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the coordinator has not answered yet
   std::string error_ ABSL_GUARDED_BY(mu_);       // of the last report
+  // Used by the thread `link_`, and by Stop once it has ended.
+  v1::ServingRecords records_;   // as the coordinator told them last
+  bool records_wanted_ = false;  // by it
   std::thread link_;
   MetricSource gauges_;  // last: it reads the others
 };

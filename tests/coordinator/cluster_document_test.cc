@@ -50,6 +50,7 @@ class ClusterDocumentTest : public testing::Test {
     return Json::parse(ClusterDocument({.map = map_,
                                         .moves = moves_,
                                         .events = events_,
+                                        .served = served_,
                                         .address = "a:1",
                                         .serving = true,
                                         .trouble = "",
@@ -60,7 +61,53 @@ class ClusterDocumentTest : public testing::Test {
   v1::ClusterMap map_;
   v1::ListMovesReply moves_;
   v1::ListEventsReply events_;
+  v1::ServingMap served_;
 };
+
+TEST_F(ClusterDocumentTest, TellsOfServingServersAndCopies) {
+  v1::ServedTable* const table = served_.add_tables();
+  table->set_table(3);
+  table->set_format(v1::SERVED_INT8);
+  table->set_replicas(2);
+  table->add_servers("r0");
+  table->add_servers("r1");
+  served_.add_specs()->set_name("clicks");
+  v1::ServingServerInfo* const server = served_.add_servers();
+  server->set_name("r0");
+  server->set_alive(true);
+  server->set_silent_ms(200);
+  server->set_lookups_total(77);
+  v1::ReplicaReport* const replica = server->add_replicas();
+  replica->set_table(3);
+  replica->set_ready(true);
+  replica->set_rows(100);
+  replica->set_age_ms(50);
+  replica->add_versions()->set_held(true);
+  replica->add_versions();
+  served_.add_versions()->set_number(4);
+  served_.mutable_versions(0)->set_name("v4");
+  v1::VersionChoice* const choice = served_.add_choices();
+  choice->set_model("default");
+  choice->set_target(4);
+  const Json document = Document();
+  EXPECT_EQ(document["serving_servers"][0]["lookups_total"], 77);
+  EXPECT_EQ(document["serving_servers"][0]["tables_ready"], 1);
+  const Json served = document["served_tables"][0];
+  EXPECT_EQ(served["format"], "int8");
+  EXPECT_EQ(served["age_ms_max"], nullptr);
+  const Json& copies = served["copies"];
+  ASSERT_EQ(copies.size(), 2u);
+  EXPECT_EQ(copies[0]["state"], "ready");
+  EXPECT_EQ(copies[0]["age_ms"], 250) << "as old as the report, and older";
+  EXPECT_EQ(copies[0]["versions_held"], 1);
+  EXPECT_EQ(copies[0]["versions_wanted"], 2);
+  EXPECT_EQ(copies[1]["state"], "not reported");
+  const Json model = document["models"][0];
+  EXPECT_EQ(model["current"], nullptr);
+  EXPECT_EQ(model["target"], "v4");
+  server->set_alive(false);
+  EXPECT_EQ(Document()["served_tables"][0]["copies"][0]["state"], "silent");
+}
 
 TEST_F(ClusterDocumentTest, SumsWhatServersReport) {
   const Json document = Document();
@@ -117,8 +164,11 @@ TEST_F(ClusterDocumentTest, NeighboursShareAnEntryWhereThereAreMany) {
   const Json all = Document()["shards"];
   ASSERT_EQ(all.size(), 11u);
   EXPECT_EQ(all[5]["shards"], 1);
-  const Json few = Json::parse(ClusterDocument(
-      {.map = map_, .moves = moves_, .events = events_, .entries_max = 3}))["shards"];
+  const Json few = Json::parse(ClusterDocument({.map = map_,
+                                                .moves = moves_,
+                                                .events = events_,
+                                                .served = served_,
+                                                .entries_max = 3}))["shards"];
   ASSERT_EQ(few.size(), 4u) << "three of table 3 with four shards at most, one of table 4";
   EXPECT_EQ(few[0]["shards"], 4);
   EXPECT_EQ(few[0]["first"], 0);

@@ -358,6 +358,117 @@ TEST_F(RebuildStory, NoPersonDecidesAlsoIfAllServersWereStartedAgain) {
   EXPECT_EQ(DoubtText(), "");
 }
 
+// A serving server as its process is: it keeps the records, and obeys no coordinator without them.
+struct ServingServer {
+  std::string name;
+  v1::ServingRecords kept;
+  bool wanted = false;
+  std::vector<uint32_t> tables;
+
+  void Report(CoreRig* rig) {
+    v1::ServingReport report;
+    report.set_name(name);
+    report.set_run(7);
+    report.set_address("127.0.0.1:1");
+    report.set_bytes_max(1 << 30);
+    if (!kept.tables().empty()) {
+      report.set_records_cluster(kept.cluster_id());
+      report.set_records_revision(kept.revision());
+      if (wanted) *report.mutable_records() = kept;
+    }
+    const auto orders = rig->Call<v1::ServingOrders>(report);
+    ASSERT_TRUE(orders.ok()) << orders.status();
+    wanted = orders->records_wanted();
+    if (wanted) return;
+    if (orders->has_records()) kept = orders->records();
+    tables.clear();
+    for (const v1::ServedTable& table : orders->tables()) tables.push_back(table.table());
+  }
+};
+
+v1::PublishVersionRequest Publication(const std::string& name) {
+  v1::PublishVersionRequest request;
+  request.set_name(name);
+  request.set_folder("/versions/" + name);
+  request.add_tables("t");
+  return request;
+}
+
+TEST_F(RebuildStory, WhichTablesAreServedIsRemembered) {
+  LoseAgain();  // so that the new cluster has another id
+  Start({"s1"});
+  Create("t", 1, 1);
+  Create("other", 1, 1);
+  ServingServer r0{.name = "r0"}, r1{.name = "r1"};
+  r0.Report(&rig_);
+  r1.Report(&rig_);
+  v1::ServeTablesRequest serve;
+  serve.add_tables("t");
+  serve.set_format(v1::SERVED_INT8);
+  serve.set_replicas(2);
+  serve.set_staleness_ms_max(1234);
+  ASSERT_TRUE(rig_.Call<v1::ServeTablesReply>(serve).ok());
+  r0.Report(&rig_);
+  ASSERT_THAT(r0.tables, SizeIs(1));
+  ASSERT_TRUE(rig_.Call<v1::PublishVersionReply>(Publication("v1")).ok());
+  r1.Report(&rig_);  // r0 does not hear of v1
+  const std::vector<uint32_t> tables = r1.tables;
+  const v1::ServingMap before = *rig_.core->Serving();
+
+  EXPECT_STATUS(fresh_.core->Serving(), kUnavailable, "metadata rebuild");
+  for (ServingServer* server : {&r0, &r1}) server->Report(&fresh_);
+  EXPECT_EQ(r0.tables, tables);  // it goes on with them
+  ASSERT_FALSE(Ask("s1").ok());
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "have not said yet which tables are served: r0 r1");
+  for (int i = 0; i < 30; ++i) {  // 15 s, after which a server that is silent is away
+    for (ServingServer* server : {&r0, &r1}) server->Report(&fresh_);
+    fresh_.Tick(500);
+  }
+  ASSERT_FALSE(Ask("s1").ok());
+  EXPECT_STATUS(fresh_.core->Serving(), kUnavailable, "metadata rebuild");
+  const auto rebuilt = Rebuild();
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  const v1::ServingMap after = *fresh_.core->Serving();
+  ASSERT_THAT(after.tables(), SizeIs(1));
+  EXPECT_EQ(after.tables(0).SerializeAsString(), before.tables(0).SerializeAsString());
+  ASSERT_THAT(after.versions(), SizeIs(1));
+  EXPECT_EQ(after.versions(0).SerializeAsString(), before.versions(0).SerializeAsString());
+  EXPECT_EQ(after.choice().SerializeAsString(), before.choice().SerializeAsString());
+  ServingServer r2{.name = "r2"};
+  r2.Report(&fresh_);
+  fresh_.Tick(500);
+  fresh_.Pump();
+  for (ServingServer* server : {&r0, &r1}) {
+    server->Report(&fresh_);
+    EXPECT_EQ(server->tables, tables) << "no copy goes to a server that reports first";
+    EXPECT_THAT(server->kept.versions(), SizeIs(1));
+  }
+  // Later changes count as later.
+  const uint64_t revision = r0.kept.revision();
+  serve.set_action(v1::ServeTablesRequest::REMOVE);
+  ASSERT_TRUE(fresh_.Call<v1::ServeTablesReply>(serve).ok());
+  r0.Report(&fresh_);
+  EXPECT_THAT(r0.tables, IsEmpty());
+  EXPECT_GT(r0.kept.revision(), revision);
+}
+
+TEST_F(RebuildStory, AServingServerOfAnotherClusterGetsNoOrders) {
+  ServingServer r0{.name = "r0"};
+  r0.kept.set_cluster_id("another");
+  r0.kept.add_tables()->set_table(7);
+  r0.tables = {7};
+  ASSERT_TRUE(fresh_.Register("s9").ok());
+  r0.Report(&fresh_);
+  EXPECT_TRUE(r0.wanted);
+  EXPECT_THAT(r0.tables, ElementsAre(7));
+  EXPECT_THAT(fresh_.core->Serving()->servers(), IsEmpty());
+  // Started again, it has nothing to remember.
+  r0 = {.name = "r0"};
+  r0.Report(&fresh_);
+  EXPECT_FALSE(r0.wanted);
+  EXPECT_THAT(fresh_.core->Serving()->servers(), SizeIs(1));
+}
+
 // Rebuilds that are cut short behind each of their transactions: the coordinator is killed, and the
 // next one goes on with what is in its store.
 class CutShortStory : public RebuildStory, public testing::WithParamInterface<uint32_t> {

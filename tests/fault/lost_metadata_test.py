@@ -4,7 +4,8 @@
   lost_metadata_test.py --bin-dir build/bin [--case wipe,backup,cut] [--seed N]
 
 wipe    The servers live on, and clients push all the time; one server comes only after the rebuild. The new coordinator adopts
-        the others when told to, and the late one when told so again.
+        the others when told to, and the late one when told so again. A serving server answers all the while, and tells which table
+        is served, and its version.
 backup  An old backup is restored: replicas have moved, a table was created and sessions were opened since. All servers are
         killed too.
 cut     The coordinator is killed again while it writes the rebuilt metadata, of a cluster with so many shards that these are
@@ -13,16 +14,18 @@ In all, what was acknowledged is in the rows exactly once. Exit status: 0 all we
 """
 
 import glob
+import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 
 from cases import Wrong, main
 from checker import EXACT, Checker
-from cluster import Cluster, json_of_command, run_command
+from cluster import Cluster, Process, free_ports, json_of_command, run_command
 from damage_test import HEAL_SECONDS_MAX
 
 SECONDS = 60
@@ -102,11 +105,53 @@ class Run:
 
 
 class WipeRun(Run):
+    def serve(self):
+        listen, admin, self.http = free_ports(3)
+        self.serving = Process("r0", [os.path.join(self.bin_dir, "hotbed-server"), "--role=serving", "--name=r0",
+                                      f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
+                                      f"--admin-listen=127.0.0.1:{admin}", f"--http-listen=127.0.0.1:{self.http}",
+                                      "--host-bytes=64MiB"], f"{self.directory}/r0.log")
+        self.serving.start()
+        self.table = self.json("status")["tables"][0]["name"]
+        for command in (("serve", "add", self.table, "--format=int8", "--staleness-max=1h"),
+                        ("publish", self.table, f"{self.directory}/versions", "--name=v1")):
+            status, _, err = self.hotbed(*command)
+            if status != 0:
+                raise Wrong(f"{' '.join(command)}: {err}")
+        self.wait_until_served()
+
+    def wait_until_served(self):
+        """The copy is ready, and the version is current."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            said = self.json("serve", "status")
+            states = [c["state"] for t in said["tables"] for c in t["copies"]]
+            current = [v["name"] for v in said["versions"] if v["current"]]
+            if states == ["ready"] and current == ["v1"]:
+                return [(t["table"], t["format"], t["replicas"]) for t in said["tables"]]
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: a served table with a current version: {said}")
+            time.sleep(0.1)
+
+    def look_up(self, version):
+        body = json.dumps({"ids": [1, 2, 3], "version": version}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http}/v1/tables/{self.table}:lookup", body)
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)["values"]
+
+    def stop(self):
+        if hasattr(self, "serving"):
+            self.serving.kill()
+        super().stop()
+
     def run(self):
         self.cluster.start()
         self.checker.create()
+        self.serve()
         self.checker.start()
         self.steps(50)
+        fixed = self.look_up("v1")
+        served = self.wait_until_served()
         late = self.cluster.servers[2]
         self.wipe()
         self.steps(20)  # the servers go on
@@ -115,8 +160,13 @@ class WipeRun(Run):
         status, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
         if status != 1 or ("no server of a cluster" not in err and "not asked yet" not in err):
             raise Wrong(f"a rebuild without all servers: {status}, {err}")
+        self.look_up("latest")
+        if self.look_up("v1") != fixed:
+            raise Wrong("rows of a version changed when the metadata were lost")
         late.resume()
         self.rebuild()
+        if self.wait_until_served() != served or self.look_up("v1") != fixed:
+            raise Wrong(f"served after the rebuild: {self.json('serve', 'status')}, before: {served}")
         begin = time.monotonic()
         self.steps(50)
         outage = time.monotonic() - begin

@@ -475,6 +475,29 @@ TEST_F(HttpLookupsTest, TopKChecksItsFieldsFirst) {
   EXPECT_EQ(budget_.in_flight(), 0u);
 }
 
+TEST_F(HttpLookupsTest, SomeSearchesWaitBesideOneAnother) {
+  message_bytes_max_ = 100'000;
+  HttpLookups* lookups = nullptr;
+  HttpRequest request = {.method = "POST", .path = "/v1/tables/ads%2Fclicks:topk"};
+  request.body = R"({"vectors": [[1, 2, 3, 4]], "k": 2})";
+  request.arrived_ns = Clock::Real()->NowNs();
+  int waiting = 0;
+  HttpLookupOptions options = {.server = "r0", .message_bytes_max = message_bytes_max_};
+  options.search = [&](const std::function<void()>& search) {
+    // The next one comes while this one waits.
+    const HttpResponse next = lookups->Answer(request);
+    EXPECT_EQ(next.code, ++waiting == 1 ? 429 : 503)
+        << next.body;  // 503: the table is being loaded
+    search();
+    return absl::OkStatus();
+  };
+  HttpLookups busy(options, &tables_, &budget_, Clock::Real());
+  lookups = &busy;
+  EXPECT_EQ(busy.Answer(request).code, 503);
+  EXPECT_EQ(waiting, 6) << "and two threads of the port are left for lookups";
+  EXPECT_EQ(budget_.in_flight(), 0u);
+}
+
 TEST_F(HttpLookupsTest, VersionsAreNamedAndTold) {
   v1::ServingOrders orders;
   orders.add_tables()->set_table(7);

@@ -98,7 +98,7 @@ class VersionStory : public CoreStory {
     return version == versions.end() ? "-" : version->second.name();
   }
   v1::VersionChoice ChoiceFor(const std::string& model) const {
-    const v1::ServingMap map = rig_.core->Serving();
+    const v1::ServingMap map = *rig_.core->Serving();
     for (const v1::VersionChoice& choice : map.choices()) {
       if (choice.model() == model) return choice;
     }
@@ -112,7 +112,7 @@ class VersionStory : public CoreStory {
   }
   std::vector<std::string> Kept() const {
     std::vector<std::string> names;
-    const v1::ServingMap map = rig_.core->Serving();
+    const v1::ServingMap map = *rig_.core->Serving();
     for (const uint64_t number : map.kept()) names.push_back(NameOf(number));
     return names;
   }

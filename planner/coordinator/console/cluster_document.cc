@@ -6,7 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/ids.h"
 #include "common/tables/table_spec.h"
 #include "config/config.h"
@@ -223,6 +225,95 @@ Json EventsOf(const v1::ListEventsReply& reply) {
   return events;
 }
 
+// The version as lists of the page name it; 0 is none.
+Json VersionName(const v1::ServingMap& served, uint64_t number) {
+  for (const v1::ServedVersion& version : served.versions()) {
+    if (version.number() == number) return version.name();
+  }
+  return nullptr;
+}
+
+Json ServingServersOf(const v1::ServingMap& served) {
+  Json servers = Json::array();
+  for (const v1::ServingServerInfo& server : served.servers()) {
+    uint64_t rows = 0;
+    uint64_t tables_ready = 0;
+    for (const v1::ReplicaReport& replica : server.replicas()) {
+      rows += replica.rows();
+      tables_ready += replica.ready() ? 1 : 0;
+    }
+    servers.push_back({{"name", server.name()},
+                       {"live", server.alive()},
+                       {"address", server.address()},
+                       {"admin_address", server.admin_address()},
+                       {"http_address", server.http_address()},
+                       {"failure_domain", server.failure_domain()},
+                       {"bytes", server.bytes()},
+                       {"bytes_limit", server.bytes_max()},
+                       {"rows", rows},
+                       {"tables", server.replicas_size()},
+                       {"tables_ready", tables_ready},
+                       {"lookups_total", server.lookups_total()},
+                       {"lookups_refused_total", server.lookups_refused_total()}});
+  }
+  return servers;
+}
+
+// A table's copies, also those that were ordered and not reported yet.
+Json CopiesOf(const v1::ServingMap& served, const v1::ServedTable& table) {
+  Json copies = Json::array();
+  for (const std::string& name : table.servers()) {
+    Json copy = {{"server", name},      {"state", "not reported"}, {"rows", nullptr},
+                 {"bytes", nullptr},    {"age_ms", nullptr},       {"trouble", ""},
+                 {"versions_held", 0u}, {"versions_wanted", 0u}};
+    for (const v1::ServingServerInfo& server : served.servers()) {
+      if (server.name() != name) continue;
+      for (const v1::ReplicaReport& replica : server.replicas()) {
+        if (replica.table() != table.table()) continue;
+        const auto held = std::count_if(replica.versions().begin(), replica.versions().end(),
+                                        [](const v1::VersionReport& one) { return one.held(); });
+        copy["state"] = !server.alive() ? "silent" : replica.ready() ? "ready" : "loading";
+        copy["rows"] = replica.rows();
+        copy["bytes"] = replica.bytes();
+        if (replica.ready()) copy["age_ms"] = replica.age_ms() + server.silent_ms();
+        copy["trouble"] = replica.trouble();
+        copy["versions_held"] = held;
+        copy["versions_wanted"] = replica.versions_size();
+      }
+    }
+    copies.push_back(std::move(copy));
+  }
+  return copies;
+}
+
+Json ServedTablesOf(const v1::ServingMap& served) {
+  Json tables = Json::array();
+  for (int i = 0; i < std::min(served.tables_size(), served.specs_size()); ++i) {
+    const v1::ServedTable& table = served.tables(i);
+    const std::string format = v1::ServedFormat_Name(table.format());
+    tables.push_back(
+        {{"id", table.table()},
+         {"name", served.specs(i).name()},
+         {"format", absl::AsciiStrToLower(absl::StripPrefix(format, "SERVED_"))},
+         {"copies_wanted", table.replicas()},
+         {"age_ms_max", table.staleness_ms_max() == 0 ? Json() : Json(table.staleness_ms_max())},
+         {"copies", CopiesOf(served, table)}});
+  }
+  return tables;
+}
+
+Json ModelsOf(const v1::ServingMap& served) {
+  Json models = Json::array();
+  for (const v1::VersionChoice& choice : served.choices()) {
+    if (choice.target() == 0) continue;  // of no version yet
+    models.push_back({{"model", choice.model()},
+                      {"current", VersionName(served, choice.current())},
+                      {"target", VersionName(served, choice.target())},
+                      {"pinned", choice.pinned()}});
+  }
+  return models;
+}
+
 }  // namespace
 
 std::string WordOf(const std::vector<std::string>& words, int value) {
@@ -258,6 +349,9 @@ std::string ClusterDocument(const ClusterFacts& facts) {
                          {"shards", ShardsOf(facts.map, facts.entries_max, &sums)},
                          {"moves", MovesOf(facts.moves)},
                          {"doubts", std::move(doubts)},
+                         {"serving_servers", ServingServersOf(facts.served)},
+                         {"served_tables", ServedTablesOf(facts.served)},
+                         {"models", ModelsOf(facts.served)},
                          {"events", EventsOf(facts.events)}};
   // Names that are not UTF-8 are shown with replacement characters.
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/control.pb.h"
+#include "proto/serving.pb.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {
@@ -16,6 +17,7 @@ struct ClusterFacts {
   const v1::ClusterMap& map;
   const v1::ListMovesReply& moves;
   const v1::ListEventsReply& events;
+  const v1::ServingMap& served;
   std::string address;  // of the coordinator
   bool serving = false;
   std::string trouble;  // why it does not serve, or empty

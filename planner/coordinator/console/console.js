@@ -144,6 +144,45 @@ function drawServers() {
        }), 'no server has registered');
 }
 
+// Why readers of a table may have to wait or be refused, or nothing.
+function alertOf(table) {
+  const answer = table.copies.filter(c => c.state === 'ready');
+  if (answer.length === 0) return 'nobody answers';
+  if (table.age_ms_max !== null && answer.every(c => c.age_ms > table.age_ms_max)) return 'all copies are too old';
+  return answer.length < table.copies_wanted ? `${answer.length} of ${table.copies_wanted} copies answer` : '';
+}
+
+function drawServing() {
+  byId('serving-section').hidden = now.serving_servers.length === 0 && now.served_tables.length === 0;
+  byId('models').textContent = now.models.map(model => `Model ${model.model}: ` +
+      (model.current === null ? 'no version is current' : `version ${model.current} is current`) + (model.pinned ? ', pinned' : '') +
+      (model.target !== model.current ? `; ${model.target} is being taken up` : '')).join('. ');
+  const previous = new Map((before ? before.serving_servers : []).map(r => [r.name, r]));
+  fill(byId('serving-servers'), [['serving server'], ['state'], ['memory of rows'], ['rows', 'number'], ['tables ready', 'number'],
+                                 ['lookups', 'number'], ['refused', 'number'], ['address'], ['HTTP'], ['domain']],
+       now.serving_servers.map(r => {
+         const p = previous.get(r.name) || {};
+         return [r.name, state(r.live ? 'live' : 'silent', r.live ? 'good' : 'bad'), bar('memory', 'host', r.bytes, r.bytes_limit),
+                 count(r.rows), `${r.tables_ready} of ${r.tables}`, perSecond(rate(r.lookups_total, p.lookups_total)),
+                 perSecond(rate(r.lookups_refused_total, p.lookups_refused_total)), r.address, r.http_address || 'off',
+                 r.failure_domain];
+       }), 'no serving server has reported');
+  const rows = now.served_tables.flatMap(served => {
+    const alert = alertOf(served);
+    const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
+    const copies = served.copies.length ? served.copies
+        : [{server: 'none', state: 'waits for room', rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
+    return copies.map(c => [
+      served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
+      c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes),
+      c.age_ms === null ? '' : c.age_ms < 1000 ? `${c.age_ms} ms` : `${(c.age_ms / 1000).toFixed(1)} s`,
+      c.versions_wanted === 0 ? 'none' : `${c.versions_held} of ${c.versions_wanted}`, make('span', {}, ...note(c).flatMap(n => [n, ' '])),
+    ]);
+  });
+  fill(byId('copies'), [['table'], ['format'], ['copy on'], ['state'], ['rows', 'number'], ['bytes', 'number'], ['age', 'number'],
+                        ['versions held', 'number'], ['trouble', 'wrap']], rows.slice(0, 200), 'no table is served');
+}
+
 const keyOf = shard => `${shard.table}/${shard.index}`;
 
 function groupShards() {
@@ -291,6 +330,7 @@ function draw() {
   drawSummary();
   drawDoubts();
   drawServers();
+  drawServing();
   drawMap();
   drawMoves();
   drawTables();

@@ -313,6 +313,7 @@ void Core::Bootstrapped() {
   leases_.Sync(now_ns_, state_);
   leases_.RenewAll(now_ns_);  // nobody's heartbeats counted while the store was away
   serving_.Begin(now_ns_);
+  remembered_.Begin(now_ns_);
   membership_.OnLoaded(state_);
   cuts_.OnLoaded(now_ns_, unix_ms_, state_);
   trainers_.OnLoaded(now_ns_, state_, new_cluster_);

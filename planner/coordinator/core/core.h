@@ -43,6 +43,7 @@
 #include "planner/coordinator/membership/membership.h"
 #include "planner/coordinator/membership/split_tries.h"
 #include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/serving/remembered_serving.h"
 #include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/cluster_state.h"
 #include "planner/coordinator/state/leases.h"
@@ -171,7 +172,7 @@ class Core {
   v1::ListTrainersReply Trainers() const { return trainers_.List(now_ns_); }
   v1::ListMovesReply Moves(const v1::ListMovesRequest& request) const;
   v1::ListEventsReply Events(const v1::ListEventsRequest& request) const;
-  v1::ServingMap Serving() const;
+  absl::StatusOr<v1::ServingMap> Serving() const;
   const Membership& membership() const { return membership_; }
   const Leases& leases() const { return leases_; }
 
@@ -220,7 +221,7 @@ class Core {
   void FailAll(const absl::Status& why);
   OperationContext Context() {
     return {options_.limits, &leases_,  &membership_, &rebalance_, &strangers_,
-            &cuts_,          &serving_, now_ns_,      unix_ms_};
+            &cuts_,          &serving_, &remembered_, now_ns_,     unix_ms_};
   }
 
   // Ends the process when the fields contradict each other.
@@ -268,6 +269,7 @@ class Core {
   SplitTries merge_tries_;
   BusyShards busy_shards_;
   ServingServers serving_;
+  RememberedServing remembered_;
   int64_t place_serving_again_ns_ = 0;  // not before
   TrainerGroups trainers_;
   bool new_cluster_ = false;  // the store was empty when it was read

@@ -123,6 +123,16 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
   absl::Status taken;
   if (!serving()) {
     taken = absl::UnavailableError("the coordinator is starting; retry");
+  } else if (!report.records_cluster().empty() &&
+             (Strangers::AwaitsRebuild(state_) ||
+              report.records_cluster() != state_.cluster_id())) {
+    remembered_.Note(now_ns_, report);
+    // None of them is away when the metadata are here again.
+    if (Strangers::IsEmpty(state_) || Strangers::AwaitsRebuild(state_)) serving_.Begin(now_ns_);
+    v1::ServingOrders orders;
+    orders.set_records_wanted(true);
+    ready_.replies.push_back({caller, Reply(std::move(orders))});
+    return;
   } else if (Strangers::AwaitsRebuild(state_)) {
     // An answer without tables would drop them.
     taken = absl::UnavailableError("this coordinator knows no cluster yet");
@@ -135,10 +145,21 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
   }
   v1::ServingOrders orders = serving_.OrdersFor(report.name(), state_.served(), state_.tables());
   AddVersions(state_.versions(), state_.version_choices(), &orders);
+  if (report.records_cluster() != state_.cluster_id() ||
+      report.records_revision() != state_.serving_revision()) {
+    *orders.mutable_records() = RecordsOf(state_);
+  }
   ready_.replies.push_back({caller, Reply(std::move(orders))});
 }
 
-v1::ServingMap Core::Serving() const {
+absl::StatusOr<v1::ServingMap> Core::Serving() const {
+  // Readers that were given no tables would think that none is served.
+  if (Strangers::AwaitsRebuild(state_) ||
+      (Strangers::IsEmpty(state_) && remembered_.Awaited(now_ns_))) {
+    return absl::UnavailableError(
+        "this coordinator knows no server and no table (yet); if its metadata were lost: 'hotbed "
+        "metadata rebuild --from-servers'");
+  }
   v1::ServingMap map = serving_.Map(now_ns_, state_.served(), state_.tables());
   AddVersions(state_.versions(), state_.version_choices(), &map);
   return map;

@@ -16,6 +16,7 @@
 #include "planner/coordinator/balance/rebalance_policy.h"
 #include "planner/coordinator/membership/asked_cuts.h"
 #include "planner/coordinator/membership/membership.h"
+#include "planner/coordinator/serving/remembered_serving.h"
 #include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/leases.h"
 #include "planner/coordinator/state/operation.h"
@@ -51,6 +52,7 @@ struct OperationContext {
   Strangers* strangers = nullptr;
   AskedCuts* cuts = nullptr;
   const ServingServers* serving = nullptr;
+  const RememberedServing* remembered = nullptr;
   int64_t now_ns = 0;   // when the operation was asked for
   int64_t unix_ms = 0;  // the same
 };

@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "common/tables/table_spec.h"
 #include "planner/coordinator/operations/operations.h"
+#include "planner/coordinator/serving/remembered_serving.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
 #include "planner/coordinator/state/strangers.h"
@@ -196,6 +198,7 @@ class RebuildMetadata {
     Put(keys::kServerCounter, absl::StrCat(server_counter_));
     std::rotate(ops_.begin(), ops_.begin() + static_cast<std::ptrdiff_t>(tables_end), ops_.end());
     KeepLeftOut(state);
+    HOTBED_RETURN_IF_ERROR(AdoptServing(state));
     // Last: a server registers only once the records of its shards say that it has to be asked.
     for (const v1::ServerInfo& info : reply_.servers()) {
       Put(keys::Server(info.server()), info.SerializeAsString());
@@ -512,6 +515,31 @@ class RebuildMetadata {
     }
   }
 
+  // The newest that serving servers remember. They get orders as soon as there is a server, so a
+  // later rebuild would find what these orders made of it.
+  absl::Status AdoptServing(const ClusterState& state) {
+    if (!state.servers().empty()) return absl::OkStatus();
+    const std::vector<std::string> unheard =
+        context_.remembered->Unheard(context_.now_ns, reply_.cluster_id());
+    if (!unheard.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("serving servers that ask have not said yet which tables are served: ",
+                       absl::StrJoin(unheard, " "), "; try again in a second"));
+    }
+    const v1::ServingRecords* const records = context_.remembered->Newest(reply_.cluster_id());
+    if (records == nullptr) return absl::OkStatus();
+    absl::btree_map<TableId, v1::TableSpec> adopted = state.tables();
+    for (const v1::RebuiltTable& table : reply_.tables()) {
+      if (table.left_out().empty()) adopted[table.spec().id()] = table.spec();
+    }
+    for (Op& op : OpsToAdopt(*records, adopted)) {
+      served_ += absl::StartsWith(op.key, keys::kServing) ? 1 : 0;
+      versions_ += absl::StartsWith(op.key, keys::kVersions) ? 1 : 0;
+      ops_.push_back(std::move(op));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RefuseMissing() const {
     if (request_.without_missing()) return absl::OkStatus();
     std::string text;
@@ -544,7 +572,11 @@ class RebuildMetadata {
     const size_t tables = static_cast<size_t>(reply_.tables_size()) - left_out.size();
     return absl::StrCat("generation ", reply_.generation(), " of the metadata, from ",
                         absl::StrJoin(servers, " "), ": ", tables, " tables adopted",
-                        left_out.empty() ? "" : "; left out: ", absl::StrJoin(left_out, " "));
+                        left_out.empty() ? "" : "; left out: ", absl::StrJoin(left_out, " "),
+                        served_ + versions_ == 0
+                            ? ""
+                            : absl::StrCat("; ", served_, " tables are served again, with ",
+                                           versions_, " versions"));
   }
 
   const v1::RebuildMetadataRequest request_;
@@ -561,6 +593,8 @@ class RebuildMetadata {
   std::set<std::string> names_;
   std::map<ServerId, std::string> remembered_;  // servers of the cluster that have not asked
   v1::RebuildMetadataReply reply_;
+  size_t served_ = 0;  // records of served tables that are adopted
+  size_t versions_ = 0;
   std::vector<Op> ops_;
   std::map<std::string, Kept> kept_;  // by key; the value of its op is made when it is written
   size_t written_ = 0;

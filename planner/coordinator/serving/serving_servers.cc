@@ -182,6 +182,8 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_admin_address(server.report.admin_address());
     info.set_http_address(server.report.http_address());
     info.set_failure_domain(server.report.failure_domain());
+    info.set_lookups_total(server.report.lookups_total());
+    info.set_lookups_refused_total(server.report.lookups_refused_total());
     info.set_bytes_max(server.report.bytes_max());
     uint64_t bytes = 0;
     for (const v1::ReplicaReport& replica : server.report.replicas()) {

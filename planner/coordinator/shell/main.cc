@@ -224,9 +224,11 @@ constexpr uint64_t kCells = 2048;
 std::string ClusterJson(const Coordinator& coordinator, const std::string& address,
                         uint64_t entries_max) {
   const CoordinatorStatus status = coordinator.Status();
+  const absl::StatusOr<v1::ServingMap> served = coordinator.ServingTables();
   return ClusterDocument({.map = status.map,
                           .moves = status.moves,
                           .events = status.events,
+                          .served = served.ok() ? *served : v1::ServingMap(),
                           .address = address,
                           .serving = status.serving,
                           .trouble = status.trouble,

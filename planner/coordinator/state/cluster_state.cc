@@ -65,6 +65,7 @@ absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
   for (const bool tables : {true, false}) {
     for (const KeyValue& kv : kvs) {
       if (absl::StartsWith(kv.key, keys::kTables) != tables) continue;
+      NoteServing(kv.key, kv.mod_revision);
       HOTBED_RETURN_IF_ERROR(Put(kv.key, kv.value, kv.mod_revision));
     }
   }
@@ -76,6 +77,7 @@ absl::Status ClusterState::Reset(const std::vector<KeyValue>& kvs) {
 void ClusterState::Apply(const std::vector<Op>& ops, uint64_t revision) {
   HOTBED_CHECK(revision >= plan_revision_) << revision << " after " << plan_revision_;
   for (const Op& op : ops) {
+    NoteServing(op.key, revision);
     if (op.kind == Op::Kind::kDelete) {
       Delete(op.key, revision);
       continue;
@@ -265,6 +267,15 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
     ++orphans_[it->second.shard.table];
   }
   return absl::OkStatus();
+}
+
+// Records that were deleted before the leader began are not known by their revision.
+void ClusterState::NoteServing(const std::string& key, uint64_t revision) {
+  if (key == keys::kLeaderKey || key == keys::kVersionChoiceKey ||
+      absl::StartsWith(key, keys::kServing) || absl::StartsWith(key, keys::kVersions) ||
+      absl::StartsWith(key, keys::kVersionChoices)) {
+    serving_revision_ = std::max(serving_revision_, revision);
+  }
 }
 
 void ClusterState::Delete(const std::string& key, uint64_t revision) {

@@ -100,6 +100,9 @@ class ClusterState {
     return version_choices_;
   }
 
+  // Grows with each change of these three.
+  uint64_t serving_revision() const { return FirstRevision() + serving_revision_; }
+
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
   // Splits and merges that were asked for, by packed id; a merge by that of the lower shard.
@@ -143,6 +146,7 @@ class ClusterState {
   void Delete(const std::string& key, uint64_t revision);
   absl::Status PutShard(const std::string& key, const std::string& value, uint64_t revision);
   absl::Status PutGoalOrCut(const std::string& key, const std::string& value);
+  void NoteServing(const std::string& key, uint64_t revision);
   absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
   void EraseShard(ShardId id);
@@ -181,8 +185,9 @@ class ClusterState {
   absl::flat_hash_map<uint64_t, std::vector<ServerId>> left_;
   absl::btree_map<TableId, uint64_t> orphans_;  // number of shard records by missing table
 
-  uint64_t plan_revision_ = 0;  // of the store, like all revisions here
-  uint64_t changes_after_ = 0;  // all later changes are in changes_
+  uint64_t plan_revision_ = 0;     // of the store, like all revisions here
+  uint64_t serving_revision_ = 0;  // of the last change, or of the leader's beginning
+  uint64_t changes_after_ = 0;     // all later changes are in changes_
   std::deque<Change> changes_;
 };
 

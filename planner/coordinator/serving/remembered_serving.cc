@@ -1,0 +1,107 @@
+#include "planner/coordinator/serving/remembered_serving.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/coordinator/serving/served_versions.h"
+#include "planner/coordinator/state/keys.h"
+
+namespace hotbed {
+namespace {
+
+constexpr uint64_t kVersionNumberMax = uint64_t{1} << 48;  // a million per second for nine years
+
+}  // namespace
+
+v1::ServingRecords RecordsOf(const ClusterState& state) {
+  v1::ServingRecords records;
+  records.set_cluster_id(state.cluster_id());
+  records.set_revision(state.serving_revision());
+  for (const auto& [id, table] : state.served()) *records.add_tables() = table;
+  for (const auto& [number, version] : state.versions()) *records.add_versions() = version;
+  for (const auto& [model, choice] : state.version_choices()) *records.add_choices() = choice;
+  return records;
+}
+
+void RememberedServing::Note(int64_t now_ns, const v1::ServingReport& report) {
+  const auto known = servers_.find(report.name());
+  if (known == servers_.end() && servers_.size() >= kServersMax) return;
+  Server& server = servers_[report.name()];
+  const v1::ServingRecords before = std::move(*server.report.mutable_records());
+  const bool same = server.report.records_cluster() == report.records_cluster() &&
+                    server.report.records_revision() == report.records_revision();
+  server.report = report;
+  server.report.clear_replicas();
+  // A server that was answered by another coordinator in between says its records no second time.
+  if (!report.has_records() && same) *server.report.mutable_records() = before;
+  server.heard_ns = now_ns;
+}
+
+bool RememberedServing::Awaited(int64_t now_ns) const {
+  return now_ns - began_ns_ < kLatelyNs ||
+         std::any_of(servers_.begin(), servers_.end(), [now_ns](const auto& one) {
+           return now_ns - one.second.heard_ns < kLatelyNs;
+         });
+}
+
+std::vector<std::string> RememberedServing::Unheard(int64_t now_ns,
+                                                    const std::string& cluster) const {
+  std::vector<std::string> unheard;
+  for (const auto& [name, server] : servers_) {
+    if (server.report.records_cluster() == cluster && now_ns - server.heard_ns < kLatelyNs &&
+        server.report.records().cluster_id() != cluster) {
+      unheard.push_back(name);
+    }
+  }
+  return unheard;
+}
+
+const v1::ServingRecords* RememberedServing::Newest(const std::string& cluster) const {
+  const v1::ServingRecords* newest = nullptr;
+  for (const auto& [name, server] : servers_) {
+    const v1::ServingRecords& records = server.report.records();
+    if (records.cluster_id() != cluster) continue;
+    if (newest == nullptr || records.revision() > newest->revision()) newest = &records;
+  }
+  return newest;
+}
+
+std::vector<Op> OpsToAdopt(const v1::ServingRecords& records,
+                           const absl::btree_map<TableId, v1::TableSpec>& tables) {
+  std::vector<Op> ops;
+  const auto put = [&ops](std::string key, std::string value) {
+    ops.push_back({Op::Kind::kPut, std::move(key), std::move(value)});
+  };
+  for (const v1::ServedTable& table : records.tables()) {
+    if (!tables.contains(table.table()) || table.replicas() == 0) continue;
+    put(keys::Served(table.table()), table.SerializeAsString());
+  }
+  ServedVersions versions;
+  for (const v1::ServedVersion& version : records.versions()) {
+    const bool named =
+        CheckVersionName(version.name()).ok() && CheckModelName(version.model()).ok();
+    const bool numbered = version.number() != 0 && version.number() <= kVersionNumberMax;
+    if (!numbered || !named || version.tables().empty()) continue;
+    versions[version.number()] = version;
+    put(keys::Version(version.number()), version.SerializeAsString());
+  }
+  VersionChoices choices;
+  uint64_t newest = versions.empty() ? 0 : versions.rbegin()->first;
+  for (const v1::VersionChoice& choice : records.choices()) {
+    if (!CheckModelName(choice.model()).ok() || choice.newest() > kVersionNumberMax) continue;
+    choices[choice.model()] = choice;
+    newest = std::max(newest, choice.newest());
+  }
+  DropChoices(versions, &choices);
+  if (newest != 0) {
+    v1::VersionChoice& numbers = choices[keys::kDefaultModel];
+    numbers.set_model(keys::kDefaultModel);
+    numbers.set_newest(newest);
+  }
+  for (const auto& [model, choice] : choices) {
+    put(keys::VersionChoice(model), choice.SerializeAsString());
+  }
+  return ops;
+}
+
+}  // namespace hotbed
