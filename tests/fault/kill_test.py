@@ -120,6 +120,10 @@ def one_round(args, seed):
     run = KillRun(args, seed, directory)
     found = run.run()
     print(run.summary, flush=True)
+    caught = args.expect_failure and args.or_refusal and any(args.or_refusal in w.tail(15) for w in run.workers)
+    if caught and found not in (EXACT, DIFFERENT):
+        print(f"a server has found the bug itself: {args.or_refusal}")
+        found = DIFFERENT
     if found == EXACT or (args.expect_failure and found == DIFFERENT):
         shutil.rmtree(directory)
     else:
@@ -148,6 +152,8 @@ def main():
     parser.add_argument("--pause-max", type=float, default=2.0, help="seconds from a kill to the next")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--expect-failure", metavar="BUG", default="")
+    parser.add_argument("--or-refusal", metavar="TEXT", default="",
+                        help="the bug is found as well if this is the error that ended a client")
     parser.add_argument("--rounds", type=int, default=4, help="tries to find a planted bug")
     args = parser.parse_args()
     args.bin_dir = os.path.abspath(args.bin_dir)
