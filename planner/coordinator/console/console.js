@@ -120,7 +120,8 @@ function drawSummary() {
   ];
   byId('summary').replaceChildren(...tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, String(value)))));
   byId('where').textContent = `cluster ${now.cluster_id}, coordinator ${now.coordinator}, revision ${now.plan_revision}, rebalancing ${now.rebalancing ? 'on' : 'off'}`;
-  const well = now.serving && live === now.servers.length && active === shards && now.doubts.length === 0;
+  const served = now.serving_servers.every(r => r.live) && now.served_tables.every(table => alertOf(table) === '');
+  const well = now.serving && live === now.servers.length && active === shards && now.doubts.length === 0 && served;
   const trouble = !now.serving ? `not serving: ${now.trouble}` : well ? 'all well' : 'see below';
   setState(trouble, well ? 'good' : 'bad');
 }
@@ -162,7 +163,7 @@ function drawServing() {
                                  ['lookups', 'number'], ['refused', 'number'], ['address'], ['HTTP'], ['domain']],
        now.serving_servers.map(r => {
          const p = previous.get(r.name) || {};
-         return [r.name, state(r.live ? 'live' : 'silent', r.live ? 'good' : 'bad'), bar('memory', 'host', r.bytes, r.bytes_limit),
+         return [r.name, state(r.live ? 'live' : 'silent', r.live ? 'good' : 'bad'), bar('rows', 'host', r.bytes, r.bytes_limit),
                  count(r.rows), `${r.tables_ready} of ${r.tables}`, perSecond(rate(r.lookups_total, p.lookups_total)),
                  perSecond(rate(r.lookups_refused_total, p.lookups_refused_total)), r.address, r.http_address || 'off',
                  r.failure_domain];
