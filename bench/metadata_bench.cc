@@ -140,6 +140,7 @@ void Run(const Flags& flags) {
   const std::string document = ClusterDocument({.map = status.map,
                                                 .moves = status.moves,
                                                 .events = status.events,
+                                                .served = v1::ServingMap(),
                                                 .address = "c:7400",
                                                 .serving = true});
   watch.Lap(absl::StrCat("/api/cluster of ", document.size() >> 10, " KiB").c_str());

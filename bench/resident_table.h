@@ -19,10 +19,10 @@ class ResidentTable {
   // of requests, not of positions.
   ResidentTable(const CpuKernelSet& kernels, const OptimizerParams& optimizer, WeightType type,
                 uint32_t rows, uint32_t dim, bool direct)
-      : kernels_(&kernels) {
+      : kernels_(&kernels), optimizer_(optimizer) {
     table_.dim = dim;
     table_.weight_type = type;
-    table_.optimizer = optimizer;
+    table_.optimizer = &optimizer_;
     table_.initializer = {InitializerKind::kUniform, -1.0f, 1.0f};
     table_.weight_bytes = BytesPerWeight(type) * dim;
     table_.weight_stride = table_.weight_bytes;
@@ -67,7 +67,7 @@ class ResidentTable {
     batch.count = count;
     batch.gradient_type = type;
     batch.gradients = gradients;
-    batch.scalars = ResolveScalars(table_.optimizer, 1e-3f, 100);
+    batch.scalars = ResolveScalars(optimizer_, 1e-3f, 100);
     kernels_->apply(&batch);
   }
 
@@ -78,6 +78,7 @@ class ResidentTable {
   }
 
   const CpuKernelSet* kernels_;
+  const OptimizerParams optimizer_;
   RowTable table_;
   std::vector<HugeBuffer> memory_;
 };

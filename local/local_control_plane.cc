@@ -95,7 +95,7 @@ class LocalControlPlane final : public ControlPlane {
     uint64_t seen = 0;
     while (engine_->AwaitNews(&seen, &stopped_)) {
       HOTBED_ASSIGN_OR_RETURN(const auto map, engine_->coordinator()->MapToFollow(revision_known));
-      if (!map.has_value() || map->plan_revision() == revision_known) continue;
+      if (map == nullptr || map->plan_revision() == revision_known) continue;
       HOTBED_ASSIGN_OR_RETURN(const MapUpdate update, MapUpdateOf(*map));
       revision_known = update.plan_revision;
       news(update);

@@ -242,20 +242,29 @@ void TakeRoomOfReadReplicas(const ClusterView& view, PlannerInput* input) {
 }  // namespace
 
 std::vector<ServerCandidate> Candidates(const ClusterView& view) {
+  std::vector<ServerCandidate> servers;
+  for (const ClusterServer& server : view.servers) {
+    if (server.usable) servers.push_back({server.id, 0, server.failure_domain});
+  }
+  AddBytes(view.tables, &servers);
+  return servers;
+}
+
+void AddBytes(absl::Span<const ClusterTable> tables, std::vector<ServerCandidate>* servers) {
   absl::flat_hash_map<ServerId, uint64_t> bytes;
-  for (const ClusterTable& table : view.tables) {
+  absl::flat_hash_map<ServerId, uint64_t> primary_bytes;
+  for (const ClusterTable& table : tables) {
     for (const ClusterShard& shard : table.shards) {
       const uint64_t held = RangeBytes(table.spec, shard.range);
       bytes[shard.primary] += held;
+      primary_bytes[shard.primary] += held;
       for (const ServerId backup : shard.backups) bytes[backup] += held;
     }
   }
-  std::vector<ServerCandidate> servers;
-  for (const ClusterServer& server : view.servers) {
-    if (!server.usable) continue;
-    servers.push_back({server.id, bytes[server.id], server.failure_domain});
+  for (ServerCandidate& server : *servers) {
+    server.bytes += bytes[server.server];
+    server.primary_bytes += primary_bytes[server.server];
   }
-  return servers;
 }
 
 PlannerInput ClusterProblem(const ClusterView& view) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
@@ -83,6 +84,8 @@ struct ClusterView {
 
 // The usable servers, with the bytes that the view's tables have on them.
 std::vector<ServerCandidate> Candidates(const ClusterView& view);
+// Counts the bytes of further tables.
+void AddBytes(absl::Span<const ClusterTable> tables, std::vector<ServerCandidate>* servers);
 
 // The problem under strategy `cost`, servers and tables in the view's order, with the live plan as
 // `current` if there is one. Servers have their names, or name#id if two have the same name. Their

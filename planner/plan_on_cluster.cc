@@ -155,6 +155,18 @@ class PlannedTable {
     return cuts;
   }
 
+  // The ranges of the primaries, by their rows.
+  std::vector<PieceRange> Pieces() const {
+    std::vector<PieceRange> pieces;
+    for (const PlacedRange& range : placed_.ranges) {
+      if (range.role != Role::kPrimary) continue;
+      pieces.push_back({range.row_first, range.row_limit, range.column_first, range.column_limit});
+    }
+    std::sort(pieces.begin(), pieces.end(),
+              [](const PieceRange& a, const PieceRange& b) { return a.row_first < b.row_first; });
+    return pieces;
+  }
+
  private:
   static absl::uint128 Common(const PlacedRange& range, const ShardRange& shard) {
     const uint64_t first = std::max(range.row_first, shard.first);
@@ -314,6 +326,80 @@ absl::StatusOr<std::vector<WantedCut>> CutsByPlan(const ClusterView& view,
         return absl::OkStatus();
       }));
   return wanted;
+}
+
+namespace {
+
+// As the coordinator does (planner/coordinator/membership/asked_cuts.h).
+bool MayMerge(const TableSpec& spec) {
+  return spec.column_slices <= 1 && !IsSynchronous(spec) && !spec.data_parallel &&
+         spec.durability != Durability::kCheckpoint;
+}
+
+// Shards of one range of a plan that are merged down to `count`.
+class Merging {
+ public:
+  Merging(const ClusterTable& table, const PieceRange& piece) : spec_(table.spec) {
+    const InputTable input = PlannerTable(spec_);
+    for (uint32_t i = 0; i < table.shards.size(); ++i) {
+      const ClusterShard& shard = table.shards[i];
+      const ShardRange& range = shard.range;
+      if (range.first < piece.row_first || range.limit > piece.row_limit) continue;
+      // The planner guesses the rows of a hashed table, so only measured bytes count.
+      const uint64_t bytes = spec_.hashed
+                                 ? 0
+                                 : StoredBytes(input, {range.first, range.limit, range.column_first,
+                                                       range.column_limit});
+      parts_.push_back({table.IdOf(i), &shard, range.first, std::max(bytes, shard.bytes)});
+    }
+  }
+
+  void Down(uint64_t count, std::vector<WantedMerge>* merges) {
+    while (parts_.size() > count) {
+      size_t best = parts_.size();
+      uint64_t least = kShardBytesMax;
+      for (size_t i = 0; i + 1 < parts_.size(); ++i) {
+        const uint64_t together = parts_[i].bytes + parts_[i + 1].bytes;
+        const bool less = together < least || (best == parts_.size() && together == least);
+        if (!less || !Same(*parts_[i].shard, HoldersOf(*parts_[i + 1].shard))) continue;
+        best = i;
+        least = together;
+      }
+      if (best == parts_.size()) return;
+      merges->push_back({parts_[best].id, parts_[best + 1].id, parts_[best + 1].first});
+      parts_[best].bytes = least;
+      parts_.erase(parts_.begin() + best + 1);
+    }
+  }
+
+ private:
+  struct Part {
+    ShardId id;
+    const ClusterShard* shard;  // any of those that it has
+    uint64_t first;
+    uint64_t bytes;
+  };
+
+  const TableSpec& spec_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<WantedMerge>> MergesByPlan(const ClusterView& view,
+                                                      const PlannerOutput& plan) {
+  std::vector<WantedMerge> merges;
+  HOTBED_RETURN_IF_ERROR(VisitPlanned(
+      view, plan,
+      [&](const Servers&, const ClusterTable& table, const PlannedTable& planned) -> absl::Status {
+        if (!MayMerge(table.spec)) return absl::OkStatus();
+        const std::vector<PieceRange> pieces = planned.Pieces();
+        const std::vector<uint64_t> counts = ShardCounts(PlannerTable(table.spec), pieces);
+        for (size_t i = 0; i < pieces.size(); ++i)
+          Merging(table, pieces[i]).Down(counts[i], &merges);
+        return absl::OkStatus();
+      }));
+  return merges;
 }
 
 ClusterView AfterCuts(ClusterView view, const std::vector<WantedCut>& cuts) {

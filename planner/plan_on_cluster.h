@@ -53,6 +53,21 @@ absl::StatusOr<std::vector<WantedCut>> CutsByPlan(const ClusterView& view,
 // The view as it will be once the cuts are made; the new shards have the next numbers of the table.
 ClusterView AfterCuts(ClusterView view, const std::vector<WantedCut>& cuts);
 
+// Two neighbours that are to be merged: the lower one keeps its number.
+struct WantedMerge {
+  ShardId lower;
+  ShardId upper;
+  uint64_t at = 0;  // where they meet
+};
+
+// The merges after which the plan's tables have no more shards than if they were created by the
+// plan, as far as their shards can be merged: neighbours with the same members in one range of the
+// plan, at most kShardBytesMax together, the smallest first. To be made in this order, of a view
+// that is as the plan has it. None for tables whose shards are never merged: synchronous ones,
+// copied ones, those of class checkpoint and with column slices. The errors of WantedByPlan.
+absl::StatusOr<std::vector<WantedMerge>> MergesByPlan(const ClusterView& view,
+                                                      const PlannerOutput& plan);
+
 // The shards whose primary or members are not those of `plan`, by the plan's tables and by index.
 // Tables that the plan lacks stay as they are.
 //   NotFound            the cluster lacks a table, or a server that the plan gives a range

@@ -33,8 +33,9 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
   schema->AddCoordinators("coordinator", &o->coordinator,
                           "Where the coordinator listens, or each of several. Required.");
   schema->Add("data-dir", &o->host.data_dir, "DIR",
-              "Directory for log, spilled rows and identity; created if missing. Required, but for "
-              "--role=serving.");
+              "Directory for log, spilled rows and identity; created if missing. With "
+              "--role=serving: for copies of tables, which a server goes on with after a restart, "
+              "and of which memory need not hold all rows; empty there: memory alone.");
   schema->Add("checkpoint-dir", &o->checkpoint_dir, "DIR",
               "Where checkpoints lie that are saved into server:NAME, in a folder of this server's "
               "name; empty: DATA-DIR/checkpoints, where they take space from log and rows.");
@@ -360,6 +361,9 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.admin_listen = options.admin_listen;
   serving.http_listen = options.http_listen;
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
+  if (!options.host.data_dir.empty()) {
+    serving.disk = absl::StrCat(options.host.data_dir, "/serving-", options.name);
+  }
   serving.message_bytes_max = options.message_bytes_max;
   serving.answer_bytes_max = data.limits.pull_bytes_in_flight_max;
   serving.grpc_bytes_max = data.grpc_bytes_max;

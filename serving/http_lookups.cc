@@ -260,6 +260,12 @@ absl::Status HttpLookups::NotServedHere(absl::string_view table) const {
       "; GET /v1/tables lists its tables, 'hotbed serve status' all servers"));
 }
 
+absl::Status HttpLookups::PartHere(const TableReplica& replica) {
+  return absl::UnavailableError(absl::StrCat("part ", replica.part().part + 1, " of ",
+                                             replica.part().parts, " of table ", replica.name(),
+                                             " is served here alone"));
+}
+
 absl::Status HttpLookups::CheckBytes(uint64_t bytes) const {
   if (bytes <= options_.message_bytes_max) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat("the answer would have up to ", bytes,
@@ -407,6 +413,10 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AnswerHere(
       answers[i].status = NotServedHere(body.table);
       continue;
     }
+    if (replica->part().parts > 1) {
+      answers[i].status = PartHere(*replica);
+      continue;
+    }
     answers[i].server = options_.server;
     answers[i].version = body.version;
     const absl::StatusOr<uint64_t> version =
@@ -507,7 +517,9 @@ absl::StatusOr<HttpResponse> HttpLookups::TopK(const HttpRequest& request,
       ParseTopKBody(request.body, options_.message_bytes_max / sizeof(uint64_t)));
   const std::shared_ptr<const TableReplica> replica = tables_.Find(table);
   absl::StatusOr<HttpResponse> here = NotServedHere(table);
-  if (replica != nullptr) here = TopKHere(request, *replica, body);
+  if (replica != nullptr) {
+    here = replica->part().parts > 1 ? PartHere(*replica) : TopKHere(request, *replica, body);
+  }
   if (!OtherMayAnswer(here.status()) || !options_.others) return here;
   return TopKOfOthers(request, table, body);
 }

@@ -89,6 +89,8 @@ class HttpLookups {
   absl::StatusOr<HttpResponse> TopKOfOthers(const HttpRequest& request, const std::string& table,
                                             const TopKBody& body);
   absl::Status NotServedHere(absl::string_view table) const;
+  // Another one must be asked for its rows, too.
+  static absl::Status PartHere(const TableReplica& replica);
   absl::Status CheckBytes(uint64_t bytes) const;
   absl::StatusOr<ServingClient*> Others(const HttpRequest& request, uint32_t timeout_ms) const;
   absl::Duration Left(const HttpRequest& request, uint32_t timeout_ms) const;

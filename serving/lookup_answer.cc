@@ -35,6 +35,7 @@ struct LookupCounters {
 // One table of a request, with its parts of the request's bytes.
 struct AskedTable {
   uint32_t table = 0;
+  ServedPart part;
   const char* ids = nullptr;
   ServedBags bags;
 };
@@ -47,7 +48,7 @@ absl::Status ForEachTable(const v1::ServingLookupRequest& request, Each each) {
   const char* offsets = request.offsets().data();
   const char* weights = request.weights().data();
   for (const v1::ServingLookupTable& table : request.tables()) {
-    AskedTable asked = {.table = table.table(), .ids = ids};
+    AskedTable asked = {.table = table.table(), .part = ServedPartOf(table), .ids = ids};
     asked.bags = {.pooling = table.pooling(),
                   .ids = table.ids(),
                   .bags = table.bags(),
@@ -103,7 +104,8 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
 // The rows of a version do not age. Null: refused.
 std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
-    uint32_t table, uint64_t version, uint64_t staleness_ms_max, Outcome* said) {
+    uint32_t table, const ServedPart& part, uint64_t version, uint64_t staleness_ms_max,
+    Outcome* said) {
   std::shared_ptr<const TableReplica> replica = tables.Find(table);
   if (replica == nullptr) {
     Refuse(Outcome::NOT_SERVED, absl::StrCat("table number ", table, " is not served here"), said);
@@ -115,6 +117,14 @@ std::shared_ptr<const TableReplica> Admit(
       Refuse(Outcome::DENIED, std::string(may.message()), said);
       return nullptr;
     }
+  }
+  if (replica->part() != part) {
+    Refuse(Outcome::NOT_SERVED,
+           absl::StrCat("part ", part.part + 1, " of ", part.parts, " of table ", replica->name(),
+                        " is not served here, but part ", replica->part().part + 1, " of ",
+                        replica->part().parts),
+           said);
+    return nullptr;
   }
   if (version != 0) return replica;
   if (!replica->ready()) {
@@ -141,7 +151,7 @@ std::shared_ptr<const TableReplica> Admit(
 
 // The rows that `replica` is asked for. Nothing: refused.
 std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Outcome* said) {
-  if (version == 0) return RowsView(replica.rows(), nullptr);
+  if (version == 0) return replica.Latest();
   std::optional<RowsView> view = replica.Version(version);
   if (!view.has_value()) {
     Refuse(Outcome::NO_VERSION,
@@ -154,9 +164,9 @@ std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Ou
 
 std::optional<RowsView> AdmitRows(const TableReplicas& tables,
                                   const std::function<absl::Status(absl::string_view)>& may_read,
-                                  uint32_t table, uint64_t version, uint64_t staleness_ms_max,
-                                  Outcome* said) {
-  const auto replica = Admit(tables, may_read, table, version, staleness_ms_max, said);
+                                  uint32_t table, const ServedPart& part, uint64_t version,
+                                  uint64_t staleness_ms_max, Outcome* said) {
+  const auto replica = Admit(tables, may_read, table, part, version, staleness_ms_max, said);
   if (replica == nullptr) return std::nullopt;
   return ViewOf(*replica, version, said);
 }
@@ -172,7 +182,8 @@ uint64_t AnswerBytes(const TableReplicas& tables, const v1::ServingLookupRequest
     const std::shared_ptr<const TableReplica> replica = tables.Find(table.table());
     if (replica == nullptr || !type.ok()) continue;
     const uint32_t rows = table.pooling() == v1::SERVED_ROWS ? table.ids() : table.bags();
-    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) + table.ids();
+    bytes += uint64_t{rows} * RowWireBytes(*type, replica->rows()->coder().dim()) +
+             uint64_t{table.ids()} * (request.with_tiers() ? 2 : 1);
   }
   return bytes;
 }
@@ -189,7 +200,7 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
     Outcome& said = *reply->add_tables();
-    admitted[i] = AdmitRows(tables, may_read, asked.table, request.version(),
+    admitted[i] = AdmitRows(tables, may_read, asked.table, asked.part, request.version(),
                             request.staleness_ms_max(), &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();
@@ -202,13 +213,18 @@ absl::Status AnswerLookup(const TableReplicas& tables,
   reply->mutable_exists()->resize(ids);
   auto* out = reinterpret_cast<uint8_t*>(reply->mutable_rows()->data());
   char* exists = reply->mutable_exists()->data();
+  if (request.with_tiers()) reply->mutable_tiers()->resize(ids);
+  char* tiers = request.with_tiers() ? reply->mutable_tiers()->data() : nullptr;
   number = 0;
   HOTBED_RETURN_IF_ERROR(ForEachTable(request, [&](const AskedTable& asked) {
     const int i = number++;
     const std::optional<RowsView> rows = std::move(admitted[i]);
     if (!rows.has_value()) return absl::OkStatus();
     const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
-    AnswerRows(*rows, type, asked.ids, asked.bags, out, exists);
+    const absl::Status read = AnswerRows(*rows, type, asked.ids, asked.bags, out, exists, tiers);
+    if (!read.ok()) {
+      return absl::UnavailableError(absl::StrCat("rows on disk cannot be read: ", read.message()));
+    }
     if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
       RefuseDropped(reply->mutable_tables(i));
       std::fill_n(out, bytes, 0);
@@ -217,10 +233,12 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     }
     out += bytes;
     exists += asked.bags.ids;
+    if (tiers != nullptr) tiers += asked.bags.ids;
     return absl::OkStatus();
   }));
   reply->mutable_rows()->resize(reinterpret_cast<const char*>(out) - reply->rows().data());
   reply->mutable_exists()->resize(exists - reply->exists().data());
+  if (request.with_tiers()) reply->mutable_tiers()->resize(reply->exists().size());
   return absl::OkStatus();
 }
 

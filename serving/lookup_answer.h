@@ -25,12 +25,13 @@ absl::Status AnswerLookup(const TableReplicas& tables,
                           const std::function<absl::Status(absl::string_view table)>& may_read,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply);
 
-// The rows of `table`, newest or of a version, if they may be answered: the table is here, loaded,
-// allowed to the caller and not too old. Nothing: `said` has the outcome, and why.
+// The rows of a part of `table`, newest or of a version, if they may be answered: the part is here,
+// loaded, allowed to the caller and not too old. Nothing: `said` has the outcome, and why.
 std::optional<RowsView> AdmitRows(
     const TableReplicas& tables,
     const std::function<absl::Status(absl::string_view table)>& may_read, uint32_t table,
-    uint64_t version, uint64_t staleness_ms_max, v1::ServingTableReply* said);
+    const ServedPart& part, uint64_t version, uint64_t staleness_ms_max,
+    v1::ServingTableReply* said);
 // Says that the rows of a version may be of several moments: it was dropped meanwhile.
 void RefuseDropped(v1::ServingTableReply* said);
 

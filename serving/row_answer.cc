@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/metrics.h"
+#include "common/status_macros.h"
 #include "serving/rows/bag_row.h"
 
 namespace hotbed {
@@ -23,10 +24,60 @@ struct RowCounters {
                   "Rows among those that do not exist; the answer says so."};
 };
 
+// Where the rows of an answer were found, a byte per id each; `tiers` may be null.
+struct RowFlags {
+  char* exists;
+  char* tiers;
+
+  void Set(uint32_t i, char tier) const {
+    exists[i] = tier == 0 ? 0 : 1;
+    if (tiers != nullptr) tiers[i] = tier;
+  }
+};
+
+// Rows in memory are found first, and then those among the others that disk has.
+template <typename Take>
+absl::Status ForEachRowBelow(const RowsView& rows, const char* ids, uint32_t count,
+                             const RowFlags& flags, Take take) {
+  std::vector<uint64_t> all(count), missed;
+  std::memcpy(all.data(), ids, count * sizeof(uint64_t));
+  std::vector<const uint8_t*> found(count);
+  std::vector<uint32_t> at;  // of `missed`, among all
+  const RowsView::Reader reader(rows);
+  for (uint32_t i = 0; i < count; ++i) {
+    found[i] = reader.Find(all[i]);
+    flags.Set(i, found[i] == nullptr ? 0 : kTierMemory);
+    if (found[i] != nullptr) continue;
+    missed.push_back(all[i]);
+    at.push_back(i);
+  }
+  std::vector<uint8_t> bytes;
+  if (!missed.empty() && rows.below->needed()) {
+    const uint32_t row_bytes = rows.coder().row_bytes();
+    bytes.resize(missed.size() * row_bytes);
+    HOTBED_RETURN_IF_ERROR(rows.below->Read(missed, [&](size_t m, uint64_t, const uint8_t* row) {
+      found[at[m]] = std::copy_n(row, row_bytes, bytes.data() + m * row_bytes) - row_bytes;
+      flags.Set(at[m], kTierDisk);
+    }));
+  }
+  uint64_t missing = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    missing += found[i] == nullptr ? 1 : 0;
+    take(i, found[i]);
+  }
+  RowCounters::Get().rows.Add(count);
+  if (missing > 0) RowCounters::Get().missing.Add(missing);
+  return absl::OkStatus();
+}
+
 // Calls `take(i, row)` for the ids in order, and sets their flags; `row` is null where there is
 // none.
 template <typename Take>
-void ForEachRow(const RowsView& rows, const char* ids, uint32_t count, char* exists, Take take) {
+absl::Status ForEachRow(const RowsView& rows, const char* ids, uint32_t count,
+                        const RowFlags& flags, Take take) {
+  if (rows.below != nullptr && rows.below->needed()) {
+    return ForEachRowBelow(rows, ids, count, flags, take);
+  }
   const auto id_of = [ids](uint32_t i) {
     uint64_t id = 0;
     std::memcpy(&id, ids + uint64_t{i} * sizeof(id), sizeof(id));
@@ -39,32 +90,36 @@ void ForEachRow(const RowsView& rows, const char* ids, uint32_t count, char* exi
     if (i + kAhead < count) reader.Prefetch(id_of(i + kAhead));
     const uint8_t* const row = reader.Find(id_of(i));
     missing += row == nullptr ? 1 : 0;
-    exists[i] = row == nullptr ? 0 : 1;
+    flags.Set(i, row == nullptr ? 0 : kTierMemory);
     take(i, row);
   }
   RowCounters::Get().rows.Add(count);
   if (missing > 0) RowCounters::Get().missing.Add(missing);
+  if (rows.below != nullptr && rows.below->needed()) {
+    return absl::UnavailableError("memory was used up while they were looked for; ask again");
+  }
+  return absl::OkStatus();
 }
 
 // A row per id; zeros are there already.
-void AnswerIds(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
-               uint8_t* out, char* exists) {
+absl::Status AnswerIds(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
+                       uint8_t* out, const RowFlags& flags) {
   const RowCoder& coder = rows.coder();
   const uint64_t row_bytes = RowWireBytes(type, coder.dim());
   std::vector<float> scratch(coder.dim());
-  ForEachRow(rows, ids, bags.ids, exists, [&](uint32_t i, const uint8_t* row) {
+  return ForEachRow(rows, ids, bags.ids, flags, [&](uint32_t i, const uint8_t* row) {
     if (row != nullptr) coder.Answer(row, type, scratch.data(), out + i * row_bytes);
   });
 }
 
 // A row per bag; zeros are there already.
-void AnswerBags(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
-                uint8_t* out, char* exists) {
+absl::Status AnswerBags(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
+                        uint8_t* out, const RowFlags& flags) {
   const uint64_t row_bytes = RowWireBytes(type, rows.coder().dim());
   BagRow pooled(rows.coder(), bags.pooling == v1::SERVED_MAX ? RowPooling::kMax : RowPooling::kSum);
   uint32_t bag = 0;
   float weight_sum = 0;
-  ForEachRow(rows, ids, bags.ids, exists, [&](uint32_t i, const uint8_t* row) {
+  return ForEachRow(rows, ids, bags.ids, flags, [&](uint32_t i, const uint8_t* row) {
     while (bags.Begin(bag + 1) <= i) ++bag;  // the empty ones, and one that has ended
     if (i == bags.Begin(bag)) {
       pooled.Begin();
@@ -85,9 +140,9 @@ void AnswerBags(const RowsView& rows, RowType type, const char* ids, const Serve
 
 }  // namespace
 
-void AnswerRows(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
-                uint8_t* out, char* exists) {
-  (bags.pooled() ? AnswerBags : AnswerIds)(rows, type, ids, bags, out, exists);
+absl::Status AnswerRows(const RowsView& rows, RowType type, const char* ids, const ServedBags& bags,
+                        uint8_t* out, char* exists, char* tiers) {
+  return (bags.pooled() ? AnswerBags : AnswerIds)(rows, type, ids, bags, out, {exists, tiers});
 }
 
 }  // namespace hotbed

@@ -257,7 +257,8 @@ class Serving final : public ServingProcess {
   Serving(const ServingOptions& options, const Clock* clock)
       : options_(options),
         clock_(*clock),
-        tables_({options.coordinators, options.security.identity()}, options.rows_bytes_max, clock),
+        tables_({options.coordinators, options.security.identity(), options.name, options.disk},
+                options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
         calls_(options.coordinators, options.security.identity()),
@@ -377,6 +378,7 @@ class Serving final : public ServingProcess {
                                                                : "");
     report.set_bytes_max(options_.rows_bytes_max);
     report.set_stopping(stopping);
+    report.set_has_disk(!options_.disk.empty());
     report.set_lookups_total(CallCounters::Get().ok.Value());
     report.set_lookups_refused_total(CallCounters::Get().refused.Value());
     if (records_.tables_size() > 0 || records_.versions_size() > 0) {
@@ -478,9 +480,9 @@ class Serving final : public ServingProcess {
                                  http_address_.empty() ? "" : ", HTTP port ", http_address_);
     page.facts = {{"memory of rows", absl::StrCat(FormatBytes(tables_.memory().used()), " of ",
                                                   FormatBytes(options_.rows_bytes_max))}};
-    StatusTable table = {
-        .title = "Tables",
-        .columns = {"table", "format", "state", "rows", "bytes", "age", "trouble"}};
+    StatusTable table = {.title = "Tables",
+                         .columns = {"table", "format", "part", "state", "rows", "in memory",
+                                     "bytes", "on disk", "age", "trouble"}};
     Json json = {{"name", options_.name},
                  {"role", "serving"},
                  {"data_address", address()},
@@ -505,14 +507,20 @@ class Serving final : public ServingProcess {
                         {"trouble", version.trouble()}});
       }
       table.rows.push_back({replica->name(), v1::ServedFormat_Name(report.format()),
+                            absl::StrCat(report.part() + 1, " of ", report.parts()),
                             report.ready() ? "ready" : "loading", absl::StrCat(report.rows()),
-                            FormatBytes(report.bytes()),
+                            absl::StrCat(report.memory_rows()), FormatBytes(report.bytes()),
+                            report.on_disk() ? FormatBytes(report.disk_bytes()) : "-",
                             report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
                             report.trouble()});
       json["tables"].push_back({{"table", replica->name()},
                                 {"ready", report.ready()},
+                                {"part", report.part()},
+                                {"parts", report.parts()},
                                 {"rows", report.rows()},
+                                {"memory_rows", report.memory_rows()},
                                 {"bytes", report.bytes()},
+                                {"disk_bytes", report.disk_bytes()},
                                 {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
                                 {"trouble", report.trouble()},
                                 {"versions", std::move(held)}});
@@ -539,6 +547,12 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      if (report.on_disk()) {
+        AddSample("hotbed_serving_memory_rows", "Rows of the replica that are in memory.", labels,
+                  static_cast<double>(report.memory_rows()), samples);
+        AddSample("hotbed_serving_disk_bytes", "Files of the replica's rows on disk.", labels,
+                  static_cast<double>(report.disk_bytes()), samples);
+      }
       double held = 0, version_bytes = 0;
       for (const v1::VersionReport& version : report.versions()) {
         held += version.held() ? 1 : 0;

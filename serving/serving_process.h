@@ -28,6 +28,7 @@ struct ServingOptions {
   std::string admin_listen = "127.0.0.1:0";
   std::string http_listen;                  // for lookups by HTTP, in plaintext; empty: none
   uint64_t rows_bytes_max = 0;              // memory of rows
+  std::string disk;                         // the folder of all rows; empty: memory alone
   uint64_t message_bytes_max = 16 << 20;    // a request, and an answer
   uint64_t answer_bytes_max = 64ull << 20;  // all answers in flight
   uint64_t grpc_bytes_max = 256ull << 20;   // memory of gRPC's own

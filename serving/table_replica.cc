@@ -1,6 +1,8 @@
 #include "serving/table_replica.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +22,7 @@ constexpr absl::Duration kNext = absl::Milliseconds(100);
 constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
 constexpr size_t kTroubleBytesMax = 400;
+constexpr char kVersionKind[] = "version, 1";
 
 struct ReplicaCounters {
   static ReplicaCounters& Get() {
@@ -60,6 +63,8 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       table_(spec.id()),
       dim_(spec.dim()),
       format_(served.format()),
+      part_(ServedPartOn(served, source.server).value_or(ServedPart())),
+      places_(ServedPlaces::Of(spec)),
       source_(source),
       memory_(memory),
       clock_(clock),
@@ -95,6 +100,29 @@ std::shared_ptr<VersionedRows> TableReplica::WritableRows() const {
   return rows_;
 }
 
+std::shared_ptr<DiskRows> TableReplica::Disk() const {
+  absl::MutexLock lock(&mu_);
+  return disk_;
+}
+
+RowsView TableReplica::Latest() const {
+  absl::MutexLock lock(&mu_);
+  RowsView view = rows_->Latest();
+  view.below = disk_;
+  return view;
+}
+
+void TableReplica::DropDisk() {
+  absl::MutexLock lock(&mu_);
+  if (disk_ != nullptr) disk_->DeleteAtEnd();
+  disk_ = nullptr;
+}
+
+std::string TableReplica::folder() const {
+  return absl::StrCat("t", table_, "-", v1::ServedFormat_Name(format_), "-", part_.part, "of",
+                      part_.parts);
+}
+
 std::optional<RowsView> TableReplica::Version(uint64_t number) const {
   return WritableRows()->Version(number);
 }
@@ -120,14 +148,41 @@ absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRow
                                   PlaceFinder* places, const std::function<bool()>& stops) {
   const uint64_t number = version.number();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
+  const std::shared_ptr<const DiskRows> disk = Disk();
+  if (disk != nullptr && disk->needed()) return TakeUpBelow(version, rows, place, stops);
   rows->Begin(number);
   HOTBED_RETURN_IF_ERROR(
-      ReadVersionRows(version.folder(), spec_, place, [&](const VersionRows& read) {
+      ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
         if (stops()) return absl::CancelledError("it is not wanted any more");
         versions_.NoteRead(number, read.ids.size(), read.rows_in_all);
         return rows->TakeUp(number, read.ids, read.weights);
       }));
   return rows->End(number);
+}
+
+absl::Status TableReplica::TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows,
+                                       Place* place, const std::function<bool()>& stops) {
+  const uint64_t number = version.number();
+  const RowCoder& coder = rows->latest().coder();
+  HOTBED_ASSIGN_OR_RETURN(
+      std::shared_ptr<DiskRows> store,
+      DiskRows::Open(absl::StrCat(source_.disk, "/", folder(), "/versions/", number),
+                     coder.row_bytes(), kVersionKind));
+  store->DeleteAtEnd();
+  std::vector<uint8_t> coded(coder.row_bytes());
+  HOTBED_RETURN_IF_ERROR(
+      ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
+        if (stops()) return absl::CancelledError("it is not wanted any more");
+        versions_.NoteRead(number, read.ids.size(), read.rows_in_all);
+        for (size_t i = 0; i < read.ids.size(); ++i) {
+          coder.Encode(read.weights.data() + i * dim_, coded.data());
+          store->Put(read.ids[i], coded.data());
+        }
+        return store->Commit("");
+      }));
+  store->SetNeeded();
+  rows->AddBelow(number, std::move(store));
+  return absl::OkStatus();
 }
 
 v1::ReplicaReport TableReplica::Report() const {
@@ -136,8 +191,15 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_format(format_);
   report.set_ready(ready());
   if (ready()) report.set_age_ms(AgeMs());
+  report.set_part(part_.part);
+  report.set_parts(part_.parts);
+  report.set_full_bytes(full_bytes_.load());
   const std::shared_ptr<const VersionedRows> rows = WritableRows();
-  report.set_rows(rows->latest().rows());
+  const std::shared_ptr<const DiskRows> disk = Disk();
+  report.set_memory_rows(rows->latest().rows());
+  report.set_rows(disk == nullptr ? report.memory_rows() : disk->rows());
+  report.set_on_disk(disk != nullptr);
+  if (disk != nullptr) report.set_disk_bytes(disk->bytes());
   report.set_bytes(rows->latest().bytes());
   versions_.Report(*rows, &report);
   absl::MutexLock lock(&mu_);
@@ -168,12 +230,65 @@ void TableReplica::BeginAnew() {
   rows_.swap(rows);
 }
 
+bool TableReplica::OpenDisk() {
+  for (;;) {
+    const absl::Status opened = OpenDiskOnce();
+    if (opened.ok()) return true;
+    SetTrouble(absl::StrCat("the folder ", source_.disk, " cannot be used: ", opened.message()));
+    if (!Pause(kFullAgain)) return false;
+  }
+}
+
+absl::Status TableReplica::OpenDiskOnce() {
+  const std::string dir = absl::StrCat(source_.disk, "/", folder());
+  // Versions are read from their files again.
+  std::error_code ignored;
+  std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
+  HOTBED_ASSIGN_OR_RETURN(
+      kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_, rows()->coder().row_bytes()));
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = kept_->rows();
+  }
+  return Warm();
+}
+
+absl::Status TableReplica::Warm() {
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
+  absl::Status put;
+  HOTBED_RETURN_IF_ERROR(kept_->rows()->Scan([&](uint64_t id, const uint8_t* row) {
+    put = rows->PutRow(id, row);
+    return put.ok();
+  }));
+  if (!absl::IsResourceExhausted(put)) return put;
+  kept_->rows()->SetNeeded();
+  return absl::OkStatus();
+}
+
+absl::Status TableReplica::Promote() {
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
+  std::vector<uint64_t> read = kept_->rows()->TakeRead();
+  if (read.empty()) return absl::OkStatus();
+  std::sort(read.begin(), read.end());
+  read.erase(std::unique(read.begin(), read.end()), read.end());
+  const absl::Status found =
+      kept_->rows()->Find(read, [&](size_t, uint64_t id, const uint8_t* row) {
+        if (rows->latest().Get(id) != nullptr || rows->PutRow(id, row).ok()) return;
+        rows->MakePlaceFor(id, Mix64(id ^ static_cast<uint64_t>(clock_->NowNs())));
+        (void)rows->PutRow(id, row);  // it stays on disk alone while readers look at the other
+      });
+  rows->Reclaim();
+  return found;
+}
+
 void TableReplica::Run() {
+  if (!source_.disk.empty() && !OpenDisk()) return;
   do {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
     if (!full_) continue;
+    full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
     if (!Pause(kFullAgain)) return;
   } while (Pause(kAgain));
@@ -182,36 +297,64 @@ void TableReplica::Run() {
 absl::Status TableReplica::FollowOnce() {
   FollowOptions options;
   options.patience = absl::InfiniteDuration();
+  options.first_place = places_.FirstOf(part_);
+  options.limit_place = places_.FirstOf({part_.part + 1, part_.parts});
+  if (kept_ != nullptr) options.from = kept_->Positions();
   HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> stream,
                           FollowAs(source_.coordinators, source_.identity, spec_, options));
-  // Whatever an earlier stream has told, all rows come again by this one.
   again_.clear();
-  comes_again_ = this->rows()->rows() > 0;
-  if (comes_again_) WritableRows()->Unmark([](uint64_t) { return true; });
+  if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
+  comes_again_ = options.from.empty() && Report().rows() > 0;
+  if (comes_again_) {
+    // Whatever an earlier stream has told, all rows come again by this one.
+    WritableRows()->Unmark([](uint64_t) { return true; });
+    if (kept_ != nullptr) {
+      HOTBED_RETURN_IF_ERROR(kept_->BeginAgain({.first = 0, .limit = ~uint64_t{0}}, {}));
+    }
+  }
+  return Follow(stream.get());
+}
+
+absl::Status TableReplica::Follow(ChangeStream* stream) {
   for (;;) {
     HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, stream->Next(kNext));
-    if (changes.has_value()) HOTBED_RETURN_IF_ERROR(Apply(*changes));
+    if (changes.has_value()) HOTBED_RETURN_IF_ERROR(Apply(*changes, *stream));
     // Before the age is looked at: a pause of the process between the two must not make it less.
     const int64_t now_ns = clock_->NowNs();
     const absl::Duration age = stream->Age();
     if (age < absl::InfiniteDuration()) {
-      EndAgain();
+      HOTBED_RETURN_IF_ERROR(EndAgain(*stream));
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
+      full_bytes_.store(0);
       SetTrouble("");
+    }
+    if (kept_ != nullptr) {
+      if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
+      HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
     }
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
 }
 
-uint64_t TableReplica::PlaceOf(uint64_t id) const {
-  return spec_.hashed() ? BucketOf(Mix64(id)) : id;
+absl::Status TableReplica::PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows) {
+  if (kept_ != nullptr && kept_->rows()->needed() && rows->latest().Get(id) == nullptr)
+    return absl::OkStatus();
+  const absl::Status put = rows->PutRow(id, row);
+  full_ = absl::IsResourceExhausted(put);
+  if (!full_ || kept_ == nullptr) return put;
+  // The disk has it already.
+  kept_->rows()->SetNeeded();
+  rows->Delete(id);
+  full_ = false;
+  return absl::OkStatus();
 }
 
-absl::Status TableReplica::Apply(const RowChanges& changes) {
+absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& stream) {
   if (changes.again) {
     again_.push_back(changes.range);
     comes_again_ = true;
-    return absl::OkStatus();
+    return kept_ == nullptr ? absl::OkStatus()
+                            : kept_->BeginAgain(changes.range, stream.Positions());
   }
   if (changes.rows.size() != changes.ids.size() * dim_) {
     return absl::InternalError(absl::StrCat("rows of ", name_, " come with ", changes.rows.size(),
@@ -223,13 +366,24 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
     return Overlap(part, changes.range);
   });
   if (first_again) UnmarkAgain(rows.get());
+  const RowCoder& coder = rows->latest().coder();
+  std::vector<uint8_t> coded(changes.ids.size() * coder.row_bytes());
   uint64_t broken = 0;
   for (size_t i = 0; i < changes.ids.size(); ++i) {
-    bool finite = true;
-    const absl::Status put = rows->Put(changes.ids[i], changes.rows.data() + i * dim_, &finite);
-    full_ = absl::IsResourceExhausted(put);
-    HOTBED_RETURN_IF_ERROR(put);
-    broken += finite ? 0 : 1;
+    uint8_t* const row = coded.data() + i * coder.row_bytes();
+    broken += coder.Encode(changes.rows.data() + i * dim_, row) ? 0 : 1;
+    if (kept_ == nullptr) continue;
+    const bool known = rows->latest().Get(changes.ids[i]) != nullptr;
+    kept_->rows()->Put(changes.ids[i], row, known);
+  }
+  if (kept_ != nullptr) {
+    // Before memory: a row that is not there is read from disk.
+    for (const uint64_t id : changes.deleted) kept_->rows()->Delete(id);
+    HOTBED_RETURN_IF_ERROR(kept_->Commit(stream.Positions()));
+  }
+  for (size_t i = 0; i < changes.ids.size(); ++i) {
+    HOTBED_RETURN_IF_ERROR(
+        PutInMemory(changes.ids[i], coded.data() + i * coder.row_bytes(), rows.get()));
   }
   uint64_t deleted = 0;
   for (const uint64_t id : changes.deleted) deleted += rows->Delete(id) ? 1 : 0;
@@ -243,7 +397,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes) {
 // One pass for all parts that were announced together.
 void TableReplica::UnmarkAgain(VersionedRows* rows) {
   rows->Unmark([this](uint64_t id) {
-    const uint64_t place = PlaceOf(id);
+    const uint64_t place = places_.PlaceOf(id);
     return std::any_of(again_.begin(), again_.end(), [place](const ChangedRange& part) {
       return place >= part.first && place < part.limit;
     });
@@ -251,13 +405,15 @@ void TableReplica::UnmarkAgain(VersionedRows* rows) {
   again_.clear();
 }
 
-void TableReplica::EndAgain() {
-  if (!comes_again_) return;
+absl::Status TableReplica::EndAgain(const ChangeStream& stream) {
+  if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->EndAgain(stream.Positions()));
+  if (!comes_again_) return absl::OkStatus();
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   if (!again_.empty()) UnmarkAgain(rows.get());
   ReplicaCounters::Get().deleted.Add(rows->DeleteUnmarked());
   rows->Reclaim();
   comes_again_ = false;
+  return absl::OkStatus();
 }
 
 }  // namespace hotbed

@@ -1,10 +1,13 @@
-// A read copy of one table: follows the table's changes (hotbed/changes.h) on a thread of its own,
-// and keeps its rows in memory (ServedRows).
+// A read copy of one table, or of a part of it: follows the table's changes (hotbed/changes.h) on a
+// thread of its own, and keeps its rows in memory (ServedRows).
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
-// again. If the server's memory is used up it gives up versions, then its rows, and begins again
-// later. Versions that were ordered are taken up from their files once it has had all rows.
+// again. With a disk, all rows lie there as well, and it goes on from there after a restart.
+// Where the server's memory is used up it gives up versions; then rows that have no room lie on
+// disk alone, or without a disk it gives up its rows and begins again later. Versions that were
+// ordered are taken up from their files once it has had all rows: as the rows that differ, in
+// memory, or whole, on disk, where the table has no room in memory.
 // Thread-safe.
 #ifndef HOTBED_SERVING_TABLE_REPLICA_H_
 #define HOTBED_SERVING_TABLE_REPLICA_H_
@@ -24,8 +27,10 @@
 #include "common/clock.h"
 #include "hotbed/changes.h"
 #include "places/place_finder.h"
+#include "proto/served_part.h"
 #include "proto/serving.pb.h"
 #include "security/identity.h"
+#include "serving/kept_rows.h"
 #include "serving/rows/versioned_rows.h"
 #include "serving/table_versions.h"
 
@@ -36,8 +41,11 @@ class TableReplica {
   struct Source {
     std::string coordinators;  // HOST:PORT,...
     ClientIdentity identity;
+    std::string server;  // the name of this one
+    std::string disk;    // a folder for rows, of this server alone; empty: memory alone
   };
-  // `memory` and `clock` outlive it.
+  // Has the part of the table that `served` gives to this server, or else all of it. `memory` and
+  // `clock` outlive it.
   TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec, const Source& source,
                ServedMemory* memory, const Clock* clock);
   ~TableReplica() { Stop(); }
@@ -45,6 +53,7 @@ class TableReplica {
   const std::string& name() const { return name_; }
   uint32_t table() const { return table_; }
   v1::ServedFormat format() const { return format_; }
+  const ServedPart& part() const { return part_; }
   // Older rows are refused; 0: none are.
   uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
   void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
@@ -52,8 +61,9 @@ class TableReplica {
   bool ready() const { return as_of_ns_.load() != 0; }
   // All changes that were acknowledged longer ago are in the rows; infinite while it is not ready.
   absl::Duration Age() const;
-  uint64_t AgeMs() const;  // rounded up
-  std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);
+  uint64_t AgeMs() const;                                                   // rounded up
+  std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);  // in memory
+  RowsView Latest() const ABSL_LOCKS_EXCLUDED(mu_);
   // The rows of a version; nothing if it is not held whole, and WhyNoVersion says why.
   std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
   std::string WhyNoVersion(uint64_t number) const { return versions_.WhyNot(number); }
@@ -66,19 +76,33 @@ class TableReplica {
   bool TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
+  // After Stop: the rows on disk go when nobody reads them any more.
+  void DropDisk() ABSL_LOCKS_EXCLUDED(mu_);
+  // The name of its folder in Source::disk.
+  std::string folder() const;
 
  private:
   void Run();
+  bool OpenDisk() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status OpenDiskOnce() ABSL_LOCKS_EXCLUDED(mu_);
+  // Fills memory with rows of the disk.
+  absl::Status Warm();
+  absl::Status PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows);
+  // Gives rows that readers found on disk the places of others in memory.
+  absl::Status Promote();
+  absl::Status TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows, Place* place,
+                           const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   // Follows until an error.
   absl::Status FollowOnce();
-  absl::Status Apply(const RowChanges& changes);
+  absl::Status Follow(ChangeStream* stream);
+  absl::Status Apply(const RowChanges& changes, const ChangeStream& stream);
   // All parts were told: rows of those that came again, but were not told again, are no more.
-  void EndAgain();
+  absl::Status EndAgain(const ChangeStream& stream);
   void UnmarkAgain(VersionedRows* rows);
   absl::Status TakeUp(const v1::ServedVersion& version, VersionedRows* rows, PlaceFinder* places,
                       const std::function<bool()>& stops);
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
-  uint64_t PlaceOf(uint64_t id) const;  // as ChangedRange counts
+  std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
@@ -89,18 +113,24 @@ class TableReplica {
   const uint32_t table_;
   const uint32_t dim_;
   const v1::ServedFormat format_;
+  const ServedPart part_;
+  const ServedPlaces places_;
   const Source source_;
   ServedMemory* const memory_;
   const Clock* const clock_;
   std::atomic<uint64_t> staleness_ms_max_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
+  // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.
+  std::atomic<uint64_t> full_bytes_{0};
   // The thread's:
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
+  std::unique_ptr<KeptRows> kept_;   // null: no disk
   TableVersions versions_;
   mutable absl::Mutex mu_;
   std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<DiskRows> disk_ ABSL_GUARDED_BY(mu_);  // null: none, or not open yet
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -1,6 +1,9 @@
 #include "serving/table_replicas.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "common/log.h"
@@ -45,13 +48,14 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
   for (int i = 0; i < tables; ++i) {
     const v1::ServedTable& served = orders.tables(i);
     std::shared_ptr<TableReplica>& replica = next[served.table()];
-    if (replica != nullptr && replica->format() == served.format()) {
+    const ServedPart part = ServedPartOn(served, source_.server).value_or(ServedPart());
+    if (replica != nullptr && replica->format() == served.format() && replica->part() == part) {
       replica->SetStalenessMax(served.staleness_ms_max());
       continue;
     }
     if (replica != nullptr) gone.push_back(replica);
-    HOTBED_LOG(Info) << "serving " << orders.specs(i).name() << " as "
-                     << v1::ServedFormat_Name(served.format());
+    HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
+                     << orders.specs(i).name() << " as " << v1::ServedFormat_Name(served.format());
     replica = std::make_shared<TableReplica>(served, orders.specs(i), source_, &memory_, clock_);
   }
   for (auto it = next.begin(); it != next.end();) {
@@ -77,7 +81,22 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
                 {orders.current().begin(), orders.current().end()}};
   }
   // Joined here, not by the lookup that holds the last reference.
-  for (const std::shared_ptr<TableReplica>& replica : gone) replica->Stop();
+  for (const std::shared_ptr<TableReplica>& replica : gone) {
+    replica->Stop();
+    if (!stops()) replica->DropDisk();
+  }
+  if (!std::exchange(cleaned_, true) && !stops()) DropOtherFolders();
+}
+
+void TableReplicas::DropOtherFolders() const {
+  if (source_.disk.empty()) return;
+  std::set<std::string> used;
+  for (const auto& replica : All()) used.insert(replica->folder());
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(source_.disk, error)) {
+    std::error_code ignored;
+    if (!used.contains(entry.path().filename())) std::filesystem::remove_all(entry, ignored);
+  }
 }
 
 std::shared_ptr<const TableReplica> TableReplicas::Find(uint32_t table) const {

@@ -53,10 +53,13 @@ class TableReplicas {
  private:
   void TakeUpVersions() ABSL_LOCKS_EXCLUDED(mu_);
   bool stops() const ABSL_LOCKS_EXCLUDED(mu_);
+  // What an earlier process has left of tables that are not ordered any more.
+  void DropOtherFolders() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const TableReplica::Source source_;
   ServedMemory memory_;
   const Clock* const clock_;
+  bool cleaned_ = false;  // by the thread that calls Obey
   mutable absl::Mutex mu_;
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> tables_ ABSL_GUARDED_BY(mu_);
   OrderedVersions ordered_ ABSL_GUARDED_BY(mu_);

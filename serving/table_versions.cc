@@ -113,6 +113,8 @@ void TableVersions::Report(const VersionedRows& rows, v1::ReplicaReport* report)
     if (const auto overlay = rows.Find(wanted.version.number())) {
       said.set_rows(overlay->rows());
       said.set_bytes(overlay->bytes());
+    } else if (const auto below = rows.FindBelow(wanted.version.number())) {
+      said.set_rows(below->rows());
     }
     said.set_rows_read(wanted.rows_read);
     said.set_rows_in_all(wanted.rows_in_all);

@@ -121,8 +121,9 @@ absl::Status AnswerTopK(const TableReplicas& tables,
   };
   reply->set_version(request.version());
   v1::ServingTableReply* const said = reply->mutable_table();
-  const std::optional<RowsView> rows = AdmitRows(
-      tables, may_read, request.table(), request.version(), request.staleness_ms_max(), said);
+  const std::optional<RowsView> rows =
+      AdmitRows(tables, may_read, request.table(), ServedPartOf(request), request.version(),
+                request.staleness_ms_max(), said);
   if (!rows.has_value()) return absl::OkStatus();
   said->set_dim(rows->coder().dim());
   const std::vector<float> vectors = ValuesOf<float>(request.vectors());

@@ -10,7 +10,6 @@
 #include "checkpoint/weights.h"
 #include "common/status_macros.h"
 #include "proto/convert.h"
-#include "row_math/position.h"
 
 namespace hotbed {
 namespace {
@@ -31,8 +30,17 @@ absl::Status CheckTable(const std::string& folder, const v1::CheckpointManifest&
 
 class TableFiles {
  public:
-  TableFiles(const TableSpec& saved, absl::FunctionRef<absl::Status(const VersionRows&)> take)
-      : saved_(saved), take_(take) {}
+  TableFiles(const TableSpec& saved, const ServedPlaces& places, const ServedPart& part,
+             absl::FunctionRef<absl::Status(const VersionRows&)> take)
+      : saved_(saved),
+        places_(places),
+        first_place_(places.FirstOf(part)),
+        limit_place_(places.FirstOf({part.part + 1, part.parts})),
+        take_(take) {}
+
+  bool Has(const v1::CheckpointShard& shard) const {
+    return shard.range_first() < limit_place_ && shard.range_limit() > first_place_;
+  }
 
   absl::Status ReadShard(const std::string& path, const v1::CheckpointShard& shard, uint64_t in_all,
                          Place* place) {
@@ -55,8 +63,9 @@ class TableFiles {
  private:
   // A shard that was cut while it was saved may have rows of the other part, which are older.
   bool IsOf(const v1::CheckpointShard& shard, uint64_t id) const {
-    const uint64_t place = saved_.hashed ? BucketOf(Mix64(id)) : id;
-    return place >= shard.range_first() && place < shard.range_limit();
+    const uint64_t place = places_.PlaceOf(id);
+    return place >= std::max(shard.range_first(), first_place_) &&
+           place < std::min(shard.range_limit(), limit_place_);
   }
 
   void TakeWeights(const v1::CheckpointShard& shard, uint32_t pass, uint32_t payload_bytes,
@@ -78,6 +87,9 @@ class TableFiles {
   }
 
   const TableSpec& saved_;
+  const ServedPlaces places_;
+  const uint64_t first_place_;
+  const uint64_t limit_place_;
   const absl::FunctionRef<absl::Status(const VersionRows&)> take_;
   std::vector<uint64_t> ids_;
   std::vector<uint8_t> payloads_;
@@ -86,14 +98,16 @@ class TableFiles {
 
 }  // namespace
 
-absl::Status ReadVersionRows(const std::string& folder, const v1::TableSpec& spec, Place* place,
+absl::Status ReadVersionRows(const std::string& folder, const v1::TableSpec& spec,
+                             const ServedPart& part, Place* place,
                              absl::FunctionRef<absl::Status(const VersionRows&)> take) {
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(folder, place));
   HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointTable* const table, FindTable(manifest, spec.name()));
   HOTBED_RETURN_IF_ERROR(CheckTable(folder, manifest, *table, spec));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec saved, FromProto(table->spec()));
-  TableFiles files(saved, take);
+  TableFiles files(saved, ServedPlaces::Of(table->spec()), part, take);
   for (const v1::CheckpointShard& shard : table->shards()) {
+    if (!files.Has(shard)) continue;
     HOTBED_RETURN_IF_ERROR(
         files.ReadShard(absl::StrCat(folder, "/", shard.file()), shard, RowsOf(*table), place));
   }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "places/place.h"
+#include "proto/served_part.h"
 #include "proto/types.pb.h"
 
 namespace hotbed {
@@ -21,13 +22,14 @@ struct VersionRows {
   uint64_t rows_in_all = 0;         // of all files of the table
 };
 
-// Calls `take` with all rows, a block at a time, until it returns an error, which is returned. A
-// row may come twice; the later one is right.
+// Calls `take` with all rows of the part, a block at a time, until it returns an error, which is
+// returned. A row may come twice; the later one is right.
 //
 //   NotFound            there is no such checkpoint (any more)
 //   DataLoss            it is damaged
 //   FailedPrecondition  it is one of another table, of changes alone, or of arrays
-absl::Status ReadVersionRows(const std::string& folder, const v1::TableSpec& spec, Place* place,
+absl::Status ReadVersionRows(const std::string& folder, const v1::TableSpec& spec,
+                             const ServedPart& part, Place* place,
                              absl::FunctionRef<absl::Status(const VersionRows&)> take);
 
 }  // namespace hotbed

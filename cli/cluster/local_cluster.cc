@@ -323,6 +323,7 @@ LocalCluster::Process LocalCluster::DescribeServing(int number, const int* ports
                   absl::StrCat("--listen=", process.address),
                   absl::StrCat("--admin-listen=", process.admin_address),
                   absl::StrCat("--coordinator=", coordinator_address()),
+                  absl::StrCat("--data-dir=", options_.data_dir, "/", process.name),
                   absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes))};
   process.argv.insert(process.argv.end(), options_.flags.begin(), options_.flags.end());
   return process;

@@ -39,6 +39,7 @@ struct ServeFlags {
   std::vector<std::string> tables;
   std::string format = "fp32";
   uint32_t replicas = 1;
+  uint32_t parts = 0;
   std::string staleness_max = "0";
   bool dry_run = false;
 };
@@ -47,6 +48,7 @@ Json JsonOf(const v1::ServedTable& table, const std::string& name) {
   return {{"table", name},
           {"format", FormatName(table.format())},
           {"replicas", table.replicas()},
+          {"parts", std::max<uint32_t>(table.parts(), 1)},
           {"staleness_ms_max", table.staleness_ms_max()},
           {"servers", std::vector<std::string>(table.servers().begin(), table.servers().end())}};
 }
@@ -60,6 +62,7 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
   if (action == v1::ServeTablesRequest::ADD) {
     request.set_format(Formats().at(flags.format));
     request.set_replicas(flags.replicas);
+    request.set_parts(flags.parts);
     HOTBED_ASSIGN_OR_RETURN(const int64_t staleness_ms, ParseMillis(flags.staleness_max));
     request.set_staleness_ms_max(static_cast<uint64_t>(staleness_ms));
   }
@@ -78,12 +81,30 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
       continue;
     }
     absl::StrAppend(&text, name, flags.dry_run ? " would be" : " is", " served as ",
-                    FormatName(table.format()), " by ",
+                    FormatName(table.format()),
+                    table.parts() > 1 ? absl::StrCat(" in ", table.parts(), " parts") : "", " by ",
                     table.servers().empty() ? std::string("no server yet: none has room for it")
                                             : absl::StrJoin(table.servers(), ", "),
                     "\n");
   }
   return context.Answer(json, text);
+}
+
+std::string PartText(const ServedPart& part) {
+  return absl::StrCat(part.part + 1, " of ", part.parts);
+}
+
+// Copies that the table wants besides those that it has.
+std::vector<ServedPart> MissingCopies(const v1::ServedTable& table) {
+  std::vector<ServedPart> missing;
+  const uint32_t parts = std::max<uint32_t>(table.parts(), 1);
+  for (uint32_t part = 0; part < parts; ++part) {
+    uint32_t copies = 0;
+    for (int i = 0; i < table.servers_size(); ++i)
+      copies += ServedPartAt(table, i).part == part ? 1 : 0;
+    for (; copies < table.replicas(); ++copies) missing.push_back({part, parts});
+  }
+  return missing;
 }
 
 absl::Status Status(const CommandContext& context) {
@@ -106,7 +127,8 @@ absl::Status Status(const CommandContext& context) {
                                {"bytes", server.bytes()},
                                {"bytes_max", server.bytes_max()}});
   }
-  TablePrinter tables({"table", "format", "server", "state", "rows", "bytes", "age", "trouble"});
+  TablePrinter tables(
+      {"table", "format", "part", "server", "state", "rows", "memory", "disk", "age", "trouble"});
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
@@ -114,20 +136,23 @@ absl::Status Status(const CommandContext& context) {
     one["copies"] = Json::array();
     for (const ServedCopy& copy : CopiesOf(table, map)) {
       const v1::ReplicaReport& said = copy.said;
-      tables.AddRow({name, FormatName(table.format()), copy.server, copy.state,
+      tables.AddRow({name, FormatName(table.format()), PartText(copy.part), copy.server, copy.state,
                      WithCommas(said.rows()), FormatBytes(said.bytes()),
+                     said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
                      said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
       one["copies"].push_back({{"server", copy.server},
+                               {"part", copy.part.part},
                                {"state", copy.state},
                                {"rows", said.rows()},
+                               {"memory_rows", said.memory_rows()},
                                {"bytes", said.bytes()},
+                               {"disk_bytes", said.disk_bytes()},
                                {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
                                {"trouble", said.trouble()}});
     }
-    for (int missing = table.servers_size(); missing < static_cast<int>(table.replicas());
-         ++missing) {
-      tables.AddRow({name, FormatName(table.format()), "-", "waits for a server with room", "-",
-                     "-", "-", ""});
+    for (const ServedPart& part : MissingCopies(table)) {
+      tables.AddRow({name, FormatName(table.format()), PartText(part), "-",
+                     "waits for a server with room", "-", "-", "-", "-", ""});
     }
     json["tables"].push_back(std::move(one));
   }
@@ -157,8 +182,13 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   add->add_option("--format", flags->format, "How rows are kept and served")
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
-  add->add_option("--replicas", flags->replicas, "Number of servers that have each table")
+  add->add_option("--replicas", flags->replicas, "Number of servers that have each part of a table")
       ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  add->add_option("--parts", flags->parts,
+                  "Number of parts that each table is cut into, of which a server has one. 0: as "
+                  "it is, and one at first; where a part fits no server, a table is cut further")
+      ->check(CLI::Range(0u, kServedPartsMax))
       ->capture_default_str();
   add->add_option("--staleness-max", flags->staleness_max,
                   "A copy that is older refuses lookups, such as 30s; 0: it never does")

@@ -53,7 +53,8 @@ std::vector<VersionCopy> CopiesOf(const v1::ServingMap& map, const v1::ServedVer
     const uint32_t id = map.tables(i).table();
     const auto& in = version.tables();
     if (std::find(in.begin(), in.end(), id) == in.end()) continue;
-    for (const std::string& name : map.tables(i).servers()) {
+    for (int s = 0; s < map.tables(i).servers_size(); ++s) {
+      const std::string& name = map.tables(i).servers(s);
       VersionCopy& copy = copies.emplace_back();
       copy.table = map.specs(i).name();
       copy.server = name;
@@ -61,7 +62,9 @@ std::vector<VersionCopy> CopiesOf(const v1::ServingMap& map, const v1::ServedVer
         if (server.name() != name) continue;
         copy.alive = server.alive();
         for (const v1::ReplicaReport& replica : server.replicas()) {
-          if (replica.table() != id) continue;
+          if (replica.table() != id || ServedPartOf(replica) != ServedPartAt(map.tables(i), s)) {
+            continue;
+          }
           for (const v1::VersionReport& report : replica.versions()) {
             if (report.number() == version.number()) copy.report = report;
           }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/serving/served_copy.h"
@@ -24,18 +25,23 @@ Check CheckServing(const v1::ServingMap& map) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
     const uint64_t limit_ms = table.staleness_ms_max() > 0 ? table.staleness_ms_max() : kOldMs;
-    uint32_t ready = 0;
+    std::vector<uint32_t> ready_copies(std::max<uint32_t>(table.parts(), 1));  // per part
     std::string trouble;
     for (const ServedCopy& copy : CopiesOf(table, map)) {
       if (trouble.empty()) trouble = copy.said.trouble();
       if (copy.state != "ready") continue;
-      ++ready;
+      if (copy.part.part < ready_copies.size()) ++ready_copies[copy.part.part];
       if (copy.age_ms > limit_ms) {
         absl::StrAppend(&old, " ", name, " on ", copy.server, " by ", copy.age_ms / 1000, " s");
       }
     }
-    if (ready >= table.replicas()) continue;
-    absl::StrAppend(ready == 0 ? &unanswered : &fewer, " ", name, " (", ready, " of ",
+    const auto least = std::min_element(ready_copies.begin(), ready_copies.end());
+    if (*least >= table.replicas()) continue;
+    const std::string part =
+        ready_copies.size() == 1
+            ? std::string()
+            : absl::StrCat(" part ", least - ready_copies.begin() + 1, " of ", ready_copies.size());
+    absl::StrAppend(*least == 0 ? &unanswered : &fewer, " ", name, part, " (", *least, " of ",
                     table.replicas(), trouble.empty() ? "" : ": ", trouble, ")");
   }
   const std::string next = "; see 'hotbed serve status'";

@@ -1,6 +1,8 @@
 #include "cli/shards/shard_cuts.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -71,6 +73,32 @@ absl::Status CarryOutCuts(const std::vector<WantedCut>& wanted, const std::strin
     if (cuts.empty()) return absl::OkStatus();
     HOTBED_RETURN_IF_ERROR(AwaitCuts(cuts, patience, coordinator));
   }
+}
+
+absl::Status CarryOutMerges(std::vector<WantedMerge> wanted, const std::string& reason,
+                            absl::Duration patience, CoordinatorStub* coordinator) {
+  while (!wanted.empty()) {
+    std::set<ShardId> busy;
+    std::vector<v1::CutShardReply> merges;
+    std::vector<WantedMerge> later;
+    for (const WantedMerge& merge : wanted) {
+      const bool waits = busy.contains(merge.lower) || busy.contains(merge.upper);
+      busy.insert({merge.lower, merge.upper});
+      if (waits) {
+        later.push_back(merge);
+        continue;
+      }
+      v1::CutShardRequest request;
+      request.set_shard(merge.lower.packed());
+      request.set_merge_with(merge.upper.packed());
+      request.set_reason(reason);
+      HOTBED_ASSIGN_OR_RETURN(v1::CutShardReply reply, coordinator->CutShard(request));
+      merges.push_back(std::move(reply));
+    }
+    HOTBED_RETURN_IF_ERROR(AwaitCuts(merges, patience, coordinator));
+    wanted.swap(later);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace hotbed

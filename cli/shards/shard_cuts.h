@@ -22,6 +22,10 @@ absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duratio
 absl::Status CarryOutCuts(const std::vector<WantedCut>& wanted, const std::string& reason,
                           absl::Duration patience, CoordinatorStub* coordinator);
 
+// Likewise for merges, each when those before it of the same shards are done.
+absl::Status CarryOutMerges(std::vector<WantedMerge> wanted, const std::string& reason,
+                            absl::Duration patience, CoordinatorStub* coordinator);
+
 }  // namespace hotbed
 
 #endif  // HOTBED_CLI_SHARDS_SHARD_CUTS_H_

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -54,6 +55,11 @@ bool IsTermOf(OptimizerKind kind, absl::string_view name) {
 }
 
 using Json = nlohmann::ordered_json;
+
+// Whether rows keep it for the policies by which they come and go, and not for the optimizer.
+bool IsKeptForPolicies(absl::string_view field) {
+  return field == "optimizer.touches" || absl::StartsWith(field, "optimizer.show");
+}
 
 // The shortest decimal, such as 0.1, instead of the exact value of the float.
 Json NumberJson(float value) { return std::strtod(FloatText(value).c_str(), nullptr); }
@@ -109,6 +115,7 @@ std::string OptimizerText(const OptimizerParams& o) {
   std::string out = kOptimizerWords[static_cast<size_t>(o.kind)];
   for (const TableOption& option : TableOptionList()) {
     absl::string_view name = option.field;
+    if (IsKeptForPolicies(name)) continue;
     if (!absl::ConsumePrefix(&name, "optimizer.") || name == "kind") continue;
     const std::string value = option.print(spec);
     const bool own = IsTermOf(o.kind, name);
@@ -123,7 +130,26 @@ std::string OptimizerText(const OptimizerParams& o) {
   return out;
 }
 
+std::string PoliciesText(const TableSpec& spec) {
+  TableSpec now = spec;
+  now.life = LifeOf(spec);
+  const TableSpec defaults;
+  std::string out;
+  for (const TableOption& option : TableOptionList()) {
+    const absl::string_view field = option.field;
+    if (!IsKeptForPolicies(field) && !absl::StartsWith(field, "life.")) continue;
+    const std::string value = option.print(now);
+    if (value == option.print(defaults)) continue;
+    absl::StrAppend(&out, out.empty() ? "" : " ", option.name);
+    if (option.shape != OptionShape::kFlag) absl::StrAppend(&out, "=", value);
+  }
+  return out.empty() ? "they stay" : out;
+}
+
 std::string KindText(const TableSpec& spec) {
+  if (spec.vocabulary > 0) {
+    return absl::StrCat("vocabulary of ", WithCommas(spec.vocabulary), " keys");
+  }
   if (!spec.hashed) return absl::StrCat("bounded, ", WithCommas(spec.rows), " rows");
   return spec.rows == 0 ? "hashed" : absl::StrCat("hashed, about ", WithCommas(spec.rows), " rows");
 }

@@ -21,6 +21,9 @@ std::string InitializerText(const InitializerParams& initializer);
 std::string OptimizerText(const OptimizerParams& optimizer);
 // "bounded, 1,000 rows" or "hashed" or "hashed, about 1,000 rows"
 std::string KindText(const TableSpec& spec);
+// The policies in force by which rows come and go, and what rows keep for them, as far as they are
+// not the defaults: "touches ttl-s=60 evict-by=lfu"; "they stay" if all are.
+std::string PoliciesText(const TableSpec& spec);
 
 // All options and changes; ReadTableFile reads it back.
 nlohmann::ordered_json TableJson(const TableSpec& spec);

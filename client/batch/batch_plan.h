@@ -61,6 +61,16 @@ struct PlanPart {
   uint32_t first_number = 0;  // [first_number, number_limit) of the shard's numbers in this step
   uint32_t number_limit = 0;
   uint32_t rows() const { return end - begin; }
+  // Makes this, which need not be of one shard, end where `next` does. False: the rows of `next` do
+  // not follow in the split, or are other columns.
+  bool Extend(const PlanPart& next) {
+    if (next.begin != end || next.group != group || next.column_first != column_first ||
+        next.columns != columns) {
+      return false;
+    }
+    end = next.end;
+    return true;
+  }
 };
 
 class BatchPlan {

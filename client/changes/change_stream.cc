@@ -270,6 +270,10 @@ class TableStream : public ChangeStream {
   // Every column slice has the same ids.
   bool MayHaveRows(const v1::ShardRecord& record) const {
     if (!options_.with_rows && record.column_first() != 0) return false;
+    if (record.range_first() >= options_.limit_place ||
+        record.range_limit() <= options_.first_place) {
+      return false;
+    }
     return hashed_ ||
            (record.range_first() <= options_.last_id && record.range_limit() > options_.first_id);
   }
@@ -571,7 +575,7 @@ class TableStream : public ChangeStream {
     changes.rows = ValuesOf<float>(reply.rows());
     changes.deleted = ValuesOf<uint64_t>(reply.deleted());
     if constexpr (std::is_same_v<Reply, v1::ListRowsReply>) AddStatistics(reply, &changes);
-    if (options_.first_id != 0 || options_.last_id != ~uint64_t{0}) KeepRange(&changes);
+    KeepWanted(&changes);
   }
 
   static void AddStatistics(const v1::ListRowsReply& reply, RowChanges* changes) {
@@ -583,20 +587,30 @@ class TableStream : public ChangeStream {
     }
   }
 
-  void KeepRange(RowChanges* changes) const {
+  bool Wants(uint64_t id) const {
+    const uint64_t place = hashed_ ? BucketOf(Mix64(id)) : id;
+    return id >= options_.first_id && id <= options_.last_id && place >= options_.first_place &&
+           place < options_.limit_place;
+  }
+
+  void KeepWanted(RowChanges* changes) const {
+    const bool all_ids = options_.first_id == 0 && options_.last_id == ~uint64_t{0};
+    if (all_ids && changes->range.first >= options_.first_place &&
+        changes->range.limit <= options_.limit_place) {
+      return;
+    }
     const size_t columns = changes->ids.empty() ? 0 : changes->rows.size() / changes->ids.size();
     size_t kept = 0;
     for (size_t i = 0; i < changes->ids.size(); ++i) {
       const uint64_t id = changes->ids[i];
-      if (id < options_.first_id || id > options_.last_id) continue;
+      if (!Wants(id)) continue;
       changes->ids[kept] = id;
       if (!changes->statistics.empty()) changes->statistics[kept] = changes->statistics[i];
       std::memmove(changes->rows.data() + kept * columns, changes->rows.data() + i * columns,
                    columns * sizeof(float));
       ++kept;
     }
-    std::erase_if(changes->deleted,
-                  [this](uint64_t id) { return id < options_.first_id || id > options_.last_id; });
+    std::erase_if(changes->deleted, [this](uint64_t id) { return !Wants(id); });
     changes->ids.resize(kept);
     if (!changes->statistics.empty()) changes->statistics.resize(kept);
     changes->rows.resize(kept * columns);
@@ -643,6 +657,11 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
   if (options.first_id > options.last_id) {
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
+  }
+  if (options.first_place >= options.limit_place) {
+    return absl::InvalidArgumentError(absl::StrCat("first_place is ", options.first_place,
+                                                   ", allowed: less than limit_place, ",
+                                                   options.limit_place));
   }
   if (options.with_statistics && !options.once) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 
 namespace hotbed {
 
@@ -14,10 +15,36 @@ PullAnswer::PullAnswer(const ServerReply& reply)
   rows_.Skip(std::min(rows_.left(), reply.row_bytes_before));
 }
 
-absl::Status PullAnswer::TakeSegment(uint32_t part, PullCall* call) {
-  const PooledPart* const pooled = call->scratch->Pooled(part);
-  return pooled == nullptr ? TakeRows(call->scratch->plan.parts()[part], call)
-                           : TakePooled(*pooled, call);
+// Segments of many shards have few rows each: rows that follow one another are taken at once, so
+// that later ones are prefetched over the borders of segments.
+absl::Status PullAnswer::TakeSegments(absl::Span<const uint32_t> parts, PullCall* call) {
+  const absl::Span<const PlanPart> planned = call->scratch->plan.parts();
+  for (size_t i = 0; i < parts.size();) {
+    if (const PooledPart* const pooled = call->scratch->Pooled(parts[i])) {
+      HOTBED_RETURN_IF_ERROR(TakePooled(*pooled, call));
+      ++i;
+      continue;
+    }
+    const size_t first = i;
+    PlanPart run = planned[parts[i++]];
+    while (i < parts.size() && parts[i] < planned.size() && run.Extend(planned[parts[i]])) ++i;
+    HOTBED_RETURN_IF_ERROR(TakeRows(run, parts.subspan(first, i - first), call));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAnswer::TooShort(absl::Span<const uint32_t> parts, const PullCall& call) const {
+  uint64_t bytes = 0;
+  uint64_t rows = 0;
+  for (const uint32_t p : parts) {
+    bytes += call.scratch->RowBytesOf(p, call.wire_type);
+    rows += call.scratch->IdsOf(p);
+    if (bytes <= rows_.left() && (!call.want_flags || rows <= flags_.left())) continue;
+    return absl::InternalError(
+        absl::StrCat(call.scratch->TableOf(p).WhereOf(call.scratch->ShardOf(p)), ": answered ",
+                     rows_.left(), " bytes, ", rows, " rows need ", bytes));
+  }
+  return absl::OkStatus();
 }
 
 void PullAnswer::SkipSegment(uint32_t part, const PullCall& call) {
@@ -32,24 +59,21 @@ void PullAnswer::SkipSegment(uint32_t part, const PullCall& call) {
   if (feature.arg_max != nullptr) skip(&arg_max_, 4ull * pooled->columns * pooled->bags());
 }
 
-absl::Status PullAnswer::TakeRows(const PlanPart& part, PullCall* call) {
-  const TableGroup& group = call->scratch->plan.group(part);
-  const uint32_t row_bytes = RowWireBytes(call->wire_type, part.columns);
-  const uint64_t bytes = uint64_t{row_bytes} * part.rows();
-  const uint64_t flag_bytes = call->want_flags ? part.rows() : 0;
-  if (rows_.left() < bytes || flags_.left() < flag_bytes) {
-    return absl::InternalError(absl::StrCat(group.table->WhereOf(part.shard), ": answered ",
-                                            rows_.left(), " bytes, ", part.rows(), " rows need ",
-                                            bytes));
+absl::Status PullAnswer::TakeRows(const PlanPart& run, absl::Span<const uint32_t> parts,
+                                  PullCall* call) {
+  const uint32_t row_bytes = RowWireBytes(call->wire_type, run.columns);
+  const uint64_t flag_bytes = call->want_flags ? run.rows() : 0;
+  if (rows_.left() < uint64_t{row_bytes} * run.rows() || flags_.left() < flag_bytes) {
+    return TooShort(parts, *call);
   }
   thread_local std::vector<const uint8_t*> pointers;
   thread_local WireScratch wire;
-  pointers.resize(part.rows());
+  pointers.resize(run.rows());
   wire.Clear();
-  rows_.RowPointers(row_bytes, part.rows(), pointers.data(), &wire);
+  rows_.RowPointers(row_bytes, run.rows(), pointers.data(), &wire);
   ScatterJob job;
-  job.group = &group;
-  job.part = &part;
+  job.group = &call->scratch->plan.group(run);
+  job.part = &run;
   job.targets = call->scratch->targets;
   job.wire_type = call->wire_type;
   job.rows = pointers.data();

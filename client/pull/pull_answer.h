@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "client/net/transport.h"
 #include "client/pull/pull_call.h"
 #include "proto/wire.h"
@@ -17,14 +18,17 @@ class PullAnswer {
   // `reply` outlives this.
   explicit PullAnswer(const ServerReply& reply);
 
-  // Takes the next OK segment, which answers part `part`. The caller is inside the call's gate.
-  // Internal names table and shard where the answer is not what the part needs.
-  absl::Status TakeSegment(uint32_t part, PullCall* call);
+  // Takes the next OK segments, which answer `parts`. The caller is inside the call's gate.
+  // Internal names table and shard where the answer is not what a part needs.
+  absl::Status TakeSegments(absl::Span<const uint32_t> parts, PullCall* call);
   // Passes over an OK segment whose rows another answer has brought.
   void SkipSegment(uint32_t part, const PullCall& call);
 
  private:
-  absl::Status TakeRows(const PlanPart& part, PullCall* call);
+  // The rows of `parts`, which `run` joins.
+  absl::Status TakeRows(const PlanPart& run, absl::Span<const uint32_t> parts, PullCall* call);
+  // The error that the first of `parts` has that the answer has no bytes for.
+  absl::Status TooShort(absl::Span<const uint32_t> parts, const PullCall& call) const;
   absl::Status TakePooled(const PooledPart& part, PullCall* call);
 
   FragmentReader rows_;

@@ -70,6 +70,8 @@ struct PullScratch {
     if (part != nullptr) return part->bags();
     return plan.parts()[p].column_first == 0 ? plan.parts()[p].rows() : 0;
   }
+  // The part travels in its first message, and no other thread gives it up meanwhile.
+  void BeginFirst(uint32_t p) { StateOf(p).store(1, std::memory_order_relaxed); }
   // The part travels in one more message.
   void BeginPart(uint32_t p) { StateOf(p).fetch_add(1); }
   // True for the first answer, whose rows count.

@@ -258,14 +258,19 @@ void PullEngine::SendSorted(const CallPtr& call, const ByServer& order, const Cl
 
 void PullEngine::SendMessage(const CallPtr& call, absl::Span<const uint32_t> parts,
                              const Sent& sent) {
+  const bool first = sent.attempt == 0 && !sent.hedge;
   OutgoingMessage message =
       BuildPullMessage(*call, parts, *sent.map, call->deadline_ns - use_.clock->NowNs(),
-                       /*may_join=*/sent.attempt == 0 && !sent.hedge);
+                       /*may_join=*/first);
   use_.retry->CountRequest();
   bool any = false;
   const TableHandle* table = nullptr;
   for (const uint32_t p : parts) {
-    call->scratch->BeginPart(p);
+    if (first && !call->partial) {
+      call->scratch->BeginFirst(p);
+    } else {
+      call->scratch->BeginPart(p);
+    }
     const TableHandle& of_part = call->scratch->TableOf(p);
     if (&of_part == table) continue;
     table = &of_part;
@@ -383,16 +388,19 @@ void PullEngine::TakeReply(const CallPtr& call, absl::Span<const uint32_t> parts
   const PartFates fates = DecideParts(call, parts, sent, reply, outcome);
   PullAnswer answer(reply);
   uint64_t rows = 0;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (fates[i] == PartFate::kRefused) continue;
-    if (fates[i] == PartFate::kAnsweredBefore) {
-      answer.SkipSegment(parts[i], *call);
+  for (size_t i = 0; i < parts.size();) {
+    if (fates[i] != PartFate::kTaken) {
+      if (fates[i] == PartFate::kAnsweredBefore) answer.SkipSegment(parts[i], *call);
+      ++i;
       continue;
     }
-    absl::Status taken = answer.TakeSegment(parts[i], call.get());
+    const size_t first = i;
+    for (; i < parts.size() && fates[i] == PartFate::kTaken; ++i) {
+      rows += call->scratch->RowsCounted(parts[i]);
+    }
+    absl::Status taken = answer.TakeSegments(parts.subspan(first, i - first), call.get());
     if (!taken.ok()) return call->Close(std::move(taken));
-    rows += call->scratch->RowsCounted(parts[i]);
-    ++outcome->done;
+    outcome->done += static_cast<uint32_t>(i - first);
   }
   use_.counters->rows_pulled += rows;
 }

@@ -100,13 +100,20 @@ void LayOutIds(const ClusterMap& map, PullCall* call) {
   call->ids = BufferRef::Allocate(8 * (scratch.plan.part_rows() + scratch.pooled.ids().size()));
   uint64_t* const ids = reinterpret_cast<uint64_t*>(call->ids.data());
   uint64_t offset = 0;
+  PlanPart run;  // parts whose ids are gathered at once
+  uint64_t run_offset = 0;
   for (uint32_t p : scratch.part_order) {
     if (scratch.Pooled(p) != nullptr) continue;
     const PlanPart& part = scratch.plan.parts()[p];
     scratch.part_offset[p] = offset;
-    scratch.plan.GatherIds(part, ids + offset);
+    if (run.rows() == 0 || !run.Extend(part)) {
+      if (run.rows() > 0) scratch.plan.GatherIds(run, ids + run_offset);
+      run = part;
+      run_offset = offset;
+    }
     offset += part.rows();
   }
+  if (run.rows() > 0) scratch.plan.GatherIds(run, ids + run_offset);
   LayOutBags(offset, call);
 }
 

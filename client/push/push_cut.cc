@@ -18,15 +18,15 @@ bool SameRows(const ShardRange& a, const ShardRange& b) {
 
 }  // namespace
 
-ShardChain* PushEngine::ChainOf(const ClusterMap& map, ShardId shard) {
-  std::deque<ShardChain>& chains = chains_[shard.table];
-  while (chains.size() <= shard.index) {
-    ShardChain& chain = chains.emplace_back();
-    chain.shard = {shard.table, static_cast<uint32_t>(chains.size() - 1)};
+ShardChain* PushEngine::ChainIn(const ClusterMap& map, ShardId shard,
+                                std::deque<ShardChain>* chains) {
+  while (chains->size() <= shard.index) {
+    ShardChain& chain = chains->emplace_back();
+    chain.shard = {shard.table, static_cast<uint32_t>(chains->size() - 1)};
     const ShardRecord* const record = map.Shard(chain.shard);
     if (record != nullptr) chain.range = record->range;
   }
-  return &chains[shard.index];
+  return &(*chains)[shard.index];
 }
 
 std::vector<ShardChain*> PushEngine::LearnCuts(const ClusterMap& map) {

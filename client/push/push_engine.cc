@@ -159,10 +159,12 @@ std::vector<ShardChain*> PushEngine::Chain(const ClusterMap& map, PushCall* call
   // Parts of one shard lie side by side and in order.
   touched.reserve(call->parts.size());
   ShardId before;
+  std::deque<ShardChain>* chains = nullptr;  // of the table of `before`
   for (const PushPart& part : call->parts) {
     const ShardId shard = part.shard_id();
     if (!touched.empty() && shard == before) continue;
-    touched.push_back(ChainOf(map, shard));
+    if (touched.empty() || shard.table != before.table) chains = &chains_[shard.table];
+    touched.push_back(ChainIn(map, shard, chains));
     FetchLines(touched.back(), sizeof(ShardChain));
     before = shard;
   }
@@ -183,6 +185,7 @@ void PushEngine::Flush(absl::Span<ShardChain* const> chains, Resolutions* resolu
     return Flush(free_again, resolutions);
   }
   std::vector<SentPart> message;
+  message.reserve(std::min<size_t>(chains.size(), kSegmentsPerMessageMax));
   std::vector<ShardChain*> without_server;
   const ServerAddress* to = nullptr;
   const ServerAddress* server = nullptr;

@@ -82,7 +82,11 @@ class PushEngine {
   // Finds the chains whose shards the map shows cut, and divides those with nothing in flight.
   // Returns the chains that may send again.
   std::vector<ShardChain*> LearnCuts(const ClusterMap& map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  ShardChain* ChainOf(const ClusterMap& map, ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ShardChain* ChainOf(const ClusterMap& map, ShardId shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return ChainIn(map, shard, &chains_[shard.table]);
+  }
+  // The same, in the chains of the shard's table.
+  static ShardChain* ChainIn(const ClusterMap& map, ShardId shard, std::deque<ShardChain>* chains);
   // Gives the parts of a chain to the chains of the shards that have their rows by now; the chains
   // that may send again are added.
   void DivideIfDrained(ShardChain* chain, const ClusterMap& map,

@@ -34,11 +34,30 @@ absl::Status NotFinite(const TableHandle& table, uint64_t id, RowType type) {
                    "; nothing of this step was sent (nan_policy of the table: reject)"));
 }
 
-uint64_t GradientBytes(const BatchPlan& plan, const PlanPart& part, const GradientSum& sum,
-                       const PushCall& call) {
-  if (call.deletes) return 0;
-  return uint64_t{part.rows()} * sum.RowBytes(plan.group(part), part.columns);
-}
+// The bytes of the gradients of parts. Parts that are alike stand together.
+class GradientBytes {
+ public:
+  GradientBytes(const BatchPlan& plan, const GradientSum& sum, const PushCall& call)
+      : plan_(plan), sum_(sum), none_(call.deletes) {}
+
+  uint64_t Of(const PlanPart& part) {
+    if (none_) return 0;
+    if (part.group != group_ || part.columns != columns_) {
+      group_ = part.group;
+      columns_ = part.columns;
+      row_bytes_ = sum_.RowBytes(plan_.group(part), part.columns);
+    }
+    return row_bytes_ * part.rows();
+  }
+
+ private:
+  const BatchPlan& plan_;
+  const GradientSum& sum_;
+  const bool none_;
+  uint32_t group_ = kNoIndex;
+  uint32_t columns_ = 0;
+  uint64_t row_bytes_ = 0;
+};
 
 // Parts of one server lie side by side.
 void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uint32_t>* order) {
@@ -56,49 +75,61 @@ void OrderByServer(const BatchPlan& plan, const ClusterMap& map, std::vector<uin
                    [&](uint32_t a, uint32_t b) { return servers[a] < servers[b]; });
 }
 
+// The part as it is sent, but for its shows and where its bytes are.
+PushPart* AddPart(const TableGroup& group, const PlanPart& planned, PushCall* call) {
+  PushPart& part = call->parts.emplace_back();
+  part.call = call;
+  part.table = group.table;
+  part.shard = planned.shard;
+  part.rows = planned.rows();
+  part.column_first = planned.column_first;
+  part.columns = planned.columns;
+  part.last_of_shard = planned.last_of_shard;
+  part.first_seq = SequenceOf(call->step, planned.first_number + 1);
+  part.seq = SequenceOf(call->step, planned.number_limit);
+  return &part;
+}
+
 // Places the parts `order` in one buffer, all ids and then all gradients, so that a message takes
-// each as one piece.
+// each as one piece. Rows that follow one another are gathered at once: parts of many shards have
+// few rows each, and later rows are prefetched over their borders.
 absl::Status FillBuffer(const BatchPlan& plan, absl::Span<const uint32_t> order,
                         absl::Span<const SummedGradients> summed, GradientSum* sum,
                         PushCall* call) {
+  GradientBytes gradient_bytes(plan, *sum, *call);
   uint64_t id_bytes = 0;
-  uint64_t gradient_bytes = 0;
+  uint64_t bytes = 0;
   for (uint32_t p : order) {
     id_bytes += 8ull * plan.parts()[p].rows();
-    gradient_bytes += GradientBytes(plan, plan.parts()[p], *sum, *call);
+    bytes += gradient_bytes.Of(plan.parts()[p]);
   }
-  const BufferRef& buffer =
-      call->buffers.emplace_back(BufferRef::Allocate(id_bytes + gradient_bytes));
+  const BufferRef& buffer = call->buffers.emplace_back(BufferRef::Allocate(id_bytes + bytes));
   char* ids = buffer.data();
   char* gradients = ids + id_bytes;
-  for (uint32_t p : order) {
-    const PlanPart& planned = plan.parts()[p];
-    const TableGroup& group = plan.group(planned);
-    PushPart& part = call->parts.emplace_back();
-    part.call = call;
-    part.table = group.table;
-    part.shard = planned.shard;
-    part.rows = planned.rows();
-    part.column_first = planned.column_first;
-    part.columns = planned.columns;
-    part.last_of_shard = planned.last_of_shard;
-    part.first_seq = SequenceOf(call->step, planned.first_number + 1);
-    part.seq = SequenceOf(call->step, planned.number_limit);
-    part.buffer = &buffer;
-    part.ids = {ids, 8ull * planned.rows()};
-    part.shows = !call->deletes && sum->HasShows(group);
-    part.gradients = {gradients, GradientBytes(plan, planned, *sum, *call)};
-    plan.GatherIds(planned, reinterpret_cast<uint64_t*>(ids));
-    const uint32_t bad = call->deletes ? kNoIndex
-                                       : sum->Gather(group, planned, summed[planned.group],
-                                                     reinterpret_cast<uint8_t*>(gradients));
+  for (size_t i = 0; i < order.size();) {
+    uint64_t* const run_ids = reinterpret_cast<uint64_t*>(ids);
+    uint8_t* const run_gradients = reinterpret_cast<uint8_t*>(gradients);
+    PlanPart run = plan.parts()[order[i]];
+    const TableGroup& group = plan.group(run);
+    const bool shows = !call->deletes && sum->HasShows(group);
+    do {
+      const PlanPart& planned = plan.parts()[order[i]];
+      PushPart* const part = AddPart(group, planned, call);
+      part->buffer = &buffer;
+      part->shows = shows;
+      part->ids = {ids, 8ull * planned.rows()};
+      part->gradients = {gradients, gradient_bytes.Of(planned)};
+      ids += part->ids.size;
+      gradients += part->gradients.size;
+      call->bytes += part->bytes();
+      ++i;
+    } while (i < order.size() && run.Extend(plan.parts()[order[i]]));
+    plan.GatherIds(run, run_ids);
+    const uint32_t bad =
+        call->deletes ? kNoIndex : sum->Gather(group, run, summed[run.group], run_gradients);
     if (bad != kNoIndex && group.table->options().nan_policy == NanPolicy::kReject) {
-      return NotFinite(*group.table, reinterpret_cast<const uint64_t*>(ids)[bad],
-                       call->gradient_type);
+      return NotFinite(*group.table, run_ids[bad], call->gradient_type);
     }
-    ids += part.ids.size;
-    gradients += part.gradients.size;
-    call->bytes += part.bytes();
   }
   return absl::OkStatus();
 }
@@ -160,12 +191,12 @@ absl::Status FillParts(const PushScratch& scratch, uint64_t bytes_max, GradientS
     return FillBuffer(plan, absl::MakeConstSpan(scratch.order).subspan(begin, end - begin),
                       scratch.summed, sum, call);
   };
+  GradientBytes gradient_bytes(plan, *sum, *call);
   size_t begin = 0;
   uint64_t bytes = 0;
   for (size_t i = 0; i < scratch.order.size(); ++i) {
     const PlanPart& part = plan.parts()[scratch.order[i]];
-    const uint64_t part_bytes =
-        8ull * part.rows() + GradientBytes(plan, part, *sum, *call) + kSegmentHeaderBytes;
+    const uint64_t part_bytes = 8ull * part.rows() + gradient_bytes.Of(part) + kSegmentHeaderBytes;
     if (i > begin && bytes + part_bytes > bytes_max) {
       HOTBED_RETURN_IF_ERROR(fill(begin, i));
       begin = i;

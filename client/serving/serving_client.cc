@@ -19,17 +19,20 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "client/serving/connect_as.h"
+#include "client/serving/cut_lookup.h"
 #include "common/clock.h"
 #include "common/hedge_budget.h"
 #include "common/host_port.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/top_rows.h"
 #include "hotbed/serving.h"
 #include "leader/serving_calls.h"
 #include "proto/convert.h"
 #include "proto/grpc_tuning.h"
 #include "proto/retry_metadata.h"
 #include "proto/served_bags.h"
+#include "proto/served_part.h"
 #include "proto/serving.grpc.pb.h"
 #include "row_math/quantize.h"
 #include "security/channel_credentials.h"
@@ -65,12 +68,18 @@ struct Server {
   std::atomic<int64_t> busy_until_ns{0};  // it has refused a call, and said so
 };
 
-struct Table {
-  uint32_t id = 0;
-  uint32_t dim = 0;
+// The servers of one part of a table.
+struct Part {
   std::vector<std::shared_ptr<Server>> replicas;  // those that were ready first
   size_t ready = 0;
   std::vector<std::vector<uint64_t>> held;  // numbers of versions, of each replica
+};
+
+struct Table {
+  uint32_t id = 0;
+  uint32_t dim = 0;
+  ServedPlaces places;
+  std::vector<Part> parts;
 };
 
 using Version = std::shared_ptr<const v1::ServedVersion>;
@@ -82,9 +91,11 @@ struct Map {
   std::vector<uint64_t> kept;     // numbers of versions that servers are to hold
 };
 
-// A table of a call, until it is answered.
+// A part of a table of a call, until it is answered.
 struct Wanted {
-  size_t index = 0;
+  size_t index = 0;  // of the piece
+  ServedPart part;
+  RowType wire_type = RowType::kFp32;
   // Whose rows are asked for; without a number: the newest ones.
   Version version;
   std::set<const Server*> tried;  // in this round
@@ -97,11 +108,24 @@ struct OpenCall {
   bool hedge = false;
   int64_t asked_ns = 0;
   int64_t answered_ns = 0;
+  RowType wire_type = RowType::kFp32;
   v1::ServingLookupRequest request;
   v1::ServingLookupReply reply;
   grpc::Status status;
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingLookupReply>> reader;
+};
+
+// A top-k of one part.
+struct TopKCall {
+  std::shared_ptr<Server> server;
+  int64_t asked_ns = 0;
+  int64_t answered_ns = 0;
+  v1::ServingTopKRequest request;
+  v1::ServingTopKReply reply;
+  grpc::Status status;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ServingTopKReply>> reader;
 };
 
 // Less than a millisecond is no absence of a limit.
@@ -283,8 +307,84 @@ class GrpcServingClient final : public ServingClient {
     HOTBED_RETURN_IF_ERROR(CheckStaleness(options));
     const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
     const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
+    for (;;) {
+      const CutLookup cut(tables, CutsOf(*map(), tables), options.wire_type);
+      bool cut_again = false;
+      absl::StatusOr<std::vector<ServingRows>> pieces =
+          LookupPieces(cut, options, end_ns, &cut_again);
+      if (cut_again) continue;
+      if (!pieces.ok()) return pieces.status();
+      std::vector<ServingRows> rows = cut.Join(*std::move(pieces));
+      if (!rows.empty() &&
+          std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); })) {
+        return rows[0].status;
+      }
+      return rows;
+    }
+  }
+
+  absl::StatusOr<ServingNearest> TopK(const std::string& table, absl::Span<const float> vectors,
+                                      uint32_t k, const ServingTopKOptions& options) override {
+    if (const uint64_t bytes = TopKRequestBytes(vectors, options); bytes > kTopKBytesMax) {
+      return absl::InvalidArgumentError(absl::StrCat(Name(table), ": vectors and only_ids have ",
+                                                     bytes, " bytes, allowed: ", kTopKBytesMax));
+    }
+    const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
+    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
+    const ServingLookupOptions as_lookup = {
+        .staleness_max = options.staleness_max, .version = options.version, .stop = options.stop};
+    HOTBED_RETURN_IF_ERROR(CheckStaleness(as_lookup));
+    const std::vector<ServingIds> asked = {{.table = table}};
+    const v1::ServingTopKRequest request = TopKRequestOf(vectors, k, options);
+    Version version;
+    std::vector<Wanted> all;              // the parts
+    std::vector<ServingNearest> answers;  // of them
+    std::vector<Wanted*> open;            // those without an answer
+    absl::Status last;
+    for (;;) {
+      // Each time: another version may be current by now.
+      HOTBED_ASSIGN_OR_RETURN(Version newest, VersionsFor(asked, as_lookup, end_ns)[0]);
+      const std::shared_ptr<const Map> map = this->map();
+      HOTBED_RETURN_IF_ERROR(CheckServed(*map, table, *newest));
+      const Table& found = map->tables.at(table);
+      if (version == nullptr || newest->number() != version->number() ||
+          all.size() != found.parts.size()) {
+        // No answer of another version, or of another cut, may stay.
+        version = std::move(newest);
+        all = PartsOf(found, version);
+        answers.assign(all.size(), {});
+        open.clear();
+        for (Wanted& part : all) open.push_back(&part);
+      }
+      auto calls = MakeTopKCalls(found, open, request);
+      bool in_time = true;
+      if (calls.empty()) {
+        in_time = BeginRound(*map, asked, open, options.stop, end_ns);
+        HOTBED_RETURN_IF_ERROR(GoesOn(options.stop));
+      }
+      if (!in_time || clock_.NowNs() >= end_ns) return TimedOut(asked, *open[0], last);
+      HOTBED_RETURN_IF_ERROR(RunTopK(found, options.stop, end_ns, &calls));
+      for (const auto& [part, call] : calls) {
+        bool answered = false;
+        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, &answers[part->index], &answered, &last));
+        if (answered) std::erase(open, part);
+      }
+      if (open.empty()) return Nearest(std::move(answers), *version, k, options.metric);
+    }
+  }
+
+ private:
+  // Rows of all pieces, each as asked. `*cut_again`: a table is cut into other parts by now.
+  absl::StatusOr<std::vector<ServingRows>> LookupPieces(const CutLookup& cut,
+                                                        const ServingLookupOptions& options,
+                                                        int64_t end_ns, bool* cut_again) {
+    std::vector<ServingIds> tables;
+    std::vector<Wanted> all;
+    for (const CutLookup::Piece& piece : cut.pieces()) {
+      tables.push_back(piece.asked);
+      all.push_back({.part = piece.part, .wire_type = piece.wire_type});
+    }
     std::vector<ServingRows> rows(tables.size());
-    std::vector<Wanted> all(tables.size());
     std::vector<Wanted*> open;
     absl::Status last;  // why the newest try of some table has failed
     HOTBED_RETURN_IF_ERROR(
@@ -293,6 +393,11 @@ class GrpcServingClient final : public ServingClient {
       const std::shared_ptr<const Map> map = this->map();
       HOTBED_RETURN_IF_ERROR(GiveUpUnserved(*map, tables, options.partial, &open, &rows));
       if (open.empty()) break;
+      *cut_again = std::any_of(open.begin(), open.end(), [&](const Wanted* wanted) {
+        const Table& table = map->tables.at(tables[wanted->index].table);
+        return table.parts.size() != wanted->part.parts;
+      });
+      if (*cut_again) return absl::AbortedError("a table is cut into other parts by now");
       auto calls = MakeCalls(*map, tables, open, options);
       bool in_time = true;
       if (calls.empty()) {
@@ -312,63 +417,27 @@ class GrpcServingClient final : public ServingClient {
       HOTBED_RETURN_IF_ERROR(
           SetVersions(VersionsFor(tables, options, end_ns), options.partial, &all, &open, &rows));
     }
-    if (std::none_of(rows.begin(), rows.end(), [](const auto& one) { return one.status.ok(); }) &&
-        !rows.empty()) {
-      return rows[0].status;
-    }
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i].status.ok()) rows[i].version = all[i].version->name();
     }
     return rows;
   }
 
-  absl::StatusOr<ServingNearest> TopK(const std::string& table, absl::Span<const float> vectors,
-                                      uint32_t k, const ServingTopKOptions& options) override {
-    if (const uint64_t bytes = TopKRequestBytes(vectors, options); bytes > kTopKBytesMax) {
-      return absl::InvalidArgumentError(absl::StrCat(Name(table), ": vectors and only_ids have ",
-                                                     bytes, " bytes, allowed: ", kTopKBytesMax));
-    }
-    const absl::Duration timeout = std::min(options.timeout, absl::Hours(24));
-    const int64_t end_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(timeout);
-    const ServingLookupOptions as_lookup = {
-        .staleness_max = options.staleness_max, .version = options.version, .stop = options.stop};
-    HOTBED_RETURN_IF_ERROR(CheckStaleness(as_lookup));
-    const std::vector<ServingIds> asked = {{.table = table}};
-    Wanted wanted;
-    absl::Status last;
-    v1::ServingTopKRequest request = TopKRequestOf(vectors, k, options);
-    for (;;) {
-      // Each time: another version may be current by now.
-      HOTBED_ASSIGN_OR_RETURN(wanted.version, VersionsFor(asked, as_lookup, end_ns)[0]);
-      const std::shared_ptr<const Map> map = this->map();
-      HOTBED_RETURN_IF_ERROR(CheckServed(*map, table, *wanted.version));
-      const Table& found = map->tables.at(table);
-      const std::shared_ptr<Server> server = Choose(found, wanted);
-      bool in_time = true;
-      if (server == nullptr) {
-        in_time = BeginRound(*map, asked, {&wanted}, options.stop, end_ns);
-        HOTBED_RETURN_IF_ERROR(GoesOn(options.stop));
-      }
-      if (!in_time || clock_.NowNs() >= end_ns) return TimedOut(asked, wanted, last);
-      if (server == nullptr) continue;
-      wanted.tried.insert(server.get());
-      request.set_table(found.id);
-      request.set_version(wanted.version->number());
-      ServingNearest nearest;
-      bool answered = false;
-      HOTBED_RETURN_IF_ERROR(AskTopK(*server, request, TryUntil(end_ns, found.replicas.size() > 1),
-                                     options.stop, &nearest, &answered, &last));
-      if (answered) {
-        nearest.version = wanted.version->name();
-        return nearest;
-      }
-    }
-  }
-
- private:
   std::shared_ptr<const Map> map() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return map_;
+  }
+
+  // A table that is not served is not cut: LookupPieces says so.
+  static std::vector<TableCut> CutsOf(const Map& map, const std::vector<ServingIds>& tables) {
+    std::vector<TableCut> cuts;
+    for (const ServingIds& asked : tables) {
+      const auto table = map.tables.find(asked.table);
+      TableCut& cut = cuts.emplace_back();
+      if (table == map.tables.end()) continue;
+      cut = {table->second.places, static_cast<uint32_t>(table->second.parts.size())};
+    }
+    return cuts;
   }
 
   static absl::Status GoesOn(const std::function<bool()>& stop) {
@@ -521,10 +590,11 @@ class GrpcServingClient final : public ServingClient {
       wanted->tried.clear();
       int64_t free_ns = std::numeric_limits<int64_t>::max();
       const Table& table = map.tables.at(tables[wanted->index].table);
-      for (const auto& server : table.replicas) {
+      const Part& part = table.parts[wanted->part.part];
+      for (const auto& server : part.replicas) {
         free_ns = std::min(free_ns, server->busy_until_ns.load());
       }
-      if (table.replicas.empty()) continue;
+      if (part.replicas.empty()) continue;
       if (free_ns >= end_ns) return false;
       until_ns = std::max(until_ns, free_ns);
     }
@@ -537,18 +607,18 @@ class GrpcServingClient final : public ServingClient {
   }
 
   // Null: all have been tried.
-  std::shared_ptr<Server> Choose(const Table& table, const Wanted& wanted) const {
+  std::shared_ptr<Server> Choose(const Part& part, const Wanted& wanted) const {
     const uint64_t version = wanted.version->number();
     const int64_t now_ns = clock_.NowNs();
     std::shared_ptr<Server> best;
     std::pair<int, int> best_rank;
     const size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
-    for (size_t i = 0; i < table.replicas.size(); ++i) {
+    for (size_t i = 0; i < part.replicas.size(); ++i) {
       // Equal ones take turns.
-      const size_t at = (i + turn) % table.replicas.size();
-      const std::shared_ptr<Server>& server = table.replicas[at];
+      const size_t at = (i + turn) % part.replicas.size();
+      const std::shared_ptr<Server>& server = part.replicas[at];
       if (wanted.tried.contains(server.get())) continue;
-      const bool has = version == 0 ? at < table.ready : Has(table.held[at], version);
+      const bool has = version == 0 ? at < part.ready : Has(part.held[at], version);
       const bool shunned =
           server->shunned_until_ns.load() > now_ns || server->busy_until_ns.load() > now_ns;
       const int doubts = (has ? 0 : 2) + (shunned ? 1 : 0);
@@ -561,7 +631,7 @@ class GrpcServingClient final : public ServingClient {
     return best;
   }
 
-  // A call per server and version, for all tables that have them.
+  // A call per server, version and wire type, for all tables that have them.
   std::vector<std::unique_ptr<OpenCall>> MakeCalls(const Map& map,
                                                    const std::vector<ServingIds>& tables,
                                                    const std::vector<Wanted*>& open,
@@ -570,32 +640,39 @@ class GrpcServingClient final : public ServingClient {
     for (Wanted* const wanted : open) {
       const ServingIds& asked = tables[wanted->index];
       const Table& table = map.tables.at(asked.table);
-      const std::shared_ptr<Server> server = Choose(table, *wanted);
+      const Part& part = table.parts[wanted->part.part];
+      const std::shared_ptr<Server> server = Choose(part, *wanted);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       const uint64_t version = wanted->version->number();
       auto call = std::find_if(calls.begin(), calls.end(), [&](const auto& one) {
-        return one->server == server && one->request.version() == version;
+        return one->server == server && one->request.version() == version &&
+               one->wire_type == wanted->wire_type;
       });
       if (call == calls.end()) {
         calls.push_back(std::make_unique<OpenCall>());
         call = calls.end() - 1;
         (*call)->server = server;
         (*call)->request.set_staleness_ms_max(StalenessMs(options.staleness_max));
-        (*call)->request.set_row_type(ToProto(options.wire_type));
+        (*call)->wire_type = wanted->wire_type;
+        (*call)->request.set_row_type(ToProto(wanted->wire_type));
         (*call)->request.set_version(version);
+        (*call)->request.set_with_tiers(options.with_tiers);
         (*call)->request.set_batch(options.priority == ServingPriority::kBatch);
       }
-      AddTable(table.id, asked, &(*call)->request);
-      (*call)->others |= table.replicas.size() > 1;
+      AddTable(table.id, wanted->part, asked, &(*call)->request);
+      (*call)->others |= part.replicas.size() > 1;
       (*call)->tables.push_back(wanted);
     }
     return calls;
   }
 
-  static void AddTable(uint32_t table, const ServingIds& asked, v1::ServingLookupRequest* request) {
+  static void AddTable(uint32_t table, const ServedPart& of, const ServingIds& asked,
+                       v1::ServingLookupRequest* request) {
     v1::ServingLookupTable& part = *request->add_tables();
     part.set_table(table);
+    part.set_part(of.part);
+    part.set_parts(of.parts);
     part.set_ids(static_cast<uint32_t>(asked.ids.size()));
     part.set_pooling(PoolingOf(asked.pooling));
     part.set_bags(static_cast<uint32_t>(asked.offsets.size()));
@@ -752,7 +829,7 @@ class GrpcServingClient final : public ServingClient {
   static absl::Status Take(const OpenCall& call, const std::vector<ServingIds>& tables,
                            const ServingLookupOptions& options, std::vector<Wanted*>* open,
                            std::vector<ServingRows>* rows, absl::Status* last) {
-    const RowType wire_type = options.wire_type;
+    const RowType wire_type = call.wire_type;
     if (!call.status.ok()) {
       *last = ErrorOf(*call.server, call.status);
       return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
@@ -782,9 +859,16 @@ class GrpcServingClient final : public ServingClient {
       if (said.dim() > kDimLimit) return Contradiction(call);
       const uint64_t bytes = rows_of_table * RowWireBytes(wire_type, said.dim());
       if (values_left < bytes || exists_left < ids) return Contradiction(call);
+      // A server of an earlier release does not say them.
+      const size_t tiers_at = call.reply.exists().size() - exists_left;
+      const bool tiers = call.reply.tiers().size() == call.reply.exists().size();
       if (wanted != open->end()) {  // else another replica was sooner
         open->erase(wanted);
         TakeRows(call, said, {values, rows_of_table, wire_type}, exists, ids, &(*rows)[index]);
+        for (uint64_t id = 0; tiers && id < ids; ++id) {
+          (*rows)[index].tiers.push_back(
+              static_cast<ServingTier>(call.reply.tiers()[tiers_at + id]));
+        }
       }
       values += bytes;
       exists += ids;
@@ -836,50 +920,111 @@ class GrpcServingClient final : public ServingClient {
     return request;
   }
 
-  // Asks one server. Not OK: no server would answer. Not `answered`: `last` says why, and another
-  // server may.
-  absl::Status AskTopK(Server& server, const v1::ServingTopKRequest& request,
-                       std::chrono::system_clock::time_point until,
-                       const std::function<bool()>& stop, ServingNearest* nearest, bool* answered,
-                       absl::Status* last) const {
-    const int64_t asked_ns = clock_.NowNs();
-    counters_.calls.fetch_add(1, std::memory_order_relaxed);
-    grpc::ClientContext context;
-    context.set_deadline(until);
-    v1::ServingTopKReply reply;
-    server.outstanding.fetch_add(1);
-    grpc::Status status;
+  static std::vector<Wanted> PartsOf(const Table& table, const Version& version) {
+    std::vector<Wanted> parts(table.parts.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      parts[i].index = i;
+      parts[i].part = {static_cast<uint32_t>(i), static_cast<uint32_t>(parts.size())};
+      parts[i].version = version;
+    }
+    return parts;
+  }
+
+  using TopKCalls = std::vector<std::pair<Wanted*, std::unique_ptr<TopKCall>>>;
+
+  // One for each part of which a server was not tried yet.
+  TopKCalls MakeTopKCalls(const Table& table, const std::vector<Wanted*>& open,
+                          const v1::ServingTopKRequest& request) const {
+    TopKCalls calls;
+    for (Wanted* const wanted : open) {
+      const std::shared_ptr<Server> server = Choose(table.parts[wanted->index], *wanted);
+      if (server == nullptr) continue;
+      wanted->tried.insert(server.get());
+      auto call = std::make_unique<TopKCall>();
+      call->server = server;
+      call->request = request;
+      call->request.set_table(table.id);
+      call->request.set_part(wanted->part.part);
+      call->request.set_parts(wanted->part.parts);
+      call->request.set_version(wanted->version->number());
+      calls.emplace_back(wanted, std::move(call));
+    }
+    return calls;
+  }
+
+  // Until all calls have ended. Not OK: the caller broke them off.
+  absl::Status RunTopK(const Table& table, const std::function<bool()>& stop, int64_t end_ns,
+                       TopKCalls* calls) const {
     grpc::CompletionQueue queue;
-    const auto reader = server.stub->AsyncTopK(&context, request, &queue);
-    reader->Finish(&reply, &status, nullptr);
-    void* tag = nullptr;
-    const bool ended = NextBy(kNever, stop, &queue, &tag);
-    if (!ended) {
-      context.TryCancel();
-      NextBy(kNever, {}, &queue, &tag);
+    for (auto& [part, call] : *calls) {
+      counters_.calls.fetch_add(1, std::memory_order_relaxed);
+      const bool others = table.parts[part->index].replicas.size() > 1;
+      call->context.set_deadline(TryUntil(end_ns, others));
+      call->server->outstanding.fetch_add(1);
+      call->asked_ns = clock_.NowNs();
+      call->reader = call->server->stub->AsyncTopK(&call->context, call->request, &queue);
+      call->reader->Finish(&call->reply, &call->status, call.get());
+    }
+    bool broken_off = false;
+    for (size_t running = calls->size(); running > 0;) {
+      void* tag = nullptr;
+      if (!NextBy(kNever, broken_off ? std::function<bool()>() : stop, &queue, &tag)) {
+        broken_off = true;
+        for (auto& [part, call] : *calls) call->context.TryCancel();
+        continue;
+      }
+      --running;
+      auto* const call = static_cast<TopKCall*>(tag);
+      call->answered_ns = clock_.NowNs();
+      call->server->outstanding.fetch_sub(1);
+      if (!broken_off) NoteOutcome(call->context, call->status, call->server.get());
     }
     queue.Shutdown();
-    server.outstanding.fetch_sub(1);
-    if (!ended) return absl::CancelledError("the caller broke the call off");
-    NoteOutcome(context, status, &server);
-    if (!status.ok()) {
-      *last = ErrorOf(server, status);
-      if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return broken_off ? absl::CancelledError("the caller broke the call off") : absl::OkStatus();
+  }
+
+  // Not OK: no server would answer. Not `answered`: `last` says why, and another server may.
+  static absl::Status TakeTopK(const TopKCall& call, ServingNearest* nearest, bool* answered,
+                               absl::Status* last) {
+    if (!call.status.ok()) {
+      *last = ErrorOf(*call.server, call.status);
+      if (call.status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
         *last = absl::UnavailableError(
-            absl::StrCat("serving server ", server.name, " is of a release that has no top-k"));
+            absl::StrCat("serving server ", call.server->name, " is of a release without top-k"));
       }
       return OtherMayAnswer(*last) ? absl::OkStatus() : *last;
     }
-    const Outcome& said = reply.table();
+    const Outcome& said = call.reply.table();
     if (said.outcome() != Outcome::OK) return NoteRefusal(said, last);
-    HOTBED_RETURN_IF_ERROR(ReadNearest(server, request, reply, &nearest->rows));
-    if (request.version() == 0) {
+    HOTBED_RETURN_IF_ERROR(ReadNearest(*call.server, call.request, call.reply, &nearest->rows));
+    if (call.request.version() == 0) {
       nearest->age =
-          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(clock_.NowNs() - asked_ns);
+          absl::Milliseconds(said.age_ms()) + absl::Nanoseconds(call.answered_ns - call.asked_ns);
     }
-    nearest->server = server.name;
+    nearest->server = call.server->name;
     *answered = true;
     return absl::OkStatus();
+  }
+
+  // The nearest rows of all parts.
+  static ServingNearest Nearest(std::vector<ServingNearest> parts, const v1::ServedVersion& version,
+                                uint32_t k, RowMetric metric) {
+    ServingNearest nearest = std::move(parts[0]);
+    nearest.version = version.name();
+    if (parts.size() == 1) return nearest;
+    for (size_t p = 1; p < parts.size(); ++p) {
+      nearest.age = std::max(nearest.age, parts[p].age);
+      absl::StrAppend(&nearest.server, ",", parts[p].server);
+    }
+    for (size_t v = 0; v < nearest.rows.size(); ++v) {
+      TopRows top(k, SmallerIsNearer(metric));
+      for (const ScoredRow& row : nearest.rows[v]) top.Offer(row);
+      for (size_t p = 1; p < parts.size(); ++p) {
+        for (const ScoredRow& row : parts[p].rows[v]) top.Offer(row);
+      }
+      nearest.rows[v] = top.Take();
+    }
+    return nearest;
   }
 
   static absl::Status ReadNearest(const Server& server, const v1::ServingTopKRequest& request,
@@ -941,14 +1086,20 @@ class GrpcServingClient final : public ServingClient {
       Table& table = map->tables[said.specs(i).name()];
       table.id = said.tables(i).table();
       table.dim = said.specs(i).dim();
+      table.places = ServedPlaces::Of(said.specs(i));
+      table.parts.resize(std::max<uint32_t>(said.tables(i).parts(), 1));
       for (const bool ready : {true, false}) {
         for (const auto& [name, info] : infos_) {
-          if (HasCopy(said.tables(i), info) && IsReady(table.id, info) == ready) {
-            table.replicas.push_back(servers[name]);
-            table.held.push_back(HeldVersions(table.id, info));
+          const std::optional<ServedPart> part = ServedPartOn(said.tables(i), name);
+          if (!part.has_value() || part->part >= table.parts.size() ||
+              IsReady(table.id, *part, info) != ready) {
+            continue;
           }
+          Part& servers_of = table.parts[part->part];
+          servers_of.replicas.push_back(servers[name]);
+          servers_of.held.push_back(HeldVersions(table.id, *part, info));
+          if (ready) servers_of.ready = servers_of.replicas.size();
         }
-        if (ready) table.ready = table.replicas.size();
       }
     }
     std::erase_if(servers_, [&](const auto& known) {
@@ -974,24 +1125,22 @@ class GrpcServingClient final : public ServingClient {
     infos_ = std::move(infos);
   }
 
-  static bool HasCopy(const v1::ServedTable& table, const v1::ServingServerInfo& server) {
-    return std::find(table.servers().begin(), table.servers().end(), server.name()) !=
-           table.servers().end();
-  }
-  static std::vector<uint64_t> HeldVersions(uint32_t table, const v1::ServingServerInfo& server) {
+  static std::vector<uint64_t> HeldVersions(uint32_t table, const ServedPart& part,
+                                            const v1::ServingServerInfo& server) {
     std::vector<uint64_t> held;
     for (const v1::ReplicaReport& replica : server.replicas()) {
-      if (replica.table() != table || !server.alive()) continue;
+      if (replica.table() != table || ServedPartOf(replica) != part || !server.alive()) continue;
       for (const v1::VersionReport& version : replica.versions()) {
         if (version.held()) held.push_back(version.number());
       }
     }
     return held;
   }
-  static bool IsReady(uint32_t table, const v1::ServingServerInfo& server) {
+  static bool IsReady(uint32_t table, const ServedPart& part, const v1::ServingServerInfo& server) {
     return server.alive() && std::any_of(server.replicas().begin(), server.replicas().end(),
-                                         [table](const v1::ReplicaReport& replica) {
-                                           return replica.table() == table && replica.ready();
+                                         [&](const v1::ReplicaReport& replica) {
+                                           return replica.table() == table && replica.ready() &&
+                                                  ServedPartOf(replica) == part;
                                          });
   }
 

@@ -196,7 +196,8 @@ absl::StatusOr<Plan> PlaceTable(const TableSpec& spec, std::vector<ServerCandida
         absl::StrCat("table \"", spec.name, "\" cannot be placed: no shard server is live"));
   }
   std::sort(servers.begin(), servers.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.bytes, a.server) < std::pair(b.bytes, b.server);
+    return std::tuple(a.primary_bytes, a.bytes, a.server) <
+           std::tuple(b.primary_bytes, b.bytes, b.server);
   });
   std::vector<std::pair<ServerId, uint64_t>> runs;  // server, its number of shards
   for (size_t i = 0; i < servers.size(); ++i) {

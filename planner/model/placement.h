@@ -37,6 +37,7 @@ struct ServerCandidate {
   ServerId server = 0;
   uint64_t bytes = 0;
   std::string failure_domain;  // empty: its own, which no other server is in
+  uint64_t primary_bytes = 0;  // of these, of shards whose primary is there
 };
 
 // The ranges of the table's shards, slice by slice, in position order. At least `shards_min` of all
@@ -51,7 +52,8 @@ uint64_t RangeBytes(const TableSpec& spec, const ShardRange& range);
 //
 // Primaries: each server takes a run of adjacent shards, in the order of server ids. The runs
 // differ by at most one shard; the longer ones (or, with fewer shards than servers, the only ones)
-// go to the servers with the fewest bytes, among equals to the lower id.
+// go to the servers with the fewest bytes of primaries, among equals to those with the fewest bytes
+// of all replicas, then to the lower id.
 //
 // Backups: the servers of the primaries take turns. The backup goes to the server with the fewest
 // bytes so far (including those of this plan) outside of the failure domains of the shard's other

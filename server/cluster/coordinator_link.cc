@@ -237,6 +237,7 @@ absl::Status CoordinatorLink::Register() {
                                              .cluster_id = reply.cluster_id(),
                                              .generation = reply.generation()}));
   applier_.BeginIncarnation();
+  report_.TellLoad();
   host_->SetIncarnation(reply.incarnation());
   if (options_.network != nullptr) {
     options_.network->SetSelf({reply.server(), reply.incarnation()}, reply.cluster_id());
@@ -270,6 +271,7 @@ absl::Status CoordinatorLink::StreamToUse(AttendStream** stream) {
       calls_.leader(), clock_,
       [this](const v1::HeartbeatReply& reply, int64_t sent_ns) { return OnReply(reply, sent_ns); },
       [this] { HeartbeatNow(); });
+  report_.TellLoad();
   *stream = opened.get();
   absl::MutexLock lock(&mu_);
   if (stop_) opened->Cancel();

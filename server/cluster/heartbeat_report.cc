@@ -9,9 +9,10 @@ namespace hotbed {
 namespace {
 
 constexpr size_t kWhyBytesMax = 300;  // as control.proto has it
-// Counting takes a microsecond for each shard: with very many it is not done for every heartbeat.
-// The coordinator splits by these figures, and learns of a full disk by them.
-constexpr int64_t kCountNsPerShard = 200'000;
+// Counting takes a microsecond for each shard, here, and so does hearing of it at the coordinator:
+// with many it is not done for every heartbeat. The coordinator splits by these figures, and learns
+// of a full disk by them.
+constexpr int64_t kCountNsPerShard = 1'000'000;
 constexpr int64_t kCountNsMax = 2 * kSecondNs;
 
 bool SameLoss(const ShardHost::LostReplica& a, const ShardHost::LostReplica& b) {
@@ -79,12 +80,10 @@ bool HeartbeatReport::HasNews() const {
 void HeartbeatReport::Fill(v1::HeartbeatRequest* request) {
   if (const int64_t now_ns = clock_->NowNs(); now_ns >= count_at_ns_) {
     const HostStatus status = host_->Status();
-    loads_.Clear();
-    load_.Fill(status, StreamMetrics::Get().pull_seconds.Read(), now_ns, &loads_);
+    load_.Fill(status, StreamMetrics::Get().pull_seconds.Read(), now_ns, request->mutable_load());
     const auto shards = static_cast<int64_t>(status.shards.size());
     count_at_ns_ = now_ns + std::min(kCountNsMax, kCountNsPerShard * shards);
   }
-  *request->mutable_load() = loads_;
   joins_ = host_->JoinsReady();
   for (const ShardHost::JoinReady& join : joins_) {
     FillShardMember(join, request->add_join_ready());

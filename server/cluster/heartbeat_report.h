@@ -18,8 +18,11 @@ class HeartbeatReport {
   // `host` and `clock` outlive it.
   HeartbeatReport(const ShardHost* host, const Clock* clock) : host_(host), clock_(clock) {}
 
-  // Fills the fields that come from the shard host.
+  // Fills the fields that come from the shard host. The load only if it was counted since the last
+  // report: with many shards most of a heartbeat is the load.
   void Fill(v1::HeartbeatRequest* request);
+  // The next report has the load, for a coordinator that has heard none.
+  void TellLoad() { count_at_ns_ = 0; }
   // Adds the replicas that are here, as HeldReplicas says.
   void FillHeld(bool asked_for, google::protobuf::RepeatedPtrField<v1::HeldReplica>* held) const;
   void FillRecollection(v1::Recollection* message) const;
@@ -30,7 +33,6 @@ class HeartbeatReport {
   const ShardHost* const host_;
   const Clock* const clock_;
   LoadReport load_;
-  v1::ServerLoad loads_;                     // as last counted
   int64_t count_at_ns_ = 0;                  // not before
   std::vector<ShardHost::JoinReady> joins_;  // as last reported
   std::vector<ShardHost::LostReplica> lost_;

@@ -28,7 +28,7 @@ absl::Status Assignments::Apply(const std::vector<TableSpec>& tables,
   {
     absl::MutexLock lock(&mu_);
     if (closed_) return absl::FailedPreconditionError("the shard host is shutting down");
-    Map map = wiring_.directory->Current();
+    Map map = *wiring_.directory->Hold();
     DropTables(tables_dropped, &map);
     const absl::Status learnt = LearnTables(tables, map);
     std::vector<ShardRecord> known = records;
@@ -161,7 +161,7 @@ void Assignments::LearnRecords(const std::vector<ShardRecord>& records, bool all
     entry.record = record;
     if (record.Names(self)) left_ns_.erase(record.shard);
     if (entry.shard == nullptr) continue;
-    told.emplace_back(entry.shard, record);
+    told.emplace_back(entry.shard, entry.record);
     // An active epoch that does without this replica: its members have all that it has.
     if (!record.active || record.Names(self)) continue;
     if (MayReturn(record) && !entry.shard->refused()) {
@@ -202,7 +202,7 @@ void Assignments::TellShards(const Told& told) const {
 absl::StatusOr<std::shared_ptr<Shard>> Assignments::BeginInstall(ShardId id, const Member& from,
                                                                  Epoch epoch, Lsn lsn) {
   absl::MutexLock lock(&mu_);
-  Map map = wiring_.directory->Current();
+  Map map = *wiring_.directory->Hold();
   const auto it = map.find(id);
   if (closed_ || it == map.end() || it->second.shard == nullptr) {
     return absl::FailedPreconditionError("the shard is not open here");
@@ -262,7 +262,7 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
     catalog->log_from[id] = log_from;
   }));
   installing_.erase(id);
-  Map map = wiring_.directory->Current();
+  Map map = *wiring_.directory->Hold();
   ShardDirectory::Entry& entry = map[id];
   entry.shard = shard;
   const ShardRecord record = entry.record;

@@ -26,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/shard_record.h"
 #include "common/tables/table_spec.h"
 #include "server/host/data_directory.h"
@@ -109,7 +110,7 @@ class Assignments {
 
  private:
   using Map = ShardDirectory::Map;
-  using Told = std::vector<std::pair<std::shared_ptr<Shard>, ShardRecord>>;
+  using Told = std::vector<std::pair<std::shared_ptr<Shard>, SharedValue<ShardRecord>>>;
 
   // Apply, in order.
   void DropTables(const std::vector<TableId>& tables, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -20,7 +20,7 @@ void Assignments::DropKeptLeft(int64_t now_ns) {
   absl::MutexLock lock(&mu_);
   if (left_ns_.empty() || closed_) return;
   ShardList left;
-  Map map = wiring_.directory->Current();
+  Map map = *wiring_.directory->Hold();
   for (auto it = left_ns_.begin(); it != left_ns_.end();) {
     const auto entry = map.find(it->first);
     const bool held = entry != map.end() && entry->second.shard != nullptr;
@@ -115,7 +115,7 @@ void Assignments::ForgetDroppedTables(Catalog* catalog) const {
 // transfer broke off.
 void Assignments::AddMissing() {
   if (missing_.empty() || closed_) return;
-  Map map = wiring_.directory->Current();
+  Map map = *wiring_.directory->Hold();
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   std::vector<ShardRecord> records;
   for (auto it = missing_.begin(); it != missing_.end();) {
@@ -181,7 +181,7 @@ absl::StatusOr<std::optional<ShardList>> Assignments::CloseAllUnlessNeeded() {
     for (const auto& [id, range] : catalog->shards) catalog->installing.insert(id);
   }));
   const ServerId self = wiring_.data->self().server;
-  Map map = wiring_.directory->Current();
+  Map map = *wiring_.directory->Hold();
   for (auto& [id, entry] : map) {
     if (ContainsServer(entry.record->learners, self)) missing_.insert(id);
     if (entry.shard == nullptr) continue;

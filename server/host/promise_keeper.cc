@@ -64,10 +64,12 @@ absl::Status PromiseKeeper::KeepAll() {
   }
   if (wanted.empty() && learnt.empty()) return absl::OkStatus();
   std::vector<PromiseFile::Promise> batch;
+  // Held: a thread that looks up seldom would keep the map, and all records in it, until it does.
+  auto map = directory_->Hold();
   const auto add = [&](ShardId shard, Epoch epoch) {
-    const std::optional<ShardRecord> record = directory_->RecordOf(shard);
-    const bool knows = record.has_value() && record->epoch == epoch;
-    batch.push_back({shard, epoch, knows ? HoldersIn(*record) : std::vector<ServerId>()});
+    const auto it = map->find(shard);
+    const bool knows = it != map->end() && it->second.record->epoch == epoch;
+    batch.push_back({shard, epoch, knows ? HoldersIn(it->second.record) : std::vector<ServerId>()});
   };
   for (const auto& [shard, epoch] : wanted) add(shard, epoch);
   for (const ShardId shard : learnt) {
@@ -79,8 +81,10 @@ absl::Status PromiseKeeper::KeepAll() {
     return raised;
   }
   std::vector<std::pair<std::shared_ptr<Shard>, Epoch>> kept;
+  map = directory_->Hold();
   for (const auto& [id, epoch] : wanted) {
-    if (auto shard = directory_->Find(id)) kept.emplace_back(std::move(shard), epoch);
+    const auto it = map->find(id);
+    if (it != map->end() && it->second.shard != nullptr) kept.emplace_back(it->second.shard, epoch);
   }
   {
     absl::MutexLock lock(&mu_);
@@ -89,6 +93,7 @@ absl::Status PromiseKeeper::KeepAll() {
       if (it != wanted_.end() && it->second <= epoch) wanted_.erase(it);
     }
   }
+  map.reset();
   if (kept.empty()) return absl::OkStatus();
   absl::BlockingCounter left(static_cast<int>(kept.size()));
   for (const auto& [shard, epoch] : kept) {

@@ -41,7 +41,8 @@ class ShardDirectory {
   ShardDirectory() { Publish(Map()); }
 
   // Valid until the next call on this thread. A caller that enters a strand takes Hold() instead:
-  // the strand may run work that looks up shards on this very thread.
+  // the strand may run work that looks up shards on this very thread. So does a thread that looks
+  // up seldom: it would keep the map, with the records in it, until its next lookup.
   const Map& Current() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<const Map> Hold() const ABSL_LOCKS_EXCLUDED(mu_);
   void Publish(Map map) ABSL_LOCKS_EXCLUDED(mu_);

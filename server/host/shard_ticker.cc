@@ -92,13 +92,19 @@ void ShardTicker::ExpireWaiting(int64_t now_ns) {
 // Another object may take a shard's place meanwhile, and be watched under the same id. So each
 // shard is found when its turn comes, and once more after its id was taken out.
 void ShardTicker::TickWatched() {
+  // Not Find: this thread looks up seldom, and would keep the map until it does again.
+  const auto find = [this](ShardId id) {
+    const auto map = wiring_.directory->Hold();
+    const auto entry = map->find(id);
+    return entry == map->end() ? nullptr : entry->second.shard;
+  };
   for (const ShardId id : wiring_.watched->List()) {
-    if (const auto shard = wiring_.directory->Find(id); shard != nullptr) {
+    if (const auto shard = find(id); shard != nullptr) {
       shard->Tick();
       if (shard->watched()) continue;
     }
     wiring_.watched->Remove(id);
-    const auto since = wiring_.directory->Find(id);
+    const auto since = find(id);
     if (since != nullptr && since->watched()) wiring_.watched->Add(id);
   }
 }

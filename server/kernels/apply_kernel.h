@@ -67,7 +67,7 @@ HOTBED_ROW_CALL void ShowRow(const RowTable& table, const ApplyBatch& batch, uin
     more = LoadShows(batch.gradients[batch.picks != nullptr ? batch.picks[k] : k] +
                      RowWireBytes(batch.gradient_type, table.dim));
   }
-  AddShows(table.optimizer.shows, more, LoadTouches(touches).time_s, batch.scalars.time_s,
+  AddShows(table.optimizer->shows, more, LoadTouches(touches).time_s, batch.scalars.time_s,
            touches - kShowBytes);
 }
 
@@ -83,7 +83,7 @@ HOTBED_ROW_FN void WalkApplied(ApplyBatch* batch, const RowTable& table, uint32_
   const uint32_t* const picks = batch->picks;
   const uint8_t* const* const gradients = batch->gradients;
   const UpdateScalars scalars = batch->scalars;  // a copy, as of the table
-  const bool touches = table.optimizer.touches, shows = table.optimizer.shows.kept;
+  const bool touches = table.optimizer->touches, shows = table.optimizer->shows.kept;
   const uint32_t needed = table.admission.Holds() ? table.admission.Needed() : 0;
   uint32_t dirtied = 0, held = 0;
   for (uint32_t k = 0; k < count; ++k) {
@@ -331,7 +331,7 @@ inline void ApplyRows(const UpdatePlan& plan, ApplyBatch* batch) {
 
 inline void RunApply(ApplyBatch* batch) {
   const RowTable& table = *batch->table;
-  const UpdatePlan plan{table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
+  const UpdatePlan plan{*table.optimizer, batch->scalars, table.weight_type, batch->gradient_type,
                         table.dim};
   ApplyRows(plan, batch);
 }

@@ -76,7 +76,7 @@ inline void FirstValue(const RowTable& table, uint64_t position, uint8_t* weight
       break;
   }
   if (state == nullptr) return;
-  FirstState(table.optimizer, table.dim, state);
+  FirstState(*table.optimizer, table.dim, state);
 }
 
 HOTBED_ROW_FN uint8_t* TouchesOf(const RowTable& table, uint32_t slot) {

@@ -46,8 +46,8 @@ struct IndexBucket {
 static_assert(sizeof(IndexBucket) == 64, "one cache line");
 constexpr uint32_t kBucketRows = 15;
 
-// The first cache line has all that a read of direct rows needs, the second the rest of what a read
-// of indexed rows needs.
+// The first cache line has all that a read of direct rows needs, the first two all that a read of
+// indexed rows and an update need. The rest is for first values and for rounding by chance.
 struct alignas(64) RowTable {
   uint8_t* weights = nullptr;
   uint8_t* state = nullptr;
@@ -67,12 +67,16 @@ struct alignas(64) RowTable {
   uint64_t* positions = nullptr;   // of each slot; indexed only
   IndexBucket* buckets = nullptr;  // indexed only
   uint32_t bucket_count = 0;
-  uint64_t seed = 0;
-  InitializerParams initializer;  // of rows that are not admitted, too
-  OptimizerParams optimizer;
   AdmissionParams admission;
+  // Outlives the table. Shards of one table share it, so that it stays in the cache.
+  const OptimizerParams* optimizer = nullptr;
+  uint64_t seed = 0;
+  InitializerParams initializer;           // of rows that are not admitted, too
   InitializerParams admitted_initializer;  // the value with which training begins
+
+  static constexpr uint32_t kUpdateBytes = 128;
 };
+static_assert(__builtin_offsetof(RowTable, seed) == RowTable::kUpdateBytes, "two cache lines");
 
 }  // namespace hotbed
 

@@ -36,8 +36,10 @@ void LogTail::Replay(const CoreEntry& entry) {
 
 void LogTail::AppendApplied(const CoreEntry& entry) {
   HOTBED_DCHECK(applied_ == last_ && entry.lsn == last_ + 1) << entry.lsn << " after " << last_;
+  HOTBED_DCHECK(runs_.last() == applied_epoch_) << runs_.last() << " and " << applied_epoch_;
   state_.Fold(entry, state_.StateBefore(entry));
   applied_ = commit_ = held_ = last_ = entry.lsn;
+  if (applied_epoch_ == entry.epoch) return;
   NoteApplied(entry.lsn, entry.epoch);
   runs_.Append(entry.lsn, entry.epoch);
 }

@@ -32,6 +32,9 @@ class LogTail {
     SessionState::Before before;
   };
 
+  // The bytes at its begin that AppendApplied touches.
+  static constexpr size_t kAppendBytes = 5 * sizeof(uint64_t) + SessionState::kFoldBytes;
+
   // --- recovery: all four positions are the same
   void Recover(ShardMeta meta, bool installed);
   void Replay(const CoreEntry& entry);  // of LSN last() + 1
@@ -99,18 +102,19 @@ class LogTail {
   void Grow();
   void NoteApplied(Lsn lsn, Epoch epoch);
 
+  // kAppendBytes begin here.
   Lsn applied_ = 0;
   Epoch applied_epoch_ = 0;
   Lsn commit_ = 0;
   Lsn held_ = 0;
   Lsn last_ = 0;
+  SessionState state_;
   Lsn skipped_to_ = 0;  // 0: no LSN was left out
   LogEnd before_skip_;
   uint64_t ticket_ = 0;
   EpochRuns runs_;
   EpochRuns history_;       // of (0, applied_]; entries of it are never cut
   std::vector<Slot> ring_;  // its size is a power of two, or 0: most shards of a server are idle
-  SessionState state_;
 };
 
 }  // namespace hotbed

@@ -28,6 +28,9 @@ class SessionState {
     uint64_t committed_step = 0;
   };
 
+  // The bytes at its begin that Fold of a push touches, besides the entry in the table.
+  static constexpr size_t kFoldBytes = sizeof(SessionTable) + 4 * sizeof(uint64_t);
+
   // Takes the state that was stored with the rows. `installed`: it came with a snapshot transfer.
   void Recover(ShardMeta meta, bool installed);
   Before StateBefore(const CoreEntry& entry) const;
@@ -57,12 +60,12 @@ class SessionState {
   std::vector<SessionId> IdleSessions(int64_t idle_ns_min, size_t count_max);
 
  private:
-  SessionTable sessions_;
+  SessionTable sessions_;  // kFoldBytes begin here
   Incarnation forgotten_ = 0;
-  std::vector<StagedPush> staged_;
   uint64_t committed_step_ = 0;
   int64_t now_ns_ = 0;
-  int64_t first_now_ns_ = 0;       // recovered sessions count as heard of at this time
+  int64_t first_now_ns_ = 0;  // recovered sessions count as heard of at this time
+  std::vector<StagedPush> staged_;
   int64_t idle_not_until_ns_ = 0;  // no session is idle for long enough before this time
 };
 

@@ -64,7 +64,7 @@ void ShardCore::Reply(PushToken token, SegmentCode code, Epoch epoch, Lsn lsn, u
 }
 
 void ShardCore::Refuse(const CorePush& push, SegmentCode code, uint64_t last_seq) {
-  Reply(push.token, code, record_.epoch, tail_.applied(), last_seq);
+  Reply(push.token, code, epoch_, tail_.applied(), last_seq);
 }
 
 bool ShardCore::AddDuplicate(const DuplicateWaiter& waiter) {
@@ -154,19 +154,22 @@ void ShardCore::Push(const CorePush& push) {
 // A process that was replaced may be known as such in one lane alone: its successor has pushed
 // there first.
 bool ShardCore::FencedInAnotherLane(const CorePush& push) const {
-  return std::any_of(record_.lanes.begin(), record_.lanes.end(), [&](const ShardLane& lane) {
+  return std::any_of(record_->lanes.begin(), record_->lanes.end(), [&](const ShardLane& lane) {
     const Session* const session =
         tail_.state().sessions().Find(SessionOfLane(ClientSessionOf(push.session), lane.tag));
     return session != nullptr && session->incarnation > push.incarnation;
   });
 }
 
+bool ShardCore::TakesPushesAlone() const {
+  return CheckEpoch(epoch_) == SegmentCode::kOk && followers_.empty() && tail_unneeded_ &&
+         !options_.keep_tail && !read_only_ && duplicates_.empty() && !following_.left_out &&
+         tail_.last() == tail_.applied();
+}
+
 bool ShardCore::MayPushAlone(const CorePush& push) const {
-  if (CheckEpoch(push.epoch) != SegmentCode::kOk || !followers_.empty() || !tail_unneeded_ ||
-      options_.keep_tail || read_only_ || !duplicates_.empty() || following_.left_out ||
-      tail_.last() != tail_.applied() || AnyMutant()) {
-    return false;
-  }
+  HOTBED_DCHECK(TakesPushesAlone() && push.epoch == epoch_) << push.epoch;
+  if (AnyMutant()) return false;
   const Session* const session = tail_.state().sessions().Find(push.session);
   return session != nullptr && session->incarnation == push.incarnation &&
          session->last_seq == push.prev_seq && push.seq > push.prev_seq;
@@ -175,7 +178,7 @@ bool ShardCore::MayPushAlone(const CorePush& push) const {
 void ShardCore::PushedAlone(const CorePush& push) {
   CoreEntry entry;
   entry.kind = RecordKind::kPush;
-  entry.epoch = record_.epoch;
+  entry.epoch = push.epoch;
   entry.lsn = tail_.last() + 1;
   entry.session = push.session;
   entry.incarnation = push.incarnation;
@@ -185,7 +188,7 @@ void ShardCore::PushedAlone(const CorePush& push) {
 }
 
 bool ShardCore::Delete(PushToken payload) {
-  if (CheckEpoch(record_.epoch) != SegmentCode::kOk || read_only_ || NoRoom()) return false;
+  if (CheckEpoch(epoch_) != SegmentCode::kOk || read_only_ || NoRoom()) return false;
   CoreEntry entry;
   entry.kind = RecordKind::kDelete;
   entry.payload = payload;
@@ -215,7 +218,7 @@ void ShardCore::Commit(const CoreCommit& commit) {
   if (code == SegmentCode::kOk && read_only_) code = SegmentCode::kReadOnly;
   if (code == SegmentCode::kOk && NoRoom()) code = SegmentCode::kResourceExhausted;
   if (code != SegmentCode::kOk) {
-    return Reply(commit.token, code, record_.epoch, tail_.applied(), 0);
+    return Reply(commit.token, code, epoch_, tail_.applied(), 0);
   }
   CoreEntry entry;
   entry.kind = RecordKind::kStepCommit;
@@ -234,18 +237,18 @@ void ShardCore::ReplyToRepeatedCommit(const CoreCommit& commit) {
     code = SegmentCode::kResourceExhausted;
     break;
   }
-  Reply(commit.token, code, record_.epoch, tail_.applied(), 0);
+  Reply(commit.token, code, epoch_, tail_.applied(), 0);
 }
 
 void ShardCore::AppendEntry(const CoreEntry& entry, PushToken waiter, SegmentCode answer) {
-  LogTail::Slot& slot = tail_.Append(entry, record_.epoch);
+  LogTail::Slot& slot = tail_.Append(entry, epoch_);
   slot.waiter = waiter;
   slot.answer = answer;
   ready_.appends.push_back(slot.entry);
   if (Mutated(CoreMutant::kSentBeforeHeld)) PumpAll();
   if (Mutated(CoreMutant::kAckBeforeAppend)) {
     const Session* const session = tail_.state().sessions().Find(entry.session);
-    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, tail_.last(),
+    Reply(std::exchange(slot.waiter, 0), answer, epoch_, tail_.last(),
           session == nullptr ? 0 : session->last_seq);
   }
 }
@@ -278,7 +281,7 @@ void ShardCore::CutTail(Lsn lsn, SegmentCode answer) {
   while (tail_.last() >= lsn) {
     LogTail::Slot& slot = tail_.CutLast();
     if (Mutated(CoreMutant::kRepliesKeptOverStepDown) && !primary_) continue;
-    Reply(std::exchange(slot.waiter, 0), answer, record_.epoch, tail_.applied(), 0);
+    Reply(std::exchange(slot.waiter, 0), answer, epoch_, tail_.applied(), 0);
   }
   for (Follower& follower : followers_) follower.OnCut(tail_.last());
   following_.verified = std::min(following_.verified, tail_.last());
@@ -287,7 +290,7 @@ void ShardCore::CutTail(Lsn lsn, SegmentCode answer) {
   auto gone = std::partition(duplicates_.begin(), duplicates_.end(),
                              [lsn](const DuplicateWaiter& w) { return w.lsn < lsn; });
   for (auto it = gone; it != duplicates_.end(); ++it) {
-    Reply(it->token, answer, record_.epoch, tail_.applied(), 0);
+    Reply(it->token, answer, epoch_, tail_.applied(), 0);
   }
   duplicates_.erase(gone, duplicates_.end());
 }
@@ -327,18 +330,20 @@ void ShardCore::Resume() {
 
 // --- epochs
 
-void ShardCore::LearnRecord(const ShardRecord& record) {
+void ShardCore::LearnRecord(const SharedValue<ShardRecord>& learned) {
+  const ShardRecord& record = learned;
   if (!Mutated(CoreMutant::kPromiseIgnored) &&
-      (record.epoch < record_.epoch || record.epoch < promised_)) {
+      (record.epoch < epoch_ || record.epoch < promised_)) {
     return;
   }
-  const bool same_epoch = record.epoch == record_.epoch;
-  if (same_epoch && record.revision <= record_.revision) return;
+  const bool same_epoch = record.epoch == epoch_;
+  if (same_epoch && record.revision <= record_->revision) return;
   if (!same_epoch) {
     if (primary_) StepDown();
     leads_ = false;
   }
-  record_ = record;
+  record_ = learned;
+  epoch_ = record.epoch;
   if (following_.epoch == record.epoch && IsMember(record.epoch)) following_.doubted = false;
   if (same_epoch) {
     if (!primary_ || !promise_held()) return;
@@ -371,26 +376,25 @@ void ShardCore::AskPromise(Epoch epoch) {
 void ShardCore::PromiseDurable(Epoch epoch) {
   promised_ = std::max(promised_, epoch);
   // Another epoch's primary has asked for it: this epoch is over.
-  if (primary_ && promised_ > record_.epoch && !Mutated(CoreMutant::kPromiseIgnored)) StepDown();
+  if (primary_ && promised_ > epoch_ && !Mutated(CoreMutant::kPromiseIgnored)) StepDown();
   if (promise_held()) BecomePrimary();
   if (asker_.epoch == 0 || asker_.epoch != promised_) return;
-  if (promised_ == record_.epoch && !(asker_.member == record_.primary)) return;
+  if (promised_ == epoch_ && !(asker_.member == record_->primary)) return;
   // Its append was not taken while the promise was in flight: it is told to send again.
   FollowLeader(asker_.member, std::exchange(asker_.epoch, 0));
   AskForMore();
 }
 
 bool ShardCore::promise_held() const {
-  return promised_ == record_.epoch ||
-         (promised_ < record_.epoch && Mutated(CoreMutant::kPromiseNotAwaited)) ||
-         (promised_ > record_.epoch && Mutated(CoreMutant::kPromiseIgnored));
+  return promised_ == epoch_ || (promised_ < epoch_ && Mutated(CoreMutant::kPromiseNotAwaited)) ||
+         (promised_ > epoch_ && Mutated(CoreMutant::kPromiseIgnored));
 }
 
 // Once the promise is durable. Does nothing on a replica that is no primary, or active already.
 void ShardCore::BecomePrimary() {
   if (!primary_ || active_) return;
   // After SkipTo no other replica's log agrees with this one: every follower gets a snapshot.
-  tail_.AdoptUnknown(record_.epoch);
+  tail_.AdoptUnknown(epoch_);
   SetFollowers();
   TryActivate();
   PumpAll();
@@ -400,13 +404,14 @@ bool ShardCore::MembersHoldTail() const {
   // Its own log first: what survives of the tail is part of the new epoch.
   if (tail_.held() != tail_.last()) return false;
   for (const Follower& follower : followers_) {
-    if (Contains(record_.members, follower.member()) && !follower.Holds(tail_.last())) return false;
+    if (Contains(record_->members, follower.member()) && !follower.Holds(tail_.last()))
+      return false;
   }
   return true;
 }
 
 bool ShardCore::wants_activation() const {
-  return primary_ && !active_ && !record_.active && promise_held() && MembersHoldTail();
+  return primary_ && !active_ && !record_->active && promise_held() && MembersHoldTail();
 }
 
 // A member whose log is longer than this one, as that of a primary that was replaced may be, holds
@@ -414,10 +419,10 @@ bool ShardCore::wants_activation() const {
 // until the next push: a member that leaves before that finds them in its log when it starts again,
 // contradicts every other replica, and is sent all rows.
 void ShardCore::EndLongerLogs() {
-  const bool may = primary_ && !record_.active && promise_held() && MembersHoldTail();
-  if (!may || tail_.last_epoch() == record_.epoch || read_only_ || NoRoom()) return;
+  const bool may = primary_ && !record_->active && promise_held() && MembersHoldTail();
+  if (!may || tail_.last_epoch() == epoch_ || read_only_ || NoRoom()) return;
   const bool longer = std::any_of(followers_.begin(), followers_.end(), [&](const Follower& f) {
-    return Contains(record_.members, f.member()) && f.log_last() > tail_.last();
+    return Contains(record_->members, f.member()) && f.log_last() > tail_.last();
   });
   if (!longer) return;
   CoreEntry entry;
@@ -428,7 +433,7 @@ void ShardCore::EndLongerLogs() {
 void ShardCore::TryActivate() {
   EndLongerLogs();
   if (!primary_ || active_ || !promise_held() || !MembersHoldTail()) return;
-  if (record_.active || Mutated(CoreMutant::kActivationNotRecorded)) return Activate();
+  if (record_->active || Mutated(CoreMutant::kActivationNotRecorded)) return Activate();
 }
 
 void ShardCore::Activate() {
@@ -455,17 +460,17 @@ void ShardCore::FailWaiters(SegmentCode answer) {
   ready_.stepped_down = true;
   if (Mutated(CoreMutant::kRepliesKeptOverStepDown)) return;
   for (Lsn lsn = tail_.applied() + 1; lsn <= tail_.last(); ++lsn) {
-    Reply(std::exchange(tail_.At(lsn).waiter, 0), answer, record_.epoch, tail_.applied(), 0);
+    Reply(std::exchange(tail_.At(lsn).waiter, 0), answer, epoch_, tail_.applied(), 0);
   }
   for (const DuplicateWaiter& waiter : duplicates_) {
-    Reply(waiter.token, answer, record_.epoch, tail_.applied(), 0);
+    Reply(waiter.token, answer, epoch_, tail_.applied(), 0);
   }
   duplicates_.clear();
 }
 
 SegmentCode ShardCore::CheckEpoch(Epoch epoch) const {
-  if (record_.epoch == 0) return SegmentCode::kUnavailable;
-  if (epoch != record_.epoch || !primary_) return SegmentCode::kWrongEpoch;
+  if (epoch_ == 0) return SegmentCode::kUnavailable;
+  if (epoch != epoch_ || !primary_) return SegmentCode::kWrongEpoch;
   return active_ ? SegmentCode::kOk : SegmentCode::kUnavailable;
 }
 
@@ -479,7 +484,7 @@ void ShardCore::Tick() {
 // --- followers
 
 Follower::Primary ShardCore::AsPrimary() {
-  return {tail_, record_.epoch, retained_, KnownCommit(), primary_ && promise_held(), ready_.sends};
+  return {tail_, epoch_, retained_, KnownCommit(), primary_ && promise_held(), ready_.sends};
 }
 
 Follower* ShardCore::FindFollower(const Member& member) {
@@ -493,7 +498,7 @@ Follower* ShardCore::FindFollower(const Member& member) {
 // leaves the acknowledging set; from an earlier epoch only snapshot transfers continue.
 void ShardCore::SetFollowers() {
   const auto before = std::exchange(followers_, {});
-  const bool same_epoch = std::exchange(followers_epoch_, record_.epoch) == record_.epoch;
+  const bool same_epoch = std::exchange(followers_epoch_, epoch_) == epoch_;
   if (tail_unneeded_ && !options_.keep_tail) retained_ = std::max(retained_, tail_.last());
   const auto add = [&](const Member& member, bool acknowledges) {
     if (member == self_ || FindFollower(member) != nullptr) return;
@@ -503,8 +508,8 @@ void ShardCore::SetFollowers() {
     Follower& follower = followers_.emplace_back(member, acknowledges, tail_.held());
     if (known != before.end()) follower.ContinueSnapshot(*known);
   };
-  for (const Member& member : record_.members) add(member, true);
-  for (const Member& member : record_.learners) add(member, false);
+  for (const Member& member : record_->members) add(member, true);
+  for (const Member& member : record_->learners) add(member, false);
   for (const Follower& follower : before) {
     if (same_epoch && follower.acknowledges()) add(follower.member(), true);
   }
@@ -533,7 +538,7 @@ void ShardCore::OnPeerLost(const Member& peer) {
 }
 
 void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) {
-  if (!(primary_ || leads_) || reply.epoch != record_.epoch) return;
+  if (!(primary_ || leads_) || reply.epoch != epoch_) return;
   Follower* const follower = FindFollower(from);
   if (follower == nullptr || !follower->OnReply(AsPrimary(), reply)) return;
   JoinIfCaughtUp(follower);
@@ -544,7 +549,7 @@ void ShardCore::OnAppendReply(const Member& from, const CoreAppendReply& reply) 
 }
 
 void ShardCore::JoinIfCaughtUp(Follower* follower) {
-  if (!active_ || Contains(record_.readers, follower->member().server)) return;
+  if (!active_ || Contains(record_->readers, follower->member().server)) return;
   follower->JoinIfCaughtUp(tail_.commit());
 }
 
@@ -552,7 +557,8 @@ std::vector<Member> ShardCore::SilentMembers() const {
   std::vector<Member> silent;
   if (!primary_) return silent;
   for (const Follower& follower : followers_) {
-    const bool waited_for = follower.acknowledges() || Contains(record_.members, follower.member());
+    const bool waited_for =
+        follower.acknowledges() || Contains(record_->members, follower.member());
     if (waited_for && follower.silent()) silent.push_back(follower.member());
   }
   return silent;
@@ -562,7 +568,7 @@ std::vector<Member> ShardCore::JoinReady() const {
   std::vector<Member> ready;
   if (!active_) return ready;
   for (const Follower& follower : followers_) {
-    if (follower.joined(tail_.commit()) && Contains(record_.learners, follower.member())) {
+    if (follower.joined(tail_.commit()) && Contains(record_->learners, follower.member())) {
       ready.push_back(follower.member());
     }
   }
@@ -637,11 +643,11 @@ std::string ShardCore::BrokenInvariant() const {
 
 // The violations among primary_, active_ and leads_.
 std::string ShardCore::BrokenRole() const {
-  if (active_ && (!primary_ || !leads_ || promised_ != record_.epoch)) {
-    return absl::StrCat("active in epoch ", record_.epoch, ", promised is ", promised_);
+  if (active_ && (!primary_ || !leads_ || promised_ != epoch_)) {
+    return absl::StrCat("active in epoch ", epoch_, ", promised is ", promised_);
   }
-  if (leads_ && (!record_.active || unproven_)) {
-    return absl::StrCat("epoch ", record_.epoch, " commits and is not recorded active");
+  if (leads_ && (!record_->active || unproven_)) {
+    return absl::StrCat("epoch ", epoch_, " commits and is not recorded active");
   }
   if (primary_) return "";
   // Stepping down has failed every request that waited.

@@ -51,6 +51,7 @@
 #include "common/check.h"
 #include "common/fetch_lines.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/session_of_lane.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/core_messages.h"
@@ -94,13 +95,15 @@ class ShardCore {
 
   // --- events
   void SetSelf(const Member& self) { self_ = self; }
-  void LearnRecord(const ShardRecord& record);
+  void LearnRecord(const SharedValue<ShardRecord>& learned);
   void PromiseDurable(Epoch epoch);
   void Push(const CorePush& push);
-  // The short way of a push. Where MayPushAlone says so, a Push would be appended with the LSN
-  // last_lsn() + 1 and be committed and applied before anything else happens: no other replica
-  // follows, nothing is in flight, and the push is the next one of a session that is open here. The
-  // shell applies it to the rows, without a log, and then says PushedAlone.
+  // Whether pushes may take the short way at all, until the next event.
+  bool TakesPushesAlone() const;
+  // The short way of a push, while TakesPushesAlone: no other replica follows, and nothing is in
+  // flight. MayPushAlone adds that the push is the next one of a session that is open here; then a
+  // Push would be appended with the LSN last_lsn() + 1 and be committed and applied before anything
+  // else happens. The shell applies it to the rows, without a log, and then says PushedAlone.
   bool MayPushAlone(const CorePush& push) const;
   void PushedAlone(const CorePush& push);
   // Rows that the shard itself deletes, by a policy of its table: an entry of no session. False: it
@@ -162,26 +165,19 @@ class ShardCore {
   }
   bool StepGiven(uint64_t step) const { return step <= given_.step; }
   const Member& self() const { return self_; }
-  // Brings to the cache what the checks of a pull read.
-  void FetchForPull() const {
-    FetchLines(&record_.epoch, sizeof(record_.epoch));
-    FetchLines(&promised_, 128);
-    FetchLines(&inherited_, sizeof(inherited_));
-  }
-  // Brings to the cache what the short way of a push reads, but for its session.
-  void FetchForPushAlone() const {
-    FetchLines(&record_.epoch, sizeof(record_.epoch));
-    FetchLines(&promised_, 64 + sizeof(tail_));
-  }
+  // Brings to the cache what the short way of a push touches, but for its session.
+  void FetchForPushAlone() const { FetchLines(this, kPushAloneBytes); }
   bool primary() const { return primary_; }
   bool active() const { return active_; }
   // The shell is to ask the coordinator for the compare-and-set active=true of epoch(): when this
   // turns true, and from time to time while it stays so.
   bool wants_activation() const;
   bool read_only() const { return read_only_; }
-  Epoch epoch() const { return record_.epoch; }
+  Epoch epoch() const { return epoch_; }
   Epoch promised() const { return promised_; }
   const ShardRecord& record() const { return record_; }
+  // The same, for those who keep it.
+  const SharedValue<ShardRecord>& shared_record() const { return record_; }
   Lsn applied_lsn() const { return tail_.applied(); }
   // 0: not known. (epoch, LSN) names one entry only, so a reader that has read up to an entry knows
   // by its epoch whether the shard still goes on from there.
@@ -194,7 +190,7 @@ class ShardCore {
   // incarnation if need be; 0: none. If that epoch was active, the log holds all that was
   // acknowledged in it.
   Epoch member_of() const {
-    return !unproven_ && ContainsServer(record_.members, self_.server) ? record_.epoch : 0;
+    return !unproven_ && ContainsServer(record_->members, self_.server) ? epoch_ : 0;
   }
   // On an active primary: entries that earlier epochs may have acknowledged end here.
   Lsn inherited_lsn() const { return inherited_; }
@@ -309,20 +305,25 @@ class ShardCore {
   void AnswerRefusal(Lsn prev_lsn, Lsn hint, bool needs_snapshot);
   void AskForMore();
 
+  // All that the short way of a push touches: two cache lines.
+  static constexpr size_t kPushAloneBytes = 128;
+  static_assert(LogTail::kAppendBytes <= kPushAloneBytes);
+
+  alignas(64) LogTail tail_;
   const ShardCoreOptions options_;
   CoreGiven given_;
   Member self_;
-  ShardRecord record_;
+  SharedValue<ShardRecord> record_;
+  Epoch epoch_ = 0;          // of record_
   Epoch promised_ = 0;       // durable
   Epoch promise_asked_ = 0;  // the highest that the shell was asked to make durable
-  bool primary_ = false;     // of record_.epoch, until it is overtaken or abandoned
+  bool primary_ = false;     // of epoch_, until it is overtaken or abandoned
   bool active_ = false;
-  bool leads_ = false;  // this replica decides what record_.epoch commits
+  bool leads_ = false;  // this replica decides what epoch_ commits
   bool read_only_ = false;
   bool unproven_ = true;
   bool lost_tail_ = false;  // the rows are ahead of the log, which has not been skipped since
 
-  LogTail tail_;
   Lsn inherited_ = 0;
   Lsn retained_ = 0;           // entries above it are kept for other replicas
   bool tail_unneeded_ = true;  // no other replica needs what is logged now

@@ -27,13 +27,13 @@ void ShardCore::OnAppend(const Member& from, const CoreAppend& append) {
 
 // True if `from` is the primary that this replica follows, the promise of its epoch being durable.
 bool ShardCore::MayFollow(const Member& from, Epoch epoch) {
-  const bool overtaken = epoch < promised_ || epoch < record_.epoch;
+  const bool overtaken = epoch < promised_ || epoch < epoch_;
   if (overtaken && !Mutated(CoreMutant::kPromiseIgnored)) return false;
-  if (epoch == record_.epoch && (primary_ || !(from == record_.primary))) return false;
+  if (epoch == epoch_ && (primary_ || !(from == record_->primary))) return false;
   if (epoch > promised_ && !Mutated(CoreMutant::kPromiseNotAwaited)) {
     // An epoch is promised once its record is known here (LearnRecord, or now): this message alone
     // could name any. Then its sender is asked to send again.
-    if (epoch == record_.epoch) AskPromise(epoch);
+    if (epoch == epoch_) AskPromise(epoch);
     asker_ = {from, epoch};
     return false;
   }
@@ -55,7 +55,7 @@ void ShardCore::FollowLeader(const Member& leader, Epoch epoch) {
 }
 
 bool ShardCore::IsMember(Epoch epoch) const {
-  return record_.epoch == epoch && Contains(record_.members, self_);
+  return epoch_ == epoch && Contains(record_->members, self_);
 }
 
 // The state that a process found on its disk is in the rows already and may have been committed
@@ -159,7 +159,7 @@ void ShardCore::FollowCommit() {
 void ShardCore::CommitForCut() {
   if (primary_) {
     // Joiners are no members of the next epoch, and may have left already.
-    if (leads_ && record_.members.size() == 1) CommitUpTo(tail_.held());
+    if (leads_ && record_->members.size() == 1) CommitUpTo(tail_.held());
     return;
   }
   if (unproven_ || following_.doubted || !IsMember(following_.epoch)) return;
@@ -198,7 +198,7 @@ void ShardCore::AskForMore() {
 
 bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
   if (Mutated(CoreMutant::kSnapshotMayRegress)) return epoch >= promised_;
-  if (epoch != promised_ || epoch < record_.epoch || primary_) return false;
+  if (epoch != promised_ || epoch < epoch_ || primary_) return false;
   if (IsMember(epoch)) return false;
   if (unproven_) return true;
   // Entries acknowledged in this epoch may be counted on; committed ones are in any snapshot of a
@@ -210,8 +210,8 @@ bool ShardCore::MayInstall(Epoch epoch, Lsn lsn) const {
 
 bool ShardCore::serves_reads() const {
   if (primary_ || !following_.heard || following_.contradicted) return false;
-  if (following_.epoch != record_.epoch) return false;
-  return following_.verified >= following_.commit && record_.Holds(self_);
+  if (following_.epoch != epoch_) return false;
+  return following_.verified >= following_.commit && record_->Holds(self_);
 }
 
 }  // namespace hotbed

@@ -71,7 +71,7 @@ void CommitPipeline::Publish() {
   const bool alone = parts.served && !shard_.logged() && !shard_.serving.paused() &&
                      !shard_.serving.stalled() && !parts_.tail->keeps() && !applying_ &&
                      unapplied_.empty() && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
-                     core.CheckEpoch(core.epoch()) == SegmentCode::kOk && !parts_.waiting->any();
+                     core.TakesPushesAlone() && !parts_.waiting->any() && !noting();
   shard_.push_gate.Set(alone ? core.epoch() : 0);
   shard_.gate.Set(core, parts.served && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
                             shard_.options.ids_max >= PullGate::kIdsMax);
@@ -110,6 +110,7 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   // Two words of capture, here and below: they are kept without an allocation.
   state->append.done = [this, state](absl::Status status) {
     state->append_status = std::move(status);
+    if (shard_.strand.RunIfIdle([this, state] { AfterAppend(state); })) return;
     shard_.strand.Run([this, state] { AfterAppend(state); });
   };
   shard_.options.log->Append(&state->append);
@@ -133,6 +134,7 @@ bool CommitPipeline::DeleteRows(std::vector<uint64_t> ids) {
 }
 
 void CommitPipeline::BeginNoting() {
+  shard_.push_gate.Shut();
   noted_ = std::make_unique<absl::flat_hash_set<uint64_t>>();
   for (const Unapplied& entry : unapplied_) {
     const PushState* const state = entry.state;

@@ -9,7 +9,7 @@
 namespace hotbed {
 namespace {
 
-constexpr size_t kSparesMax = 256;
+constexpr size_t kSparesMax = 1024;  // a message over as many shards
 
 std::vector<std::unique_ptr<PushState>>& Spares() {
   thread_local std::vector<std::unique_ptr<PushState>> spares;

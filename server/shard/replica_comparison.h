@@ -9,6 +9,7 @@
 #define HOTBED_SERVER_SHARD_REPLICA_COMPARISON_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -24,7 +25,7 @@ class ReplicaComparison {
   explicit ReplicaComparison(ShardContext* shard) : shard_(*shard) {}
 
   // Counts the entries above `lsn`.
-  void Start(Lsn lsn) { hash_.Start(lsn); }
+  void Start(Lsn lsn);
   // The entry at `lsn` was applied. `record`: its record as it stands in the log; empty: unknown.
   // `changed`: the ids of the rows that it changed. `rows_known`: false where the rows may be ahead
   // of the log.
@@ -38,12 +39,17 @@ class ReplicaComparison {
  private:
   void OnVerdict(RollingHash::Verdict verdict, Lsn lsn);
 
+  // What it takes while the shard is followed or follows.
+  struct State {
+    RollingHash hash;
+    std::vector<uint8_t> row;  // a scratch
+  };
+
   ShardContext& shard_;
-  RollingHash hash_;
-  Epoch compared_epoch_ = 0;  // the epoch of the primary that it was compared with
+  std::unique_ptr<State> state_;  // null: not started
+  Epoch compared_epoch_ = 0;      // the epoch of the primary that it was compared with
   // An entry of that epoch is missing in the hash: as its primary, this process sends no sum.
   Epoch incomplete_epoch_ = 0;
-  std::vector<uint8_t> row_;
 };
 
 }  // namespace hotbed

@@ -261,20 +261,19 @@ void ReplicaExchange::BeginEpoch(Epoch epoch) {
   if (epoch > shard_.core.epoch()) primary_heard_ns_ = 0;
 }
 
-void ReplicaExchange::SetReplicas(const ShardRecord& record) {
+void ReplicaExchange::SetRecord(const SharedValue<ShardRecord>& record) {
   absl::MutexLock lock(&mu_);
-  replicas_ = record.members;
-  replicas_.insert(replicas_.end(), record.learners.begin(), record.learners.end());
+  record_ = record;
 }
 
 bool ReplicaExchange::Wants(const Member& to) const {
   absl::MutexLock lock(&mu_);
-  return Contains(replicas_, to);
+  return record_->Holds(to);
 }
 
 ReplicasHeard ReplicaExchange::Heard() const {
   absl::MutexLock lock(&mu_);
-  return heard_;
+  return heard_ == nullptr ? ReplicasHeard() : *heard_;
 }
 
 void ReplicaExchange::Publish(bool served, bool news) {
@@ -287,9 +286,10 @@ void ReplicaExchange::Publish(bool served, bool news) {
     heard.silent = core.SilentMembers();
     heard_any_ = !heard.joined.empty() || !heard.silent.empty();
     absl::MutexLock lock(&mu_);
-    const bool known = heard.epoch == heard_.epoch && heard.joined == heard_.joined;
+    const bool known =
+        heard_ != nullptr && heard.epoch == heard_->epoch && heard.joined == heard_->joined;
     news = news || (!heard.joined.empty() && !known);
-    heard_ = std::move(heard);
+    heard_ = std::make_unique<const ReplicasHeard>(std::move(heard));
   }
   if (news) shard_.options.outlet->HasNews();
 }

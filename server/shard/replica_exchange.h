@@ -11,12 +11,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
+#include "common/shared_value.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/log_replay.h"
@@ -52,7 +54,7 @@ class ReplicaExchange {
   void Send(const CoreSend& send);
   // The record is about to be learned (LearnRecord of the core), and was.
   void BeginEpoch(Epoch epoch);
-  void SetReplicas(const ShardRecord& record);
+  void SetRecord(const SharedValue<ShardRecord>& record) ABSL_LOCKS_EXCLUDED(mu_);
   // After each event: what other threads may read. Has the coordinator told of news at once, and in
   // any case where `news` says so.
   void Publish(bool served, bool news);
@@ -91,8 +93,9 @@ class ReplicaExchange {
   int untaken_times_ = 0;
   bool heard_any_ = false;  // heard_ names a replica
   mutable absl::Mutex mu_;
-  ReplicasHeard heard_ ABSL_GUARDED_BY(mu_);
-  std::vector<Member> replicas_ ABSL_GUARDED_BY(mu_);  // members and learners of the record
+  std::unique_ptr<const ReplicasHeard> heard_
+      ABSL_GUARDED_BY(mu_);  // null: it has no followers yet
+  SharedValue<ShardRecord> record_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace hotbed

@@ -16,6 +16,7 @@ Shard::Shard(Options options, Epoch promised)
       fetch_hint_(options.range.column_limit - options.range.column_first),
       strand_(options.pool, options.clock, options.strand),
       options_(std::move(options)),
+      push_gate_(options_.log != nullptr),
       core_(options_.core),
       waiting_(
           &options_, &core_, &in_flight_,
@@ -33,11 +34,9 @@ Shard::Shard(Options options, Epoch promised)
       pipeline_(&context_,
                 {&waiting_, &steps_, &tail_, &replay_, &comparison_, &exchange_, &feed_}),
       snapshots_(&context_, &steps_, &tail_, &pipeline_),
-      search_(&context_, &snapshots_),
       sweep_(options_.table->optimizer.touches ? std::make_unique<RowSweep>(&context_, &pipeline_)
                                                : nullptr),
-      table_(options_.table),
-      push_gate_(logged()) {
+      table_(options_.table) {
   push_gate_.SetTable(table_);
   TierHost::ShardParams params;
   params.table = options_.table;
@@ -81,6 +80,8 @@ Shard::Shard(Options options, Epoch promised)
 Shard::~Shard() {
   static_assert(sizeof(PullGate) + sizeof(FetchHint) + 2 * sizeof(void*) <= kPullStateBytes,
                 "the state of the strand follows");
+  static_assert(sizeof(push_gate_) + sizeof(store_) <= 64, "one cache line");
+  store_.reset();  // before the parts that its last work may name
 }
 
 // --- control
@@ -115,7 +116,7 @@ void Shard::LearnChanges(const std::vector<TableChange>& changes) {
   options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
 }
 
-Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
+Epoch Shard::LearnRecord(const Member& self, const SharedValue<ShardRecord>& record) {
   absl::Notification done;
   Epoch promise = 0;
   LearnRecord(self, record, [&](Epoch wanted) {
@@ -126,16 +127,17 @@ Epoch Shard::LearnRecord(const Member& self, const ShardRecord& record) {
   return promise;
 }
 
-void Shard::LearnRecord(const Member& self, const ShardRecord& record,
+void Shard::LearnRecord(const Member& self, const SharedValue<ShardRecord>& learned,
                         absl::AnyInvocable<void(Epoch promise)> done) {
-  context_.Post([this, self, record, done = std::move(done)]() mutable {
+  context_.Post([this, self, learned, done = std::move(done)]() mutable {
+    const ShardRecord& record = learned;
     exchange_.BeginEpoch(record.epoch);
     // An old record may arrive late: of an epoch before this replica was made again as a learner.
     const bool old = record.epoch < std::max(core_.epoch(), core_.promised());
     if (record.primary == self && !old) replay_.SkipLostTail();
     core_.SetSelf(self);
-    core_.LearnRecord(record);
-    exchange_.SetReplicas(core_.record());
+    core_.LearnRecord(learned);
+    exchange_.SetRecord(core_.shared_record());
     pipeline_.KeepRecordsIfFollowed();
     pipeline_.Drain();
     RunWaiting();
@@ -316,7 +318,10 @@ Shard::FollowFrom Shard::BeginFollowing(const ReadPosition& from, bool opens_fee
     begin.lost = !here(from.through) || !here(from.seen) || marks_gone;
     begin.at_end = !begin.lost && from.through.lsn == applied;
     begin.applied = {core_.AppliedEpochAt(applied), applied};
-    if (opens_feed && !begin.lost) feed_.Open(begin.applied, options_.clock->NowNs());
+    if (opens_feed && !begin.lost) {
+      push_gate_.NoteFollowed();
+      feed_.Open(begin.applied, options_.clock->NowNs());
+    }
   });
   return begin;
 }

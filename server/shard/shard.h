@@ -97,10 +97,9 @@ class alignas(64) Shard {
   void FetchState(const PullSegment& /*segment*/) const { FetchFirst(); }
   void FetchState(const PushSegment& /*segment*/) const {
     FetchFirst();
-    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_) + sizeof(store_opened_));
+    FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
     core_.FetchForPushAlone();
-    FetchLines(&gauges_, sizeof(gauges_));
-    fetch_hint_.FetchParts();
+    gauges_.Fetch();
   }
   void FetchRows(const PullSegment& segment) const {
     fetch_hint_.FetchTable();
@@ -108,7 +107,7 @@ class alignas(64) Shard {
   }
   void FetchRows(const PushSegment& segment) const {
     if (push_gate_.logged()) FetchLines(this, sizeof(*this));  // it goes through almost every part
-    fetch_hint_.FetchState();
+    fetch_hint_.FetchForUpdate();
     if (segment.commit_step != 0) return;  // the ids are sessions
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
   }
@@ -135,8 +134,8 @@ class alignas(64) Shard {
   void LearnChanges(const std::vector<TableChange>& changes);
   // The epoch to promise durably, 0: none; then PromiseDurable. With `done` neither blocks: it runs
   // on the strand, perhaps before they return.
-  Epoch LearnRecord(const Member& self, const ShardRecord& record);
-  void LearnRecord(const Member& self, const ShardRecord& record,
+  Epoch LearnRecord(const Member& self, const SharedValue<ShardRecord>& record);
+  void LearnRecord(const Member& self, const SharedValue<ShardRecord>& learned,
                    absl::AnyInvocable<void(Epoch promise)> done);
   void PromiseDurable(Epoch epoch);
   void PromiseDurable(Epoch epoch, absl::AnyInvocable<void()> done);
@@ -223,11 +222,11 @@ class alignas(64) Shard {
 
   // --- top-k; see RowSearch. They block.
   absl::Status RankRows(RowRanking* ranking, RowSearch::GoOn go_on) {
-    return search_.All(ranking, go_on);
+    return RowSearch(&context_, &snapshots_).All(ranking, go_on);
   }
   absl::Status RankRowsAt(absl::Span<const uint64_t> positions, RowRanking* ranking,
                           RowSearch::GoOn go_on) {
-    return search_.Only(positions, ranking, go_on);
+    return RowSearch(&context_, &snapshots_).Only(positions, ranking, go_on);
   }
 
   // --- rows that come and go; null: the table keeps no touches
@@ -323,8 +322,12 @@ class alignas(64) Shard {
   Strand strand_;
   const Options options_;
   InFlight in_flight_;
+  // What PushAtOnce touches beside the state of pulls: a line here, two of the core and one of the
+  // gauges.
+  alignas(64) PushGate push_gate_;
+  std::unique_ptr<TieredStore> store_;
   ShardCore core_;
-  ShardGauges gauges_;
+  alignas(64) ShardGauges gauges_;
   WaitingRequests waiting_;
   ServingState serving_;
   ShardContext context_;
@@ -336,12 +339,8 @@ class alignas(64) Shard {
   ChangeFeed feed_;
   CommitPipeline pipeline_;
   SnapshotSource snapshots_;
-  RowSearch search_;
   std::unique_ptr<RowSweep> sweep_;
   SharedValue<TableSpec> table_;  // the strand's: options_.table, with the changes learned since
-  PushGate push_gate_;
-  std::unique_ptr<TieredStore> store_;
-  bool store_opened_ = false;  // TakeOpenedStore has nothing to do any more
   mutable absl::Mutex mu_;
   const TieredStore* stats_of_ ABSL_GUARDED_BY(mu_) = nullptr;  // store_, while it lives
   absl::Mutex copying_;

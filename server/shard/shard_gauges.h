@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/fetch_lines.h"
 #include "common/ids.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/shard_status.h"
@@ -24,6 +25,8 @@ class ShardGauges {
     uint64_t tail_bytes = 0;
   };
   void Publish(const ShardCore& core, const Parts& parts);
+  // Brings to the cache what a pull or a push writes.
+  void Fetch() const { FetchLines(this, 4 * sizeof(uint64_t)); }
   // A push was applied, and nothing else has changed.
   void PublishLsn(Lsn lsn) {
     commit_lsn_.store(lsn, kRelaxed);
@@ -62,10 +65,13 @@ class ShardGauges {
  private:
   static constexpr auto kRelaxed = std::memory_order_relaxed;
 
-  std::atomic<Epoch> epoch_{0};
+  // First what pulls and pushes write, in one cache line.
   std::atomic<Lsn> applied_lsn_{0};
-  std::atomic<Lsn> durable_lsn_{0};
   std::atomic<Lsn> commit_lsn_{0};
+  std::atomic<uint64_t> rows_pulled_{0};
+  std::atomic<uint64_t> rows_pushed_{0};
+  std::atomic<Epoch> epoch_{0};
+  std::atomic<Lsn> durable_lsn_{0};
   std::atomic<bool> primary_{false};
   std::atomic<bool> active_{false};
   std::atomic<bool> wants_activation_{false};
@@ -78,8 +84,6 @@ class ShardGauges {
   std::atomic<uint64_t> tail_bytes_{0};
   std::atomic<uint64_t> spilled_bytes_{0};  // an estimate, some time old
   std::atomic<Lsn> sized_at_{0};            // durable_lsn_ at that time
-  std::atomic<uint64_t> rows_pulled_{0};
-  std::atomic<uint64_t> rows_pushed_{0};
 };
 
 }  // namespace hotbed

@@ -165,11 +165,10 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
       push_gate_.scalars_fixed()
           ? push_gate_.ScalarsOf(*segment, step)
           : ResolvePush(table_, segment->has_learning_rate, segment->learning_rate, step);
-  if (pipeline_.noting()) return false;
   StampTouches(&scalars);
-  if (!store_opened_) {
+  if (!push_gate_.store_opened()) {
     TakeOpenedStore();  // the rows may be read, so it is open
-    store_opened_ = true;
+    push_gate_.NoteStoreOpened();
   }
   const Lsn lsn = core_.last_lsn() + 1;
   const RowUpdates updates{
@@ -179,11 +178,12 @@ bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
   if (!store_->ApplyAtOnce(updates)) return false;
   core_.SetNow(work.now_ns);
   core_.PushedAlone(push);
-  store_->SetAppliedLsn(lsn);
   gate_.SetLsn(lsn);
   gauges_.PublishLsn(lsn);
   gauges_.AddPushed(count);
-  if (feed_.open()) feed_.Applied({segment->epoch, lsn}, {segment->ids, count});
+  if (push_gate_.followed() && feed_.open()) {
+    feed_.Applied({segment->epoch, lsn}, {segment->ids, count});
+  }
   segment->result.epoch = segment->epoch;
   segment->result.lsn = lsn;
   segment->result.last_seq = segment->seq;

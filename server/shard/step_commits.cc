@@ -24,7 +24,7 @@ Refusal StepCommits::CheckLearningRate(const PushState& state) const {
   const PushSegment& segment = *state.segment;
   if (!segment.has_learning_rate) return {};
   const uint64_t step = segment.seq >> kStepShift;
-  const RecordHeader* const other = staged_.AnyOf(step);
+  const RecordHeader* const other = state_ == nullptr ? nullptr : state_->staged.AnyOf(step);
   if (other == nullptr || other->scalars.learning_rate == state.scalars.learning_rate) return {};
   return {
       SegmentCode::kInvalidArgument,
@@ -37,7 +37,7 @@ Refusal StepCommits::CheckLearningRate(const PushState& state) const {
 UpdateScalars StepCommits::ScalarsOf(uint64_t step, absl::Span<const SessionId> sessions) const {
   const std::vector<Lsn> staged = shard_.core.StagedOf(step, sessions);
   UpdateScalars scalars;
-  if (!staged.empty()) scalars = staged_.header(staged.front()).scalars;
+  if (!staged.empty()) scalars = state_->staged.header(staged.front()).scalars;
   const bool mean = shard_.options.table->gradient_reduction == GradientReduction::kMean;
   if (mean && !sessions.empty()) {
     scalars.gradient_scale = 1.0f / static_cast<float>(sessions.size());
@@ -47,33 +47,37 @@ UpdateScalars StepCommits::ScalarsOf(uint64_t step, absl::Span<const SessionId> 
 
 bool StepCommits::Apply(const RecordHeader& commit, absl::Span<const Lsn> staged,
                         absl::AnyInvocable<void(absl::Status)> done) {
-  sum_ = staged_.Sum(staged, shard_.dim);
-  if (sum_.ids.empty()) return true;
-  const auto count = static_cast<uint32_t>(sum_.ids.size());
+  if (staged.empty()) return true;
+  SummedRows& sum = state_->sum;
+  sum = state_->staged.Sum(staged, shard_.dim);
+  if (sum.ids.empty()) return true;
+  const auto count = static_cast<uint32_t>(sum.ids.size());
   return shard_.store->Apply(
-      {{count, RowType::kFp32, sum_.pointers.data(), commit.scalars, /*assign=*/false, sum_.shows},
-       sum_.ids.data(),
+      {{count, RowType::kFp32, sum.pointers.data(), commit.scalars, /*assign=*/false, sum.shows},
+       sum.ids.data(),
        commit.lsn},
       std::move(done));
 }
 
 void StepCommits::Applied(uint64_t step, Lsn lsn) {
-  staged_.DropThrough(step, lsn);
-  sum_ = SummedRows();
+  if (state_ == nullptr) return;
+  state_->staged.DropThrough(step, lsn);
+  state_->sum = SummedRows();
 }
 
 void StepCommits::Save(ShardMeta* meta) const {
-  for (StagedPush& push : meta->staged) push.payload = staged_.Serialize(push.lsn);
+  for (StagedPush& push : meta->staged) push.payload = state_->staged.Serialize(push.lsn);
 }
 
 absl::Status StepCommits::Restore(const ShardMeta& meta) {
   for (const StagedPush& push : meta.staged) {
-    absl::Status restored = staged_.Restore(push.payload, [this](uint64_t id) {
+    StagedRows& staged = Made().staged;
+    absl::Status restored = staged.Restore(push.payload, [this](uint64_t id) {
       const ShardOptions& options = shard_.options;
       return FirstIdOutside(&id, 1, options.range, options.table->hashed) == 1;
     });
     if (!restored.ok()) return restored;
-    if (!staged_.contains(push.lsn)) {
+    if (!staged.contains(push.lsn)) {
       return absl::DataLossError(
           absl::StrCat("the staged push at LSN ", push.lsn, " is another one in the shard's meta"));
     }

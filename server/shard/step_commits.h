@@ -6,6 +6,7 @@
 #define HOTBED_SERVER_SHARD_STEP_COMMITS_H_
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
@@ -22,8 +23,7 @@ namespace hotbed {
 
 class StepCommits {
  public:
-  explicit StepCommits(ShardContext* shard)
-      : shard_(*shard), staged_(shard->options.staged_bytes) {}
+  explicit StepCommits(ShardContext* shard) : shard_(*shard) {}
 
   // --- before the log
   // Whether the server has no memory left for this push (`count` rows of `type`).
@@ -36,20 +36,26 @@ class StepCommits {
 
   // --- in the log
   void Stage(const RecordHeader& header, const uint64_t* ids, const uint8_t* const* gradients) {
-    staged_.Add(header, ids, gradients);
+    Made().staged.Add(header, ids, gradients);
   }
-  void CutFrom(Lsn lsn) { staged_.CutFrom(lsn); }
+  void CutFrom(Lsn lsn) {
+    if (state_ != nullptr) state_->staged.CutFrom(lsn);
+  }
 
   // --- committed
   // Applies the sum of the pushes at `staged`. True: done, and `done` never runs.
   bool Apply(const RecordHeader& commit, absl::Span<const Lsn> staged,
              absl::AnyInvocable<void(absl::Status)> done);
   // The ids that the commit being applied changes.
-  absl::Span<const uint64_t> changed_ids() const { return sum_.ids; }
+  absl::Span<const uint64_t> changed_ids() const {
+    return state_ == nullptr ? absl::Span<const uint64_t>() : state_->sum.ids;
+  }
   // The commit of `step` at `lsn` was applied: no push of that step or earlier is needed.
   void Applied(uint64_t step, Lsn lsn);
   // Adds the ids of all staged pushes.
-  void AddStagedIds(absl::flat_hash_set<uint64_t>* ids) const { staged_.AddIds(ids); }
+  void AddStagedIds(absl::flat_hash_set<uint64_t>* ids) const {
+    if (state_ != nullptr) state_->staged.AddIds(ids);
+  }
 
   // --- stored with the rows
   // Fills in the payloads of meta->staged.
@@ -57,13 +63,22 @@ class StepCommits {
   // DataLoss: a payload is damaged, or of another LSN than its meta says.
   absl::Status Restore(const ShardMeta& meta);
 
-  void Clear() { staged_.Clear(); }
-  uint64_t bytes() const { return staged_.bytes(); }
+  void Clear() { state_.reset(); }
+  uint64_t bytes() const { return state_ == nullptr ? 0 : state_->staged.bytes(); }
 
  private:
+  struct State {
+    StagedRows staged;  // as of the core's last LSN
+    SummedRows sum;     // while a commit is applied
+  };
+
+  State& Made() {
+    if (state_ == nullptr) state_.reset(new State{StagedRows(shard_.options.staged_bytes), {}});
+    return *state_;
+  }
+
   ShardContext& shard_;
-  StagedRows staged_;  // as of the core's last LSN
-  SummedRows sum_;     // while a commit is applied
+  std::unique_ptr<State> state_;  // null: nothing was staged yet
 };
 
 }  // namespace hotbed

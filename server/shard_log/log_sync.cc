@@ -64,8 +64,12 @@ absl::Status LogWriter::SyncThrough(uint64_t target) {
 
 void LogWriter::SyncLoop() {
   const absl::Duration interval = absl::Milliseconds(options_.sync_interval_ms);
-  absl::MutexLock lock(&mu_);
-  while (!AwaitFor(&mu_, absl::Condition(&stopping_), interval)) {
+  const auto stops = [&]() {
+    absl::MutexLock lock(&stop_.mu);
+    return AwaitFor(&stop_.mu, absl::Condition(&stop_.wanted), interval);
+  };
+  while (!stops()) {
+    absl::MutexLock lock(&mu_);
     if (poisoned_) continue;
     (void)SyncThrough(sync_.written);  // an error poisons the log: the next append fails
   }

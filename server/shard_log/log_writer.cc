@@ -6,7 +6,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/files/crc32c.h"
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "server/shard_log/planted_bugs.h"
@@ -14,10 +13,10 @@
 namespace hotbed {
 namespace {
 
-// How many segments may wait for the sync thread before a roll syncs by itself.
 // A segment is an eighth of the log, and no shorter than this: each costs a file.
 constexpr uint64_t kSegmentBytesMin = 16ull << 20;
 constexpr uint64_t kSegmentsOfLog = 8;
+// How many segments may wait for the sync thread before a roll syncs by itself.
 constexpr size_t kUnsyncedSegmentsMax = 64;
 
 iovec Piece(const void* data, uint64_t bytes) { return {const_cast<void*>(data), bytes}; }
@@ -48,8 +47,7 @@ LogWriter::LogWriter(const ShardLogOptions& options, FileSystem* files, const Cl
       damage_(std::move(recovered.damage)),
       cuts_(std::move(recovered.cuts)),
       last_sequence_(recovered.last_sequence),
-      end_bytes_(recovered.end_bytes),
-      end_crc_(recovered.end_crc),
+      end_{recovered.end_bytes, recovered.end_crc},
       chain_(std::move(recovered.chain)) {
   counts_.torn_bytes = recovered.torn_bytes;
   counts_.torn_message = std::move(recovered.torn_message);
@@ -59,7 +57,10 @@ LogWriter::~LogWriter() {
   {
     absl::MutexLock lock(&mu_);
     HOTBED_CHECK(!writing_ && queue_.empty()) << "the log is destroyed with appends in flight";
-    stopping_ = true;
+  }
+  {
+    absl::MutexLock lock(&stop_.mu);
+    stop_.wanted = true;
   }
   if (sync_thread_.joinable()) sync_thread_.join();
 }
@@ -72,7 +73,8 @@ absl::Status LogWriter::Start() {
     if (!chain_.empty()) {
       newest = chain_.newest();
       last_sequence_ = newest.sequence;
-      append_to_newest = !newest.damaged && newest.bytes < options_.segment_bytes;
+      append_to_newest = !newest.damaged && newest.version == kSegmentFormatVersion &&
+                         newest.bytes < options_.segment_bytes;
     } else {
       // A sequence number is reused only when its file is gone.
       last_sequence_ = last_sequence_ == 0 ? 0 : last_sequence_ - 1;
@@ -92,7 +94,7 @@ absl::Status LogWriter::MarkStart(bool append_to_newest) {
     absl::MutexLock lock(&mu_);
     if (append_to_newest) {
       MarkWritten();
-      marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});  // by recovery
+      marks->Set(Marks::kLogSynced, {last_sequence_, end_.bytes, end_.crc});  // by recovery
     } else {
       HOTBED_RETURN_IF_ERROR(SyncThrough(sync_.written));
     }
@@ -131,56 +133,31 @@ absl::StatusOr<LogPosition> LogWriter::End() {
   return end;
 }
 
-std::unique_ptr<LogWriter::Queued> LogWriter::Encode(LogAppend* append) {
-  static constexpr char kZeros[8] = {};
+void LogWriter::Prepare(LogAppend* append) {
   const RecordHeader& h = append->header;
-  auto queued = std::make_unique<Queued>();
-  queued->append = append;
-  queued->shard = h.shard;
-  queued->lsn = h.lsn;
-  queued->bytes = RecordBytes(h);
-  if (queued->bytes > kRecordBytesMax) {
-    queued->refused = absl::InvalidArgumentError(
-        absl::StrCat("a log record of ", queued->bytes, " bytes for ", h.shard.ToString(),
+  LogAppend::Queued& queued = append->queued;
+  queued.refused = absl::OkStatus();
+  queued.bytes = RecordBytes(h);
+  if (queued.bytes > kRecordBytesMax) {
+    queued.refused = absl::InvalidArgumentError(
+        absl::StrCat("a log record of ", queued.bytes, " bytes for ", h.shard.ToString(),
                      " exceeds the limit of ", kRecordBytesMax, " bytes: push fewer rows at once"));
-    return queued;
+    return;
   }
-  auto& pieces = queued->pieces;
-  pieces.push_back(Piece(queued->header, kRecordHeaderBytes));
-  if (!append->encoded.empty()) {
-    HOTBED_CHECK(append->encoded.size() == queued->bytes);
-    if (queued->bytes > kRecordHeaderBytes) {
-      pieces.push_back(
-          Piece(append->encoded.data() + kRecordHeaderBytes, queued->bytes - kRecordHeaderBytes));
-    }
-    return queued;
-  }
-  if (h.id_count > 0) pieces.push_back(Piece(append->ids, 8ull * h.id_count));
-  const uint64_t gradient_bytes = GradientBytes(h);
-  const uint64_t row_bytes = gradient_bytes == 0 ? 0 : gradient_bytes / h.id_count;
-  for (uint32_t i = 0; row_bytes > 0 && i < h.id_count;) {
-    uint32_t end = i + 1;
-    while (end < h.id_count && append->gradients[end] == append->gradients[end - 1] + row_bytes)
-      ++end;
-    pieces.push_back(Piece(append->gradients[i], (end - i) * row_bytes));
-    i = end;
-  }
-  const uint64_t unpadded = kRecordHeaderBytes + 8ull * h.id_count + gradient_bytes;
-  if (unpadded < queued->bytes) pieces.push_back(Piece(kZeros, queued->bytes - unpadded));
-  for (size_t i = 1; i < pieces.size(); ++i) {
-    queued->payload_crc = Crc32c(pieces[i].iov_base, pieces[i].iov_len, queued->payload_crc);
-  }
-  return queued;
+  HOTBED_CHECK(append->encoded.empty() || append->encoded.size() == queued.bytes);
+  queued.payload_crc = RunLayout::PayloadCrc(*append);
 }
 
-absl::Status LogWriter::RefusalOf(const Queued& queued) {
+absl::Status LogWriter::RefusalOf(const LogAppend& append) {
+  const LogAppend::Queued& queued = append.queued;
   if (!queued.refused.ok()) return queued.refused;
   if (!stopped_.ok()) return stopped_;
-  const auto failed = failed_.find(queued.shard);
+  const RecordHeader& header = append.header;
+  const auto failed = failed_.find(header.shard);
   if (failed != failed_.end()) {
-    if (queued.lsn > failed->second) {
+    if (header.lsn > failed->second) {
       return absl::FailedPreconditionError(
-          absl::StrCat("LSN ", queued.lsn, " of ", queued.shard.ToString(), " follows LSN ",
+          absl::StrCat("LSN ", header.lsn, " of ", header.shard.ToString(), " follows LSN ",
                        failed->second, ", whose append failed: append that one again first"));
     }
     failed_.erase(failed);
@@ -194,16 +171,17 @@ absl::Status LogWriter::RefusalOf(const Queued& queued) {
 }
 
 void LogWriter::Append(LogAppend* append) {
-  std::unique_ptr<Queued> queued = Encode(append);
+  Prepare(append);
+  LogAppend::Queued& queued = append->queued;
   absl::MutexLock lock(&mu_);
-  queued->refused = RefusalOf(*queued);
-  if (queued->refused.ok()) {
-    queue_bytes_ += queued->bytes;
+  queued.refused = RefusalOf(*append);
+  if (queued.refused.ok()) {
+    queue_bytes_ += queued.bytes;
   } else {
-    failed_.try_emplace(queued->shard, queued->lsn);
-    queued->bytes = 0;
+    failed_.try_emplace(append->header.shard, append->header.lsn);
+    queued.bytes = 0;
   }
-  queue_.push_back(std::move(queued));
+  queue_.push_back(append);
 }
 
 void LogWriter::Commit() {
@@ -211,10 +189,10 @@ void LogWriter::Commit() {
   if (!writing_) {
     writing_ = true;
     while (!queue_.empty()) {
-      Batch batch;
-      batch.swap(queue_);
+      batch_.swap(queue_);
       mu_.Unlock();
-      WriteBatch(std::move(batch));
+      WriteBatch(batch_);
+      batch_.clear();
       mu_.Lock();
     }
     writing_ = false;
@@ -222,78 +200,87 @@ void LogWriter::Commit() {
   mu_.Unlock();
 }
 
-void LogWriter::Complete(std::unique_ptr<Queued> queued, absl::Status status) {
+void LogWriter::Complete(LogAppend* append, absl::Status status) {
   // The completion may free the append, and with it the callable that is running.
-  absl::AnyInvocable<void(absl::Status)> done = std::move(queued->append->done);
-  queued.reset();
+  absl::AnyInvocable<void(absl::Status)> done = std::move(append->done);
   done(std::move(status));
 }
 
 // Cuts the batch into runs that fit the newest segment, and completes each run once it is written.
-void LogWriter::WriteBatch(Batch batch) {
+void LogWriter::WriteBatch(absl::Span<LogAppend* const> batch) {
   while (!batch.empty()) {
-    if (!batch.front()->refused.ok()) {
-      absl::Status refused = batch.front()->refused;
-      Complete(std::move(batch.front()), std::move(refused));
-      batch.pop_front();
+    if (!batch.front()->queued.refused.ok()) {
+      Complete(batch.front(), batch.front()->queued.refused);
+      batch.remove_prefix(1);
       continue;
     }
-    absl::InlinedVector<std::unique_ptr<Queued>, 16> run;
-    uint64_t bytes = 0;
     absl::Status status;
     if (file_.bytes() > kSegmentHeaderBytes &&
-        file_.bytes() + batch.front()->bytes > segment_bytes_max_) {
+        file_.bytes() + batch.front()->queued.bytes > segment_bytes_max_) {
       status = Roll();
     }
-    while (!batch.empty() && batch.front()->refused.ok() &&
-           (run.empty() || file_.bytes() + bytes + batch.front()->bytes <= segment_bytes_max_)) {
-      bytes += batch.front()->bytes;
-      run.push_back(std::move(batch.front()));
-      batch.pop_front();
-    }
+    const absl::Span<LogAppend* const> run = batch.first(RunLength(batch));
+    batch.remove_prefix(run.size());
     if (status.ok()) status = WriteRun(run);
     {
       absl::MutexLock lock(&mu_);
-      HOTBED_CHECK(bytes <= queue_bytes_);
-      queue_bytes_ -= bytes;
-      if (!status.ok()) FailBehind(run, status, &batch);
+      for (const LogAppend* append : run) queue_bytes_ -= append->queued.bytes;
+      if (!status.ok()) FailBehind(run, status, batch);
     }
-    for (auto& queued : run) Complete(std::move(queued), status);
+    for (LogAppend* append : run) Complete(append, status);
   }
+}
+
+// How many of the batch the newest segment has room for as one group; at least one.
+size_t LogWriter::RunLength(absl::Span<LogAppend* const> batch) const {
+  const uint64_t room = segment_bytes_max_ - std::min(file_.bytes(), segment_bytes_max_);
+  const uint64_t bytes_max = std::min(room, kGroupBytesMax);
+  const size_t count_max = std::min(batch.size(), kGroupPartsMax);
+  uint64_t bytes = batch.front()->queued.bytes;
+  size_t count = 1;
+  while (count < count_max && batch[count]->queued.refused.ok()) {
+    bytes += batch[count]->queued.bytes;
+    if (bytes > bytes_max) break;
+    ++count;
+  }
+  return count;
 }
 
 // Records that were written with the failed one, or queued behind it before anyone could know, fail
 // with it: the shards numbered them on the assumption that the failed one stands.
-void LogWriter::FailBehind(absl::Span<const std::unique_ptr<Queued>> run,
-                           const absl::Status& status, Batch* batch) {
-  for (Batch* queue : {batch, &queue_}) {
-    for (auto& queued : *queue) {
-      if (!queued->refused.ok()) continue;
-      queued->refused = status;
-      queue_bytes_ -= queued->bytes;
-      queued->bytes = 0;
+void LogWriter::FailBehind(absl::Span<LogAppend* const> run, const absl::Status& status,
+                           absl::Span<LogAppend* const> behind) {
+  const absl::Span<LogAppend* const> queues[] = {behind, queue_};
+  for (const auto& queue : queues) {
+    for (LogAppend* append : queue) {
+      if (!append->queued.refused.ok()) continue;
+      append->queued.refused = status;
+      queue_bytes_ -= append->queued.bytes;
+      append->queued.bytes = 0;
     }
   }
-  for (const auto& queued : run) {
-    const auto [failed, added] = failed_.try_emplace(queued->shard, queued->lsn);
-    if (!added) failed->second = std::min(failed->second, queued->lsn);
+  for (const LogAppend* append : run) {
+    const RecordHeader& header = append->header;
+    const auto [failed, added] = failed_.try_emplace(header.shard, header.lsn);
+    if (!added) failed->second = std::min(failed->second, header.lsn);
   }
-  for (Batch* queue : {batch, &queue_}) {
-    for (auto& queued : *queue) failed_.try_emplace(queued->shard, queued->lsn);
+  for (const auto& queue : queues) {
+    for (const LogAppend* append : queue) {
+      failed_.try_emplace(append->header.shard, append->header.lsn);
+    }
   }
 }
 
-absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) {
+absl::Status LogWriter::WriteRun(absl::Span<LogAppend* const> run) {
   uint64_t synced = options_.sync_interval_ms == 0 ? file_.bytes() : 0;
   {
     absl::MutexLock lock(&mu_);
     if (!stopped_.ok()) return stopped_;
     if (sync_.sequence == last_sequence_) synced = std::max(synced, sync_.offset);
   }
-  EncodeHeaders(run, {.synced_bytes = synced, .run = options_.run});
-  uint64_t bytes = 0;
-  for (const auto& queued : run) bytes += queued->bytes;
-  const absl::Status written = file_.Append(run_pieces_, bytes);
+  layout_.LayOut(run, {.synced_bytes = synced, .run = options_.run});
+  const uint64_t bytes = layout_.bytes();
+  const absl::Status written = file_.Append(layout_.pieces(), bytes);
   if (!written.ok()) return CutBack(written);
   if (options_.sync_interval_ms == 0) {
     if (const absl::Status failed = file_.Sync(); !failed.ok()) {
@@ -306,12 +293,13 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
     }
   }
   file_.Keep(bytes);
-  end_crc_ = RecordHeaderCrc(run.back()->header);
+  end_.crc = layout_.header_crc();
   MarkWritten();
   absl::MutexLock lock(&mu_);
-  for (const auto& queued : run) {
-    chain_.AddRecord(queued->shard, queued->lsn, queued->bytes, RecordHeaderCrc(queued->header));
+  for (const LogAppend* append : run) {
+    chain_.AddRecord(append->header.shard, append->header.lsn);
   }
+  chain_.AddBytes(bytes, end_.crc);
   if (sync_.written == sync_.synced) sync_.unsynced_since_ns = clock_->NowNs();
   sync_.written += bytes;
   counts_.appends += run.size();
@@ -325,26 +313,11 @@ absl::Status LogWriter::WriteRun(absl::Span<const std::unique_ptr<Queued>> run) 
 
 // Before the completions run: what was reported written must be there after a kill.
 void LogWriter::MarkWritten() {
-  end_bytes_ = file_.bytes();
+  end_.bytes = file_.bytes();
   if (options_.marks == nullptr || PlantedBug("ack_before_append")) return;
-  options_.marks->Set(Marks::kLogWritten, {last_sequence_, end_bytes_, end_crc_});
+  options_.marks->Set(Marks::kLogWritten, {last_sequence_, end_.bytes, end_.crc});
   if (options_.sync_interval_ms == 0) {
-    options_.marks->Set(Marks::kLogSynced, {last_sequence_, end_bytes_, end_crc_});
-  }
-}
-
-// Completes the records' headers and gathers the pieces of all records in run_pieces_.
-void LogWriter::EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run,
-                              const RecordOrigin& origin) {
-  run_pieces_.clear();
-  for (const auto& queued : run) {
-    const absl::Span<const uint8_t> encoded = queued->append->encoded;
-    if (encoded.empty()) {
-      EncodeRecordHeader(queued->append->header, queued->payload_crc, origin, queued->header);
-    } else {
-      ResealRecordHeader(encoded.data(), origin, queued->header);
-    }
-    run_pieces_.insert(run_pieces_.end(), queued->pieces.begin(), queued->pieces.end());
+    options_.marks->Set(Marks::kLogSynced, {last_sequence_, end_.bytes, end_.crc});
   }
 }
 
@@ -411,8 +384,8 @@ absl::Status LogWriter::OpenSegment(const Segment& segment) {
 absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   SegmentHeader header;
   header.sequence = sequence;
-  header.previous_bytes = end_bytes_;
-  header.previous_crc = end_crc_;
+  header.previous_bytes = end_.bytes;
+  header.previous_crc = end_.crc;
   {
     absl::MutexLock lock(&mu_);
     header.unsynced_from =
@@ -436,7 +409,7 @@ absl::Status LogWriter::BeginSegment(uint64_t sequence) {
   HOTBED_RETURN_IF_ERROR(OpenSegment(segment));
   std::move(remove).Cancel();
   last_sequence_ = sequence;
-  end_crc_ = 0;
+  end_.crc = 0;
   MarkWritten();
   absl::MutexLock lock(&mu_);
   chain_.Push(std::move(segment));

@@ -1,8 +1,8 @@
 // The log behind ShardLog: a queue, one writer at a time, one newest segment. log_writer.cc holds
 // the queue and the writer; log_sync.cc syncs, deletes segments and reports usage.
 //
-// Threads: Append checksums and lays out the pieces on the caller's thread, outside of the lock, so
-// that shards share that work. The thread that calls Commit while nobody writes becomes the writer;
+// Threads: Append checksums the rows on the caller's thread, outside of the lock, so that shards
+// share that work. The thread that calls Commit while nobody writes becomes the writer;
 // the newest file, which only the writer touches, passes from one writer to the next through
 // `writing_`.
 #ifndef HOTBED_SERVER_SHARD_LOG_LOG_WRITER_H_
@@ -18,11 +18,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "server/shard_log/newest_segment.h"
 #include "server/shard_log/recovery.h"
+#include "server/shard_log/run_layout.h"
 #include "server/shard_log/segment_chain.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
@@ -55,19 +56,7 @@ class LogWriter final : public ShardLog {
   absl::Status TryResume() override ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // An append on its way: the encoded header and the pieces that writev takes, most of them in the
-  // caller's memory.
-  struct Queued {
-    LogAppend* append = nullptr;
-    ShardId shard;
-    Lsn lsn = 0;
-    uint64_t bytes = 0;
-    uint32_t payload_crc = 0;
-    absl::Status refused;  // set when it must not be written
-    char header[kRecordHeaderBytes];
-    absl::InlinedVector<iovec, 5> pieces;
-  };
-  using Batch = std::deque<std::unique_ptr<Queued>>;
+  using Batch = std::vector<LogAppend*>;
 
   // A second handle of a segment, for syncing while the writer uses its own. Shared: a sync may
   // outlive the roll.
@@ -88,27 +77,38 @@ class LogWriter final : public ShardLog {
     bool dir_changed = false;       // a segment's name is not synced
   };
 
-  // Checksums an append and lays out its pieces; the writer fills in the header.
-  static std::unique_ptr<Queued> Encode(LogAppend* append);
-  absl::Status RefusalOf(const Queued& queued) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The end of a segment, for the header of the next.
+  struct SegmentEnd {
+    uint64_t bytes = 0;  // 0: unknown
+    uint32_t crc = 0;    // of the header of its last record or group
+  };
+  // The sync thread waits for it apart from mu_: a waiting thread makes each unlock slow.
+  struct Stopping {
+    absl::Mutex mu;
+    bool wanted ABSL_GUARDED_BY(mu) = false;
+  };
 
-  // Called by the writer only.
-  void WriteBatch(Batch batch) ABSL_LOCKS_EXCLUDED(mu_);
-  void FailBehind(absl::Span<const std::unique_ptr<Queued>> run, const absl::Status& status,
-                  Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WriteRun(absl::Span<const std::unique_ptr<Queued>> run) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sizes and checksums an append.
+  static void Prepare(LogAppend* append);
+  absl::Status RefusalOf(const LogAppend& append) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Called by the writer only. `batch` and `behind` are what comes after the run.
+  void WriteBatch(absl::Span<LogAppend* const> batch) ABSL_LOCKS_EXCLUDED(mu_);
+  size_t RunLength(absl::Span<LogAppend* const> batch) const;
+  void FailBehind(absl::Span<LogAppend* const> run, const absl::Status& status,
+                  absl::Span<LogAppend* const> behind) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WriteRun(absl::Span<LogAppend* const> run) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status MarkStart(bool append_to_newest) ABSL_LOCKS_EXCLUDED(mu_);
   void MarkWritten();
-  void EncodeHeaders(absl::Span<const std::unique_ptr<Queued>> run, const RecordOrigin& origin);
   absl::Status CutBack(const absl::Status& cause) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Roll() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status BeginSegment(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenSegment(const Segment& segment) ABSL_LOCKS_EXCLUDED(mu_);
-  static void Complete(std::unique_ptr<Queued> queued, absl::Status status);
+  static void Complete(LogAppend* append, absl::Status status);
 
   void Stop(absl::Status why, bool poison) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status SyncThrough(uint64_t target) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_);
+  void SyncLoop() ABSL_LOCKS_EXCLUDED(mu_, stop_.mu);
   void DeleteUnneeded() ABSL_LOCKS_EXCLUDED(mu_, delete_mu_);
   void EmptyUnneeded(const std::vector<Segment>& emptied) ABSL_LOCKS_EXCLUDED(mu_)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(delete_mu_);
@@ -123,11 +123,10 @@ class LogWriter final : public ShardLog {
   NewestSegment file_;              // the newest segment
   uint64_t segment_bytes_max_ = 0;  // of that one
   uint64_t last_sequence_ = 0;
-  // The end of the newest segment, for the header of the next: its bytes, 0 if unknown, and
-  // RecordHeaderCrc of its last record.
-  uint64_t end_bytes_ = 0;
-  uint32_t end_crc_ = 0;
-  std::vector<iovec> run_pieces_;
+  SegmentEnd end_;  // of the newest segment
+  // Empty between writes; they keep their memory.
+  Batch batch_;
+  RunLayout layout_;
 
   // Held while files are deleted: oldest first, also when several threads do it.
   absl::Mutex delete_mu_ ABSL_ACQUIRED_BEFORE(mu_);
@@ -142,8 +141,8 @@ class LogWriter final : public ShardLog {
   SegmentChain chain_ ABSL_GUARDED_BY(mu_);
   SyncProgress sync_ ABSL_GUARDED_BY(mu_);
   absl::CondVar sync_done_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   Usage counts_ ABSL_GUARDED_BY(mu_);  // appends, writes, syncs, torn_*
+  Stopping stop_;
   std::thread sync_thread_;
 };
 

@@ -6,6 +6,7 @@
 //   name                        what goes wrong                                              where
 //   ack_before_append           completions run before the system has the record             log
 //   forget_sessions_on_restart  recovery rebuilds the rows, not the sessions' sequences      shard
+//   last_part_of_group_skipped  recovery leaves out the last part of each record group       log
 //   row_lsn_guard_off           replay applies a record to rows that hold it already         shard
 //   promise_not_persisted       promises are kept in memory only                             log
 //   missing_passes_for_new      a start compares no file with MARKS                          host

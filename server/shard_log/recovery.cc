@@ -17,6 +17,8 @@ namespace {
 
 using Found = SegmentReader::Found;
 
+constexpr size_t kPartsNamed = 8;  // of a damaged group; all of them are refused
+
 struct SegmentFile {
   uint64_t sequence = 0;
   std::string path;
@@ -244,6 +246,7 @@ class Recovery {
     segment.bytes = file.bytes;
     SegmentReader reader(files_, file.path, file.bytes);
     const absl::StatusOr<SegmentHeader> header = reader.ReadHeader();
+    if (header.ok()) segment.version = header->version;
     if (!header.ok() || header->sequence != file.sequence) {
       if (header.ok() || absl::IsDataLoss(header.status())) {
         return BadSegmentHeader(
@@ -256,7 +259,7 @@ class Recovery {
     if (!FollowsTheOneBefore(*header, file)) return Ends::kBefore;
     while (true) {
       HOTBED_ASSIGN_OR_RETURN(const Found found, reader.Next());
-      NoteEnd(file.sequence, reader.offset(), segment.last_crc);
+      if (!reader.is_later_part()) NoteEnd(file.sequence, reader.begin(), segment.last_crc);
       if (found == Found::kEnd) break;
       if (found == Found::kRecord) {
         HOTBED_RETURN_IF_ERROR(CheckOrigin(file, reader));
@@ -351,11 +354,22 @@ class Recovery {
       case Found::kZeros:
         return "only zeros follow";
       case Found::kBadPayload:
-        return absl::StrCat("the payload fails its checksum (", reader.header().shard.ToString(),
-                            ", LSN ", reader.header().lsn, ")");
+        return DescribeParts(reader.bad_parts());
       default:
         return "the record header fails its checksum";
     }
+  }
+
+  static std::string DescribeParts(absl::Span<const RecordHeader> parts) {
+    if (parts.empty()) return "the table of the record group fails its checksum";
+    std::string names;
+    for (const RecordHeader& part : parts.first(std::min(parts.size(), kPartsNamed))) {
+      absl::StrAppend(&names, names.empty() ? "" : "; ", part.shard.ToString(), ", LSN ", part.lsn);
+    }
+    if (parts.size() > kPartsNamed) {
+      absl::StrAppend(&names, "; and ", parts.size() - kPartsNamed, " more");
+    }
+    return absl::StrCat("the payload fails its checksum (", names, ")");
   }
 
   // Records the damage and moves past it; false: nothing follows in this segment.
@@ -365,11 +379,8 @@ class Recovery {
     damage.message = absl::StrCat("log segment ", file.path, " is damaged at offset ", at, ": ",
                                   Describe(found, *reader));
     bool more = false;
-    if (found == Found::kBadPayload) {
-      damage.shards.push_back(reader->header().shard);
-    } else {
-      damage.all_shards = true;
-    }
+    for (const RecordHeader& part : reader->bad_parts()) damage.shards.push_back(part.shard);
+    damage.all_shards = damage.shards.empty();
     if (found == Found::kBadPayload || found == Found::kBadHeader) {
       HOTBED_ASSIGN_OR_RETURN(more, reader->SkipDamage());
     }

@@ -5,9 +5,8 @@
 
 namespace hotbed {
 
-void SegmentChain::AddRecord(ShardId shard, Lsn lsn, uint64_t bytes, uint32_t crc) {
+void SegmentChain::AddBytes(uint64_t bytes, uint32_t crc) {
   Segment& newest = segments_.back();
-  newest.Add(shard, lsn);
   newest.bytes += bytes;
   newest.last_crc = crc;
   bytes_ += bytes;

@@ -24,8 +24,9 @@ struct Segment {
   uint64_t sequence = 0;
   std::string path;
   uint64_t bytes = 0;
+  uint32_t version = kSegmentFormatVersion;
   bool damaged = false;   // accepts no more appends
-  uint32_t last_crc = 0;  // RecordHeaderCrc of its last record; 0: none
+  uint32_t last_crc = 0;  // of the header of its last record or group; 0: none
   absl::flat_hash_map<ShardId, Lsn> lsn_max;
 
   void Add(ShardId shard, Lsn lsn) {
@@ -47,8 +48,10 @@ class SegmentChain {
     segments_.back().Add(ShardId(), ~Lsn{0});
     aside_.insert(ShardId());
   }
-  // Accounts for a record that was written to the newest segment; `crc` is its RecordHeaderCrc.
-  void AddRecord(ShardId shard, Lsn lsn, uint64_t bytes, uint32_t crc);
+  // A record was written to the newest segment.
+  void AddRecord(ShardId shard, Lsn lsn) { segments_.back().Add(shard, lsn); }
+  // The newest segment has grown by a record or a group, whose header has the checksum `crc`.
+  void AddBytes(uint64_t bytes, uint32_t crc);
 
   // Records of `shard` below `lsn` are not needed from now on; `lsn` never falls.
   void SetLeastNeeded(ShardId shard, Lsn lsn);

@@ -20,11 +20,8 @@ constexpr uint8_t kFlagLastPart = 2;
 constexpr uint8_t kFlagAssign = 4;
 constexpr uint8_t kFlagStaged = 8;
 constexpr uint8_t kFlagShows = 16;
-constexpr int kStepShift = 20;  // the upper bits of a seq are its step
-
-// A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful
-// (as in LevelDB).
-uint32_t MaskCrc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
+constexpr uint8_t kAllFlags = kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged | kFlagShows;
+constexpr uint32_t kCrcMask = 0xa282ead8u;
 
 // The fixed header as the file has it. No padding: every member is naturally aligned.
 struct WireRecordHeader {
@@ -67,6 +64,40 @@ uint32_t HeaderCrc(const WireRecordHeader& w) {
 
 }  // namespace
 
+// As in LevelDB.
+uint32_t MaskCrc(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + kCrcMask; }
+
+uint32_t UnmaskCrc(uint32_t masked) {
+  const uint32_t rotated = masked - kCrcMask;
+  return (rotated >> 17) | (rotated << 15);
+}
+
+uint8_t FlagsOf(const RecordHeader& h) {
+  return static_cast<uint8_t>((h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0) |
+                              (h.assign ? kFlagAssign : 0) | (h.staged ? kFlagStaged : 0) |
+                              (h.shows ? kFlagShows : 0));
+}
+
+bool SetKind(uint8_t kind, RecordHeader* header) {
+  header->kind = static_cast<RecordKind>(kind);
+  return kind >= static_cast<uint8_t>(RecordKind::kPush) &&
+         kind <= static_cast<uint8_t>(RecordKind::kDelete);
+}
+
+bool SetFlags(uint8_t flags, RecordHeader* header) {
+  header->open = (flags & kFlagOpen) != 0;
+  header->last_part = (flags & kFlagLastPart) != 0;
+  header->assign = (flags & kFlagAssign) != 0;
+  header->staged = (flags & kFlagStaged) != 0;
+  header->shows = (flags & kFlagShows) != 0;
+  return (flags & ~kAllFlags) == 0;
+}
+
+bool SetGradientType(uint8_t type, RecordHeader* header) {
+  header->gradient_type = static_cast<RowType>(type);
+  return type <= static_cast<uint8_t>(RowType::kInt8);
+}
+
 std::string EncodeSegmentHeader(const SegmentHeader& header) {
   std::string bytes(kSegmentHeaderBytes, '\0');
   std::memcpy(&bytes[0], kSegmentMagic, 8);
@@ -88,11 +119,13 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
   const uint32_t version = LoadLittle<uint32_t>(p + 8);
   const bool intact = LoadLittle<uint32_t>(p + kSegmentCrcAt) == MaskCrc(Crc32c(p, kSegmentCrcAt));
   // Another version may keep its checksum elsewhere, so the version is checked first.
-  if (version != kSegmentFormatVersion) {
-    return OtherVersion("log segment", version, kSegmentFormatVersion, intact);
+  if (version != kSegmentFormatVersion && version != kSegmentWithoutGroups) {
+    return OtherVersion("log segment", version, kSegmentFormatVersion, intact,
+                        kSegmentWithoutGroups);
   }
   if (!intact) return absl::DataLossError("the segment header fails its checksum");
-  return SegmentHeader{.sequence = LoadLittle<uint64_t>(p + 16),
+  return SegmentHeader{.version = version,
+                       .sequence = LoadLittle<uint64_t>(p + 16),
                        .unsynced_from = LoadLittle<uint64_t>(p + 24),
                        .previous_bytes = LoadLittle<uint64_t>(p + 32),
                        .previous_crc = LoadLittle<uint32_t>(p + 40)};
@@ -100,6 +133,10 @@ absl::StatusOr<SegmentHeader> DecodeSegmentHeader(absl::string_view bytes) {
 
 uint32_t RecordHeaderCrc(const char* header) {
   return LoadLittle<uint32_t>(header + offsetof(WireRecordHeader, header_crc));
+}
+
+uint32_t RecordPayloadCrc(const uint8_t* record) {
+  return UnmaskCrc(LoadLittle<uint32_t>(record + offsetof(WireRecordHeader, payload_crc)));
 }
 
 std::string SegmentName(uint64_t sequence) { return absl::StrFormat("%012d.log", sequence); }
@@ -120,9 +157,7 @@ void EncodeRecordHeader(const RecordHeader& h, uint32_t payload_crc, const Recor
   w.length = static_cast<uint32_t>(RecordBytes(h));
   w.payload_crc = MaskCrc(payload_crc);
   w.kind = static_cast<uint8_t>(h.kind);
-  w.flags = static_cast<uint8_t>((h.open ? kFlagOpen : 0) | (h.last_part ? kFlagLastPart : 0) |
-                                 (h.assign ? kFlagAssign : 0) | (h.staged ? kFlagStaged : 0) |
-                                 (h.shows ? kFlagShows : 0));
+  w.flags = FlagsOf(h);
   w.gradient_type = static_cast<uint8_t>(h.gradient_type);
   w.zero0 = 0;
   w.shard = h.shard.packed();
@@ -176,28 +211,18 @@ void ResealRecordHeader(const uint8_t* record, const RecordOrigin& origin, char*
 std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   WireRecordHeader w;
   std::memcpy(&w, bytes, sizeof(w));
+  DecodedHeader d;
+  RecordHeader& h = d.header;
   // The cheap tests come first: a search for the next whole record tries every eighth byte.
-  if (w.zero0 != 0 || w.length % 8 != 0 || w.length > kRecordBytesMax ||
-      w.kind < static_cast<uint8_t>(RecordKind::kPush) ||
-      w.kind > static_cast<uint8_t>(RecordKind::kDelete) ||
-      w.gradient_type > static_cast<uint8_t>(RowType::kInt8) ||
-      (w.flags & ~(kFlagOpen | kFlagLastPart | kFlagAssign | kFlagStaged | kFlagShows)) != 0 ||
+  if (w.zero0 != 0 || w.length % 8 != 0 || w.length > kRecordBytesMax || !SetKind(w.kind, &h) ||
+      !SetGradientType(w.gradient_type, &h) || !SetFlags(w.flags, &h) ||
       HeaderCrc(w) != w.header_crc) {
     return std::nullopt;
   }
-  DecodedHeader d;
   d.length = w.length;
   d.origin = {.synced_bytes = 8ull * w.synced_words, .run = w.run};
   d.payload_crc = w.payload_crc;
   d.header_crc = w.header_crc;
-  RecordHeader& h = d.header;
-  h.kind = static_cast<RecordKind>(w.kind);
-  h.open = (w.flags & kFlagOpen) != 0;
-  h.last_part = (w.flags & kFlagLastPart) != 0;
-  h.assign = (w.flags & kFlagAssign) != 0;
-  h.staged = (w.flags & kFlagStaged) != 0;
-  h.shows = (w.flags & kFlagShows) != 0;
-  h.gradient_type = static_cast<RowType>(w.gradient_type);
   h.shard = ShardId::FromPacked(w.shard);
   h.epoch = w.epoch;
   h.lsn = w.lsn;
@@ -205,8 +230,8 @@ std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes) {
   h.incarnation = w.incarnation;
   h.seq = w.seq;
   h.prev_seq = w.prev_seq;
-  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2,  w.gradient_scale,
-               w.clip_value,    w.clip_row_norm,    w.seq >> kStepShift, w.time_s};
+  h.scalars = {w.learning_rate, w.bias_correction1, w.bias_correction2,        w.gradient_scale,
+               w.clip_value,    w.clip_row_norm,    w.seq >> kRecordStepShift, w.time_s};
   h.id_count = w.id_count;
   h.dim = w.dim;
   if (RecordBytes(h) != d.length) return std::nullopt;

@@ -1,7 +1,7 @@
 // The bytes of a log segment file. All numbers are little-endian; offsets below are in bytes.
 //
-// Segment file: a header of 64 bytes, then records, each a multiple of 8 bytes long and so 8-byte
-// aligned.
+// Segment file: a header of 64 bytes, then records and record groups (record_group.h), each a
+// multiple of 8 bytes long and so 8-byte aligned.
 //
 //   segment header
 //    0 u64 magic "HOTBDLOG"
@@ -42,12 +42,20 @@
 
 namespace hotbed {
 
-inline constexpr uint32_t kSegmentFormatVersion = 4;
+inline constexpr uint32_t kSegmentFormatVersion = 5;
+// The version before, which is still read: records only, and nothing else differs.
+inline constexpr uint32_t kSegmentWithoutGroups = 4;
 inline constexpr uint64_t kSegmentHeaderBytes = 64;
 inline constexpr uint64_t kRecordHeaderBytes = 128;
 inline constexpr uint64_t kRecordBytesMax = 64ull << 20;
+inline constexpr int kRecordStepShift = 20;  // the upper bits of a seq are its step
+
+// A CRC that is stored next to the data it covers is masked, so that a CRC over both stays useful.
+uint32_t MaskCrc(uint32_t crc);
+uint32_t UnmaskCrc(uint32_t masked);
 
 struct SegmentHeader {
+  uint32_t version = kSegmentFormatVersion;  // of a header that was read; encoded is always the own
   uint64_t sequence = 0;
   // The oldest segment that was not known to be synced when this one was begun. The number after
   // this segment's own: this segment was synced itself and then emptied, since no shard needed it.
@@ -77,7 +85,15 @@ inline uint64_t RecordBytes(const RecordHeader& h) {
   return (kRecordHeaderBytes + 8ull * h.id_count + GradientBytes(h) + 7) & ~7ull;
 }
 
-// The state of the log, which it writes into each record.
+// Fields of headers of records and of parts of groups. False: no such value.
+uint8_t FlagsOf(const RecordHeader& header);
+bool SetKind(uint8_t kind, RecordHeader* header);
+bool SetFlags(uint8_t flags, RecordHeader* header);
+bool SetGradientType(uint8_t type, RecordHeader* header);
+
+inline constexpr char kPadding[8] = {};
+
+// The state of the log, which it writes into each record and group.
 struct RecordOrigin {
   uint64_t synced_bytes = 0;  // of the newest segment; a multiple of 8 below 32 GiB
   uint64_t run = 0;           // ShardLogOptions::run
@@ -104,6 +120,8 @@ struct DecodedHeader {
 };
 // The stored checksum of an encoded record header.
 uint32_t RecordHeaderCrc(const char* header);
+// The plain CRC32C of ids, gradients and padding, as the header of `record` has it.
+uint32_t RecordPayloadCrc(const uint8_t* record);
 // nullopt when the checksum or a field that the checksum covers is wrong. Reads kRecordHeaderBytes.
 std::optional<DecodedHeader> DecodeRecordHeader(const char* bytes);
 

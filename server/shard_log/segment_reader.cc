@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
 namespace {
@@ -59,43 +60,78 @@ absl::StatusOr<bool> SegmentReader::OnlyZerosFrom(uint64_t offset) {
 }
 
 absl::StatusOr<SegmentReader::Found> SegmentReader::Next() {
-  offset_ = next_offset_;
+  if (part_next_ < parts_.size()) return TakePart();
+  begin_ = offset_ = next_offset_;
+  parts_.clear();
+  part_next_ = 0;
   bad_payload_ = false;
+  bad_parts_.clear();
   if (offset_ >= file_bytes_) return Found::kEnd;
   const uint64_t left = file_bytes_ - offset_;
   raw_length_ = 0;
   if (left < kRecordHeaderBytes) return Found::kCutShort;
   HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(offset_, kRecordHeaderBytes));
-  raw_length_ = LikelyRecordLength(bytes);
+  if (const auto group = DecodeGroupHeader(bytes)) return NextGroup(*group, left);
   const std::optional<DecodedHeader> decoded = DecodeRecordHeader(bytes);
   if (!decoded.has_value()) {
+    raw_length_ = LikelyGroupLength(bytes).value_or(LikelyRecordLength(bytes));
     if (raw_length_ != 0) return Found::kBadHeader;
     HOTBED_ASSIGN_OR_RETURN(const bool zeros, OnlyZerosFrom(offset_));
     return zeros ? Found::kZeros : Found::kBadHeader;
   }
-  decoded_ = *decoded;
-  raw_length_ = 0;
-  if (decoded_.length > left) return Found::kCutShort;
-  HOTBED_ASSIGN_OR_RETURN(bytes, Load(offset_, decoded_.length));
-  if (!PayloadIntact(decoded_, bytes)) {
+  if (decoded->length > left) return Found::kCutShort;
+  HOTBED_ASSIGN_OR_RETURN(bytes, Load(offset_, decoded->length));
+  next_offset_ = offset_ + decoded->length;
+  if (!PayloadIntact(*decoded, bytes)) {
+    bad_payload_ = true;
+    bad_parts_.push_back(decoded->header);
+    return Found::kBadPayload;
+  }
+  origin_ = decoded->origin;
+  header_crc_ = decoded->header_crc;
+  view_.header = decoded->header;
+  view_.ids = reinterpret_cast<const uint64_t*>(bytes + kRecordHeaderBytes);
+  view_.gradients = reinterpret_cast<const uint8_t*>(view_.ids + view_.header.id_count);
+  return Found::kRecord;
+}
+
+absl::StatusOr<SegmentReader::Found> SegmentReader::NextGroup(const GroupHeader& group,
+                                                              uint64_t left) {
+  if (group.length > left) return Found::kCutShort;
+  HOTBED_ASSIGN_OR_RETURN(const char* const bytes, Load(offset_, group.length));
+  next_offset_ = offset_ + group.length;
+  origin_ = group.origin;
+  header_crc_ = group.header_crc;
+  if (!DecodeGroup(group, bytes, &parts_)) {
+    parts_.clear();
     bad_payload_ = true;
     return Found::kBadPayload;
   }
-  view_.header = decoded_.header;
-  view_.ids = reinterpret_cast<const uint64_t*>(bytes + kRecordHeaderBytes);
-  view_.gradients = reinterpret_cast<const uint8_t*>(view_.ids + view_.header.id_count);
-  next_offset_ = offset_ + decoded_.length;
+  for (const GroupPart& part : parts_) {
+    if (!part.intact) bad_parts_.push_back(part.header);
+  }
+  if (PlantedBug("last_part_of_group_skipped")) parts_.pop_back();
+  if (bad_parts_.empty()) return TakePart();
+  bad_payload_ = true;
+  const auto damaged = [](const GroupPart& part) { return !part.intact; };
+  parts_.erase(std::remove_if(parts_.begin(), parts_.end(), damaged), parts_.end());
+  return Found::kBadPayload;
+}
+
+SegmentReader::Found SegmentReader::TakePart() {
+  const GroupPart& part = parts_[part_next_++];
+  offset_ = begin_ + part.at;
+  view_.header = part.header;
+  view_.ids = part.ids;
+  view_.gradients = part.gradients;
   return Found::kRecord;
 }
 
 absl::StatusOr<bool> SegmentReader::SkipDamage() {
-  if (bad_payload_) {
-    next_offset_ = offset_ + decoded_.length;
-    return next_offset_ < file_bytes_;
-  }
+  if (bad_payload_) return part_next_ < parts_.size() || next_offset_ < file_bytes_;
   for (uint64_t at = offset_ + 8; at + kRecordHeaderBytes <= file_bytes_; at += 8) {
     HOTBED_ASSIGN_OR_RETURN(const char* bytes, Load(at, kRecordHeaderBytes));
-    if (!DecodeRecordHeader(bytes).has_value()) continue;
+    if (!DecodeRecordHeader(bytes).has_value() && !DecodeGroupHeader(bytes).has_value()) continue;
     next_offset_ = at;
     return true;
   }

@@ -1,14 +1,17 @@
-// Reads the records of one segment file in order, in windows of a few MiB, and finds the next whole
-// record after damage. Thread-compatible.
+// Reads the records of one segment file in order, those of a group one by one, in windows of a few
+// MiB, and finds the next whole record after damage. Thread-compatible.
 #ifndef HOTBED_SERVER_SHARD_LOG_SEGMENT_READER_H_
 #define HOTBED_SERVER_SHARD_LOG_SEGMENT_READER_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/files/file_system.h"
+#include "server/shard_log/record_group.h"
 #include "server/shard_log/segment_format.h"
 #include "server/shard_log/shard_log.h"
 
@@ -24,25 +27,34 @@ class SegmentReader {
   enum class Found {
     kRecord,      // whole; Next continues after it
     kEnd,         // the end of the file
-    kCutShort,    // the file ends inside the record
+    kCutShort,    // the file ends inside the record or group
     kZeros,       // nothing but zero bytes is left
-    kBadPayload,  // the header is good, the payload is not
+    kBadPayload,  // the header is good, and the payload of all or some parts (bad_parts) is not
     kBadHeader,   // kind, shard and length are unknown
   };
   // Looks at the record at the next offset. Anything but kRecord is final until SkipDamage. An
   // error is an I/O error.
   absl::StatusOr<Found> Next();
 
-  // After kBadPayload: moves past the record. After kBadHeader: moves to the next offset that
-  // holds a good record header. False: there is none.
+  // After kBadPayload: moves past the record, or to the whole parts of the group. After kBadHeader:
+  // moves to the next offset that holds a good header. False: nothing follows.
   absl::StatusOr<bool> SkipDamage();
 
-  uint64_t offset() const { return offset_; }            // of the record that Next looked at
-  uint64_t next_offset() const { return next_offset_; }  // of the one that Next looks at next
+  // Where the record begins that Next looked at, or its entry in the group, or the group if a part
+  // is damaged.
+  uint64_t offset() const { return offset_; }
+  uint64_t begin() const { return begin_; }  // of the record, or of its group
+  // After kRecord: the record is not the first of its group.
+  bool is_later_part() const { return part_next_ > 1; }
+  uint64_t next_offset() const { return next_offset_; }  // of the next record or group
   const RecordView& record() const { return view_; }     // after kRecord; valid until the next call
-  const RecordOrigin& origin() const { return decoded_.origin; }  // after kRecord
-  uint32_t header_crc() const { return decoded_.header_crc; }     // as stored, after kRecord
-  const RecordHeader& header() const { return decoded_.header; }  // after kRecord, kBadPayload
+  const RecordHeader& header() const { return view_.header; }  // after kRecord
+  // After kRecord: of the record, or of its group.
+  const RecordOrigin& origin() const { return origin_; }
+  uint32_t header_crc() const { return header_crc_; }  // as stored
+  // After kBadPayload: the record, or the damaged parts of the group; empty if the table of the
+  // group is damaged, and with it, perhaps, parts of any shard.
+  absl::Span<const RecordHeader> bad_parts() const { return bad_parts_; }
   // After kBadHeader: LikelyRecordLength. 0 after everything else.
   uint32_t raw_length() const { return raw_length_; }
 
@@ -50,14 +62,21 @@ class SegmentReader {
   // Pointer to [offset, offset + bytes) of the file, which must lie inside it.
   absl::StatusOr<const char*> Load(uint64_t offset, uint64_t bytes);
   absl::StatusOr<bool> OnlyZerosFrom(uint64_t offset);
+  absl::StatusOr<Found> NextGroup(const GroupHeader& group, uint64_t left);
+  Found TakePart();
 
   FileSystem* files_;
   std::string path_;
   uint64_t file_bytes_;
   uint64_t offset_ = kSegmentHeaderBytes;
+  uint64_t begin_ = kSegmentHeaderBytes;
   uint64_t next_offset_ = kSegmentHeaderBytes;
-  DecodedHeader decoded_;
   RecordView view_;
+  RecordOrigin origin_;
+  uint32_t header_crc_ = 0;
+  std::vector<GroupPart> parts_;  // the whole ones of the group that was read last
+  size_t part_next_ = 0;
+  std::vector<RecordHeader> bad_parts_;
   uint32_t raw_length_ = 0;
   bool bad_payload_ = false;
   std::unique_ptr<uint64_t[]> window_;  // of words, for the alignment of the ids

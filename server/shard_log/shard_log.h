@@ -3,9 +3,9 @@
 //
 // Thread-safe. Appends of one shard are written in the order of their Append calls. Group commit:
 // Append queues; a thread that calls Commit while no other thread writes becomes the writer and
-// writes everything queued with one writev (and one fdatasync when sync_interval_ms is 0);
-// completions run on that thread, in order, outside of all locks. Commit on any other thread
-// returns at once: the current writer takes its records along.
+// writes everything queued as one record group (record_group.h), with one writev (and one fdatasync
+// when sync_interval_ms is 0); completions run on that thread, in order, outside of all locks.
+// Commit on any other thread returns at once: the current writer takes its records along.
 //
 // A completion reports a record durable once the operating system has it (or, with sync_interval_ms
 // 0, once it is synced). An append that fails (disk full, I/O error) cuts the file back to the last
@@ -97,7 +97,7 @@ struct LogPosition {
 // A record as recovery and followers read it. Pointers are valid during the visit.
 struct RecordView {
   RecordHeader header;
-  LogPosition at;                      // where it begins
+  LogPosition at;                      // where it, or its entry in a group, begins
   const uint64_t* ids = nullptr;       // id_count, aligned
   const uint8_t* gradients = nullptr;  // id_count rows, contiguous
 };
@@ -112,6 +112,12 @@ struct LogAppend {
   // server. `header` repeats its header; ids and gradients are ignored.
   absl::Span<const uint8_t> encoded;
   absl::AnyInvocable<void(absl::Status)> done;
+  // The log's own, from Append until `done`.
+  struct Queued {
+    uint64_t bytes = 0;        // of the record by itself
+    uint32_t payload_crc = 0;  // the plain CRC32C of ids, gradients and padding
+    absl::Status refused;      // set when it must not be written
+  } queued;
 };
 
 struct ShardLogOptions {

@@ -124,16 +124,30 @@ absl::Status RowSearch::RankPart(uint32_t part, GoOn go_on) {
 }
 
 absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
-  std::vector<uint64_t> found;
+  std::vector<uint64_t> found, missed;
+  std::vector<uint8_t> below;
   for (size_t first = 0; first < ids.size() && !dropped_; first += rows_max_) {
     const Reader reader(view_);
     rows_.clear();
     found.clear();
+    missed.clear();
     for (const uint64_t id : ids.subspan(first, rows_max_)) {
       const uint8_t* const row = reader.Find(id);
-      if (row == nullptr) continue;
+      if (row == nullptr) {
+        missed.push_back(id);
+        continue;
+      }
       rows_.push_back(row);
       found.push_back(id);
+    }
+    if (!missed.empty() && view_.below != nullptr && view_.below->needed()) {
+      const uint32_t row_bytes = view_.coder().row_bytes();
+      below.resize(missed.size() * row_bytes);
+      HOTBED_RETURN_IF_ERROR(
+          view_.below->Read(missed, [&](size_t at, uint64_t id, const uint8_t* row) {
+            rows_.push_back(std::copy_n(row, row_bytes, below.data() + at * row_bytes) - row_bytes);
+            found.push_back(id);
+          }));
     }
     const auto offer = [&](uint32_t v, uint32_t number, double score) {
       Offer(v, found[number], score);
@@ -145,6 +159,39 @@ absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
 
 absl::Status RowSearch::Run(GoOn go_on) {
   if (query_.only_ids.has_value()) return RankOnly(*query_.only_ids, go_on);
+  const auto below = [this] { return view_.below != nullptr && view_.below->needed(); };
+  if (!below()) {
+    HOTBED_RETURN_IF_ERROR(RankMemory(go_on));
+    if (!below()) return absl::OkStatus();
+    // Memory has given rows up meanwhile, maybe before the walk came to them.
+    for (TopRows& top : tops_) top.Take();
+  }
+  return RankBelow(go_on);
+}
+
+absl::Status RowSearch::RankBelow(GoOn go_on) {
+  const uint32_t row_bytes = view_.coder().row_bytes();
+  std::vector<uint8_t> bytes(uint64_t{rows_max_} * row_bytes);
+  std::vector<uint64_t> ids;
+  absl::Status ranked;
+  const auto rank = [&] {
+    rows_.clear();
+    for (size_t i = 0; i < ids.size(); ++i) rows_.push_back(bytes.data() + i * row_bytes);
+    ranked = RankSome(
+        [&](uint32_t v, uint32_t number, double score) { Offer(v, ids[number], score); }, go_on);
+    ids.clear();
+    return ranked.ok();
+  };
+  HOTBED_RETURN_IF_ERROR(view_.below->Scan([&](uint64_t id, const uint8_t* row) {
+    std::copy_n(row, row_bytes, bytes.data() + ids.size() * row_bytes);
+    ids.push_back(id);
+    return ids.size() < rows_max_ || rank();
+  }));
+  if (ranked.ok() && !ids.empty()) rank();
+  return ranked;
+}
+
+absl::Status RowSearch::RankMemory(GoOn go_on) {
   for (uint32_t part = 0; part < view_.parts() && !dropped_; ++part) {
     HOTBED_RETURN_IF_ERROR(RankPart(part, go_on));
   }

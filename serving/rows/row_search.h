@@ -47,6 +47,9 @@ class RowSearch {
 
   absl::Status RankPart(uint32_t part, GoOn go_on);
   absl::Status RankOnly(absl::Span<const uint64_t> ids, GoOn go_on);
+  absl::Status RankMemory(GoOn go_on);
+  // All rows, in the order of their ids.
+  absl::Status RankBelow(GoOn go_on);
   RankBatch BatchOf(size_t vector) const;
   double ScoreOf(size_t vector, const uint8_t* row) const;
   // Compares the rows at rows_ with all vectors.

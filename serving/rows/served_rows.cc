@@ -417,6 +417,18 @@ const uint8_t* ServedRows::Get(uint64_t id) const {
   return RecordOf(stripe, (entry->load(std::memory_order_relaxed) & kSlotMask) - kFirstSlot);
 }
 
+std::optional<uint64_t> ServedRows::OtherOf(uint64_t id, uint64_t random) const {
+  const auto number = static_cast<uint32_t>(Mix64(id) >> 56);
+  const Index* const index = stripes_[number].index.load();
+  if (index == nullptr) return std::nullopt;
+  for (uint32_t i = 0; i < index->capacity; ++i) {
+    const uint32_t entry = index->entries[(random + i) % index->capacity].load();
+    if ((entry & kSlotMask) < kFirstSlot) continue;
+    return Unmix64(PositionOf(number, entry));
+  }
+  return std::nullopt;
+}
+
 bool ServedRows::Delete(uint64_t id) {
   const uint64_t position = Mix64(id);
   const auto number = static_cast<uint32_t>(position >> 56);

@@ -22,6 +22,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -75,6 +76,8 @@ class ServedRows {
   const uint8_t* Get(uint64_t id) const;
   // False: there was no such row.
   bool Delete(uint64_t id);
+  // The id of some row whose place a row of `id` could take; nothing: there is none.
+  std::optional<uint64_t> OtherOf(uint64_t id, uint64_t random) const;
   // A Put marks its row. Unmark takes the marks of the rows of which `of` is true, DeleteUnmarked
   // deletes rows without one and returns how many: rows that were not put since. Both look at all.
   void Unmark(const std::function<bool(uint64_t id)>& of);

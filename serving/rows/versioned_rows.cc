@@ -60,7 +60,9 @@ void RowsView::Reader::Identify(
 }
 
 VersionedRows::VersionedRows(const RowCoder& coder, ServedMemory* memory)
-    : memory_(memory), latest_(std::make_shared<ServedRows>(coder, memory)) {}
+    : memory_(memory),
+      latest_(std::make_shared<ServedRows>(coder, memory)),
+      none_(std::make_shared<ServedRows>(coder, memory)) {}
 
 absl::Status VersionedRows::Put(uint64_t id, const float* weights, bool* finite) {
   absl::MutexLock lock(&mu_);
@@ -68,6 +70,21 @@ absl::Status VersionedRows::Put(uint64_t id, const float* weights, bool* finite)
     const absl::Status put = latest_->Put(id, weights, finite);
     if (!absl::IsResourceExhausted(put) || !GiveUpOne()) return put;
   }
+}
+
+absl::Status VersionedRows::PutRow(uint64_t id, const uint8_t* row) {
+  absl::MutexLock lock(&mu_);
+  for (;;) {
+    const absl::Status put = latest_->PutRow(id, row);
+    if (!absl::IsResourceExhausted(put) || !GiveUpOne()) return put;
+  }
+}
+
+void VersionedRows::MakePlaceFor(uint64_t id, uint64_t random) {
+  absl::MutexLock lock(&mu_);
+  const std::optional<uint64_t> other = latest_->OtherOf(id, random);
+  if (other.has_value()) latest_->Delete(*other);
+  latest_->Reclaim();
 }
 
 bool VersionedRows::Delete(uint64_t id) {
@@ -240,6 +257,10 @@ void VersionedRows::Drop(uint64_t number) {
 void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted) {
   absl::MutexLock lock(&mu_);
   most_wanted_ = most_wanted;
+  {
+    absl::MutexLock shown(&shown_mu_);
+    std::erase_if(below_, [&](const auto& one) { return !wanted(one.first); });
+  }
   for (auto at = overlays_.begin(); at != overlays_.end();) {
     if (wanted((*at)->number_)) {
       ++at;
@@ -252,9 +273,25 @@ void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted, uin
 }
 
 std::optional<RowsView> VersionedRows::Version(uint64_t number) const {
+  if (std::shared_ptr<const RowsBelow> below = FindBelow(number)) {
+    RowsView view(none_, nullptr);
+    view.below = std::move(below);
+    return view;
+  }
   const std::shared_ptr<const VersionOverlay> overlay = Find(number);
   if (overlay != nullptr && overlay->whole_.load()) return RowsView(latest_, overlay);
   return std::nullopt;
+}
+
+void VersionedRows::AddBelow(uint64_t number, std::shared_ptr<const RowsBelow> rows) {
+  absl::MutexLock lock(&shown_mu_);
+  below_[number] = std::move(rows);
+}
+
+std::shared_ptr<const RowsBelow> VersionedRows::FindBelow(uint64_t number) const {
+  absl::MutexLock lock(&shown_mu_);
+  const auto found = below_.find(number);
+  return found == below_.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<const VersionOverlay> VersionedRows::Find(uint64_t number) const {

@@ -28,6 +28,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -38,6 +39,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "serving/rows/rows_below.h"
 #include "serving/rows/served_rows.h"
 
 namespace hotbed {
@@ -78,6 +80,7 @@ struct RowsView {
 
   std::shared_ptr<const ServedRows> latest;
   std::shared_ptr<const VersionOverlay> version;  // null: latest
+  std::shared_ptr<const RowsBelow> below;         // null: memory has all rows
 
   const RowCoder& coder() const { return latest->coder(); }
   // Parts of a walk over all rows: stripes of `latest`, then of the version.
@@ -122,6 +125,9 @@ class VersionedRows final : private RowChangeWatcher {
   // --- the thread that follows; as the functions of ServedRows
   // ResourceExhausted: there are no overlays to be given up any more.
   absl::Status Put(uint64_t id, const float* weights, bool* finite) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status PutRow(uint64_t id, const uint8_t* row) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes another row, so that PutRow of this one may find a place.
+  void MakePlaceFor(uint64_t id, uint64_t random) ABSL_LOCKS_EXCLUDED(mu_);
   bool Delete(uint64_t id) ABSL_LOCKS_EXCLUDED(mu_);
   void Unmark(const std::function<bool(uint64_t id)>& of) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t DeleteUnmarked() ABSL_LOCKS_EXCLUDED(mu_);
@@ -135,6 +141,9 @@ class VersionedRows final : private RowChangeWatcher {
   absl::Status TakeUp(uint64_t number, absl::Span<const uint64_t> ids,
                       absl::Span<const float> weights) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status End(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
+  // A version that was taken up whole elsewhere, where memory does not suffice for its table.
+  void AddBelow(uint64_t number, std::shared_ptr<const RowsBelow> rows)
+      ABSL_LOCKS_EXCLUDED(shown_mu_);
 
   // --- any thread
   void Drop(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
@@ -145,7 +154,9 @@ class VersionedRows final : private RowChangeWatcher {
   RowsView Latest() const { return {latest_, nullptr}; }
   // Nothing: the version is not whole here.
   std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(shown_mu_);
-  // Null: there is nothing of it.
+  // Null: it is not held whole below.
+  std::shared_ptr<const RowsBelow> FindBelow(uint64_t number) const ABSL_LOCKS_EXCLUDED(shown_mu_);
+  // Null: there is nothing of it in memory.
   std::shared_ptr<const VersionOverlay> Find(uint64_t number) const ABSL_LOCKS_EXCLUDED(shown_mu_);
 
  private:
@@ -173,6 +184,9 @@ class VersionedRows final : private RowChangeWatcher {
   uint64_t most_wanted_ ABSL_GUARDED_BY(mu_) = 0;
   mutable absl::Mutex shown_mu_;
   Overlays shown_ ABSL_GUARDED_BY(shown_mu_);  // overlays_, for readers
+  std::map<uint64_t, std::shared_ptr<const RowsBelow>> below_ ABSL_GUARDED_BY(shown_mu_);
+  // Without rows: memory's part of versions that lie below.
+  const std::shared_ptr<ServedRows> none_;
 };
 
 }  // namespace hotbed

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "cli/doctor/machine_checks.h"
 #include "cli/doctor/process_checks.h"
 #include "cli/doctor/serving_check.h"
@@ -90,6 +91,31 @@ TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
   check = CheckServing(map);
   EXPECT_EQ(check.verdict, Verdict::kFailed);
   EXPECT_THAT(check.found, HasSubstr("no copy answers for user (0 of 2: the memory is used up)"));
+}
+
+TEST(DoctorChecksTest, APartThatNobodyAnswersIsTold) {
+  v1::ServingMap map;
+  v1::ServedTable& table = *map.add_tables();
+  table.set_table(7);
+  table.set_replicas(1);
+  table.set_parts(2);
+  map.add_specs()->set_name("user");
+  for (const uint32_t part : {0, 1}) {
+    table.add_servers(absl::StrCat("r", part));
+    table.add_server_parts(part);
+    v1::ServingServerInfo& server = *map.add_servers();
+    server.set_name(absl::StrCat("r", part));
+    server.set_alive(true);
+    v1::ReplicaReport& replica = *server.add_replicas();
+    replica.set_table(7);
+    replica.set_part(part);
+    replica.set_parts(2);
+    replica.set_ready(true);
+  }
+  EXPECT_EQ(CheckServing(map).verdict, Verdict::kOk) << CheckServing(map).found;
+  map.mutable_servers(1)->mutable_replicas(0)->set_ready(false);
+  EXPECT_EQ(CheckServing(map).verdict, Verdict::kFailed);
+  EXPECT_THAT(CheckServing(map).found, HasSubstr("no copy answers for user part 2 of 2 (0 of 1)"));
 }
 
 TEST(DoctorChecksTest, TheDiskIsTimed) {

@@ -46,6 +46,37 @@ TEST_F(ServeCommandsTest, AddAsksForWhatTheFlagsSay) {
   EXPECT_TRUE(fake_.serving.served[1].dry_run());
 }
 
+TEST_F(ServeCommandsTest, PartsAreAskedForAndShown) {
+  v1::ServedTable table = Served({"r0", "r1", "r2"});
+  table.set_parts(2);
+  for (const uint32_t part : {0, 1, 0}) table.add_server_parts(part);
+  *fake_.serving.reply.add_tables() = table;
+  Answer answer = RunAt({"serve", "add", "user", "--format=int8", "--parts=2", "--replicas=2"});
+  EXPECT_EQ(answer.out, "user is served as int8 in 2 parts by r0, r1, r2\n") << answer.err;
+  EXPECT_EQ(fake_.serving.served[0].parts(), 2u);
+  *fake_.serving.map.add_tables() = table;
+  fake_.serving.map.add_specs()->set_name("user");
+  for (const char* name : {"r0", "r1"}) {
+    v1::ServingServerInfo& server = *fake_.serving.map.add_servers();
+    server.set_name(name);
+    server.set_alive(true);
+    v1::ReplicaReport& replica = *server.add_replicas();
+    replica.set_table(1);
+    replica.set_part(1);
+    replica.set_parts(2);
+    replica.set_ready(true);
+  }
+  const nlohmann::json copies =
+      RunAt({"serve", "status", "-o", "json"}).json()["tables"][0]["copies"];
+  ASSERT_EQ(copies.size(), 3u);
+  EXPECT_EQ(copies[0]["state"], "ordered") << "it reports another part than is ordered";
+  EXPECT_EQ(copies[1]["state"], "ready");
+  EXPECT_EQ(copies[2]["part"], 0);
+  answer = RunAt({"serve", "status"});
+  EXPECT_THAT(answer.out, HasSubstr("2 of 2"));
+  EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
+}
+
 TEST_F(ServeCommandsTest, WithoutRoomAddSaysSo) {
   *fake_.serving.reply.add_tables() = Served({});
   const Answer answer = RunAt({"serve", "add", "user", "--format=int8"});
@@ -55,7 +86,7 @@ TEST_F(ServeCommandsTest, WithoutRoomAddSaysSo) {
 
 TEST_F(ServeCommandsTest, WrongFlagsAreRefusedBeforeTheCall) {
   for (const char* flag :
-       {"--format=int3", "--replicas=0", "--replicas=65", "--staleness-max=3x"}) {
+       {"--format=int3", "--replicas=0", "--replicas=65", "--parts=65", "--staleness-max=3x"}) {
     EXPECT_NE(RunAt({"serve", "add", "user", flag}).code, 0) << flag;
   }
   EXPECT_NE(RunAt({"serve", "add"}).code, 0);
@@ -95,6 +126,9 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
     replica.set_table(1);
     replica.set_ready(true);
     replica.set_rows(123'456);
+    replica.set_memory_rows(100'000);
+    replica.set_on_disk(true);
+    replica.set_disk_bytes(7 << 20);
     replica.set_age_ms(250);
     server.set_silent_ms(10);
   }
@@ -102,6 +136,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_THAT(answer.out, HasSubstr("123,456"));
   EXPECT_THAT(answer.out, HasSubstr("260 ms"));
+  EXPECT_THAT(answer.out, HasSubstr("7 MiB"));
   EXPECT_THAT(answer.out, HasSubstr("127.0.0.1:7480"));
   EXPECT_THAT(answer.out, HasSubstr("waits for a server with room"));
   const nlohmann::json copies =
@@ -109,6 +144,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   ASSERT_EQ(copies.size(), 3u);
   EXPECT_EQ(copies[0]["state"], "ready");
   EXPECT_EQ(copies[0]["age_ms"], 260);
+  EXPECT_EQ(copies[0]["memory_rows"], 100'000);
   EXPECT_EQ(copies[1]["state"], "ordered");
   EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");

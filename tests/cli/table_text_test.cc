@@ -48,6 +48,29 @@ TEST(Text, OptimizersShowTheTermsTheyHave) {
   EXPECT_EQ(OptimizerText(o), "none");
 }
 
+TEST(Text, PoliciesAreThoseInForceThatAreNotTheDefaults) {
+  TableSpec spec;
+  EXPECT_EQ(PoliciesText(spec), "they stay");
+  spec.optimizer.kind = OptimizerKind::kSgd;
+  spec.optimizer.touches = true;
+  spec.life.ttl_s = 60;
+  spec.life.evict_by = EvictBy::kLfu;
+  EXPECT_EQ(PoliciesText(spec), "touches ttl-s=60 evict-by=lfu");
+  EXPECT_EQ(OptimizerText(spec.optimizer), "sgd lr=0.01");
+  TableChange change;
+  change.has_life = true;
+  change.life.rows_max = 1000;
+  spec.changes.push_back(change);
+  EXPECT_EQ(PoliciesText(spec), "touches rows-max=1000");
+}
+
+TEST(Text, AVocabularySaysItsSize) {
+  TableSpec spec;
+  spec.hashed = true;
+  spec.vocabulary = 50'000;
+  EXPECT_EQ(KindText(spec), "vocabulary of 50,000 keys");
+}
+
 TEST(Text, ServersAndShardsHaveNames) {
   v1::ClusterMap map;
   map.add_servers()->set_server(7);

@@ -72,6 +72,15 @@ void MakeFeatures(Random& random, Batch* batch) {
 
 class BatchTest : public testing::Test {
  protected:
+  // The parts of the plan, some of them joined: a client gathers and scatters them in runs.
+  std::vector<PlanPart> Runs(Random& random) const {
+    std::vector<PlanPart> runs;
+    for (const PlanPart& part : plan_.parts()) {
+      if (runs.empty() || random.OneIn(4) || !runs.back().Extend(part)) runs.push_back(part);
+    }
+    return runs;
+  }
+
   // Makes and plans new tables and features for each round.
   void Plan(Random& random, RowType type, uint64_t part_bytes) {
     batch_ = std::make_unique<Batch>();
@@ -125,6 +134,35 @@ TEST_F(BatchTest, EachUniqueIdIsInOnePartOfEachSliceAndPartsKeepToTheirSize) {
   }
 }
 
+TEST_F(BatchTest, JoinedPartsHaveTheRowsOfTheirPartsInOrder) {
+  const TestSeed seed(8);
+  Random random(seed.value());
+  uint64_t joined = 0;
+  for (int round = 0; round < 100; ++round) {
+    Plan(random, RowType::kFp32, 64 + random.Uniform(4000));
+    size_t next = 0;
+    for (const PlanPart& run : Runs(random)) {
+      std::vector<uint64_t> ids(run.rows());
+      plan_.GatherIds(run, ids.data());
+      uint64_t rows = 0;
+      for (size_t parts = 0; rows < run.rows(); ++parts) {
+        const PlanPart& part = plan_.parts()[next++];
+        EXPECT_EQ(part.group, run.group);
+        EXPECT_EQ(part.column_first, run.column_first);
+        EXPECT_EQ(part.columns, run.columns);
+        std::vector<uint64_t> own(part.rows());
+        plan_.GatherIds(part, own.data());
+        ASSERT_LE(rows + own.size(), ids.size());
+        EXPECT_TRUE(std::equal(own.begin(), own.end(), ids.begin() + rows));
+        rows += own.size();
+        joined += parts > 0 ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(next, plan_.parts().size());
+  }
+  EXPECT_GT(joined, 100u);
+}
+
 TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
   const TestSeed seed(6);
   Random random(seed.value());
@@ -150,7 +188,7 @@ TEST_F(BatchTest, GradientsAreSummedInTheOrderOfTheInputToTheBit) {
       pushed.push_back({batch_->features[f].table, batch_->features[f].ids, gradients[f].data()});
     }
     GradientSum sum(pushed, 1.0f, type);
-    for (const PlanPart& part : plan_.parts()) {
+    for (const PlanPart& part : Runs(random)) {
       const TableGroup& group = plan_.group(part);
       const uint32_t row_bytes = RowWireBytes(type, part.columns);
       std::vector<uint8_t> out(uint64_t{part.rows()} * row_bytes), row(row_bytes);
@@ -190,7 +228,7 @@ TEST_F(BatchTest, ScatterFillsEveryPlaceAndNoOther) {
       return static_cast<float>(id % 16) + static_cast<float>(d % 8) / 8;
     };
     ClearExists(plan_, targets);
-    std::vector<PlanPart> parts(plan_.parts().begin(), plan_.parts().end());
+    std::vector<PlanPart> parts = Runs(random);
     for (size_t i = parts.size(); i > 1; --i) std::swap(parts[i - 1], parts[random.Uniform(i)]);
     for (const PlanPart& part : parts) {
       const TableGroup& group = plan_.group(part);

@@ -152,6 +152,37 @@ TEST_F(CutStory, NeighboursAreMergedAndNumbersAreNotUsedAgain) {
   EXPECT_EQ(upper.lanes[0].index, 1u);
 }
 
+TEST_F(CutStory, ACoordinatorThatRestartsGoesOnWithTheCutsThatWereAskedFor) {
+  Start({"s1"});
+  Create("t", 1, 2);
+  auto asked = Ask(0, 3);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  int64_t unix_ms = 1'800'000'000'000;
+  const auto restart = [&] {
+    rig_.Start();
+    rig_.core->SetUnixMs(unix_ms += 1000);
+    rig_.Pump();
+    fleet_.Run(300);
+  };
+  restart();
+  const v1::ShardCut again = AskedNow();
+  EXPECT_EQ(again.at(), 3u);
+  EXPECT_STATUS(Ask(0, 4), kAlreadyExists, "asked for already");
+  EXPECT_STATUS(rig_.Call<v1::CommitCutReply>(CommitOf(asked->cut())), kFailedPrecondition,
+                "not asked for any more");
+  restart();
+  const v1::ShardCut third = AskedNow();
+  EXPECT_GT(third.number(), again.number()) << "the late request ended the cut of its number alone";
+  ASSERT_TRUE(rig_.Call<v1::CommitCutReply>(CommitOf(third)).ok());
+  restart();
+  EXPECT_THAT(rig_.core->state().cuts(), ::testing::IsEmpty());
+  ASSERT_TRUE(Ask(0, 1).ok());
+  restart();
+  fleet_.Run(62'000);
+  EXPECT_THAT(Events("cut_given_up"), ElementsAre(HasSubstr("t/0 at 1, asked for: not made")));
+  EXPECT_THAT(rig_.core->state().cuts(), ::testing::IsEmpty());
+}
+
 // Their counts travel as one message when the merged shard moves.
 TEST_F(CutStory, NeighboursWithTooLargeAFilterTogetherAreNotMerged) {
   Start({"s1"});

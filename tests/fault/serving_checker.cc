@@ -74,6 +74,7 @@ struct Compared {
   uint64_t rows = 0;
   std::set<std::string> servers;
   int64_t age_ms_max = 0;
+  uint64_t disk_rows = 0;  // that were not in memory
 };
 
 // Bags of 7 ids, the last one shorter, pooled at a server, have the bits of `rows` pooled here.
@@ -110,9 +111,11 @@ absl::StatusOr<Compared> Compare(const Rows& listed, const std::string& table,
     for (uint64_t id = first; id < std::min(ids_in_all, first + kIdsPerCall); ++id) {
       ids.push_back(id);
     }
-    HOTBED_ASSIGN_OR_RETURN(const std::vector<ServingRows> answer,
-                            client->Lookup({{table, ids}}, {.timeout = absl::Seconds(20)}));
+    HOTBED_ASSIGN_OR_RETURN(
+        const std::vector<ServingRows> answer,
+        client->Lookup({{table, ids}}, {.timeout = absl::Seconds(20), .with_tiers = true}));
     const ServingRows& rows = answer[0];
+    if (rows.tiers.size() != ids.size()) return absl::DataLossError("no tiers are told");
     compared.servers.insert(rows.server);
     compared.age_ms_max = std::max(compared.age_ms_max, absl::ToInt64Milliseconds(rows.age));
     const RowCoder coder(KindOf(format), rows.dim);
@@ -124,6 +127,11 @@ absl::StatusOr<Compared> Compare(const Rows& listed, const std::string& table,
         return absl::DataLossError(absl::StrCat("row ", ids[i], " of ", rows.server,
                                                 rows.exists[i] == 1 ? " exists" : " is missing"));
       }
+      if ((rows.tiers[i] != ServingTier::kNone) != (rows.exists[i] == 1)) {
+        return absl::DataLossError(
+            absl::StrCat("the tier of row ", ids[i], " is ", static_cast<int>(rows.tiers[i])));
+      }
+      compared.disk_rows += rows.tiers[i] == ServingTier::kDisk ? 1 : 0;
       if (listed_row == listed.end()) continue;
       coder.Encode(listed_row->second.data(), coded.data());
       coder.Decode(coded.data(), expected.data());
@@ -153,8 +161,10 @@ absl::Status Run(const std::string& target, const std::string& table, const std:
     const absl::StatusOr<Compared> compared = Compare(listed, table, format, ids, client.get());
     good = compared.ok() ? good + 1 : 0;
     if (good == 2) {
-      std::printf("{\"rows\": %" PRIu64 ", \"servers\": %zu, \"age_ms_max\": %" PRId64 "}\n",
-                  compared->rows, compared->servers.size(), compared->age_ms_max);
+      std::printf("{\"rows\": %" PRIu64 ", \"disk_rows\": %" PRIu64
+                  ", \"servers\": %zu, \"age_ms_max\": %" PRId64 "}\n",
+                  compared->rows, compared->disk_rows, compared->servers.size(),
+                  compared->age_ms_max);
       return absl::OkStatus();
     }
     if (!compared.ok() && clock.NowNs() > end_ns) return compared.status();

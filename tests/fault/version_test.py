@@ -48,8 +48,8 @@ class Versions:
             self.proxies = [Proxy(self.args.bin_dir, name, None, "127.0.0.1", at, "127.0.0.1", of, self.args.seed)
                             for at, of in ((data, listen), (coordinator, to))]
         return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}", *flags,
-                              f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB"],
-                       f"{self.directory}/{name}.log")
+                              f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}", "--host-bytes=64MiB",
+                              *([] if proxied else [f"--data-dir={self.directory}/{name}"])], f"{self.directory}/{name}.log")
 
     def command(self, *words):
         status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")

@@ -80,13 +80,14 @@ struct KernelRows {
   static constexpr uint32_t kSlots = 48;
   static constexpr uint64_t kFirst = 1000;  // of a bounded range
 
-  KernelRows(const TableSpec& spec, uint32_t column_first, bool direct) {
+  KernelRows(const TableSpec& spec, uint32_t column_first, bool direct)
+      : optimizer(spec.optimizer) {
     table.seed = spec.seed;
     table.dim = spec.dim;
     table.column_first = column_first;
     table.hashed = spec.hashed;
     table.weight_type = spec.weight_type;
-    table.optimizer = spec.optimizer;
+    table.optimizer = &optimizer;
     table.initializer = spec.initializer;
     table.weight_bytes = static_cast<uint32_t>(spec.weight_bytes_per_row());
     table.weight_stride = (table.weight_bytes + 3) / 4 * 4;
@@ -124,6 +125,7 @@ struct KernelRows {
     return bytes;
   }
 
+  const OptimizerParams optimizer;
   RowTable table;
   Bytes weights, state, bits;
   std::vector<uint64_t> positions;

@@ -244,6 +244,13 @@ TEST(PlaceTable, FewShardsGoToTheEmptiestServers) {
   EXPECT_THAT(Owners(Place(Bounded(10), {{1, 10}, {2, 5}, {3, 6}}, 2)), ElementsAre(2, 3));
 }
 
+// Many small tables with backups: whoever got backups of one gets primaries of the next, though
+// others have fewer bytes.
+TEST(PlaceTable, PrimariesGoToServersWithTheFewestBytesOfPrimaries) {
+  EXPECT_THAT(Owners(Place(Bounded(10), {{1, 20, "", 20}, {2, 30, "", 0}})), ElementsAre(2));
+  EXPECT_THAT(Owners(Place(Bounded(10), {{1, 30, "", 20}, {2, 20, "", 20}})), ElementsAre(2));
+}
+
 TEST(PlaceTable, NamesTheTableWithoutServers) {
   auto plan = PlaceTable(Bounded(10), {}, 0);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kFailedPrecondition);

@@ -20,6 +20,7 @@ namespace hotbed {
 namespace plan_on_cluster_test {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -158,6 +159,48 @@ TEST(CutsByPlan, NoCutAtRowsDividesColumns) {
   EXPECT_REFUSED(
       CutsByPlan(view, PlanOf("t", {{"a", 0, 50, 0, 8}, {"b", 0, 50, 8, 16}, {"a", 50, 200}})),
       kFailedPrecondition, HasSubstr("shard 0"));
+}
+
+std::vector<std::string> Texts(const absl::StatusOr<std::vector<WantedMerge>>& merges) {
+  if (!merges.ok()) return {std::string(merges.status().message())};
+  std::vector<std::string> texts;
+  for (const WantedMerge& merge : *merges) {
+    texts.push_back(absl::StrCat(merge.upper.index, " into ", merge.lower.index, " at ", merge.at));
+  }
+  return texts;
+}
+
+TEST(MergesByPlan, NeighboursInOneRangeBecomeOneShard) {
+  const ClusterView view = Live({"a", "b"}, {{11}, {11}, {11}, {12}, {12}});
+  const PlannerOutput plan = PlanOf("t", {{"a", 0, 300}, {"b", 300, 400}, {"b", 400, 500}});
+  EXPECT_THAT(Texts(MergesByPlan(view, plan)), ElementsAre("1 into 0 at 100", "2 into 0 at 200"))
+      << "the plan has an edge between the two of b";
+  const PlannerOutput joined = PlanOf("t", {{"a", 0, 300}, {"b", 300, 500}});
+  EXPECT_THAT(Texts(MergesByPlan(view, joined)), Contains("4 into 3 at 400"));
+  EXPECT_THAT(Texts(MergesByPlan(view, PlanOf("t", {{"a", 0, 250}, {"a", 250, 500}}))),
+              ElementsAre("1 into 0 at 100", "4 into 3 at 400"))
+      << "shard 2 lies in neither range";
+}
+
+TEST(MergesByPlan, TheSmallestFirstAndNoneAboveTheLimit) {
+  ClusterView view = Live({"a"}, {{11}, {11}, {11}, {11}});
+  std::vector<ClusterShard>& shards = view.tables[0].shards;
+  const PlannerOutput plan = PlanOf("t", {{"a", 0, 400}});
+  shards[0].bytes = 200 << 20;
+  shards[1].bytes = 100 << 20;
+  EXPECT_THAT(Texts(MergesByPlan(view, plan)), ElementsAre("3 into 2 at 300", "2 into 1 at 200"))
+      << "with shard 0 they would have 300 MiB";
+}
+
+TEST(MergesByPlan, SomeTablesAreNeverMerged) {
+  for (const auto change : std::vector<void (*)(TableSpec*)>{
+           [](TableSpec* spec) { spec->durability = Durability::kCheckpoint; },
+           [](TableSpec* spec) { spec->consistency = Consistency::kSync; }}) {
+    ClusterView view = Live({"a"}, {{11}, {11}});
+    EXPECT_THAT(Texts(MergesByPlan(view, PlanOf("t", {{"a", 0, 200}}))), SizeIs(1));
+    change(&view.tables[0].spec);
+    EXPECT_THAT(Texts(MergesByPlan(view, PlanOf("t", {{"a", 0, 200}}))), IsEmpty());
+  }
 }
 
 TEST(WantedByPlan, APlanOfAnotherTableOrClusterIsRefusedByName) {

@@ -48,6 +48,36 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
   EXPECT_EQ(tables.Find(7), nullptr);
 }
 
+TEST(LookupAnswerTest, IdsOfAnotherPartAreNotToldToBeMissing) {
+  TableReplicas tables({kNowhere, {}, "b"}, 1 << 20, Clock::Real());
+  v1::ServingOrders orders;
+  v1::ServedTable& served = *orders.add_tables();
+  served.set_table(7);
+  served.set_parts(2);
+  for (const char* name : {"a", "b"}) {
+    served.add_servers(name);
+    served.add_server_parts(served.server_parts_size());
+  }
+  v1::TableSpec& spec = *orders.add_specs();
+  spec.set_id(7);
+  spec.set_name("clicks");
+  spec.set_rows(100);
+  spec.set_dim(4);
+  tables.Obey(orders);
+  for (const auto& [part, parts, outcome] :
+       {std::tuple(1u, 2u, v1::ServingTableReply::LOADING),
+        std::tuple(0u, 2u, v1::ServingTableReply::NOT_SERVED),
+        std::tuple(1u, 3u, v1::ServingTableReply::NOT_SERVED),
+        std::tuple(0u, 0u, v1::ServingTableReply::NOT_SERVED)}) {  // of an earlier release
+    v1::ServingLookupRequest request = RequestOf(7, 2);
+    request.mutable_tables(0)->set_part(part);
+    request.mutable_tables(0)->set_parts(parts);
+    v1::ServingLookupReply reply;
+    ASSERT_TRUE(AnswerLookup(tables, {}, request, &reply).ok());
+    EXPECT_EQ(reply.tables(0).outcome(), outcome) << part << " of " << parts;
+  }
+}
+
 TEST(LookupAnswerTest, ARequestThatContradictsItselfIsRefused) {
   const TableReplicas tables({kNowhere, {}}, 1 << 20, Clock::Real());
   v1::ServingLookupReply reply;

@@ -70,8 +70,9 @@ Answer AnswerOf(const ServedRows& rows, RowType type, const Asked& asked) {
   Answer answer = {
       std::vector<uint8_t>(uint64_t{bags.rows()} * RowWireBytes(type, rows.coder().dim())),
       std::vector<char>(bags.ids)};
-  AnswerRows(rows, type, reinterpret_cast<const char*>(asked.ids.data()), bags, answer.rows.data(),
-             answer.exists.data());
+  EXPECT_TRUE(AnswerRows(rows, type, reinterpret_cast<const char*>(asked.ids.data()), bags,
+                         answer.rows.data(), answer.exists.data())
+                  .ok());
   return answer;
 }
 

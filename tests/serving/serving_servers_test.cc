@@ -111,6 +111,118 @@ TEST(ServingServersTest, CopiesAreSpreadOverFailureDomains) {
   EXPECT_EQ(servers.OnReport(0, report).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ServingServersTest, ATableThatFitsNoServerIsCutOverSeveral) {
+  ServingServers servers({});
+  servers.Begin(0);
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    ASSERT_TRUE(servers.OnReport(0, ReportOf(name, 1, 20 << 20)).ok());
+  }
+  const v1::TableSpec spec = SpecOf(1, 500'000);  // 40 MB
+  v1::ServedTable table = ServedOf(1, 2);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_EQ(table.parts(), 2u);
+  // A first copy of each part, then the second ones; a server has one part at most.
+  EXPECT_THAT(table.server_parts(), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "b", "c", "d"));
+  EXPECT_FALSE(servers.Place(0, {{1, table}}, spec, &table));
+  // One more copy of each part, as far as there are servers; then one of each.
+  table.set_replicas(3);
+  ASSERT_TRUE(servers.Place(0, {{1, table}}, spec, &table));
+  EXPECT_THAT(table.server_parts(), ElementsAre(0, 1, 0, 1, 0));
+  table.set_replicas(1);
+  ASSERT_TRUE(servers.Place(0, {{1, table}}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "b"));
+  EXPECT_THAT(table.server_parts(), ElementsAre(0, 1));
+}
+
+TEST(ServingServersTest, ATableOfUnknownSizeIsCutFurtherUntilItsPartsFit) {
+  ServingServers servers({});
+  servers.Begin(0);
+  const auto report = [&](const std::string& name, const v1::ServedTable& table, bool full) {
+    v1::ServingReport said = ReportOf(name, 1, 20 << 20);
+    if (const auto part = ServedPartOn(table, name)) {
+      v1::ReplicaReport& replica = *said.add_replicas();
+      replica.set_table(1);
+      replica.set_format(table.format());
+      replica.set_part(part->part);
+      replica.set_parts(part->parts);
+      replica.set_full_bytes(full ? 20 << 20 : 0);
+    }
+    ASSERT_TRUE(servers.OnReport(0, said).ok());
+  };
+  v1::TableSpec spec = SpecOf(1, 0);
+  spec.set_hashed(true);
+  v1::ServedTable table = ServedOf(1, 1);
+  for (const char* name : {"a", "b", "c"}) report(name, table, false);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a"));
+  for (const uint32_t parts : {2, 3}) {
+    EXPECT_FALSE(servers.Place(0, {{1, table}}, spec, &table)) << "it loads still";
+    report(table.servers(0), table, true);
+    ASSERT_TRUE(servers.Place(0, {{1, table}}, spec, &table));
+    EXPECT_EQ(table.parts(), parts);
+    EXPECT_EQ(table.servers_size(), static_cast<int>(parts));
+    for (const char* name : {"a", "b", "c"}) report(name, table, false);
+  }
+  // There are no more servers.
+  report("b", table, true);
+  EXPECT_FALSE(servers.Place(0, {{1, table}}, spec, &table));
+}
+
+TEST(ServingServersTest, ServersWithADiskTakeWhatFitsNoMemory) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ASSERT_TRUE(servers.OnReport(0, ReportOf("a", 1, 20 << 20)).ok());
+  const v1::TableSpec spec = SpecOf(1, 500'000);  // 40 MB
+  v1::ServedTable table = ServedOf(1, 1);
+  EXPECT_FALSE(servers.Place(0, {}, spec, &table));
+  v1::ServingReport disk = ReportOf("b", 1, 10 << 20);
+  disk.set_has_disk(true);
+  ASSERT_TRUE(servers.OnReport(0, disk).ok());
+  // The memory of both together would not suffice for two parts.
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("b"));
+  EXPECT_LE(table.parts(), 1u);
+  // Where it does, the table is cut.
+  disk.set_bytes_max(21 << 20);
+  ASSERT_TRUE(servers.OnReport(0, disk).ok());
+  v1::ServedTable cut = ServedOf(1, 1);
+  ASSERT_TRUE(servers.Place(0, {}, spec, &cut));
+  EXPECT_THAT(cut.servers(), testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(cut.parts(), 2u);
+}
+
+TEST(ServingServersTest, AVersionNeedsAllParts) {
+  ServingServers servers({});
+  servers.Begin(0);
+  v1::ServedTable table = ServedOf(1, 1);
+  table.set_parts(2);
+  v1::ServedVersion version;
+  version.set_number(5);
+  version.add_tables(1);
+  const auto report = [&](const std::string& name, uint32_t part, uint32_t parts) {
+    v1::ServingReport said = ReportOf(name, 1);
+    v1::ReplicaReport& replica = *said.add_replicas();
+    replica.set_table(1);
+    replica.set_part(part);
+    replica.set_parts(parts);
+    v1::VersionReport& held = *replica.add_versions();
+    held.set_number(5);
+    held.set_held(true);
+    ASSERT_TRUE(servers.OnReport(3 * kSecond, said).ok());
+  };
+  table.add_servers("a");
+  table.add_server_parts(0);
+  report("a", 0, 2);
+  EXPECT_FALSE(servers.AllHold(4 * kSecond, version, {{1, table}})) << "part 2 is nowhere";
+  table.add_servers("b");
+  table.add_server_parts(1);
+  report("b", 0, 1);
+  EXPECT_FALSE(servers.AllHold(4 * kSecond, version, {{1, table}})) << "of another cut";
+  report("b", 1, 2);
+  EXPECT_TRUE(servers.AllHold(4 * kSecond, version, {{1, table}}));
+}
+
 TEST(ServingServersTest, ReplicasFollowTheNumberThatIsWanted) {
   ServingServers servers({});
   servers.Begin(0);

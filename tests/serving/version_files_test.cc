@@ -81,9 +81,9 @@ class VersionFilesTest : public ::testing::Test {
     shard.set_passes(static_cast<uint32_t>(passes.size()));
   }
 
-  absl::Status Read(const v1::TableSpec& spec) {
+  absl::Status Read(const v1::TableSpec& spec, const ServedPart& part = {}) {
     rows_.clear();
-    return ReadVersionRows(folder_, spec, &place_, [this](const VersionRows& read) {
+    return ReadVersionRows(folder_, spec, part, &place_, [this](const VersionRows& read) {
       EXPECT_EQ(read.weights.size(), read.ids.size() * kDim);
       for (size_t i = 0; i < read.ids.size(); ++i) {
         EXPECT_EQ(read.weights[i * kDim], read.weights[i * kDim + 1]);
@@ -115,6 +115,9 @@ TEST_F(VersionFilesTest, LaterPassesAndTheShardsRangesDecide) {
   ASSERT_TRUE(read.ok()) << read;
   EXPECT_EQ(rows_, (std::map<uint64_t, float>{{1, 10}, {2, 21}, {60, 601}, {99, 990}}));
   EXPECT_EQ(in_all_, 6u);
+  // The rows of a part alone: ids 66 to 99 are the last of three.
+  ASSERT_TRUE(Read(manifest_.tables(0).spec(), {.part = 2, .parts = 3}).ok());
+  EXPECT_EQ(rows_, (std::map<uint64_t, float>{{99, 990}}));
   end_ = absl::CancelledError("enough");
   EXPECT_EQ(Read(manifest_.tables(0).spec()), end_);
 }

@@ -52,6 +52,7 @@ class AtOnceTest : public testing::TestWithParam<OptimizerKind> {
     ShardHostOptions options;
     options.data_dir = dir_.path();
     options.host_bytes = 64ull << 20;
+    options.change_memory = std::make_shared<ChangeMemory>(1 << 20);
     server_ = std::make_unique<TestServer>(options, tables_, kShards);
     server_->Start();
   }
@@ -197,6 +198,14 @@ TEST_P(GateTest, WhatHindersAPushShutsTheGate) {
   EXPECT_FALSE(shard->PushAtOnce(*paused, &paused->segments[0]));
   shard->Pause(false);
   EXPECT_TRUE(at_once());
+  // Pushes at once are in the feed of whoever has begun to follow the rows.
+  const ReadPosition here{shard->AppliedPosition(), shard->AppliedPosition()};
+  EXPECT_TRUE(shard->BeginFollowing(here, /*opens_feed=*/true).status.ok());
+  EXPECT_TRUE(at_once());
+  const ChangeFeed::Changes changes =
+      shard->feed()->Read(here, /*skip=*/0, /*ids_max=*/10, Clock::Real()->NowNs());
+  EXPECT_TRUE(changes.known);
+  EXPECT_EQ(changes.ids, std::vector<uint64_t>{1});
   // No log ends there, so it never comes.
   auto pull = server_->MakePull(1, {1});
   pull->segments[0].lsn_min = shard->applied_lsn() + 1;

@@ -55,7 +55,7 @@ uint64_t HeapBytes() {
   return info.uordblks + info.hblkhd;
 }
 
-constexpr uint64_t kUnusedShardBytes = (5 << 10) + 512;
+constexpr uint64_t kUnusedShardBytes = 5 << 10;
 
 // A shard that nobody has used, as most are where there are very many, and one that was used.
 TEST_F(ShardHostTest, AShardTakesLittleMemory) {

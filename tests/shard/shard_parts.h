@@ -139,7 +139,7 @@ class ShardParts {
     exchange.BeginEpoch(record.epoch);
     core.SetSelf(self);
     core.LearnRecord(record);
-    exchange.SetReplicas(record);
+    exchange.SetRecord(record);
     pipeline.KeepRecordsIfFollowed();
     pipeline.Drain();
     if (pipeline.promise_wanted() == 0) return;

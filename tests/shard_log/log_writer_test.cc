@@ -190,9 +190,11 @@ TEST_F(LogTest, DiskFullFailsWithoutATraceAndResumes) {
   auto log = Open();
   ASSERT_TRUE(AppendCommit(log.get(), kShardA, 1).ok());
   ASSERT_TRUE(AppendCommit(log.get(), kShardB, 1).ok());
-  const uint64_t record_bytes = RecordBytes(MakeRecord(kShardA, 2, 3, 5)->header);
-  // Each byte at which the disk may fill up, inside a batch of two records.
-  for (uint64_t space = 0; space < 2 * record_bytes; space += 8) {
+  GroupTable table;
+  for (const Lsn lsn : {Lsn{2}, Lsn{3}}) table.Add(MakeRecord(kShardA, lsn, 3, 5)->header, 0);
+  table.Seal({});
+  // Each byte at which the disk may fill up, inside a group of two records.
+  for (uint64_t space = 0; space < table.length(); space += 8) {
     files_.SetFreeBytes(space);
     const auto second = MakeRecord(kShardA, 2, 3, 5);
     const auto third = MakeRecord(kShardA, 3, 3, 5);

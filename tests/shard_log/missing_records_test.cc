@@ -61,6 +61,36 @@ class MissingRecordsTest : public LogTest {
   std::map<uint64_t, std::string> whole_;
 };
 
+// The marks may name the place where a group begins or ends, and never one inside of it.
+TEST_F(MissingRecordsTest, GroupsAreWholeAtTheMarks) {
+  options_.rebooted = true;
+  options_.segment_bytes = 16 << 20;
+  Lsn lsn = kRecords;
+  for (int start = 0; start < 4; ++start) {
+    SCOPED_TRACE(start);
+    auto log = Open();
+    ASSERT_THAT(log->damage(), IsEmpty());
+    ASSERT_EQ(Replayed(log.get()).size(), size_t{lsn});
+    if (start == 2) EXPECT_TRUE(log->Sync().ok());
+    const auto first = MakeRecord(kShardA, ++lsn, 8, 8);
+    const auto second = MakeRecord(kShardB, ++lsn, 8, 8);
+    hotbed::Append(log.get(), first.get());
+    hotbed::Append(log.get(), second.get());
+    log->Commit();
+    EXPECT_TRUE(second->result.ok());
+    if (start == 1) EXPECT_TRUE(log->Sync().ok());
+  }
+  // The last group is gone whole, and was synced.
+  auto log = Open();
+  ASSERT_TRUE(log->Sync().ok());
+  log = nullptr;
+  const std::string whole = Contents(kSegments);
+  SetContents(kSegments, whole_[kSegments]);
+  log = Open();
+  ASSERT_FALSE(log->damage().empty());
+  EXPECT_THAT(log->damage()[0].message, HasSubstr("are missing at its end"));
+}
+
 TEST_F(MissingRecordsTest, EachMissingSegmentIsDamageUntilItIsBack) {
   for (uint64_t segment = 1; segment <= kSegments; ++segment) {
     SCOPED_TRACE(segment);

@@ -63,7 +63,7 @@ MAY_SEE = {
     'salvage': _SHARD_AND_BELOW + ['kv'],
     'server': _SHARD_AND_BELOW + ['device', 'proto', 'places', 'servers_place', 'checkpoint', 'config', 'admin', 'ports',
                                  'serving'],
-    'served_rows': ['row_math', 'common'],
+    'served_rows': ['row_math', 'common', 'kv'],
     'serving': ['served_rows', 'public', 'client', 'places', 'checkpoint', 'proto', 'ports', 'admin', 'config', 'common', 'row_math'],
     'public': ['common', 'row_math'],
     'client': ['public', 'proto', 'places', 'servers_place', 'checkpoint', 'row_math', 'common'],

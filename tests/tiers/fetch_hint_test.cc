@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "common/random.h"
@@ -104,29 +103,6 @@ TEST(FetchHintTest, EndsAtItsLimitAndKnowsNoRowsThatAreFoundByAnIndex) {
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
 }
 
-std::vector<std::pair<uintptr_t, size_t>> PartsOf(const FetchHint& hint) {
-  std::vector<std::pair<uintptr_t, size_t>> parts;
-  hint.ForEachPart([&](uintptr_t from, size_t bytes) { parts.emplace_back(from, bytes); });
-  return parts;
-}
-
-TEST(FetchHintTest, NamesThePartsOfTheStateUntilTheyAreReplaced) {
-  const Forbidden memory(1 << 20);
-  const auto at = [&](size_t offset) {
-    return reinterpret_cast<uintptr_t>(memory.data()) + offset;
-  };
-  FetchHint hint;
-  EXPECT_TRUE(PartsOf(hint).empty());
-  const FetchHint::Part parts[] = {{memory.data(), 100},
-                                   {memory.data() + 4096, FetchHint::kPartBytesMax}};
-  hint.SetState(parts);
-  hint.FetchState();  // of memory that nobody may read
-  using Parts = std::vector<std::pair<uintptr_t, size_t>>;
-  EXPECT_EQ(PartsOf(hint), (Parts{{at(0), 100}, {at(4096), FetchHint::kPartBytesMax}}));
-  hint.SetState({});
-  EXPECT_TRUE(PartsOf(hint).empty());
-}
-
 // The place that a store tells is where the row is, and is taken back when the store goes.
 class FetchHintOfStoreTest : public StoreFixture {};
 
@@ -148,7 +124,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   updates.assign = true;
   updates.lsn = 1;
   ASSERT_TRUE(store_->Apply(updates, nullptr));
-  EXPECT_FALSE(PartsOf(hint).empty());
+  EXPECT_NE(hint.store(), nullptr);
   std::vector<uintptr_t> places;
   hint.ForEachLine(ids.data(), 1, false, [&](uintptr_t at) { places.push_back(at); });
   ASSERT_FALSE(places.empty());
@@ -176,7 +152,7 @@ TEST_F(FetchHintOfStoreTest, IsWhereTheRowsAre) {
   CloseStore();
   EXPECT_FALSE(hint.MayRead());
   EXPECT_TRUE(LinesOf(hint, ids, true).empty());
-  EXPECT_TRUE(PartsOf(hint).empty());
+  EXPECT_EQ(hint.store(), nullptr);
 }
 
 }  // namespace fetch_hint_test

@@ -40,6 +40,8 @@ struct ApplyOptions {
   std::vector<std::string> drain;
   std::string output;
   bool all = false;
+  bool split = false;
+  bool merge = false;
 };
 
 // The placement in force and the one that is to be.
@@ -54,6 +56,8 @@ struct Replan {
   // is `view`.
   std::optional<PlannerOutput> given;
   std::vector<WantedCut> cuts;
+  bool merges_too = false;
+  std::vector<WantedMerge> merges;  // after the moves
   std::optional<v1::MoveShardsRequest> request;
 };
 
@@ -89,7 +93,7 @@ absl::Status Drain(const std::vector<std::string>& names, PlannerInput* problem)
 
 bool NothingToDo(const Replan& replan) {
   if (!replan.request) return replan.after.moves.empty();
-  return replan.request->moves().empty() && replan.cuts.empty();
+  return replan.request->moves().empty() && replan.cuts.empty() && replan.merges.empty();
 }
 
 std::string ServersText(const Replan& replan, size_t rows_max) {
@@ -110,18 +114,29 @@ std::string ServersText(const Replan& replan, size_t rows_max) {
   return table.ToText();
 }
 
-std::string TableOf(const Replan& replan, const WantedCut& cut) {
+std::string TableOf(const Replan& replan, ShardId shard) {
   for (const ClusterTable& table : replan.view.tables) {
-    if (table.spec.id == cut.shard.table) return table.spec.name;
+    if (table.spec.id == shard.table) return table.spec.name;
   }
-  return cut.shard.ToString();
+  return shard.ToString();
 }
 
 std::string CutsText(const Replan& replan) {
   std::string text;
   for (const WantedCut& cut : replan.cuts) {
-    absl::StrAppend(&text, text.empty() ? "\nSplit first:\n" : "", "  ", TableOf(replan, cut), "/",
-                    cut.shard.index, " at ", absl::StrJoin(cut.at, ", "), "\n");
+    absl::StrAppend(&text, text.empty() ? "\nSplit first:\n" : "", "  ", TableOf(replan, cut.shard),
+                    "/", cut.shard.index, " at ", absl::StrJoin(cut.at, ", "), "\n");
+  }
+  return text;
+}
+
+std::string MergesText(const Replan& replan) {
+  std::string text;
+  for (const WantedMerge& merge : replan.merges) {
+    const std::string table = TableOf(replan, merge.lower);
+    absl::StrAppend(&text, text.empty() ? "\nMerged at the end:\n" : "", "  ", table, "/",
+                    merge.upper.index, " into ", table, "/", merge.lower.index, ", at ", merge.at,
+                    "\n");
   }
   return text;
 }
@@ -135,9 +150,9 @@ void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream
       << ServersText(replan, rows_max)
       << "\nSlowest server: " << MsText(replan.before.cost.max_server_ms) << " ms a step before, "
       << MsText(replan.after.cost.max_server_ms) << " after\n";
-  out << CutsText(replan);
+  out << CutsText(replan) << MergesText(replan);
   if (replan.request && replan.request->moves().empty()) {
-    if (!replan.cuts.empty()) return;
+    if (!replan.cuts.empty() || !replan.merges.empty()) return;
     out << "No moves: the placement is as the plan has it\n";
     return;
   }
@@ -152,11 +167,23 @@ void PrintText(const Replan& replan, size_t rows_max, bool dry_run, std::ostream
   out << MovesText(moves, ", in this order", rows_max);
 }
 
+PlanJson MergesJson(const Replan& replan) {
+  PlanJson merges = PlanJson::array();
+  for (const WantedMerge& merge : replan.merges) {
+    merges.push_back({{"table", TableOf(replan, merge.lower)},
+                      {"shard", merge.lower.index},
+                      {"with", merge.upper.index},
+                      {"at", merge.at}});
+  }
+  return merges;
+}
+
 PlanJson ToJson(const Replan& replan, bool dry_run) {
   PlanJson plan = PlanToJson(replan.after);
   PlanJson cuts = PlanJson::array();
   for (const WantedCut& cut : replan.cuts) {
-    cuts.push_back({{"table", TableOf(replan, cut)}, {"shard", cut.shard.index}, {"at", cut.at}});
+    cuts.push_back(
+        {{"table", TableOf(replan, cut.shard)}, {"shard", cut.shard.index}, {"at", cut.at}});
   }
   PlanJson unreachable = PlanJson::array();
   for (const InputServer& server : replan.problem.topology.servers) {
@@ -170,6 +197,7 @@ PlanJson ToJson(const Replan& replan, bool dry_run) {
        {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
       {"move_bytes", MovedBytes(replan.after)},
       {"cuts", cuts},
+      {"merges", MergesJson(replan)},
       {"moves", plan["moves"]},
       {"plan", plan}};
 }
@@ -272,7 +300,8 @@ absl::Status Execute(const ApplyOptions& options, const Replan& replan, const v1
       {{"plan_revision", replan.revision},
        {"max_server_ms",
         {{"before", replan.before.cost.max_server_ms}, {"after", replan.after.cost.max_server_ms}}},
-       {"move_bytes", MovedBytes(replan.after)}});
+       {"move_bytes", MovedBytes(replan.after)},
+       {"merges", MergesJson(replan)}});
 }
 
 absl::Status CheckOptions(const ApplyOptions& options, const std::string& output) {
@@ -284,6 +313,20 @@ absl::Status CheckOptions(const ApplyOptions& options, const std::string& output
   if (!options.file.empty() && !options.move_bytes_max.empty()) {
     return absl::InvalidArgumentError(
         "--move-bytes-max is for planning, and the plan in the file is made; nothing was changed");
+  }
+  if (options.split && !(options.file.empty() && options.input.empty())) {
+    return absl::InvalidArgumentError(
+        "--split is for a new plan by cost; one of FILE or --input splits shards where it has to. "
+        "Nothing was changed");
+  }
+  if (options.merge && options.file.empty() && options.input.empty() && !options.split) {
+    return absl::InvalidArgumentError(
+        "--merge goes with a plan in a FILE, with --input or with --split; nothing was changed");
+  }
+  if (options.merge && !options.move.wait) {
+    return absl::InvalidArgumentError(
+        "--merge comes after the moves and waits for them, so it does not go with --no-wait; "
+        "nothing was changed");
   }
   if (options.move.dry_run) return absl::OkStatus();
   if (!options.drain.empty()) {
@@ -372,9 +415,39 @@ absl::Status TakePlan(const PlannerOutput& plan, Replan* replan) {
     move.set_shard(goal.shard.packed());
     for (const ServerId server : goal.servers) move.add_servers(server);
   }
-  replan->after = LivePlanOf(ClusterProblem(After(replan->view, wanted)));
+  const ClusterView after = After(replan->view, wanted);
+  if (replan->merges_too) {
+    HOTBED_ASSIGN_OR_RETURN(replan->merges, MergesByPlan(after, plan));
+  }
+  replan->after = LivePlanOf(ClusterProblem(after));
   replan->after.strategy = plan.strategy.empty() ? "unknown" : plan.strategy;
   replan->after.moves = MovesOf(replan->view, wanted);
+  return absl::OkStatus();
+}
+
+// Those of shards that are as they will be then.
+absl::Status AskMergesDryly(const Replan& replan, CoordinatorStub* coordinator) {
+  std::set<ShardId> changed;
+  for (const WantedCut& cut : replan.cuts) changed.insert(cut.shard);
+  for (const v1::MoveShardsRequest::Move& move : replan.request->moves()) {
+    changed.insert(ShardId::FromPacked(move.shard()));
+  }
+  const auto as_now = [&](ShardId shard) {
+    for (const WantedCut& cut : replan.cuts) {
+      if (cut.shard.table == shard.table) return false;  // it may be a new shard
+    }
+    return !changed.contains(shard);
+  };
+  for (const WantedMerge& merge : replan.merges) {
+    if (as_now(merge.lower) && as_now(merge.upper)) {
+      v1::CutShardRequest request;
+      request.set_shard(merge.lower.packed());
+      request.set_merge_with(merge.upper.packed());
+      request.set_dry_run(true);
+      HOTBED_RETURN_IF_ERROR(coordinator->CutShard(request).status());
+    }
+    changed.insert({merge.lower, merge.upper});
+  }
   return absl::OkStatus();
 }
 
@@ -397,7 +470,10 @@ absl::Status AskDryly(const Replan& replan, const v1::ClusterMap& map,
   for (const v1::MoveShardsRequest::Move& move : replan.request->moves()) {
     if (known.contains(move.shard())) *request.add_moves() = move;
   }
-  return request.moves().empty() ? absl::OkStatus() : coordinator->MoveShards(request).status();
+  if (!request.moves().empty()) {
+    HOTBED_RETURN_IF_ERROR(coordinator->MoveShards(request).status());
+  }
+  return AskMergesDryly(replan, coordinator);
 }
 
 // Cuts the shards of which the given plan has parts on different servers. Then it is read again
@@ -439,6 +515,7 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
     return absl::FailedPreconditionError("the cluster has no tables: there is nothing to plan");
   }
   replan.problem = ClusterProblem(replan.view);
+  replan.merges_too = options.merge;
   if (!options.file.empty()) {
     HOTBED_ASSIGN_OR_RETURN(const PlannerOutput plan, LoadPlan(options.file));
     HOTBED_RETURN_IF_ERROR(TakePlan(plan, &replan));
@@ -447,7 +524,7 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
         PlanResult<PlannerOutput> planned,
         options.input.empty() ? PlanAgain(options, &replan) : PlanOfInput(options, replan.view));
     if (!planned.ok()) return RefusePlan(planned.error(), output, context);
-    if (options.input.empty()) {
+    if (options.input.empty() && !options.split && !options.merge) {
       replan.after = std::move(planned.value());
     } else {
       HOTBED_RETURN_IF_ERROR(TakePlan(planned.value(), &replan));
@@ -460,14 +537,13 @@ absl::Status Apply(const ApplyOptions& options, CommandContext* context) {
   }
   Report(options, replan, output, *context);
   if (dry_run || NothingToDo(replan)) return absl::OkStatus();
-  if (!replan.cuts.empty()) {
-    HOTBED_RETURN_IF_ERROR(CutFirst(&replan, &map, context->timeout_duration(), &coordinator));
-    if (replan.request->moves().empty()) {
-      if (output == "json") *context->out << PrettyJson(ToJson(replan, dry_run));
-      return absl::OkStatus();
-    }
-  }
-  return Execute(options, replan, map, &coordinator, context);
+  const absl::Duration patience = context->timeout_duration();
+  if (!replan.cuts.empty()) HOTBED_RETURN_IF_ERROR(CutFirst(&replan, &map, patience, &coordinator));
+  const bool moves = !replan.request || !replan.request->moves().empty();
+  if (moves) HOTBED_RETURN_IF_ERROR(Execute(options, replan, map, &coordinator, context));
+  HOTBED_RETURN_IF_ERROR(CarryOutMerges(replan.merges, "plan apply", patience, &coordinator));
+  if (!moves && output == "json") *context->out << PrettyJson(ToJson(replan, dry_run));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -492,6 +568,12 @@ void AddPlanApplyCommand(CLI::App* plan, CommandContext* context) {
           [](const std::string& text) { return std::string(ParseBytes(text).status().message()); });
   command->add_option("--drain", options->drain,
                       "With --dry-run: plan as if this server were drained; may be repeated");
+  command->add_flag("--split", options->split,
+                    "A new plan by cost may split shards: where it has parts of one on different "
+                    "servers, instead of leaving such a shard where it is");
+  command->add_flag("--merge", options->merge,
+                    "Merge neighbours at the end, down to the number of shards that the tables "
+                    "would have if they were created by the plan");
   AddPlanOutput(command, &options->output);
   command->add_flag("--all", options->all, "Text: show every server and move");
   context->Runs(command, [context, options] { return Apply(*options, context); });

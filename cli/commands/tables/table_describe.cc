@@ -146,12 +146,16 @@ std::string ToText(const v1::ClusterMap& map, const TableSpec& spec, const Repli
                                     kWeightTypeWords[static_cast<size_t>(spec.weight_type)])});
   facts.AddRow({"optimizer", OptimizerText(spec.optimizer)});
   facts.AddRow({"schedule", spec.schedule.ToText()});
-  for (const TableChange& change : spec.changes) {
-    facts.AddRow({absl::StrCat("from step ", change.at_step), ChangeText(change)});
+  for (TableChange change : spec.changes) {
+    // These act at once; their values in force are told by themselves.
+    change.has_life = change.has_memory_share_min = change.has_memory_share_max = false;
+    const std::string text = ChangeText(change);
+    if (!text.empty()) facts.AddRow({absl::StrCat("from step ", change.at_step), text});
   }
   facts.AddRow({"init", absl::StrCat(InitializerText(spec.initializer), " seed=", spec.seed)});
   facts.AddRow({"padding id", Option("padding-id", spec, "none")});
   facts.AddRow({"ids out of bounds", Option("bounds", spec)});
+  if (spec.hashed) facts.AddRow({"how long rows stay", PoliciesText(spec)});
   facts.AddRow({"consistency", Option("consistency", spec)});
   facts.AddRow({"of many trainers", Option("reduction", spec)});
   facts.AddRow({"nan gradients", Option("nan", spec)});
@@ -191,6 +195,7 @@ absl::Status DescribeComposed(const CommandContext& context, const v1::ClusterMa
   facts.AddRow({"optimizer", OptimizerText(spec.optimizer)});
   facts.AddRow({"padding id", Option("padding-id", spec, "none")});
   facts.AddRow({"ids out of bounds", Option("bounds", spec)});
+  if (spec.hashed) facts.AddRow({"how long rows stay", PoliciesText(spec)});
   TablePrinter listed(
       {"part", "rows", "dim", "parameters", "when full", "init", "shards", "servers"});
   uint64_t bytes = 0;

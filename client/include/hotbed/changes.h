@@ -66,6 +66,9 @@ struct FollowOptions {
   bool with_statistics = false;
   uint64_t first_id = 0;  // rows of other ids are left out
   uint64_t last_id = ~uint64_t{0};
+  // Likewise by ids, or by buckets of a hashed table, as ChangedRange counts.
+  uint64_t first_place = 0;
+  uint64_t limit_place = ~uint64_t{0};
   absl::Duration patience = absl::Minutes(1);  // while a shard has no server
 };
 

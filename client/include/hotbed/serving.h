@@ -6,7 +6,8 @@
 //   auto rows = (*client)->Lookup({{"user", users}, {"item", items}});
 //   // (*rows)[0].values: users.size() x dim floats; (*rows)[0].exists: a byte per row
 //
-// Bags of ids are pooled at the server, to the bits of the same rows looked up and pooled here:
+// Bags of ids are pooled at the server, or by the client where the table is cut into parts, to the
+// bits of the same rows looked up and pooled here:
 //
 //   auto bags = (*client)->Lookup({{"item", items, hotbed::Pooling::kMean, offsets}});
 //   // (*bags)[0].values: offsets.size() x dim floats
@@ -91,19 +92,24 @@ struct ServingLookupOptions {
   // Asked some twenty times per second while the call waits: true ends it with Cancelled. May be
   // empty.
   std::function<bool()> stop = {};
+  bool with_tiers = false;  // ServingRows::tiers is wanted
 };
+
+// Where a serving server has found a row.
+enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2 };
 
 struct ServingRows {
   // With `partial` alone it may be another than OK: why there is no answer for this table. Then
   // nothing is known about any of its rows: values and exists are empty.
   absl::Status status;
   uint32_t dim = 0;
-  std::vector<float> values;    // dim per id, or per bag, in their order
-  std::vector<uint8_t> exists;  // per id; the values of a row that does not exist are zeros
+  std::vector<float> values;       // dim per id, or per bag, in their order
+  std::vector<uint8_t> exists;     // per id; the values of a row that does not exist are zeros
+  std::vector<ServingTier> tiers;  // per id, with with_tiers; kNone: the row does not exist
   // All pushes that were acknowledged longer before the answer are in the rows.
   // Zero for those of a version, which do not change.
   absl::Duration age;
-  std::string server;   // that answered
+  std::string server;   // that answered; with commas between several, which have parts of the table
   std::string version;  // the name of that whose rows these are; empty: the newest rows
 };
 
@@ -162,8 +168,8 @@ class ServingClient {
 
   // Per vector the `k` nearest rows of the table, or all if there are fewer. `vectors` has up to
   // 1,024 vectors of the table's dim, one after another; k is at most 16,384, and k times the
-  // vectors at most 262,144. One server compares all rows of its copy; where it fails or refuses,
-  // another one is asked, until the deadline. Errors as of Lookup.
+  // vectors at most 262,144. One server per part compares all of its rows; where it fails or
+  // refuses, another one is asked, until the deadline. Errors as of Lookup.
   virtual absl::StatusOr<ServingNearest> TopK(const std::string& table,
                                               absl::Span<const float> vectors, uint32_t k,
                                               const ServingTopKOptions& options = {}) = 0;

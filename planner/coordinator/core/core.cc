@@ -315,6 +315,7 @@ void Core::Bootstrapped() {
   serving_.Begin(now_ns_);
   remembered_.Begin(now_ns_);
   membership_.OnLoaded(state_);
+  cuts_.OnLoaded(now_ns_, unix_ms_, state_);
   trainers_.OnLoaded(now_ns_, state_, new_cluster_);
   TakeFromTrainers();
 }

@@ -196,7 +196,7 @@ class Core {
   };
 
   void OnRequest(RequestEvent event);
-  void OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request);
+  void OnHeartbeat(CallerToken caller, v1::HeartbeatRequest request);
   void OnServingReport(CallerToken caller, const v1::ServingReport& report);
   void OnTrain(CallerToken caller, const v1::TrainRequest& request);
   void OnHold(CallerToken caller, const v1::HoldStepRequest& request);

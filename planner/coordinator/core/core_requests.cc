@@ -22,7 +22,7 @@ void Core::OnRequest(RequestEvent event) {
     return;
   }
   if (auto* heartbeat = std::get_if<v1::HeartbeatRequest>(&event.request)) {
-    return OnHeartbeat(event.caller, *heartbeat);
+    return OnHeartbeat(event.caller, std::move(*heartbeat));
   }
   if (auto* report = std::get_if<v1::ServingReport>(&event.request)) {
     return OnServingReport(event.caller, *report);
@@ -61,7 +61,7 @@ void Core::OnRequest(RequestEvent event) {
   Advance();
 }
 
-void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) {
+void Core::OnHeartbeat(CallerToken caller, v1::HeartbeatRequest request) {
   if (!serving()) {
     ready_.replies.push_back(
         {caller, absl::UnavailableError("the coordinator is starting; retry")});
@@ -73,11 +73,14 @@ void Core::OnHeartbeat(CallerToken caller, const v1::HeartbeatRequest& request) 
   const bool stopped_before = leases_.Stopping(request.server());
   reply.set_lease_held(leases_.OnHeartbeat(now_ns_, request));
   if (reply.lease_held()) {
-    swept_.OnHeartbeat(state_, request);
+    if (request.has_load()) swept_.OnHeartbeat(state_, request);
     if (request.draining() && !stopped_before) {
       membership_.OnServerChanged(state_, request.server());
     }
     membership_.OnHeartbeat(state_, request);
+    if (request.has_load()) {
+      leases_.TakeLoad(request.server(), std::move(*request.mutable_load()));
+    }
     *reply.mutable_map() = BuildServerMap(state_, request.server(), request.plan_revision_known());
     AddUnnamed(state_, {request.held_unnamed().begin(), request.held_unnamed().end()},
                reply.mutable_map());

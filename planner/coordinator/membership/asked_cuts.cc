@@ -51,6 +51,18 @@ bool AskedCuts::IsAsked(const v1::ShardCut& cut) const {
   return it != asked_.end() && it->second.cut.number() == cut.number();
 }
 
+void AskedCuts::OnLoaded(int64_t now_ns, int64_t unix_ms, const ClusterState& state) {
+  for (const auto& [packed, cut] : state.cuts()) {
+    number_ = std::max(number_, cut.number());
+    if (asked_.contains(packed)) continue;
+    v1::ShardCut again = cut;
+    number_ = NextNumber(unix_ms);
+    again.set_number(number_);
+    asked_[packed] = {std::move(again), now_ns};
+    ++version_;
+  }
+}
+
 void AskedCuts::AskAgain(const v1::ShardCut& cut, int64_t unix_ms) {
   if (!IsAsked(cut)) return;
   number_ = NextNumber(unix_ms);

@@ -1,8 +1,8 @@
 // Cuts of shards that were asked for and are not committed yet. Their servers hear of them with
 // every reply, prepare them and ask for the commit. A commit that nobody asks for here is refused:
 // a server whose cut was refused goes on, and an earlier request of its, which comes late, must not
-// cut the shard then. So a cut has another number after each refusal, and a coordinator that
-// restarts forgets the cuts. Pure; thread-compatible.
+// cut the shard then. So a cut has another number after each refusal, and when a coordinator begins
+// with those that it finds in the metadata. Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_ASKED_CUTS_H_
 
@@ -35,6 +35,10 @@ class AskedCuts {
     return std::max(static_cast<uint64_t>(unix_ms), number_ + 1);
   }
   bool IsAsked(const v1::ShardCut& cut) const;
+  bool AsksOf(uint64_t packed) const { return asked_.contains(packed); }
+  // The coordinator begins, or has read its metadata again: those of the metadata that are not
+  // asked for are asked for again, and given up kKeptNs from now.
+  void OnLoaded(int64_t now_ns, int64_t unix_ms, const ClusterState& state);
   // Under another number, for no longer than before: its commit was refused, and may be made later.
   void AskAgain(const v1::ShardCut& cut, int64_t unix_ms);
   // Committed, or refused for good.

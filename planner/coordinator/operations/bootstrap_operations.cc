@@ -42,9 +42,10 @@ Operation MakeBootstrap(std::string token, std::string new_cluster_id) {
 Operation MakeCleanup() {
   return [](const ClusterState& state) -> Next {
     Transaction txn(&state);
-    for (const ShardId shard : state.Orphans(kRecordsPerTxn / 2)) {
+    for (const ShardId shard : state.Orphans(kRecordsPerTxn / 3)) {
       txn.Delete(keys::Shard(shard));
       if (state.FindGoal(shard.packed()) != nullptr) txn.Delete(keys::Goal(shard));
+      if (state.cuts().contains(shard.packed())) txn.Delete(keys::Cut(shard));
     }
     if (txn.empty()) return Reply();
     return txn;

@@ -46,6 +46,7 @@ class CutShard {
     if (cut->with() != 0) HOTBED_RETURN_IF_ERROR(Named(state, context_.cuts->MayAsk(cut->with())));
     written_ = true;
     Transaction txn(&state);
+    txn.Put(keys::Cut(ShardId::FromPacked(cut->shard())), cut->SerializeAsString());
     EventWriter(&state, context_.unix_ms)
         .Add(cut->with() == 0 ? "cut_asked" : "merge_asked",
              absl::StrCat(CutText(state, *cut), ", ", reason), cut->shard(), 0, &txn);
@@ -83,6 +84,11 @@ class CutShard {
   bool written_ = false;
   v1::CutShardReply reply_;
 };
+
+// It is made, or not wanted any more.
+void ForgetCut(const ClusterState& state, uint64_t packed, Transaction* txn) {
+  if (state.cuts().contains(packed)) txn->Delete(keys::Cut(ShardId::FromPacked(packed)));
+}
 
 Transaction CutEvent(const ClusterState& state, int64_t unix_ms, const std::string& kind,
                      const v1::ShardCut& cut, absl::string_view why) {
@@ -155,6 +161,7 @@ class CommitCut {
     Transaction txn(&state);
     txn.Put(keys::Shard(lower.shard), StoredRecord(lower));
     txn.Put(keys::Shard(upper.shard), StoredRecord(upper));
+    ForgetCut(state, packed, &txn);
     EventWriter(&state, context_.unix_ms)
         .Add("shard_cut",
              absl::StrCat(state.ShardName(packed), " [", whole->range.first, ", ",
@@ -201,14 +208,19 @@ class CommitCut {
              request_.cut().shard(), 0, &txn);
     txn.Put(keys::Shard(merged.shard), StoredRecord(merged));
     txn.Delete(keys::Shard(with));
+    ForgetCut(state, request_.cut().shard(), &txn);
     return txn;
   }
 
   Next Refuse(const ClusterState& state, const absl::Status& why) {
     refused_ = why;
+    const uint64_t packed = request_.cut().shard();
     context_.cuts->End(request_.cut());
-    if (state.FindVisibleShard(request_.cut().shard()) == nullptr) return why;
-    return CutEvent(state, context_.unix_ms, "cut_refused", request_.cut(), why.message());
+    if (state.FindVisibleShard(packed) == nullptr) return why;
+    Transaction txn =
+        CutEvent(state, context_.unix_ms, "cut_refused", request_.cut(), why.message());
+    if (!context_.cuts->AsksOf(packed)) ForgetCut(state, packed, &txn);
+    return txn;
   }
 
   // The shard may have another primary since the cut was prepared, which prepares it in its turn.
@@ -256,14 +268,16 @@ Operation MakeOperation(v1::CommitCutRequest request, const OperationContext& co
 }
 
 Operation MakeCutGivenUp(v1::ShardCut cut, const OperationContext& context) {
-  return [cut = std::move(cut), unix_ms = context.unix_ms,
+  return [cut = std::move(cut), unix_ms = context.unix_ms, cuts = context.cuts,
           written = false](const ClusterState& state) mutable -> Next {
     if (state.FindVisibleShard(cut.shard()) == nullptr || std::exchange(written, true)) {
       return Reply();
     }
-    return CutEvent(state, unix_ms, "cut_given_up", cut,
-                    absl::StrCat("not made within ", AskedCuts::kKeptNs / 1'000'000'000,
-                                 " s; its server's log says why. Ask for it again"));
+    Transaction txn = CutEvent(state, unix_ms, "cut_given_up", cut,
+                               absl::StrCat("not made within ", AskedCuts::kKeptNs / 1'000'000'000,
+                                            " s; its server's log says why. Ask for it again"));
+    if (!cuts->AsksOf(cut.shard())) ForgetCut(state, cut.shard(), &txn);
+    return txn;
   };
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "planner/coordinator/serving/serving_servers.h"
 #include "planner/coordinator/state/event_log.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/served_part.h"
 
 namespace hotbed {
 namespace {
@@ -22,8 +24,14 @@ constexpr int kTablesMax = 64;  // of one request: they are one transaction
 constexpr uint32_t kReplicasMax = 64;
 
 std::string PlaceText(const v1::ServedTable& table) {
-  return table.servers().empty() ? std::string("no serving server that has room for it")
-                                 : absl::StrJoin(table.servers(), ", ");
+  if (table.servers().empty()) return "no serving server that has room for it";
+  if (table.parts() <= 1) return absl::StrJoin(table.servers(), ", ");
+  std::vector<std::string> places;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    places.push_back(
+        absl::StrCat(table.servers(i), " (part ", ServedPartAt(table, i).part + 1, ")"));
+  }
+  return absl::StrCat(table.parts(), " parts on ", absl::StrJoin(places, ", "));
 }
 
 // As the command line has it.
@@ -101,6 +109,18 @@ class ServeTables {
           absl::StrCat("table ", spec.name(), " is served as ", FormatWord(table.format()),
                        ", asked for is ", FormatWord(request_.format()),
                        ": end it first ('hotbed serve remove ", spec.name(), "')"));
+    }
+    const uint64_t parts_max = std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places);
+    if (request_.parts() > parts_max) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parts is ", request_.parts(), " for table ", spec.name(),
+                       ", allowed: 0 (as many as it has, or as memory demands)..", parts_max));
+    }
+    if (request_.parts() != 0 && request_.parts() != std::max<uint32_t>(table.parts(), 1)) {
+      // Copies of another cut have other rows.
+      table.set_parts(request_.parts());
+      table.clear_servers();
+      table.clear_server_parts();
     }
     table.set_table(spec.id());
     table.set_format(request_.format());

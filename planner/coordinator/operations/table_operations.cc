@@ -177,6 +177,7 @@ class CreateTables {
         state, [this](ServerId s) { return context_.leases->Placeable(s); },
         LastLoads(context_.leases));
     if (auto weighed = context_.rebalance->Weighed(view)) view = *std::move(weighed);
+    std::vector<ServerCandidate> servers = Candidates(view);  // a look at all shards
     std::vector<Plan> plans(new_.size());
     bool any = false;
     for (size_t i = 0; i < new_.size(); ++i) {
@@ -185,13 +186,14 @@ class CreateTables {
         HOTBED_ASSIGN_OR_RETURN(plans[i], PlaceAsAsked(view, {new_[i].spec, new_[i].placed}));
       } else if (new_[i].shards_min > 0) {
         HOTBED_ASSIGN_OR_RETURN(plans[i],
-                                PlaceTable(new_[i].spec, Candidates(view), new_[i].shards_min));
+                                PlaceTable(new_[i].spec, servers, new_[i].shards_min));
       } else {
         HOTBED_RETURN_IF_ERROR(CutTable(new_[i].spec, 0).status());
         any = true;
         continue;
       }
       for (const PlannedShard& shard : plans[i].shards) table.shards.push_back(AsPlaced(shard));
+      AddBytes({&table, 1}, &servers);
     }
     if (any) {
       HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -22,6 +24,13 @@ constexpr int64_t kMsNs = 1'000'000;
 
 bool HasCopy(const v1::ServedTable& table, const std::string& server) {
   return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
+}
+
+uint32_t CopiesOf(const v1::ServedTable& table, uint32_t part) {
+  uint32_t copies = 0;
+  for (int i = 0; i < table.servers_size(); ++i)
+    copies += ServedPartAt(table, i).part == part ? 1 : 0;
+  return copies;
 }
 
 uint64_t VersionBytes(const v1::ReplicaReport& replica) {
@@ -96,14 +105,24 @@ bool ServingServers::Alive(int64_t now_ns, const std::string& name) const {
   return server != servers_.end() && now_ns - server->second.heard_ns < options_.alive_ns;
 }
 
-bool ServingServers::Holds(const std::string& name, TableId table, uint64_t version) const {
-  for (const v1::ReplicaReport& replica : servers_.at(name).report.replicas()) {
-    if (replica.table() != table) continue;
-    return std::any_of(
-        replica.versions().begin(), replica.versions().end(),
-        [version](const v1::VersionReport& one) { return one.number() == version && one.held(); });
+// Null: the server has said nothing of it.
+const v1::ReplicaReport* ServingServers::FindReplica(const std::string& name, TableId table,
+                                                     const ServedPart& part) const {
+  const auto server = servers_.find(name);
+  if (server == servers_.end()) return nullptr;
+  for (const v1::ReplicaReport& replica : server->second.report.replicas()) {
+    if (replica.table() == table && ServedPartOf(replica) == part) return &replica;
   }
-  return false;
+  return nullptr;
+}
+
+bool ServingServers::Holds(const std::string& name, TableId table, const ServedPart& part,
+                           uint64_t version) const {
+  const v1::ReplicaReport* const replica = FindReplica(name, table, part);
+  return replica != nullptr && std::any_of(replica->versions().begin(), replica->versions().end(),
+                                           [version](const v1::VersionReport& one) {
+                                             return one.number() == version && one.held();
+                                           });
 }
 
 bool ServingServers::AllHold(int64_t now_ns, const v1::ServedVersion& version,
@@ -115,13 +134,15 @@ bool ServingServers::AllHold(int64_t now_ns, const v1::ServedVersion& version,
     const auto table = tables.find(id);
     if (table == tables.end()) continue;  // it is not served any more
     any_table = true;
-    bool any_server = false;
-    for (const std::string& name : table->second.servers()) {
+    std::set<uint32_t> parts;
+    for (int i = 0; i < table->second.servers_size(); ++i) {
+      const std::string& name = table->second.servers(i);
       if (!Alive(now_ns, name) || servers_.at(name).report.stopping()) continue;
-      if (!Holds(name, id, version.number())) return false;
-      any_server = true;
+      const ServedPart part = ServedPartAt(table->second, i);
+      if (!Holds(name, id, part, version.number())) return false;
+      parts.insert(part.part);
     }
-    if (!any_server) return false;
+    if (parts.size() < std::max<uint32_t>(table->second.parts(), 1)) return false;
   }
   return any_table;
 }
@@ -176,13 +197,14 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
   return map;
 }
 
-// As a replica reports it, or by the declared rows; 0: unknown.
+// The bytes of all parts: as a replica reports its own, or by the declared rows; 0: unknown.
 uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const {
   uint64_t bytes = 0;
   for (const auto& [name, server] : servers_) {
     for (const v1::ReplicaReport& replica : server.report.replicas()) {
       if (replica.table() == table.table() && replica.format() == table.format()) {
-        bytes = std::max<uint64_t>(bytes, replica.bytes());
+        const uint64_t of_part = std::max(replica.bytes(), replica.full_bytes());
+        bytes = std::max<uint64_t>(bytes, of_part * ServedPartOf(replica).parts);
       }
     }
   }
@@ -194,27 +216,24 @@ uint64_t ServingServers::BytesOf(const v1::TableSpec& spec, const v1::ServedTabl
 
 // What it has, and what it is still to get.
 uint64_t ServingServers::FilledBytes(const std::string& name, const ServedTables& tables) const {
-  const auto server = servers_.find(name);
   uint64_t bytes = 0;
   for (const auto& [id, table] : tables) {
-    if (!HasCopy(table, name)) continue;
-    uint64_t there = 0;
-    for (const v1::ReplicaReport& replica : server->second.report.replicas()) {
-      if (replica.table() == id && replica.ready()) {
-        there = replica.bytes() + VersionBytes(replica);
-      }
-    }
+    const std::optional<ServedPart> part = ServedPartOn(table, name);
+    if (!part.has_value()) continue;
+    const v1::ReplicaReport* const replica = FindReplica(name, id, *part);
+    const uint64_t there =
+        replica != nullptr && replica->ready() ? replica->bytes() + VersionBytes(*replica) : 0;
     v1::TableSpec hashed;  // without declared rows
     hashed.set_hashed(true);
-    bytes += there != 0 ? there : BytesOf(hashed, table);
+    bytes += there != 0 ? there : BytesOf(hashed, table) / part->parts;
   }
   return bytes;
 }
 
 std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tables,
-                                        const v1::TableSpec& spec,
-                                        const v1::ServedTable& table) const {
-  const uint64_t wanted = BytesOf(spec, table);
+                                        const v1::TableSpec& spec, const v1::ServedTable& table,
+                                        uint32_t part, bool beyond_memory) const {
+  const uint64_t wanted = BytesOf(spec, table) / std::max<uint32_t>(table.parts(), 1);
   const auto domain_of = [this](const std::string& name) {
     const auto server = servers_.find(name);
     return server == servers_.end() ? "" : server->second.report.failure_domain();
@@ -225,18 +244,22 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
     if (!Alive(now_ns, name) || server.report.stopping() || HasCopy(table, name)) continue;
     const uint64_t filled = FilledBytes(name, tables) + wanted;
     const uint64_t room = std::max<uint64_t>(server.report.bytes_max(), 1);
-    if (filled > room) continue;
+    if (beyond_memory ? !server.report.has_disk() : filled > room) continue;
     // Equally full ones: the one with fewer tables.
     const auto has = std::count_if(tables.begin(), tables.end(), [&name = name](const auto& one) {
       return HasCopy(one.second, name);
     });
-    const double part =
+    const double share =
         static_cast<double>(filled) / static_cast<double>(room) + static_cast<double>(has) * 1e-6;
-    const auto there = std::count_if(table.servers().begin(), table.servers().end(),
-                                     [&, domain = domain_of(name)](auto& other) {
-                                       return !Away(now_ns, other) && domain_of(other) == domain;
-                                     });
-    const std::pair<int64_t, double> rank = {there, part};
+    int64_t there = 0;  // of the part's servers
+    for (int i = 0; i < table.servers_size(); ++i) {
+      const std::string& other = table.servers(i);
+      if (ServedPartAt(table, i).part == part && !Away(now_ns, other) &&
+          domain_of(other) == domain_of(name)) {
+        ++there;
+      }
+    }
+    const std::pair<int64_t, double> rank = {there, share};
     if (!best.empty() && rank >= best_rank) continue;
     best = name;
     best_rank = rank;
@@ -244,26 +267,78 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
   return best;
 }
 
+void ServingServers::Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                          v1::ServedTable* table, bool beyond_memory) const {
+  const uint32_t parts = std::max<uint32_t>(table->parts(), 1);
+  // A first copy of each part comes before the second of any.
+  for (uint32_t copies = 1; copies <= table->replicas(); ++copies) {
+    for (uint32_t part = 0; part < parts; ++part) {
+      if (CopiesOf(*table, part) >= copies) continue;
+      const std::string server = LeastFilled(now_ns, tables, spec, *table, part, beyond_memory);
+      if (server.empty()) continue;
+      table->add_servers(server);
+      table->add_server_parts(part);
+    }
+  }
+}
+
+// A copy that loads, or whose server may come back, is waited for.
+bool ServingServers::IsStuck(const v1::ServedTable& table) const {
+  std::set<uint32_t> hopeful;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const ServedPart part = ServedPartAt(table, i);
+    const v1::ReplicaReport* const replica = FindReplica(table.servers(i), table.table(), part);
+    if (replica == nullptr || replica->full_bytes() == 0) hopeful.insert(part.part);
+  }
+  return hopeful.size() < std::max<uint32_t>(table.parts(), 1);
+}
+
+void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
+                                const v1::TableSpec& spec, v1::ServedTable* table) const {
+  const uint64_t parts_max =
+      std::min<uint64_t>({kServedPartsMax, ServedPlaces::Of(spec).places, servers_.size()});
+  ServedTables others = tables;
+  others.erase(table->table());
+  for (uint32_t parts = std::max<uint32_t>(table->parts(), 1) + 1; parts <= parts_max; ++parts) {
+    v1::ServedTable cut = *table;
+    cut.set_parts(parts);
+    cut.clear_servers();
+    cut.clear_server_parts();
+    Fill(now_ns, others, spec, &cut);
+    if (IsStuck(cut)) continue;
+    *table = std::move(cut);
+    return;
+  }
+}
+
 bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
                            v1::ServedTable* table) const {
   const std::string before = table->SerializeAsString();
-  auto* const servers = table->mutable_servers();
-  while (servers->size() > static_cast<int>(table->replicas())) {
-    // Those that are away go first, then the last ones.
-    const auto away = std::find_if(servers->begin(), servers->end(),
-                                   [&](const std::string& s) { return Away(now_ns, s); });
-    servers->erase(away != servers->end() ? away : servers->end() - 1);
+  table->mutable_server_parts()->Resize(table->servers_size(), 0);
+  for (uint32_t part = 0; part < std::max<uint32_t>(table->parts(), 1); ++part) {
+    while (CopiesOf(*table, part) > table->replicas()) {
+      // Those that are away go first, then the last ones.
+      int gone = -1;
+      for (int i = 0; i < table->servers_size(); ++i) {
+        if (table->server_parts(i) != part) continue;
+        gone = i;
+        if (Away(now_ns, table->servers(i))) break;
+      }
+      table->mutable_servers()->erase(table->servers().begin() + gone);
+      table->mutable_server_parts()->erase(table->server_parts().begin() + gone);
+    }
   }
-  for (int i = 0; i < servers->size(); ++i) {
-    if (!Away(now_ns, servers->Get(i))) continue;
-    const std::string other = LeastFilled(now_ns, tables, spec, *table);
-    if (!other.empty()) *servers->Mutable(i) = other;
+  for (int i = 0; i < table->servers_size(); ++i) {
+    if (!Away(now_ns, table->servers(i))) continue;
+    const std::string other =
+        LeastFilled(now_ns, tables, spec, *table, table->server_parts(i), /*beyond_memory=*/false);
+    if (!other.empty()) *table->mutable_servers(i) = other;
   }
-  while (servers->size() < static_cast<int>(table->replicas())) {
-    const std::string other = LeastFilled(now_ns, tables, spec, *table);
-    if (other.empty()) break;
-    table->add_servers(other);
-  }
+  Fill(now_ns, tables, spec, table);
+  if (IsStuck(*table)) CutFurther(now_ns, tables, spec, table);
+  Fill(now_ns, tables, spec, table, /*beyond_memory=*/true);
+  // As earlier releases have it.
+  if (table->parts() <= 1) table->clear_server_parts();
   return table->SerializeAsString() != before;
 }
 

@@ -17,6 +17,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "proto/served_part.h"
 #include "proto/serving.pb.h"
 
 namespace hotbed {
@@ -44,9 +45,11 @@ class ServingServers {
   v1::ServingMap Map(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs) const;
 
   // Sets the servers of `table`: those that it has, without those that are away for good where
-  // another one can take their place, and as many more as it wants and there are. A server takes it
-  // if it is alive and its memory suffices as far as is known. One in a failure domain with few of
-  // the table's servers goes first, and among these the one whose memory is filled least. False:
+  // another one can take their place, and as many more of each part as it wants and there are. A
+  // server takes one part of it, if it is alive and its memory suffices as far as is known. One in
+  // a failure domain with few of the part's servers goes first, and among these the one whose
+  // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
+  // as there are servers with room for; without such servers, those with a disk take it. False:
   // nothing has changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
@@ -64,12 +67,23 @@ class ServingServers {
     int64_t heard_ns = 0;
   };
   bool Alive(int64_t now_ns, const std::string& name) const;
-  bool Holds(const std::string& name, TableId table, uint64_t version) const;
+  const v1::ReplicaReport* FindReplica(const std::string& name, TableId table,
+                                       const ServedPart& part) const;
+  bool Holds(const std::string& name, TableId table, const ServedPart& part,
+             uint64_t version) const;
   bool Away(int64_t now_ns, const std::string& name) const;
   uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
   uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;
   std::string LeastFilled(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
-                          const v1::ServedTable& table) const;
+                          const v1::ServedTable& table, uint32_t part, bool beyond_memory) const;
+  // `beyond_memory`: on servers with a disk, whether or not their memory suffices.
+  void Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+            v1::ServedTable* table, bool beyond_memory = false) const;
+  // Whether no server will ever answer for some part, as things are.
+  bool IsStuck(const v1::ServedTable& table) const;
+  // Cuts a table that is stuck into more parts, if there are servers for all of them.
+  void CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                  v1::ServedTable* table) const;
 
   const Options options_;
   int64_t began_ns_ = 0;

@@ -38,20 +38,22 @@ class AttendHub::Stream final : public Streams::Stream {
  private:
   void Begin() override { StartRead(&request_); }
 
-  bool TakeMessage(v1::HeartbeatReply* message) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  std::shared_ptr<const v1::HeartbeatReply> TakeMessage() override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    auto message = std::make_shared<v1::HeartbeatReply>();
     if (answer_.has_value()) {
       *message = *std::exchange(answer_, std::nullopt);
     } else {
-      if (process_.server == 0 || !told_) return false;  // the first heartbeat was not answered
+      if (process_.server == 0 || !told_) return nullptr;  // the first heartbeat was not answered
       std::optional<Coordinator::ServerNews> news =
           hub_->coordinator_->NewsFor(process_.server, process_.incarnation, sent_);
-      if (!news.has_value()) return false;
+      if (!news.has_value()) return nullptr;
       *message = std::move(news->reply);
       sent_ = news->known;
     }
     if (message->map().plan_revision() != 0) sent_.plan_revision = message->map().plan_revision();
     told_ = true;
-    return true;
+    return message;
   }
 
   // An end from this side says nothing about the process.

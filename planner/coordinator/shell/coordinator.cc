@@ -232,11 +232,19 @@ absl::StatusOr<v1::ClusterMap> Coordinator::Map(uint64_t revision_known, bool ra
   return map;
 }
 
-absl::StatusOr<std::optional<v1::ClusterMap>> Coordinator::MapToFollow(
+absl::StatusOr<std::shared_ptr<const v1::ClusterMap>> Coordinator::MapToFollow(
     uint64_t revision_known) const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
-  return core_.MapToFollow(revision_known);
+  const uint64_t revision = core_.state().plan_revision();
+  if (std::exchange(followed_.revision, revision) != revision) followed_.since.clear();
+  const auto made = followed_.since.find(revision_known);
+  if (made != followed_.since.end()) return made->second;
+  std::optional<v1::ClusterMap> map = core_.MapToFollow(revision_known);
+  if (!map.has_value()) return nullptr;
+  auto shared = std::make_shared<const v1::ClusterMap>(*std::move(map));
+  if (followed_.since.size() < kFollowedMax) followed_.since.emplace(revision_known, shared);
+  return shared;
 }
 
 absl::StatusOr<v1::ListMovesReply> Coordinator::Moves(const v1::ListMovesRequest& request) const {

@@ -74,7 +74,9 @@ class Coordinator {
   // Unavailable until it serves.
   absl::StatusOr<v1::ClusterMap> Map(uint64_t revision_known, bool rates = false) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::StatusOr<std::optional<v1::ClusterMap>> MapToFollow(uint64_t revision_known) const
+  // As Core::MapToFollow; null: no news. Those who know the same revision share one map, since
+  // thousands of clients may follow.
+  absl::StatusOr<std::shared_ptr<const v1::ClusterMap>> MapToFollow(uint64_t revision_known) const
       ABSL_LOCKS_EXCLUDED(mu_);
   // The cluster as the planner sees it, with measured loads if there are any. Unavailable until it
   // serves.
@@ -136,6 +138,14 @@ class Coordinator {
   mutable absl::Mutex mu_;
   Core core_ ABSL_GUARDED_BY(mu_);
   std::string admin_address_ ABSL_GUARDED_BY(mu_);
+  // The maps that MapToFollow has made at one revision, by the revision known. Most followers know
+  // the last one, or none.
+  struct Followed {
+    uint64_t revision = 0;
+    absl::flat_hash_map<uint64_t, std::shared_ptr<const v1::ClusterMap>> since;
+  };
+  static constexpr size_t kFollowedMax = 4;
+  mutable Followed followed_ ABSL_GUARDED_BY(mu_);
   std::optional<StoreWork> work_ ABSL_GUARDED_BY(mu_);
   CallerToken next_caller_ ABSL_GUARDED_BY(mu_) = 1;
   absl::flat_hash_map<CallerToken, OnReply> callers_ ABSL_GUARDED_BY(mu_);

@@ -41,10 +41,12 @@ class OpenStreams {
     // Starts a write if there is a message and none is in flight.
     void Pump() {
       absl::MutexLock lock(&mu_);
-      if (finished_ || writing_ || !TakeMessage(&message_)) return;
+      if (finished_ || writing_) return;
+      message_ = TakeMessage();
+      if (message_ == nullptr) return;
       writing_ = true;
       write_began_ns_ = streams_->clock_->NowNs();
-      this->StartWrite(&message_);
+      this->StartWrite(message_.get());
     }
     // Ends the stream from this side.
     void End(grpc::Status status) {
@@ -56,6 +58,7 @@ class OpenStreams {
       {
         absl::MutexLock lock(&mu_);
         writing_ = false;
+        message_ = nullptr;
         if (!ok) FinishLocked(grpc::Status::CANCELLED);
       }
       Pump();
@@ -74,8 +77,8 @@ class OpenStreams {
         : streams_(streams), context_(context) {}
     // The stream was admitted.
     virtual void Begin() = 0;
-    // Sets the next message to send; false: there is none.
-    virtual bool TakeMessage(Message* message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
+    // The next message to send, which streams may share; null: there is none.
+    virtual std::shared_ptr<const Message> TakeMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
     // The stream ends now; `here`: from this side.
     virtual void OnEnd(bool here) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {}
     void FinishLocked(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -94,7 +97,7 @@ class OpenStreams {
     OpenStreams* const streams_;
     grpc::CallbackServerContext* const context_;  // valid until OnDone, used while not finished
     std::shared_ptr<Stream> self_;                // until OnDone
-    Message message_ ABSL_GUARDED_BY(mu_);
+    std::shared_ptr<const Message> message_ ABSL_GUARDED_BY(mu_);  // in flight
     bool writing_ ABSL_GUARDED_BY(mu_) = false;
     bool ended_here_ ABSL_GUARDED_BY(mu_) = false;
     int64_t write_began_ns_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,7 +1,6 @@
 #include "planner/coordinator/shell/watch_hub.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace hotbed {
@@ -14,19 +13,18 @@ class WatchHub::Stream final : public Streams::Stream {
  private:
   void Begin() override { Pump(); }
 
-  bool TakeMessage(v1::ClusterMap* message) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (greeted_ && hub_->coordinator_->plan_revision() == sent_revision_) return false;
-    absl::StatusOr<std::optional<v1::ClusterMap>> map =
+  std::shared_ptr<const v1::ClusterMap> TakeMessage() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (greeted_ && hub_->coordinator_->plan_revision() == sent_revision_) return nullptr;
+    absl::StatusOr<std::shared_ptr<const v1::ClusterMap>> map =
         hub_->coordinator_->MapToFollow(sent_revision_);
     if (!map.ok()) {
       FinishLocked(ToGrpc(map.status()));
-      return false;
+      return nullptr;
     }
-    if (!map->has_value()) return false;
-    *message = **std::move(map);
-    sent_revision_ = message->plan_revision();
+    if (*map == nullptr) return nullptr;
+    sent_revision_ = (*map)->plan_revision();
     greeted_ = true;
-    return true;
+    return *std::move(map);
   }
 
   WatchHub* const hub_;

@@ -14,7 +14,7 @@ namespace hotbed {
 
 class WatchHub {
  public:
-  static constexpr StreamLimits kLimits = {.streams_max = 4096, .stall_ns = 30'000'000'000};
+  static constexpr StreamLimits kLimits = {.streams_max = 16384, .stall_ns = 30'000'000'000};
   using Streams = OpenStreams<grpc::ServerWriteReactor<v1::ClusterMap>, v1::ClusterMap>;
 
   // `coordinator` and `clock` must outlive it.

@@ -123,8 +123,8 @@ absl::Status ClusterState::Put(const std::string& key, const std::string& value,
     decoded = move_control_.ParseFromString(value);
   } else if (key == keys::kCheckpointScheduleKey) {
     decoded = checkpoint_schedule_.emplace().ParseFromString(value);
-  } else if (absl::StartsWith(rest, keys::kGoals)) {
-    return PutGoal(key, value);
+  } else if (absl::StartsWith(rest, keys::kGoals) || absl::StartsWith(rest, keys::kCuts)) {
+    return PutGoalOrCut(key, value);
   } else if (absl::StartsWith(rest, keys::kEvents)) {
     v1::ClusterEvent event;
     decoded = event.ParseFromString(value) && keys::Event(event.number()) == key;
@@ -189,7 +189,15 @@ absl::Status ClusterState::PutServed(const std::string& key, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status ClusterState::PutGoal(const std::string& key, const std::string& value) {
+absl::Status ClusterState::PutGoalOrCut(const std::string& key, const std::string& value) {
+  if (absl::StartsWith(key, keys::kCuts)) {
+    v1::ShardCut cut;
+    if (!cut.ParseFromString(value) || keys::Cut(ShardId::FromPacked(cut.shard())) != key) {
+      return Damaged(key);
+    }
+    cuts_[cut.shard()] = std::move(cut);
+    return absl::OkStatus();
+  }
   v1::ShardGoal goal;
   if (!goal.ParseFromString(value) || keys::Goal(ShardId::FromPacked(goal.shard())) != key) {
     return Damaged(key);
@@ -293,6 +301,10 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
     ShardId id;
     HOTBED_CHECK(keys::ParseShard(rest, &id));
     goals_.erase(id.packed());
+  } else if (absl::ConsumePrefix(&rest, keys::kCuts)) {
+    ShardId id;
+    HOTBED_CHECK(keys::ParseShard(rest, &id));
+    cuts_.erase(id.packed());
   } else if (key == keys::kCheckpointScheduleKey) {
     checkpoint_schedule_.reset();
   } else if (absl::ConsumePrefix(&rest, keys::kEvents)) {

@@ -105,6 +105,8 @@ class ClusterState {
 
   // By packed id.
   const absl::btree_map<uint64_t, v1::ShardGoal>& goals() const { return goals_; }
+  // Splits and merges that were asked for, by packed id; a merge by that of the lower shard.
+  const absl::btree_map<uint64_t, v1::ShardCut>& cuts() const { return cuts_; }
   const absl::btree_map<uint64_t, v1::ClusterEvent>& events() const { return events_; }
   const v1::MoveControl& move_control() const { return move_control_; }
   const std::optional<v1::CheckpointSchedule>& checkpoint_schedule() const {
@@ -143,7 +145,7 @@ class ClusterState {
   absl::Status Put(const std::string& key, const std::string& value, uint64_t revision);
   void Delete(const std::string& key, uint64_t revision);
   absl::Status PutShard(const std::string& key, const std::string& value, uint64_t revision);
-  absl::Status PutGoal(const std::string& key, const std::string& value);
+  absl::Status PutGoalOrCut(const std::string& key, const std::string& value);
   void NoteServing(const std::string& key, uint64_t revision);
   absl::Status PutServed(const std::string& key, const std::string& value);
   absl::Status PutTable(const std::string& key, const std::string& value, uint64_t revision);
@@ -171,6 +173,7 @@ class ClusterState {
   absl::btree_map<uint64_t, v1::ServedVersion> versions_;
   absl::btree_map<std::string, v1::VersionChoice> version_choices_;
   absl::btree_map<uint64_t, v1::ShardGoal> goals_;
+  absl::btree_map<uint64_t, v1::ShardCut> cuts_;
   absl::btree_map<uint64_t, v1::ClusterEvent> events_;
   v1::MoveControl move_control_ = DefaultMoveControl();
   std::optional<v1::CheckpointSchedule> checkpoint_schedule_;

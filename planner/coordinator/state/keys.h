@@ -18,6 +18,8 @@
 //   /hotbed/shards/TABLE/INDEX     v1.ShardRecord without its revision (which is the key's own)
 //   /hotbed/goals/TABLE/INDEX      v1.ShardGoal: the placement wanted of the shard; deleted with
 //                                  the change that reaches it
+//   /hotbed/cuts/TABLE/INDEX       v1.ShardCut: a split or merge of the shard that was asked for;
+//                                  deleted with the change that makes it, refuses it or gives it up
 //   /hotbed/moves                  v1.MoveControl
 //   /hotbed/checkpoint_schedule    v1.CheckpointSchedule; absent: there is none
 //   /hotbed/events/NUMBER          v1.ClusterEvent; the newest ones only
@@ -75,6 +77,7 @@ inline constexpr char kTables[] = "/hotbed/tables/";
 inline constexpr char kNames[] = "/hotbed/names/";
 inline constexpr char kShards[] = "/hotbed/shards/";
 inline constexpr char kGoals[] = "/hotbed/goals/";
+inline constexpr char kCuts[] = "/hotbed/cuts/";
 inline constexpr char kEvents[] = "/hotbed/events/";
 inline constexpr char kDropped[] = "/hotbed/dropped/";
 inline constexpr char kServers[] = "/hotbed/servers/";
@@ -106,7 +109,11 @@ inline std::string Goal(ShardId id) {
   return absl::StrCat(kGoals, absl::Dec(id.table, absl::kZeroPad10), "/",
                       absl::Dec(id.index, absl::kZeroPad4));
 }
-// Parses the part of a key after kShards or kGoals.
+inline std::string Cut(ShardId id) {
+  return absl::StrCat(kCuts, absl::Dec(id.table, absl::kZeroPad10), "/",
+                      absl::Dec(id.index, absl::kZeroPad4));
+}
+// Parses the part of a key after kShards, kGoals or kCuts.
 inline bool ParseShard(absl::string_view rest, ShardId* id) {
   const size_t slash = rest.find('/');
   return slash != rest.npos && absl::SimpleAtoi(rest.substr(0, slash), &id->table) &&

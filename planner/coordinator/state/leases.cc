@@ -58,9 +58,12 @@ bool Leases::OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request) {
   lease.heard_ns = now_ns;
   if (request.draining() && !lease.stopping) lease.stopping_since_ns = now_ns;
   lease.stopping = request.draining();
-  lease.load = request.load();
   lease.transfers.assign(request.transfers().begin(), request.transfers().end());
   return true;
+}
+
+void Leases::TakeLoad(ServerId server, v1::ServerLoad load) {
+  leases_.at(server).load = std::move(load);
 }
 
 void Leases::OnRegistering(int64_t now_ns, const ClusterState& state,

@@ -101,8 +101,10 @@ class Leases {
   // This process was held up, or has just started: gives every live server a full term.
   void RenewAll(int64_t now_ns);
   void Renew(int64_t now_ns, ServerId server);
-  // False if the process has no lease and must register again.
+  // False if the process has no lease and must register again. The load comes by TakeLoad.
   bool OnHeartbeat(int64_t now_ns, const v1::HeartbeatRequest& request);
+  // The load that a heartbeat reported; its server has a lease.
+  void TakeLoad(ServerId server, v1::ServerLoad load);
   // A process asks to register. While another one may use its data directory, at another address,
   // that one's data port is probed.
   void OnRegistering(int64_t now_ns, const ClusterState& state,

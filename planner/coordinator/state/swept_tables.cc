@@ -13,10 +13,13 @@ void SweptTables::OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequ
   Heard& heard = heard_[request.server()];
   const bool first = heard.incarnation == 0;
   if (heard.incarnation != request.incarnation()) heard = {request.incarnation(), {}};
-  std::erase_if(heard.tables, [&](const auto& one) { return !state.tables().contains(one.first); });
-  std::erase_if(open_, [&](const auto& one) { return !state.tables().contains(one.first); });
+  const auto dropped = [&](const auto& one) { return !state.tables().contains(one.first); };
+  std::erase_if(heard.tables, dropped);
+  std::erase_if(open_, dropped);
   for (const v1::TableLoad& load : request.load().tables()) {
     const Totals now = {load.rows_expired_total(), load.rows_evicted_total()};
+    // Most tables delete nothing, and a heartbeat may name a thousand.
+    if (now == Totals() && !heard.tables.contains(load.table())) continue;
     const Totals before = std::exchange(heard.tables[load.table()], now);
     // A shard that leaves takes its counts along.
     const uint64_t expired = now.expired - std::min(now.expired, before.expired);

@@ -25,7 +25,8 @@ class SweptTables {
     int64_t seconds = 0;  // since the event before; 0: there was none
   };
 
-  // Rows that a server had deleted before its first heartbeat do not count.
+  // To be called with heartbeats that have a load. Rows that a server had deleted before the first
+  // of them do not count.
   void OnHeartbeat(const ClusterState& state, const v1::HeartbeatRequest& request);
   // The tables that an event is due for; they count from 0 again.
   std::vector<Swept> Take(int64_t now_ns);
@@ -34,6 +35,8 @@ class SweptTables {
   struct Totals {
     uint64_t expired = 0;
     uint64_t evicted = 0;
+
+    friend bool operator==(const Totals&, const Totals&) = default;
   };
   struct Heard {
     Incarnation incarnation = 0;  // 0: nothing was heard

@@ -40,6 +40,12 @@ class PushGate {
   }
   // 0: shut.
   void Set(Epoch epoch) { epoch_ = takes_gradients_ ? epoch : 0; }
+  // Pushes may go to the store as it is: it will not be replaced.
+  void NoteStoreOpened() { store_opened_ = true; }
+  bool store_opened() const { return store_opened_; }
+  // Somebody has begun to follow the rows: the feed of changes has to be asked from now on.
+  void NoteFollowed() { followed_ = true; }
+  bool followed() const { return followed_; }
   void Shut() { epoch_ = 0; }
 
   // The caller has checked the deadline.
@@ -69,6 +75,8 @@ class PushGate {
   bool takes_gradients_ = false;
   bool allows_nan_ = false;
   bool scalars_fixed_ = false;
+  bool store_opened_ = false;
+  bool followed_ = false;
   UpdateScalars scalars_;
 };
 

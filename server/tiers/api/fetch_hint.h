@@ -1,6 +1,6 @@
-// The addresses of a shard's resident rows, and of the state of their store, for threads that do
-// not own the rows and want to bring them into the cache before their turn on the shard's executor
-// comes; and for the executor, how to read rows that are all in host memory without their store.
+// The addresses of a shard's resident rows, and of their store, for threads that do not own the
+// rows and want to bring them into the cache before their turn on the shard's executor comes; and
+// for the executor, how to read rows that are all in host memory without their store.
 //
 // The executor sets it and any thread reads it, without order between its values. Old or mixed
 // values only give an address that is prefetched in vain, since the memory is never dereferenced.
@@ -10,14 +10,10 @@
 #define HOTBED_SERVER_TIERS_API_FETCH_HINT_H_
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
-#include "absl/types/span.h"
-#include "common/check.h"
 #include "common/fetch_lines.h"
 #include "row_math/isa.h"
 #include "row_math/types.h"
@@ -88,37 +84,14 @@ class FetchHint {
   }
   void Clear() { rows_.store(0, std::memory_order_relaxed); }
 
-  // A part of the store's state, which an update touches.
-  struct Part {
-    const void* from = nullptr;
-    size_t bytes = 0;  // at most kPartBytesMax
-  };
-  static constexpr size_t kPartsMax = 4;
-  static constexpr size_t kPartBytesMax = 1024;
-  // Until the next call; the memory may be freed after that.
-  void SetState(absl::Span<const Part> parts) {
-    HOTBED_CHECK(parts.size() <= kPartsMax);
-    for (size_t i = 0; i < kPartsMax; ++i) {
-      const Part part = i < parts.size() ? parts[i] : Part();
-      (*parts_)[i].from.store(reinterpret_cast<uintptr_t>(part.from), std::memory_order_relaxed);
-      HOTBED_CHECK(part.bytes <= kPartBytesMax) << part.bytes;
-      (*parts_)[i].bytes.store(static_cast<uint32_t>(part.bytes), std::memory_order_relaxed);
-    }
-  }
-  // Lines that FetchState reads itself.
-  void FetchParts() const { FetchLines(parts_.get(), sizeof(KnownParts)); }
-  void FetchState() const {
-    ForEachPart([](uintptr_t from, size_t bytes) HOTBED_ALWAYS_INLINE {
-      FetchLines(reinterpret_cast<const void*>(from), bytes);
-    });
-  }
-  // Calls take(address, bytes) for each part that FetchState prefetches.
-  template <typename Take>
-  void ForEachPart(Take take) const {
-    for (const KnownPart& part : *parts_) {
-      const uint32_t bytes = part.bytes.load(std::memory_order_relaxed);
-      if (bytes != 0) take(part.from.load(std::memory_order_relaxed), size_t{bytes});
-    }
+  // The store, whose first line an update touches; null: nothing is known. Its memory may be freed
+  // after the next call.
+  void SetStore(const void* store) { store_.store(store, std::memory_order_relaxed); }
+  const void* store() const { return store_.load(std::memory_order_relaxed); }
+  // Prefetches what an update needs beside the rows; any thread.
+  void FetchForUpdate() const {
+    FetchLines(store(), kLineBytes);
+    FetchLines(table_.load(std::memory_order_relaxed), RowTable::kUpdateBytes);
   }
 
   // Prefetches the first of these rows, up to kBytesMax, into the second-level cache; with their
@@ -158,13 +131,6 @@ class FetchHint {
     for (uintptr_t at = from; at < end; at = at / kLineBytes * kLineBytes + kLineBytes) take(at);
   }
 
-  struct KnownPart {
-    std::atomic<uintptr_t> from{0};
-    std::atomic<uint32_t> bytes{0};
-  };
-
-  using KnownParts = std::array<KnownPart, kPartsMax>;
-
   // As small as can be: Shard::kPullStateBytes.
   std::atomic<const RowTable*> table_{nullptr};
   Gather gather_ = nullptr;
@@ -178,7 +144,7 @@ class FetchHint {
   std::atomic<uint64_t> first_{0};
   std::atomic<uintptr_t> state_{0};
   std::atomic<uintptr_t> bits_{0};
-  const std::unique_ptr<KnownParts> parts_ = std::make_unique<KnownParts>();
+  std::atomic<const void*> store_{nullptr};
 };
 
 }  // namespace hotbed

@@ -76,7 +76,8 @@ class TieredStore {
   // All or nothing: an error (I/O, DataLoss) leaves every row as it was. Pointers stay valid until
   // done.
   virtual bool Apply(const RowUpdates& updates, Done done) = 0;
-  // Apply where all rows are in memory and nothing is in its way. False: nothing was done.
+  // Apply where all rows are in memory and nothing is in its way, and SetAppliedLsn of its LSN.
+  // False: nothing was done.
   virtual bool ApplyAtOnce(const RowUpdates& /*updates*/) { return false; }
 
   // Recovery: between BeginReplay and EndReplay, Apply skips each row whose spilled LSN is not

@@ -31,7 +31,7 @@ RowTable MakeTable(const TableSpec& spec, const ShardRange& range) {
   table.column_first = range.column_first;
   table.hashed = spec.hashed;
   table.weight_type = spec.weight_type;
-  table.optimizer = spec.optimizer;
+  table.optimizer = &spec.optimizer;
   table.initializer = ReadInitializer(spec);
   table.admission = spec.life.admission;
   table.admitted_initializer = spec.initializer;

@@ -28,11 +28,11 @@ namespace hotbed {
 
 // Written on the executor, read by any thread.
 struct RowCounters {
+  std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> rows_resident{0};
   std::atomic<uint64_t> rows_dirty{0};
   std::atomic<uint64_t> hot_bytes{0};
   std::atomic<uint64_t> overhead_bytes{0};
-  std::atomic<uint64_t> hits{0};
   std::atomic<uint64_t> misses{0};
   std::atomic<uint64_t> evictions{0};
   std::atomic<uint64_t> writebacks{0};
@@ -103,32 +103,37 @@ struct RowTableState {
   static constexpr uint64_t kSliceBytes = 1ull << 20;
   static constexpr uint32_t kSliceRowsMax = 2048;
 
+  // The bytes at the begin that an update of rows in memory touches: applied_lsn, kernels, filter,
+  // the flags of the present update, and the count of hits.
+  static constexpr size_t kUpdateBytes = 5 * sizeof(uint64_t);
+
+  Lsn applied_lsn = 0;
+  const CpuKernelSet& kernels = CpuKernels();
+  std::unique_ptr<TouchFilter> filter;  // null: the table has none
+  bool replaying = false;
+  bool update_active = false;  // between Apply and its end
+  bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier
+  RowCounters counters;
+
   const TierHost::ShardParams shard;
   const SpillShard spill_shard;
   SpillTier* const spill;
   IoQueue* const io;
   const uint32_t slice_rows;  // background work does this many rows between requests
-  const CpuKernelSet& kernels = CpuKernels();
   const std::shared_ptr<IoGate> gate = std::make_shared<IoGate>();
   const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   const std::function<void()> memory_refused;
 
-  Lsn applied_lsn = 0;
   bool has_marks = false;  // rows were deleted: their marks are in the spill tier or on their way
   // A faster tier above has taken rows: of a row that is not here, it and the spill tier may have
   // versions of which this one does not know.
   bool lends_rows = false;
-  bool replaying = false;
-  bool update_active = false;  // between Apply and its end
-  bool update_waits = false;   // and now for I/O: no row may enter or leave the hot tier
-  bool collecting = false;     // WriteBackAll walks over the slots
+  bool collecting = false;  // WriteBackAll walks over the slots
   // Reads of the spill tier with lower numbers keep nothing they bring back: a faster tier may hold
   // newer versions of the rows.
   uint64_t keep_from_fetch = 0;
   // Replay: rows whose resident value is ahead of the log, with the LSN they were spilled with.
   absl::flat_hash_map<uint64_t, Lsn> replay_guard;
-  RowCounters counters;
-  std::unique_ptr<TouchFilter> filter;  // null: the table has none
   WriteBack write_back;
 
  private:

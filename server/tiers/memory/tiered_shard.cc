@@ -25,16 +25,16 @@ uint64_t WholeBytes(const TierHost::ShardParams& shard) {
 }  // namespace
 
 TieredShard::TieredShard(Params params)
-    : before_close_(std::move(params.before_close)),
+    : state_(std::move(params.shard),
+             {params.spill, params.io, params.write_back_budget, params.highest_lsn,
+              params.has_spilled_rows, [this] { OnWritten(); }, std::move(params.memory_refused)}),
+      before_close_(std::move(params.before_close)),
       highest_lsn_(params.highest_lsn),
-      whole_bytes_(WholeBytes(params.shard)),
-      row_bytes_(HotTier::IndexedRowBytes(params.shard.table, params.shard.range)),
+      whole_bytes_(WholeBytes(state_.shard)),
+      row_bytes_(HotTier::IndexedRowBytes(state_.shard.table, state_.shard.range)),
       began_with_rows_(params.has_spilled_rows),
       arena_(params.arena),
       account_{params.memory_of_table},
-      state_(std::move(params.shard),
-             {params.spill, params.io, params.write_back_budget, params.highest_lsn,
-              params.has_spilled_rows, [this] { OnWritten(); }, std::move(params.memory_refused)}),
       residency_(&state_, params.arena, &account_, params.huge_pages),
       pulls_(&state_, &residency_),
       pools_(&state_, &residency_, this),
@@ -47,22 +47,16 @@ TieredShard::TieredShard(Params params)
   if (state_.filter != nullptr) arena_->TakeAnyway(&account_, state_.filter->bytes());
   if (state_.shard.hint == nullptr) return;
   state_.shard.hint->OpenRows(residency_.table(), state_.kernels.gather, !state_.may_miss());
-  const auto* const first = reinterpret_cast<const char*>(&state_.applied_lsn);
-  const auto* const limit = reinterpret_cast<const char*>(&state_.write_back);
-  const FetchHint::Part parts[] = {
-      {this, FetchHint::kLineBytes},
-      {&above_, FetchHint::kLineBytes},
-      {first, static_cast<size_t>(limit - first)},
-      {residency_.table(), sizeof(RowTable)},
-  };
-  state_.shard.hint->SetState(parts);
+  state_.shard.hint->SetStore(this);
 }
 
 TieredShard::~TieredShard() {
+  static_assert(sizeof(TieredStore) + sizeof(above_) + RowTableState::kUpdateBytes <=
+                FetchHint::kLineBytes);
   if (state_.shard.hint != nullptr) {
     state_.shard.hint->CloseRows();
     state_.shard.hint->Clear();
-    state_.shard.hint->SetState({});
+    state_.shard.hint->SetStore(nullptr);
   }
   if (before_close_) before_close_(this);
   *state_.alive = false;
@@ -93,7 +87,9 @@ bool TieredShard::ApplyAtOnce(const RowUpdates& updates) {
   }
   uint32_t slots[kRowsMax];
   uint32_t missing[kRowsMax];
-  if (residency_.Probe(updates.ids, updates.count, slots, missing) != 0) return false;
+  ProbeBatch probe{residency_.table(), updates.ids, updates.count, slots, missing};
+  state_.kernels.probe(&probe);
+  if (probe.missing_count != 0) return false;
   CountAlone(&state_.counters.hits, updates.count);
   if (state_.filter != nullptr) {
     residency_.CountTouches(updates.ids, updates.count, slots);

@@ -1,0 +1,1 @@
+hotbed_executable(scale_bench SRCS scale_bench.cc DEPS hotbed_coordinator CLI11::CLI11)

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""A table that no serving server has memory for is served in parts, by several servers, or partly from disk.
+
+  serving_parts_test.py --bin-dir build/bin [--disk]
+
+The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal the rows that trainers have, to the bit. Then each part has two
+servers, one of which is killed while a trainer pushes to a second table in parts and readers look it up: no lookup fails, and none shows
+less than its age promises. A version becomes current when all parts have it.
+
+--disk: one server with a data directory has the table alone. Stopped and started again it goes on from its disk: it reads no rows again
+but those that have changed. Exit status: 0 all well; anything else a failure.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from cluster import Cluster, Process, free_ports, run_command
+from meter import Table
+
+ROWS = 48_000
+DIM = 256  # 47 MiB of rows in fp32; a server has 36 for them
+SETTLE_SECONDS = 60
+
+
+class Parts:
+    def __init__(self, args, directory):
+        self.args, self.directory = args, directory
+        self.cluster = Cluster(args.bin_dir, directory, 2, server_flags=["--host-bytes=192MiB"])
+        self.http, self.admin = {}, {}
+        self.serving = [self.serving_server(f"r{i}") for i in range(4)]
+
+    def serving_server(self, name):
+        listen, admin, http = free_ports(3)
+        self.http[name] = f"http://127.0.0.1:{http}"
+        self.admin[name] = f"http://127.0.0.1:{admin}"
+        disk = [f"--data-dir={self.directory}/{name}"] if self.args.disk else []
+        return Process(name, [os.path.join(self.args.bin_dir, "hotbed-server"), "--role=serving", f"--name={name}",
+                              f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}", f"--admin-listen=127.0.0.1:{admin}",
+                              f"--http-listen=127.0.0.1:{http}", "--host-bytes=64MiB", *disk],
+                       f"{self.directory}/{name}.log")
+
+    def command(self, *words):
+        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "--timeout=30s")
+        if status != 0:
+            raise RuntimeError(f"hotbed {' '.join(map(str, words))} ended with {status}: {err or out}")
+        return out
+
+    def status(self):
+        return json.loads(self.command("serve", "status", "-o", "json"))
+
+    def wait_for(self, what, holds):
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not within {SETTLE_SECONDS} s: {what}; {self.status()}")
+            time.sleep(0.1)
+
+    def wait_ready(self, table, parts):
+        """`parts`: the part of each copy."""
+        def ready():
+            copies = next((t["copies"] for t in self.status()["tables"] if t["table"] == table), [])
+            return sorted(c["part"] for c in copies if c["state"] == "ready") == parts
+        self.wait_for(f"copies of parts {parts} of {table} are ready", ready)
+
+    def checker(self, *words, **more):
+        return subprocess.Popen([os.path.join(self.args.bin_dir, "hotbed-serving-checker"), self.cluster.address, *map(str, words)],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+    def end(self, checker):
+        out, err = checker.communicate(timeout=180)
+        if checker.returncode != 0:
+            raise RuntimeError(f"hotbed-serving-checker: {err}{out}")
+        print(out.strip(), flush=True)
+        return json.loads(out)
+
+    def check(self):
+        found = self.end(self.checker("t", "fp32", ROWS, SETTLE_SECONDS))
+        if found["rows"] != ROWS or (found["disk_rows"] > 0) != self.args.disk:
+            raise RuntimeError(f"other rows were compared: {found}")
+
+    def metric(self, name):
+        """Of r0, over all tables."""
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{self.admin['r0']}/metrics", timeout=60) as answer:
+            return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r"[ {]", line))
+
+    def check_http(self):
+        ids = [0, 1, ROWS - 1]
+        request = urllib.request.Request(f"{self.http['r1']}/v1/tables/t:lookup", json.dumps({"ids": ids, "timeout_ms": 20_000}).encode())
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            found = json.load(answer)
+        if found["exists"] != [True] * 3 or found["server"] != "r0,r1":
+            raise RuntimeError(f"by HTTP: {found['exists']} from {found['server']}")
+
+    def check_top_k(self, *flags):
+        """Many rows have equal scores, so that the order of the ids decides."""
+        words = ("topk", "t", "--id", ROWS - 1, "--k", 50, "-o", "json")
+        served, trained = (json.loads(self.command(*words, *more)) for more in (("--served", *flags), ()))
+        if served[0]["rows"] != trained[0]["rows"] or len(served[0]["rows"]) != 50:
+            raise RuntimeError(f"the nearest rows differ: {served}, of trainers: {trained}")
+
+    def publish(self, copies_in_all):
+        place = os.path.join(self.directory, "versions")
+        self.command("publish", "t", place, "--name=v1", "--no-wait")
+        self.wait_for("v1 is current", lambda: self.status()["versions"][0]["current"])
+        copies = self.status()["versions"][0]["copies"]
+        if len(copies) != copies_in_all or not all(copy["held"] for copy in copies):
+            raise RuntimeError(f"v1 is current, and not held: {copies}")
+        self.check_top_k("--version=v1")
+
+    def begin(self, servers):
+        self.cluster.start()
+        for server in self.serving[:servers]:
+            server.start()
+        self.wait_for(f"{servers} serving servers report", lambda: len(self.status()["servers"]) == servers)
+        table = Table(self.args.bin_dir, self.cluster.address, "t", ROWS, DIM, shards=4)
+        table.wait_for(replicas=1)
+        table.meter("fill").result()
+        return table
+
+    def run_disk(self):
+        table = self.begin(1)
+        self.command("serve", "add", "t")
+        self.wait_ready("t", [0])
+        self.check()
+        self.check_top_k()
+        self.publish(copies_in_all=1)
+        self.serving[0].stop()
+        table.meter("load", "--seconds=1", "--rate=20", "--ids=64", "--push-flights=1").result()
+        self.serving[0].start()
+        self.wait_ready("t", [0])
+        self.check()
+        self.check_top_k()
+        written = self.metric("hotbed_serving_rows_written_total")
+        if not 0 < written <= 64 * 20 * 2:
+            raise RuntimeError(f"{written} rows were taken after the restart, of {64 * 20} that have changed")
+        if not 0 < self.metric("hotbed_serving_memory_rows") < ROWS or self.metric("hotbed_serving_disk_rows_read_total") == 0:
+            raise RuntimeError("memory has all rows, or none were read from disk")
+        self.wait_for("the version is held again", lambda: self.status()["versions"][0]["copies"][0]["held"])
+
+    def run(self):
+        self.begin(2)
+        self.command("serve", "add", "t")
+        self.wait_ready("t", [0, 1])
+        self.check()
+        self.check_http()
+        self.check_top_k()
+        for server in self.serving[2:]:
+            server.start()
+        self.command("serve", "add", "t", "--replicas=2")
+        Table(self.args.bin_dir, self.cluster.address, "w", 1000, 8, shards=2).wait_for(replicas=1)
+        self.command("serve", "add", "w", "--replicas=2", "--parts=2")
+        for name in ("t", "w"):
+            self.wait_ready(name, [0, 0, 1, 1])
+        self.publish(copies_in_all=4)
+        watch = self.checker("w", "watch", 1000, stdin=subprocess.PIPE)
+        self.serving[0].kill()
+        self.check()
+        self.serving[0].start()
+        self.wait_ready("t", [0, 0, 1, 1])
+        found = self.end(watch)
+        if found["pushes"] < 100 or found["lookups"] < 100:
+            raise RuntimeError(f"too little was watched: {found}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    parser.add_argument("--disk", action="store_true", help="one server that has a disk")
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_parts_")
+    test = Parts(args, directory)
+    try:
+        (test.run_disk if args.disk else test.run)()
+    except RuntimeError as error:
+        print(error)
+        for process in [*test.cluster.processes(), *test.serving]:
+            print(process.name, process.tail(30))
+        print(f"again: {' '.join(sys.argv)}")
+        return 1
+    finally:
+        for server in test.serving:
+            server.kill()
+        test.cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

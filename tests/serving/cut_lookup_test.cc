@@ -1,0 +1,109 @@
+#include "client/serving/cut_lookup.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace hotbed {
+namespace cut_lookup_test {
+
+TEST(ServedPartTest, PartsAreDisjointAndHaveAllIds) {
+  for (const bool hashed : {false, true}) {
+    for (const uint64_t places : {7ull, 100ull, 1ull << 16, (1ull << 63) + 5}) {
+      if (hashed && places != kBuckets) continue;
+      const ServedPlaces of{hashed, places};
+      for (const uint32_t parts : {1u, 2u, 3u, 7u, 64u}) {
+        if (parts > places) continue;
+        EXPECT_EQ(of.FirstOf({0, parts}), 0u);
+        EXPECT_EQ(of.FirstOf({parts, parts}), places);
+        for (uint64_t i = 0; i < 1000; ++i) {
+          const uint64_t id = i < 500 ? i * (places / 500 + 1) : Mix64(i);
+          const uint32_t part = of.PartOfId(id, parts);
+          const uint64_t place = of.PlaceOf(id);
+          ASSERT_LT(part, parts);
+          EXPECT_GE(place, of.FirstOf({part, parts}));
+          EXPECT_TRUE(place >= places || place < of.FirstOf({part + 1, parts})) << id;
+        }
+      }
+    }
+  }
+}
+
+// As a server answers: the row of an id is its number and its half; multiples of 5 do not exist.
+ServingRows AnswerOf(const CutLookup::Piece& piece) {
+  ServingRows rows;
+  rows.dim = 2;
+  rows.server = absl::StrCat("r", piece.part.part);
+  rows.age = absl::Milliseconds(10 * piece.part.part);
+  for (const uint64_t id : piece.asked.ids) {
+    const bool exists = id % 5 != 0;
+    rows.exists.push_back(exists ? 1 : 0);
+    rows.values.push_back(exists ? static_cast<float>(id) : 0);
+    rows.values.push_back(exists ? static_cast<float>(id) / 2 : 0);
+  }
+  return rows;
+}
+
+std::vector<ServingRows> Ask(const CutLookup& cut) {
+  std::vector<ServingRows> answers;
+  for (const CutLookup::Piece& piece : cut.pieces()) answers.push_back(AnswerOf(piece));
+  return cut.Join(std::move(answers));
+}
+
+TEST(CutLookupTest, RowsComeBackInTheOrderOfTheirIds) {
+  const std::vector<uint64_t> ids = {99, 3, 40, 3, 66, 0, 98};
+  const std::vector<ServingIds> tables = {
+      {.table = "whole", .ids = ids}, {.table = "cut", .ids = ids}, {.table = "cut", .ids = {}}};
+  const TableCut three = {.places = {.hashed = false, .places = 100}, .parts = 3};
+  const CutLookup cut(tables, {TableCut(), three, three}, RowType::kFp16);
+  ASSERT_EQ(cut.pieces().size(), 1u + 3u + 1u);
+  EXPECT_EQ(cut.pieces()[1].ids, (std::vector<uint64_t>{3, 3, 0}));
+  EXPECT_EQ(cut.pieces()[1].wire_type, RowType::kFp16);
+  const std::vector<ServingRows> rows = Ask(cut);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].values, rows[0].values);
+  EXPECT_EQ(rows[1].exists, (std::vector<uint8_t>{1, 1, 0, 1, 1, 0, 1}));
+  EXPECT_EQ(rows[1].server, "r0,r1,r2");
+  EXPECT_EQ(rows[1].age, absl::Milliseconds(20));
+  EXPECT_EQ(rows[2].dim, 2u);
+  EXPECT_TRUE(rows[2].values.empty());
+}
+
+TEST(CutLookupTest, BagsOverPartsArePooledHere) {
+  const std::vector<uint64_t> ids = {99, 3, 40, 1, 66};
+  const std::vector<uint32_t> offsets = {0, 3, 3};
+  const std::vector<float> weights = {1, 2, 1, 0.5f, -0.5f};
+  const auto pooled = [&](Pooling pooling, bool weighted) {
+    std::vector<ServingIds> tables = {
+        {.table = "cut", .ids = ids, .pooling = pooling, .offsets = offsets}};
+    if (weighted) tables[0].weights = weights;
+    const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
+                        RowType::kInt8);
+    EXPECT_EQ(cut.pieces()[0].wire_type, RowType::kFp32);
+    return Ask(cut)[0].values;
+  };
+  using Rows = std::vector<float>;
+  EXPECT_EQ(pooled(Pooling::kSum, false), (Rows{102, 51, 0, 0, 67, 33.5}));
+  EXPECT_EQ(pooled(Pooling::kMean, false), (Rows{34, 17, 0, 0, 33.5, 16.75}));
+  EXPECT_EQ(pooled(Pooling::kMax, false), (Rows{99, 49.5, 0, 0, 66, 33}));
+  EXPECT_EQ(pooled(Pooling::kSum, true), (Rows{105, 52.5, 0, 0, -32.5, -16.25}));
+  EXPECT_EQ(pooled(Pooling::kMean, true), (Rows{26.25, 13.125, 0, 0, 0, 0}));
+}
+
+TEST(CutLookupTest, ATableIsAnsweredByAllOfItsPartsOrNotAtAll) {
+  const std::vector<uint64_t> ids = {1, 99};
+  const std::vector<ServingIds> tables = {{.table = "cut", .ids = ids}};
+  const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
+                      RowType::kFp32);
+  std::vector<ServingRows> answers(2);
+  answers[0] = AnswerOf(cut.pieces()[0]);
+  answers[1].status = absl::UnavailableError("part 2 is away");
+  const std::vector<ServingRows> rows = cut.Join(std::move(answers));
+  EXPECT_EQ(rows[0].status.message(), "part 2 is away");
+  EXPECT_TRUE(rows[0].values.empty());
+}
+
+}  // namespace cut_lookup_test
+}  // namespace hotbed
