@@ -147,7 +147,13 @@ function drawServers() {
 
 // Why readers of a table may have to wait or be refused, or nothing.
 function alertOf(table) {
-  const answer = table.copies.filter(c => c.state === 'ready');
+  const alerts = Array.from({length: table.parts}, (_, part) => alertOfPart(table, part));
+  const part = alerts.findIndex(alert => alert !== '');
+  return part < 0 ? '' : table.parts === 1 ? alerts[part] : `part ${part + 1}: ${alerts[part]}`;
+}
+
+function alertOfPart(table, part) {
+  const answer = table.copies.filter(c => c.part === part && c.state === 'ready');
   if (answer.length === 0) return 'nobody answers';
   if (table.age_ms_max !== null && answer.every(c => c.age_ms > table.age_ms_max)) return 'all copies are too old';
   return answer.length < table.copies_wanted ? `${answer.length} of ${table.copies_wanted} copies answer` : '';
@@ -172,9 +178,9 @@ function drawServing() {
     const alert = alertOf(served);
     const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
     const copies = served.copies.length ? served.copies
-        : [{server: 'none', state: 'waits for room', rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
+        : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
     return copies.map(c => [
-      served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
+      served.parts > 1 ? `${served.name}, part ${c.part + 1} of ${served.parts}` : served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
       c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes),
       c.age_ms === null ? '' : c.age_ms < 1000 ? `${c.age_ms} ms` : `${(c.age_ms / 1000).toFixed(1)} s`,
       c.versions_wanted === 0 ? 'none' : `${c.versions_held} of ${c.versions_wanted}`, make('span', {}, ...note(c).flatMap(n => [n, ' '])),
