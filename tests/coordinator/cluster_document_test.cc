@@ -102,10 +102,23 @@ TEST_F(ClusterDocumentTest, TellsOfServingServersAndCopies) {
   EXPECT_EQ(copies[0]["versions_held"], 1);
   EXPECT_EQ(copies[0]["versions_wanted"], 2);
   EXPECT_EQ(copies[1]["state"], "not reported");
+  EXPECT_EQ(served["parts"], 1);
+  EXPECT_EQ(copies[0]["part"], 0);
   const Json model = document["models"][0];
   EXPECT_EQ(model["current"], nullptr);
   EXPECT_EQ(model["target"], "v4");
   server->set_alive(false);
+  EXPECT_EQ(Document()["served_tables"][0]["copies"][0]["state"], "silent");
+  // What it reports is of the whole table; it is to have a part.
+  table->set_parts(2);
+  table->add_server_parts(1);
+  table->add_server_parts(0);
+  const Json cut = Document()["served_tables"][0];
+  EXPECT_EQ(cut["parts"], 2);
+  EXPECT_EQ(cut["copies"][0]["part"], 1);
+  EXPECT_EQ(cut["copies"][0]["state"], "not reported");
+  replica->set_part(1);
+  replica->set_parts(2);
   EXPECT_EQ(Document()["served_tables"][0]["copies"][0]["state"], "silent");
 }
 

@@ -12,6 +12,7 @@
 #include "common/ids.h"
 #include "common/tables/table_spec.h"
 #include "config/config.h"
+#include "proto/served_part.h"
 
 namespace hotbed {
 namespace {
@@ -262,14 +263,16 @@ Json ServingServersOf(const v1::ServingMap& served) {
 // A table's copies, also those that were ordered and not reported yet.
 Json CopiesOf(const v1::ServingMap& served, const v1::ServedTable& table) {
   Json copies = Json::array();
-  for (const std::string& name : table.servers()) {
-    Json copy = {{"server", name},      {"state", "not reported"}, {"rows", nullptr},
-                 {"bytes", nullptr},    {"age_ms", nullptr},       {"trouble", ""},
-                 {"versions_held", 0u}, {"versions_wanted", 0u}};
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    const ServedPart part = ServedPartAt(table, i);
+    Json copy = {{"server", name},  {"part", part.part},   {"state", "not reported"},
+                 {"rows", nullptr}, {"bytes", nullptr},    {"age_ms", nullptr},
+                 {"trouble", ""},   {"versions_held", 0u}, {"versions_wanted", 0u}};
     for (const v1::ServingServerInfo& server : served.servers()) {
       if (server.name() != name) continue;
       for (const v1::ReplicaReport& replica : server.replicas()) {
-        if (replica.table() != table.table()) continue;
+        if (replica.table() != table.table() || ServedPartOf(replica) != part) continue;
         const auto held = std::count_if(replica.versions().begin(), replica.versions().end(),
                                         [](const v1::VersionReport& one) { return one.held(); });
         copy["state"] = !server.alive() ? "silent" : replica.ready() ? "ready" : "loading";
@@ -295,6 +298,7 @@ Json ServedTablesOf(const v1::ServingMap& served) {
         {{"id", table.table()},
          {"name", served.specs(i).name()},
          {"format", absl::AsciiStrToLower(absl::StripPrefix(format, "SERVED_"))},
+         {"parts", std::max<uint32_t>(table.parts(), 1)},
          {"copies_wanted", table.replicas()},
          {"age_ms_max", table.staleness_ms_max() == 0 ? Json() : Json(table.staleness_ms_max())},
          {"copies", CopiesOf(served, table)}});

@@ -120,7 +120,8 @@ function drawSummary() {
   ];
   byId('summary').replaceChildren(...tiles.map(([name, value]) => make('div', {}, make('dt', {}, name), make('dd', {}, String(value)))));
   byId('where').textContent = `cluster ${now.cluster_id}, coordinator ${now.coordinator}, revision ${now.plan_revision}, rebalancing ${now.rebalancing ? 'on' : 'off'}`;
-  const well = now.serving && live === now.servers.length && active === shards && now.doubts.length === 0;
+  const served = now.serving_servers.every(r => r.live) && now.served_tables.every(table => alertOf(table) === '');
+  const well = now.serving && live === now.servers.length && active === shards && now.doubts.length === 0 && served;
   const trouble = !now.serving ? `not serving: ${now.trouble}` : well ? 'all well' : 'see below';
   setState(trouble, well ? 'good' : 'bad');
 }
@@ -146,7 +147,13 @@ function drawServers() {
 
 // Why readers of a table may have to wait or be refused, or nothing.
 function alertOf(table) {
-  const answer = table.copies.filter(c => c.state === 'ready');
+  const alerts = Array.from({length: table.parts}, (_, part) => alertOfPart(table, part));
+  const part = alerts.findIndex(alert => alert !== '');
+  return part < 0 ? '' : table.parts === 1 ? alerts[part] : `part ${part + 1}: ${alerts[part]}`;
+}
+
+function alertOfPart(table, part) {
+  const answer = table.copies.filter(c => c.part === part && c.state === 'ready');
   if (answer.length === 0) return 'nobody answers';
   if (table.age_ms_max !== null && answer.every(c => c.age_ms > table.age_ms_max)) return 'all copies are too old';
   return answer.length < table.copies_wanted ? `${answer.length} of ${table.copies_wanted} copies answer` : '';
@@ -162,7 +169,7 @@ function drawServing() {
                                  ['lookups', 'number'], ['refused', 'number'], ['address'], ['HTTP'], ['domain']],
        now.serving_servers.map(r => {
          const p = previous.get(r.name) || {};
-         return [r.name, state(r.live ? 'live' : 'silent', r.live ? 'good' : 'bad'), bar('memory', 'host', r.bytes, r.bytes_limit),
+         return [r.name, state(r.live ? 'live' : 'silent', r.live ? 'good' : 'bad'), bar('rows', 'host', r.bytes, r.bytes_limit),
                  count(r.rows), `${r.tables_ready} of ${r.tables}`, perSecond(rate(r.lookups_total, p.lookups_total)),
                  perSecond(rate(r.lookups_refused_total, p.lookups_refused_total)), r.address, r.http_address || 'off',
                  r.failure_domain];
@@ -171,9 +178,9 @@ function drawServing() {
     const alert = alertOf(served);
     const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
     const copies = served.copies.length ? served.copies
-        : [{server: 'none', state: 'waits for room', rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
+        : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
     return copies.map(c => [
-      served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
+      served.parts > 1 ? `${served.name}, part ${c.part + 1} of ${served.parts}` : served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
       c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes),
       c.age_ms === null ? '' : c.age_ms < 1000 ? `${c.age_ms} ms` : `${(c.age_ms / 1000).toFixed(1)} s`,
       c.versions_wanted === 0 ? 'none' : `${c.versions_held} of ${c.versions_wanted}`, make('span', {}, ...note(c).flatMap(n => [n, ' '])),
