@@ -4,6 +4,7 @@
 #ifndef HOTBED_PLANNER_CLUSTER_PROBLEM_H_
 #define HOTBED_PLANNER_CLUSTER_PROBLEM_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,6 +60,7 @@ struct ClusterShard {
   // The shard's index in its table; kByPlace: its place in ClusterTable::shards.
   static constexpr uint32_t kByPlace = ~0u;
   uint32_t index = kByPlace;
+  size_t lanes = 1;  // it was merged from
 };
 
 // `shards` are in the order of columns, then rows; empty for a table that is to be placed. A table

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "common/tables/session_of_lane.h"
+#include "common/tables/touch_filter_shape.h"
 #include "planner/model/placement.h"
 #include "planner/model/refine.h"
 #include "planner/model/table_bytes.h"
@@ -339,7 +341,8 @@ bool MayMerge(const TableSpec& spec) {
 // Shards of one range of a plan that are merged down to `count`.
 class Merging {
  public:
-  Merging(const ClusterTable& table, const PieceRange& piece) : spec_(table.spec) {
+  Merging(const ClusterTable& table, const PieceRange& piece)
+      : spec_(table.spec), filter_(TouchFilterShapeOf(spec_)) {
     const InputTable input = PlannerTable(spec_);
     for (uint32_t i = 0; i < table.shards.size(); ++i) {
       const ClusterShard& shard = table.shards[i];
@@ -350,7 +353,8 @@ class Merging {
                                  ? 0
                                  : StoredBytes(input, {range.first, range.limit, range.column_first,
                                                        range.column_limit});
-      parts_.push_back({table.IdOf(i), &shard, range.first, std::max(bytes, shard.bytes)});
+      parts_.push_back({table.IdOf(i), &shard, range.first, range.limit,
+                        std::max(bytes, shard.bytes), shard.lanes});
     }
   }
 
@@ -362,12 +366,16 @@ class Merging {
         const uint64_t together = parts_[i].bytes + parts_[i + 1].bytes;
         const bool less = together < least || (best == parts_.size() && together == least);
         if (!less || !Same(*parts_[i].shard, HoldersOf(*parts_[i + 1].shard))) continue;
+        if (parts_[i].lanes + parts_[i + 1].lanes > kLanesMax) continue;
+        if (filter_.Bytes(parts_[i + 1].limit - parts_[i].first) > kFilterShardBytesMax) continue;
         best = i;
         least = together;
       }
       if (best == parts_.size()) return;
       merges->push_back({parts_[best].id, parts_[best + 1].id, parts_[best + 1].first});
       parts_[best].bytes = least;
+      parts_[best].limit = parts_[best + 1].limit;
+      parts_[best].lanes += parts_[best + 1].lanes;
       parts_.erase(parts_.begin() + best + 1);
     }
   }
@@ -377,10 +385,13 @@ class Merging {
     ShardId id;
     const ClusterShard* shard;  // any of those that it has
     uint64_t first;
+    uint64_t limit;
     uint64_t bytes;
+    size_t lanes;
   };
 
   const TableSpec& spec_;
+  const TouchFilterShape filter_;
   std::vector<Part> parts_;
 };
 

@@ -47,6 +47,7 @@ absl::StatusOr<ClusterView> ViewOfMap(const v1::ClusterMap& map) {
       HOTBED_ASSIGN_OR_RETURN(const ShardRecord shard, FromProto(record));
       table.shards.push_back({shard.range, shard.primary.server, {}});
       table.shards.back().index = shard.shard.index;
+      table.shards.back().lanes = shard.Lanes().size();
       for (const Member& member : shard.members) {
         if (member == shard.primary) continue;
         table.shards.back().backups.push_back(member.server);

@@ -13,6 +13,9 @@ namespace hotbed {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
+// So many are asked for at once: a server makes them one after another, and the coordinator gives
+// up those that were not made a minute after they were asked for.
+constexpr size_t kAtOnce = 64;
 
 // Whether the shards on both sides of the cut are served; they may have been cut again by now. Of a
 // merge: whether one shard has both sides, and is served.
@@ -59,20 +62,25 @@ absl::Status AwaitCuts(const std::vector<v1::CutShardReply>& cuts, absl::Duratio
 
 absl::Status CarryOutCuts(const std::vector<WantedCut>& wanted, const std::string& reason,
                           absl::Duration patience, CoordinatorStub* coordinator) {
-  for (size_t round = 0;; ++round) {  // a shard has one cut at a time
+  bool done = false;
+  for (size_t round = 0; !std::exchange(done, true); ++round) {  // a shard has one cut at a time
     std::vector<v1::CutShardReply> cuts;
     for (const WantedCut& cut : wanted) {
       if (round >= cut.at.size()) continue;
+      done = false;
       v1::CutShardRequest request;
       request.set_shard(cut.shard.packed());
       request.set_at(cut.at[round]);
       request.set_reason(reason);
       HOTBED_ASSIGN_OR_RETURN(v1::CutShardReply reply, coordinator->CutShard(request));
       cuts.push_back(std::move(reply));
+      if (cuts.size() < kAtOnce) continue;
+      HOTBED_RETURN_IF_ERROR(AwaitCuts(cuts, patience, coordinator));
+      cuts.clear();
     }
-    if (cuts.empty()) return absl::OkStatus();
-    HOTBED_RETURN_IF_ERROR(AwaitCuts(cuts, patience, coordinator));
+    if (!cuts.empty()) HOTBED_RETURN_IF_ERROR(AwaitCuts(cuts, patience, coordinator));
   }
+  return absl::OkStatus();
 }
 
 absl::Status CarryOutMerges(std::vector<WantedMerge> wanted, const std::string& reason,
@@ -82,7 +90,8 @@ absl::Status CarryOutMerges(std::vector<WantedMerge> wanted, const std::string& 
     std::vector<v1::CutShardReply> merges;
     std::vector<WantedMerge> later;
     for (const WantedMerge& merge : wanted) {
-      const bool waits = busy.contains(merge.lower) || busy.contains(merge.upper);
+      const bool waits =
+          busy.contains(merge.lower) || busy.contains(merge.upper) || merges.size() == kAtOnce;
       busy.insert({merge.lower, merge.upper});
       if (waits) {
         later.push_back(merge);

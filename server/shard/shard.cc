@@ -112,6 +112,7 @@ void Shard::LearnChanges(const std::vector<TableChange>& changes) {
     push_gate_.SetTable(table_);
     share = MemoryShareOf(table_);
     if (sweep_ != nullptr) sweep_->SetLife(LifeOf(table_));
+    if (store_ != nullptr) pipeline_.Publish();  // pushes at once may not suffice any more
   });
   options_.tiers->SetMemoryShare(options_.id.table, share.min, share.max);
 }

@@ -240,7 +240,7 @@ class Moves(unittest.TestCase):
             dry = self.up.json("plan", "apply", stored, "--merge", "--dry-run")
             self.assertEqual(sorted(m["at"] for m in dry["merges"]), [500, 2500])
             self.assertEqual(len(self.primaries("by_rows")), 5)
-            merged = self.up.json("plan", "apply", stored, "--merge")
+            merged = self.up.json("plan", "apply", stored, "--merge", "--timeout", "60s")
             self.assertEqual(len(merged["merges"]), 2)
             held = sorted((r, p) for p, r, _ in self.primaries("by_rows"))
             self.assertEqual(held, [((0, 1000), "s2"), ((1000, 2000), "s0"), ((2000, 3000), "s1")])

@@ -33,6 +33,7 @@ ClusterShard ShardOf(const ShardRecord& record) {
   ClusterShard shard;
   shard.range = record.range;
   shard.index = record.shard.index;
+  shard.lanes = record.Lanes().size();
   shard.primary = record.primary.server;
   for (const Member& m : record.members) {
     if (m.server != shard.primary) shard.backups.push_back(m.server);

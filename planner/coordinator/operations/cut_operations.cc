@@ -215,11 +215,13 @@ class CommitCut {
   Next Refuse(const ClusterState& state, const absl::Status& why) {
     refused_ = why;
     const uint64_t packed = request_.cut().shard();
+    // Else the record may be of a later request for this shard, which is being written now.
+    const bool asked = context_.cuts->IsAsked(request_.cut());
     context_.cuts->End(request_.cut());
     if (state.FindVisibleShard(packed) == nullptr) return why;
     Transaction txn =
         CutEvent(state, context_.unix_ms, "cut_refused", request_.cut(), why.message());
-    if (!context_.cuts->AsksOf(packed)) ForgetCut(state, packed, &txn);
+    if (asked) ForgetCut(state, packed, &txn);
     return txn;
   }
 

@@ -12,6 +12,7 @@
 #include "common/threads/await_for.h"
 #include "planner/coordinator/state/keys.h"
 #include "planner/coordinator/state/metadata_backup.h"
+#include "planner/coordinator/state/strangers.h"
 
 namespace hotbed {
 namespace {
@@ -236,6 +237,7 @@ absl::StatusOr<std::shared_ptr<const v1::ClusterMap>> Coordinator::MapToFollow(
     uint64_t revision_known) const {
   absl::MutexLock lock(&mu_);
   if (absl::Status unready = Unready(); !unready.ok()) return unready;
+  if (Strangers::AwaitsRebuild(core_.state())) return nullptr;
   const uint64_t revision = core_.state().plan_revision();
   if (std::exchange(followed_.revision, revision) != revision) followed_.since.clear();
   const auto made = followed_.since.find(revision_known);
