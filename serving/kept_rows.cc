@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 
@@ -23,8 +24,10 @@ static_assert(std::is_trivially_copyable_v<RangePosition>);
 
 absl::StatusOr<std::unique_ptr<KeptRows>> KeptRows::Open(const std::string& dir,
                                                          const ServedPlaces& places,
-                                                         uint32_t row_bytes) {
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<DiskRows> rows, DiskRows::Open(dir, row_bytes, kKind));
+                                                         uint32_t row_bytes,
+                                                         const std::string& cluster) {
+  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<DiskRows> rows,
+                          DiskRows::Open(dir, row_bytes, absl::StrCat(kKind, ", ", cluster)));
   return std::unique_ptr<KeptRows>(new KeptRows(places, std::move(rows)));
 }
 

@@ -18,10 +18,11 @@ namespace hotbed {
 
 class KeptRows {
  public:
-  // As DiskRows::Open.
+  // As DiskRows::Open; rows of a table of another cluster are others, too.
   static absl::StatusOr<std::unique_ptr<KeptRows>> Open(const std::string& dir,
                                                         const ServedPlaces& places,
-                                                        uint32_t row_bytes);
+                                                        uint32_t row_bytes,
+                                                        const std::string& cluster);
 
   const std::shared_ptr<DiskRows>& rows() const { return rows_; }
   // Where a stream goes on; empty: the rows are not whole, so that all must come again.

@@ -257,7 +257,7 @@ class Serving final : public ServingProcess {
   Serving(const ServingOptions& options, const Clock* clock)
       : options_(options),
         clock_(*clock),
-        tables_({options.coordinators, options.security.identity(), options.name, options.disk},
+        tables_({options.coordinators, options.security.identity(), options.name, options.disk, ""},
                 options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
@@ -414,7 +414,7 @@ class Serving final : public ServingProcess {
       }
       absl::Duration pause = kReportAgain;
       if (orders.ok()) {
-        tables_.Obey(*orders);
+        tables_.Obey(*orders, records_.cluster_id());
         pause = absl::Milliseconds(std::clamp<uint32_t>(orders->report_interval_ms(), 50, 5000));
       }
       absl::MutexLock lock(&mu_);

@@ -244,8 +244,8 @@ absl::Status TableReplica::OpenDiskOnce() {
   // Versions are read from their files again.
   std::error_code ignored;
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
-  HOTBED_ASSIGN_OR_RETURN(
-      kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_, rows()->coder().row_bytes()));
+  HOTBED_ASSIGN_OR_RETURN(kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_,
+                                                rows()->coder().row_bytes(), source_.cluster));
   {
     absl::MutexLock lock(&mu_);
     disk_ = kept_->rows();

@@ -41,8 +41,9 @@ class TableReplica {
   struct Source {
     std::string coordinators;  // HOST:PORT,...
     ClientIdentity identity;
-    std::string server;  // the name of this one
-    std::string disk;    // a folder for rows, of this server alone; empty: memory alone
+    std::string server;   // the name of this one
+    std::string disk;     // a folder for rows, of this server alone; empty: memory alone
+    std::string cluster;  // whose tables they are
   };
   // Has the part of the table that `served` gives to this server, or else all of it. `memory` and
   // `clock` outlive it.

@@ -37,7 +37,9 @@ uint64_t CurrentOf(const v1::ServingOrders& orders,
 
 }  // namespace
 
-void TableReplicas::Obey(const v1::ServingOrders& orders) {
+void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& cluster) {
+  TableReplica::Source source = source_;
+  source.cluster = cluster;
   absl::flat_hash_map<uint32_t, std::shared_ptr<TableReplica>> next;
   std::vector<std::shared_ptr<TableReplica>> gone;
   {
@@ -56,7 +58,7 @@ void TableReplicas::Obey(const v1::ServingOrders& orders) {
     if (replica != nullptr) gone.push_back(replica);
     HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
                      << orders.specs(i).name() << " as " << v1::ServedFormat_Name(served.format());
-    replica = std::make_shared<TableReplica>(served, orders.specs(i), source_, &memory_, clock_);
+    replica = std::make_shared<TableReplica>(served, orders.specs(i), source, &memory_, clock_);
   }
   for (auto it = next.begin(); it != next.end();) {
     const bool ordered =
@@ -131,7 +133,7 @@ void TableReplicas::Stop() {
   }
   places_.Stop();
   if (versions_.joinable()) versions_.join();
-  Obey(v1::ServingOrders());
+  Obey(v1::ServingOrders(), "");
 }
 
 bool TableReplicas::stops() const {

@@ -41,7 +41,8 @@ class TableReplicas {
 
   // Begins to follow the ordered tables and to take up their versions, and drops all others. One
   // thread calls it.
-  void Obey(const v1::ServingOrders& orders) ABSL_LOCKS_EXCLUDED(mu_);
+  // `cluster`: whose orders they are.
+  void Obey(const v1::ServingOrders& orders, const std::string& cluster) ABSL_LOCKS_EXCLUDED(mu_);
   // Null: it is not served here.
   std::shared_ptr<const TableReplica> Find(uint32_t table) const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<const TableReplica> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);

@@ -28,7 +28,7 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
   spec.set_id(7);
   spec.set_name("clicks");
   spec.set_dim(4);
-  tables.Obey(orders);
+  tables.Obey(orders, "c");
   for (const auto& [table, outcome, text] :
        {std::tuple(7u, v1::ServingTableReply::LOADING, "table clicks is being loaded"),
         std::tuple(8u, v1::ServingTableReply::NOT_SERVED, "table number 8 is not served here")}) {
@@ -44,7 +44,7 @@ TEST(LookupAnswerTest, ATableThatIsNotHereOrNotLoadedIsTold) {
   const auto nobody = [](absl::string_view) { return absl::PermissionDeniedError("not you"); };
   ASSERT_TRUE(AnswerLookup(tables, nobody, RequestOf(7, 2), &denied).ok());
   EXPECT_EQ(denied.tables(0).outcome(), v1::ServingTableReply::DENIED);
-  tables.Obey(v1::ServingOrders());
+  tables.Obey(v1::ServingOrders(), "c");
   EXPECT_EQ(tables.Find(7), nullptr);
 }
 
