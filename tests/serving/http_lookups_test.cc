@@ -238,7 +238,7 @@ class HttpLookupsTest : public testing::Test {
     spec.set_id(7);
     spec.set_name("ads/clicks");
     spec.set_dim(4);
-    tables_.Obey(orders);
+    tables_.Obey(orders, "c");
   }
 
   HttpResponse Ask(const std::string& method, const std::string& path, const std::string& body = "",
@@ -513,7 +513,7 @@ TEST_F(HttpLookupsTest, VersionsAreNamedAndTold) {
                absl::StrCat(R"({"ids": [1], "version": ")", name, "\"}"));
   };
   EXPECT_EQ(ask("current").code, 503);  // there is none, as far as it knows
-  tables_.Obey(orders);
+  tables_.Obey(orders, "c");
   for (const char* const name : {"current", "v3"}) {
     const HttpResponse response = ask(name);  // it is not taken up yet
     EXPECT_EQ(response.code, 503);

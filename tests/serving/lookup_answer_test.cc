@@ -63,7 +63,7 @@ TEST(LookupAnswerTest, IdsOfAnotherPartAreNotToldToBeMissing) {
   spec.set_name("clicks");
   spec.set_rows(100);
   spec.set_dim(4);
-  tables.Obey(orders);
+  tables.Obey(orders, "c");
   for (const auto& [part, parts, outcome] :
        {std::tuple(1u, 2u, v1::ServingTableReply::LOADING),
         std::tuple(0u, 2u, v1::ServingTableReply::NOT_SERVED),
