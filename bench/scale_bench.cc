@@ -392,9 +392,10 @@ uint64_t MeasureLoss(const Flags& flags, Cluster* simulated) {
   Print("primaries of a server, at least", static_cast<double>(fewest->second.size()), "");
   Print("primaries of a server, at most", static_cast<double>(most->second.size()), "");
   const std::vector<uint64_t> lost = most->second;
+  const ServerId lost_server = most->first;
   Server* const victim =
       &*std::find_if(cluster.servers().begin(), cluster.servers().end(),
-                     [&](const Server& server) { return server.id == most->first; });
+                     [lost_server](const Server& server) { return server.id == lost_server; });
   cluster.TellAll();
   const uint64_t revision = state.plan_revision();
   const uint64_t commits = cluster.commits();

@@ -185,8 +185,7 @@ class CreateTables {
       if (!new_[i].placed.empty()) {
         HOTBED_ASSIGN_OR_RETURN(plans[i], PlaceAsAsked(view, {new_[i].spec, new_[i].placed}));
       } else if (new_[i].shards_min > 0) {
-        HOTBED_ASSIGN_OR_RETURN(plans[i],
-                                PlaceTable(new_[i].spec, servers, new_[i].shards_min));
+        HOTBED_ASSIGN_OR_RETURN(plans[i], PlaceTable(new_[i].spec, servers, new_[i].shards_min));
       } else {
         HOTBED_RETURN_IF_ERROR(CutTable(new_[i].spec, 0).status());
         any = true;
