@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
+#include "proto/served_part.h"
 #include "security/identity.h"
 #include "terminal/progress.h"
 #include "terminal/table_printer.h"

@@ -102,7 +102,7 @@ void PushEngine::DividePart(PushPart* part, absl::Span<ShardChain* const> chains
       to = &part->call->cut_parts.emplace_back();
       ++part->call->parts_left;
     }
-    *to = std::move(of_chain);
+    *to = of_chain;
     (*divided)[i].push_back(std::exchange(to, nullptr));
   }
 }

@@ -51,7 +51,7 @@ TieredShard::TieredShard(Params params)
 }
 
 TieredShard::~TieredShard() {
-  static_assert(sizeof(TieredStore) + sizeof(above_) + RowTableState::kUpdateBytes <=
+  static_assert(sizeof(TieredStore) + sizeof(void*) + RowTableState::kUpdateBytes <=
                 FetchHint::kLineBytes);
   if (state_.shard.hint != nullptr) {
     state_.shard.hint->CloseRows();
