@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "common/files/crc32c.h"
 #include "common/random.h"
 #include "gmock/gmock.h"
@@ -307,8 +308,8 @@ TEST(RecordGroupTest, AnyHeadersComeBackAndTakeNoMoreThanAlone) {
       gradients += own;
     }
     const absl::Span<const char> head = table.Seal({.synced_bytes = 64, .run = 7});
-    const std::string group = std::string(head.begin(), head.end()) + ids + gradients +
-                              std::string(table.padding(), '\0');
+    const std::string group = absl::StrCat(absl::string_view(head.data(), head.size()), ids,
+                                           gradients, std::string(table.padding(), '\0'));
     ASSERT_EQ(group.size(), table.length());
     EXPECT_LE(group.size(), alone);
     std::vector<uint64_t> words(group.size() / 8);
