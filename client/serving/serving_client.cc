@@ -366,7 +366,7 @@ class GrpcServingClient final : public ServingClient {
       HOTBED_RETURN_IF_ERROR(RunTopK(found, options.stop, end_ns, &calls));
       for (const auto& [part, call] : calls) {
         bool answered = false;
-        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, &answers[part->index], &answered, &last));
+        HOTBED_RETURN_IF_ERROR(TakeTopK(*call, &answers[part->part.part], &answered, &last));
         if (answered) std::erase(open, part);
       }
       if (open.empty()) return Nearest(std::move(answers), *version, k, options.metric);
@@ -923,7 +923,7 @@ class GrpcServingClient final : public ServingClient {
   static std::vector<Wanted> PartsOf(const Table& table, const Version& version) {
     std::vector<Wanted> parts(table.parts.size());
     for (size_t i = 0; i < parts.size(); ++i) {
-      parts[i].index = i;
+      parts[i].index = 0;  // of the one table
       parts[i].part = {static_cast<uint32_t>(i), static_cast<uint32_t>(parts.size())};
       parts[i].version = version;
     }
@@ -937,7 +937,7 @@ class GrpcServingClient final : public ServingClient {
                           const v1::ServingTopKRequest& request) const {
     TopKCalls calls;
     for (Wanted* const wanted : open) {
-      const std::shared_ptr<Server> server = Choose(table.parts[wanted->index], *wanted);
+      const std::shared_ptr<Server> server = Choose(table.parts[wanted->part.part], *wanted);
       if (server == nullptr) continue;
       wanted->tried.insert(server.get());
       auto call = std::make_unique<TopKCall>();
@@ -958,7 +958,7 @@ class GrpcServingClient final : public ServingClient {
     grpc::CompletionQueue queue;
     for (auto& [part, call] : *calls) {
       counters_.calls.fetch_add(1, std::memory_order_relaxed);
-      const bool others = table.parts[part->index].replicas.size() > 1;
+      const bool others = table.parts[part->part.part].replicas.size() > 1;
       call->context.set_deadline(TryUntil(end_ns, others));
       call->server->outstanding.fetch_add(1);
       call->asked_ns = clock_.NowNs();
