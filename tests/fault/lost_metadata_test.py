@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 from cases import Wrong, main
@@ -106,10 +107,10 @@ class Run:
 
 class WipeRun(Run):
     def serve(self):
-        listen, admin, self.http = free_ports(3)
+        listen, self.admin, self.http = free_ports(3)
         self.serving = Process("r0", [os.path.join(self.bin_dir, "hotbed-server"), "--role=serving", "--name=r0",
                                       f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
-                                      f"--admin-listen=127.0.0.1:{admin}", f"--http-listen=127.0.0.1:{self.http}",
+                                      f"--admin-listen=127.0.0.1:{self.admin}", f"--http-listen=127.0.0.1:{self.http}",
                                       "--host-bytes=64MiB"], f"{self.directory}/r0.log")
         self.serving.start()
         self.table = self.json("status")["tables"][0]["name"]
@@ -131,6 +132,32 @@ class WipeRun(Run):
                 return [(t["table"], t["format"], t["replicas"]) for t in said["tables"]]
             if time.monotonic() > deadline:
                 raise Wrong(f"not within {SECONDS} s: a served table with a current version: {said}")
+            time.sleep(0.1)
+
+    def wait_until_the_serving_server_is_asked(self):
+        """By a coordinator without metadata: a rebuild before that would not know of it."""
+        deadline = time.monotonic() + SECONDS
+        said = ""
+        while "does not know cluster" not in said:
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: the serving server is asked for its records: {said}")
+            time.sleep(0.1)
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=20) as answer:
+                    said = answer.read().decode()
+            except urllib.error.HTTPError as error:  # not ready: the text says why
+                said = error.read().decode()
+
+    def rebuild_is_refused_without(self, name):
+        """It is refused for other reasons until all other servers have asked, and said what is served."""
+        deadline = time.monotonic() + SECONDS
+        err = ""
+        while f"not asked yet: server {name}" not in err:
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: a rebuild is refused for want of {name}: {err}")
+            status, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
+            if status != 1:
+                raise Wrong(f"a rebuild without {name}: {status}, {err}")
             time.sleep(0.1)
 
     def look_up(self, version):
@@ -157,9 +184,8 @@ class WipeRun(Run):
         self.steps(20)  # the servers go on
         late.pause()  # it hears of nothing until it is resumed
         self.cluster.coordinator.start()
-        status, _, err = self.hotbed("metadata", "rebuild", "--from-servers")
-        if status != 1 or ("no server of a cluster" not in err and "not asked yet" not in err):
-            raise Wrong(f"a rebuild without all servers: {status}, {err}")
+        self.wait_until_the_serving_server_is_asked()
+        self.rebuild_is_refused_without(late.name)
         self.look_up("latest")
         if self.look_up("v1") != fixed:
             raise Wrong("rows of a version changed when the metadata were lost")
