@@ -13,6 +13,8 @@ namespace {
 
 // Rows ahead whose part of the index comes to the cache.
 constexpr uint32_t kAhead = 8;
+// Rows of which those that are on disk are read together.
+constexpr uint32_t kBelowAtOnce = 1024;
 
 struct RowCounters {
   static RowCounters& Get() {
@@ -35,35 +37,42 @@ struct RowFlags {
   }
 };
 
-// Rows in memory are found first, and then those among the others that disk has.
+// Rows in memory are found first, and then those among the others that disk has: in runs, so that
+// a call takes little memory however many ids it has.
 template <typename Take>
 absl::Status ForEachRowBelow(const RowsView& rows, const char* ids, uint32_t count,
                              const RowFlags& flags, Take take) {
-  std::vector<uint64_t> all(count), missed;
-  std::memcpy(all.data(), ids, count * sizeof(uint64_t));
-  std::vector<const uint8_t*> found(count);
-  std::vector<uint32_t> at;  // of `missed`, among all
-  const RowsView::Reader reader(rows);
-  for (uint32_t i = 0; i < count; ++i) {
-    found[i] = reader.Find(all[i]);
-    flags.Set(i, found[i] == nullptr ? 0 : kTierMemory);
-    if (found[i] != nullptr) continue;
-    missed.push_back(all[i]);
-    at.push_back(i);
-  }
+  const uint32_t row_bytes = rows.coder().row_bytes();
+  std::vector<uint64_t> missed;
+  std::vector<uint32_t> at;  // of `missed`, among those of the run
   std::vector<uint8_t> bytes;
-  if (!missed.empty() && rows.below->needed()) {
-    const uint32_t row_bytes = rows.coder().row_bytes();
-    bytes.resize(missed.size() * row_bytes);
-    HOTBED_RETURN_IF_ERROR(rows.below->Read(missed, [&](size_t m, uint64_t, const uint8_t* row) {
-      found[at[m]] = std::copy_n(row, row_bytes, bytes.data() + m * row_bytes) - row_bytes;
-      flags.Set(at[m], kTierDisk);
-    }));
-  }
   uint64_t missing = 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    missing += found[i] == nullptr ? 1 : 0;
-    take(i, found[i]);
+  for (uint32_t first = 0; first < count; first += kBelowAtOnce) {
+    const uint32_t run = std::min(kBelowAtOnce, count - first);
+    std::vector<const uint8_t*> found(run);
+    missed.clear();
+    at.clear();
+    const RowsView::Reader reader(rows);
+    for (uint32_t i = 0; i < run; ++i) {
+      uint64_t id = 0;
+      std::memcpy(&id, ids + uint64_t{first + i} * sizeof(id), sizeof(id));
+      found[i] = reader.Find(id);
+      flags.Set(first + i, found[i] == nullptr ? 0 : kTierMemory);
+      if (found[i] != nullptr) continue;
+      missed.push_back(id);
+      at.push_back(i);
+    }
+    if (!missed.empty() && rows.below->needed()) {
+      bytes.resize(missed.size() * row_bytes);
+      HOTBED_RETURN_IF_ERROR(rows.below->Read(missed, [&](size_t m, uint64_t, const uint8_t* row) {
+        found[at[m]] = std::copy_n(row, row_bytes, bytes.data() + m * row_bytes) - row_bytes;
+        flags.Set(first + at[m], kTierDisk);
+      }));
+    }
+    for (uint32_t i = 0; i < run; ++i) {
+      missing += found[i] == nullptr ? 1 : 0;
+      take(first + i, found[i]);
+    }
   }
   RowCounters::Get().rows.Add(count);
   if (missing > 0) RowCounters::Get().missing.Add(missing);

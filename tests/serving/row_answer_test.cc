@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "common/random.h"
@@ -161,6 +164,65 @@ TEST(RowAnswerTest, AMeanCountsIdsWithoutARowAndAMaxTakesThemAsZeros) {
   EXPECT_EQ(pool(v1::SERVED_SUM, {2, 1, 0.5, 1}), (Floats{-8, 16, 0, 0, -2, 4, 0, 0}));
   // The weights of the first bag add up to 0.
   EXPECT_EQ(pool(v1::SERVED_MEAN, {2, -2, 0.5, 1}), (Floats{0, 0, 0, 0, -4, 8, 0, 0}));
+}
+
+// Every third row; the most that were read together.
+class EveryThird : public RowsBelow {
+ public:
+  bool needed() const override { return true; }
+  absl::Status Read(absl::Span<const uint64_t> ids, const Visit& visit) const override {
+    most = std::max(most, ids.size());
+    for (size_t at = 0; at < ids.size(); ++at) {
+      const float row[2] = {static_cast<float>(ids[at]), 1};
+      if (ids[at] % 3 == 1) visit(at, ids[at], reinterpret_cast<const uint8_t*>(row));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Scan(const std::function<bool(uint64_t, const uint8_t*)>&) const override {
+    return absl::UnimplementedError("not of lookups");
+  }
+  uint64_t rows() const override { return 0; }
+  uint64_t bytes() const override { return 0; }
+
+  mutable size_t most = 0;
+};
+
+TEST(RowAnswerTest, RowsOnDiskAreReadInRunsAndBagsGoOverTheirBorders) {
+  ServedMemory memory(1 << 20);
+  VersionedRows in_memory(RowCoder(RowFormatKind::kFp32, 2), &memory);
+  constexpr uint32_t kCount = 5'000;
+  Asked asked;
+  for (uint64_t id = 0; id < kCount; ++id) {
+    asked.ids.push_back(id);
+    const float row[2] = {static_cast<float>(id), 1};
+    if (id % 3 != 0) continue;
+    ASSERT_TRUE(in_memory.PutRow(id, reinterpret_cast<const uint8_t*>(row)).ok());
+  }
+  RowsView view = in_memory.Latest();
+  const auto below = std::make_shared<EveryThird>();
+  view.below = below;
+  const char* const ids = reinterpret_cast<const char*>(asked.ids.data());
+  std::vector<float> rows(2 * kCount);
+  std::vector<char> exists(kCount), tiers(kCount);
+  ASSERT_TRUE(AnswerRows(view, RowType::kFp32, ids, asked.bags(),
+                         reinterpret_cast<uint8_t*>(rows.data()), exists.data(), tiers.data())
+                  .ok());
+  EXPECT_LE(below->most, 1024u);
+  for (uint32_t id = 0; id < kCount; ++id) {
+    const bool there = id % 3 != 2;
+    ASSERT_EQ(exists[id], there ? 1 : 0) << id;
+    ASSERT_EQ(tiers[id], id % 3 == 0 ? kTierMemory : there ? kTierDisk : 0) << id;
+    ASSERT_EQ(rows[2 * id], there ? static_cast<float>(id) : 0) << id;
+  }
+  asked.pooling = v1::SERVED_SUM;
+  asked.offsets = {0, 1'000, 1'500};
+  float bags[6] = {};
+  ASSERT_TRUE(AnswerRows(view, RowType::kFp32, ids, asked.bags(), reinterpret_cast<uint8_t*>(bags),
+                         exists.data())
+                  .ok());
+  EXPECT_EQ(bags[1], 667);  // rows that are there
+  EXPECT_EQ(bags[3], 333);
+  EXPECT_EQ(bags[5], 2'334);
 }
 
 TEST(RowAnswerTest, BagsThatDoNotFitAreRefusedWithTablePositionAndValue) {
