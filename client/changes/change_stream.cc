@@ -68,6 +68,11 @@ bool Inside(const ChangedRange& inner, const ChangedRange& outer) {
          inner.column_first == outer.column_first && inner.column_limit == outer.column_limit;
 }
 
+bool Overlap(const ChangedRange& a, const ChangedRange& b) {
+  return a.first < b.limit && b.first < a.limit && a.column_first == b.column_first &&
+         a.column_limit == b.column_limit;
+}
+
 // A shard, as far as it was read and told.
 struct Followed {
   enum class State { kToList, kListing, kListed, kFollowing };
@@ -125,11 +130,13 @@ class TableStream : public ChangeStream {
 
   absl::Status Start() {
     HOTBED_RETURN_IF_ERROR(Refresh(absl::Seconds(10)));
+    const std::deque<Ready> later = std::exchange(ready_, {});
     for (const RangePosition& from : options_.from) {
       if (options_.once || from.table == table_number_) continue;
       others_.push_back(from);
       TellAgain(/*index=*/0, from.range);
     }
+    ready_.insert(ready_.end(), later.begin(), later.end());
     return absl::OkStatus();
   }
 
@@ -154,11 +161,9 @@ class TableStream : public ChangeStream {
 
   ChangePositions Positions() const override {
     ChangePositions positions(others_.begin(), others_.end());
+    positions.insert(positions.end(), merged_.begin(), merged_.end());
     for (const auto& [index, shard] : shards_) {
-      const v1::ReadPlace& told = shard.told;
-      if (told.through().lsn() == 0 && told.seen().lsn() == 0) continue;
-      positions.push_back({table_number_, shard.range, told.through().epoch(), told.through().lsn(),
-                           told.seen().epoch(), told.seen().lsn()});
+      if (IsTold(shard)) positions.push_back(PositionOf(shard));
     }
     return positions;
   }
@@ -238,8 +243,19 @@ class TableStream : public ChangeStream {
     return absl::OkStatus();
   }
 
-  // A shard that was cut goes on as its parts: each has the rows and the log of the whole.
-  Followed KnownPart(uint32_t index, const ChangedRange& range) const {
+  static bool IsTold(const Followed& shard) {
+    return shard.told.through().lsn() != 0 || shard.told.seen().lsn() != 0;
+  }
+  RangePosition PositionOf(const Followed& shard) const {
+    const v1::ReadPlace& told = shard.told;
+    return {table_number_,        shard.range,         told.through().epoch(),
+            told.through().lsn(), told.seen().epoch(), told.seen().lsn()};
+  }
+
+  // A shard that was cut goes on as its parts: each has the rows and the log of the whole. One that
+  // was merged has a log of its own. All its rows are listed, and since a list names no deletions,
+  // the reader is to forget what it was told of the parts.
+  Followed KnownPart(uint32_t index, const ChangedRange& range) {
     const auto same = shards_.find(index);
     if (same != shards_.end() && same->second.range == range) return same->second;
     Followed part;
@@ -253,8 +269,14 @@ class TableStream : public ChangeStream {
       return part;
     }
     if (options_.once) return part;
+    bool merged = false;
+    for (const auto& [other, shard] : shards_) {
+      if (!Overlap(range, shard.range)) continue;
+      merged = true;
+      if (IsTold(shard)) merged_.push_back(PositionOf(shard));
+    }
     for (const RangePosition& from : options_.from) {
-      if (from.table != table_number_ || !Inside(range, from.range)) continue;
+      if (merged || from.table != table_number_ || !Inside(range, from.range)) continue;
       part.read.mutable_through()->set_epoch(from.epoch);
       part.read.mutable_through()->set_lsn(from.lsn);
       part.read.mutable_seen()->set_epoch(from.seen_epoch);
@@ -262,9 +284,20 @@ class TableStream : public ChangeStream {
       part.told = part.read;
       // The servers may still know what has changed since.
       if (from.lsn != 0) part.state = State::kFollowing;
-      break;
+      return part;
     }
+    if (!merged) merged = AddOverlapping(range);
+    if (merged) TellAgain(index, range);
     return part;
+  }
+
+  // Positions that the stream began from, of parts of the range.
+  bool AddOverlapping(const ChangedRange& range) {
+    const size_t before = merged_.size();
+    for (const RangePosition& from : options_.from) {
+      if (from.table == table_number_ && Overlap(range, from.range)) merged_.push_back(from);
+    }
+    return merged_.size() > before;
   }
 
   // Every column slice has the same ids.
@@ -624,6 +657,11 @@ class TableStream : public ChangeStream {
       others_.pop_front();
       return std::move(ready.changes);
     }
+    if (ready.changes.again) {
+      std::erase_if(merged_, [&](const RangePosition& part) {
+        return Overlap(part.range, ready.changes.range);
+      });
+    }
     for (auto& [index, shard] : shards_) {
       if (!Inside(shard.range, ready.changes.range)) continue;
       shard.told = ready.told;
@@ -646,8 +684,9 @@ class TableStream : public ChangeStream {
   std::map<OpenCall*, std::unique_ptr<OpenCall>> calls_;
   absl::Status refused_;  // for good, by a server's rules
   std::deque<Ready> ready_;
-  size_t changes_ready_ = 0;          // of them, those that were not listed
-  std::deque<RangePosition> others_;  // of tables that had the name before, not told yet
+  size_t changes_ready_ = 0;           // of them, those that were not listed
+  std::deque<RangePosition> others_;   // of tables that had the name before, not told yet
+  std::vector<RangePosition> merged_;  // of shards that were merged, until the reader hears of it
   int64_t refreshed_ns_ = 0;
 };
 

@@ -237,6 +237,48 @@ class Changes(unittest.TestCase):
             if life == 0:
                 self.client.drop_table('twice')
 
+    def test_rows_that_were_deleted_before_a_merge_do_not_come_back(self):
+        target, name = f'hotbed://{self.up.coordinator}', 'merged'
+        table = self.client.create_table(name, dim=DIM, hashed=True, rows=1000, init='zero', durability='log',
+                                         optimizer=hotbed.optim.SGD(lr=1.0))
+        table.push(np.arange(200), self.values(200), step=1)
+        known, parts, again = set(), set(), []
+
+        def knows(stream, ids):
+            found = stream.next(0.2)
+            if found is not None:
+                if found.again:  # of the whole table: it has one shard then
+                    again.append((found.first, found.limit))
+                    known.clear()
+                parts.add((found.first, found.limit))
+                known.update(found.ids.tolist())
+                known.difference_update(found.deleted.tolist())
+            return known == set(ids)
+
+        def cut(*command):
+            code, _, err = self.up.cli('shard', *command, '--timeout', '60s')
+            self.assertEqual(code, 0, err)
+
+        cut('split', f'{name}/0')
+        stream = hotbed.follow(target, name)
+        local.eventually('all rows', lambda: knows(stream, range(200)))
+        kept = stream.positions
+        self.assertEqual((len(parts), again), (2, []))
+        table.delete(np.arange(20), step=2)
+        cut('merge', f'{name}/0')
+        whole = (0, 1 << 16)
+        stream = hotbed.follow(target, name, positions=kept)
+        self.assertEqual(set(stream.positions), set(kept))  # until it was told that they do not hold any more
+        local.eventually('the rows that are left', lambda: knows(stream, range(20, 200)))
+        self.assertEqual(again, [whole])
+        cut('split', f'{name}/0')
+        parts.clear()
+        table.push(np.arange(100, 200), self.values(100), step=3)
+        local.eventually('the parts', lambda: knows(stream, range(20, 200)) and len(parts - {whole}) == 2)
+        table.delete(np.arange(20, 40), step=4)
+        cut('merge', f'{name}/0')  # while the stream is open
+        local.eventually('all rows again', lambda: knows(stream, range(40, 200)) and len(again) == 2)
+
     def test_rows_that_were_not_printed_are_printed_again(self):
         table = self.client.create_table('full', dim=DIM, rows=2000, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
         table.push(np.arange(500), self.values(500), step=1)
