@@ -9,11 +9,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/cluster/http_get.h"
+#include "common/clock.h"
+#include "common/random.h"
 #include "common/status_macros.h"
 #include "config/units.h"
 #include "nlohmann/json.hpp"
@@ -28,6 +33,8 @@ constexpr int64_t kBackoffFirstNs = 250'000'000;
 constexpr int64_t kBackoffLastNs = 8'000'000'000;
 constexpr int kStartAttempts = 3;
 constexpr uint64_t kLogBytesMax = 64 << 20;  // of the log of an earlier run that is kept
+constexpr int kFreePortMin = 10240;
+constexpr size_t kFreePortTries = 1000;  // then any port will do
 constexpr int kUsageExit = 2;  // exit code of a daemon with wrong flags or a wrong data directory
 
 // A listening socket on loopback; port 0 takes a free one. Nothing is accepted from it.
@@ -56,13 +63,27 @@ class PortProbe {
   int port_ = 0;
 };
 
+// From this port on the system gives ports to connections: one that is free now may be taken a
+// moment later, and a process that is started again would not get it back.
+int FirstPortOfConnections() {
+  int first = 32768;  // Linux's default
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  return first;
+}
+
 // All are held at the same time, so that no two are equal.
 std::vector<int> FreePorts(size_t count) {
+  const int range = FirstPortOfConnections() - kFreePortMin;
+  Random random(static_cast<uint64_t>(Clock::Real()->NowNs()) ^ static_cast<uint64_t>(getpid()));
   std::vector<std::unique_ptr<PortProbe>> probes;
   std::vector<int> ports;
-  for (size_t i = 0; i < count; ++i) {
-    probes.push_back(std::make_unique<PortProbe>(0));
-    ports.push_back(probes.back()->port());
+  for (size_t tries = 0; ports.size() < count; ++tries) {
+    const bool any = range <= 0 || tries > kFreePortTries;
+    const int at = any ? 0 : static_cast<int>(random.Uniform(static_cast<uint64_t>(range)));
+    auto probe = std::make_unique<PortProbe>(any ? 0 : kFreePortMin + at);
+    if (!any && !probe->free()) continue;
+    ports.push_back(probe->port());
+    probes.push_back(std::move(probe));
   }
   return ports;
 }
