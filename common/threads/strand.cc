@@ -23,6 +23,7 @@ Strand::~Strand() {
 
 void Strand::Run(Task task) {
   if (TryEnter()) {
+    SettleDeferred();
     task();
     Leave();
     return;
@@ -56,6 +57,7 @@ void Strand::Drain() {
       break;
     }
     depth_.fetch_sub(1, std::memory_order_relaxed);
+    SettleDeferred();
     batch_[batch_next_++]();
     ++ran;
   }

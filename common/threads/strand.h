@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -49,6 +50,7 @@ class Strand final : public Executor {
   template <typename RunNow, typename MakeTask>
   Outcome TryRun(RunNow&& run, MakeTask&& make_task) {
     if (TryEnter()) {
+      SettleDeferred();
       run();
       Leave();
       return Outcome::kRan;
@@ -63,6 +65,24 @@ class Strand final : public Executor {
     run();
     Leave();
     return true;
+  }
+
+  // Work that a task has put off, so that the strand was left before it was done. It is settled
+  // before the next task of Run, TryRun or the queue, so that only RunIfIdle ever meets it. The
+  // object stays the caller's. Confined to the strand.
+  class Deferred {
+   public:
+    virtual void Settle() = 0;
+
+   protected:
+    ~Deferred() = default;
+  };
+  void Defer(Deferred* deferred) { deferred_ = deferred; }
+  Deferred* deferred() const { return deferred_; }  // null: nothing is put off
+  // It is done, or has become a task's concern.
+  void EndDeferred() { deferred_ = nullptr; }
+  void SettleDeferred() {
+    if (deferred_ != nullptr) std::exchange(deferred_, nullptr)->Settle();
   }
 
   size_t queue_depth() const { return depth_.load(std::memory_order_relaxed); }
@@ -88,7 +108,9 @@ class Strand final : public Executor {
   // False: the queue was empty, and the strand is idle (and perhaps gone).
   bool NextBatch();
 
-  std::atomic<uint32_t> state_{kIdle};  // first, beside other hot state of the owner
+  // First, beside other hot state of the owner.
+  std::atomic<uint32_t> state_{kIdle};
+  Deferred* deferred_ = nullptr;
   ThreadPool* const pool_;
   const Clock* const clock_;
   const Options options_;

@@ -164,7 +164,7 @@ bool ShardCore::FencedInAnotherLane(const CorePush& push) const {
 bool ShardCore::TakesPushesAlone() const {
   return CheckEpoch(epoch_) == SegmentCode::kOk && followers_.empty() && tail_unneeded_ &&
          !options_.keep_tail && !read_only_ && duplicates_.empty() && !following_.left_out &&
-         tail_.last() == tail_.applied();
+         record_->lanes.empty() && tail_.last() == tail_.applied();
 }
 
 bool ShardCore::MayPushAlone(const CorePush& push) const {
@@ -175,7 +175,16 @@ bool ShardCore::MayPushAlone(const CorePush& push) const {
          session->last_seq == push.prev_seq && push.seq > push.prev_seq;
 }
 
-void ShardCore::PushedAlone(const CorePush& push) {
+void ShardCore::PushedAlone(const CorePush& push) { tail_.AppendApplied(EntryOf(push)); }
+
+void ShardCore::PushLogged(const CorePush& push) {
+  HOTBED_DCHECK(MayPushAlone(push)) << push.seq;
+  CoreEntry entry = EntryOf(push);
+  entry.payload = push.token;
+  AppendEntry(entry, push.token, SegmentCode::kOk);
+}
+
+CoreEntry ShardCore::EntryOf(const CorePush& push) const {
   CoreEntry entry;
   entry.kind = RecordKind::kPush;
   entry.epoch = push.epoch;
@@ -184,7 +193,7 @@ void ShardCore::PushedAlone(const CorePush& push) {
   entry.incarnation = push.incarnation;
   entry.seq = push.seq;
   entry.prev_seq = push.prev_seq;
-  tail_.AppendApplied(entry);
+  return entry;
 }
 
 bool ShardCore::Delete(PushToken payload) {

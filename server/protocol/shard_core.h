@@ -103,9 +103,14 @@ class ShardCore {
   // The short way of a push, while TakesPushesAlone: no other replica follows, and nothing is in
   // flight. MayPushAlone adds that the push is the next one of a session that is open here; then a
   // Push would be appended with the LSN last_lsn() + 1 and be committed and applied before anything
-  // else happens. The shell applies it to the rows, without a log, and then says PushedAlone.
+  // else happens. The shell logs it (if the shard has a log), applies it to the rows, and then says
+  // PushedAlone; before any other event it says PushLogged instead, and the push, which is in the
+  // log's queue under that LSN, goes on as if Push had taken it.
   bool MayPushAlone(const CorePush& push) const;
   void PushedAlone(const CorePush& push);
+  void PushLogged(const CorePush& push);
+  // The entry of such a push.
+  CoreEntry EntryOf(const CorePush& push) const;
   // Rows that the shard itself deletes, by a policy of its table: an entry of no session. False: it
   // takes none now, and `payload` stays the caller's.
   bool Delete(PushToken payload);

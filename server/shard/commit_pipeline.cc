@@ -68,10 +68,10 @@ void CommitPipeline::Publish() {
   const bool watch = parts.watched && !shard_.gauges.watched();
   shard_.gauges.Publish(core, parts);
   if (watch && shard_.options.outlet != nullptr) shard_.options.outlet->Watch(shard_.options.id);
-  const bool alone = parts.served && !shard_.logged() && !shard_.serving.paused() &&
-                     !shard_.serving.stalled() && !parts_.tail->keeps() && !applying_ &&
-                     unapplied_.empty() && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
-                     core.TakesPushesAlone() && !parts_.waiting->any() && !noting();
+  const bool alone = parts.served && !shard_.serving.paused() && !shard_.serving.stalled() &&
+                     !parts_.tail->keeps() && !applying_ && unapplied_.empty() &&
+                     parts_.replay->rows_ahead_of_log_lsn() == 0 && core.TakesPushesAlone() &&
+                     !parts_.waiting->any() && !noting();
   shard_.push_gate.Set(alone ? core.epoch() : 0);
   shard_.gate.Set(core, parts.served && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
                             shard_.options.ids_max >= PullGate::kIdsMax);
@@ -86,7 +86,9 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   if (state != nullptr) {
     state->in_core = true;
     state->ticket = entry.ticket;
-    if (state->record.owner == nullptr) FillRecord(entry, state);
+    if (state->record.owner == nullptr && !state->in_log) {
+      FillRecord(shard_.options.id, shard_.dim, entry, state);
+    }
     if (parts_.tail->keeps()) KeepRecord(entry, state);
   }
   HOTBED_DCHECK(unapplied_.empty() || unapplied_.back().lsn + 1 == entry.lsn)
@@ -103,7 +105,7 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   }
   if (!shard_.logged()) return shard_.core.Appended(entry.lsn, entry.ticket);
   ++appends_in_flight_;
-  state->in_log = true;
+  if (std::exchange(state->in_log, true)) return;  // by Shard::LogAtOnce
   state->append.ids = state->ids;
   state->append.gradients = state->gradients;
   state->append.encoded = state->record.bytes;
@@ -148,16 +150,17 @@ absl::flat_hash_set<uint64_t> CommitPipeline::EndNoting() {
   return std::move(*std::exchange(noted_, nullptr));
 }
 
-void CommitPipeline::FillRecord(const CoreEntry& entry, PushState* state) {
+void CommitPipeline::FillRecord(ShardId shard, uint32_t dim, const CoreEntry& entry,
+                                PushState* state) {
   const bool commits = entry.kind == RecordKind::kStepCommit;
   const bool deletes = entry.kind == RecordKind::kDelete;
   if (!ChangesRows(entry.kind) && !commits) state->count = 0;
   RecordHeader& header = state->append.header;
   header = RecordHeader();
   static_cast<EntryHead&>(header) = entry;
-  header.shard = shard_.options.id;
+  header.shard = shard;
   header.id_count = state->count;
-  header.dim = commits || deletes ? 0 : shard_.dim;
+  header.dim = commits || deletes ? 0 : dim;
   if (state->work == nullptr) return;
   header.scalars = state->scalars;
   if (commits) return;

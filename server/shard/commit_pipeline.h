@@ -83,6 +83,11 @@ class CommitPipeline {
   void BeginKeepingRecords();
   void KeepRecordsIfFollowed();
 
+  // A push was logged at once and the log is done with it, but the core knows it (PushLogged).
+  void AfterAppend(PushState* state);
+  // The fixed part of the record of an entry, from the push in `state`, if there is one.
+  static void FillRecord(ShardId shard, uint32_t dim, const CoreEntry& entry, PushState* state);
+
   bool applying() const { return applying_; }
   // The epoch that the core asked to promise durably; 0: none.
   Epoch promise_wanted() const { return promise_wanted_; }
@@ -100,11 +105,9 @@ class CommitPipeline {
   };
 
   void StartAppend(const CoreEntry& entry);
-  void FillRecord(const CoreEntry& entry, PushState* state);
   void KeepRecord(const CoreEntry& entry, PushState* state);
   // Entries in flight were not encoded while no other replica wanted them.
   void EncodeUnapplied();
-  void AfterAppend(PushState* state);
   void NoteCommitted(Lsn first, Lsn last);
   void ApplyNext();
   void LeaveUnapplied();

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "server/shard/shard.h"
 #include "server/shard_log/segment_format.h"
 
 namespace hotbed {
@@ -60,6 +61,8 @@ bool PushState::TakeRecord(SharedBytes bytes) {
   PointIntoRecord();
   return true;
 }
+
+void PushState::Settle() { logged_by->TakeLogged(this); }
 
 PushState* PushState::Take() {
   auto& spares = Spares();

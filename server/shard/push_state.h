@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/threads/strand.h"
 #include "server/protocol/shard_core.h"
 #include "server/shard/in_flight.h"
 #include "server/shard/replica/replica_message.h"
@@ -18,7 +19,7 @@
 
 namespace hotbed {
 
-struct PushState {
+struct PushState final : public Strand::Deferred {
   // Null: an entry of the shard's own (forget), an entry from the primary, or an entry whose sender
   // has been answered already.
   PushWork* work = nullptr;
@@ -42,7 +43,8 @@ struct PushState {
   bool replied = false;
   bool in_log = false;
   bool in_core = false;
-  bool cut = false;  // another primary's entry, or none, stands in its place
+  Shard* logged_by = nullptr;  // Shard::LogAtOnce has set it
+  bool cut = false;            // another primary's entry, or none, stands in its place
   // Set while the entry is in the log although it has left the core.
   InFlight::Token running;
   // The record for other replicas. Where it is set the log writes from it, and the sender's message
@@ -69,6 +71,8 @@ struct PushState {
   void EndStage(RequestStages::Stage stage) {
     if (work != nullptr) since_ns = NoteStage(stage, work, segment, since_ns);
   }
+
+  void Settle() override;  // Shard::TakeLogged, of logged_by
 
   // An empty state, one of this thread's spare ones if there are any.
   static PushState* Take();

@@ -28,6 +28,7 @@
 #ifndef HOTBED_SERVER_SHARD_SHARD_H_
 #define HOTBED_SERVER_SHARD_SHARD_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -90,7 +91,10 @@ class alignas(64) Shard {
   // False: it has to go the long way, by Pull. The work's deadline is ahead.
   bool PullAtOnce(const PullWork& work, PullSegment* segment);
   void Push(PushWork* work, PushSegment* segment);
-  bool PushAtOnce(const PushWork& work, PushSegment* segment);  // as PullAtOnce
+  // As PullAtOnce, for shards without a log; Push finds the short way of the others by itself.
+  bool PushAtOnce(const PushWork& work, PushSegment* segment);
+  // On the strand: the push in `state`, which LogAtOnce gave to the log, is the core's from now on.
+  void TakeLogged(PushState* state);
   // Bring what a segment that comes soon will touch to the cache: the shard's state, then the rows.
   // Any thread; they do not wait.
   void FetchFirst() const { FetchLines(this, kPullStateBytes); }
@@ -100,13 +104,15 @@ class alignas(64) Shard {
     FetchLines(&push_gate_, sizeof(push_gate_) + sizeof(store_));
     core_.FetchForPushAlone();
     gauges_.Fetch();
+    if (!push_gate_.logged()) return;
+    FetchLines(&options_, offsetof(ShardOptions, log) + sizeof(options_.log));
+    FetchLines(&options_.log_full, sizeof(options_.log_full));
   }
   void FetchRows(const PullSegment& segment) const {
     fetch_hint_.FetchTable();
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/false);
   }
   void FetchRows(const PushSegment& segment) const {
-    if (push_gate_.logged()) FetchLines(this, sizeof(*this));  // it goes through almost every part
     fetch_hint_.FetchForUpdate();
     if (segment.commit_step != 0) return;  // the ids are sessions
     fetch_hint_.Fetch(segment.ids, segment.count, /*with_state=*/true);
@@ -305,6 +311,15 @@ class alignas(64) Shard {
   // On the strand from here on.
   bool ReadAtOnce(const PullWork& work, PullSegment* segment);
   bool ApplyAtOnce(const PushWork& work, PushSegment* segment);
+  // Whether the push may take the short way; then the core's view of it, and its scalars.
+  bool MayPushAtOnce(const PushWork& work, const PushSegment& segment, CorePush* push,
+                     UpdateScalars* scalars);
+  // The push was applied, and nothing else has changed.
+  void NotePushed(const PushWork& work, const CorePush& push, PushSegment* segment);
+  bool LogAtOnce(PushWork* work, PushSegment* segment);
+  void AfterLogged(PushState* state);
+  // Null: the push goes on the long way; else the work whose segment it has finished.
+  PushWork* ApplyLogged(PushState* state);
   bool PullNow(PullWork* work, PullSegment* segment);  // false: finishes later
   void RestartPull(PullWork* work, PullSegment* segment);
   void FillPullResult(const PullWork& work, PullSegment* segment, const absl::Status& status);

@@ -5,11 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/tables/session_of_lane.h"
 #include "server/shard/push_state.h"
+#include "server/shard/record_mapping.h"
 #include "server/shard/replica/replica_budget.h"
 #include "server/shard/request/segment_check.h"
 #include "server/shard/request/segment_result.h"
 #include "server/shard/request_checks.h"
 #include "server/shard/shard.h"
+#include "server/shard_log/planted_bugs.h"
 
 namespace hotbed {
 namespace {
@@ -17,6 +19,16 @@ namespace {
 Refusal StrandIsFull(const ShardOptions& options) {
   return {SegmentCode::kResourceExhausted,
           absl::StrCat(options.Name(), ": ", options.strand.queue_max, " requests wait already")};
+}
+
+CorePush PushOf(const RecordHeader& header) {
+  CorePush push;
+  push.epoch = header.epoch;
+  push.session = header.session;
+  push.incarnation = header.incarnation;
+  push.seq = header.seq;
+  push.prev_seq = header.prev_seq;
+  return push;
 }
 
 }  // namespace
@@ -139,55 +151,145 @@ void Shard::FillPullResult(const PullWork& work, PullSegment* segment, const abs
 // --- pushes
 
 bool Shard::PushAtOnce(const PushWork& work, PushSegment* segment) {
+  if (push_gate_.logged()) return false;
   bool applied = false;
   return strand_.RunIfIdle([&] { applied = ApplyAtOnce(work, segment); }) && applied;
 }
 
-bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
-  const uint32_t count = segment->count;
-  if (!push_gate_.Admits(work, *segment) || !fetch_hint_.MayRead()) return false;
-  CorePush push;
-  push.epoch = segment->epoch;
-  push.session = work.session;
-  push.incarnation = work.incarnation;
-  push.seq = segment->seq;
-  push.prev_seq = segment->prev_seq;
-  if (!core_.MayPushAlone(push)) return false;
-  if (FirstIdOutside(segment->ids, count, gate_.first(), gate_.span(), fetch_hint_.hashed()) !=
+bool Shard::MayPushAtOnce(const PushWork& work, const PushSegment& segment, CorePush* push,
+                          UpdateScalars* scalars) {
+  const uint32_t count = segment.count;
+  if (!push_gate_.Admits(work, segment) || !fetch_hint_.MayRead()) return false;
+  push->epoch = segment.epoch;
+  push->session = work.session;
+  push->incarnation = work.incarnation;
+  push->seq = segment.seq;
+  push->prev_seq = segment.prev_seq;
+  if (!core_.MayPushAlone(*push)) return false;
+  if (FirstIdOutside(segment.ids, count, gate_.first(), gate_.span(), fetch_hint_.hashed()) !=
           count ||
-      FirstRepeatedId(segment->ids, count) != count ||
+      FirstRepeatedId(segment.ids, count) != count ||
       (!push_gate_.allows_nan() &&
-       FirstNotFinite(segment->gradients, count, dim(), work.gradient_type) != count)) {
+       FirstNotFinite(segment.gradients, count, dim(), work.gradient_type) != count)) {
     return false;
   }
-  const uint64_t step = segment->seq >> kStepShift;
-  UpdateScalars scalars =
-      push_gate_.scalars_fixed()
-          ? push_gate_.ScalarsOf(*segment, step)
-          : ResolvePush(table_, segment->has_learning_rate, segment->learning_rate, step);
-  StampTouches(&scalars);
+  const uint64_t step = segment.seq >> kStepShift;
+  *scalars = push_gate_.scalars_fixed()
+                 ? push_gate_.ScalarsOf(segment, step)
+                 : ResolvePush(table_, segment.has_learning_rate, segment.learning_rate, step);
+  StampTouches(scalars);
   if (!push_gate_.store_opened()) {
     TakeOpenedStore();  // the rows may be read, so it is open
     push_gate_.NoteStoreOpened();
   }
+  return true;
+}
+
+bool Shard::ApplyAtOnce(const PushWork& work, PushSegment* segment) {
+  CorePush push;
+  UpdateScalars scalars;
+  if (!MayPushAtOnce(work, *segment, &push, &scalars)) return false;
   const Lsn lsn = core_.last_lsn() + 1;
-  const RowUpdates updates{
-      {count, work.gradient_type, segment->gradients, scalars, segment->assign, segment->shows},
-      segment->ids,
-      lsn};
+  const RowUpdates updates{{segment->count, work.gradient_type, segment->gradients, scalars,
+                            segment->assign, segment->shows},
+                           segment->ids,
+                           lsn};
   if (!store_->ApplyAtOnce(updates)) return false;
+  NotePushed(work, push, segment);
+  return true;
+}
+
+void Shard::NotePushed(const PushWork& work, const CorePush& push, PushSegment* segment) {
   core_.SetNow(work.now_ns);
   core_.PushedAlone(push);
+  const Lsn lsn = core_.last_lsn();
   gate_.SetLsn(lsn);
   gauges_.PublishLsn(lsn);
-  gauges_.AddPushed(count);
+  gauges_.AddPushed(segment->count);
   if (push_gate_.followed() && feed_.open()) {
-    feed_.Applied({segment->epoch, lsn}, {segment->ids, count});
+    feed_.Applied({segment->epoch, lsn}, {segment->ids, segment->count});
   }
   segment->result.epoch = segment->epoch;
   segment->result.lsn = lsn;
   segment->result.last_seq = segment->seq;
-  return true;
+}
+
+// The short way of a push to a shard with a log. The push goes to the log, and its way through core
+// and rows is put off on the strand until the log has it. So no thread holds a strand while the log
+// writes, and pulls read the rows as they are meanwhile. Any other task of the strand first makes
+// the push the core's (TakeLogged). The core takes it surely: nothing has happened to the shard
+// since MayPushAtOnce looked. The log still has one order per shard: the append is queued on the
+// strand, before that of any later push.
+bool Shard::LogAtOnce(PushWork* work, PushSegment* segment) {
+  if (work->deadline_ns != 0 && (work->now_ns == 0 || work->now_ns >= work->deadline_ns)) {
+    return false;
+  }
+  bool logged = false;
+  strand_.RunIfIdle([&] {
+    CorePush push;
+    UpdateScalars scalars;
+    if (strand_.deferred() != nullptr || segment->vocabulary ||
+        !MayPushAtOnce(*work, *segment, &push, &scalars)) {
+      return;
+    }
+    const std::atomic<bool>* const log_full = options_.log_full;
+    if (log_full != nullptr && log_full->load(std::memory_order_relaxed)) return;
+    PushState* const state = PushState::Take();
+    state->work = work;
+    state->segment = segment;
+    state->ids = segment->ids;
+    state->gradients = segment->gradients;
+    state->count = segment->count;
+    state->scalars = scalars;
+    state->in_log = true;
+    state->logged_by = this;
+    state->BeginStage();
+    CommitPipeline::FillRecord(options_.id, dim(), core_.EntryOf(push), state);
+    state->append.ids = state->ids;
+    state->append.gradients = state->gradients;
+    state->append.done = [this, state](absl::Status status) {
+      state->append_status = std::move(status);
+      AfterLogged(state);
+    };
+    strand_.Defer(state);
+    options_.log->Append(&state->append);
+    logged = true;
+  });
+  return logged;
+}
+
+void Shard::AfterLogged(PushState* state) {
+  PushWork* applied = nullptr;
+  const bool entered = strand_.RunIfIdle([&] {
+    applied = ApplyLogged(state);
+    if (applied != nullptr) return;
+    if (strand_.deferred() == state) strand_.SettleDeferred();
+    pipeline_.AfterAppend(state);
+  });
+  if (applied != nullptr) return FinishSegment(applied);  // it may end the shard
+  if (entered) return;
+  strand_.Run([this, state] { pipeline_.AfterAppend(state); });
+}
+
+PushWork* Shard::ApplyLogged(PushState* state) {
+  if (strand_.deferred() != state || !state->append_status.ok()) return nullptr;
+  const RowUpdates updates = UpdatesOf(state->append.header, state->ids, state->gradients);
+  if (!store_->ApplyAtOnce(updates)) return nullptr;
+  if (PlantedBug("spill_ahead_of_log")) store_->SetAppliedLsn(updates.lsn + 1000);
+  strand_.EndDeferred();
+  PushWork* const work = state->work;
+  NotePushed(*work, PushOf(state->append.header), state->segment);
+  state->EndStage(RequestStages::kLog);
+  state->Give();
+  return work;
+}
+
+void Shard::TakeLogged(PushState* state) {
+  CorePush push = PushOf(state->append.header);
+  push.token = reinterpret_cast<PushToken>(state);
+  core_.SetNow(state->work->now_ns);
+  core_.PushLogged(push);
+  pipeline_.Drain();
 }
 
 // The primary's clock alone decides when rows were touched.
@@ -197,6 +299,7 @@ void Shard::StampTouches(UpdateScalars* scalars) const {
 }
 
 void Shard::Push(PushWork* work, PushSegment* segment) {
+  if (push_gate_.logged() && LogAtOnce(work, segment)) return;
   PushState* state = PushState::Take();
   state->work = work;
   state->segment = segment;

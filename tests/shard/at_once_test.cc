@@ -22,16 +22,21 @@ namespace at_once_test {
 constexpr uint64_t kRows = 64;
 constexpr uint32_t kDim = 4;
 constexpr uint32_t kShards = 2;
+constexpr uint64_t kSteps = 150;
 
-// As ShardHost::Pull and Push, without the short way.
+// As ShardHost::Pull and Push, without the short way. Pushes that have a deadline, and do not say
+// when they came, take the long way to the log.
 void TakeLongWay(TestPull* pull) {
   pull->pending = static_cast<int32_t>(pull->segments.size());
   for (PullSegment& segment : pull->segments) segment.shard->Pull(pull, &segment);
   pull->done.WaitForNotification();
 }
-void TakeLongWay(TestPush* push) {
+void TakeLongWay(TestPush* push, ShardHost* host) {
   push->pending = static_cast<int32_t>(push->segments.size());
+  if (push->deadline_ns == 0) push->deadline_ns = std::numeric_limits<int64_t>::max();
   for (PushSegment& segment : push->segments) segment.shard->Push(push, &segment);
+  TestPush commits;  // what the log was given is written
+  host->Push(&commits);
   push->done.WaitForNotification();
 }
 
@@ -40,12 +45,17 @@ std::string TextOf(const SegmentResult& result) {
                       " last ", result.last_seq, " retry ", result.retry_after_ms);
 }
 
-class AtOnceTest : public testing::TestWithParam<OptimizerKind> {
+struct Case {
+  OptimizerKind optimizer;
+  Durability durability;
+};
+
+class AtOnceTest : public testing::TestWithParam<Case> {
  protected:
   AtOnceTest() {
     for (const TableId id : {1, 2}) {
-      TableSpec table = TestTable(id, absl::StrCat("t", id), kRows, kDim, GetParam());
-      table.durability = Durability::kCheckpoint;
+      TableSpec table = TestTable(id, absl::StrCat("t", id), kRows, kDim, GetParam().optimizer);
+      table.durability = GetParam().durability;
       table.seed = 7;
       tables_.push_back(table);
     }
@@ -97,8 +107,8 @@ TEST_P(AtOnceTest, BothWaysGiveTheSameAnswersAndRows) {
   uint64_t last_seq[kShards] = {};  // of session 7
   Incarnation incarnation = 1;
   bool opened[kShards] = {};
-  int at_once = 0;
-  for (uint64_t step = 1; step <= 400; ++step) {
+  uint64_t at_once = 0;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
     std::vector<uint64_t> ids;
     for (uint64_t id = random.Uniform(4); id < kRows; id += 1 + random.Uniform(12)) {
       ids.push_back(id);
@@ -138,7 +148,7 @@ TEST_P(AtOnceTest, BothWaysGiveTheSameAnswersAndRows) {
       }
     }
     server_->Run(requests.push[0].get());
-    TakeLongWay(requests.push[1].get());
+    TakeLongWay(requests.push[1].get(), server_->host());
     server_->Run(requests.pull[0].get());
     TakeLongWay(requests.pull[1].get());
     ExpectEqual(requests);
@@ -157,12 +167,15 @@ TEST_P(AtOnceTest, BothWaysGiveTheSameAnswersAndRows) {
       at_once += segment.shard->PullAtOnce(*usual.pull[0], &segment) ? 1 : 0;
     }
   }
-  EXPECT_GT(at_once, 400);
+  EXPECT_GT(at_once, kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, AtOnceTest,
-                         testing::Values(OptimizerKind::kSgd, OptimizerKind::kRowwiseAdagrad,
-                                         OptimizerKind::kAdam));
+                         testing::Values(Case{OptimizerKind::kSgd, Durability::kCheckpoint},
+                                         Case{OptimizerKind::kRowwiseAdagrad,
+                                              Durability::kCheckpoint},
+                                         Case{OptimizerKind::kAdam, Durability::kCheckpoint},
+                                         Case{OptimizerKind::kAdam, Durability::kLog}));
 
 class GateTest : public AtOnceTest {};
 
@@ -179,7 +192,7 @@ TEST_P(GateTest, WhatHindersAPushShutsTheGate) {
     segment.open = step == 1;
     if (out != nullptr) *out = &segment;
     const bool done = segment.shard->PushAtOnce(*push, &segment);
-    if (!done) TakeLongWay(push.get());
+    if (!done) TakeLongWay(push.get(), server_->host());
     EXPECT_EQ(segment.result.code, SegmentCode::kOk) << segment.result.detail;
     return done;
   };
@@ -222,7 +235,109 @@ TEST_P(GateTest, WhatHindersAPushShutsTheGate) {
   EXPECT_FALSE(shard->PullAtOnce(*late, &late->segments[0]));
 }
 
-INSTANTIATE_TEST_SUITE_P(Sgd, GateTest, testing::Values(OptimizerKind::kSgd));
+INSTANTIATE_TEST_SUITE_P(Sgd, GateTest,
+                         testing::Values(Case{OptimizerKind::kSgd, Durability::kCheckpoint}));
+
+// Pushes to a shard with a log. The log has been given them, and writes when the test commits.
+class PutOffTest : public AtOnceTest {
+ protected:
+  PutOffTest() {
+    Give();  // it opens the session, and makes the row
+    Commit();
+    EXPECT_TRUE(newest()->done.HasBeenNotified());
+  }
+
+  // The next push of the session, to row 1.
+  void Give() {
+    const uint64_t number = pushes_.size() + 1;
+    pushes_.push_back(server_->MakePush(9, 1, 1, {1}, std::vector<float>(kDim, 1.0f)));
+    PushSegment& segment = newest()->segments[0];
+    segment.seq = number << 20 | 1;
+    segment.prev_seq = number == 1 ? 0 : (number - 1) << 20 | 1;
+    segment.open = number == 1;
+    newest()->pending = 1;
+    shard_ = segment.shard;
+    shard_->Push(newest(), &segment);
+  }
+  void Commit() {
+    TestPush commits;
+    server_->host()->Push(&commits);
+  }
+  // All pushes were applied in their order.
+  void ExpectAllApplied() {
+    for (size_t i = 0; i < pushes_.size(); ++i) {
+      ASSERT_TRUE(pushes_[i]->done.HasBeenNotified()) << i;
+      const SegmentResult& result = pushes_[i]->segments[0].result;
+      EXPECT_EQ(result.code, SegmentCode::kOk) << i << ": " << result.detail;
+      EXPECT_EQ(result.lsn, i + 1);
+    }
+    EXPECT_EQ(shard_->applied_lsn(), pushes_.size());
+  }
+  TestPush* newest() { return pushes_.back().get(); }
+
+  std::vector<std::unique_ptr<TestPush>> pushes_;
+  Shard* shard_ = nullptr;
+};
+
+TEST_P(PutOffTest, PullsReadOnWhileTheLogWrites) {
+  const std::vector<float> before = server_->Pull(1, {1});
+  Give();
+  EXPECT_FALSE(newest()->done.HasBeenNotified());
+  auto pull = server_->MakePull(1, {1});
+  EXPECT_TRUE(shard_->PullAtOnce(*pull, &pull->segments[0]));
+  EXPECT_EQ(pull->segments[0].result.lsn, 1u);
+  EXPECT_EQ(shard_->core().last_lsn(), 1u) << "the core has not heard of it";
+  EXPECT_EQ(server_->Pull(1, {1}), before);
+  Commit();
+  ExpectAllApplied();
+  EXPECT_NE(server_->Pull(1, {1}), before);
+}
+
+TEST_P(PutOffTest, TheNextPushFindsItInTheCore) {
+  Give();
+  Give();
+  EXPECT_EQ(shard_->core().last_lsn(), 3u);
+  EXPECT_EQ(shard_->core().applied_lsn(), 1u);
+  Give();
+  Commit();
+  ExpectAllApplied();
+  Give();  // the short way is open again
+  EXPECT_EQ(shard_->core().last_lsn(), 4u);
+  Commit();
+  ExpectAllApplied();
+}
+
+TEST_P(PutOffTest, OtherTasksFindItInTheCore) {
+  Give();
+  EXPECT_FALSE(shard_->Pause(true)) << "an accepted push is not applied yet";
+  EXPECT_EQ(shard_->core().last_lsn(), 2u);
+  Commit();
+  EXPECT_TRUE(shard_->Pause(true));
+  shard_->Pause(false);
+  Give();
+  shard_->Close();
+  EXPECT_FALSE(shard_->idle()) << "the log holds the push";
+  Commit();
+  EXPECT_TRUE(shard_->idle());
+  EXPECT_TRUE(newest()->done.HasBeenNotified());
+}
+
+TEST_P(PutOffTest, ADuplicateWaitsForTheFirst) {
+  Give();
+  auto again = server_->MakePush(9, 1, 1, {1}, std::vector<float>(kDim, 1.0f));
+  again->segments[0].seq = newest()->segments[0].seq;
+  again->segments[0].prev_seq = newest()->segments[0].prev_seq;
+  again->pending = 1;
+  shard_->Push(again.get(), again->segments.data());
+  EXPECT_FALSE(again->done.HasBeenNotified());
+  Commit();
+  EXPECT_TRUE(again->done.HasBeenNotified());
+  EXPECT_EQ(again->segments[0].result.code, SegmentCode::kOk);
+  ExpectAllApplied();
+}
+
+INSTANTIATE_TEST_SUITE_P(Logged, PutOffTest,
+                         testing::Values(Case{OptimizerKind::kSgd, Durability::kLog}));
 
 }  // namespace at_once_test
 }  // namespace hotbed

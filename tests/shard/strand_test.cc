@@ -33,6 +33,32 @@ TEST(StrandTest, WorkFromInsideIsQueuedBehindNotEntered) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
+struct PutOff final : Strand::Deferred {
+  explicit PutOff(std::vector<int>* order) : order(order) {}
+  void Settle() override { order->push_back(0); }
+  std::vector<int>* order;
+};
+
+TEST(StrandTest, WorkThatWasPutOffComesBeforeTheNextTask) {
+  ThreadPool pool("test", 1);
+  Strand strand(&pool, Clock::Real(), {});
+  std::vector<int> order;
+  PutOff put_off(&order);
+  strand.RunIfIdle([&] { strand.Defer(&put_off); });
+  EXPECT_TRUE(strand.RunIfIdle([&] { EXPECT_EQ(strand.deferred(), &put_off); }));
+  EXPECT_TRUE(order.empty());
+  strand.Run([&] { order.push_back(1); });
+  strand.RunIfIdle([&] { strand.Defer(&put_off); });
+  strand.TryRun([&] { order.push_back(2); }, []() -> Strand::Task { return nullptr; });
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 0, 2}));
+  strand.Run([&] {
+    strand.Run([&] { order.push_back(3); });
+    strand.Defer(&put_off);
+  });
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 0, 2, 0, 3}));
+  EXPECT_EQ(strand.deferred(), nullptr);
+}
+
 TEST(StrandTest, AFullQueueSaysSo) {
   ThreadPool pool("test", 1);
   Strand strand(&pool, Clock::Real(), {.queue_max = 2});

@@ -1,6 +1,7 @@
-// The state that a push of a shard needs to be applied at once: by the active primary of a shard
-// that has no log and no other replicas, in its epoch, to rows that are in memory. All other pushes
-// take the long way (Shard::Push), which has the same effects, and the reasons of refusals.
+// The state that a push of a shard needs to be applied at once, or as soon as the log has it: by
+// the active primary of a shard that has no other replicas, in its epoch, to rows that are in
+// memory. All other pushes take the long way (Shard::PushNow), which has the same effects, and the
+// reasons of refusals.
 //
 // The strand keeps it up to date: whatever may end such pushes shuts the gate. Confined to the
 // shard's strand.
@@ -24,7 +25,7 @@ class PushGate {
 
   explicit PushGate(bool logged) : logged_(logged) {}
 
-  // Any thread. Pushes of a shard with a log are never applied at once.
+  // Any thread. Pushes of a shard with a log are applied once the log has them.
   bool logged() const { return logged_; }
 
   // Takes over the options of the table, which may change.
