@@ -14,6 +14,8 @@ import urllib.request
 BIN = os.environ.get("HOTBED_BIN", "build/bin")
 SOURCE = os.environ.get("HOTBED_SOURCE", ".")
 WAIT_SECONDS = 60
+# Where the tests run in the background of a shell, Ctrl-C is ignored, also by programs that they start: calls would never end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def program(name):
