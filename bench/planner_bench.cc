@@ -101,8 +101,14 @@ BENCHMARK(FromNothing)
     ->Args({1000, 64, 30})
     ->Args({10000, 1000, 100})
     ->Args({10000, 1000, 30})
+    ->Args({100000, 10000, 100})
+    ->Args({100000, 10000, 30})
     ->Unit(benchmark::kMillisecond);
-BENCHMARK(Draining)->Args({1000, 64})->Args({10000, 1000})->Unit(benchmark::kMillisecond);
+BENCHMARK(Draining)
+    ->Args({1000, 64})
+    ->Args({10000, 1000})
+    ->Args({100000, 10000})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace hotbed

@@ -244,7 +244,9 @@ void TakeRoomOfReadReplicas(const ClusterView& view, PlannerInput* input) {
 std::vector<ServerCandidate> Candidates(const ClusterView& view) {
   std::vector<ServerCandidate> servers;
   for (const ClusterServer& server : view.servers) {
-    if (server.usable) servers.push_back({server.id, 0, server.failure_domain});
+    if (!server.usable) continue;
+    servers.push_back(
+        {server.id, server.other_bytes, server.failure_domain, server.other_primary_bytes});
   }
   AddBytes(view.tables, &servers);
   return servers;

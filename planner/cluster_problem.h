@@ -46,6 +46,10 @@ struct ClusterServer {
   std::vector<ReplicaLoad> replicas;  // the busiest of its replicas, or all
   uint64_t rows_pulled_total = 0;
   uint64_t rows_pushed_total = 0;
+  // Weights and optimizer state of shards here whose tables the view leaves out, and the part of
+  // them whose primary is here.
+  uint64_t other_bytes = 0;
+  uint64_t other_primary_bytes = 0;
 };
 
 struct ClusterShard {
@@ -84,7 +88,7 @@ struct ClusterView {
   std::vector<ClusterTable> tables;
 };
 
-// The usable servers, with the bytes that the view's tables have on them.
+// The usable servers, with the bytes that the view's tables and others have on them.
 std::vector<ServerCandidate> Candidates(const ClusterView& view);
 // Counts the bytes of further tables.
 void AddBytes(absl::Span<const ClusterTable> tables, std::vector<ServerCandidate>* servers);

@@ -75,7 +75,9 @@ int64_t RetryPolicy::DelayNs(int attempt, uint32_t retry_after_ms) {
 
 int64_t RetryPolicy::SoonNs(int attempt, uint32_t retry_after_ms) {
   int64_t delay = int64_t{1'000'000} << std::clamp(attempt - 1, 0, 8);
-  if (attempt <= kSoonAttempts) delay = std::min(delay, kSoonNsMax);
+  if (attempt <= kSoonAttempts) {
+    delay = std::min(delay, attempt <= kBriefAttempts ? kBriefNsMax : kSoonNsMax);
+  }
   absl::MutexLock lock(&mu_);
   return Jittered(std::max(delay, int64_t{retry_after_ms} * 1'000'000));
 }

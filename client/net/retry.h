@@ -48,7 +48,8 @@ absl::Status StatusOf(v1::Code code, absl::string_view where, absl::string_view 
 //
 // Failures that a fail-over or a move will end (a lost stream, a shard that is not active yet, a
 // record that is not newer) are retried sooner (SoonNs) and without a budget: this load ends with
-// its cause.
+// its cause. Cuts, merges and moves stop a shard for some milliseconds, so the first of these
+// retries lie close together: a push waits little longer than its shard was stopped.
 class RetryPolicy {
  public:
   explicit RetryPolicy(uint64_t seed) : random_(seed) {}
@@ -56,12 +57,15 @@ class RetryPolicy {
   void CountRequest();
   // `attempt` counts from 1; `retry_after_ms` is the server's wish, 0 if it named none.
   int64_t DelayNs(int attempt, uint32_t retry_after_ms);
-  // From 1 ms to kSoonNsMax for kSoonAttempts attempts (about 3 s, twice the time of a fail-over),
-  // then up to 256 ms; never less than the server's wish.
+  // From 1 ms to kBriefNsMax for kBriefAttempts attempts (about 60 ms), to kSoonNsMax for
+  // kSoonAttempts (about 3 s, twice the time of a fail-over), then up to 256 ms; never less than
+  // the server's wish.
   int64_t SoonNs(int attempt, uint32_t retry_after_ms);
   int64_t ResendDelayNs(int attempt, uint32_t retry_after_ms, bool overload) {
     return overload ? DelayNs(attempt, retry_after_ms) : SoonNs(attempt, retry_after_ms);
   }
+  static constexpr int64_t kBriefNsMax = 4'000'000;
+  static constexpr int kBriefAttempts = 16;
   static constexpr int64_t kSoonNsMax = 16'000'000;
   static constexpr int kSoonAttempts = 200;
 

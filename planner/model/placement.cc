@@ -106,7 +106,6 @@ class BackupPlacement {
       bytes_.push_back(server.bytes);
     }
     domain_count_ = static_cast<uint32_t>(domains.size());
-    pairs_.assign(ids_.size() * ids_.size(), 0);
   }
 
   uint32_t domains() const { return domain_count_; }
@@ -124,10 +123,12 @@ class BackupPlacement {
     for (auto& [place, at] : order) {
       PlannedShard& shard = *at;
       std::vector<uint32_t> holders = {index_.at(shard.assignments[0].server)};
+      std::vector<uint32_t>& pairs = pairs_[holders[0]];
+      pairs.resize(ids_.size());
       while (holders.size() < replicas) {
-        const uint32_t next = Best(holders);
+        const uint32_t next = Best(holders, pairs);
         Add(next, shard);
-        ++pairs_[holders[0] * ids_.size() + next];
+        ++pairs[next];
         holders.push_back(next);
         shard.assignments.push_back({ids_[next], Role::kBackup});
       }
@@ -139,12 +140,10 @@ class BackupPlacement {
     bytes_[server] = Saturated(absl::uint128(bytes_[server]) + shard.bytes);
   }
 
-  uint32_t Best(const std::vector<uint32_t>& holders) const {
+  uint32_t Best(const std::vector<uint32_t>& holders, const std::vector<uint32_t>& pairs) const {
     const uint32_t none = static_cast<uint32_t>(ids_.size());
     uint32_t best = none;
-    const auto key = [&](uint32_t s) {
-      return std::tuple(bytes_[s], pairs_[holders[0] * ids_.size() + s], ids_[s]);
-    };
+    const auto key = [&](uint32_t s) { return std::tuple(bytes_[s], pairs[s], ids_[s]); };
     for (uint32_t s = 0; s < none; ++s) {
       const bool shares = std::any_of(holders.begin(), holders.end(),
                                       [&](uint32_t h) { return domains_[h] == domains_[s]; });
@@ -157,7 +156,8 @@ class BackupPlacement {
   std::vector<uint32_t> domains_;
   std::vector<uint64_t> bytes_;
   std::map<ServerId, uint32_t> index_;
-  std::vector<uint32_t> pairs_;  // backups, by primary's server and backup's
+  // Backups by their server, for each server of a primary.
+  std::map<uint32_t, std::vector<uint32_t>> pairs_;
   uint32_t domain_count_ = 0;
 };
 

@@ -276,6 +276,7 @@ absl::Status Assignments::FinishInstall(ShardId id, const std::shared_ptr<Shard>
 void Assignments::Close() {
   absl::MutexLock lock(&mu_);
   closed_ = true;
+  if (writes_ahead_.joinable()) writes_ahead_.join();
 }
 
 void Assignments::ReleaseDropping() {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,11 @@ class Assignments {
   ShardList Inheriting() const ABSL_LOCKS_EXCLUDED(mu_);
   // Unavailable: one of them was cut or merged just now.
   absl::Status MayPrepareMerge(ShardId lower, ShardId upper) const;
+  // Two parts that stand still, as they will be if the coordinator agrees to merge them: meanwhile
+  // their rows, the log and the state of the merged shard come to the disk, so that pushes need
+  // not wait for that after the commit. Nothing reads the state if the coordinator refuses.
+  void MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> lower,
+                  std::shared_ptr<Shard> upper) ABSL_LOCKS_EXCLUDED(mu_);
   // The same of shards that were merged, and the end of that.
   ShardList Merged() const ABSL_LOCKS_EXCLUDED(mu_);
   void FinishMerge(const Shard& shard) ABSL_LOCKS_EXCLUDED(mu_);
@@ -104,7 +110,7 @@ class Assignments {
   absl::Status ForgetAll(const ShardList& closed) ABSL_LOCKS_EXCLUDED(mu_);
 
   // --- the end
-  // From now on nothing changes.
+  // From now on nothing changes, and nothing is written for a merge any more.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
   void ReleaseDropping() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -156,7 +162,9 @@ class Assignments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Puts the state of the merged shard, as `bytes`, beside those of its parts, durably.
   absl::Status WriteMergedMeta(const ShardRecord& record, const Shard& lower, const Shard& upper,
-                               const LogEnd& base, std::string* bytes) const
+                               const LogEnd& base, std::string* bytes) const;
+  // Whether MergeAhead has done so for this merge, and as what; once.
+  std::optional<std::string> TakeMergedAhead(const ShardRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No earlier record of the parts, which may come late, makes a replica of them from then on.
   absl::Status PromiseMerged(const ShardRecord& record, const std::vector<ShardId>& parts) const;
@@ -189,6 +197,14 @@ class Assignments {
   // Being cut or merged, closed and written back: what their parts go on with. Only after an
   // error, until the same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
+  // A merge that is prepared. The thread writes it, and has ended before anybody reads it.
+  struct Ahead {
+    ShardId shard;
+    ShardMerge merge;
+    std::optional<std::string> meta;  // durable; nullopt: it failed
+  };
+  std::shared_ptr<Ahead> ahead_ ABSL_GUARDED_BY(mu_);
+  std::jthread writes_ahead_ ABSL_GUARDED_BY(mu_);
   mutable absl::Mutex parts_mu_ ABSL_ACQUIRED_AFTER(mu_);
   std::set<ShardId> parts_wanted_ ABSL_GUARDED_BY(parts_mu_);  // see PartsWanted
 };

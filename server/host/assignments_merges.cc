@@ -124,6 +124,32 @@ absl::Status Assignments::WriteMergedMeta(const ShardRecord& record, const Shard
   return wiring_.tiers->Flush();
 }
 
+void Assignments::MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> lower,
+                             std::shared_ptr<Shard> upper) {
+  absl::MutexLock lock(&mu_);
+  if (closed_) return;
+  ahead_ = std::make_shared<Ahead>(Ahead{merged.shard, merged.merge, std::nullopt});
+  // Assigning waits for the thread of an earlier merge.
+  writes_ahead_ = std::jthread([this, merged, lower, upper, ahead = ahead_] {
+    for (const auto& part : {lower, upper}) {
+      if (!part->WriteBack().ok()) return;
+    }
+    std::string meta;
+    if (!wiring_.log->Sync().ok()) return;
+    if (!WriteMergedMeta(merged, *lower, *upper, merged.merge.base, &meta).ok()) return;
+    ahead->meta = std::move(meta);
+  });
+}
+
+std::optional<std::string> Assignments::TakeMergedAhead(const ShardRecord& record) {
+  if (writes_ahead_.joinable()) writes_ahead_.join();
+  const std::shared_ptr<Ahead> ahead = std::exchange(ahead_, nullptr);
+  if (ahead == nullptr || ahead->shard != record.shard || !(ahead->merge == record.merge)) {
+    return std::nullopt;
+  }
+  return ahead->meta;
+}
+
 absl::Status Assignments::PromiseMerged(const ShardRecord& record,
                                         const std::vector<ShardId>& parts) const {
   std::vector<ShardRecord> kept;
@@ -140,6 +166,7 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   const std::shared_ptr<Shard> upper = map->at(record.merge.with).shard;
   const TableSpec& table = tables_.at(record.shard.table);
   HOTBED_RETURN_IF_ERROR(MayMerge(*lower, *upper));
+  const std::optional<std::string> ahead = TakeMergedAhead(record);
   for (const auto& part : {lower, upper}) {
     if (!cutting_.contains(part->id())) HOTBED_RETURN_IF_ERROR(CloseForCut(part));
   }
@@ -149,11 +176,16 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
   // the disk at the same time. The promise is the last before the catalog: a merge that fails
   // before has changed nothing.
   absl::StatusOr<LogPosition> end = absl::UnknownError("not asked for");
-  std::thread syncing([&, this] { end = wiring_.log->End(); });
   std::string meta;
-  const absl::Status written = WriteMergedMeta(record, *lower, *upper, base, &meta);
-  syncing.join();
-  HOTBED_RETURN_IF_ERROR(written);
+  if (ahead.has_value() && exact) {  // the parts have stood still since then
+    meta = *ahead;
+    end = wiring_.log->End();
+  } else {
+    std::thread syncing([&, this] { end = wiring_.log->End(); });
+    const absl::Status written = WriteMergedMeta(record, *lower, *upper, base, &meta);
+    syncing.join();
+    HOTBED_RETURN_IF_ERROR(written);
+  }
   HOTBED_RETURN_IF_ERROR(end.status());
   HOTBED_RETURN_IF_ERROR(PromiseMerged(record, {lower->id(), upper->id()}));
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([&](Catalog* catalog) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/tables/shard_lanes.h"
 #include "common/tables/shard_record.h"
 
 namespace hotbed {
@@ -82,6 +83,8 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
   ready.epoch_with = with->epoch;
   ready.end = parts[0]->End().log;
   ready.end_with = parts[1]->End().log;
+  wiring_.assignments->MergeAhead(MergedRecord(*record, *with, ready.end, ready.end_with), parts[0],
+                                  parts[1]);
   return ready;
 }
 

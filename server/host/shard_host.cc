@@ -715,6 +715,7 @@ absl::Status ShardHostImpl::WriteAllBack() {
 ShardHostImpl::~ShardHostImpl() {
   StopThreads();
   if (pool_ == nullptr) return;
+  if (assignments_ != nullptr) assignments_->Close();
   CloseShards();
   const ShardList shards = *directory_.Shards();
   if (const absl::Status idle = AwaitIdle(shards, clock_); !idle.ok()) HOTBED_LOG(Error) << idle;

@@ -408,6 +408,17 @@ TEST(RetryTest, DelaysGrowFollowTheServerAndSlowDownWithoutBudget) {
   EXPECT_LT(policy.DelayNs(1, 0), 1'500'000);
 }
 
+TEST(RetryTest, AShardThatStoppedForAMomentIsAskedEveryFewMilliseconds) {
+  RetryPolicy policy(1);
+  int64_t all = 0;
+  for (int attempt = 1; attempt <= RetryPolicy::kBriefAttempts; ++attempt) {
+    const int64_t delay = policy.SoonNs(attempt, 0);
+    EXPECT_LE(delay, 6'000'000) << attempt;
+    all += delay;
+  }
+  EXPECT_GT(all, 29'000'000) << "half of 59 ms at least, so as long as a merge may take";
+}
+
 TEST(RetryTest, WhatAFailOverEndsIsAskedForSoonAndOutOfNoBudget) {
   RetryPolicy policy(1);
   int64_t all = 0;

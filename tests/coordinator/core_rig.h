@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "planner/coordinator/balance/cluster_view.h"
 #include "planner/coordinator/core/core.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/wire.h"
@@ -108,9 +109,30 @@ class CoreRig {
   }
 
   void Pump() {
+    if (!StoreWaits()) return;
     for (int i = 0; StoreWaits(); ++i) {
       ASSERT_LT(i, 10000);
       StepStore(outcome ? outcome() : Outcome::kOk);
+    }
+    CheckHeldBytes();
+  }
+
+  // The bytes that the state keeps for each server are those that all shards have there.
+  void CheckHeldBytes() const {
+    const ClusterState& state = core->state();
+    const auto all = [](ServerId) { return true; };
+    const auto no_load = [](ServerId) -> const v1::ServerLoad* { return nullptr; };
+    ClusterView counted = ServersView(state, all, no_load);
+    ClusterView looked_at = ViewOf(state, all);
+    for (ClusterView* view : {&counted, &looked_at}) {
+      for (ClusterServer& server : view->servers) server.usable = true;
+    }
+    const std::vector<ServerCandidate> now = Candidates(counted);
+    const std::vector<ServerCandidate> wanted = Candidates(looked_at);
+    ASSERT_EQ(now.size(), wanted.size());
+    for (size_t i = 0; i < now.size(); ++i) {
+      ASSERT_EQ(now[i].bytes, wanted[i].bytes) << "server " << now[i].server;
+      ASSERT_EQ(now[i].primary_bytes, wanted[i].primary_bytes) << "server " << now[i].server;
     }
   }
 

@@ -89,6 +89,25 @@ TEST_F(ShardMergeTest, RowsAndSessionsGoOnInTheMergedShard) {
   EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
 }
 
+// The state that was written ahead of the coordinator's answer is that of a moment which has passed.
+TEST_F(ShardMergeTest, AMergeThatWasRefusedLeavesNothingForTheNextOne) {
+  const TempDir dir;
+  TestServer server(Options(dir), {Countdown(false)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5, 700}, Ones(2));
+  ASSERT_TRUE(server.host()->PrepareMerge(kLower, kUpper).ok());
+  for (const ShardId part : {kLower, kUpper}) server.host()->GiveUpCut(part);
+  client.Push(1, 2, {5, 700}, Ones(2));
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
+  Kill(&server);
+  server.Start();
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
+}
+
 // A segment of a push names one lane: each has sequences of its own.
 TEST_F(ShardMergeTest, RefusesRowsOfTwoLanesInOneSegment) {
   const TempDir dir;

@@ -22,10 +22,8 @@ ClusterServer ServerOf(const v1::ServerInfo& info, bool live, const v1::ServerLo
   server.incarnation = info.incarnation();
   server.rows_pulled_total = load.rows_pulled_total();
   server.rows_pushed_total = load.rows_pushed_total();
-  for (const v1::ShardLoad& shard : load.shards()) {
-    server.replicas.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
-                               shard.rows_pushed_total(), shard.bytes()});
-  }
+  server.draining = info.draining();
+  server.reachable = info.live();
   return server;
 }
 
@@ -60,10 +58,12 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   ClusterView view;
   for (const auto& [id, info] : state.servers()) {
     const v1::ServerLoad* const heard = load == nullptr ? nullptr : load(id);
-    ClusterServer server = ServerOf(info, live(id), heard == nullptr ? info.load() : *heard);
-    server.draining = info.draining();
-    server.reachable = info.live();
-    view.servers.push_back(std::move(server));
+    const v1::ServerLoad& last = heard == nullptr ? info.load() : *heard;
+    ClusterServer& server = view.servers.emplace_back(ServerOf(info, live(id), last));
+    for (const v1::ShardLoad& shard : last.shards()) {
+      server.replicas.push_back({ShardId::FromPacked(shard.shard()), shard.rows_pulled_total(),
+                                 shard.rows_pushed_total(), shard.bytes()});
+    }
   }
   for (const auto& [id, message] : state.tables()) {
     absl::StatusOr<TableSpec> spec = FromProto(message);
@@ -75,6 +75,20 @@ ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)
   }
   TakeMeasuredBytes(&view);
   TakeFreeBytes(&view);
+  return view;
+}
+
+ClusterView ServersView(const ClusterState& state, const std::function<bool(ServerId)>& live,
+                        const LoadOf& load) {
+  ClusterView view;
+  for (const auto& [id, info] : state.servers()) {
+    const v1::ServerLoad* const heard = load(id);
+    ClusterServer& server = view.servers.emplace_back(
+        ServerOf(info, live(id), heard == nullptr ? info.load() : *heard));
+    const ClusterState::HeldBytes held = state.HeldBy(id);
+    server.other_bytes = held.all;
+    server.other_primary_bytes = held.primary;
+  }
   return view;
 }
 

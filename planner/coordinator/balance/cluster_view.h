@@ -25,6 +25,11 @@ LoadOf LastLoads(const Leases* leases);
 ClusterView ViewOf(const ClusterState& state, const std::function<bool(ServerId)>& live,
                    const LoadOf& load = nullptr);
 
+// The servers without the tables, whose bytes are in ClusterServer::other_bytes, and without loads
+// of replicas: a new table of which the shards are told is placed without a look at all others.
+ClusterView ServersView(const ClusterState& state, const std::function<bool(ServerId)>& live,
+                        const LoadOf& load);
+
 // The server's failure domain: the one it was started with, else the host of its data port. Servers
 // of one domain may fail together.
 std::string FailureDomainOf(const v1::ServerInfo& info);

@@ -104,10 +104,9 @@ const BusyShards::Measured* BusyShards::Calm(int64_t now_ns, const ShardRecord& 
   return split ? nullptr : &it->second;
 }
 
-std::vector<v1::CutShardRequest> BusyShards::SmallNeighbours(int64_t now_ns,
-                                                             const ClusterState& state,
-                                                             uint64_t bytes_max) const {
-  std::vector<v1::CutShardRequest> merges;
+BusyShards::Neighbours BusyShards::SmallNeighbours(int64_t now_ns, const ClusterState& state,
+                                                   uint64_t bytes_max) const {
+  Neighbours neighbours;
   for (const auto& [id, table] : state.tables()) {
     if (!table.hashed()) continue;
     std::vector<const ShardRecord*> shards = state.ShardsOfTable(id);
@@ -118,20 +117,24 @@ std::vector<v1::CutShardRequest> BusyShards::SmallNeighbours(int64_t now_ns,
     for (size_t i = 1; i < shards.size() && left > kShardsMin; ++i) {
       const Measured* const lower = Calm(now_ns, *shards[i - 1]);
       const Measured* const upper = Calm(now_ns, *shards[i]);
-      if (lower == nullptr || upper == nullptr || lower->bytes + upper->bytes > bytes_max ||
-          !PlanMerge(state, shards[i - 1]->shard.packed(), shards[i]->shard.packed()).ok()) {
-        continue;
-      }
-      v1::CutShardRequest& merge = merges.emplace_back();
+      if (lower == nullptr || upper == nullptr || lower->bytes + upper->bytes > bytes_max) continue;
+      v1::CutShardRequest merge;
       merge.set_shard(shards[i - 1]->shard.packed());
       merge.set_merge_with(shards[i]->shard.packed());
       merge.set_reason(absl::StrFormat("%d and %d MiB, together at most %d MiB", lower->bytes >> 20,
                                        upper->bytes >> 20, bytes_max >> 20));
+      if (PlanMerge(state, merge.shard(), merge.merge_with()).ok()) {
+        neighbours.together.push_back(std::move(merge));
+      } else if (PlanMergeOnceTogether(state, merge.shard(), merge.merge_with()).ok()) {
+        neighbours.apart.push_back(std::move(merge));
+      } else {
+        continue;
+      }
       --left;
       ++i;  // one merge at a time
     }
   }
-  return merges;
+  return neighbours;
 }
 
 }  // namespace hotbed

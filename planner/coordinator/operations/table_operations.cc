@@ -1,3 +1,4 @@
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -173,11 +174,8 @@ class CreateTables {
   // Tables with a plan are placed by it, and those with a number of shards are spread evenly; then
   // the planner places the others.
   absl::Status PlanTables(const ClusterState& state) {
-    ClusterView view = ViewOf(
-        state, [this](ServerId s) { return context_.leases->Placeable(s); },
-        LastLoads(context_.leases));
-    if (auto weighed = context_.rebalance->Weighed(view)) view = *std::move(weighed);
-    std::vector<ServerCandidate> servers = Candidates(view);  // a look at all shards
+    ClusterView view = ServersView(state, Placeable(), LastLoads(context_.leases));
+    std::vector<ServerCandidate> servers = Candidates(view);
     std::vector<Plan> plans(new_.size());
     bool any = false;
     for (size_t i = 0; i < new_.size(); ++i) {
@@ -194,18 +192,31 @@ class CreateTables {
       for (const PlannedShard& shard : plans[i].shards) table.shards.push_back(AsPlaced(shard));
       AddBytes({&table, 1}, &servers);
     }
-    if (any) {
-      HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));
-      const TableId first = new_.front().spec.id;
-      for (PlannedShard& shard : together.shards) {
-        plans[shard.shard.table - first].shards.push_back(std::move(shard));
-      }
-    }
+    if (any) HOTBED_RETURN_IF_ERROR(PlaceTogether(state, std::move(view.tables), &plans));
     HOTBED_RETURN_IF_ERROR(CheckLimits(state, plans));
     for (size_t i = 0; i < new_.size(); ++i) {
       for (const PlannedShard& shard : plans[i].shards) {
         AddRecord(state, shard, reply_.mutable_tables(new_[i].entry));
       }
+    }
+    return absl::OkStatus();
+  }
+
+  std::function<bool(ServerId)> Placeable() const {
+    return [leases = context_.leases](ServerId s) { return leases->Placeable(s); };
+  }
+
+  // The planner's own choice, of servers and of shards: it looks at all shards of the cluster.
+  // `tables` are the new ones, some of which have their shards by now.
+  absl::Status PlaceTogether(const ClusterState& state, std::vector<ClusterTable> tables,
+                             std::vector<Plan>* plans) const {
+    ClusterView view = ViewOf(state, Placeable(), LastLoads(context_.leases));
+    if (auto weighed = context_.rebalance->Weighed(view)) view = *std::move(weighed);
+    std::move(tables.begin(), tables.end(), std::back_inserter(view.tables));
+    HOTBED_ASSIGN_OR_RETURN(Plan together, PlaceNewTables(view));
+    const TableId first = new_.front().spec.id;
+    for (PlannedShard& shard : together.shards) {
+      (*plans)[shard.shard.table - first].shards.push_back(std::move(shard));
     }
     return absl::OkStatus();
   }
@@ -272,20 +283,18 @@ class CreateTables {
   absl::Status CheckMemoryOfShards(const ClusterState& state,
                                    const std::vector<Plan>& plans) const {
     absl::flat_hash_map<ServerId, uint64_t> held;
-    for (const auto& [id, record] : state.shards()) {
-      for (const Member& member : record.members) ++held[member.server];
-      for (const Member& learner : record.learners) ++held[learner.server];
-    }
     for (size_t i = 0; i < new_.size(); ++i) {
       for (const PlannedShard& shard : plans[i].shards) {
         for (const Assignment& a : shard.assignments) {
           const v1::ServerInfo& server = state.servers().at(a.server);
           const uint64_t host_bytes = server.load().host_bytes_limit();
           const uint64_t held_max = ShardsMax(host_bytes);
-          if (++held[a.server] <= held_max || host_bytes == 0) continue;
+          uint64_t& shards =
+              held.try_emplace(a.server, state.ShardsOfServer(a.server).size()).first->second;
+          if (++shards <= held_max || host_bytes == 0) continue;
           return absl::ResourceExhaustedError(absl::StrCat(
-              "table \"", new_[i].spec.name, "\": server ", server.name(), " would hold ",
-              held[a.server], " shards, allowed are ", held_max, ": each takes ", kShardBytes >> 10,
+              "table \"", new_[i].spec.name, "\": server ", server.name(), " would hold ", shards,
+              " shards, allowed are ", held_max, ": each takes ", kShardBytes >> 10,
               " KiB besides its rows, and all of them at most a quarter of --host-bytes=",
               host_bytes, "; ask for fewer (--shards), add servers, or give them more memory"));
         }

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/status_macros.h"
 #include "planner/coordinator/state/keys.h"
+#include "planner/model/placement.h"
 #include "proto/convert.h"
 
 namespace hotbed {
@@ -32,6 +33,11 @@ absl::Status Damaged(const std::string& key) {
 }
 
 TableId TableOf(uint64_t packed) { return ShardId::FromPacked(packed).table; }
+
+bool HeldAlike(const ShardRecord& a, const ShardRecord& b) {
+  return a.range.first == b.range.first && a.range.limit == b.range.limit &&
+         a.primary == b.primary && a.members == b.members;
+}
 
 }  // namespace
 
@@ -212,7 +218,10 @@ absl::Status ClusterState::PutTable(const std::string& key, const std::string& v
   if (!spec.ParseFromString(value) || keys::Table(spec.id()) != key) return Damaged(key);
   const TableId id = spec.id();
   Note({revision, Change::Kind::kTable, id, {}});
+  CountHeldOfTable(id, false);
   const bool is_new = tables_.insert_or_assign(id, std::move(spec)).second;
+  counted_.reset();
+  CountHeldOfTable(id, true);
   if (!is_new) return absl::OkStatus();
   orphans_.erase(id);
   // The table's shards were written before the table and become visible with it.
@@ -257,6 +266,10 @@ absl::Status ClusterState::PutShard(const std::string& key, const std::string& v
     if (left.empty() || record.active) left_.erase(packed);
     IndexShard(it->second, false);
   }
+  if (added || !HeldAlike(it->second, record)) {
+    if (!added) CountHeld(it->second, false);
+    CountHeld(record, true);
+  }
   std::sort(servers.begin(), servers.end());
   servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
   IndexShard(record, true);
@@ -284,7 +297,9 @@ void ClusterState::Delete(const std::string& key, uint64_t revision) {
   if (absl::ConsumePrefix(&rest, keys::kTables)) {
     TableId id = 0;
     HOTBED_CHECK(absl::SimpleAtoi(rest, &id));
+    CountHeldOfTable(id, false);
     tables_.erase(id);
+    counted_.reset();
     const size_t shards = ShardsOfTable(id).size();
     if (shards > 0) orphans_[id] = shards;
   } else if (absl::ConsumePrefix(&rest, keys::kNames)) {
@@ -334,6 +349,7 @@ void ClusterState::EraseShard(ShardId id) {
   auto it = shards_.find(id.packed());
   if (it == shards_.end()) return;
   IndexShard(it->second, false);
+  CountHeld(it->second, false);
   left_.erase(it->first);
   shards_.erase(it);
   auto orphans = orphans_.find(id.table);
@@ -351,6 +367,32 @@ void ClusterState::IndexShard(const ShardRecord& record, bool add) {
   if (record.primary.server != 0) {
     primaries_of_server_[record.primary.server] += add ? 1 : -1;
   }
+}
+
+void ClusterState::CountHeld(const ShardRecord& record, bool add) {
+  const auto table = tables_.find(record.shard.table);
+  if (table == tables_.end()) return;
+  if (!counted_.has_value() || counted_->id != record.shard.table) {
+    absl::StatusOr<TableSpec> spec = FromProto(table->second);
+    if (!spec.ok()) return;  // written by a later version
+    counted_ = *std::move(spec);
+  }
+  const uint64_t bytes = RangeBytes(*counted_, record.range);
+  for (const Member& member : record.members) {
+    HeldBytes& held = held_[member.server];
+    held.all += add ? bytes : -bytes;
+    if (member.server == record.primary.server) held.primary += add ? bytes : -bytes;
+  }
+}
+
+void ClusterState::CountHeldOfTable(TableId table, bool add) {
+  if (!tables_.contains(table)) return;
+  for (const ShardRecord* record : ShardsOfTable(table)) CountHeld(*record, add);
+}
+
+ClusterState::HeldBytes ClusterState::HeldBy(ServerId server) const {
+  const auto it = held_.find(server);
+  return it == held_.end() ? HeldBytes() : it->second;
 }
 
 void ClusterState::Note(Change change) {

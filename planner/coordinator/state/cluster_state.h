@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/tables/shard_record.h"
+#include "common/tables/table_spec.h"
 #include "planner/coordinator/store/meta_store.h"
 #include "proto/control.pb.h"
 #include "proto/serving.pb.h"
@@ -128,6 +129,14 @@ class ClusterState {
   // Packed ids of the shards in which any incarnation of the server is a member or learner.
   const absl::btree_set<uint64_t>& ShardsOfServer(ServerId server) const;
   uint64_t PrimariesOf(ServerId server) const;
+  // Weights and optimizer state of the visible shards in which the server is a member, as their
+  // tables were declared; and of those of which it is the primary. Kept, so that the creation of a
+  // table looks at no other shards than its own.
+  struct HeldBytes {
+    uint64_t all = 0;
+    uint64_t primary = 0;
+  };
+  HeldBytes HeldBy(ServerId server) const;
 
   // At most `limit` shards without a table: left over from a creation or a drop that did not
   // finish.
@@ -152,6 +161,8 @@ class ClusterState {
   void EraseShard(ShardId id);
   void AddServersOf(ShardId shard, std::vector<ServerId>* servers) const;
   void IndexShard(const ShardRecord& record, bool add);
+  void CountHeld(const ShardRecord& record, bool add);
+  void CountHeldOfTable(TableId table, bool add);
   void Note(Change change);
 
   std::string cluster_id_;
@@ -181,6 +192,8 @@ class ClusterState {
   absl::flat_hash_map<std::string, uint64_t> mod_revisions_;  // of every key
   absl::flat_hash_map<ServerId, absl::btree_set<uint64_t>> shards_of_server_;
   absl::flat_hash_map<ServerId, uint64_t> primaries_of_server_;
+  absl::flat_hash_map<ServerId, HeldBytes> held_;
+  std::optional<TableSpec> counted_;  // the spec that CountHeld has decoded last
   // By packed id: servers that left the shard since its record was last active.
   absl::flat_hash_map<uint64_t, std::vector<ServerId>> left_;
   absl::btree_map<TableId, uint64_t> orphans_;  // number of shard records by missing table
