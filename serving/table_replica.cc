@@ -20,6 +20,8 @@ namespace {
 
 constexpr absl::Duration kNext = absl::Milliseconds(100);
 constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
+constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
+constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
 constexpr size_t kTroubleBytesMax = 400;
 constexpr char kVersionKind[] = "version, 1";
@@ -148,8 +150,11 @@ absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRow
                                   PlaceFinder* places, const std::function<bool()>& stops) {
   const uint64_t number = version.number();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
-  const std::shared_ptr<const DiskRows> disk = Disk();
-  if (disk != nullptr && disk->needed()) return TakeUpBelow(version, rows, place, stops);
+  const auto on_disk = [this] {
+    const std::shared_ptr<const DiskRows> disk = Disk();
+    return disk != nullptr && disk->needed();
+  };
+  if (on_disk()) return TakeUpBelow(version, rows, place, stops);
   rows->Begin(number);
   HOTBED_RETURN_IF_ERROR(
       ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
@@ -244,20 +249,40 @@ absl::Status TableReplica::OpenDiskOnce() {
   // Versions are read from their files again.
   std::error_code ignored;
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
-  HOTBED_ASSIGN_OR_RETURN(kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_,
-                                                rows()->coder().row_bytes(), source_.cluster));
+  HOTBED_ASSIGN_OR_RETURN(
+      kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_, rows()->coder().row_bytes(),
+                            source_.cluster, [this] { return !Pause(absl::ZeroDuration()); }));
   {
     absl::MutexLock lock(&mu_);
     disk_ = kept_->rows();
   }
-  return Warm();
+  // Memory may have newer rows than the disk.
+  return ready() ? absl::OkStatus() : Warm();
+}
+
+bool TableReplica::ReopenDisk() {
+  if (kept_->rows()->needed()) BeginAnew();
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = nullptr;
+  }
+  // The folder is one store's at a time: readers of the old one end soon.
+  while (kept_->rows().use_count() > 1) {
+    if (!Pause(kReadersAgain)) return false;
+  }
+  kept_.reset();
+  return OpenDisk();
 }
 
 absl::Status TableReplica::Warm() {
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   absl::Status put;
+  uint64_t seen = 0;
   HOTBED_RETURN_IF_ERROR(kept_->rows()->Scan([&](uint64_t id, const uint8_t* row) {
     put = rows->PutRow(id, row);
+    if (++seen % kRowsPerLook == 0 && !Pause(absl::ZeroDuration())) {
+      put = absl::CancelledError("the copy ends");
+    }
     return put.ok();
   }));
   if (!absl::IsResourceExhausted(put)) return put;
@@ -287,6 +312,7 @@ void TableReplica::Run() {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
+    if (kept_ != nullptr && kept_->rows()->damaged() && !ReopenDisk()) return;
     if (!full_) continue;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
@@ -329,6 +355,9 @@ absl::Status TableReplica::Follow(ChangeStream* stream) {
       SetTrouble("");
     }
     if (kept_ != nullptr) {
+      if (kept_->rows()->damaged()) {  // a reader has found that
+        return absl::DataLossError("rows on disk are damaged: they are read again");
+      }
       if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
       HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
     }

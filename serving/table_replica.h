@@ -4,6 +4,7 @@
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
 // again. With a disk, all rows lie there as well, and it goes on from there after a restart.
+// Rows on disk that turn out to be damaged are deleted, and all come again.
 // Where the server's memory is used up it gives up versions; then rows that have no room lie on
 // disk alone, or without a disk it gives up its rows and begins again later. Versions that were
 // ordered are taken up from their files once it has had all rows: as the rows that differ, in
@@ -84,7 +85,11 @@ class TableReplica {
 
  private:
   void Run();
+  // False after Stop.
   bool OpenDisk() ABSL_LOCKS_EXCLUDED(mu_);
+  // Some row on disk is damaged: opens it again, which keeps the rows or begins without any. Memory
+  // goes on answering if it has all rows.
+  bool ReopenDisk() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenDiskOnce() ABSL_LOCKS_EXCLUDED(mu_);
   // Fills memory with rows of the disk.
   absl::Status Warm();
