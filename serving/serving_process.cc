@@ -338,9 +338,9 @@ class Serving final : public ServingProcess {
     std::error_code error;
     std::filesystem::create_directories(options_.disk, error);
     if (error) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the folder ", options_.disk, " of --data-dir cannot be made: ",
-                       error.message(), "; choose another --data-dir"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the folder ", options_.disk, " of --data-dir cannot be made: ", error.message(),
+          "; choose another --data-dir"));
     }
     auto lock = FileSystem::Real()->Lock(absl::StrCat(options_.disk, "/LOCK"));
     if (absl::IsAlreadyExists(lock.status())) {
@@ -372,8 +372,10 @@ class Serving final : public ServingProcess {
     };
     http.others = [this](absl::Duration timeout) { return Others(timeout); };
     http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
-    HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
-                                                  options_.answer_bytes_max, http_lookups_.get()));
+    HOTBED_ASSIGN_OR_RETURN(
+        http_, OpenLookupPort(
+                   options_.http_listen, options_.http_tls ? options_.security.files : TlsFiles(),
+                   options_.message_bytes_max, options_.answer_bytes_max, http_lookups_.get()));
     http_address_ = http_->address();
     return absl::OkStatus();
   }
