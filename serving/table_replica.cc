@@ -23,6 +23,7 @@ constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr int kFullPausesMax = 64;  // of these, before a table that has no room is tried again
 constexpr size_t kTroubleBytesMax = 400;
 constexpr char kVersionKind[] = "version, 1";
 
@@ -306,6 +307,19 @@ absl::Status TableReplica::Promote() {
   return found;
 }
 
+// Loading takes work of the sources: it is tried again when more room is free than it has had, and
+// else ever more rarely.
+bool TableReplica::PauseUntilRoom() {
+  const uint64_t had = full_bytes_.load();
+  for (int pauses = 1;; ++pauses) {
+    if (!Pause(kFullAgain)) return false;
+    const uint64_t used = std::min(memory_->used(), memory_->bytes_max());
+    if (memory_->bytes_max() - used > had + had / 8 || pauses >= full_pauses_) break;
+  }
+  full_pauses_ = std::min(2 * full_pauses_, kFullPausesMax);
+  return true;
+}
+
 void TableReplica::Run() {
   if (!source_.disk.empty() && !OpenDisk()) return;
   do {
@@ -316,7 +330,7 @@ void TableReplica::Run() {
     if (!full_) continue;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
-    if (!Pause(kFullAgain)) return;
+    if (!PauseUntilRoom()) return;
   } while (Pause(kAgain));
 }
 
@@ -352,6 +366,7 @@ absl::Status TableReplica::Follow(ChangeStream* stream) {
       HOTBED_RETURN_IF_ERROR(EndAgain(*stream));
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
       full_bytes_.store(0);
+      full_pauses_ = 1;
       SetTrouble("");
     }
     if (kept_ != nullptr) {

@@ -109,6 +109,8 @@ class TableReplica {
                       const std::function<bool()>& stops);
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until a table that had no room may have some; false after Stop.
+  bool PauseUntilRoom() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
@@ -132,6 +134,7 @@ class TableReplica {
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
+  int full_pauses_ = 1;              // before it is tried again
   std::unique_ptr<KeptRows> kept_;   // null: no disk
   TableVersions versions_;
   mutable absl::Mutex mu_;
