@@ -139,9 +139,9 @@ class Parts:
             raise RuntimeError(f"a second process ended with {second.returncode}: {second.stderr}")
 
     def damage_disk(self):
-        """Zeros in the place of most rows on disk. They are deleted and read again by themselves; those of u are answered from memory
-        throughout."""
-        files = glob.glob(f"{self.directory}/r0/serving-r0/t*-SERVED_FP32-0of1/rows/*.sst")
+        """Zeros in the place of most rows of t. They are deleted and read again by themselves; those of u are answered throughout."""
+        folders = [glob.glob(f"{folder}/rows/*.sst") for folder in glob.glob(f"{self.directory}/r0/serving-r0/t*-SERVED_FP32-0of1")]
+        files = max(folders, key=lambda paths: sum(map(os.path.getsize, paths)))
         for path in files:
             size = os.path.getsize(path)
             with open(path, "r+b") as file:
