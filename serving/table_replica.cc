@@ -344,7 +344,8 @@ absl::Status TableReplica::FollowOnce() {
                           FollowAs(source_.coordinators, source_.identity, spec_, options));
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
-  comes_again_ = options.from.empty() && Report().rows() > 0;
+  // Rows of the disk may be gone while memory has them.
+  comes_again_ = options.from.empty() && (rows()->rows() > 0 || Report().rows() > 0);
   if (comes_again_) {
     // Whatever an earlier stream has told, all rows come again by this one.
     WritableRows()->Unmark([](uint64_t) { return true; });

@@ -1,6 +1,7 @@
 """hotbed.ServingClient and lookups by HTTP, against a cluster with a serving server; and the curl lines of the documents."""
 
 import base64
+import glob
 import http.client
 import json
 import os
@@ -430,6 +431,50 @@ class TwoCopies(unittest.TestCase):
         self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
         local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
         self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
+
+
+class ServingWithDisk(unittest.TestCase):
+    def test_memory_answers_while_damaged_rows_come_again(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            disk = f'--data-dir={directory}/r0'
+            ids = np.arange(500)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=8, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push(ids, np.random.default_rng(7).normal(size=(500, 8)).astype(np.float32), step=1)
+                self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
+                process, _ = serving_server(up.coordinator, disk)
+                self.wait_until_ready(up)
+                end(process)  # its rows are in files now
+                process, _ = serving_server(up.coordinator, disk)
+                self.addCleanup(end, process)
+                self.wait_until_ready(up)
+                for path in glob.glob(f'{directory}/r0/serving-r0/t*/rows/*.sst'):
+                    size = os.path.getsize(path)
+                    with open(path, 'r+b') as file:
+                        file.seek(size // 8)
+                        file.write(bytes(size // 2))
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    def exist():
+                        return client.lookup({'user': ids}, timeout=20)['user'].exists
+
+                    self.assertTrue(exist().all())
+                    table.delete([150, 250], step=2)  # the disk is looked at
+
+                    def come_again():
+                        there = exist()
+                        self.assertTrue(np.delete(there, [150, 250]).all())
+                        return not there[[150, 250]].any() and self.rows_written(up) >= 498
+                    local.eventually('all rows but two come again', come_again)
+
+    def wait_until_ready(self, up):
+        local.eventually('the copy is ready', lambda: [copy['state'] for table in up.json('serve', 'status')['tables']
+                                                       for copy in table['copies']] == ['ready'])
+
+    def rows_written(self, up):
+        page = local.http(up.json('serve', 'status')['servers'][0]['admin_address'], '/metrics')[2]
+        return sum(float(number) for number in re.findall(r'^hotbed_serving_rows_written_total (\S+)', page, re.MULTILINE))
 
 
 class ServingWithTls(unittest.TestCase):
