@@ -250,6 +250,11 @@ absl::Status TableReplica::OpenDiskOnce() {
   // Versions are read from their files again.
   std::error_code ignored;
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = nullptr;
+  }
+  kept_.reset();  // of an earlier try
   HOTBED_ASSIGN_OR_RETURN(
       kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_, rows()->coder().row_bytes(),
                             source_.cluster, [this] { return !Pause(absl::ZeroDuration()); }));
@@ -271,7 +276,6 @@ bool TableReplica::ReopenDisk() {
   while (kept_->rows().use_count() > 1) {
     if (!Pause(kReadersAgain)) return false;
   }
-  kept_.reset();
   return OpenDisk();
 }
 
