@@ -47,6 +47,9 @@ absl::StatusOr<std::unique_ptr<HttpPort>> HttpPort::Start(HttpPortOptions option
                                                           Page page) {
   std::unique_ptr<HttpPort> port(
       new HttpPort(std::move(options), std::move(probe), std::move(page)));
+  if (const HttpPortOptions& of = port->options_; !of.tls_certificate.empty()) {
+    HOTBED_ASSIGN_OR_RETURN(port->tls_, HttpTls::Open(of.tls_certificate, of.tls_key));
+  }
   HOTBED_RETURN_IF_ERROR(port->Listen(port->options_.listen));
   port->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   port->reserve_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -68,7 +71,6 @@ HttpPort::~HttpPort() {
   if (wake_ >= 0) Wake();
   if (serving_.joinable()) serving_.join();
   for (std::thread& thread : making_) thread.join();
-  for (const auto& [number, connection] : connections_) close(connection.fd);
   for (const int fd : {listener_, wake_, reserve_}) {
     if (fd >= 0) close(fd);
   }
@@ -113,22 +115,27 @@ absl::Status HttpPort::Listen(const std::string& listen) {
 void HttpPort::Serve() {
   std::vector<pollfd> polled;
   std::vector<Number> numbers;
+  std::vector<bool> more;  // has bytes of which poll does not tell
   while (true) {
     if (reserve_ < 0) reserve_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
     polled = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
     numbers.clear();
+    more.clear();
     for (const auto& [number, connection] : connections_) {
       using State = Connection::State;
       const bool writes = connection.state == State::kWriting;
       const bool reads = connection.state == State::kReading || connection.state == State::kClosing;
-      polled.push_back({connection.fd,
-                        static_cast<int16_t>(writes  ? POLLOUT
-                                             : reads ? POLLIN
-                                                     : 0),
+      const HttpBytes& bytes = *connection.bytes;
+      polled.push_back({bytes.fd(),
+                        writes  ? bytes.EventsToWrite()
+                        : reads ? bytes.EventsToRead()
+                                : int16_t{0},
                         0});
       numbers.push_back(number);
+      more.push_back(reads && bytes.HasMore());
     }
-    poll(polled.data(), polled.size(), connections_.empty() ? -1 : kCheckMs);
+    const bool any_more = std::find(more.begin(), more.end(), true) != more.end();
+    poll(polled.data(), polled.size(), any_more ? 0 : connections_.empty() ? -1 : kCheckMs);
     {
       absl::MutexLock lock(&mu_);
       if (stop_) return;
@@ -136,7 +143,7 @@ void HttpPort::Serve() {
     TakePages();
     for (size_t i = 0; i < numbers.size(); ++i) {
       const auto it = connections_.find(numbers[i]);
-      if (it == connections_.end() || polled[i + 2].revents == 0) continue;
+      if (it == connections_.end() || (polled[i + 2].revents == 0 && !more[i])) continue;
       switch (it->second.state) {
         case Connection::State::kReading:
         case Connection::State::kClosing:
@@ -176,9 +183,11 @@ void HttpPort::AcceptAll() {
     }
     if (fd < 0 && (errno == ECONNABORTED || errno == EINTR)) continue;
     if (fd < 0) return;
+    auto bytes = tls_ != nullptr ? tls_->Accept(fd) : std::make_unique<HttpBytes>(fd, nullptr);
+    if (bytes == nullptr) continue;
     if (connections_.size() >= kConnectionsMax) MakeRoom();
     Connection& connection = connections_[++arrived_];
-    connection.fd = fd;
+    connection.bytes = std::move(bytes);
     connection.peer = NumericHost(address, size);
     connection.until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
     OnReadable(arrived_, &connection);  // its request is often here already
@@ -199,16 +208,12 @@ void HttpPort::MakeRoom() {
   }
 }
 
-void HttpPort::Drop(Number number) {
-  const auto it = connections_.find(number);
-  close(it->second.fd);
-  connections_.erase(it);
-}
+void HttpPort::Drop(Number number) { connections_.erase(number); }
 
 void HttpPort::OnReadable(Number number, Connection* connection) {
   char buffer[kReadBytes];
   while (true) {
-    const ssize_t got = recv(connection->fd, buffer, sizeof(buffer), 0);
+    const ssize_t got = connection->bytes->Receive(buffer, sizeof(buffer));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (got <= 0) return Drop(number);
     if (connection->state == Connection::State::kClosing) continue;
@@ -256,7 +261,7 @@ bool HttpPort::TakeHead(Number number, Connection* connection) {
   if (head.expects_continue &&
       connection->in.size() < connection->head_bytes + head.content_length) {
     constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    (void)!send(connection->fd, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+    (void)connection->bytes->Send(kContinue.data(), kContinue.size());
   }
   return true;
 }
@@ -316,8 +321,8 @@ void HttpPort::Refuse(Number number, Connection* connection, int code, const std
 
 void HttpPort::Write(Number number, Connection* connection) {
   while (connection->sent < connection->out.size()) {
-    const ssize_t n = send(connection->fd, connection->out.data() + connection->sent,
-                           connection->out.size() - connection->sent, MSG_NOSIGNAL);
+    const ssize_t n = connection->bytes->Send(connection->out.data() + connection->sent,
+                                              connection->out.size() - connection->sent);
     if (n < 0 && errno == EAGAIN) return;
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return Drop(number);
@@ -327,7 +332,7 @@ void HttpPort::Write(Number number, Connection* connection) {
   if (connection->keeps_open) return AwaitRequest(number, connection);
   // Closed at once with bytes of the peer unread, the connection would be reset, and the answer
   // with it.
-  shutdown(connection->fd, SHUT_WR);
+  connection->bytes->EndWriting();
   connection->state = Connection::State::kClosing;
   connection->until_ns = Clock::Real()->NowNs() + kLingerNs;
 }

@@ -1,7 +1,8 @@
 // A port that speaks HTTP/1: the admin port, and lookups of serving servers.
 //
-// One thread accepts, reads and writes for all connections, and answers probes itself: a silent,
-// dripping or slow client occupies a place in a table and no thread. Pages, which may take long,
+// One thread accepts, reads and writes for all connections, with TLS if there is a certificate, and
+// answers probes itself: a silent, dripping or slow client occupies a place in a table and no
+// thread. Pages, which may take long,
 // are made by other threads.
 //
 // Limits: kConnectionsMax connections, of which a further one takes the place of the oldest of the
@@ -29,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "admin/http_request.h"
+#include "admin/http_tls.h"
 
 namespace hotbed {
 
@@ -36,6 +38,8 @@ struct HttpPortOptions {
   std::string listen;               // HOST:PORT, [IPv6]:PORT, or :PORT for loopback
   const char* name = "admin port";  // in the log and in errors
   const char* flag = "admin-listen";
+  std::string tls_certificate;  // a file; empty: no TLS
+  std::string tls_key;
   int64_t request_ns_max =
       2'000'000'000;              // from its first byte, or the connection's begin, to its end
   uint64_t body_bytes_max = 0;    // of a request; 0: GET and HEAD alone are taken
@@ -74,7 +78,7 @@ class HttpPort {
   struct Connection {
     enum class State { kReading, kWaiting, kWriting, kClosing };
     State state = State::kReading;
-    int fd = -1;
+    std::unique_ptr<HttpBytes> bytes;
     std::string peer;  // its address
     int64_t until_ns = 0;
     bool idle = false;  // no byte of the next request is here
@@ -121,6 +125,7 @@ class HttpPort {
   const Probe probe_;
   const Page page_;
   std::string address_;
+  std::unique_ptr<HttpTls> tls_;  // of the thread of all connections; null: in the clear
   int listener_ = -1;
   int wake_ = -1;     // eventfd: pages are made, or the end
   int reserve_ = -1;  // closed to accept a connection when no descriptor is left

@@ -128,8 +128,8 @@ absl::Status CheckPlainHttp(const std::string& secure, const std::string& listen
   if (!ListensWide(listen) || secure == "off-beyond-loopback") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--http-listen=", listen,
-      " is reached from other machines, and HTTP has no TLS: tokens and rows could be read on the "
-      "way. Listen on loopback, behind a proxy that has TLS, or insist on plaintext with "
+      " is reached from other machines, and has no TLS: tokens and rows could be read on the way. "
+      "Give --http-secure=on, listen on loopback, or insist on plaintext with "
       "--http-secure=off-beyond-loopback"));
 }
 

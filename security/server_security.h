@@ -44,7 +44,7 @@ bool ListensWide(const std::string& listen);
 absl::StatusOr<ServerSecurity> OpenServerSecurity(const SecurityFlags& flags,
                                                   const std::string& listen);
 
-// InvalidArgument: an HTTP port, which has no TLS, would listen beyond loopback, and `secure` (off,
+// InvalidArgument: an HTTP port without TLS would listen beyond loopback, and `secure` (off,
 // off-beyond-loopback) does not insist on that.
 absl::Status CheckPlainHttp(const std::string& secure, const std::string& listen);
 

@@ -257,7 +257,7 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
   if (!security.ok()) return Fail(security.status());
   WarnIfPlain(*security, options.listen);
   WarnIfAdminWide(*security, options.admin_listen);
-  WarnIfHttpWide(*security, options.http_listen);
+  if (options.http_secure != "on") WarnIfHttpWide(*security, options.http_listen);
   ServingOptions serving_options = ServingOptionsOf(options);
   serving_options.security = *security;
   std::random_device entropy;
@@ -269,7 +269,10 @@ int Serve(const ServerOptions& options, const sigset_t& stops) {
     const std::string http = (*serving)->http_address();
     std::printf("hotbed-server %s serving: data %s admin %s%s%s\n", options.name.c_str(),
                 (*serving)->address().c_str(), (*serving)->admin_address().c_str(),
-                http.empty() ? "" : " http ", http.c_str());
+                http.empty()                  ? ""
+                : options.http_secure == "on" ? " https "
+                                              : " http ",
+                http.c_str());
     std::fflush(stdout);
   });
   ResidentBound resident(options.host.host_bytes, ResidentBound::Real());

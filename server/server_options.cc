@@ -59,9 +59,10 @@ void AddPlaces(ConfigSchema* schema, ServerOptions* o) {
                       "With --role=serving: where lookups by HTTP and JSON are answered "
                       "(docs/serving.md); port 0 takes any free one. Empty: nowhere.",
                       0);
-  schema->AddChoice("http-secure", &o->http_secure, {"off", "off-beyond-loopback"},
-                    "The HTTP port has no TLS. off: it listens on loopback alone; "
-                    "off-beyond-loopback: anywhere, and rows and tokens can be read on the way.");
+  schema->AddChoice("http-secure", &o->http_secure, {"off", "on", "off-beyond-loopback"},
+                    "TLS of the HTTP port. on: with the certificate of the data port (--tls-cert, "
+                    "--tls-key); off: none, and it listens on loopback alone; off-beyond-loopback: "
+                    "none, anywhere, and rows and tokens can be read on the way.");
   schema->AddHostPort("advertise-admin", &o->advertise_admin,
                       "The admin port as 'hotbed doctor' reaches it from other machines; empty: as "
                       "it listens, and where that is all addresses: the host of the data port.",
@@ -224,7 +225,15 @@ absl::Status CheckHttp(const ServerOptions& options) {
         absl::StrCat("--http-listen is ", options.http_listen, ", and --role is ", options.role,
                      "; allowed: with --role=serving, as lookups by HTTP read served copies"));
   }
-  return CheckPlainHttp(options.http_secure, options.http_listen);
+  if (options.http_secure != "on") {
+    return CheckPlainHttp(options.http_secure, options.http_listen);
+  }
+  if (options.security.files.certificate.empty() || options.security.secure.starts_with("off")) {
+    return absl::InvalidArgumentError(
+        "--http-secure=on needs TLS on the data port, too: --tls-cert, --tls-key and --tls-ca "
+        "('hotbed cert create' makes them)");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -360,6 +369,7 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.failure_domain = options.failure_domain;
   serving.admin_listen = options.admin_listen;
   serving.http_listen = options.http_listen;
+  serving.http_tls = options.http_secure == "on";
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
   if (!options.host.data_dir.empty()) {
     serving.disk = absl::StrCat(options.host.data_dir, "/serving-", options.name);

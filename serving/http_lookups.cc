@@ -186,6 +186,9 @@ v1::ServingLookupReply ReplyOf(const ServingRows& rows, RowType type) {
                  scratch.data(), out);
   }
   reply.mutable_exists()->assign(rows.exists.begin(), rows.exists.end());
+  for (const ServingTier tier : rows.tiers) {
+    reply.mutable_tiers()->push_back(static_cast<char>(tier));
+  }
   return reply;
 }
 
@@ -497,6 +500,7 @@ absl::StatusOr<std::vector<HttpLookups::TableAnswer>> HttpLookups::AskOthers(
   options.staleness_max = absl::Milliseconds(all.staleness_ms_max);
   options.priority = all.batch ? ServingPriority::kBatch : ServingPriority::kInference;
   options.partial = partial;
+  options.with_tiers = all.tiers;
   options.version = all.version;
   HOTBED_ASSIGN_OR_RETURN(const std::vector<ServingRows> rows, client->Lookup(ids, options));
   std::vector<TableAnswer> answers(bodies.size());
@@ -632,6 +636,7 @@ absl::StatusOr<HttpResponse> HttpLookups::Tables(const HttpRequest& request) con
 }
 
 absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& listen,
+                                                         const TlsFiles& files,
                                                          uint64_t message_bytes_max,
                                                          uint64_t answer_bytes_max,
                                                          HttpLookups* lookups) {
@@ -639,6 +644,8 @@ absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& list
   options.listen = listen;
   options.name = "HTTP port";
   options.flag = "http-listen";
+  options.tls_certificate = files.certificate;
+  options.tls_key = files.key;
   options.request_ns_max = kRequestNsMax;
   options.body_bytes_max = message_bytes_max;
   options.bodies_bytes_max = 2 * message_bytes_max;

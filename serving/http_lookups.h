@@ -16,6 +16,7 @@
 #include "admin/http_port.h"
 #include "common/clock.h"
 #include "hotbed/serving.h"
+#include "security/certificate.h"
 #include "serving/answer_budget.h"
 #include "serving/http/lookup_body.h"
 #include "serving/http/lookup_reply.h"
@@ -113,7 +114,9 @@ class HttpLookups {
 };
 
 // A port that answers by `lookups`, which outlives it, with errors as it gives them, and counts.
+// With TLS if `files` has a certificate.
 absl::StatusOr<std::unique_ptr<HttpPort>> OpenLookupPort(const std::string& listen,
+                                                         const TlsFiles& files,
                                                          uint64_t message_bytes_max,
                                                          uint64_t answer_bytes_max,
                                                          HttpLookups* lookups);

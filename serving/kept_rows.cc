@@ -25,9 +25,11 @@ static_assert(std::is_trivially_copyable_v<RangePosition>);
 absl::StatusOr<std::unique_ptr<KeptRows>> KeptRows::Open(const std::string& dir,
                                                          const ServedPlaces& places,
                                                          uint32_t row_bytes,
-                                                         const std::string& cluster) {
-  HOTBED_ASSIGN_OR_RETURN(std::unique_ptr<DiskRows> rows,
-                          DiskRows::Open(dir, row_bytes, absl::StrCat(kKind, ", ", cluster)));
+                                                         const std::string& cluster,
+                                                         std::function<bool()> stops) {
+  HOTBED_ASSIGN_OR_RETURN(
+      std::unique_ptr<DiskRows> rows,
+      DiskRows::Open(dir, row_bytes, absl::StrCat(kKind, ", ", cluster), std::move(stops)));
   return std::unique_ptr<KeptRows>(new KeptRows(places, std::move(rows)));
 }
 

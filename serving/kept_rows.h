@@ -4,6 +4,7 @@
 #define HOTBED_SERVING_KEPT_ROWS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ class KeptRows {
   static absl::StatusOr<std::unique_ptr<KeptRows>> Open(const std::string& dir,
                                                         const ServedPlaces& places,
                                                         uint32_t row_bytes,
-                                                        const std::string& cluster);
+                                                        const std::string& cluster,
+                                                        std::function<bool()> stops);
 
   const std::shared_ptr<DiskRows>& rows() const { return rows_; }
   // Where a stream goes on; empty: the rows are not whole, so that all must come again.

@@ -101,6 +101,13 @@ void Refuse(Outcome::Outcome outcome, std::string detail, Outcome* said) {
   said->set_detail(std::move(detail));
 }
 
+void RefuseLoading(const TableReplica& replica, Outcome* said) {
+  Refuse(Outcome::LOADING,
+         absl::StrCat("table ", replica.name(), " is being loaded here: ", replica.rows()->rows(),
+                      " rows so far"),
+         said);
+}
+
 // The rows of a version do not age. Null: refused.
 std::shared_ptr<const TableReplica> Admit(
     const TableReplicas& tables, const std::function<absl::Status(absl::string_view)>& may_read,
@@ -128,10 +135,7 @@ std::shared_ptr<const TableReplica> Admit(
   }
   if (version != 0) return replica;
   if (!replica->ready()) {
-    Refuse(Outcome::LOADING,
-           absl::StrCat("table ", replica->name(),
-                        " is being loaded here: ", replica->rows()->rows(), " rows so far"),
-           said);
+    RefuseLoading(*replica, said);
     return nullptr;
   }
   const uint64_t age_ms = replica->AgeMs();
@@ -151,7 +155,13 @@ std::shared_ptr<const TableReplica> Admit(
 
 // The rows that `replica` is asked for. Nothing: refused.
 std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Outcome* said) {
-  if (version == 0) return replica.Latest();
+  if (version == 0) {
+    std::optional<RowsView> latest = replica.Latest();
+    if (replica.ready()) return latest;
+    // It has given its rows up since it was admitted.
+    RefuseLoading(replica, said);
+    return std::nullopt;
+  }
   std::optional<RowsView> view = replica.Version(version);
   if (!view.has_value()) {
     Refuse(Outcome::NO_VERSION,
@@ -169,6 +179,10 @@ std::optional<RowsView> AdmitRows(const TableReplicas& tables,
   const auto replica = Admit(tables, may_read, table, part, version, staleness_ms_max, said);
   if (replica == nullptr) return std::nullopt;
   return ViewOf(*replica, version, said);
+}
+
+void RefuseBroken(const absl::Status& why, Outcome* said) {
+  Refuse(Outcome::BROKEN, absl::StrCat("rows on disk cannot be read: ", why.message()), said);
 }
 
 void RefuseDropped(Outcome* said) {
@@ -222,11 +236,11 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     if (!rows.has_value()) return absl::OkStatus();
     const uint64_t bytes = uint64_t{asked.bags.rows()} * RowWireBytes(type, rows->coder().dim());
     const absl::Status read = AnswerRows(*rows, type, asked.ids, asked.bags, out, exists, tiers);
-    if (!read.ok()) {
-      return absl::UnavailableError(absl::StrCat("rows on disk cannot be read: ", read.message()));
-    }
-    if (!rows->Holds()) {  // the rows may be of several moments: they are taken back
-      RefuseDropped(reply->mutable_tables(i));
+    if (!read.ok() || !rows->Holds()) {
+      // The disk has failed, or the rows may be of several moments. They are taken back; the other
+      // tables are answered.
+      read.ok() ? RefuseDropped(reply->mutable_tables(i))
+                : RefuseBroken(read, reply->mutable_tables(i));
       std::fill_n(out, bytes, 0);
       std::fill_n(exists, asked.bags.ids, 0);
       return absl::OkStatus();

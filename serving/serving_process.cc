@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>  // NOLINT(build/c++11): gRPC's deadlines
+#include <filesystem>
 #include <functional>
+#include <system_error>
 #include <thread>  // NOLINT(build/c++11)
 #include <utility>
 
@@ -16,6 +18,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/serving/connect_as.h"
 #include "common/check.h"
+#include "common/files/file_system.h"
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/metrics.h"
@@ -266,6 +269,7 @@ class Serving final : public ServingProcess {
   ~Serving() override { Stop(); }
 
   absl::Status Open() {
+    HOTBED_RETURN_IF_ERROR(LockDisk());
     PortOptions port = options_.port;
     port.limits.encrypted = options_.security.files.any();
     port.limits.http2.message_bytes_max = 2 * options_.message_bytes_max;
@@ -328,6 +332,27 @@ class Serving final : public ServingProcess {
   }
 
  private:
+  // Two processes would delete each other's rows.
+  absl::Status LockDisk() {
+    if (options_.disk.empty()) return absl::OkStatus();
+    std::error_code error;
+    std::filesystem::create_directories(options_.disk, error);
+    if (error) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the folder ", options_.disk, " of --data-dir cannot be made: ", error.message(),
+          "; choose another --data-dir"));
+    }
+    auto lock = FileSystem::Real()->Lock(absl::StrCat(options_.disk, "/LOCK"));
+    if (absl::IsAlreadyExists(lock.status())) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("another serving server has this --data-dir and --name=", options_.name,
+                       ": give each its own --name; ", lock.status().message()));
+    }
+    HOTBED_RETURN_IF_ERROR(lock.status());
+    lock_ = *std::move(lock);
+    return absl::OkStatus();
+  }
+
   absl::Status OpenHttp() {
     if (options_.http_listen.empty()) return absl::OkStatus();
     HttpLookupOptions http = {.server = options_.name,
@@ -347,8 +372,10 @@ class Serving final : public ServingProcess {
     };
     http.others = [this](absl::Duration timeout) { return Others(timeout); };
     http_lookups_ = std::make_unique<HttpLookups>(std::move(http), &tables_, &budget_, &clock_);
-    HOTBED_ASSIGN_OR_RETURN(http_, OpenLookupPort(options_.http_listen, options_.message_bytes_max,
-                                                  options_.answer_bytes_max, http_lookups_.get()));
+    HOTBED_ASSIGN_OR_RETURN(
+        http_, OpenLookupPort(
+                   options_.http_listen, options_.http_tls ? options_.security.files : TlsFiles(),
+                   options_.message_bytes_max, options_.answer_bytes_max, http_lookups_.get()));
     http_address_ = http_->address();
     return absl::OkStatus();
   }
@@ -574,6 +601,7 @@ class Serving final : public ServingProcess {
 
   const ServingOptions options_;
   const Clock& clock_;
+  std::unique_ptr<WritableFile> lock_;  // of the disk
   TableReplicas tables_;
   AnswerBudget budget_;
   LookupMethods methods_;

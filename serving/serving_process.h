@@ -26,7 +26,8 @@ struct ServingOptions {
   std::string advertise_admin;  // empty: as bound
   std::string failure_domain;   // empty: the host part of the data port
   std::string admin_listen = "127.0.0.1:0";
-  std::string http_listen;                  // for lookups by HTTP, in plaintext; empty: none
+  std::string http_listen;                  // for lookups by HTTP; empty: none
+  bool http_tls = false;                    // there, with the files of `security`
   uint64_t rows_bytes_max = 0;              // memory of rows
   std::string disk;                         // the folder of all rows; empty: memory alone
   uint64_t message_bytes_max = 16 << 20;    // a request, and an answer

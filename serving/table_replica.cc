@@ -20,7 +20,10 @@ namespace {
 
 constexpr absl::Duration kNext = absl::Milliseconds(100);
 constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
+constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
+constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr int kFullPausesMax = 64;  // of these, before a table that has no room is tried again
 constexpr size_t kTroubleBytesMax = 400;
 constexpr char kVersionKind[] = "version, 1";
 
@@ -148,8 +151,11 @@ absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRow
                                   PlaceFinder* places, const std::function<bool()>& stops) {
   const uint64_t number = version.number();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
-  const std::shared_ptr<const DiskRows> disk = Disk();
-  if (disk != nullptr && disk->needed()) return TakeUpBelow(version, rows, place, stops);
+  const auto on_disk = [this] {
+    const std::shared_ptr<const DiskRows> disk = Disk();
+    return disk != nullptr && disk->needed();
+  };
+  if (on_disk()) return TakeUpBelow(version, rows, place, stops);
   rows->Begin(number);
   HOTBED_RETURN_IF_ERROR(
       ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
@@ -244,20 +250,44 @@ absl::Status TableReplica::OpenDiskOnce() {
   // Versions are read from their files again.
   std::error_code ignored;
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
-  HOTBED_ASSIGN_OR_RETURN(kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_,
-                                                rows()->coder().row_bytes(), source_.cluster));
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = nullptr;
+  }
+  kept_.reset();  // of an earlier try
+  HOTBED_ASSIGN_OR_RETURN(
+      kept_, KeptRows::Open(absl::StrCat(dir, "/rows"), places_, rows()->coder().row_bytes(),
+                            source_.cluster, [this] { return !Pause(absl::ZeroDuration()); }));
   {
     absl::MutexLock lock(&mu_);
     disk_ = kept_->rows();
   }
-  return Warm();
+  // Memory may have newer rows than the disk.
+  return ready() ? absl::OkStatus() : Warm();
+}
+
+bool TableReplica::ReopenDisk() {
+  if (kept_->rows()->needed()) BeginAnew();
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = nullptr;
+  }
+  // The folder is one store's at a time: readers of the old one end soon.
+  while (kept_->rows().use_count() > 1) {
+    if (!Pause(kReadersAgain)) return false;
+  }
+  return OpenDisk();
 }
 
 absl::Status TableReplica::Warm() {
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   absl::Status put;
+  uint64_t seen = 0;
   HOTBED_RETURN_IF_ERROR(kept_->rows()->Scan([&](uint64_t id, const uint8_t* row) {
     put = rows->PutRow(id, row);
+    if (++seen % kRowsPerLook == 0 && !Pause(absl::ZeroDuration())) {
+      put = absl::CancelledError("the copy ends");
+    }
     return put.ok();
   }));
   if (!absl::IsResourceExhausted(put)) return put;
@@ -281,16 +311,30 @@ absl::Status TableReplica::Promote() {
   return found;
 }
 
+// Loading takes work of the sources: it is tried again when more room is free than it has had, and
+// else ever more rarely.
+bool TableReplica::PauseUntilRoom() {
+  const uint64_t had = full_bytes_.load();
+  for (int pauses = 1;; ++pauses) {
+    if (!Pause(kFullAgain)) return false;
+    const uint64_t used = std::min(memory_->used(), memory_->bytes_max());
+    if (memory_->bytes_max() - used > had + had / 8 || pauses >= full_pauses_) break;
+  }
+  full_pauses_ = std::min(2 * full_pauses_, kFullPausesMax);
+  return true;
+}
+
 void TableReplica::Run() {
   if (!source_.disk.empty() && !OpenDisk()) return;
   do {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
+    if (kept_ != nullptr && kept_->rows()->damaged() && !ReopenDisk()) return;
     if (!full_) continue;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
-    if (!Pause(kFullAgain)) return;
+    if (!PauseUntilRoom()) return;
   } while (Pause(kAgain));
 }
 
@@ -304,7 +348,8 @@ absl::Status TableReplica::FollowOnce() {
                           FollowAs(source_.coordinators, source_.identity, spec_, options));
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
-  comes_again_ = options.from.empty() && Report().rows() > 0;
+  // Rows of the disk may be gone while memory has them.
+  comes_again_ = options.from.empty() && (rows()->rows() > 0 || Report().rows() > 0);
   if (comes_again_) {
     // Whatever an earlier stream has told, all rows come again by this one.
     WritableRows()->Unmark([](uint64_t) { return true; });
@@ -326,9 +371,13 @@ absl::Status TableReplica::Follow(ChangeStream* stream) {
       HOTBED_RETURN_IF_ERROR(EndAgain(*stream));
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
       full_bytes_.store(0);
+      full_pauses_ = 1;
       SetTrouble("");
     }
     if (kept_ != nullptr) {
+      if (kept_->rows()->damaged()) {  // a reader has found that
+        return absl::DataLossError("rows on disk are damaged: they are read again");
+      }
       if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
       HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
     }

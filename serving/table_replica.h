@@ -4,6 +4,7 @@
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
 // again. With a disk, all rows lie there as well, and it goes on from there after a restart.
+// Rows on disk that turn out to be damaged are deleted, and all come again.
 // Where the server's memory is used up it gives up versions; then rows that have no room lie on
 // disk alone, or without a disk it gives up its rows and begins again later. Versions that were
 // ordered are taken up from their files once it has had all rows: as the rows that differ, in
@@ -84,7 +85,11 @@ class TableReplica {
 
  private:
   void Run();
+  // False after Stop.
   bool OpenDisk() ABSL_LOCKS_EXCLUDED(mu_);
+  // Some row on disk is damaged: opens it again, which keeps the rows or begins without any. Memory
+  // goes on answering if it has all rows.
+  bool ReopenDisk() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status OpenDiskOnce() ABSL_LOCKS_EXCLUDED(mu_);
   // Fills memory with rows of the disk.
   absl::Status Warm();
@@ -104,6 +109,8 @@ class TableReplica {
                       const std::function<bool()>& stops);
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Waits until a table that had no room may have some; false after Stop.
+  bool PauseUntilRoom() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
@@ -127,6 +134,7 @@ class TableReplica {
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
+  int full_pauses_ = 1;              // before it is tried again
   std::unique_ptr<KeptRows> kept_;   // null: no disk
   TableVersions versions_;
   mutable absl::Mutex mu_;

@@ -97,7 +97,8 @@ void TableReplicas::DropOtherFolders() const {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(source_.disk, error)) {
     std::error_code ignored;
-    if (!used.contains(entry.path().filename())) std::filesystem::remove_all(entry, ignored);
+    if (entry.is_directory(ignored) && !used.contains(entry.path().filename()))
+      std::filesystem::remove_all(entry, ignored);
   }
 }
 

@@ -54,13 +54,19 @@ bool TableVersions::Wants(uint64_t number) const {
 }
 
 std::optional<v1::ServedVersion> TableVersions::Next(int64_t now_ns, VersionedRows* rows) {
-  std::vector<uint64_t> numbers;
+  std::vector<uint64_t> numbers, damaged;
   uint64_t current = 0;
   {
     absl::MutexLock lock(&mu_);
     for (const Wanted& wanted : wanted_) numbers.push_back(wanted.version.number());
     current = current_;
   }
+  std::erase_if(numbers, [&](uint64_t number) {
+    const std::shared_ptr<const RowsBelow> below = rows->FindBelow(number);
+    if (below == nullptr || !below->damaged()) return false;
+    damaged.push_back(number);
+    return true;
+  });
   // Without the lock: this may wait for a pass over all rows.
   rows->Keep(
       [&numbers](uint64_t number) {
@@ -73,7 +79,10 @@ std::optional<v1::ServedVersion> TableVersions::Next(int64_t now_ns, VersionedRo
     const bool held_before = std::exchange(wanted.held, rows->Version(number).has_value());
     if (wanted.held) continue;
     if (held_before) {
-      wanted.trouble = "it was given up, because the memory of rows (--host-bytes) is used up";
+      wanted.trouble =
+          std::find(damaged.begin(), damaged.end(), number) != damaged.end()
+              ? "its rows on disk are damaged: it is taken up again"
+              : "it was given up, because the memory of rows (--host-bytes) is used up";
       wanted.not_before_ns = now_ns + kTakeUpAgainNs;
     }
     if (now_ns < wanted.not_before_ns) continue;

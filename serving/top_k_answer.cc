@@ -135,7 +135,12 @@ absl::Status AnswerTopK(const TableReplicas& tables,
                     .last_id = request.last_id()};
   if (request.only_ids()) query.only_ids = ids;
   RowSearch search(*rows, query);
-  HOTBED_RETURN_IF_ERROR(search.Run(go_on));
+  const absl::Status searched = search.Run(go_on);
+  if (absl::IsUnavailable(searched)) {
+    RefuseBroken(searched, said);
+    return absl::OkStatus();
+  }
+  HOTBED_RETURN_IF_ERROR(searched);
   TopKCounters::Get().rows.Add(search.rows_read());
   if (!rows->Holds()) {
     RefuseDropped(said);

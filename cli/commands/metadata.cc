@@ -56,6 +56,8 @@ nlohmann::ordered_json ReportJson(const RebuildFlags& flags,
       {"tables", nlohmann::ordered_json::array()},
       {"servers_missing",
        std::vector<std::string>(reply.servers_missing().begin(), reply.servers_missing().end())},
+      {"serving_missing",
+       std::vector<std::string>(reply.serving_missing().begin(), reply.serving_missing().end())},
       {"replicas_kept", reply.replicas_kept()}};
   for (const v1::ServerInfo& server : reply.servers()) {
     json["servers"].push_back({{"name", server.name()}, {"address", server.address()}});
@@ -99,6 +101,10 @@ std::string ReportText(const RebuildFlags& flags, const v1::RebuildMetadataReply
     absl::StrAppend(&text, "; without ", absl::StrJoin(reply.servers_missing(), " "));
   }
   absl::StrAppend(&text, "\n", tables.ToText());
+  if (!reply.serving_missing().empty()) {
+    absl::StrAppend(&text, "not heard which tables are served: ",
+                    absl::StrJoin(reply.serving_missing(), ", "), "\n");
+  }
   if (reply.replicas_kept() > 0) {
     absl::StrAppend(&text, reply.replicas_kept(),
                     " shards have a late replica that may hold more; it is kept until a person "

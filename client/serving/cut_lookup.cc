@@ -10,38 +10,47 @@
 namespace hotbed {
 namespace {
 
-// Bags of rows that came one by one, to the bits of bags that a server makes of them.
-std::vector<float> PoolRows(const ServingIds& asked, uint32_t dim, const std::vector<float>& rows) {
-  std::vector<float> bags(asked.offsets.size() * dim);
+bool IsPooled(const ServingIds& asked) { return asked.pooling != Pooling::kNone; }
+
+// Joins the bags that a part has made of its ids to those of the parts before it. Bags that no part
+// has made so far are not `begun`.
+void JoinBags(const CutLookup::Piece& piece, const ServingRows& answer, std::vector<bool>* begun,
+              std::vector<float>* bags) {
+  const uint32_t dim = answer.dim;
+  for (size_t i = 0; i < piece.bags.size(); ++i) {
+    const float* const from = answer.values.data() + i * dim;
+    float* const to = bags->data() + piece.bags[i] * dim;
+    const bool first = !(*begun)[piece.bags[i]];
+    (*begun)[piece.bags[i]] = true;
+    for (uint32_t d = 0; d < dim; ++d) {
+      if (first) {
+        to[d] = from[d];
+      } else if (piece.asked.pooling == Pooling::kSum) {
+        to[d] += from[d];
+      } else if (IsLarger(from[d], to[d])) {
+        to[d] = from[d];
+      }
+    }
+  }
+}
+
+// Sums become means, divided as a server does that has the whole bag.
+void DivideBags(const ServingIds& asked, uint32_t dim, std::vector<float>* bags) {
   for (size_t bag = 0; bag < asked.offsets.size(); ++bag) {
     const size_t first = asked.offsets[bag];
     const size_t limit = bag + 1 < asked.offsets.size() ? asked.offsets[bag + 1] : asked.ids.size();
-    float* const out = bags.data() + bag * dim;
-    float divisor = 0;
-    for (size_t i = first; i < limit; ++i) {
-      const float* const row = rows.data() + i * dim;
-      const float weight = asked.weights.empty() ? 1.0f : asked.weights[i];
-      divisor += weight;
-      for (uint32_t d = 0; d < dim; ++d) {
-        if (asked.pooling != Pooling::kMax) {
-          const float product = weight * row[d];  // rounded by itself
-          out[d] += product;
-        } else if (i == first || IsLarger(row[d], out[d])) {
-          out[d] = row[d];
-        }
-      }
-    }
-    if (asked.pooling != Pooling::kMean) continue;
     // A sum of ones in fp32 ends at 2^24.
-    if (asked.weights.empty()) divisor = static_cast<float>(limit - first);
+    float divisor = asked.weights.empty() ? static_cast<float>(limit - first) : 0;
+    for (size_t i = first; i < limit && !asked.weights.empty(); ++i) divisor += asked.weights[i];
+    float* const out = bags->data() + bag * dim;
     for (uint32_t d = 0; d < dim; ++d) out[d] = divisor == 0 ? 0.0f : out[d] / divisor;
   }
-  return bags;
 }
 
 // Adds the rows of one piece to those of its table.
-void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, size_t ids,
-              ServingRows* rows) {
+void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, const ServingIds& asked,
+              std::vector<bool>* begun, ServingRows* rows) {
+  const size_t ids = asked.ids.size();
   if (!rows->status.ok()) return;
   if (answer.status.ok() && rows->dim != 0 && rows->dim != answer.dim) {
     rows->status =
@@ -52,12 +61,14 @@ void AddPiece(const CutLookup::Piece& piece, const ServingRows& answer, size_t i
   rows->status = answer.status;
   if (!answer.status.ok()) return;
   rows->dim = answer.dim;
-  rows->values.resize(ids * answer.dim);
+  rows->values.resize((IsPooled(asked) ? asked.offsets.size() : ids) * answer.dim);
   rows->exists.resize(ids);
+  if (IsPooled(asked)) JoinBags(piece, answer, begun, &rows->values);
   for (size_t i = 0; i < piece.at.size(); ++i) {
+    rows->exists[piece.at[i]] = answer.exists[i];
+    if (IsPooled(asked)) continue;
     std::copy_n(answer.values.data() + i * answer.dim, answer.dim,
                 rows->values.data() + piece.at[i] * answer.dim);
-    rows->exists[piece.at[i]] = answer.exists[i];
   }
   if (answer.tiers.size() == piece.at.size() && !piece.at.empty()) {
     rows->tiers.resize(ids);
@@ -88,8 +99,17 @@ CutLookup::CutLookup(const std::vector<ServingIds>& tables, const std::vector<Ta
 void CutLookup::Cut(size_t table, const TableCut& cut, RowType wire_type) {
   const ServingIds& asked = tables_[table];
   std::vector<Piece> parts(cut.parts);
+  size_t bag = 0;
   for (size_t i = 0; i < asked.ids.size(); ++i) {
     Piece& piece = parts[cut.places.PartOfId(asked.ids[i], cut.parts)];
+    if (IsPooled(asked)) {
+      while (bag + 1 < asked.offsets.size() && asked.offsets[bag + 1] <= i) ++bag;
+      if (piece.bags.empty() || piece.bags.back() != bag) {
+        piece.bags.push_back(bag);
+        piece.offsets.push_back(static_cast<uint32_t>(piece.ids.size()));
+      }
+      if (!asked.weights.empty()) piece.weights.push_back(asked.weights[i]);
+    }
     piece.ids.push_back(asked.ids[i]);
     piece.at.push_back(i);
   }
@@ -100,13 +120,19 @@ void CutLookup::Cut(size_t table, const TableCut& cut, RowType wire_type) {
     piece.table = table;
     piece.part = {p, cut.parts};
     piece.asked = {.table = asked.table, .ids = piece.ids};
-    // Rounded rows would not make the bags that servers make.
-    piece.wire_type = asked.pooling == Pooling::kNone ? wire_type : RowType::kFp32;
+    piece.wire_type = wire_type;
+    if (piece.bags.empty()) continue;
+    piece.asked.pooling = asked.pooling == Pooling::kMax ? Pooling::kMax : Pooling::kSum;
+    piece.asked.offsets = piece.offsets;
+    piece.asked.weights = piece.weights;
+    // Sums that were rounded would add up to less exact ones.
+    piece.wire_type = RowType::kFp32;
   }
 }
 
 std::vector<ServingRows> CutLookup::Join(std::vector<ServingRows> answers) const {
   std::vector<ServingRows> joined(tables_.size());
+  std::vector<bool> begun;  // bags of the table
   for (size_t i = 0; i < pieces_.size(); ++i) {
     ServingRows& rows = joined[pieces_[i].table];
     if (pieces_[i].part.parts == 1) {
@@ -114,15 +140,17 @@ std::vector<ServingRows> CutLookup::Join(std::vector<ServingRows> answers) const
       continue;
     }
     const ServingIds& asked = tables_[pieces_[i].table];
-    AddPiece(pieces_[i], answers[i], asked.ids.size(), &rows);
+    const bool first = i == 0 || pieces_[i - 1].table != pieces_[i].table;
+    if (first) begun.assign(asked.offsets.size(), false);
+    AddPiece(pieces_[i], answers[i], asked, &begun, &rows);
     const bool last = i + 1 == pieces_.size() || pieces_[i + 1].table != pieces_[i].table;
     if (!last) continue;
     if (!rows.status.ok()) {
       ServingRows bad;
       bad.status = rows.status;
       rows = std::move(bad);
-    } else if (asked.pooling != Pooling::kNone) {
-      rows.values = PoolRows(asked, rows.dim, rows.values);
+    } else if (asked.pooling == Pooling::kMean) {
+      DivideBags(asked, rows.dim, &rows.values);
     }
   }
   return joined;

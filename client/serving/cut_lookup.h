@@ -26,10 +26,15 @@ class CutLookup {
     ServedPart part;
     ServingIds asked;
     RowType wire_type = RowType::kFp32;
-    std::vector<uint64_t> ids;  // of `asked`, if the table is cut
-    std::vector<size_t> at;     // where they stand among those of the table
+    // The memory of `asked`, if the table is cut:
+    std::vector<uint64_t> ids;
+    std::vector<size_t> at;    // where they stand among those of the table
+    std::vector<size_t> bags;  // that have ids here, by their numbers
+    std::vector<uint32_t> offsets;
+    std::vector<float> weights;
   };
-  // `cuts` are of the tables, which outlive it. Bags of a table that is cut are asked for as rows.
+  // `cuts` are of the tables, which outlive it. Of the bags of a table that is cut each part makes
+  // sums or maxima over its ids, in fp32; they are joined in the order of the parts.
   CutLookup(const std::vector<ServingIds>& tables, const std::vector<TableCut>& cuts,
             RowType wire_type);
 

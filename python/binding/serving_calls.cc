@@ -119,31 +119,33 @@ bool ReadServingIds(PyObject* tuple, Borrowed* borrowed, ServingIds* asked) {
                      "one per id", borrowed, &asked->weights));
 }
 
-// (dim, values, exists, age in seconds, server, version, code of the status, its message), without
-// a copy of the rows.
+// (dim, values, exists, tiers, age in seconds, server, version, code of the status, its message),
+// without a copy of the rows.
 PyObject* AnswerOf(PyObject* module, const std::shared_ptr<std::vector<ServingRows>>& all,
                    ServingRows* rows) {
   const Owned values(NewBuffer(module, all, rows->values.data(), "f", sizeof(float),
                                static_cast<int64_t>(rows->values.size())));
   const Owned exists(NewBuffer(module, all, rows->exists.data(), "B", 1,
                                static_cast<int64_t>(rows->exists.size())));
-  if (!values || !exists) return nullptr;
+  const Owned tiers(
+      NewBuffer(module, all, rows->tiers.data(), "B", 1, static_cast<int64_t>(rows->tiers.size())));
+  if (!values || !exists || !tiers) return nullptr;
   const std::string why(rows->status.message());
-  return Py_BuildValue("(IOOdssis)", rows->dim, values.get(), exists.get(),
+  return Py_BuildValue("(IOOOdssis)", rows->dim, values.get(), exists.get(), tiers.get(),
                        absl::ToDoubleSeconds(rows->age), rows->server.c_str(),
                        rows->version.c_str(), static_cast<int>(rows->status.code()), why.c_str());
 }
 
 // serving_lookup(client, (feature, ...), timeout, staleness_max, hedge_after, wire_type, version,
-// partial, batch)
+// partial, batch, with_tiers)
 PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   PyObject *capsule = nullptr, *features = nullptr, *timeout = nullptr, *staleness = nullptr,
            *hedge_after = nullptr, *wire_type = nullptr;
   ServingLookupOptions options;
   const char* version = nullptr;
-  int partial = 0, batch = 0;
-  if (PyArg_ParseTuple(arguments, "OOOOOOspp", &capsule, &features, &timeout, &staleness,
-                       &hedge_after, &wire_type, &version, &partial, &batch) == 0 ||
+  int partial = 0, batch = 0, tiers = 0;
+  if (PyArg_ParseTuple(arguments, "OOOOOOsppp", &capsule, &features, &timeout, &staleness,
+                       &hedge_after, &wire_type, &version, &partial, &batch, &tiers) == 0 ||
       !ReadSeconds(timeout, "timeout", &options.timeout) ||
       !ReadSeconds(staleness, "staleness_max", &options.staleness_max) ||
       !ReadSeconds(hedge_after, "hedge_after", &options.hedge_after) ||
@@ -157,6 +159,7 @@ PyObject* LookupServed(PyObject* module, PyObject* arguments) {
   }
   options.version = version;
   options.partial = partial != 0;
+  options.with_tiers = tiers != 0;
   if (batch != 0) options.priority = ServingPriority::kBatch;
   // Another thread may close the client meanwhile.
   std::shared_ptr<ServingClient> client = OpenClientOf(capsule);

@@ -45,6 +45,8 @@ class ServedRows:
         version: the name of the version whose rows these are; empty: the newest rows.
         error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
             values and exists are empty. None: all is well.
+        tiers: uint8, shape (ids,), with `with_tiers` alone: 1 where memory of the server had the row, 2 where its disk
+            had it, 0 where there is no row.
     """
 
     values: Any
@@ -53,6 +55,7 @@ class ServedRows:
     server: str
     version: str = ''
     error: Optional[errors.HotbedError] = None
+    tiers: Optional[Any] = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class ServingClient:
 
     def lookup(self, tables: Mapping[str, Any], *, timeout: float = 1.0, staleness_max: Optional[float] = None,
                hedge_after: Optional[float] = None, wire_type: str = 'fp32', version: str = '', partial: bool = False,
-               batch: bool = False) -> dict[str, ServedRows]:
+               batch: bool = False, with_tiers: bool = False) -> dict[str, ServedRows]:
         """The rows of many tables in one call.
 
         Args:
@@ -109,6 +112,7 @@ class ServingClient:
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
                 are. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.
+            with_tiers: `ServedRows.tiers` is wanted.
 
         Returns:
             By name, one `ServedRows` per table.
@@ -124,14 +128,16 @@ class ServingClient:
 
         asked = tuple(_asked(name, value) for name, value in tables.items())
         found = _hotbed.serving_lookup(self._client, asked, timeout, staleness_max, hedge_after, wire_type, version,
-                                       partial, batch)
+                                       partial, batch, with_tiers)
         answers = {}
-        for name, (dim, values, exists, age, server, of, code, why) in zip(tables, found):
+        for name, (dim, values, exists, tiers, age, server, of, code, why) in zip(tables, found):
             # frombuffer does not take memory without elements.
             matrix = np.frombuffer(values, np.float32) if len(memoryview(values)) else np.empty(0, np.float32)
             flags = np.frombuffer(exists, np.bool_) if len(memoryview(exists)) else np.empty(0, np.bool_)
+            where = np.frombuffer(tiers, np.uint8) if len(memoryview(tiers)) else np.empty(0, np.uint8)
             error = None if code == 0 else errors.from_status(code, why)
-            answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error)
+            answers[name] = ServedRows(matrix.reshape(-1, max(dim, 1)), flags, age, server, of, error,
+                                       where if with_tiers else None)
         return answers
 
     def stats(self) -> dict[str, int]:

@@ -32,6 +32,7 @@ enum Field {
   kStaleness,
   kVersion,
   kPriority,
+  kTiers,
 };
 
 constexpr uint64_t kLookupTablesMax = 1024;
@@ -82,13 +83,15 @@ constexpr BodyField kBodyFields[] = {
     {"priority", 0, R"("inference", "batch")",
      R"({"type": "string", "enum": ["inference", "batch"], "default": "inference"})", R"("batch")",
      "batch: the lookup runs when no others wait, and is refused (429) sooner."},
+    {"with_tiers", 0, "true, false", R"({"type": "boolean", "default": false})", "true",
+     "The answer tells of each id whether memory or disk of the server had its row."},
 };
-static_assert(std::size(kBodyFields) == kPriority + 1);
+static_assert(std::size(kBodyFields) == kTiers + 1);
 
-constexpr Field kOfOne[] = {kIds,      kPooling, kOffsets,   kWeights, kType,
-                            kEncoding, kTimeout, kStaleness, kVersion, kPriority};
-constexpr Field kOfSeveral[] = {kTables,  kPartial,   kType,    kEncoding,
-                                kTimeout, kStaleness, kVersion, kPriority};
+constexpr Field kOfOne[] = {kIds,     kPooling,   kOffsets, kWeights,  kType, kEncoding,
+                            kTimeout, kStaleness, kVersion, kPriority, kTiers};
+constexpr Field kOfSeveral[] = {kTables,    kPartial, kType,     kEncoding, kTimeout,
+                                kStaleness, kVersion, kPriority, kTiers};
 constexpr Field kOfEach[] = {kTable, kIds, kPooling, kOffsets, kWeights};
 
 std::vector<BodyField> FieldsOf(absl::Span<const Field> fields) {
@@ -172,8 +175,8 @@ class LookupReader : public FieldReader {
     }
   }
   bool TakeBool(int field, bool value) override {
-    if (which_[field] != kPartial) return false;
-    partial_ = value;
+    if (which_[field] != kPartial && which_[field] != kTiers) return false;
+    (which_[field] == kTiers ? body_.tiers : partial_) = value;
     return true;
   }
 
@@ -316,6 +319,7 @@ absl::StatusOr<v1::ServingLookupRequest> RequestOf(const LookupBody& body, uint3
   asked.set_bags(static_cast<uint32_t>(body.offsets.size()));
   asked.set_weighted(!body.weights.empty());
   request.set_row_type(ToProto(body.type));
+  request.set_with_tiers(body.tiers);
   request.set_staleness_ms_max(body.staleness_ms_max);
   request.set_ids(BytesOf(body.ids));
   request.set_offsets(BytesOf(body.offsets));

@@ -27,6 +27,7 @@ struct LookupBody {
   uint32_t staleness_ms_max = 0;  // 0: as the table has it
   std::string version;            // empty: the newest rows
   bool batch = false;             // else inference
+  bool tiers = false;             // of each id, are wanted
 };
 
 // A lookup of several tables.

@@ -19,6 +19,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kNumberBytes = 16;  // "-1.17549435e-38,"
 constexpr uint64_t kFlagBytes = 6;     // "false,"
+constexpr uint64_t kTierBytes = 9;     // "memory" with its quotes and a comma
+constexpr const char* kTierNames[] = {"none", "memory", "disk"};
 constexpr uint64_t kFrameBytes = 512;  // all else
 
 constexpr ReplyField kReplyFields[] = {
@@ -41,6 +43,11 @@ constexpr ReplyField kReplyFields[] = {
         {"type": "string", "format": "byte"}]})",
      "Whether there is a row of the id, by id; one that is not there reads as zeros. In base64: a "
      "byte per id, 1 or 0."},
+    {"tiers",
+     R"({"oneOf": [{"type": "array", "items": {"type": "string",
+        "enum": ["none", "memory", "disk"]}}, {"type": "string", "format": "byte"}]})",
+     "With with_tiers alone: where the server had the row of each id; none: there is no row. In "
+     "base64: a byte per id, 0, 1 or 2."},
 };
 
 constexpr ReplyField kOctetHeaders[] = {
@@ -48,6 +55,8 @@ constexpr ReplyField kOctetHeaders[] = {
     {"Hotbed-Dim", R"({"type": "integer"})", "Elements of a row, with octets."},
     {"Hotbed-Rows", R"({"type": "integer"})", "The number of rows, with octets."},
     {"Hotbed-Ids", R"({"type": "integer"})", "The bytes behind the rows: one per id, with octets."},
+    {"Hotbed-Tiers", R"({"type": "integer"})",
+     "The bytes behind those: one per id with with_tiers, else 0, with octets."},
     {"Hotbed-Age-Ms", R"({"type": "integer"})", "As age_ms, with octets."},
     {"Hotbed-Version", R"({"type": "string"})", "As version, with octets."},
 };
@@ -106,13 +115,24 @@ void AppendArrays(const std::string& rows, RowType type, uint32_t dim, uint64_t 
   text->push_back(']');
 }
 
+void AppendTiers(const std::string& tiers, std::string* text) {
+  text->append(",\"tiers\":[");
+  for (size_t i = 0; i < tiers.size(); ++i) {
+    const auto tier = static_cast<size_t>(static_cast<uint8_t>(tiers[i]));
+    absl::StrAppend(text, i == 0 ? "\"" : ",\"",
+                    kTierNames[tier < std::size(kTierNames) ? tier : 0], "\"");
+  }
+  text->push_back(']');
+}
+
 HttpResponse Octets(const v1::ServingLookupReply& reply, const LookupBody& body) {
   HttpResponse response = {.type = "application/octet-stream"};
-  response.body = absl::StrCat(reply.rows(), reply.exists());
+  response.body = absl::StrCat(reply.rows(), reply.exists(), reply.tiers());
   const std::string values[] = {TypeName(body.type),
                                 absl::StrCat(reply.tables(0).dim()),
                                 absl::StrCat(RowsOf(body)),
                                 absl::StrCat(body.ids.size()),
+                                absl::StrCat(reply.tiers().size()),
                                 absl::StrCat(reply.tables(0).age_ms()),
                                 VersionText(body)};
   static_assert(std::size(values) == std::size(kOctetHeaders));
@@ -147,10 +167,11 @@ absl::Span<const ReplyField> ErrorFields() { return kErrorFields; }
 uint64_t ResponseBytes(const LookupBody& body, uint32_t dim, LookupForm form) {
   const uint64_t rows = RowsOf(body), ids = body.ids.size();
   if (form == LookupForm::kArrays) {
-    return kFrameBytes + rows * (kNumberBytes * dim + 3) + ids * kFlagBytes;
+    const uint64_t of_id = kFlagBytes + (body.tiers ? kTierBytes : 0);
+    return kFrameBytes + rows * (kNumberBytes * dim + 3) + ids * of_id;
   }
-  const uint64_t bytes = rows * RowWireBytes(body.type, dim) + ids;
-  return kFrameBytes + (form == LookupForm::kOctets ? bytes : bytes / 3 * 4 + 8);
+  const uint64_t bytes = rows * RowWireBytes(body.type, dim) + ids * (body.tiers ? 2 : 1);
+  return kFrameBytes + (form == LookupForm::kOctets ? bytes : bytes / 3 * 4 + 16);
 }
 
 HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBody& body,
@@ -171,7 +192,11 @@ HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBod
   text->append(",\"values\":");
   if (form == LookupForm::kBase64) {
     absl::StrAppend(text, "\"", absl::Base64Escape(reply.rows()), "\",\"exists\":\"",
-                    absl::Base64Escape(reply.exists()), "\"}\n");
+                    absl::Base64Escape(reply.exists()), "\"");
+    if (body.tiers) {
+      absl::StrAppend(text, ",\"tiers\":\"", absl::Base64Escape(reply.tiers()), "\"");
+    }
+    text->append("}\n");
     return response;
   }
   text->reserve(ResponseBytes(body, dim, form));
@@ -180,7 +205,9 @@ HttpResponse LookupResponse(const v1::ServingLookupReply& reply, const LookupBod
   for (size_t i = 0; i < reply.exists().size(); ++i) {
     absl::StrAppend(text, i == 0 ? "" : ",", reply.exists()[i] != 0 ? "true" : "false");
   }
-  text->append("]}\n");
+  text->push_back(']');
+  if (body.tiers) AppendTiers(reply.tiers(), text);
+  text->append("}\n");
   return response;
 }
 

@@ -26,6 +26,7 @@ constexpr uint64_t kBlockCacheBytes = 8ull << 20;
 constexpr uint64_t kMemtableBytes = 16ull << 20;
 constexpr size_t kDeletesPerBatch = 4096;
 constexpr size_t kReadMax = 4096;
+constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 
 struct DiskCounters {
   static DiskCounters& Get() {
@@ -61,7 +62,8 @@ absl::string_view AgeBytes(const uint32_t& age) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DiskRows>> DiskRows::Open(const std::string& dir, uint32_t row_bytes,
-                                                         const std::string& kind) {
+                                                         const std::string& kind,
+                                                         std::function<bool()> stops) {
   DiskCounters::Get();
   std::error_code error;
   std::filesystem::create_directories(dir, error);
@@ -80,9 +82,10 @@ absl::StatusOr<std::unique_ptr<DiskRows>> DiskRows::Open(const std::string& dir,
     absl::StatusOr<std::unique_ptr<KvStore>> kv = KvStore::Open(options);
     if (!kv.ok() && !again) continue;
     HOTBED_RETURN_IF_ERROR(kv.status());
-    std::unique_ptr<DiskRows> rows(new DiskRows(dir, *std::move(kv), row_bytes));
+    std::unique_ptr<DiskRows> rows(new DiskRows(dir, *std::move(kv), row_bytes, stops));
     bool other = false;
     const absl::Status loaded = rows->Load(kind, &other);
+    if (absl::IsCancelled(loaded)) return loaded;
     if ((!loaded.ok() || other) && !again) continue;
     HOTBED_RETURN_IF_ERROR(loaded);
     return rows;
@@ -114,11 +117,12 @@ absl::Status DiskRows::Load(const std::string& kind, bool* other) {
   HOTBED_RETURN_IF_ERROR(get(kAgeKey, &age));
   if (age.size() == kAgeBytes) age_ = AgeOf(age);
   bool broken = false;
-  HOTBED_RETURN_IF_ERROR(kv_->Scan("r", "s", [&](absl::string_view key, absl::string_view value) {
-    broken |= key.size() != kRowKeyBytes || value.size() != kAgeBytes + row_bytes_;
-    rows_.fetch_add(1, std::memory_order_relaxed);
-    return !broken;
-  }));
+  HOTBED_RETURN_IF_ERROR(
+      ScanUnlessStopped("r", [&](absl::string_view key, absl::string_view value) {
+        broken |= key.size() != kRowKeyBytes || value.size() != kAgeBytes + row_bytes_;
+        rows_.fetch_add(1, std::memory_order_relaxed);
+        return !broken;
+      }));
   *other = broken || (kind_there != kind && (!kind_there.empty() || rows() > 0));
   if (*other || !kind_there.empty()) return absl::OkStatus();
   batch_->Put(kKindKey, kind);
@@ -155,7 +159,7 @@ absl::Status DiskRows::Commit(const std::string& position) {
     is_there = put_[i];
   }
   batch_->Put(kPositionKey, position);
-  if (status.ok()) status = kv_->Write(batch_.get());
+  if (status.ok()) status = Note(kv_->Write(batch_.get()));
   batch_->Clear();
   changed_.clear();
   put_.clear();
@@ -168,7 +172,7 @@ absl::Status DiskRows::Commit(const std::string& position) {
 
 absl::Status DiskRows::Flush() {
   if (flushed_) return absl::OkStatus();
-  HOTBED_RETURN_IF_ERROR(kv_->Flush());
+  HOTBED_RETURN_IF_ERROR(Note(kv_->Flush()));
   flushed_ = true;
   return absl::OkStatus();
 }
@@ -188,7 +192,7 @@ absl::StatusOr<uint64_t> DiskRows::DeleteOlder(absl::FunctionRef<uint32_t(uint64
     size_t in_batch = 0;
     ended = true;
     HOTBED_RETURN_IF_ERROR(
-        kv_->Scan(first, "s", [&](absl::string_view key, absl::string_view value) {
+        ScanUnlessStopped(first, [&](absl::string_view key, absl::string_view value) {
           if (AgeOf(value) >= least(IdOf(key))) return true;
           Delete(IdOf(key));
           if (++in_batch < kDeletesPerBatch) return true;
@@ -220,8 +224,8 @@ absl::Status DiskRows::Find(absl::Span<const uint64_t> ids, const Visit& visit) 
     }
     visit(order[i], ids[order[i]], reinterpret_cast<const uint8_t*>(value.data()) + kAgeBytes);
   });
-  HOTBED_RETURN_IF_ERROR(read);
-  return broken;
+  HOTBED_RETURN_IF_ERROR(Note(read));
+  return Note(broken);
 }
 
 absl::Status DiskRows::Read(absl::Span<const uint64_t> ids, const Visit& visit) const {
@@ -247,9 +251,22 @@ std::vector<uint64_t> DiskRows::TakeRead() {
 
 absl::Status DiskRows::Scan(
     const std::function<bool(uint64_t id, const uint8_t* row)>& visit) const {
-  return kv_->Scan("r", "s", [&](absl::string_view key, absl::string_view value) {
+  return Note(kv_->Scan("r", "s", [&](absl::string_view key, absl::string_view value) {
     return visit(IdOf(key), reinterpret_cast<const uint8_t*>(value.data()) + kAgeBytes);
-  });
+  }));
+}
+
+absl::Status DiskRows::ScanUnlessStopped(
+    const std::string& first,
+    absl::FunctionRef<bool(absl::string_view key, absl::string_view value)> visit) const {
+  uint64_t seen = 0;
+  bool stopped = false;
+  HOTBED_RETURN_IF_ERROR(
+      Note(kv_->Scan(first, "s", [&](absl::string_view key, absl::string_view value) {
+        stopped = ++seen % kRowsPerLook == 0 && stops_ && stops_();
+        return !stopped && visit(key, value);
+      })));
+  return stopped ? absl::CancelledError("the copy ends") : absl::OkStatus();
 }
 
 }  // namespace hotbed

@@ -29,9 +29,11 @@ namespace hotbed {
 class DiskRows final : public RowsBelow {
  public:
   // In `dir`, which is made. Rows have `row_bytes`. `kind` says whose rows they are: where the
-  // directory has others, or damaged ones, they are deleted, and it begins without rows.
+  // directory has others, or damaged ones, they are deleted, and it begins without rows. All rows
+  // are read. While that lasts, and in DeleteOlder, `stops` may end it: Cancelled.
   static absl::StatusOr<std::unique_ptr<DiskRows>> Open(const std::string& dir, uint32_t row_bytes,
-                                                        const std::string& kind);
+                                                        const std::string& kind,
+                                                        std::function<bool()> stops = nullptr);
   ~DiskRows() override;
 
   // --- the writer
@@ -66,18 +68,34 @@ class DiskRows final : public RowsBelow {
       ABSL_LOCKS_EXCLUDED(read_mu_);
   absl::Status Scan(
       const std::function<bool(uint64_t id, const uint8_t* row)>& visit) const override;
+  bool damaged() const override { return damaged_.load(); }
   uint64_t rows() const override { return rows_.load(std::memory_order_relaxed); }
   uint64_t bytes() const override { return kv_->GetUsage().disk_bytes; }
 
  private:
-  DiskRows(std::string dir, std::unique_ptr<KvStore> kv, uint32_t row_bytes)
-      : dir_(std::move(dir)), kv_(std::move(kv)), batch_(kv_->NewBatch()), row_bytes_(row_bytes) {}
+  DiskRows(std::string dir, std::unique_ptr<KvStore> kv, uint32_t row_bytes,
+           std::function<bool()> stops)
+      : dir_(std::move(dir)),
+        kv_(std::move(kv)),
+        batch_(kv_->NewBatch()),
+        row_bytes_(row_bytes),
+        stops_(std::move(stops)) {}
   absl::Status Load(const std::string& kind, bool* other);
+  // Keys of rows from `first` on until `visit` returns false. Cancelled: it is to stop.
+  absl::Status ScanUnlessStopped(
+      const std::string& first,
+      absl::FunctionRef<bool(absl::string_view key, absl::string_view value)> visit) const;
+  absl::Status Note(absl::Status status) const {
+    if (absl::IsDataLoss(status)) damaged_.store(true);
+    return status;
+  }
 
   const std::string dir_;
   std::unique_ptr<KvStore> kv_;
   std::unique_ptr<KvBatch> batch_;
   const uint32_t row_bytes_;
+  const std::function<bool()> stops_;
+  mutable std::atomic<bool> damaged_{false};
   bool delete_at_end_ = false;
   std::atomic<bool> needed_{false};
   mutable absl::Mutex read_mu_;

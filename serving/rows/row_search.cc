@@ -28,6 +28,11 @@ double NormOf(absl::Span<const float> vector, const double* wide) {
   return std::sqrt(square);
 }
 
+// Other copies of the rows may be well.
+absl::Status BelowError(const absl::Status& status) {
+  return status.ok() ? status : absl::UnavailableError(status.message());
+}
+
 }  // namespace
 
 RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
@@ -144,10 +149,10 @@ absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
       const uint32_t row_bytes = view_.coder().row_bytes();
       below.resize(missed.size() * row_bytes);
       HOTBED_RETURN_IF_ERROR(
-          view_.below->Read(missed, [&](size_t at, uint64_t id, const uint8_t* row) {
+          BelowError(view_.below->Read(missed, [&](size_t at, uint64_t id, const uint8_t* row) {
             rows_.push_back(std::copy_n(row, row_bytes, below.data() + at * row_bytes) - row_bytes);
             found.push_back(id);
-          }));
+          })));
     }
     const auto offer = [&](uint32_t v, uint32_t number, double score) {
       Offer(v, found[number], score);
@@ -182,11 +187,11 @@ absl::Status RowSearch::RankBelow(GoOn go_on) {
     ids.clear();
     return ranked.ok();
   };
-  HOTBED_RETURN_IF_ERROR(view_.below->Scan([&](uint64_t id, const uint8_t* row) {
+  HOTBED_RETURN_IF_ERROR(BelowError(view_.below->Scan([&](uint64_t id, const uint8_t* row) {
     std::copy_n(row, row_bytes, bytes.data() + ids.size() * row_bytes);
     ids.push_back(id);
     return ids.size() < rows_max_ || rank();
-  }));
+  })));
   if (ranked.ok() && !ids.empty()) rank();
   return ranked;
 }

@@ -33,7 +33,8 @@ class RowSearch {
   RowSearch(const RowsView& view, const RowQuery& query);
 
   // Compares all rows. `go_on` is asked every millisecond or so; its error ends the search. Where
-  // the rows are of a version, they are right if the view holds afterwards.
+  // the rows are of a version, they are right if the view holds afterwards. Unavailable: the disk
+  // has failed.
   absl::Status Run(absl::FunctionRef<absl::Status()> go_on);
   uint64_t rows_read() const { return rows_read_; }
   // Per vector, the nearest rows in order; none are left.

@@ -24,6 +24,8 @@ class RowsBelow {
   // All rows, in the order of their ids and of one moment, until `visit` returns false.
   virtual absl::Status Scan(
       const std::function<bool(uint64_t id, const uint8_t* row)>& visit) const = 0;
+  // Some row was found to be damaged: all must be read from elsewhere again.
+  virtual bool damaged() const = 0;
   virtual uint64_t rows() const = 0;
   virtual uint64_t bytes() const = 0;  // of files
 };

@@ -27,7 +27,13 @@ constexpr uint64_t kGeneration = uint64_t{1} << ClusterState::kGenerationShift;
 class RebuildStory : public MembershipStory {
  protected:
   // Loses the coordinator with its disk: `rig_` stays as it was, `fresh_` is the new one.
-  RebuildStory() { fresh_.Pump(); }
+  RebuildStory() { Settle(); }
+  // Serving servers would have reported by then.
+  void Settle() {
+    fresh_.Pump();
+    fresh_.now_ns += RememberedServing::kLatelyNs;  // without Tick, which sets the time of day
+    fresh_.core->Tick(fresh_.now_ns);
+  }
 
   // What a server remembers of its shards besides their epochs: the records that it has heard of
   // since its start, the holders in its PROMISES, or nothing.
@@ -82,7 +88,7 @@ class RebuildStory : public MembershipStory {
   void LoseAgain() {
     fresh_.store = MapMetaStore();
     fresh_.Start();
-    fresh_.Pump();
+    Settle();
   }
   // The servers follow the new coordinator from now on.
   void Come(const std::vector<std::string>& names) {
@@ -415,8 +421,8 @@ TEST_F(RebuildStory, WhichTablesAreServedIsRemembered) {
   const std::vector<uint32_t> tables = r1.tables;
   const v1::ServingMap before = *rig_.core->Serving();
 
-  EXPECT_STATUS(fresh_.core->Serving(), kUnavailable, "metadata rebuild");
   for (ServingServer* server : {&r0, &r1}) server->Report(&fresh_);
+  EXPECT_STATUS(fresh_.core->Serving(), kUnavailable, "metadata rebuild");
   EXPECT_EQ(r0.tables, tables);  // it goes on with them
   ASSERT_FALSE(Ask("s1").ok());
   EXPECT_STATUS(Rebuild(), kFailedPrecondition, "have not said yet which tables are served: r0 r1");
@@ -450,6 +456,60 @@ TEST_F(RebuildStory, WhichTablesAreServedIsRemembered) {
   r0.Report(&fresh_);
   EXPECT_THAT(r0.tables, IsEmpty());
   EXPECT_GT(r0.kept.revision(), revision);
+}
+
+TEST_F(RebuildStory, WhichTablesAreServedIsWaitedFor) {
+  Start({"s1"});
+  Create("t", 1, 1);
+  ServingServer r0{.name = "r0"}, r1{.name = "r1"};
+  for (ServingServer* server : {&r0, &r1}) server->Report(&rig_);
+  v1::ServeTablesRequest serve;
+  serve.add_tables("t");
+  serve.set_replicas(2);
+  ASSERT_TRUE(rig_.Call<v1::ServeTablesReply>(serve).ok());
+  for (ServingServer* server : {&r0, &r1}) server->Report(&rig_);
+  ASSERT_THAT(r0.kept.tables(), SizeIs(1));
+
+  fresh_.store = MapMetaStore();
+  fresh_.Start();
+  fresh_.Pump();
+  EXPECT_STATUS(fresh_.core->Serving(), kUnavailable, "metadata rebuild");
+  ASSERT_FALSE(Ask("s1").ok());
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "serving servers, which report within 3 s");
+  fresh_.Tick(2500);
+  ASSERT_FALSE(Ask("s1").ok());
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "serving servers, which report within 1 s");
+  for (int i = 0; i < 2; ++i) r0.Report(&fresh_);  // it is asked, and says
+  EXPECT_STATUS(Rebuild(), kFailedPrecondition, "which tables are served: serving server r1; ");
+  const auto planned = Rebuild(/*without_missing=*/false, /*dry_run=*/true);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_THAT(planned->serving_missing(), ElementsAre("serving server r1"));
+  ASSERT_TRUE(Rebuild(/*without_missing=*/true).ok());
+  EXPECT_THAT(fresh_.core->Serving()->tables(), SizeIs(1));
+}
+
+TEST_F(RebuildStory, NoPartsAreAdoptedThatNoCoordinatorWouldHaveMade) {
+  v1::TableSpec spec;
+  spec.set_id(7);
+  spec.set_rows(10);
+  const auto adopted = [&spec](uint32_t parts, const std::vector<uint32_t>& of) {
+    v1::ServingRecords records;
+    v1::ServedTable& table = *records.add_tables();
+    table.set_table(7);
+    table.set_replicas(1);
+    table.set_parts(parts);
+    for (const uint32_t part : of) {
+      table.add_servers(absl::StrCat("r", table.servers_size()));
+      table.add_server_parts(part);
+    }
+    return !OpsToAdopt(records, {{7, spec}}).empty();
+  };
+  EXPECT_TRUE(adopted(0, {}));
+  EXPECT_TRUE(adopted(2, {}));
+  EXPECT_TRUE(adopted(2, {1, 0}));
+  EXPECT_FALSE(adopted(2, {1, 2})) << "there is no third part";
+  EXPECT_FALSE(adopted(11, {})) << "there are ten rows";
+  EXPECT_FALSE(adopted(65, {})) << "the limit is 64";
 }
 
 TEST_F(RebuildStory, AServingServerOfAnotherClusterGetsNoOrders) {
@@ -521,7 +581,7 @@ TEST_P(CutShortStory, IsTakenUpByTheNextRebuild) {
       EXPECT_TRUE(fresh_.replies.at(caller).ok()) << fresh_.replies.at(caller).status();
     }
     fresh_.Start();
-    fresh_.Pump();
+    Settle();
     ExpectNoTableMissing();
     if (fresh_.core->state().servers().empty()) {
       Ask("s1").IgnoreError();
@@ -650,7 +710,7 @@ TEST_F(RebuildStory, AnOldBackupGivesTheNamesAndTheServersTheRest) {
   EXPECT_TRUE(*RestoreBackup(*records, &store));
   EXPECT_FALSE(*RestoreBackup(*records, &store)) << "it holds metadata by now";
   fresh_.Start();
-  fresh_.Pump();
+  Settle();
   EXPECT_EQ(fresh_.core->state().cluster_id(), rig_.core->state().cluster_id());
   EXPECT_THAT(fresh_.core->Map(0).servers(), IsEmpty());
   EXPECT_STATUS(fresh_.Register("n1"), kUnavailable, "are not rebuilt yet");

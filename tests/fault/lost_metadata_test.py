@@ -260,6 +260,16 @@ class CutRun(Run):
             self.cluster.coordinator.kill()
             rebuild.wait(SECONDS)
 
+    def wait_until_nothing_is_missing(self):
+        deadline = time.monotonic() + SECONDS
+        while True:
+            plan = json.loads(self.rebuild("--dry-run", "-o", "json"))
+            if not plan["servers_missing"] and not plan["serving_missing"]:
+                return
+            if time.monotonic() > deadline:
+                raise Wrong(f"not within {SECONDS} s: all servers ask: {plan}")
+            time.sleep(0.1)
+
     def was_cut(self):
         """Whether the store has a part of the rebuild: it begins with the generation and ends with the servers."""
         file = os.path.join(self.directory, "cut.backup")
@@ -289,7 +299,7 @@ class CutRun(Run):
             rounds += 1
             self.wipe()
             self.cluster.coordinator.start()
-            self.rebuild("--dry-run")
+            self.wait_until_nothing_is_missing()
             self.kill_while_rebuilding()
             self.cluster.coordinator.start()
             cut = self.was_cut()

@@ -77,26 +77,37 @@ struct Compared {
   uint64_t disk_rows = 0;  // that were not in memory
 };
 
-// Bags of 7 ids, the last one shorter, pooled at a server, have the bits of `rows` pooled here.
+// Whether `bag` is the sum of rows in order, or of two sums in order: those of two parts, in which
+// rows with ids in order lie one behind another.
+bool IsSum(const float* rows, size_t count, uint32_t dim, const float* bag) {
+  for (size_t cut = 0; cut < count; ++cut) {
+    std::vector<float> sums(2 * dim);
+    for (size_t i = 0; i < count; ++i) {
+      float* const sum = sums.data() + (i < cut ? 0 : dim);
+      for (uint32_t d = 0; d < dim; ++d) sum[d] += rows[i * dim + d];
+    }
+    for (uint32_t d = 0; d < dim && cut > 0; ++d) sums[dim + d] = sums[d] + sums[dim + d];
+    if (std::memcmp(sums.data() + dim, bag, dim * sizeof(float)) == 0) return true;
+  }
+  return false;
+}
+
+// Bags of 7 ids, the last one shorter, pooled at servers, have the bits of `rows` pooled here.
 absl::Status ComparePooled(const std::string& table, const std::vector<uint64_t>& ids,
                            const ServingRows& rows, ServingClient* client) {
   std::vector<uint32_t> offsets;
-  std::vector<float> sums;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i % 7 == 0) {
-      offsets.push_back(static_cast<uint32_t>(i));
-      sums.resize(sums.size() + rows.dim);
-    }
-    float* const sum = sums.data() + sums.size() - rows.dim;
-    for (uint32_t d = 0; d < rows.dim; ++d) sum[d] += rows.values[i * rows.dim + d];
-  }
+  for (size_t i = 0; i < ids.size(); i += 7) offsets.push_back(static_cast<uint32_t>(i));
   HOTBED_ASSIGN_OR_RETURN(
       const std::vector<ServingRows> answer,
       client->Lookup({{table, ids, Pooling::kSum, offsets}}, {.timeout = absl::Seconds(20)}));
-  if (answer[0].values.size() == sums.size() && answer[0].exists == rows.exists &&
-      std::memcmp(answer[0].values.data(), sums.data(), sums.size() * sizeof(float)) == 0) {
-    return absl::OkStatus();
+  bool same =
+      answer[0].values.size() == offsets.size() * rows.dim && answer[0].exists == rows.exists;
+  for (size_t bag = 0; same && bag < offsets.size(); ++bag) {
+    const size_t first = offsets[bag];
+    same = IsSum(rows.values.data() + first * rows.dim, std::min<size_t>(7, ids.size() - first),
+                 rows.dim, answer[0].values.data() + bag * rows.dim);
   }
+  if (same) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("bags of ids from ", ids[0], " on, pooled by ",
                                           answer[0].server, ", differ from the rows of ",
                                           rows.server));

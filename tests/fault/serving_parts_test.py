@@ -8,10 +8,11 @@ servers, one of which is killed while a trainer pushes to a second table in part
 less than its age promises. A version becomes current when all parts have it.
 
 --disk: one server with a data directory has the table alone. Stopped and started again it goes on from its disk: it reads no rows again
-but those that have changed. Exit status: 0 all well; anything else a failure.
+but those that have changed. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 from cluster import Cluster, Process, free_ports, run_command
@@ -91,11 +93,16 @@ class Parts:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"{self.admin['r0']}/metrics", timeout=60) as answer:
             return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if re.match(name + r"[ {]", line))
 
+    def http_post(self, server, path, body):
+        request = urllib.request.Request(self.http[server] + path, json.dumps(body).encode())
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"POST {path} to {server}: {error.code}, {error.read().decode()}") from error
+
     def check_http(self):
-        ids = [0, 1, ROWS - 1]
-        request = urllib.request.Request(f"{self.http['r1']}/v1/tables/t:lookup", json.dumps({"ids": ids, "timeout_ms": 20_000}).encode())
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
-            found = json.load(answer)
+        found = self.http_post("r1", "/v1/tables/t:lookup", {"ids": [0, 1, ROWS - 1], "timeout_ms": 20_000})
         if found["exists"] != [True] * 3 or found["server"] != "r0,r1":
             raise RuntimeError(f"by HTTP: {found['exists']} from {found['server']}")
 
@@ -125,9 +132,37 @@ class Parts:
         table.meter("fill").result()
         return table
 
+    def check_lock(self):
+        """A second process with the name and the directory of r0."""
+        second = subprocess.run(self.serving[0].command, capture_output=True, text=True, timeout=60, check=False)
+        if second.returncode == 0 or "another serving server has this --data-dir and --name=r0" not in second.stderr:
+            raise RuntimeError(f"a second process ended with {second.returncode}: {second.stderr}")
+
+    def damage_disk(self):
+        """Zeros in the place of most rows of t. They are deleted and read again by themselves; those of u are answered throughout."""
+        folders = [glob.glob(f"{folder}/rows/*.sst") for folder in glob.glob(f"{self.directory}/r0/serving-r0/t*-SERVED_FP32-0of1")]
+        files = max(folders, key=lambda paths: sum(map(os.path.getsize, paths)))
+        for path in files:
+            size = os.path.getsize(path)
+            with open(path, "r+b") as file:
+                file.seek(size // 8)
+                file.write(bytes(size // 2))
+        before = self.metric("hotbed_serving_rows_written_total")
+
+        def comes_again():
+            body = {"tables": [{"table": "t", "ids": list(range(0, ROWS, 400))}, {"table": "u", "ids": [0, 1]}], "partial": True, "timeout_ms": 500}
+            t, u = self.http_post("r0", "/v1/lookup", body)["tables"]
+            if u.get("exists") != [True, True] or ("error" not in t and not all(t["exists"])):
+                raise RuntimeError(f"beside a damaged disk: {u}, {t.get('error') or t['exists'].count(False)}")
+            return self.metric("hotbed_serving_rows_written_total") >= before + ROWS
+        self.wait_for(f"the rows of {len(files)} damaged files come again", comes_again)
+        self.wait_ready("t", [0])
+        self.check()
+
     def run_disk(self):
         table = self.begin(1)
         self.command("serve", "add", "t")
+        self.check_lock()
         self.wait_ready("t", [0])
         self.check()
         self.check_top_k()
@@ -144,6 +179,12 @@ class Parts:
         if not 0 < self.metric("hotbed_serving_memory_rows") < ROWS or self.metric("hotbed_serving_disk_rows_read_total") == 0:
             raise RuntimeError("memory has all rows, or none were read from disk")
         self.wait_for("the version is held again", lambda: self.status()["versions"][0]["copies"][0]["held"])
+        small = Table(self.args.bin_dir, self.cluster.address, "u", 100, 8, shards=1)
+        small.wait_for(replicas=1)
+        small.meter("fill").result()
+        self.command("serve", "add", "u")
+        self.wait_ready("u", [0])
+        self.damage_disk()
 
     def run(self):
         self.begin(2)

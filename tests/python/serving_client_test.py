@@ -1,10 +1,15 @@
 """hotbed.ServingClient and lookups by HTTP, against a cluster with a serving server; and the curl lines of the documents."""
 
 import base64
+import glob
+import http.client
 import json
 import os
 import re
+import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -32,7 +37,7 @@ def serving_server(coordinator, *flags, name='r0'):
                                 '--host-bytes=64MiB', *flags], stdout=subprocess.PIPE, text=True,
                                env=local.clean_environment())
     line = process.stdout.readline()
-    return process, re.search(r' http (127\.0\.0\.1:\d+)$', line.strip()).group(1)
+    return process, re.search(r' https? (127\.0\.0\.1:\d+)$', line.strip()).group(1)
 
 
 def end(process):
@@ -174,6 +179,8 @@ class Serving(unittest.TestCase):
     def test_a_partial_answer_says_what_is_missing(self):
         with self.assertRaises(hotbed.NotFound):
             self.client.lookup({'user': [17], 'nobody': [1]}, timeout=20)
+        self.assertIsNone(self.client.lookup({'user': [17]}, timeout=20)['user'].tiers)
+        self.assertEqual(self.client.lookup({'user': [17, 5]}, timeout=20, with_tiers=True)['user'].tiers.tolist(), [1, 0])
         found = self.client.lookup({'user': [17], 'nobody': [1]}, timeout=20, partial=True, batch=True)
         np.testing.assert_array_equal(found['user'].values, [self.row('user', 17)])
         self.assertIsNone(found['user'].error)
@@ -281,7 +288,7 @@ class TwoCopies(unittest.TestCase):
             self.assertEqual(up.cli('serve', 'add', 'user', '--replicas=2')[0], 0)
             local.eventually('both copies are ready', lambda: [copy['state'] for copy in up.json('serve', 'status')['tables'][0][
                 'copies']] == ['ready', 'ready'])
-            self.any_port_answers(up, ports)
+            self.any_port_answers(up, ports, servers)
             for number in range(2):
                 with hotbed.ServingClient(f'hotbed://{up.coordinator}', failure_domain=f'z{number}') as client:
                     self.assertEqual({client.lookup({'user': [7]}, timeout=20)['user'].server for _ in range(6)}, {f'r{number}'})
@@ -313,7 +320,7 @@ class TwoCopies(unittest.TestCase):
             with self.assertRaisesRegex(hotbed.InvalidArgument, 'hedge_budget is 2; allowed: 0..1'):
                 hotbed.ServingClient(f'hotbed://{up.coordinator}', hedge_budget=2)
 
-    def any_port_answers(self, up, ports):
+    def any_port_answers(self, up, ports, servers):
         """A table on one of two servers, and one on both."""
         with hotbed.connect(f'hotbed://{up.coordinator}', session='single') as trainer:
             trainer.create_table('item', dim=2, rows=100, init='zero', optimizer=hotbed.optim.SGD(lr=1.0)).push(
@@ -336,7 +343,22 @@ class TwoCopies(unittest.TestCase):
             self.assertEqual((code, found['nearest']), (200, [{'ids': [3], 'scores': [2]}]))
             code, found = ask('lookup', {**body, 'partial': True, 'tables': [*body['tables'], {'table': 'nobody', 'ids': [1]}]})
             self.assertEqual((code, found['tables'][2]['error']['code'], found['tables'][1]['values']), (200, 404, [[2, 2], [0, 0]]))
+        self.a_silent_server_costs_its_tables_alone(up, ports, servers, {**body, 'partial': True, 'timeout_ms': 4000})
         self.assertEqual(up.cli('serve', 'remove', 'item')[0], 0)
+
+    def a_silent_server_costs_its_tables_alone(self, up, ports, servers, body):
+        """The one that has item is paused; the port of the other one is asked for both tables."""
+        place = [copy['server'] for table in up.json('serve', 'status')['tables'] for copy in table['copies'] if table['table'] == 'item']
+        paused = int(place[0][1])
+        servers[paused].send_signal(signal.SIGSTOP)
+        try:
+            code, text = curl('-d', json.dumps(body), f'http://{ports[1 - paused]}/v1/lookup')
+        finally:
+            servers[paused].send_signal(signal.SIGCONT)
+        self.assertEqual(code, 200, text)
+        user, item = json.loads(text)['tables']
+        self.assertEqual(user.get('values'), [[-1, -1]], user)
+        self.assertIn(item['error']['code'], (503, 504), item)
 
     def test_versions_stay_while_rows_change(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
@@ -411,6 +433,50 @@ class TwoCopies(unittest.TestCase):
         self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
 
 
+class ServingWithDisk(unittest.TestCase):
+    def test_memory_answers_while_damaged_rows_come_again(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '64MiB')
+            self.addCleanup(up.stop)
+            disk = f'--data-dir={directory}/r0'
+            ids = np.arange(500)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=8, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                table.push(ids, np.random.default_rng(7).normal(size=(500, 8)).astype(np.float32), step=1)
+                self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
+                process, _ = serving_server(up.coordinator, disk)
+                self.wait_until_ready(up)
+                end(process)  # its rows are in files now
+                process, _ = serving_server(up.coordinator, disk)
+                self.addCleanup(end, process)
+                self.wait_until_ready(up)
+                for path in glob.glob(f'{directory}/r0/serving-r0/t*/rows/*.sst'):
+                    size = os.path.getsize(path)
+                    with open(path, 'r+b') as file:
+                        file.seek(size // 8)
+                        file.write(bytes(size // 2))
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    def exist():
+                        return client.lookup({'user': ids}, timeout=20)['user'].exists
+
+                    self.assertTrue(exist().all())
+                    table.delete([150, 250], step=2)  # the disk is looked at
+
+                    def come_again():
+                        there = exist()
+                        self.assertTrue(np.delete(there, [150, 250]).all())
+                        return not there[[150, 250]].any() and self.rows_written(up) >= 498
+                    local.eventually('all rows but two come again', come_again)
+
+    def wait_until_ready(self, up):
+        local.eventually('the copy is ready', lambda: [copy['state'] for table in up.json('serve', 'status')['tables']
+                                                       for copy in table['copies']] == ['ready'])
+
+    def rows_written(self, up):
+        page = local.http(up.json('serve', 'status')['servers'][0]['admin_address'], '/metrics')[2]
+        return sum(float(number) for number in re.findall(r'^hotbed_serving_rows_written_total (\S+)', page, re.MULTILINE))
+
+
 class ServingWithTls(unittest.TestCase):
     def test_http_asks_for_tokens_by_table(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
@@ -427,19 +493,64 @@ class ServingWithTls(unittest.TestCase):
             folder = os.path.join(directory, 'cluster', 'tls')
             flags = [f'--tls-ca={folder}/ca.crt', f'--tls-cert={folder}/server.crt', f'--tls-key={folder}/server.key',
                      f'--access-rules={rules}']
-            process, http = serving_server(up.coordinator, *flags)
+            process, plain = serving_server(up.coordinator, *flags)
             self.addCleanup(end, process)
             bearer = ('-H', 'Authorization: Bearer a token nobody guesses')
 
             def code_of(table, *words):
-                return curl(*words, '-d', '{"ids": [1]}', f'http://{http}/v1/tables/{table}:lookup')[0]
+                return curl(*words, '-d', '{"ids": [1]}', f'http://{plain}/v1/tables/{table}:lookup')[0]
 
             self.assertEqual(code_of('ads.user'), 401)
             self.assertEqual(code_of('ads.user', '-H', 'Authorization: Bearer another'), 401)
             self.assertEqual(code_of('user', *bearer), 403)
             self.assertEqual(code_of('ads.user', *bearer), 404)  # allowed, and not served
-            self.assertEqual(curl(*bearer, f'http://{http}/v1/tables')[0], 403)
-            self.assertEqual(curl(f'http://{http}/openapi.json')[0], 200)
+            self.assertEqual(curl(*bearer, f'http://{plain}/v1/tables')[0], 403)
+            self.assertEqual(curl(f'http://{plain}/openapi.json')[0], 200)
+            self.https_answers_as_http(up, folder, flags, bearer)
+
+    def https_answers_as_http(self, up, folder, flags, bearer):
+        own = os.path.join(folder, '..', 'own')
+        os.mkdir(own)
+        for end_of in ('crt', 'key'):
+            shutil.copy(f'{folder}/server.{end_of}', own)
+        flags = [flag.replace(f'{folder}/server', f'{own}/server') for flag in flags]
+        process, https = serving_server(up.coordinator, *flags, '--http-secure=on', name='r1')
+        self.addCleanup(end, process)
+        trusted = ('--cacert', f'{folder}/ca.crt')
+
+        def code_of(table, *words, body='{"ids": [1]}'):
+            return curl(*trusted, *words, '-d', '@-', f'https://{https}/v1/tables/{table}:lookup', body=body)[0]
+
+        self.assertEqual(code_of('ads.user'), 401)
+        self.assertEqual(code_of('user', *bearer), 403)
+        self.assertEqual(code_of('ads.user', *bearer), 404)  # allowed, and not served
+        self.assertEqual(code_of('ads.user', *bearer, body='{"ids": [' + '1, ' * 300_000 + '1]}'), 404)  # of many records of TLS
+        with self.assertRaisesRegex(AssertionError, 'SSL|certificate'):
+            curl(f'https://{https}/openapi.json')  # of an authority that curl does not know
+        with self.assertRaises(AssertionError):
+            curl(f'http://{https}/openapi.json')  # in the clear
+        context = ssl.create_default_context(cafile=f'{folder}/ca.crt')
+        connection = http.client.HTTPSConnection(https, context=context, timeout=60)
+        self.addCleanup(connection.close)
+        documents = []
+        for _ in range(3):  # on one connection
+            connection.request('GET', '/openapi.json')
+            documents.append(connection.getresponse().read())
+        self.assertEqual(documents, [curl(*trusted, f'https://{https}/openapi.json')[1]] * 3)
+
+        def shown():
+            host, port = https.split(':')
+            with socket.create_connection((host, int(port)), timeout=60) as plain, context.wrap_socket(plain, server_hostname=host) as tls:
+                return tls.getpeercert()['serialNumber']
+
+        before = shown()
+        code, _, err = local.run('hotbed', 'cert', 'create', '--dir', folder, '--name', 'newer', '--role', 'server', '--host', '127.0.0.1')
+        self.assertEqual(code, 0, err)
+        for end_of in ('key', 'crt'):
+            os.replace(f'{folder}/newer.{end_of}', f'{own}/server.{end_of}')
+        local.eventually('the new certificate is shown', lambda: shown() != before)
+        connection.request('GET', '/openapi.json')  # the connection goes on
+        self.assertEqual(connection.getresponse().read(), documents[0])
 
 
 class Flags(unittest.TestCase):

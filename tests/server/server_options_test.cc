@@ -98,6 +98,13 @@ TEST(ServerOptionsTest, HttpIsForServingServersAndForLoopbackUnlessInsistedOn) {
       std::string::npos);
   options.http_secure = "off-beyond-loopback";
   EXPECT_TRUE(CheckServerOptions(options).ok());
+  EXPECT_FALSE(ServingOptionsOf(options).http_tls);
+  options.http_secure = "on";
+  EXPECT_NE(std::string(CheckServerOptions(options).message()).find("--tls-cert"),
+            std::string::npos);
+  options.security.files = {"s.crt", "s.key", "ca.crt"};
+  EXPECT_TRUE(CheckServerOptions(options).ok());
+  EXPECT_TRUE(ServingOptionsOf(options).http_tls);
 }
 
 TEST(ServerOptionsTest, NamesArePrintable) {

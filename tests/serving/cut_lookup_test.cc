@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,23 @@ TEST(ServedPartTest, PartsAreDisjointAndHaveAllIds) {
   }
 }
 
+// As a server pools: sums or maxima of rows of 2 elements, in the order of the ids.
+std::vector<float> Pool(const ServingIds& asked, const std::vector<float>& rows) {
+  std::vector<float> bags;
+  for (size_t bag = 0; bag < asked.offsets.size(); ++bag) {
+    const size_t first = asked.offsets[bag];
+    const size_t limit = bag + 1 < asked.offsets.size() ? asked.offsets[bag + 1] : asked.ids.size();
+    for (size_t d = 0; d < 2; ++d) {
+      float& to = bags.emplace_back(0.0f);
+      for (size_t i = first; i < limit; ++i) {
+        const float value = rows[2 * i + d] * (asked.weights.empty() ? 1 : asked.weights[i]);
+        to = asked.pooling == Pooling::kSum ? to + value : i == first ? value : std::max(to, value);
+      }
+    }
+  }
+  return bags;
+}
+
 // As a server answers: the row of an id is its number and its half; multiples of 5 do not exist.
 ServingRows AnswerOf(const CutLookup::Piece& piece) {
   ServingRows rows;
@@ -43,6 +61,7 @@ ServingRows AnswerOf(const CutLookup::Piece& piece) {
     rows.values.push_back(exists ? static_cast<float>(id) : 0);
     rows.values.push_back(exists ? static_cast<float>(id) / 2 : 0);
   }
+  if (piece.asked.pooling != Pooling::kNone) rows.values = Pool(piece.asked, rows.values);
   return rows;
 }
 
@@ -71,7 +90,7 @@ TEST(CutLookupTest, RowsComeBackInTheOrderOfTheirIds) {
   EXPECT_TRUE(rows[2].values.empty());
 }
 
-TEST(CutLookupTest, BagsOverPartsArePooledHere) {
+TEST(CutLookupTest, PartsOfBagsArePooledByTheirServersAndJoinedHere) {
   const std::vector<uint64_t> ids = {99, 3, 40, 1, 66};
   const std::vector<uint32_t> offsets = {0, 3, 3};
   const std::vector<float> weights = {1, 2, 1, 0.5f, -0.5f};
@@ -81,8 +100,14 @@ TEST(CutLookupTest, BagsOverPartsArePooledHere) {
     if (weighted) tables[0].weights = weights;
     const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
                         RowType::kInt8);
-    EXPECT_EQ(cut.pieces()[0].wire_type, RowType::kFp32);
-    return Ask(cut)[0].values;
+    EXPECT_EQ(cut.pieces().size(), 2u);
+    for (const CutLookup::Piece& piece : cut.pieces()) {
+      EXPECT_EQ(piece.wire_type, RowType::kFp32);
+      EXPECT_EQ(AnswerOf(piece).values.size(), 4u) << "the empty bag is not asked for";
+    }
+    const std::vector<ServingRows> rows = Ask(cut);
+    EXPECT_EQ(rows[0].exists, (std::vector<uint8_t>{1, 1, 0, 1, 1}));
+    return rows[0].values;
   };
   using Rows = std::vector<float>;
   EXPECT_EQ(pooled(Pooling::kSum, false), (Rows{102, 51, 0, 0, 67, 33.5}));
@@ -90,6 +115,31 @@ TEST(CutLookupTest, BagsOverPartsArePooledHere) {
   EXPECT_EQ(pooled(Pooling::kMax, false), (Rows{99, 49.5, 0, 0, 66, 33}));
   EXPECT_EQ(pooled(Pooling::kSum, true), (Rows{105, 52.5, 0, 0, -32.5, -16.25}));
   EXPECT_EQ(pooled(Pooling::kMean, true), (Rows{26.25, 13.125, 0, 0, 0, 0}));
+}
+
+TEST(CutLookupTest, BagsWithoutAnyIdAreZeros) {
+  const std::vector<uint32_t> offsets = {0, 0, 0};
+  const std::vector<ServingIds> tables = {
+      {.table = "cut", .ids = {}, .pooling = Pooling::kMean, .offsets = offsets}};
+  const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
+                      RowType::kFp32);
+  ASSERT_EQ(cut.pieces().size(), 1u);
+  EXPECT_EQ(Ask(cut)[0].values, std::vector<float>(6));
+}
+
+TEST(CutLookupTest, SumsOfPartsAreAddedInTheOrderOfTheParts) {
+  const std::vector<uint64_t> ids = {99, 1, 98, 2};
+  const std::vector<uint32_t> offsets = {0};
+  const std::vector<float> weights = {1e8f, 1, -1e8f, 1};
+  const std::vector<ServingIds> tables = {{.table = "cut",
+                                           .ids = ids,
+                                           .pooling = Pooling::kSum,
+                                           .offsets = offsets,
+                                           .weights = weights}};
+  const CutLookup cut(tables, {{.places = {.hashed = false, .places = 100}, .parts = 2}},
+                      RowType::kFp32);
+  const float second = 99 * 1e8f + 98 * -1e8f;
+  EXPECT_EQ(Ask(cut)[0].values[0], (1.0f + 2.0f) + second);
 }
 
 TEST(CutLookupTest, ATableIsAnsweredByAllOfItsPartsOrNotAtAll) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -99,6 +100,69 @@ TEST_F(DiskRowsTest, RowsThatDidNotComeAgainGo) {
   EXPECT_EQ(all.size(), 5'003u);
   EXPECT_EQ(all.at(5'003), 10'006u);
   EXPECT_EQ(all.at(9'999), 19'998u);
+}
+
+// Zeros in the place of most rows of each file.
+void Damage(const std::string& directory) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() != ".sst") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(entry.file_size() / 8));
+    const std::string zeros(entry.file_size() / 2, '\0');
+    file.write(zeros.data(), static_cast<std::streamsize>(zeros.size()));
+    EXPECT_TRUE(file.good());
+    ++files;
+  }
+  EXPECT_GT(files, 0);
+}
+
+TEST_F(DiskRowsTest, DamagedRowsAreToldAndGoWhenTheyAreOpenedAgain) {
+  std::shared_ptr<DiskRows> rows = Open();
+  std::vector<uint64_t> ids(5'000);
+  for (uint64_t id = 0; id < ids.size(); ++id) Put(ids[id] = id, Mix64(id), rows.get());
+  ASSERT_TRUE(rows->Commit("a").ok());
+  ASSERT_TRUE(rows->Flush().ok());
+  rows->SetNeeded();
+  Damage(directory_);
+  EXPECT_FALSE(rows->damaged()) << "nobody has looked yet";
+  EXPECT_TRUE(absl::IsDataLoss(rows->Read(ids, [](size_t, uint64_t, const uint8_t*) {})));
+  EXPECT_TRUE(rows->damaged());
+  // Other copies are asked for the nearest rows, too.
+  ServedMemory memory(1 << 20);
+  VersionedRows in_memory(RowCoder(RowFormatKind::kFp32, 2), &memory);
+  RowsView view = in_memory.Latest();
+  view.below = rows;
+  const std::vector<float> vector = {1, 0};
+  RowQuery query = {.vectors = vector};
+  const auto search = [&] { return RowSearch(view, query).Run([] { return absl::OkStatus(); }); };
+  EXPECT_TRUE(absl::IsUnavailable(search())) << search();
+  query.only_ids = ids;
+  EXPECT_TRUE(absl::IsUnavailable(search())) << search();
+  view.below = nullptr;
+  rows = nullptr;
+  rows = Open();
+  EXPECT_EQ(rows->rows(), 0u);
+  EXPECT_FALSE(rows->damaged());
+}
+
+TEST_F(DiskRowsTest, PassesOverAllRowsEndWhenTheyAreToStop) {
+  bool stops = false;
+  const auto open = [&] { return DiskRows::Open(directory_, 8, "k", [&] { return stops; }); };
+  auto rows = open();
+  ASSERT_TRUE(rows.ok());
+  for (uint64_t id = 0; id < 5'000; ++id) Put(id, id, rows->get());
+  ASSERT_TRUE((*rows)->Commit("a").ok());
+  stops = true;
+  const auto every = [](uint64_t) { return ~uint32_t{0}; };
+  EXPECT_TRUE(absl::IsCancelled((*rows)->DeleteOlder(every).status()));
+  (*rows).reset();
+  EXPECT_TRUE(absl::IsCancelled(open().status()));
+  stops = false;
+  rows = open();
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ((*rows)->rows(), 5'000u) << "what it did not look at is not deleted";
+  EXPECT_EQ(*(*rows)->DeleteOlder(every), 5'000u);
 }
 
 TEST_F(DiskRowsTest, ASearchComparesRowsOfDiskWhereMemoryHasNotAll) {

@@ -170,6 +170,27 @@ TEST(LookupReplyTest, Base64AndOctetsAreTheBytesOfTheType) {
   EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Ids", "3")));
 }
 
+TEST(LookupReplyTest, TiersAreToldIfAskedFor) {
+  LookupBody body = *ParseLookupBody(R"({"ids": [1, 2, 3], "with_tiers": true})", 10);
+  EXPECT_TRUE(RequestOf(body, 7, "user")->with_tiers());
+  v1::ServingLookupReply reply = ReplyOf({1, 2, 3}, 1, std::string("\1\1\0", 3));
+  reply.set_tiers(std::string("\2\1\0", 3));
+  const auto answer = [&](LookupForm form) {
+    const HttpResponse response = LookupResponse(reply, body, form, "user", "r0");
+    EXPECT_LE(response.body.size(), ResponseBytes(body, 1, form));
+    return response;
+  };
+  EXPECT_EQ(Json::parse(answer(LookupForm::kArrays).body)["tiers"],
+            Json::parse(R"(["disk", "memory", "none"])"));
+  EXPECT_EQ(Json::parse(answer(LookupForm::kBase64).body)["tiers"],
+            absl::Base64Escape(reply.tiers()));
+  const HttpResponse octets = answer(LookupForm::kOctets);
+  EXPECT_EQ(octets.body, reply.rows() + reply.exists() + reply.tiers());
+  EXPECT_THAT(octets.headers, testing::Contains(testing::Pair("Hotbed-Tiers", "3")));
+  body = *ParseLookupBody(R"({"ids": [1]})", 10);
+  EXPECT_FALSE(Json::parse(answer(LookupForm::kArrays).body).contains("tiers"));
+}
+
 TEST(TopKBodyTest, FieldsAreReadAndErrorsNameThem) {
   const absl::StatusOr<TopKBody> body = ParseTopKBody(
       R"({"vectors": [[0.5, -1], [2, 3e3]], "k": 3, "metric": "l2", "only_ids": [7, 8],
@@ -618,7 +639,9 @@ TEST_F(HttpLookupsTest, TheDocumentHasEveryRouteAndEveryField) {
   // Answers have the fields of the document, and no others.
   LookupBody body;
   body.ids = {1};
-  const v1::ServingLookupReply reply = ReplyOf({1, 2}, 2, "\1");
+  body.tiers = true;
+  v1::ServingLookupReply reply = ReplyOf({1, 2}, 2, "\1");
+  reply.set_tiers("\1");
   for (const LookupForm form : {LookupForm::kArrays, LookupForm::kBase64}) {
     EXPECT_EQ(KeysOf(Json::parse(LookupResponse(reply, body, form, "user", "r0").body)),
               KeysOf(schemas["LookupReply"]["properties"]));

@@ -181,6 +181,7 @@ class EveryThird : public RowsBelow {
   absl::Status Scan(const std::function<bool(uint64_t, const uint8_t*)>&) const override {
     return absl::UnimplementedError("not of lookups");
   }
+  bool damaged() const override { return false; }
   uint64_t rows() const override { return 0; }
   uint64_t bytes() const override { return 0; }
 

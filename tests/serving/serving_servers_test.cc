@@ -260,5 +260,39 @@ TEST(ServingServersTest, ANameIsOfOneProcess) {
   EXPECT_EQ(servers.OnReport(0, nowhere).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ServingServersTest, ATableThatFindsNoServerIsPlacedWhenSomethingHasChanged) {
+  ServingServers servers({});
+  servers.Begin(0);
+  ServedTables tables = {{1, ServedOf(1, 1)}};
+  const TableSpecs specs = {{1, SpecOf(1, 500'000)}, {2, SpecOf(2, 1000)}};
+  const auto report = [&](int64_t now_ns, uint64_t bytes_max, uint64_t bytes) {
+    v1::ServingReport said = ReportOf("a", 1, bytes_max);
+    v1::ReplicaReport& other = *said.add_replicas();
+    other.set_table(2);
+    other.set_ready(true);
+    other.set_bytes(bytes);
+    ASSERT_TRUE(servers.OnReport(now_ns, said).ok());
+  };
+  const auto needs = [&](int64_t now_ns, const std::string& revision = "7") {
+    return servers.NeedsPlacing(now_ns, revision, tables, specs);
+  };
+  tables[2] = ServedOf(2, 1);
+  tables[2].add_servers("a");
+  report(0, 100 << 20, 90 << 20);
+  EXPECT_FALSE(needs(0)) << "it does not fit beside table 2";
+  report(kSecond, 100 << 20, 1 << 20);
+  EXPECT_FALSE(needs(kSecond)) << "bytes of rows change all the time";
+  EXPECT_TRUE(needs(kSecond, "8")) << "other tables are served";
+  EXPECT_TRUE(needs(kSecond, "8")) << "until it is done";
+  report(2 * kSecond, 100 << 20, 90 << 20);
+  EXPECT_FALSE(needs(2 * kSecond));
+  report(3 * kSecond, 200 << 20, 90 << 20);
+  EXPECT_TRUE(needs(3 * kSecond)) << "the server has more memory";
+  report(4 * kSecond, 100 << 20, 90 << 20);
+  EXPECT_FALSE(needs(4 * kSecond));
+  report(14 * kSecond, 100 << 20, 1 << 20);
+  EXPECT_TRUE(needs(14 * kSecond)) << "after some seconds";
+}
+
 }  // namespace serving_servers_test
 }  // namespace hotbed

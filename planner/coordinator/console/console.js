@@ -2,6 +2,7 @@
 'use strict';
 
 const PERIOD_MS = 2000;
+const COPIES_SHOWN = 200;  // those that need a person first
 const RATE_MS = 8000;    // servers report their totals every second or less often
 const CELLS_MAX = 2048;  // per table; with more shards a cell stands for several neighbours
 const CELL = 16;
@@ -179,15 +180,17 @@ function drawServing() {
     const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
     const copies = served.copies.length ? served.copies
         : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
-    return copies.map(c => [
+    return copies.map(c => ({urgency: alert !== '' ? 0 : c.trouble !== '' || c.state !== 'ready' ? 1 : 2, cells: [
       served.parts > 1 ? `${served.name}, part ${c.part + 1} of ${served.parts}` : served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
       c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes),
       c.age_ms === null ? '' : c.age_ms < 1000 ? `${c.age_ms} ms` : `${(c.age_ms / 1000).toFixed(1)} s`,
       c.versions_wanted === 0 ? 'none' : `${c.versions_held} of ${c.versions_wanted}`, make('span', {}, ...note(c).flatMap(n => [n, ' '])),
-    ]);
-  });
+    ]}));
+  }).sort((a, b) => a.urgency - b.urgency).map(row => row.cells);
+  const left = rows.length - COPIES_SHOWN;
+  byId('copies-left').textContent = left > 0 ? `${count(left)} further copies: hotbed serve status` : '';
   fill(byId('copies'), [['table'], ['format'], ['copy on'], ['state'], ['rows', 'number'], ['bytes', 'number'], ['age', 'number'],
-                        ['versions held', 'number'], ['trouble', 'wrap']], rows.slice(0, 200), 'no table is served');
+                        ['versions held', 'number'], ['trouble', 'wrap']], rows.slice(0, COPIES_SHOWN), 'no table is served');
 }
 
 const keyOf = shard => `${shard.table}/${shard.index}`;

@@ -174,7 +174,10 @@ void Core::PlaceServing() {
     pending.made = std::move(operation);
     normal_.queue.push_back(std::move(pending));
   };
-  if (!serving_.Changes(now_ns_, state_.served(), state_.tables()).empty()) {
+  const std::string revision =
+      absl::StrCat(state_.serving_revision(), " ", state_.tables().size(), " ",
+                   state_.tables().empty() ? 0 : state_.tables().rbegin()->first);
+  if (serving_.NeedsPlacing(now_ns_, revision, state_.served(), state_.tables())) {
     begin(MakePlaceServing(Context()));
   }
   if (FlipsVersion(state_, serving_, now_ns_)) begin(MakeFlipVersion(Context()));

@@ -526,6 +526,9 @@ class RebuildMetadata {
           absl::StrCat("serving servers that ask have not said yet which tables are served: ",
                        absl::StrJoin(unheard, " "), "; try again in a second"));
     }
+    for (std::string& one : context_.remembered->Missing(context_.now_ns, reply_.cluster_id())) {
+      reply_.add_serving_missing(std::move(one));
+    }
     const v1::ServingRecords* const records = context_.remembered->Newest(reply_.cluster_id());
     if (records == nullptr) return absl::OkStatus();
     absl::btree_map<TableId, v1::TableSpec> adopted = state.tables();
@@ -547,6 +550,10 @@ class RebuildMetadata {
       absl::StrAppend(&text, text.empty() ? "not asked yet: server " : ", ", name);
     }
     if (!text.empty()) text += "; ";
+    if (!reply_.serving_missing().empty()) {
+      absl::StrAppend(&text, "not heard yet which tables are served: ",
+                      absl::StrJoin(reply_.serving_missing(), ", "), "; ");
+    }
     for (const v1::RebuiltTable& table : reply_.tables()) {
       if (!table.left_out().empty()) {
         absl::StrAppend(&text, "table ", table.spec().name(), ": ", table.left_out(), "; ");
@@ -559,7 +566,8 @@ class RebuildMetadata {
     return absl::FailedPreconditionError(
         absl::StrCat(text,
                      "start the servers that are missing and try again, or go on without them "
-                     "(--without-missing): tables of which shards are missing are then left out"));
+                     "(--without-missing): tables of which shards are missing are then left out, "
+                     "and which tables are served is as the serving servers know that are here"));
   }
 
   std::string EventText() const {

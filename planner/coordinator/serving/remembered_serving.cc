@@ -1,10 +1,14 @@
 #include "planner/coordinator/serving/remembered_serving.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "planner/coordinator/serving/served_versions.h"
 #include "planner/coordinator/state/keys.h"
+#include "proto/served_part.h"
 
 namespace hotbed {
 namespace {
@@ -56,6 +60,27 @@ std::vector<std::string> RememberedServing::Unheard(int64_t now_ns,
   return unheard;
 }
 
+std::vector<std::string> RememberedServing::Missing(int64_t now_ns,
+                                                    const std::string& cluster) const {
+  const v1::ServingRecords* const records = Newest(cluster);
+  if (records == nullptr) {
+    const int64_t left_ns = began_ns_ + kLatelyNs - now_ns;
+    if (left_ns <= 0) return {};
+    return {absl::StrCat("serving servers, which report within ",
+                         (left_ns + kSecondNs - 1) / kSecondNs, " s if there are any")};
+  }
+  std::set<std::string> silent;
+  for (const v1::ServedTable& table : records->tables()) {
+    for (const std::string& name : table.servers()) {
+      const auto server = servers_.find(name);
+      if (server == servers_.end() || now_ns - server->second.heard_ns >= kLatelyNs) {
+        silent.insert("serving server " + name);
+      }
+    }
+  }
+  return {silent.begin(), silent.end()};
+}
+
 const v1::ServingRecords* RememberedServing::Newest(const std::string& cluster) const {
   const v1::ServingRecords* newest = nullptr;
   for (const auto& [name, server] : servers_) {
@@ -66,6 +91,21 @@ const v1::ServingRecords* RememberedServing::Newest(const std::string& cluster) 
   return newest;
 }
 
+namespace {
+
+bool MayBeServed(const v1::ServedTable& table, const v1::TableSpec& spec) {
+  const uint32_t parts = std::max<uint32_t>(table.parts(), 1);
+  const auto& of = table.server_parts();
+  const std::set<std::string> servers(table.servers().begin(), table.servers().end());
+  return table.replicas() != 0 && v1::ServedFormat_IsValid(table.format()) &&
+         parts <= std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places) &&
+         (of.empty() ? parts == 1 || servers.empty() : of.size() == table.servers_size()) &&
+         std::all_of(of.begin(), of.end(), [parts](uint32_t part) { return part < parts; }) &&
+         static_cast<int>(servers.size()) == table.servers_size();
+}
+
+}  // namespace
+
 std::vector<Op> OpsToAdopt(const v1::ServingRecords& records,
                            const absl::btree_map<TableId, v1::TableSpec>& tables) {
   std::vector<Op> ops;
@@ -73,7 +113,8 @@ std::vector<Op> OpsToAdopt(const v1::ServingRecords& records,
     ops.push_back({Op::Kind::kPut, std::move(key), std::move(value)});
   };
   for (const v1::ServedTable& table : records.tables()) {
-    if (!tables.contains(table.table()) || table.replicas() == 0) continue;
+    const auto spec = tables.find(table.table());
+    if (spec == tables.end() || !MayBeServed(table, spec->second)) continue;
     put(keys::Served(table.table()), table.SerializeAsString());
   }
   ServedVersions versions;

@@ -33,6 +33,9 @@ class RememberedServing {
   bool Awaited(int64_t now_ns) const;
   // Servers of `cluster` that ask and have not said their records yet.
   std::vector<std::string> Unheard(int64_t now_ns, const std::string& cluster) const;
+  // For people: which servers of `cluster` have not reported, whose records may be newer than those
+  // that are known. Empty: none, as far as is known.
+  std::vector<std::string> Missing(int64_t now_ns, const std::string& cluster) const;
   // The newest records of `cluster`. Null: no server has said any.
   const v1::ServingRecords* Newest(const std::string& cluster) const;
 

@@ -21,6 +21,7 @@ constexpr size_t kNameBytesMax = 200;
 constexpr size_t kTroubleBytesMax = 500;
 constexpr uint64_t kOverheadBytes = 12;  // of a row: its key and its part of the index
 constexpr int64_t kMsNs = 1'000'000;
+constexpr int64_t kPlaceAgainNs = 10'000'000'000;
 
 bool HasCopy(const v1::ServedTable& table, const std::string& server) {
   return std::find(table.servers().begin(), table.servers().end(), server) != table.servers().end();
@@ -340,6 +341,26 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
   // As earlier releases have it.
   if (table->parts() <= 1) table->clear_server_parts();
   return table->SerializeAsString() != before;
+}
+
+bool ServingServers::NeedsPlacing(int64_t now_ns, const std::string& revision,
+                                  const ServedTables& tables, const TableSpecs& specs) {
+  std::string depends = absl::StrCat(revision, now_ns - began_ns_ >= options_.away_ns);
+  for (const auto& [name, server] : servers_) {
+    const v1::ServingReport& report = server.report;
+    absl::StrAppend(&depends, ";", name, " ", Alive(now_ns, name), Away(now_ns, name),
+                    report.stopping(), report.has_disk(), " ", report.bytes_max(), " ",
+                    report.failure_domain());
+    for (const v1::ReplicaReport& replica : report.replicas()) {
+      if (replica.full_bytes() == 0) continue;
+      absl::StrAppend(&depends, " ", replica.table(), "/", replica.part(), "/", replica.parts());
+    }
+  }
+  if (depends == placed_for_ && now_ns < place_again_ns_) return false;
+  if (!Changes(now_ns, tables, specs).empty()) return true;
+  placed_for_ = std::move(depends);
+  place_again_ns_ = now_ns + kPlaceAgainNs;
+  return false;
 }
 
 std::vector<v1::ServedTable> ServingServers::Changes(int64_t now_ns, const ServedTables& tables,

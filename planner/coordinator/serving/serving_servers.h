@@ -57,6 +57,11 @@ class ServingServers {
   // more, without servers and replicas.
   std::vector<v1::ServedTable> Changes(int64_t now_ns, const ServedTables& tables,
                                        const TableSpecs& specs) const;
+  // Whether Changes has any. `revision` is that of the tables, and of which are served. Where there
+  // was nothing to change, it is looked at again once something else has changed than the bytes of
+  // rows, or after some seconds: a table that finds no server costs little.
+  bool NeedsPlacing(int64_t now_ns, const std::string& revision, const ServedTables& tables,
+                    const TableSpecs& specs);
   // Whether each server that is alive and has a table of the version holds it whole, and each of
   // its served tables has such a server.
   bool AllHold(int64_t now_ns, const v1::ServedVersion& version, const ServedTables& tables) const;
@@ -88,6 +93,8 @@ class ServingServers {
   const Options options_;
   int64_t began_ns_ = 0;
   absl::btree_map<std::string, Server> servers_;
+  std::string placed_for_;  // what placement depended on when there was nothing to change
+  int64_t place_again_ns_ = 0;
 };
 
 }  // namespace hotbed
