@@ -94,9 +94,7 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
   HOTBED_DCHECK(unapplied_.empty() || unapplied_.back().lsn + 1 == entry.lsn)
       << shard_.Name() << ": LSN " << entry.lsn << " follows " << unapplied_.back().lsn;
   unapplied_.push_back({entry.lsn, state, shard_.in_flight.Begin()});
-  if (state != nullptr && entry.kind == RecordKind::kPush) {
-    last_step_ = std::max(last_step_, entry.seq >> kStepShift);
-  }
+  if (state != nullptr && entry.kind == RecordKind::kPush) NoteStep(entry.seq >> kStepShift);
   if (noting() && state != nullptr && ChangesRows(entry.kind)) {
     noted_->insert(state->ids, state->ids + state->count);
   }

@@ -31,9 +31,8 @@ class PushGate {
   // Takes over the options of the table, which may change.
   void SetTable(const TableSpec& table) {
     touches_ = table.optimizer.touches;
-    // Rows that expire by steps need the newest one, which the long way notes.
     takes_gradients_ = table.optimizer.kind != OptimizerKind::kNone && !table.has_padding_id &&
-                       !IsSynchronous(table) && LifeOf(table).ttl_steps == 0;
+                       !IsSynchronous(table);
     allows_nan_ = table.nan_policy == NanPolicy::kAllow;
     scalars_fixed_ = table.changes.empty() && table.schedule.kind == ScheduleKind::kConstant &&
                      table.schedule.warmup_steps == 0 && !IsAdamKind(table.optimizer.kind);
