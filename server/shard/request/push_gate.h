@@ -8,6 +8,7 @@
 #ifndef HOTBED_SERVER_SHARD_REQUEST_PUSH_GATE_H_
 #define HOTBED_SERVER_SHARD_REQUEST_PUSH_GATE_H_
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 
@@ -39,19 +40,22 @@ class PushGate {
     scalars_ = ResolveScalars(table.optimizer, table.optimizer.learning_rate, /*step=*/0);
   }
   // 0: shut.
-  void Set(Epoch epoch) { epoch_ = takes_gradients_ ? epoch : 0; }
+  void Set(Epoch epoch) { epoch_.store(takes_gradients_ ? epoch : 0, kRelaxed); }
   // Pushes may go to the store as it is: it will not be replaced.
   void NoteStoreOpened() { store_opened_ = true; }
   bool store_opened() const { return store_opened_; }
   // Somebody has begun to follow the rows: the feed of changes has to be asked from now on.
   void NoteFollowed() { followed_ = true; }
   bool followed() const { return followed_; }
-  void Shut() { epoch_ = 0; }
+  void Shut() { epoch_.store(0, kRelaxed); }
+  // Any thread: a guess, for what is brought to the cache.
+  bool shut() const { return epoch_.load(kRelaxed) == 0; }
 
   // The caller has checked the deadline.
   bool Admits(const PushWork& work, const PushSegment& segment) const {
-    return segment.epoch == epoch_ && epoch_ != 0 && segment.commit_step == 0 && !segment.deletes &&
-           !segment.shows && segment.count - 1 < kIdsMax && segment.seq != 0 && work.session != 0 &&
+    return segment.epoch == epoch_.load(kRelaxed) && segment.epoch != 0 &&
+           segment.commit_step == 0 && !segment.deletes && !segment.shows &&
+           segment.count - 1 < kIdsMax && segment.seq != 0 && work.session != 0 &&
            work.gradient_type != RowType::kInt8 &&
            (!segment.has_learning_rate || std::isfinite(segment.learning_rate));
   }
@@ -69,7 +73,9 @@ class PushGate {
   }
 
  private:
-  Epoch epoch_ = 0;
+  static constexpr auto kRelaxed = std::memory_order_relaxed;
+
+  std::atomic<Epoch> epoch_{0};  // written on the strand
   const bool logged_;
   bool touches_ = false;
   bool takes_gradients_ = false;
