@@ -89,7 +89,7 @@ TEST_F(ShardMergeTest, RowsAndSessionsGoOnInTheMergedShard) {
   EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
 }
 
-// The state that was written ahead of the coordinator's answer is that of a moment which has passed.
+// The state that was written ahead of the coordinator's answer is of a moment which has passed.
 TEST_F(ShardMergeTest, AMergeThatWasRefusedLeavesNothingForTheNextOne) {
   const TempDir dir;
   TestServer server(Options(dir), {Countdown(false)}, 2);

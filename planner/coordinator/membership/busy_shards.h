@@ -8,8 +8,8 @@
 // that the whole had, because its rows are few, say. Then a part must be busy over all windows like
 // any other shard.
 //
-// And which neighbours it merges by itself, if it is told to: small ones that serve little, once they
-// are on the same servers. Pure; thread-compatible.
+// And which neighbours it merges by itself, if it is told to: small ones that serve little, once
+// they are on the same servers. Pure; thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 
