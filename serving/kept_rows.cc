@@ -26,10 +26,10 @@ absl::StatusOr<std::unique_ptr<KeptRows>> KeptRows::Open(const std::string& dir,
                                                          const ServedPlaces& places,
                                                          uint32_t row_bytes,
                                                          const std::string& cluster,
-                                                         std::function<bool()> stops) {
+                                                         const std::function<bool()>& stops) {
   HOTBED_ASSIGN_OR_RETURN(
       std::unique_ptr<DiskRows> rows,
-      DiskRows::Open(dir, row_bytes, absl::StrCat(kKind, ", ", cluster), std::move(stops)));
+      DiskRows::Open(dir, row_bytes, absl::StrCat(kKind, ", ", cluster), stops));
   return std::unique_ptr<KeptRows>(new KeptRows(places, std::move(rows)));
 }
 

@@ -24,7 +24,7 @@ class KeptRows {
                                                         const ServedPlaces& places,
                                                         uint32_t row_bytes,
                                                         const std::string& cluster,
-                                                        std::function<bool()> stops);
+                                                        const std::function<bool()>& stops);
 
   const std::shared_ptr<DiskRows>& rows() const { return rows_; }
   // Where a stream goes on; empty: the rows are not whole, so that all must come again.

@@ -63,7 +63,7 @@ absl::string_view AgeBytes(const uint32_t& age) {
 
 absl::StatusOr<std::unique_ptr<DiskRows>> DiskRows::Open(const std::string& dir, uint32_t row_bytes,
                                                          const std::string& kind,
-                                                         std::function<bool()> stops) {
+                                                         const std::function<bool()>& stops) {
   DiskCounters::Get();
   std::error_code error;
   std::filesystem::create_directories(dir, error);

@@ -33,7 +33,7 @@ class DiskRows final : public RowsBelow {
   // are read. While that lasts, and in DeleteOlder, `stops` may end it: Cancelled.
   static absl::StatusOr<std::unique_ptr<DiskRows>> Open(const std::string& dir, uint32_t row_bytes,
                                                         const std::string& kind,
-                                                        std::function<bool()> stops = nullptr);
+                                                        const std::function<bool()>& stops = {});
   ~DiskRows() override;
 
   // --- the writer
