@@ -30,6 +30,7 @@ struct RankBatch {
   double norm = 0;                     // of the vector, for cosine
   double floor = 0;                    // rows that are not so near are passed over
   const uint8_t* const* at = nullptr;  // the weights of each row; null: `rows`
+  uint32_t at_count = 0;               // of `at`; those from `count` on are compared soon
   const CodeQuery* quick = nullptr;    // null: there is none, as for rows without codes
   // Out: the numbers of the other rows, those whose score is no number among them, and their
   // scores. Both have room for `count`.
@@ -37,6 +38,12 @@ struct RankBatch {
   double* scores = nullptr;
   uint32_t picked = 0;
 };
+
+// How many rows, which lie anywhere, are fetched before they are compared.
+constexpr uint64_t kRankAheadBytes = 8192;
+constexpr uint32_t RankAheadRows(uint32_t row_bytes) {
+  return static_cast<uint32_t>(kRankAheadBytes / row_bytes) + 4;
+}
 
 }  // namespace hotbed
 

@@ -26,19 +26,19 @@ struct RowsInOrder {
   const uint64_t stride;
 };
 
-// Anywhere. Nobody fetches the first rows of a batch ahead.
+// Anywhere. Nobody fetches the first rows of the first batch ahead. The bytes behind a row's last
+// whole line come with the row that lies behind it.
 struct RowsAt {
-  static constexpr uint64_t kAheadBytes = 4096;
   explicit RowsAt(const RankBatch& batch)
       : at(batch.at),
         row_bytes(batch.stride),
-        ahead(static_cast<uint32_t>(kAheadBytes / row_bytes) + 4),
-        count(batch.count) {}
+        ahead(RankAheadRows(static_cast<uint32_t>(batch.stride))),
+        count(batch.at_count) {}
   HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return at[i]; }
   HOTBED_ROW_FN void FetchAhead(uint32_t i) const {
     if (i + ahead >= count) return;
     const uint8_t* const row = at[i + ahead];
-    for (uint64_t b = 0; b < row_bytes + 63; b += 64) __builtin_prefetch(row + b, 0, 3);
+    for (uint64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(row + b, 0, 3);
   }
   const uint8_t* const* const at;
   const uint64_t row_bytes;

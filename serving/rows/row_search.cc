@@ -88,13 +88,14 @@ double RowSearch::ScoreOf(size_t vector, const uint8_t* row) const {
   return score;
 }
 
-absl::Status RowSearch::RankSome(OfferRow offer, GoOn go_on) {
+absl::Status RowSearch::RankSome(size_t count, OfferRow offer, GoOn go_on) {
   uint32_t picks[kStepRowsMax];
   double scores[kStepRowsMax];
   for (size_t v = 0; v < tops_.size(); ++v) {
     RankBatch batch = BatchOf(v);
     batch.at = rows_.data();
-    batch.count = static_cast<uint32_t>(rows_.size());
+    batch.count = static_cast<uint32_t>(count);
+    batch.at_count = static_cast<uint32_t>(rows_.size());
     batch.picks = picks;
     batch.scores = scores;
     view_.coder().Rank(&batch);
@@ -102,8 +103,8 @@ absl::Status RowSearch::RankSome(OfferRow offer, GoOn go_on) {
       offer(static_cast<uint32_t>(v), picks[p], scores[p]);
     }
   }
-  rows_read_ += rows_.size();
-  elements_ += (rows_.size() * tops_.size() + rows_.size()) * dim_;
+  rows_read_ += count;
+  elements_ += (count * tops_.size() + count) * dim_;
   if (elements_ < kLookElements) return absl::OkStatus();
   elements_ = 0;
   dropped_ = !view_.Holds();
@@ -114,17 +115,23 @@ absl::Status RowSearch::RankPart(uint32_t part, GoOn go_on) {
   const Reader reader(view_);
   ServedRows::StripeWalk walk;
   reader.Begin(part, &walk);
+  rows_.clear();
   for (;;) {
-    rows_.resize(rows_max_);
-    rows_.resize(reader.Next(part, &walk, rows_.data(), rows_max_));
+    // Rows of the next step are there already, so that they are fetched ahead in this one.
+    const size_t known = rows_.size();
+    rows_.resize(rows_max_ + RankAheadRows(view_.coder().row_bytes()));
+    rows_.resize(known + reader.Next(part, &walk, rows_.data() + known,
+                                     static_cast<uint32_t>(rows_.size() - known)));
     if (rows_.empty() || dropped_) return absl::OkStatus();
+    const size_t count = std::min<size_t>(rows_.size(), rows_max_);
     const auto offer = [&](uint32_t v, uint32_t number, double score) {
       reader.Identify(part, walk, rows_[number], [&](uint64_t id, const uint8_t* now) {
         // A row that has changed since the walk began is compared as it is now.
         Offer(v, id, now == rows_[number] ? score : ScoreOf(v, now));
       });
     };
-    HOTBED_RETURN_IF_ERROR(RankSome(offer, go_on));
+    HOTBED_RETURN_IF_ERROR(RankSome(count, offer, go_on));
+    rows_.erase(rows_.begin(), rows_.begin() + static_cast<int64_t>(count));
   }
 }
 
@@ -157,7 +164,7 @@ absl::Status RowSearch::RankOnly(absl::Span<const uint64_t> ids, GoOn go_on) {
     const auto offer = [&](uint32_t v, uint32_t number, double score) {
       Offer(v, found[number], score);
     };
-    HOTBED_RETURN_IF_ERROR(RankSome(offer, go_on));
+    HOTBED_RETURN_IF_ERROR(RankSome(rows_.size(), offer, go_on));
   }
   return absl::OkStatus();
 }
@@ -183,6 +190,7 @@ absl::Status RowSearch::RankBelow(GoOn go_on) {
     rows_.clear();
     for (size_t i = 0; i < ids.size(); ++i) rows_.push_back(bytes.data() + i * row_bytes);
     ranked = RankSome(
+        rows_.size(),
         [&](uint32_t v, uint32_t number, double score) { Offer(v, ids[number], score); }, go_on);
     ids.clear();
     return ranked.ok();

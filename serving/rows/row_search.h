@@ -53,8 +53,8 @@ class RowSearch {
   absl::Status RankBelow(GoOn go_on);
   RankBatch BatchOf(size_t vector) const;
   double ScoreOf(size_t vector, const uint8_t* row) const;
-  // Compares the rows at rows_ with all vectors.
-  absl::Status RankSome(OfferRow offer, GoOn go_on);
+  // Compares the first `count` of rows_ with all vectors; the others are fetched ahead.
+  absl::Status RankSome(size_t count, OfferRow offer, GoOn go_on);
   void Offer(size_t vector, uint64_t id, double score);
 
   const RowsView& view_;
@@ -67,7 +67,7 @@ class RowSearch {
   std::vector<int8_t> codes_;     // of quick_
   std::vector<CodeQuery> quick_;  // one per vector, if rows hold codes
   std::vector<TopRows> tops_;
-  std::vector<const uint8_t*> rows_;  // that are compared in this step
+  std::vector<const uint8_t*> rows_;  // that are compared in this step or the next
   uint64_t elements_ = 0;             // compared since go_on was asked
   bool dropped_ = false;              // the view does not hold any more
   uint64_t rows_read_ = 0;
