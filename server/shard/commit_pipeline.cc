@@ -95,7 +95,7 @@ void CommitPipeline::StartAppend(const CoreEntry& entry) {
       << shard_.Name() << ": LSN " << entry.lsn << " follows " << unapplied_.back().lsn;
   unapplied_.push_back({entry.lsn, state, shard_.in_flight.Begin()});
   if (state != nullptr && entry.kind == RecordKind::kPush) {
-    last_step_ = std::max(last_step_, entry.seq >> kStepShift);
+    NoteStep(entry.seq >> kStepShift);
   }
   if (noting() && state != nullptr && ChangesRows(entry.kind)) {
     noted_->insert(state->ids, state->ids + state->count);

@@ -16,6 +16,7 @@
 #ifndef HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
 #define HOTBED_SERVER_SHARD_COMMIT_PIPELINE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -73,6 +74,8 @@ class CommitPipeline {
   bool noting() const { return noted_ != nullptr; }
   // The highest training step of a push since the shard was opened here.
   uint64_t last_step() const { return last_step_; }
+  // A push of the short way was of this step.
+  void NoteStep(uint64_t step) { last_step_ = std::max(last_step_, step); }
   // The log takes appends again where a failed append had stopped it, and it recovered since.
   void ResumeLog();
   // Publishes what other threads may read.

@@ -206,6 +206,7 @@ void Shard::NotePushed(const PushWork& work, const CorePush& push, PushSegment* 
   gate_.SetLsn(lsn);
   gauges_.PublishLsn(lsn);
   gauges_.AddPushed(segment->count);
+  if (push_gate_.touches()) pipeline_.NoteStep(push.seq >> kStepShift);
   if (push_gate_.followed() && feed_.open()) {
     feed_.Applied({segment->epoch, lsn}, {segment->ids, segment->count});
   }
