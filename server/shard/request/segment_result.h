@@ -14,7 +14,9 @@
 namespace hotbed {
 
 constexpr uint32_t kRetryBusyMs = 20;
-constexpr uint32_t kRetryInactiveMs = 50;
+// A cut, a merge or a move is over in some milliseconds, and clients wait longer from try to try by
+// themselves (client/net/retry.h).
+constexpr uint32_t kRetryInactiveMs = 4;
 constexpr uint32_t kRetryReadOnlyMs = 250;
 
 // Why a request is refused. The default: it is not.
