@@ -279,16 +279,17 @@ std::vector<std::string> LocalCluster::EtcdFlags(const Process& process) const {
           "--log-level=warn"};
 }
 
+std::string LocalCluster::DomainFlag(const Process& process, size_t number) const {
+  if (options_.failure_domains == 0) return absl::StrCat("--failure-domain=", process.name);
+  return absl::StrCat("--failure-domain=d", number % static_cast<size_t>(options_.failure_domains));
+}
+
 std::vector<std::string> LocalCluster::ServerFlags(const Process& process, size_t server) const {
-  const std::string domain =
-      options_.failure_domains == 0
-          ? process.name
-          : absl::StrCat("d", server % static_cast<size_t>(options_.failure_domains));
   std::vector<std::string> flags = {
       absl::StrCat("--name=", process.name),
       absl::StrCat("--coordinator=", coordinator_address()),
       absl::StrCat("--host-bytes=", ExactBytes(options_.host_bytes)),
-      absl::StrCat("--failure-domain=", domain),
+      DomainFlag(process, server),
       absl::StrCat("--log-sync-interval-ms=", options_.log_sync_interval_ms),
       absl::StrCat("--drain-ms-max=", absl::ToInt64Milliseconds(kLocalDrainMax))};
   flags.insert(flags.end(), options_.server_flags.begin(), options_.server_flags.end());
@@ -341,6 +342,7 @@ LocalCluster::Process LocalCluster::DescribeServing(int number, const int* ports
                   "--role=serving",
                   absl::StrCat("--http-listen=", Loopback(ports[2])),
                   absl::StrCat("--name=", process.name),
+                  DomainFlag(process, static_cast<size_t>(number)),
                   absl::StrCat("--listen=", process.address),
                   absl::StrCat("--admin-listen=", process.admin_address),
                   absl::StrCat("--coordinator=", coordinator_address()),

@@ -46,8 +46,9 @@ struct LocalClusterOptions {
   // new directory.
   int port = 7400;
   uint64_t host_bytes = 256u << 20;  // per server
-  // Failure domains "d0", "d1", ..., among which the servers are spread in turn. 0: each server is
-  // a domain of its own, named after it, so that replicas of a shard are on different servers.
+  // Failure domains "d0", "d1", ..., among which the servers, and the serving servers, are spread
+  // in turn. 0: each server is a domain of its own, named after it, so that replicas of a shard
+  // are on different servers.
   int failure_domains = 0;
   int64_t log_sync_interval_ms = 1000;
   std::vector<std::string> flags;         // of every process, such as --tls-cert=FILE
@@ -134,6 +135,7 @@ class LocalCluster {
   size_t servers() const { return processes_.size() - first_server() - serving(); }
   size_t serving() const { return static_cast<size_t>(options_.serving); }
   std::vector<std::string> EtcdFlags(const Process& process) const;
+  std::string DomainFlag(const Process& process, size_t number) const;
   std::vector<std::string> ServerFlags(const Process& process, size_t server) const;
   std::string AddressesOf(Kind kind, absl::string_view separator) const;
   size_t first_server() const {

@@ -213,7 +213,8 @@ void AddUpCommand(CLI::App* root, CommandContext* context) {
                 "Add one server to the cluster that another 'hotbed up' runs in --data-dir")
       ->excludes("--servers");
   app->add_option("--failure-domains", cluster.failure_domains,
-                  "Number of failure domains for the servers; 0: each server is its own")
+                  "Number of failure domains for the servers, and for the serving servers; 0: "
+                  "each server is its own")
       ->check(CLI::Range(0, kLocalServersMax))
       ->capture_default_str();
   app->add_flag(

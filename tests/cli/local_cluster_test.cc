@@ -189,12 +189,14 @@ TEST_F(LocalClusterTest, EachServerIsAFailureDomainUnlessToldOtherwise) {
     EXPECT_THAT((*cluster)->processes()[2].argv, Contains("--failure-domain=s1"));
   }
   options_.servers = 3;
+  options_.serving = 2;
   options_.failure_domains = 2;
   auto cluster = LocalCluster::Start(options_, Clock::Real());
   ASSERT_TRUE(cluster.ok()) << cluster.status();
   EXPECT_THAT((*cluster)->processes()[1].argv, Contains("--failure-domain=d0"));
   EXPECT_THAT((*cluster)->processes()[2].argv, Contains("--failure-domain=d1"));
   EXPECT_THAT((*cluster)->processes()[3].argv, Contains("--failure-domain=d0"));
+  EXPECT_THAT((*cluster)->processes()[5].argv, Contains("--failure-domain=d1"));
 }
 
 TEST_F(LocalClusterTest, AServerIsAddedWhileItRuns) {

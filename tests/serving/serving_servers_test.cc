@@ -111,6 +111,81 @@ TEST(ServingServersTest, CopiesAreSpreadOverFailureDomains) {
   EXPECT_EQ(servers.OnReport(0, report).code(), absl::StatusCode::kInvalidArgument);
 }
 
+// A server in `domain` that has table 1, ready or not, and holds version 7 or not.
+v1::ServingReport ReportOfCopy(const std::string& name, const std::string& domain, bool ready,
+                               bool holds) {
+  v1::ServingReport report = ReportOf(name, 1);
+  report.set_failure_domain(domain);
+  v1::ReplicaReport& replica = *report.add_replicas();
+  replica.set_table(1);
+  replica.set_format(v1::SERVED_INT8);
+  replica.set_bytes(1000);
+  replica.set_ready(ready);
+  if (!ready) return report;
+  v1::VersionReport& version = *replica.add_versions();
+  version.set_number(7);
+  version.set_held(holds);
+  return report;
+}
+
+TEST(ServingServersTest, CopiesOfOneDomainAreSpreadWhenAnotherComes) {
+  ServingServers servers({});
+  servers.Begin(0);
+  const v1::TableSpec spec = SpecOf(1, 1000);
+  v1::ServedTable table = ServedOf(1, 2);
+  const auto report = [&](const std::string& name, const std::string& domain, bool ready,
+                          bool holds) {
+    ASSERT_TRUE(servers.OnReport(0, ReportOfCopy(name, domain, ready, holds)).ok());
+  };
+  const auto place = [&] { return servers.Place(0, {{1, table}}, spec, &table); };
+  report("a", "z1", true, true);
+  report("b", "z1", false, false);
+  ASSERT_TRUE(place());
+  ASSERT_THAT(table.servers(), testing::UnorderedElementsAre("a", "b"));
+  v1::ServingReport other = ReportOf("c", 1);
+  other.set_failure_domain("z2");
+  ASSERT_TRUE(servers.OnReport(0, other).ok());
+  EXPECT_FALSE(place()) << "while a copy loads, it is waited for";
+  report("b", "z1", true, true);
+  ASSERT_TRUE(place());
+  EXPECT_EQ(table.servers_size(), 3);
+  report("c", "z2", false, false);
+  EXPECT_FALSE(place()) << "the further copy loads";
+  report("c", "z2", true, false);
+  EXPECT_FALSE(place()) << "the further copy lacks a version";
+  report("c", "z2", true, true);
+  ASSERT_TRUE(place());
+  EXPECT_THAT(table.servers(), testing::UnorderedElementsAre(testing::AnyOf("a", "b"), "c"));
+  EXPECT_FALSE(place()) << "nothing is left to do";
+}
+
+TEST(ServingServersTest, AFurtherCopyThatDoesNotFitOrIsLostGoesAgain) {
+  ServingServers servers({});
+  servers.Begin(0);
+  const v1::TableSpec spec = SpecOf(1, 1000);
+  v1::ServedTable spread = ServedOf(1, 2);
+  for (const char* name : {"a", "b", "c"}) spread.add_servers(name);
+  // The leader has heard of one server only: the others may be ready.
+  ASSERT_TRUE(servers.OnReport(0, ReportOfCopy("a", "z1", true, true)).ok());
+  v1::ServedTable table = spread;
+  EXPECT_FALSE(servers.Place(0, {}, spec, &table));
+  ASSERT_TRUE(servers.OnReport(0, ReportOfCopy("b", "z1", true, true)).ok());
+  v1::ServingReport full = ReportOfCopy("c", "z2", false, false);
+  full.set_bytes_max(900);
+  full.mutable_replicas(0)->set_full_bytes(1000);
+  ASSERT_TRUE(servers.OnReport(0, full).ok());
+  ASSERT_TRUE(servers.Place(0, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "b"));
+  EXPECT_FALSE(servers.Place(0, {}, spec, &table)) << "it does not fit there";
+  // It dies while it loads.
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(servers.OnReport(20 * kSecond, ReportOfCopy(name, "z1", true, true)).ok());
+  }
+  table = spread;
+  ASSERT_TRUE(servers.Place(20 * kSecond, {}, spec, &table));
+  EXPECT_THAT(table.servers(), ElementsAre("a", "b"));
+}
+
 TEST(ServingServersTest, ATableThatFitsNoServerIsCutOverSeveral) {
   ServingServers servers({});
   servers.Begin(0);

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -235,10 +236,6 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
                                         const v1::TableSpec& spec, const v1::ServedTable& table,
                                         uint32_t part, bool beyond_memory) const {
   const uint64_t wanted = BytesOf(spec, table) / std::max<uint32_t>(table.parts(), 1);
-  const auto domain_of = [this](const std::string& name) {
-    const auto server = servers_.find(name);
-    return server == servers_.end() ? "" : server->second.report.failure_domain();
-  };
   std::string best;
   std::pair<int64_t, double> best_rank;
   for (const auto& [name, server] : servers_) {
@@ -256,7 +253,7 @@ std::string ServingServers::LeastFilled(int64_t now_ns, const ServedTables& tabl
     for (int i = 0; i < table.servers_size(); ++i) {
       const std::string& other = table.servers(i);
       if (ServedPartAt(table, i).part == part && !Away(now_ns, other) &&
-          domain_of(other) == domain_of(name)) {
+          DomainOf(other) == DomainOf(name)) {
         ++there;
       }
     }
@@ -280,6 +277,93 @@ void ServingServers::Fill(int64_t now_ns, const ServedTables& tables, const v1::
       table->add_servers(server);
       table->add_server_parts(part);
     }
+  }
+}
+
+std::string ServingServers::DomainOf(const std::string& name) const {
+  const auto server = servers_.find(name);
+  return server == servers_.end() ? "" : server->second.report.failure_domain();
+}
+
+ServingServers::Crowds ServingServers::CrowdsOf(int64_t now_ns, const v1::ServedTable& table,
+                                                uint32_t part) const {
+  Crowds crowds;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    const std::string domain = DomainOf(name);
+    if (ServedPartAt(table, i).part != part || Away(now_ns, name) || domain.empty()) continue;
+    ++crowds[domain];
+  }
+  return crowds;
+}
+
+bool ServingServers::CanStandIn(int64_t now_ns, const std::string& name,
+                                const v1::ReplicaReport& leaving) const {
+  const ServedPart part = ServedPartOf(leaving);
+  const v1::ReplicaReport* const replica = FindReplica(name, leaving.table(), part);
+  if (replica == nullptr || !replica->ready() || !Alive(now_ns, name) ||
+      servers_.at(name).report.stopping()) {
+    return false;
+  }
+  return std::all_of(
+      leaving.versions().begin(), leaving.versions().end(), [&](const v1::VersionReport& version) {
+        return !version.held() || Holds(name, leaving.table(), part, version.number());
+      });
+}
+
+std::optional<int> ServingServers::Surplus(int64_t now_ns, const v1::ServedTable& table,
+                                           uint32_t part) const {
+  Crowds crowds = CrowdsOf(now_ns, table, part);
+  bool all_known = true;
+  int gone = -1;
+  std::tuple<bool, int, bool> gone_rank;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    if (ServedPartAt(table, i).part != part) continue;
+    if (Away(now_ns, name)) return i;
+    all_known = all_known && servers_.contains(name);
+    const v1::ReplicaReport* const replica =
+        FindReplica(name, table.table(), ServedPartAt(table, i));
+    const bool too_small = replica != nullptr && replica->full_bytes() != 0;
+    const bool ready = replica != nullptr && replica->ready();
+    const std::tuple rank(too_small, crowds[DomainOf(name)], !ready);
+    if (gone >= 0 && rank < gone_rank) continue;
+    gone = i;
+    gone_rank = rank;
+  }
+  if (!all_known) return std::nullopt;
+  const std::string& name = table.servers(gone);
+  const v1::ReplicaReport* const leaving =
+      FindReplica(name, table.table(), ServedPartAt(table, gone));
+  if (crowds[DomainOf(name)] < 2 || leaving == nullptr || !leaving->ready()) return gone;
+  uint32_t others = 0;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    if (i != gone && CanStandIn(now_ns, table.servers(i), *leaving)) ++others;
+  }
+  return others >= table.replicas() ? std::optional<int>(gone) : std::nullopt;
+}
+
+void ServingServers::Spread(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                            v1::ServedTable* table) const {
+  for (uint32_t part = 0; part < std::max<uint32_t>(table->parts(), 1); ++part) {
+    if (CopiesOf(*table, part) != table->replicas()) continue;
+    Crowds crowds = CrowdsOf(now_ns, *table, part);
+    bool all_ready = true;
+    int largest = 0;
+    for (int i = 0; i < table->servers_size(); ++i) {
+      if (ServedPartAt(*table, i).part != part) continue;
+      const std::string& name = table->servers(i);
+      const v1::ReplicaReport* const replica =
+          FindReplica(name, table->table(), ServedPartAt(*table, i));
+      all_ready = all_ready && replica != nullptr && CanStandIn(now_ns, name, *replica);
+      largest = std::max(largest, crowds[DomainOf(name)]);
+    }
+    if (!all_ready || largest < 2) continue;
+    const std::string server =
+        LeastFilled(now_ns, tables, spec, *table, part, /*beyond_memory=*/false);
+    if (DomainOf(server).empty() || crowds[DomainOf(server)] + 2 > largest) continue;
+    table->add_servers(server);
+    table->add_server_parts(part);
   }
 }
 
@@ -318,15 +402,10 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
   table->mutable_server_parts()->Resize(table->servers_size(), 0);
   for (uint32_t part = 0; part < std::max<uint32_t>(table->parts(), 1); ++part) {
     while (CopiesOf(*table, part) > table->replicas()) {
-      // Those that are away go first, then the last ones.
-      int gone = -1;
-      for (int i = 0; i < table->servers_size(); ++i) {
-        if (table->server_parts(i) != part) continue;
-        gone = i;
-        if (Away(now_ns, table->servers(i))) break;
-      }
-      table->mutable_servers()->erase(table->servers().begin() + gone);
-      table->mutable_server_parts()->erase(table->server_parts().begin() + gone);
+      const std::optional<int> gone = Surplus(now_ns, *table, part);
+      if (!gone.has_value()) break;
+      table->mutable_servers()->erase(table->servers().begin() + *gone);
+      table->mutable_server_parts()->erase(table->server_parts().begin() + *gone);
     }
   }
   for (int i = 0; i < table->servers_size(); ++i) {
@@ -336,6 +415,7 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
     if (!other.empty()) *table->mutable_servers(i) = other;
   }
   Fill(now_ns, tables, spec, table);
+  Spread(now_ns, tables, spec, table);
   if (IsStuck(*table)) CutFurther(now_ns, tables, spec, table);
   Fill(now_ns, tables, spec, table, /*beyond_memory=*/true);
   // As earlier releases have it.

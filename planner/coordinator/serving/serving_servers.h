@@ -11,6 +11,7 @@
 #define HOTBED_PLANNER_COORDINATOR_SERVING_SERVING_SERVERS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,8 +50,10 @@ class ServingServers {
   // server takes one part of it, if it is alive and its memory suffices as far as is known. One in
   // a failure domain with few of the part's servers goes first, and among these the one whose
   // memory is filled least. Where a part fits no server, the table is cut into more parts, as few
-  // as there are servers with room for; without such servers, those with a disk take it. False:
-  // nothing has changed.
+  // as there are servers with room for; without such servers, those with a disk take it. Where a
+  // domain has two copies of a part more than another one with room, that one gets a further copy;
+  // the crowded domain gives one up when the others that are ready suffice. False: nothing has
+  // changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
   // The tables of which Place changes something, as they should be, and those that do not exist any
@@ -77,6 +80,19 @@ class ServingServers {
   bool Holds(const std::string& name, TableId table, const ServedPart& part,
              uint64_t version) const;
   bool Away(int64_t now_ns, const std::string& name) const;
+  std::string DomainOf(const std::string& name) const;  // empty: unknown
+  // The copies of `part` per failure domain that is known, without those that are away.
+  using Crowds = absl::btree_map<std::string, int>;
+  Crowds CrowdsOf(int64_t now_ns, const v1::ServedTable& table, uint32_t part) const;
+  // Whether the server answers for all that `leaving` does.
+  bool CanStandIn(int64_t now_ns, const std::string& name, const v1::ReplicaReport& leaving) const;
+  // The copy of `part`, of which there are too many, that goes next: an absent one, one that its
+  // server is too small for, or one of the domain with the most. None: a server was not heard yet,
+  // or fewer copies would be ready than are wanted.
+  std::optional<int> Surplus(int64_t now_ns, const v1::ServedTable& table, uint32_t part) const;
+  // Adds copies in domains that have too few; Surplus takes those that they replace.
+  void Spread(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+              v1::ServedTable* table) const;
   uint64_t BytesOf(const v1::TableSpec& spec, const v1::ServedTable& table) const;
   uint64_t FilledBytes(const std::string& name, const ServedTables& tables) const;
   std::string LeastFilled(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
