@@ -27,6 +27,9 @@ constexpr int64_t kLingerNs = 1'000'000'000;  // for the peer to close after its
 constexpr int kCheckMs = 200;                 // how often connections that are late are looked for
 constexpr int64_t kNoDescriptorNs = 20'000'000;
 constexpr size_t kReadBytes = 16 << 10;
+// Of one connection, and of the listener, before the others have their turn.
+constexpr int kReadsPerTurn = 16;
+constexpr int kAcceptsPerTurn = 32;
 
 std::string NumericHost(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST] = "";
@@ -157,13 +160,13 @@ void HttpPort::Serve() {
           break;
       }
     }
-    if (polled[1].revents != 0) AcceptAll();
+    if (polled[1].revents != 0) AcceptSome();
     EndLate(Clock::Real()->NowNs());
   }
 }
 
-void HttpPort::AcceptAll() {
-  while (true) {
+void HttpPort::AcceptSome() {
+  for (int accepted = 0; accepted < kAcceptsPerTurn; ++accepted) {
     sockaddr_storage address = {};
     socklen_t size = sizeof(address);
     const int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&address), &size,
@@ -190,7 +193,8 @@ void HttpPort::AcceptAll() {
     connection.bytes = std::move(bytes);
     connection.peer = NumericHost(address, size);
     connection.until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
-    OnReadable(arrived_, &connection);  // its request is often here already
+    // Its request is often here already. Under TLS hands are shaken first, each in a turn of its own.
+    if (tls_ == nullptr) OnReadable(arrived_, &connection);
   }
 }
 
@@ -212,7 +216,7 @@ void HttpPort::Drop(Number number) { connections_.erase(number); }
 
 void HttpPort::OnReadable(Number number, Connection* connection) {
   char buffer[kReadBytes];
-  while (true) {
+  for (int reads = 0; reads < kReadsPerTurn; ++reads) {
     const ssize_t got = connection->bytes->Receive(buffer, sizeof(buffer));
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
     if (got <= 0) return Drop(number);
@@ -261,7 +265,11 @@ bool HttpPort::TakeHead(Number number, Connection* connection) {
   if (head.expects_continue &&
       connection->in.size() < connection->head_bytes + head.content_length) {
     constexpr absl::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    (void)connection->bytes->Send(kContinue.data(), kContinue.size());
+    if (connection->bytes->Send(kContinue.data(), kContinue.size()) !=
+        static_cast<ssize_t>(kContinue.size())) {
+      Drop(number);  // it does not even take so little
+      return false;
+    }
   }
   return true;
 }

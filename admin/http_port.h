@@ -1,9 +1,8 @@
 // A port that speaks HTTP/1: the admin port, and lookups of serving servers.
 //
-// One thread accepts, reads and writes for all connections, with TLS if there is a certificate, and
-// answers probes itself: a silent, dripping or slow client occupies a place in a table and no
-// thread. Pages, which may take long,
-// are made by other threads.
+// One thread accepts, reads and writes for all connections, in turns, with TLS if there is a
+// certificate, and answers probes itself: a silent, dripping or slow client occupies a place in a
+// table and no thread. Pages, which may take long, are made by other threads.
 //
 // Limits: kConnectionsMax connections, of which a further one takes the place of the oldest of the
 // peer with most, of one without a request if there is such; kHeadBytesMax for a head, kAnswerNsMax
@@ -98,7 +97,7 @@ class HttpPort {
 
   // --- the thread of all connections
   void Serve();
-  void AcceptAll();
+  void AcceptSome();
   void MakeRoom();
   void Drop(Number number);
   void OnReadable(Number number, Connection* connection);

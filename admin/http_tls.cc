@@ -104,6 +104,9 @@ absl::Status HttpTls::Load() {
   if (context == nullptr) return absl::InternalError(absl::StrCat("OpenSSL: ", Reason()));
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  // A key under a passphrase is refused: nobody is there to type one.
+  SSL_CTX_set_default_passwd_cb(context, [](char*, int, int, void*) { return 0; });
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   std::string wrong;
   if (SSL_CTX_use_certificate_chain_file(context, certificate_.c_str()) != 1) {

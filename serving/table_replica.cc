@@ -23,6 +23,7 @@ constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr int64_t kDamageForgottenNs = 3600 * kSecondNs;
 constexpr int kFullPausesMax = 64;  // of these, before a table that has no room is tried again
 constexpr size_t kTroubleBytesMax = 400;
 constexpr char kVersionKind[] = "version, 1";
@@ -116,9 +117,17 @@ RowsView TableReplica::Latest() const {
 }
 
 void TableReplica::DropDisk() {
-  absl::MutexLock lock(&mu_);
-  if (disk_ != nullptr) disk_->DeleteAtEnd();
-  disk_ = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    disk_ = nullptr;
+  }
+  if (kept_ != nullptr) {
+    kept_->rows()->DeleteAtEnd();
+    kept_ = nullptr;
+  } else if (!source_.disk.empty()) {  // it was not open yet
+    std::error_code ignored;
+    std::filesystem::remove_all(absl::StrCat(source_.disk, "/", folder()), ignored);
+  }
 }
 
 std::string TableReplica::folder() const {
@@ -324,13 +333,24 @@ bool TableReplica::PauseUntilRoom() {
   return true;
 }
 
+// A disk that damages rows again and again is not filled all the time.
+bool TableReplica::PauseAfterDamage() {
+  const int64_t now_ns = clock_->NowNs();
+  const bool again = damages_ > 0 && now_ns - damaged_ns_ < kDamageForgottenNs;
+  damages_ = again ? damages_ + 1 : 1;
+  damaged_ns_ = now_ns;
+  return !again || Pause(kFullAgain * (1 << std::min(damages_ - 2, 6)));
+}
+
 void TableReplica::Run() {
   if (!source_.disk.empty() && !OpenDisk()) return;
   do {
     const absl::Status error = FollowOnce();
     if (error.ok()) return;
     SetTrouble(std::string(error.message()));
-    if (kept_ != nullptr && kept_->rows()->damaged() && !ReopenDisk()) return;
+    if (kept_ != nullptr && kept_->rows()->damaged() && (!PauseAfterDamage() || !ReopenDisk())) {
+      return;
+    }
     if (!full_) continue;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
     BeginAnew();
@@ -422,7 +442,8 @@ absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& 
     uint8_t* const row = coded.data() + i * coder.row_bytes();
     broken += coder.Encode(changes.rows.data() + i * dim_, row) ? 0 : 1;
     if (kept_ == nullptr) continue;
-    const bool known = rows->latest().Get(changes.ids[i]) != nullptr;
+    // While rows come again, memory may have some that the disk has lost.
+    const bool known = !comes_again_ && rows->latest().Get(changes.ids[i]) != nullptr;
     kept_->rows()->Put(changes.ids[i], row, known);
   }
   if (kept_ != nullptr) {

@@ -110,6 +110,7 @@ class TableReplica {
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until a table that had no room may have some; false after Stop.
+  bool PauseAfterDamage() ABSL_LOCKS_EXCLUDED(mu_);  // false after Stop
   bool PauseUntilRoom() ABSL_LOCKS_EXCLUDED(mu_);
   // Waits; false after Stop.
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
@@ -135,6 +136,8 @@ class TableReplica {
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
   int full_pauses_ = 1;              // before it is tried again
+  int damages_ = 0;                  // of the disk, each within an hour of the one before
+  int64_t damaged_ns_ = 0;
   std::unique_ptr<KeptRows> kept_;   // null: no disk
   TableVersions versions_;
   mutable absl::Mutex mu_;

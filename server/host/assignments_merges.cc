@@ -129,7 +129,8 @@ void Assignments::MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> l
   absl::MutexLock lock(&mu_);
   if (closed_) return;
   ahead_ = std::make_shared<Ahead>(Ahead{merged.shard, merged.merge, std::nullopt});
-  // Assigning waits for the thread of an earlier merge.
+  // The thread of an earlier merge may still write what belongs to the same parts.
+  if (writes_ahead_.joinable()) writes_ahead_.join();
   writes_ahead_ = std::jthread([this, merged, lower, upper, ahead = ahead_] {
     for (const auto& part : {lower, upper}) {
       if (!part->WriteBack().ok()) return;

@@ -71,7 +71,8 @@ void CommitPipeline::Publish() {
   const bool alone = parts.served && !shard_.serving.paused() && !shard_.serving.stalled() &&
                      !parts_.tail->keeps() && !applying_ && unapplied_.empty() &&
                      parts_.replay->rows_ahead_of_log_lsn() == 0 && core.TakesPushesAlone() &&
-                     !parts_.waiting->any() && !noting();
+                     !parts_.waiting->any() && !noting() &&
+                     shard_.options.ids_max >= PushGate::kIdsMax;
   shard_.push_gate.Set(alone ? core.epoch() : 0);
   shard_.gate.Set(core, parts.served && parts_.replay->rows_ahead_of_log_lsn() == 0 &&
                             shard_.options.ids_max >= PullGate::kIdsMax);

@@ -45,7 +45,7 @@ class DiskRows final : public RowsBelow {
   // As of the last Commit; empty: there was none.
   const std::string& position() const { return position_; }
   // After a disk was full, or has failed: tries whether it takes writes again.
-  absl::Status TryResume() { return kv_->TryResume(); }
+  absl::Status TryResume() { return Note(kv_->TryResume()); }
   // Makes durable what was committed.
   absl::Status Flush();
   // Rows that are put from now on are of the returned age, which is larger than any before.

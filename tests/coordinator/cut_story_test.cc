@@ -411,43 +411,28 @@ TEST_F(BusyStory, SplitsThatHelpGoOn) {
 // Ten shards of one table, of which neighbours with at most 64 MiB together are merged.
 class SmallStory : public CutStory {
  protected:
-  void Begin(uint64_t merge_below_bytes, const std::vector<std::string>& servers = {"s1"}) {
+  void Begin(uint64_t merge_below_bytes) {
     rig_.merge_below_bytes = merge_below_bytes;
     rig_.Start();
     rig_.Pump();
-    Start(servers);
+    Start({"s1"});
     v1::CreateTableRequest request = Request("hashed", 1, 10);
     request.mutable_spec()->set_hashed(true);
     request.mutable_spec()->set_rows(0);
     request.mutable_spec()->set_durability(v1::DURABILITY_LOG);
     ASSERT_TRUE(rig_.Create(request).ok());
     fleet_.Run(300);
-    for (const std::string& server : servers) {
-      for (uint32_t i = 0; i < 10; ++i) {  // those of its primaries count
-        v1::ShardLoad* const shard = fleet_.at(server).load.add_shards();
-        shard->set_shard(ShardId{1, i}.packed());
-        shard->set_bytes(20ull << 20);
-      }
-    }
-    servers_ = servers;
-  }
-  // All are on s1 and s2, five shards each; only the two at the border are small.
-  void BeginWithTwoSmallOnesApart() {
-    Begin(64ull << 20, {"s1", "s2"});
-    for (const std::string& server : servers_) {
-      for (int i = 0; i < 10; ++i) {
-        if (i == 4 || i == 5) continue;
-        fleet_.at(server).load.mutable_shards(i)->set_bytes(50ull << 20);
-      }
+    for (uint32_t i = 0; i < 10; ++i) {
+      v1::ShardLoad* const shard = fleet_.at("s1").load.add_shards();
+      shard->set_shard(ShardId{1, i}.packed());
+      shard->set_bytes(20ull << 20);
     }
   }
   // Merges that are asked for are made at once.
   void Serve(int seconds, uint64_t rows_per_s) {
     for (int second = 0; second < seconds; ++second) {
-      for (const std::string& server : servers_) {
-        for (v1::ShardLoad& shard : *fleet_.at(server).load.mutable_shards()) {
-          shard.set_rows_pulled_total(shard.rows_pulled_total() + rows_per_s);
-        }
+      for (v1::ShardLoad& shard : *fleet_.at("s1").load.mutable_shards()) {
+        shard.set_rows_pulled_total(shard.rows_pulled_total() + rows_per_s);
       }
       fleet_.Run(1000);
       const auto news = rig_.core->News(1, 1, NewsKnown());
@@ -459,8 +444,6 @@ class SmallStory : public CutStory {
       }
     }
   }
-
-  std::vector<std::string> servers_;
 };
 
 TEST_F(SmallStory, IdleNeighboursAreMergedDownToEightShards) {
@@ -480,28 +463,6 @@ TEST_F(SmallStory, BusyNeighboursAreNotMerged) {
   Begin(64ull << 20);
   Serve(200, 200'000);  // two of them: two fifths of the load from which a shard is split
   EXPECT_THAT(Events("merge_asked"), ElementsAre());
-}
-
-TEST_F(SmallStory, NeighboursOnTwoServersComeTogetherAndAreMerged) {
-  BeginWithTwoSmallOnesApart();
-  Serve(50, 1000);
-  EXPECT_THAT(Events("rebalance"), ElementsAre()) << "less than a minute";
-  Serve(200, 1000);
-  EXPECT_THAT(Events("rebalance"),
-              ElementsAre(HasSubstr("small neighbours come to the same servers, to be merged; "
-                                    "replicas that move: 1")));
-  EXPECT_THAT(Events("shards_merged"), ElementsAre(HasSubstr("hashed/4 with hashed/5 into")));
-  EXPECT_EQ(rig_.core->state().shards().size(), 9u);
-}
-
-TEST_F(SmallStory, NothingMovesToBeMergedWhileRebalancingIsOff) {
-  BeginWithTwoSmallOnesApart();
-  v1::ControlMovesRequest off;
-  off.set_action(v1::ControlMovesRequest::REBALANCE_OFF);
-  ASSERT_TRUE(rig_.Call<v1::ControlMovesReply>(off).ok());
-  Serve(250, 1000);
-  EXPECT_THAT(Events("rebalance"), ElementsAre());
-  EXPECT_EQ(rig_.core->state().shards().size(), 10u);
 }
 
 TEST_F(SmallStory, NothingIsMergedUnlessAskedFor) {

@@ -18,7 +18,7 @@
 namespace hotbed {
 
 struct RebalanceWave {
-  std::string cause;   // drain, arrival, loss, imbalance or merge
+  std::string cause;   // drain, arrival, loss or imbalance
   std::string reason;  // for the event log: the cause, with names and numbers
   std::vector<WantedShard> goals;
   std::optional<ShardId> split;  // in place of goals: first this shard is to be cut in two

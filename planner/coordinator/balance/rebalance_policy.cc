@@ -107,7 +107,7 @@ std::optional<RebalanceWave> RebalancePolicy::Tick(int64_t now_ms, const Cluster
   std::optional<RebalanceWave> wave = Drain(now_ms, view);
   if (!wave.has_value() && options_.on) wave = EvenOut(now_ms, view);
   if (!wave.has_value()) return std::nullopt;
-  NoteMoves(now_ms, wave->moves);
+  moved_.emplace_back(now_ms, wave->moves);
   next_look_ms_ = now_ms + 3 * options_.look_ms;  // its goals have to be written first
   Say(now_ms, wave->reason);
   return wave;

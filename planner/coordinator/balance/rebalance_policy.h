@@ -88,11 +88,6 @@ class RebalancePolicy {
   // measured yet, or the cluster is idle.
   std::optional<ClusterView> Weighed(const ClusterView& view) const;
 
-  // Replicas that may change servers now, within moves_per_hour; and such as were moved for another
-  // reason than the policy's own.
-  uint32_t MovesLeft(int64_t now_ms);
-  void NoteMoves(int64_t now_ms, uint32_t replicas) { moved_.emplace_back(now_ms, replicas); }
-
   void Switch(bool on) { options_.on = on; }
   RebalanceReport report() const;
 
@@ -123,6 +118,7 @@ class RebalancePolicy {
   std::optional<RebalanceWave> Split(int64_t now_ms, const ClusterView& view,
                                      const LoadBoard& board, const std::string& why);
   void Answered(Cause cause, bool cut_short, int64_t now_ms);
+  uint32_t MovesLeft(int64_t now_ms);
   void Say(int64_t now_ms, std::string reason);
 
   RebalanceOptions options_;

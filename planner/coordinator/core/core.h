@@ -236,7 +236,6 @@ class Core {
   void PlaceServing();
   // Asks now and then for cuts of shards that have grown too large or too busy.
   void SplitShards();
-  void BringTogether(std::vector<v1::CutShardRequest> apart, size_t count);
   v1::RebalanceStatus RebalancingNow() const;
 
   const CoreOptions options_;
@@ -268,7 +267,6 @@ class Core {
   int64_t split_again_ns_ = 0;      // the same
   SplitTries split_tries_;
   SplitTries merge_tries_;
-  SplitTries together_tries_;
   BusyShards busy_shards_;
   ServingServers serving_;
   RememberedServing remembered_;

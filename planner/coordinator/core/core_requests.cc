@@ -285,6 +285,9 @@ void Core::Rebalance() {
   if (wave->split.has_value()) {
     v1::CutShardRequest request;
     request.set_shard(wave->split->packed());
+    if (const ShardRecord* const record = state_.FindVisibleShard(wave->split->packed())) {
+      busy_shards_.NoteSplit(now_ns_, *record);
+    }
     request.set_reason(wave->reason);
     pending.made = MakeOperation(std::move(request), Context());
   } else {
@@ -311,52 +314,14 @@ void Core::SplitShards() {
     wanted.push_back(std::move(busy));
   }
   if (wanted.empty() && options_.merge_below_bytes > 0) {
-    BusyShards::Neighbours small =
-        busy_shards_.SmallNeighbours(now_ns_, state_, options_.merge_below_bytes);
-    wanted = std::move(small.together);
+    wanted = busy_shards_.SmallNeighbours(now_ns_, state_, options_.merge_below_bytes);
     merge_tries_.Choose(state_, now_ns_, kAtOnce, &wanted);
-    if (wanted.empty()) BringTogether(std::move(small.apart), kAtOnce);
   }
   for (v1::CutShardRequest& request : wanted) {
     Pending pending;
     pending.made = MakeOperation(std::move(request), Context());
     normal_.queue.push_back(std::move(pending));
   }
-}
-
-// Small neighbours on different servers: the smaller one moves to the other one's, as part of
-// rebalancing and within its limits. A later look finds them together and merges them.
-void Core::BringTogether(std::vector<v1::CutShardRequest> apart, size_t count) {
-  const int64_t now_ms = now_ns_ / 1'000'000;
-  if (!state_.move_control().rebalance().on() || !state_.goals().empty()) return;
-  together_tries_.Choose(state_, now_ns_, std::min<size_t>(count, rebalance_.MovesLeft(now_ms)),
-                         &apart);
-  RebalanceWave wave;
-  ShardBytes bytes(&leases_);
-  for (const v1::CutShardRequest& pair : apart) {
-    const auto plan = PlanMergeOnceTogether(state_, pair.shard(), pair.merge_with());
-    if (!plan.ok()) continue;
-    const bool lower_moves = bytes.Of(*plan->lower) < bytes.Of(*plan->upper);
-    const ShardRecord& mover = lower_moves ? *plan->lower : *plan->upper;
-    const ShardRecord& other = lower_moves ? *plan->upper : *plan->lower;
-    WantedShard& goal = wave.goals.emplace_back();
-    goal.shard = mover.shard;
-    goal.reason = absl::StrCat("to be merged with ", state_.ShardName(other.shard.packed()), ", ",
-                               pair.reason());
-    goal.servers = {other.primary.server};
-    for (const Member& member : other.members) {
-      if (member.server != other.primary.server) goal.servers.push_back(member.server);
-      if (!ContainsServer(mover.members, member.server)) ++wave.moves;
-    }
-  }
-  if (wave.goals.empty()) return;
-  wave.cause = "merge";
-  wave.reason = absl::StrCat(
-      "small neighbours come to the same servers, to be merged; replicas that move: ", wave.moves);
-  rebalance_.NoteMoves(now_ms, wave.moves);
-  Pending pending;
-  pending.made = MakeRebalance(std::move(wave), Context());
-  normal_.queue.push_back(std::move(pending));
 }
 
 v1::RebalanceStatus Core::RebalancingNow() const {

@@ -217,13 +217,6 @@ absl::Status SamePlaces(const ClusterState& state, const ShardRecord& lower,
 }  // namespace
 
 absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with) {
-  HOTBED_ASSIGN_OR_RETURN(const MergePlan plan, PlanMergeOnceTogether(state, packed, with));
-  HOTBED_RETURN_IF_ERROR(SamePlaces(state, *plan.lower, *plan.upper));
-  return plan;
-}
-
-absl::StatusOr<MergePlan> PlanMergeOnceTogether(const ClusterState& state, uint64_t packed,
-                                                uint64_t with) {
   MergePlan plan;
   plan.lower = state.FindVisibleShard(packed);
   plan.upper = state.FindVisibleShard(with);
@@ -248,6 +241,7 @@ absl::StatusOr<MergePlan> PlanMergeOnceTogether(const ClusterState& state, uint6
   }
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, lower));
   HOTBED_RETURN_IF_ERROR(MayBeMerged(state, upper));
+  HOTBED_RETURN_IF_ERROR(SamePlaces(state, lower, upper));
   HOTBED_ASSIGN_OR_RETURN(const TableSpec spec, FromProto(state.tables().at(lower.shard.table)));
   const uint64_t filter_bytes =
       TouchFilterShapeOf(spec).Bytes(upper.range.limit - lower.range.first);

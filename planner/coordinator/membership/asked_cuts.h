@@ -83,9 +83,6 @@ struct MergePlan {
 //                       primary, one of them is on the move or not served now, or their table is
 //                       synchronous, of class checkpoint, or cut by columns
 absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with);
-// The same, wherever the two are: one of them has to move first.
-absl::StatusOr<MergePlan> PlanMergeOnceTogether(const ClusterState& state, uint64_t packed,
-                                                uint64_t with);
 
 // Cuts to ask for without being told: of shards of hashed tables whose replica at the primary takes
 // more than `bytes_max` bytes, the largest first. (Nobody knows the size of a hashed table when it

@@ -68,6 +68,11 @@ void BusyShards::NoteSplit(int64_t now_ns, const ShardRecord& record, double row
   splits_.push_back({record.shard.table, record.range, rows_per_s, now_ns + pause_ns, pause_ns});
 }
 
+void BusyShards::NoteSplit(int64_t now_ns, const ShardRecord& record) {
+  const auto measured = measured_.find(record.shard.packed());
+  NoteSplit(now_ns, record, measured == measured_.end() ? 0 : measured->second.rows_per_s);
+}
+
 std::vector<v1::CutShardRequest> BusyShards::Take(int64_t now_ns, const ClusterState& state,
                                                   size_t count) {
   std::vector<std::pair<double, uint64_t>> busy;  // rows per second and packed shard
@@ -104,9 +109,10 @@ const BusyShards::Measured* BusyShards::Calm(int64_t now_ns, const ShardRecord& 
   return split ? nullptr : &it->second;
 }
 
-BusyShards::Neighbours BusyShards::SmallNeighbours(int64_t now_ns, const ClusterState& state,
-                                                   uint64_t bytes_max) const {
-  Neighbours neighbours;
+std::vector<v1::CutShardRequest> BusyShards::SmallNeighbours(int64_t now_ns,
+                                                             const ClusterState& state,
+                                                             uint64_t bytes_max) const {
+  std::vector<v1::CutShardRequest> merges;
   for (const auto& [id, table] : state.tables()) {
     if (!table.hashed()) continue;
     std::vector<const ShardRecord*> shards = state.ShardsOfTable(id);
@@ -117,24 +123,20 @@ BusyShards::Neighbours BusyShards::SmallNeighbours(int64_t now_ns, const Cluster
     for (size_t i = 1; i < shards.size() && left > kShardsMin; ++i) {
       const Measured* const lower = Calm(now_ns, *shards[i - 1]);
       const Measured* const upper = Calm(now_ns, *shards[i]);
-      if (lower == nullptr || upper == nullptr || lower->bytes + upper->bytes > bytes_max) continue;
-      v1::CutShardRequest merge;
+      if (lower == nullptr || upper == nullptr || lower->bytes + upper->bytes > bytes_max ||
+          !PlanMerge(state, shards[i - 1]->shard.packed(), shards[i]->shard.packed()).ok()) {
+        continue;
+      }
+      v1::CutShardRequest& merge = merges.emplace_back();
       merge.set_shard(shards[i - 1]->shard.packed());
       merge.set_merge_with(shards[i]->shard.packed());
       merge.set_reason(absl::StrFormat("%d and %d MiB, together at most %d MiB", lower->bytes >> 20,
                                        upper->bytes >> 20, bytes_max >> 20));
-      if (PlanMerge(state, merge.shard(), merge.merge_with()).ok()) {
-        neighbours.together.push_back(std::move(merge));
-      } else if (PlanMergeOnceTogether(state, merge.shard(), merge.merge_with()).ok()) {
-        neighbours.apart.push_back(std::move(merge));
-      } else {
-        continue;
-      }
       --left;
       ++i;  // one merge at a time
     }
   }
-  return neighbours;
+  return merges;
 }
 
 }  // namespace hotbed

@@ -8,8 +8,8 @@
 // that the whole had, because its rows are few, say. Then a part must be busy over all windows like
 // any other shard.
 //
-// And which neighbours it merges by itself, if it is told to: small ones that serve little, once
-// they are on the same servers. Pure; thread-compatible.
+// And which neighbours it merges by itself, if it is told to: small ones that serve little. Pure;
+// thread-compatible.
 #ifndef HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 #define HOTBED_PLANNER_COORDINATOR_MEMBERSHIP_BUSY_SHARDS_H_
 
@@ -47,14 +47,12 @@ class BusyShards {
   // The `count` busiest of the shards that are to be split now, the busiest first. They count as
   // split from now on.
   std::vector<v1::CutShardRequest> Take(int64_t now_ns, const ClusterState& state, size_t count);
-  // Neighbours that take at most `bytes_max` bytes together and have served little in all windows:
-  // those that can be merged now, and those of which one has to move to the other one's servers
-  // first.
-  struct Neighbours {
-    std::vector<v1::CutShardRequest> together;
-    std::vector<v1::CutShardRequest> apart;
-  };
-  Neighbours SmallNeighbours(int64_t now_ns, const ClusterState& state, uint64_t bytes_max) const;
+  // Neighbours that take at most `bytes_max` bytes together, have served little in all windows, and
+  // can be merged.
+  std::vector<v1::CutShardRequest> SmallNeighbours(int64_t now_ns, const ClusterState& state,
+                                                   uint64_t bytes_max) const;
+  // The shard is split for its load by somebody else: its parts are not merged within a day.
+  void NoteSplit(int64_t now_ns, const ShardRecord& record);
 
  private:
   // A shard whose primary reported its rows at the end of the last window.
