@@ -27,7 +27,7 @@ constexpr int64_t kLingerNs = 1'000'000'000;  // for the peer to close after its
 constexpr int kCheckMs = 200;                 // how often connections that are late are looked for
 constexpr int64_t kNoDescriptorNs = 20'000'000;
 constexpr size_t kReadBytes = 16 << 10;
-// Of one connection, and of the listener, before the others have their turn.
+// One connection may read, and the listener accept, so often before the others have their turn.
 constexpr int kReadsPerTurn = 16;
 constexpr int kAcceptsPerTurn = 32;
 
@@ -193,7 +193,7 @@ void HttpPort::AcceptSome() {
     connection.bytes = std::move(bytes);
     connection.peer = NumericHost(address, size);
     connection.until_ns = Clock::Real()->NowNs() + options_.request_ns_max;
-    // Its request is often here already. Under TLS hands are shaken first, each in a turn of its own.
+    // Its request is often here already. Under TLS hands are shaken first, each in its own turn.
     if (tls_ == nullptr) OnReadable(arrived_, &connection);
   }
 }

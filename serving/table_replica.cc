@@ -327,19 +327,19 @@ bool TableReplica::PauseUntilRoom() {
   for (int pauses = 1;; ++pauses) {
     if (!Pause(kFullAgain)) return false;
     const uint64_t used = std::min(memory_->used(), memory_->bytes_max());
-    if (memory_->bytes_max() - used > had + had / 8 || pauses >= full_pauses_) break;
+    if (memory_->bytes_max() - used > had + had / 8 || pauses >= failures_.full_pauses) break;
   }
-  full_pauses_ = std::min(2 * full_pauses_, kFullPausesMax);
+  failures_.full_pauses = std::min(2 * failures_.full_pauses, kFullPausesMax);
   return true;
 }
 
 // A disk that damages rows again and again is not filled all the time.
 bool TableReplica::PauseAfterDamage() {
   const int64_t now_ns = clock_->NowNs();
-  const bool again = damages_ > 0 && now_ns - damaged_ns_ < kDamageForgottenNs;
-  damages_ = again ? damages_ + 1 : 1;
-  damaged_ns_ = now_ns;
-  return !again || Pause(kFullAgain * (1 << std::min(damages_ - 2, 6)));
+  const bool again = failures_.damages > 0 && now_ns - failures_.damaged_ns < kDamageForgottenNs;
+  failures_.damages = again ? failures_.damages + 1 : 1;
+  failures_.damaged_ns = now_ns;
+  return !again || Pause(kFullAgain * (1 << std::min(failures_.damages - 2, 6)));
 }
 
 void TableReplica::Run() {
@@ -391,7 +391,7 @@ absl::Status TableReplica::Follow(ChangeStream* stream) {
       HOTBED_RETURN_IF_ERROR(EndAgain(*stream));
       as_of_ns_.store(std::max<int64_t>(now_ns - absl::ToInt64Nanoseconds(age), 1));
       full_bytes_.store(0);
-      full_pauses_ = 1;
+      failures_.full_pauses = 1;
       SetTrouble("");
     }
     if (kept_ != nullptr) {

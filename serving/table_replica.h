@@ -135,10 +135,12 @@ class TableReplica {
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
   bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
-  int full_pauses_ = 1;              // before it is tried again
-  int damages_ = 0;                  // of the disk, each within an hour of the one before
-  int64_t damaged_ns_ = 0;
   std::unique_ptr<KeptRows> kept_;   // null: no disk
+  struct Failures {
+    int full_pauses = 1;  // before it is tried again
+    int damages = 0;      // of the disk, each within an hour of the one before
+    int64_t damaged_ns = 0;
+  } failures_;
   TableVersions versions_;
   mutable absl::Mutex mu_;
   std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
