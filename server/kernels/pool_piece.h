@@ -28,8 +28,12 @@ typedef uint32_t PoolInts __attribute__((vector_size(4 * kPoolLanes)));
 typedef uint16_t PoolHalves __attribute__((vector_size(2 * kPoolLanes)));
 
 constexpr uint32_t kSumRegisters = 8;  // columns in flight: the sums stay in registers
-constexpr uint32_t kMaxRegisters = 4;  // and as many row numbers
-constexpr uint32_t kPoolAhead = 12;    // rows
+#if defined(__AVX512F__)
+constexpr uint32_t kMaxRegisters = 8;  // and as many row numbers
+#else
+constexpr uint32_t kMaxRegisters = 4;
+#endif
+constexpr uint32_t kPoolAhead = 12;  // rows
 
 template <typename Weight>
 struct PoolLoad {
@@ -125,6 +129,27 @@ HOTBED_ROW_FN void SumColumns(const Rows& rows, const PoolPieceOf& piece, uint32
   __builtin_memcpy(sum + 4ull * column, sums, sizeof(sums));
 }
 
+// IsLarger by lanes.
+template <bool kArg>
+HOTBED_ROW_FN void KeepLarger(const PoolFloats& value, uint32_t place, PoolFloats* largest,
+                              PoolInts* arg) {
+#if defined(__AVX512F__)
+  // Two comparisons: a value that is no number is not below any other.
+  const __mmask16 not_below = _mm512_cmp_ps_mask(value, *largest, _CMP_NLE_UQ);
+  const __mmask16 larger = _mm512_mask_cmp_ps_mask(not_below, *largest, *largest, _CMP_ORD_Q);
+  *largest = _mm512_mask_mov_ps(*largest, larger, value);
+  if (!kArg) return;
+  __m512i numbers;
+  __builtin_memcpy(&numbers, arg, sizeof(numbers));
+  numbers = _mm512_mask_mov_epi32(numbers, larger, _mm512_set1_epi32(static_cast<int>(place)));
+  __builtin_memcpy(arg, &numbers, sizeof(numbers));
+#else
+  const auto larger = (value > *largest) | ((value != value) & (*largest == *largest));
+  *largest = larger ? value : *largest;
+  if (kArg) *arg = larger ? PoolInts{} + place : *arg;
+#endif
+}
+
 template <typename Weight, uint32_t kRegisters, bool kArg, typename Rows>
 HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32_t column,
                               uint8_t* sum, uint8_t* arg_max) {
@@ -152,9 +177,7 @@ HOTBED_ROW_FN void MaxColumns(const Rows& rows, const PoolPieceOf& piece, uint32
     for (uint32_t r = 0; r < kRegisters; ++r) {
       PoolFloats value;
       PoolLoad<Weight>::Load(row + kRegisterBytes * r, &value);
-      const auto larger = (value > largest[r]) | ((value != value) & (largest[r] == largest[r]));
-      largest[r] = larger ? value : largest[r];
-      if (kArg) arg[r] = larger ? PoolInts{} + place : arg[r];
+      KeepLarger<kArg>(value, place, &largest[r], &arg[r]);
     }
   }
   __builtin_memcpy(sum + 4ull * column, largest, sizeof(largest));
@@ -226,6 +249,9 @@ HOTBED_ROW_FN void MaxPiece(const Rows& rows, const PoolPieceOf& piece, uint32_t
   uint32_t at = 0;
   for (; dim - at >= kMaxRegisters * kPoolLanes; at += kMaxRegisters * kPoolLanes) {
     MaxColumns<Weight, kMaxRegisters, kArg>(rows, piece, at, sum, arg_max);
+  }
+  for (; dim - at >= 4 * kPoolLanes; at += 4 * kPoolLanes) {
+    MaxColumns<Weight, 4, kArg>(rows, piece, at, sum, arg_max);
   }
   for (; dim - at >= kPoolLanes; at += kPoolLanes) {
     MaxColumns<Weight, 1, kArg>(rows, piece, at, sum, arg_max);
