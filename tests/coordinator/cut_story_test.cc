@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/tables/shard_lanes.h"
+#include "planner/coordinator/membership/busy_shards.h"
 #include "planner/coordinator/state/keys.h"
 #include "proto/convert.h"
 #include "tests/coordinator/membership_story.h"
@@ -463,6 +464,27 @@ TEST_F(SmallStory, BusyNeighboursAreNotMerged) {
   Begin(64ull << 20);
   Serve(200, 200'000);  // two of them: two fifths of the load from which a shard is split
   EXPECT_THAT(Events("merge_asked"), ElementsAre());
+}
+
+TEST_F(SmallStory, PartsOfWhatRebalancingSplitsStayForADay) {
+  Begin(0);
+  BusyShards busy(1'000'000);
+  for (int second = 0; second < 80; ++second) {
+    Serve(1, 1000);
+    busy.Tick(rig_.now_ns, rig_.core->state(), rig_.core->leases());
+  }
+  const auto merges_after = [&](int64_t hours) {
+    return busy
+        .SmallNeighbours(rig_.now_ns + hours * 3'600'000'000'000, rig_.core->state(), 64ull << 20)
+        .size();
+  };
+  EXPECT_EQ(merges_after(0), 2u);
+  for (const auto& [packed, record] : rig_.core->state().shards()) {
+    busy.NoteSplit(rig_.now_ns, record);
+  }
+  EXPECT_EQ(merges_after(0), 0u);
+  EXPECT_EQ(merges_after(23), 0u);
+  EXPECT_EQ(merges_after(25), 2u);
 }
 
 TEST_F(SmallStory, NothingIsMergedUnlessAskedFor) {
