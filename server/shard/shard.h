@@ -105,8 +105,8 @@ class alignas(64) Shard {
     core_.FetchForPushAlone();
     gauges_.Fetch();
     if (!push_gate_.logged()) return;
-    FetchLines(&options_, offsetof(ShardOptions, log) + sizeof(options_.log));
-    FetchLines(&options_.log_full, sizeof(options_.log_full));
+    FetchLines(&options_, offsetof(ShardOptions, log) + 1);  // to the line of `log`
+    FetchLines(&options_.log_full, 1);
   }
   void FetchRows(const PullSegment& segment) const {
     fetch_hint_.FetchTable();
