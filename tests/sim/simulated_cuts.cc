@@ -312,7 +312,7 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
     found = held;
   }
   tile = (tile && found == held) || Planted(SimMutant::kCutOfOnePart);
-  if (!tile || (counts && !CutReplica(server, record, parts))) {
+  if (counts && (!tile || !CutReplica(server, record, parts))) {
     p.unlearnt[shard] = record;
     LearnAgain(server->index);
     return false;
