@@ -249,6 +249,7 @@ bool TableReplica::OpenDisk() {
   for (;;) {
     const absl::Status opened = OpenDiskOnce();
     if (opened.ok()) return true;
+    if (absl::IsCancelled(opened)) return false;
     SetTrouble(absl::StrCat("the folder ", source_.disk, " cannot be used: ", opened.message()));
     if (!Pause(kFullAgain)) return false;
   }

@@ -109,10 +109,10 @@ class TableReplica {
                       const std::function<bool()>& stops);
   std::shared_ptr<VersionedRows> WritableRows() const ABSL_LOCKS_EXCLUDED(mu_);
   std::shared_ptr<DiskRows> Disk() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until a table that had no room may have some; false after Stop.
-  bool PauseAfterDamage() ABSL_LOCKS_EXCLUDED(mu_);  // false after Stop
+  // All of them wait, and return false after Stop: until a table that had no room may have some,
+  // before a disk that was damaged is filled again, and for a while.
   bool PauseUntilRoom() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits; false after Stop.
+  bool PauseAfterDamage() ABSL_LOCKS_EXCLUDED(mu_);
   bool Pause(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mu_);
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
   void SetTrouble(std::string trouble) ABSL_LOCKS_EXCLUDED(mu_);
