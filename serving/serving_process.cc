@@ -486,8 +486,8 @@ class Serving final : public ServingProcess {
     }
     ReadyCondition version = CurrentVersion();
     if (coordinator.holds && tables.holds && version.holds) was_loaded_.store(true);
-    // A table that is served later loads everywhere at once, and load balancers would find no server
-    // for the others. This one asks others meanwhile.
+    // A table that is served later loads on all servers at once, and load balancers would find none
+    // for the other tables. This server asks others for it meanwhile.
     if (was_loaded_.load()) {
       for (ReadyCondition* const condition : {&tables, &version}) {
         if (!condition->holds) absl::StrAppend(&condition->found, "; others are asked for it");
