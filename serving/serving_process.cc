@@ -592,6 +592,9 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      AddSample("hotbed_serving_copy_lookup_rows_total",
+                "Rows that lookups asked this copy of the table for.", labels,
+                static_cast<double>(report.lookup_rows_total()), samples);
       if (report.on_disk()) {
         AddSample("hotbed_serving_memory_rows", "Rows of the replica that are in memory.", labels,
                   static_cast<double>(report.memory_rows()), samples);
