@@ -29,7 +29,6 @@
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
 #include "server/peers/transfer_stream.h"
-#include "server/streams/lookup_service.h"
 #include "server/streams/pull_stream.h"
 #include "server/streams/push_stream.h"
 #include "server/streams/raw_data_service.h"
@@ -37,7 +36,7 @@
 namespace hotbed {
 namespace {
 
-constexpr int kLookupsWaitingPerQueue = 8;
+constexpr int kLookupsWaitingPerQueue = 8;  // unary ones come in crowds
 constexpr int64_t kStuckNs = 10'000'000'000;
 constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
@@ -222,12 +221,12 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
                                                       clock, std::move(queues));
 
   for (auto& queue : impl.queues) {
-    PullStream::Start(&impl.plane, &impl.service, queue.get());
+    PullStream::Start(RequestKind::kPull, &impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
     TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
     ToolStream::Start(&impl.tools, &impl.plane.tables_of, &impl.other_calls, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
-      LookupCall::Start(&impl.plane, &impl.service, queue.get());
+      PullStream::Start(RequestKind::kLookup, &impl.plane, &impl.service, queue.get());
     }
   }
   for (int i = 0; i < threads; ++i) {
