@@ -121,7 +121,7 @@ void ShardCuts::FinishLogged(const ShardList& cut, const ShardList& merged) {
 // After a crash the table goes back to its last checkpoint, which may be from before the cut or the
 // merge.
 void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged) {
-  const bool wanted = checkpoint_wanted_.exchange(false) || !wiring_.checkpoints->periodic();
+  const bool wanted = checkpoint_wanted_.load() || !wiring_.checkpoints->periodic();
   if (wanted && !(cut.empty() && merged.empty())) {
     if (const absl::Status kept = wiring_.checkpoints->KeepNow(); !kept.ok()) {
       HOTBED_LOG_EVERY_S(Warning, 10)
@@ -135,6 +135,7 @@ void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged
     const Lsn begun = wiring_.assignments->MergedAt(shard->id());
     if (wiring_.checkpoints->Keeps(shard->id(), begun)) FinishMerge(*shard);
   }
+  checkpoint_wanted_.store(false);  // a merge that still waits asks again
 }
 
 void ShardCuts::Finish(ShardId id) {

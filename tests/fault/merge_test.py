@@ -33,13 +33,19 @@ class Merge(Split):
                 pairs.append((lower["shard"], upper["shard"].split("/")[1]))
         return pairs
 
-    def merge_all(self, most=None):
-        pairs = self.neighbours()[:most]
+    def merge(self, pairs):
         before = len(self.table.shards())
         for shard, other in pairs:
             self.command("shard", "merge", shard, f"--with={other}")
         self.check_tiling(before - len(pairs))
         return len(pairs)
+
+    def merge_all(self):
+        return self.merge(self.neighbours())
+
+    def merge_on_each_server(self):
+        primary = {s["shard"]: s["primary"] for s in self.table.shards()}
+        return self.merge({primary[pair[0]]: pair for pair in self.neighbours()}.values())
 
     def merge_and_kill(self):
         """A server dies around the time of the merge, before or after the commit."""
@@ -80,19 +86,16 @@ class Merge(Split):
         self.split("all")
         kept = self.table.meter("fill").result()["ids_acknowledged"]
         # Before parts that were just cut are merged, a checkpoint has them.
-        merged = self.merge_all(most=4)
+        merged = self.merge_on_each_server()
+        self.split("all")  # also those that were merged since the checkpoint
         pushed = self.push_for_a_moment()
         self.check_sum(kept + pushed["ids_acknowledged"], pushed)
-        self.kill_and_check(kept, kept)
-        pushed = self.push_for_a_moment()
-        self.check_sum(kept + pushed["ids_acknowledged"], pushed)
-        self.split("all")  # shards that were merged since the checkpoint
         self.kill_and_check(kept, kept)
         pushed = self.push_for_a_moment()
         kept += pushed["ids_acknowledged"]
         self.check_sum(kept, pushed)
         load = self.load()
-        merged += self.merge_all(most=4)
+        merged += self.merge_on_each_server()
         pushed = load.stop()
         everything = kept + pushed["ids_acknowledged"]
         self.check_sum(everything, pushed)

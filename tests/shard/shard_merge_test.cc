@@ -135,49 +135,47 @@ TEST_F(ShardMergeTest, AMergeThatWasRefusedLeavesNothingForTheNextOne) {
 TEST_F(ShardMergeTest, AfterACrashTheLastCheckpointOfTheTableIsMergedOnceMore) {
   const std::vector<uint64_t> ids = {5, 400, 600, 900};
   const std::vector<uint64_t> last = {980};  // of the third shard
-  for (const bool hashed : {false, true}) {
-    for (const bool told : {true, false}) {
-      const TempDir dir;
-      ShardHostOptions options = Options(dir);
-      options.checkpoint_interval_ms = 3'600'000;  // by a stop, and where a merge waits for one
-      TestServer server(options, {Countdown(hashed, Durability::kCheckpoint)}, 3);
-      server.Start();
-      TestClient client(&server, 7), later(&server, 8);
-      client.Push(1, 1, ids, Ones(ids.size()));
-      ASSERT_TRUE(server.Stop().ok());
-      server.Start();
-      later.Push(1, 1, ids, Ones(ids.size()));
-      Commit(&server, kLower, kUpper);
-      if (told) {
-        ASSERT_TRUE(Tell(&server).ok());
-        later.Push(1, 2, ids, Ones(ids.size()));
-      }
-      for (float round = 0; round < 2; ++round) {  // the second one begins with the same checkpoint
-        Kill(&server);
-        server.Start();
-        EXPECT_THAT(server.host()->Held(), ElementsAre(kLower, ShardId{1, 2}));
-        EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1)) << "the checkpoint, round " << round;
-        client.ResendLast();
-        EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), round + 1)) << "sessions come with it";
-        if (round == 0) client.Push(1, 2, ids, Ones(ids.size()));
-      }
-      Commit(&server, kLower, {1, 2});  // waits until the merged shard is in a checkpoint
+  for (const bool told : {true, false}) {
+    const TempDir dir;
+    ShardHostOptions options = Options(dir);
+    options.checkpoint_interval_ms = 3'600'000;  // by a stop, and where a merge waits for one
+    TestServer server(options, {Countdown(/*hashed=*/told, Durability::kCheckpoint)}, 3);
+    server.Start();
+    TestClient client(&server, 7), later(&server, 8);
+    client.Push(1, 1, ids, Ones(ids.size()));
+    ASSERT_TRUE(server.Stop().ok());
+    server.Start();
+    later.Push(1, 1, ids, Ones(ids.size()));
+    Commit(&server, kLower, kUpper);
+    if (told) {
       ASSERT_TRUE(Tell(&server).ok());
-      later.Restart();
-      later.Push(1, 3, last, Ones(last.size()));
-      Kill(&server);
-      server.Start();
-      EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
-      EXPECT_EQ(server.Pull(1, last), Minus(last.size(), 0));
-      client.ResendLast();
-      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 2)) << "kept with the merged shard";
-      client.Push(1, 3, ids, Ones(ids.size()));
-      ASSERT_TRUE(server.Stop().ok());
-      server.Start();
-      Kill(&server);
-      server.Start();
-      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 3)) << "the stop's checkpoint";
+      later.Push(1, 2, ids, Ones(ids.size()));
     }
+    for (float round = 0; round < 2; ++round) {  // the second one begins with the same checkpoint
+      Kill(&server);
+      server.Start();
+      EXPECT_THAT(server.host()->Held(), ElementsAre(kLower, ShardId{1, 2}));
+      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1)) << "the checkpoint, round " << round;
+      client.ResendLast();
+      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), round + 1)) << "sessions come with it";
+      if (round == 0) client.Push(1, 2, ids, Ones(ids.size()));
+    }
+    Commit(&server, kLower, {1, 2});  // waits until the merged shard is in a checkpoint
+    ASSERT_TRUE(Tell(&server).ok());
+    later.Restart();
+    later.Push(1, 3, last, Ones(last.size()));
+    Kill(&server);
+    server.Start();
+    EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
+    EXPECT_EQ(server.Pull(1, last), Minus(last.size(), 0));
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 2)) << "kept with the merged shard";
+    client.Push(1, 3, ids, Ones(ids.size()));
+    ASSERT_TRUE(server.Stop().ok());
+    server.Start();
+    Kill(&server);
+    server.Start();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 3)) << "the stop's checkpoint";
   }
 }
 
