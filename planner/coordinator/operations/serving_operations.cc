@@ -149,11 +149,11 @@ class ServeTables {
     return absl::OkStatus();
   }
 
-  // A table that is hot keeps the copies that it has, within the limits.
+  // A table that is served keeps the copies that it has, within the limits.
   void SetReplicas(v1::ServedTable* table) const {
     const uint32_t least = request_.replicas();
     const uint32_t most = std::max(request_.replicas_max(), least);
-    const uint32_t now = table->replicas_max() == 0 ? least : table->replicas();
+    const uint32_t now = table->replicas() == 0 ? least : table->replicas();
     table->set_replicas(std::clamp(now, least, most));
     table->set_replicas_min(most > least ? least : 0);
     table->set_replicas_max(most > least ? most : 0);

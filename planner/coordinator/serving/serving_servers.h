@@ -65,8 +65,8 @@ class ServingServers {
                                        const TableSpecs& specs) const;
   // Whether Changes has any. `revision` is that of the tables, and of which are served. Where there
   // was nothing to change, it is looked at again once something else has changed than the bytes of
-  // rows, or after some seconds: a table that finds no server costs little. It also decides how many
-  // copies hot tables are to have, and is called twice a second for that.
+  // rows, or after some seconds: a table that finds no server costs little. It also decides how
+  // many copies hot tables are to have, and is called twice a second for that.
   bool NeedsPlacing(int64_t now_ns, const std::string& revision, const ServedTables& tables,
                     const TableSpecs& specs);
   // Rows per second that lookups ask of all copies together, of the part of which they ask most.
