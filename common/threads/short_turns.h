@@ -1,4 +1,5 @@
-// How soon a thread that was woken gets a core where others keep all of them busy.
+// How soon a thread that was woken gets a core where others keep all of them busy. Callers of the
+// client library have the function from client/include/hotbed/short_turns.h.
 #ifndef HOTBED_COMMON_THREADS_SHORT_TURNS_H_
 #define HOTBED_COMMON_THREADS_SHORT_TURNS_H_
 
