@@ -62,10 +62,7 @@ bool Overlap(const ChangedRange& a, const ChangedRange& b) {
 
 TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec,
                            const Source& source, ServedMemory* memory, const Clock* clock)
-    : name_(spec.name()),
-      spec_(spec),
-      table_(spec.id()),
-      dim_(spec.dim()),
+    : spec_(spec),
       format_(served.format()),
       part_(ServedPartOn(served, source.server).value_or(ServedPart())),
       places_(ServedPlaces::Of(spec)),
@@ -131,7 +128,7 @@ void TableReplica::DropDisk() {
 }
 
 std::string TableReplica::folder() const {
-  return absl::StrCat("t", table_, "-", v1::ServedFormat_Name(format_), "-", part_.part, "of",
+  return absl::StrCat("t", table(), "-", v1::ServedFormat_Name(format_), "-", part_.part, "of",
                       part_.parts);
 }
 
@@ -190,7 +187,7 @@ absl::Status TableReplica::TakeUpBelow(const v1::ServedVersion& version, Version
         if (stops()) return absl::CancelledError("it is not wanted any more");
         versions_.NoteRead(number, read.ids.size(), read.rows_in_all);
         for (size_t i = 0; i < read.ids.size(); ++i) {
-          coder.Encode(read.weights.data() + i * dim_, coded.data());
+          coder.Encode(read.weights.data() + i * spec_.dim(), coded.data());
           store->Put(read.ids[i], coded.data());
         }
         return store->Commit("");
@@ -202,13 +199,14 @@ absl::Status TableReplica::TakeUpBelow(const v1::ServedVersion& version, Version
 
 v1::ReplicaReport TableReplica::Report() const {
   v1::ReplicaReport report;
-  report.set_table(table_);
+  report.set_table(table());
   report.set_format(format_);
   report.set_ready(ready());
   if (ready()) report.set_age_ms(AgeMs());
   report.set_part(part_.part);
   report.set_parts(part_.parts);
   report.set_full_bytes(full_bytes_.load());
+  report.set_lookup_rows_total(lookup_rows_.load(std::memory_order_relaxed));
   const std::shared_ptr<const VersionedRows> rows = WritableRows();
   const std::shared_ptr<const DiskRows> disk = Disk();
   report.set_memory_rows(rows->latest().rows());
@@ -231,7 +229,7 @@ void TableReplica::SetTrouble(std::string trouble) {
   if (trouble.size() > kTroubleBytesMax) trouble.resize(kTroubleBytesMax);
   absl::MutexLock lock(&mu_);
   if (!trouble.empty() && trouble != trouble_) {
-    HOTBED_LOG(Warning) << "serving " << name_ << ": " << trouble;
+    HOTBED_LOG(Warning) << "serving " << name() << ": " << trouble;
   }
   trouble_ = std::move(trouble);
 }
@@ -240,7 +238,7 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   // Lookups that hold the old rows release them soon.
-  auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), dim_), memory_);
+  auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
   absl::MutexLock lock(&mu_);
   rows_.swap(rows);
 }
@@ -426,10 +424,10 @@ absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& 
     return kept_ == nullptr ? absl::OkStatus()
                             : kept_->BeginAgain(changes.range, stream.Positions());
   }
-  if (changes.rows.size() != changes.ids.size() * dim_) {
-    return absl::InternalError(absl::StrCat("rows of ", name_, " come with ", changes.rows.size(),
+  if (changes.rows.size() != changes.ids.size() * spec_.dim()) {
+    return absl::InternalError(absl::StrCat("rows of ", name(), " come with ", changes.rows.size(),
                                             " elements for ", changes.ids.size(), " ids of dim ",
-                                            dim_));
+                                            spec_.dim()));
   }
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
@@ -441,7 +439,7 @@ absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& 
   uint64_t broken = 0;
   for (size_t i = 0; i < changes.ids.size(); ++i) {
     uint8_t* const row = coded.data() + i * coder.row_bytes();
-    broken += coder.Encode(changes.rows.data() + i * dim_, row) ? 0 : 1;
+    broken += coder.Encode(changes.rows.data() + i * spec_.dim(), row) ? 0 : 1;
     if (kept_ == nullptr) continue;
     // While rows come again, memory may have some that the disk has lost.
     const bool known = !comes_again_ && rows->latest().Get(changes.ids[i]) != nullptr;
