@@ -84,8 +84,9 @@ struct PullScratch {
   // changes its state: without an atomic operation of 6 ns, which counts where parts are small.
   bool TakePartAlone(uint32_t p) {
     const uint32_t state = StateOf(p).load(std::memory_order_relaxed);
+    if ((state & (kPartTaken | kPartGivenUp)) != 0) return false;
     StateOf(p).store(state | kPartTaken, std::memory_order_release);
-    return (state & (kPartTaken | kPartGivenUp)) == 0;
+    return true;
   }
   // A partial call does without the part. False: a message asks for it again.
   bool GiveUpPart(uint32_t p) {
