@@ -145,6 +145,7 @@ absl::Status Status(const CommandContext& context) {
                                {"state", copy.state},
                                {"rows", said.rows()},
                                {"memory_rows", said.memory_rows()},
+                               {"feeder", said.feeder()},
                                {"bytes", said.bytes()},
                                {"disk_bytes", said.disk_bytes()},
                                {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
