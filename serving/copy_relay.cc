@@ -147,12 +147,14 @@ void CopyRelay::Took(const CopyChanges& changes, absl::Span<const uint8_t> rows)
     if (open_ && clock_->NowNs() - asked_ns_ > kUnaskedNsMax) Close();
     if (is_new || !open_) {
       range.kept_from = next_;
+      if (changes.partial) range.torn_lsn = changes.at.lsn;
       return;
     }
     Change& change = range.changes.emplace_back();
     change.number = number;
     change.from = from;
     change.at = range.end;
+    change.partial = changes.partial;
     change.ids = BytesOf(changes.ids);
     change.rows.assign(reinterpret_cast<const char*>(rows.data()), rows.size());
     change.deleted = BytesOf(changes.deleted);
@@ -177,8 +179,10 @@ void CopyRelay::EraseOverlapping(const ChangedRange& range, bool same_too) {
 
 void CopyRelay::Drop(Range* range, size_t count) {
   for (; count > 0; --count) {
-    range->kept_from = range->changes.front().number + 1;
-    bytes_ -= range->changes.front().bytes();
+    const Change& change = range->changes.front();
+    range->kept_from = change.number + 1;
+    if (change.partial) range->torn_lsn = change.from.lsn();
+    bytes_ -= change.bytes();
     range->changes.pop_front();
   }
 }
@@ -225,6 +229,7 @@ CopyRelay::Start CopyRelay::Join(const Range& range, const v1::ReadPlace& above)
     if (changes[i].from.lsn() != changes[start.first].from.lsn()) start.first = i;
   }
   const v1::LogPlace& from = changes[start.first].from;
+  if (from.lsn() == range.torn_lsn) return {Start::kBehind};
   size_t behind = start.first;
   while (changes[behind].at.through().lsn() <= through.lsn()) ++behind;
   const bool inside =

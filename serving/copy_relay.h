@@ -102,6 +102,7 @@ class CopyRelay {
     uint64_t number = 0;
     v1::LogPlace from;  // the changes behind it, up to at.through
     v1::ReadPlace at;
+    bool partial = false;
     std::string ids, rows, deleted;
     uint64_t bytes() const { return ids.size() + rows.size() + deleted.size() + kOverheadBytes; }
   };
@@ -110,6 +111,8 @@ class CopyRelay {
     v1::ReadPlace end;
     v1::LogPlace seen;       // of changes that are being taken, too
     uint64_t kept_from = 0;  // all changes from this number on are kept
+    // Not all pieces of the change behind this LSN are kept: nobody joins there. 0: they are.
+    uint64_t torn_lsn = 0;
     std::deque<Change> changes;
   };
   using Ranges = std::map<std::pair<uint64_t, uint64_t>, Range>;  // by first and limit

@@ -735,6 +735,7 @@ class TableStream : public CopyStream {
     changes.lsn = lsn;
     changes.ids = ValuesOf<uint64_t>(reply.ids());
     changes.deleted = ValuesOf<uint64_t>(reply.deleted());
+    changes.partial = shard.skip != 0 || (listed && shard.state == State::kListing);
     changes.coded = coded;
     if (coded) {
       changes.bytes = reply.rows();

@@ -25,7 +25,9 @@ struct CopyFeed {
 };
 
 struct CopyChanges : RowChanges {
-  RangePosition at;    // how far the range was told, with these changes
+  RangePosition at;  // how far the range was told, with these changes
+  // Others of the same entry of the log, or of the same list, follow: `at` tells nothing of these.
+  bool partial = false;
   bool coded = false;  // the feeder has sent them: `bytes` are the rows, in the copy's format
   std::string bytes;
 };

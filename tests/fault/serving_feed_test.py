@@ -61,7 +61,11 @@ class Feed:
         return [copy for table in tables for copy in table["copies"]]
 
     def wait_ready(self, count):
-        self.wait_for(f"{count} copies are ready", lambda: [copy["state"] for copy in self.copies()] == ["ready"] * count)
+        """As the servers say; the coordinator may tell of copies that were there before."""
+        self.wait_for(f"{count} copies are ready", lambda: count == sum(
+            self.metric(self.admin[server.name], "hotbed_serving_ready") for server in self.serving))
+        self.wait_for(f"the coordinator knows {count} copies", lambda: [
+            copy["state"] for copy in self.copies()] == ["ready"] * count)
 
     def metric(self, admin, name, labels=""):
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{admin}/metrics", timeout=60) as answer:

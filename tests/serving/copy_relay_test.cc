@@ -168,6 +168,7 @@ CopyChanges ChangesOf(const v1::ShardChanges& said) {
   changes.range = {.first = 0, .limit = kLimit};
   changes.ids = NumbersOf(said.ids());
   changes.deleted = NumbersOf(said.deleted());
+  changes.partial = said.skip() != 0;
   changes.at.range = changes.range;
   changes.at.epoch = said.at().through().epoch();
   changes.at.lsn = said.at().through().lsn();
