@@ -147,7 +147,7 @@ void CopyRelay::Took(const CopyChanges& changes, absl::Span<const uint8_t> rows)
     if (open_ && clock_->NowNs() - asked_ns_ > kUnaskedNsMax) Close();
     if (is_new || !open_) {
       range.kept_from = next_;
-      if (changes.partial) range.torn_lsn = changes.at.lsn;
+      range.torn = changes.partial;
       return;
     }
     Change& change = range.changes.emplace_back();
@@ -181,7 +181,7 @@ void CopyRelay::Drop(Range* range, size_t count) {
   for (; count > 0; --count) {
     const Change& change = range->changes.front();
     range->kept_from = change.number + 1;
-    if (change.partial) range->torn_lsn = change.from.lsn();
+    range->torn = change.partial;
     bytes_ -= change.bytes();
     range->changes.pop_front();
   }
@@ -223,13 +223,11 @@ CopyRelay::Start CopyRelay::Join(const Range& range, const v1::ReadPlace& above)
   }
   const std::deque<Change>& changes = range.changes;
   if (changes.empty() || through.lsn() < changes.front().from.lsn()) return {Start::kBehind};
-  // The changes of one entry, or of a list, may come in several pieces with the same `from`.
   Start start = {Start::kGoOn};
-  for (size_t i = 1; i < changes.size() && changes[i].from.lsn() <= through.lsn(); ++i) {
-    if (changes[i].from.lsn() != changes[start.first].from.lsn()) start.first = i;
+  while (start.first + 1 < changes.size() && changes[start.first + 1].from.lsn() <= through.lsn()) {
+    ++start.first;
   }
   const v1::LogPlace& from = changes[start.first].from;
-  if (from.lsn() == range.torn_lsn) return {Start::kBehind};
   size_t behind = start.first;
   while (changes[behind].at.through().lsn() <= through.lsn()) ++behind;
   const bool inside =
@@ -242,6 +240,9 @@ CopyRelay::Start CopyRelay::Join(const Range& range, const v1::ReadPlace& above)
 #endif
   if (last == changes.size()) return {Start::kWait};
   if (changes[last].at.through().epoch() != seen.epoch()) return {Start::kBehind};
+  // A partial one has rows of the entry at which the next one ends.
+  while (start.first > 0 && changes[start.first - 1].partial) --start.first;
+  if (start.first == 0 && range.torn) return {Start::kBehind};
   start.merged = last + 1 - start.first;
   return start;
 }

@@ -111,8 +111,8 @@ class CopyRelay {
     v1::ReadPlace end;
     v1::LogPlace seen;       // of changes that are being taken, too
     uint64_t kept_from = 0;  // all changes from this number on are kept
-    // Not all pieces of the change behind this LSN are kept: nobody joins there. 0: they are.
-    uint64_t torn_lsn = 0;
+    // The last one before the kept ones was partial: nobody joins at the first of these.
+    bool torn = false;
     std::deque<Change> changes;
   };
   using Ranges = std::map<std::pair<uint64_t, uint64_t>, Range>;  // by first and limit
