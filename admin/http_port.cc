@@ -139,11 +139,7 @@ void HttpPort::Serve() {
     }
     const bool any_more = std::find(more.begin(), more.end(), true) != more.end();
     poll(polled.data(), polled.size(), any_more ? 0 : connections_.empty() ? -1 : kCheckMs);
-    {
-      absl::MutexLock lock(&mu_);
-      if (stop_) return;
-    }
-    TakePages();
+    if (!TakePages()) return;
     for (size_t i = 0; i < numbers.size(); ++i) {
       const auto it = connections_.find(numbers[i]);
       if (it == connections_.end() || (polled[i + 2].revents == 0 && !more[i])) continue;
@@ -354,12 +350,14 @@ void HttpPort::AwaitRequest(Number number, Connection* connection) {
   if (!connection->idle) TakeRequest(number, connection);
 }
 
-void HttpPort::TakePages() {
+bool HttpPort::TakePages() {
+  // Before `stop_` is looked at: its wake-up must not be read away.
   uint64_t count = 0;
   (void)!read(wake_, &count, sizeof(count));
   std::vector<std::pair<Number, HttpResponse>> made;
   {
     absl::MutexLock lock(&mu_);
+    if (stop_) return false;
     made.swap(made_);
   }
   for (const auto& [number, response] : made) {
@@ -368,6 +366,7 @@ void HttpPort::TakePages() {
     Answer(&it->second, response);
     Write(number, &it->second);
   }
+  return true;
 }
 
 void HttpPort::EndLate(int64_t now_ns) {

@@ -111,7 +111,7 @@ class HttpPort {
   void Refuse(Number number, Connection* connection, int code, const std::string& text);
   void Write(Number number, Connection* connection);
   void AwaitRequest(Number number, Connection* connection);
-  void TakePages();
+  bool TakePages();  // false: it stops
   void EndLate(int64_t now_ns);
   size_t AnswerBytes() const;
   uint64_t BodyBytes() ABSL_LOCKS_EXCLUDED(mu_);

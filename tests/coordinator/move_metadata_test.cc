@@ -59,7 +59,9 @@ TEST_F(MoveMetadataTest, ACoordinatorThatBeginsSeesAMarkBetweenItsReads) {
     ASSERT_TRUE(other.load_waiting && other.head_suffices);
     MetaStore::RangeResult read;
     for (size_t i = 0; i <= kKeys; ++i) {
-      if (i == marked_after) ASSERT_TRUE(ExportMetadata(/*mark=*/true, &twin).ok());
+      if (i == marked_after) {
+        ASSERT_TRUE(ExportMetadata(/*mark=*/true, &twin).ok());
+      }
       if (i == kKeys) break;
       const auto one = twin.Range(keys::kHeadKeys[i], "");
       ASSERT_TRUE(one.ok());

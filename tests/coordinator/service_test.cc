@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "leader/leader_stub.h"
 #include "planner/coordinator/store/embedded_meta_store.h"
 #include "proto/control.grpc.pb.h"
 #include "tests/coordinator/control_client.h"
@@ -124,6 +125,23 @@ TEST_F(ServiceTest, OneThatLeadsNoMoreGrantsNoLease) {
   drop.set_name("t");
   EXPECT_EQ(client_->Call(&v1::Coordinator::Stub::DropTable, drop).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+// A map was not given, so the call may be made again: where another one leads.
+TEST_F(ServiceTest, CallersOfOneThatLeadsNoMoreAskAgain) {
+  StopCoordinator();
+  std::atomic<bool> leads = false;
+  StartCoordinator({}, [&] { return leads.load(); });
+  LeaderStub stub(service_->address(), {}, {});
+  int tries = 0;
+  const grpc::Status status =
+      stub.Call(absl::Seconds(30), true, [&](v1::Coordinator::Stub* to, grpc::ClientContext* call) {
+        if (++tries == 3) leads = true;
+        v1::ClusterMap map;
+        return to->GetClusterMap(call, {}, &map);
+      });
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(tries, 3);
 }
 
 TEST_F(ServiceTest, AnswersGeneralTools) {

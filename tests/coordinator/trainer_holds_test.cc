@@ -228,7 +228,9 @@ TEST_F(HoldRandomStory, NobodyBeginsTheNextStepWhileItIsReached) {
       reached_ = true;
       for (const auto& [n, twin] : twins_) {
         ASSERT_LE(twin.begun, step_) << n;
-        if (twin.joined) ASSERT_GE(twin.ended, step_) << n;
+        if (twin.joined) {
+          ASSERT_GE(twin.ended, step_) << n;
+        }
       }
     }
     if (HasFatalFailure()) return;

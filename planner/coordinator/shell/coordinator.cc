@@ -52,6 +52,8 @@ constexpr uint32_t kEventsShown = 50;
 
 }  // namespace
 
+bool LeadsNoMore(const absl::Status& status) { return status.message() == kLedBefore; }
+
 Coordinator::Coordinator(CoreOptions options, MetaStore* store, const Clock* clock)
     : store_(store), clock_(clock), core_(std::move(options)) {
   CommitSeconds();  // so that a scrape shows them from the start

@@ -28,6 +28,9 @@
 
 namespace hotbed {
 
+// Whether the status was given because another coordinator may lead by now.
+bool LeadsNoMore(const absl::Status& status);
+
 // The contents of status pages and metrics at one instant.
 struct CoordinatorStatus {
   bool serving = false;

@@ -13,6 +13,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/tables/table_spec.h"
+#include "leader/leader_stub.h"
 #include "planner/coordinator/shell/seen_address.h"
 #include "proto/control.grpc.pb.h"
 #include "proto/convert.h"
@@ -160,6 +161,8 @@ class CoordinatorService::Methods : public v1::Coordinator::CallbackService,
     counters->Count(answer.ok());
     const absl::Status status = answer.status();
     if (answer.ok()) *reply = *std::move(answer);
+    // Nothing was done: callers ask the one that leads.
+    if (LeadsNoMore(status)) context->AddTrailingMetadata(kStandsBy, "");
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
