@@ -37,20 +37,20 @@ std::vector<uint64_t> IdsOf(const ServedRows& rows, uint32_t stripe, uint64_t fi
 }  // namespace
 
 // False: all rows were told. `list` is this call's alone.
-bool CopyLists::ReadPage(const v1::ListRowsRequest& request, List* list, v1::ListRowsReply* page) {
+bool CopyLists::ReadPage(List* list, v1::ListRowsReply* page) {
   const ServedRows& rows = *list->rows;
   const uint32_t row_bytes = rows.coder().row_bytes();
   const bool hashed = list->copy->places().hashed;
   if (hashed && list->ids.empty()) {
     const uint32_t stripe = static_cast<uint32_t>(list->next);
-    if (uint64_t{stripe} * kBucketsPerStripe >= request.range_limit()) return false;
-    list->ids = IdsOf(rows, stripe, request.range_first(), request.range_limit());
+    if (uint64_t{stripe} * kBucketsPerStripe >= list->limit) return false;
+    list->ids = IdsOf(rows, stripe, list->first, list->limit);
     ++list->next;
   }
   const ServedRows::Reader reader(rows);
   uint64_t looked = 0;
   while (page->ids().size() + page->rows().size() < kListPageBytes && looked < kIdsPerPage) {
-    if (hashed ? list->ids.empty() : list->next >= request.range_limit()) return hashed;
+    if (hashed ? list->ids.empty() : list->next >= list->limit) return hashed;
     const uint64_t id = hashed ? list->ids.back() : list->next++;
     if (hashed) list->ids.pop_back();
     ++looked;
@@ -104,6 +104,8 @@ absl::Status CopyLists::Find(const std::shared_ptr<const TableReplica>& copy,
   (*list)->copy = copy;
   (*list)->rows = copy->rows();
   (*list)->known = *known;
+  (*list)->first = request.range_first();
+  (*list)->limit = request.range_limit();
   (*list)->next =
       copy->places().hashed ? request.range_first() / kBucketsPerStripe : request.range_first();
   lists_[request.list()] = *list;
@@ -116,10 +118,10 @@ absl::Status CopyLists::Read(std::shared_ptr<const TableReplica> copy,
   HOTBED_RETURN_IF_ERROR(Find(copy, request, &list, reply));
   if (list == nullptr) return absl::OkStatus();
   v1::ListRowsReply& page = *reply->mutable_rows();
-  const bool ended = !ReadPage(request, list.get(), &page);
+  const bool ended = !ReadPage(list.get(), &page);
   // After the rows: none of them is newer.
   const std::optional<v1::LogPlace> seen =
-      copy->relay()->SeenOf(request.range_first(), request.range_limit(), list->known);
+      copy->relay()->SeenOf(list->first, list->limit, list->known);
   const bool lost = !seen.has_value() || copy->OnDiskAlone() || !copy->relay()->feeder().empty();
   if (lost) {
     page.Clear();

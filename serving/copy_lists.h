@@ -40,7 +40,9 @@ class CopyLists {
   struct List {
     std::shared_ptr<const TableReplica> copy;
     std::shared_ptr<const ServedRows> rows;
-    CopyRelay::Known known;     // where it began
+    CopyRelay::Known known;  // where it began
+    uint64_t first = 0;      // of the shard
+    uint64_t limit = 0;
     uint64_t next = 0;          // bounded: the next id; hashed: the next stripe
     std::vector<uint64_t> ids;  // of the last stripe, those that are still to be told
     int64_t read_ns = 0;
@@ -51,7 +53,7 @@ class CopyLists {
   absl::Status Find(const std::shared_ptr<const TableReplica>& copy,
                     const v1::ListRowsRequest& request, std::shared_ptr<List>* list,
                     v1::ListCopyReply* reply) ABSL_LOCKS_EXCLUDED(mu_);
-  static bool ReadPage(const v1::ListRowsRequest& request, List* list, v1::ListRowsReply* page);
+  static bool ReadPage(List* list, v1::ListRowsReply* page);
 
   const Clock& clock_;
   absl::Mutex mu_;
