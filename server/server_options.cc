@@ -163,7 +163,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddMillis(
       "checkpoint-interval-ms", &o->host.checkpoint_interval_ms,
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
-      "at a clean stop, and after shards of theirs were cut or merged.");
+      "at a clean stop, and after shards of theirs came to the server, were cut or were merged.");
   schema->AddMillis(
       "keep-deletions-ms", &o->host.keep_deletions_ms,
       "How long shards remember deleted rows. A shard that remembers more deletions than it has "

@@ -401,6 +401,7 @@ void ShardHostImpl::MakeTransfers() {
       .assignments = assignments_.get(),
       .factory = factory_.get(),
       .promises = promises_.get(),
+      .checkpoints = checkpoints_.get(),
       .tiers = tiers_.get(),
       .log = log_.get(),
       .clock = clock_,
