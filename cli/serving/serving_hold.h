@@ -18,7 +18,8 @@ struct ServingHold {
 };
 
 // A copy can answer for another one of its part if its server is alive, it is ready, and it holds
-// the versions that the other one holds. Nothing: no serving server of that name has reported.
+// the versions that the other one holds. Nothing: no serving server of that name has reported, and
+// none is to have a copy.
 std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::ServingMap& map);
 
 }  // namespace hotbed
