@@ -21,7 +21,6 @@
 namespace hotbed {
 namespace {
 
-constexpr char kSuffix[] = "-folded";
 constexpr uint64_t kFoldBlockBytes = 1ull << 20;
 
 // The rows of one pass of a file that lie in a range of positions, in their order; or its deleted
@@ -103,7 +102,7 @@ class Folder {
     const std::string name = source_.substr(source_.rfind('/') + 1);
     mark_ = SavingMark(clock_.WallUs() / 1000, std::random_device()(), name);
     manifest_.set_folded_from(name);
-    manifest_.set_name(name + kSuffix);
+    manifest_.set_name(name + kFoldedSuffix);
     manifest_.clear_parent();
     manifest_.clear_generation();
     HOTBED_ASSIGN_OR_RETURN(

@@ -26,6 +26,8 @@ struct Folded {
   uint64_t bytes = 0;
 };
 
+inline constexpr char kFoldedSuffix[] = "-folded";
+
 // Writes NAME-folded beside the checkpoint of `folder`: the same shards, LSNs, sessions and rows,
 // each row once, in files of its own. It is whole after OK; after an error nothing of it is left,
 // or an orphan that prune finds. The others stay as they are. AlreadyExists: it was folded before.

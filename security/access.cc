@@ -29,10 +29,11 @@ using Methods = std::set<std::string, std::less<>>;
 // rows and primaries.
 const Methods& ServerMethods() {
   static const Methods* const methods =
-      new Methods{"ActivateShards", "Attend",        "BeginSave",       "ChangeFiles",   "Check",
-                  "CommitCut",      "GetClusterMap", "GetServing",      "ListRows",      "Lookup",
-                  "ReadChanges",    "ReadFiles",     "RegisterServer",  "ReportServing", "TopK",
-                  "Transfer",       "Watch",         "WatchClusterMap", "WatchSave"};
+      new Methods{"ActivateShards", "Attend",     "BeginSave",     "ChangeFiles", "Check",
+                  "CommitCut",      "FollowCopy", "GetClusterMap", "GetServing",  "ListCopy",
+                  "ListRows",       "Lookup",     "ReadChanges",   "ReadFiles",   "RegisterServer",
+                  "ReportServing",  "TopK",       "Transfer",      "Watch",       "WatchClusterMap",
+                  "WatchSave"};
   return *methods;
 }
 
@@ -68,8 +69,9 @@ const Methods& OperatorMethods() {
 }
 
 bool AmongServers(absl::string_view method) {
-  static const Methods* const only = new Methods{"ActivateShards", "Attend",        "CommitCut",
-                                                 "RegisterServer", "ReportServing", "Transfer"};
+  static const Methods* const only =
+      new Methods{"ActivateShards", "Attend",         "CommitCut",     "FollowCopy",
+                  "ListCopy",       "RegisterServer", "ReportServing", "Transfer"};
   return only->contains(method);
 }
 

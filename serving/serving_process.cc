@@ -38,6 +38,7 @@
 #include "serving/http_lookups.h"
 #include "serving/lookup_answer.h"
 #include "serving/lookup_queue.h"
+#include "serving/relay_calls.h"
 #include "serving/table_replicas.h"
 #include "serving/top_k_answer.h"
 
@@ -260,10 +261,12 @@ class Serving final : public ServingProcess {
   Serving(const ServingOptions& options, const Clock* clock)
       : options_(options),
         clock_(*clock),
-        tables_({options.coordinators, options.security.identity(), options.name, options.disk, ""},
+        tables_({options.coordinators, options.security.identity(), options.name, options.disk, "",
+                 options.run},
                 options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
+        relays_(&tables_, &budget_, clock),
         calls_(options.coordinators, options.security.identity()),
         gauges_([this](std::vector<MetricSample>* samples) { Collect(samples); }) {}
   ~Serving() override { Stop(); }
@@ -293,6 +296,7 @@ class Serving final : public ServingProcess {
         HandOverTo(&builder, ServerCredentialsOf(options_.security, access));
     AllowKeepalives(&builder);
     builder.RegisterService(&methods_);
+    builder.RegisterService(&relays_);
     server_ = builder.BuildAndStart();
     HOTBED_CHECK(server_ != nullptr) << "gRPC does not start";
     port_->Serve(std::move(hand_over));
@@ -323,6 +327,7 @@ class Serving final : public ServingProcess {
     }
     http_.reset();
     if (port_ != nullptr) port_->Stop();
+    relays_.Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
       server_->Wait();
@@ -527,7 +532,7 @@ class Serving final : public ServingProcess {
                                                   FormatBytes(options_.rows_bytes_max))}};
     StatusTable table = {.title = "Tables",
                          .columns = {"table", "format", "part", "state", "rows", "in memory",
-                                     "bytes", "on disk", "age", "trouble"}};
+                                     "bytes", "on disk", "age", "follows", "trouble"}};
     Json json = {{"name", options_.name},
                  {"role", "serving"},
                  {"data_address", address()},
@@ -557,6 +562,7 @@ class Serving final : public ServingProcess {
                             absl::StrCat(report.memory_rows()), FormatBytes(report.bytes()),
                             report.on_disk() ? FormatBytes(report.disk_bytes()) : "-",
                             report.ready() ? absl::StrCat(report.age_ms(), " ms") : "-",
+                            report.feeder().empty() ? "primaries" : report.feeder(),
                             report.trouble()});
       json["tables"].push_back({{"table", replica->name()},
                                 {"ready", report.ready()},
@@ -567,6 +573,7 @@ class Serving final : public ServingProcess {
                                 {"bytes", report.bytes()},
                                 {"disk_bytes", report.disk_bytes()},
                                 {"age_ms", report.ready() ? Json(report.age_ms()) : Json()},
+                                {"feeder", report.feeder()},
                                 {"trouble", report.trouble()},
                                 {"versions", std::move(held)}});
     }
@@ -626,6 +633,7 @@ class Serving final : public ServingProcess {
   TableReplicas tables_;
   AnswerBudget budget_;
   LookupMethods methods_;
+  RelayCalls relays_;
   ServingCalls calls_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<AdminServer> admin_;

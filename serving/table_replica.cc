@@ -35,6 +35,8 @@ struct ReplicaCounters {
   }
   Counter rows{"hotbed_serving_rows_written_total",
                "Rows that serving replicas took from their sources, at first and as they change."};
+  Counter fed{"hotbed_serving_rows_fed_total",
+              "Of the rows written, those that came from another serving server's copy."};
   Counter deleted{"hotbed_serving_rows_deleted_total",
                   "Rows that serving replicas dropped because their source has them no more."};
   Counter broken{"hotbed_serving_broken_rows_total",
@@ -61,7 +63,8 @@ bool Overlap(const ChangedRange& a, const ChangedRange& b) {
 }  // namespace
 
 TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec,
-                           const Source& source, ServedMemory* memory, const Clock* clock)
+                           const Source& source, const std::string& feeder, ServedMemory* memory,
+                           RelayMemory* relays, const Clock* clock)
     : spec_(spec),
       format_(served.format()),
       part_(ServedPartOn(served, source.server).value_or(ServedPart())),
@@ -70,9 +73,12 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       memory_(memory),
       clock_(clock),
       staleness_ms_max_(served.staleness_ms_max()),
+      relay_(std::make_unique<CopyRelay>(relays, clock)),
       rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
                                             memory)),
-      thread_([this] { Run(); }) {}
+      thread_([this] { Run(); }) {
+  relay_->SetFeeder(feeder);
+}
 
 void TableReplica::Stop() {
   {
@@ -111,6 +117,11 @@ RowsView TableReplica::Latest() const {
   RowsView view = rows_->Latest();
   view.below = disk_;
   return view;
+}
+
+bool TableReplica::OnDiskAlone() const {
+  const std::shared_ptr<const DiskRows> disk = Disk();
+  return disk != nullptr && disk->needed();
 }
 
 void TableReplica::DropDisk() {
@@ -157,11 +168,7 @@ absl::Status TableReplica::TakeUp(const v1::ServedVersion& version, VersionedRow
                                   PlaceFinder* places, const std::function<bool()>& stops) {
   const uint64_t number = version.number();
   HOTBED_ASSIGN_OR_RETURN(Place* const place, places->Of(version.folder()));
-  const auto on_disk = [this] {
-    const std::shared_ptr<const DiskRows> disk = Disk();
-    return disk != nullptr && disk->needed();
-  };
-  if (on_disk()) return TakeUpBelow(version, rows, place, stops);
+  if (OnDiskAlone()) return TakeUpBelow(version, rows, place, stops);
   rows->Begin(number);
   HOTBED_RETURN_IF_ERROR(
       ReadVersionRows(version.folder(), spec_, part_, place, [&](const VersionRows& read) {
@@ -201,6 +208,7 @@ v1::ReplicaReport TableReplica::Report() const {
   v1::ReplicaReport report;
   report.set_table(table());
   report.set_format(format_);
+  report.set_feeder(relay_->feeder());
   report.set_ready(ready());
   if (ready()) report.set_age_ms(AgeMs());
   report.set_part(part_.part);
@@ -237,6 +245,7 @@ void TableReplica::SetTrouble(std::string trouble) {
 void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
+  relay_->Begin({});  // before the rows go: a list of them ends
   // Lookups that hold the old rows release them soon.
   auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
   absl::MutexLock lock(&mu_);
@@ -363,8 +372,16 @@ absl::Status TableReplica::FollowOnce() {
   options.first_place = places_.FirstOf(part_);
   options.limit_place = places_.FirstOf({part_.part + 1, part_.parts});
   if (kept_ != nullptr) options.from = kept_->Positions();
-  HOTBED_ASSIGN_OR_RETURN(const std::unique_ptr<ChangeStream> stream,
-                          FollowAs(source_.coordinators, source_.identity, spec_, options));
+  CopyFeed feed;
+  feed.copy.set_table(table());
+  feed.copy.set_part(part_.part);
+  feed.copy.set_parts(part_.parts);
+  feed.copy.set_format(format_);
+  feed.feeder = [this] { return relay_->feeder(); };
+  HOTBED_ASSIGN_OR_RETURN(
+      const std::unique_ptr<CopyStream> stream,
+      FollowAs(source_.coordinators, source_.identity, spec_, options, std::move(feed)));
+  relay_->Begin(options.from);
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   // Rows of the disk may be gone while memory has them.
@@ -379,9 +396,9 @@ absl::Status TableReplica::FollowOnce() {
   return Follow(stream.get());
 }
 
-absl::Status TableReplica::Follow(ChangeStream* stream) {
+absl::Status TableReplica::Follow(CopyStream* stream) {
   for (;;) {
-    HOTBED_ASSIGN_OR_RETURN(const std::optional<RowChanges> changes, stream->Next(kNext));
+    HOTBED_ASSIGN_OR_RETURN(const std::optional<CopyChanges> changes, stream->NextOfCopy(kNext));
     if (changes.has_value()) HOTBED_RETURN_IF_ERROR(Apply(*changes, *stream));
     // Before the age is looked at: a pause of the process between the two must not make it less.
     const int64_t now_ns = clock_->NowNs();
@@ -417,33 +434,49 @@ absl::Status TableReplica::PutInMemory(uint64_t id, const uint8_t* row, Versione
   return absl::OkStatus();
 }
 
-absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& stream) {
+absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& changes,
+                                                         const RowCoder& coder) {
+  const size_t count = changes.ids.size();
+  if (changes.coded ? changes.bytes.size() != count * coder.row_bytes()
+                    : changes.rows.size() != count * spec_.dim()) {
+    return absl::InternalError(
+        absl::StrCat("rows of ", name(), " come with ",
+                     changes.coded ? absl::StrCat(changes.bytes.size(), " bytes for ", count,
+                                                  " ids of ", coder.row_bytes(), " bytes")
+                                   : absl::StrCat(changes.rows.size(), " elements for ", count,
+                                                  " ids of dim ", spec_.dim())));
+  }
+  if (changes.coded) return std::vector<uint8_t>(changes.bytes.begin(), changes.bytes.end());
+  std::vector<uint8_t> coded(count * coder.row_bytes());
+  uint64_t broken = 0;
+  for (size_t i = 0; i < count; ++i) {
+    uint8_t* const row = coded.data() + i * coder.row_bytes();
+    broken += coder.Encode(changes.rows.data() + i * spec_.dim(), row) ? 0 : 1;
+  }
+  if (broken > 0) ReplicaCounters::Get().broken.Add(broken);
+  return coded;
+}
+
+absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream& stream) {
   if (changes.again) {
+    relay_->Took(changes, {});
     again_.push_back(changes.range);
     comes_again_ = true;
     return kept_ == nullptr ? absl::OkStatus()
                             : kept_->BeginAgain(changes.range, stream.Positions());
   }
-  if (changes.rows.size() != changes.ids.size() * spec_.dim()) {
-    return absl::InternalError(absl::StrCat("rows of ", name(), " come with ", changes.rows.size(),
-                                            " elements for ", changes.ids.size(), " ids of dim ",
-                                            spec_.dim()));
-  }
+  relay_->Takes(changes);
   const std::shared_ptr<VersionedRows> rows = WritableRows();
   const bool first_again = std::any_of(again_.begin(), again_.end(), [&](const ChangedRange& part) {
     return Overlap(part, changes.range);
   });
   if (first_again) UnmarkAgain(rows.get());
   const RowCoder& coder = rows->latest().coder();
-  std::vector<uint8_t> coded(changes.ids.size() * coder.row_bytes());
-  uint64_t broken = 0;
-  for (size_t i = 0; i < changes.ids.size(); ++i) {
-    uint8_t* const row = coded.data() + i * coder.row_bytes();
-    broken += coder.Encode(changes.rows.data() + i * spec_.dim(), row) ? 0 : 1;
-    if (kept_ == nullptr) continue;
+  HOTBED_ASSIGN_OR_RETURN(const std::vector<uint8_t> coded, Coded(changes, coder));
+  for (size_t i = 0; kept_ != nullptr && i < changes.ids.size(); ++i) {
     // While rows come again, memory may have some that the disk has lost.
     const bool known = !comes_again_ && rows->latest().Get(changes.ids[i]) != nullptr;
-    kept_->rows()->Put(changes.ids[i], row, known);
+    kept_->rows()->Put(changes.ids[i], coded.data() + i * coder.row_bytes(), known);
   }
   if (kept_ != nullptr) {
     // Before memory: a row that is not there is read from disk.
@@ -459,7 +492,8 @@ absl::Status TableReplica::Apply(const RowChanges& changes, const ChangeStream& 
   ReplicaCounters::Get().deleted.Add(deleted);
   rows->Reclaim();
   ReplicaCounters::Get().rows.Add(changes.ids.size());
-  if (broken > 0) ReplicaCounters::Get().broken.Add(broken);
+  if (changes.coded) ReplicaCounters::Get().fed.Add(changes.ids.size());
+  relay_->Took(changes, coded);
   return absl::OkStatus();
 }
 

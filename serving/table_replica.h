@@ -1,5 +1,6 @@
 // A read copy of one table, or of a part of it: follows the table's changes (hotbed/changes.h) on a
-// thread of its own, and keeps its rows in memory (ServedRows).
+// thread of its own, at the primaries or at another copy, and keeps its rows in memory
+// (ServedRows).
 //
 // It answers once it has had all rows. From then on it keeps answering: while a source cannot be
 // reached its age grows, and where a source has lost changes, the rows stay until all have come
@@ -25,12 +26,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/changes/follow_as.h"
 #include "common/clock.h"
 #include "hotbed/changes.h"
 #include "places/place_finder.h"
 #include "proto/served_part.h"
 #include "proto/serving.pb.h"
 #include "security/identity.h"
+#include "serving/copy_relay.h"
 #include "serving/kept_rows.h"
 #include "serving/rows/versioned_rows.h"
 #include "serving/table_versions.h"
@@ -45,20 +48,25 @@ class TableReplica {
     std::string server;   // the name of this one
     std::string disk;     // a folder for rows, of this server alone; empty: memory alone
     std::string cluster;  // whose tables they are
+    uint64_t run = 0;     // random, of this process
   };
-  // Has the part of the table that `served` gives to this server, or else all of it. `memory` and
-  // `clock` outlive it.
+  // Has the part of the table that `served` gives to this server, or else all of it. `memory`,
+  // `relays` and `clock` outlive it. `feeder` as CopyRelay::SetFeeder has it.
   TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec, const Source& source,
-               ServedMemory* memory, const Clock* clock);
+               const std::string& feeder, ServedMemory* memory, RelayMemory* relays,
+               const Clock* clock);
   ~TableReplica() { Stop(); }
 
   const std::string& name() const { return spec_.name(); }
   uint32_t table() const { return spec_.id(); }
   v1::ServedFormat format() const { return format_; }
   const ServedPart& part() const { return part_; }
+  const ServedPlaces& places() const { return places_; }
   // Older rows are refused; 0: none are.
   uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
   void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
+
+  CopyRelay* relay() const { return relay_.get(); }
 
   bool ready() const { return as_of_ns_.load() != 0; }
   // All changes that were acknowledged longer ago are in the rows; infinite while it is not ready.
@@ -66,6 +74,8 @@ class TableReplica {
   uint64_t AgeMs() const;                                                   // rounded up
   std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);  // in memory
   RowsView Latest() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Memory has not all rows.
+  bool OnDiskAlone() const ABSL_LOCKS_EXCLUDED(mu_);
   // The rows of a version; nothing if it is not held whole, and WhyNoVersion says why.
   std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
   std::string WhyNoVersion(uint64_t number) const { return versions_.WhyNot(number); }
@@ -102,8 +112,10 @@ class TableReplica {
                            const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   // Follows until an error.
   absl::Status FollowOnce();
-  absl::Status Follow(ChangeStream* stream);
-  absl::Status Apply(const RowChanges& changes, const ChangeStream& stream);
+  absl::Status Follow(CopyStream* stream);
+  absl::Status Apply(const CopyChanges& changes, const ChangeStream& stream);
+  // The rows of `changes` in this copy's format.
+  absl::StatusOr<std::vector<uint8_t>> Coded(const CopyChanges& changes, const RowCoder& coder);
   // All parts were told: rows of those that came again, but were not told again, are no more.
   absl::Status EndAgain(const ChangeStream& stream);
   void UnmarkAgain(VersionedRows* rows);
@@ -142,6 +154,7 @@ class TableReplica {
     int64_t damaged_ns = 0;
   } failures_;
   TableVersions versions_;
+  const std::unique_ptr<CopyRelay> relay_;
   mutable absl::Mutex mu_;
   std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<DiskRows> disk_ ABSL_GUARDED_BY(mu_);  // null: none, or not open yet

@@ -51,14 +51,17 @@ void TableReplicas::Obey(const v1::ServingOrders& orders, const std::string& clu
     const v1::ServedTable& served = orders.tables(i);
     std::shared_ptr<TableReplica>& replica = next[served.table()];
     const ServedPart part = ServedPartOn(served, source_.server).value_or(ServedPart());
+    const std::string feeder = i < orders.feeders_size() ? orders.feeders(i) : "";
     if (replica != nullptr && replica->format() == served.format() && replica->part() == part) {
       replica->SetStalenessMax(served.staleness_ms_max());
+      replica->relay()->SetFeeder(feeder);
       continue;
     }
     if (replica != nullptr) gone.push_back(replica);
     HOTBED_LOG(Info) << "serving part " << part.part + 1 << " of " << part.parts << " of "
                      << orders.specs(i).name() << " as " << v1::ServedFormat_Name(served.format());
-    replica = std::make_shared<TableReplica>(served, orders.specs(i), source, &memory_, clock_);
+    replica = std::make_shared<TableReplica>(served, orders.specs(i), source, feeder, &memory_,
+                                             &relay_memory_, clock_);
   }
   for (auto it = next.begin(); it != next.end();) {
     const bool ordered =

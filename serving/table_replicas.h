@@ -35,6 +35,7 @@ class TableReplicas {
   TableReplicas(const TableReplica::Source& source, uint64_t bytes_max, const Clock* clock)
       : source_(source),
         memory_(bytes_max),
+        relay_memory_(RelayBytes(bytes_max), source.run),
         clock_(clock),
         versions_([this] { TakeUpVersions(); }) {}
   ~TableReplicas() { Stop(); }
@@ -49,9 +50,14 @@ class TableReplicas {
   std::vector<std::shared_ptr<const TableReplica>> All() const ABSL_LOCKS_EXCLUDED(mu_);
   OrderedVersions Versions() const ABSL_LOCKS_EXCLUDED(mu_);
   const ServedMemory& memory() const { return memory_; }
+  RelayMemory* relay_memory() { return &relay_memory_; }
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // The memory of changes that are kept for other serving servers, beside `bytes_max` of rows.
+  static uint64_t RelayBytes(uint64_t bytes_max) {
+    return std::clamp<uint64_t>(bytes_max / 32, 1 << 20, 64 << 20);
+  }
   void TakeUpVersions() ABSL_LOCKS_EXCLUDED(mu_);
   bool stops() const ABSL_LOCKS_EXCLUDED(mu_);
   // What an earlier process has left of tables that are not ordered any more.
@@ -59,6 +65,7 @@ class TableReplicas {
 
   const TableReplica::Source source_;
   ServedMemory memory_;
+  RelayMemory relay_memory_;
   const Clock* const clock_;
   bool cleaned_ = false;  // by the thread that calls Obey
   mutable absl::Mutex mu_;

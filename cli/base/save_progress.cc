@@ -73,4 +73,22 @@ absl::StatusOr<SavedCheckpoint> SaveWithProgress(const CommandContext& context,
   return saved;
 }
 
+absl::StatusOr<Folded> FoldWithProgress(const CommandContext& context, const std::string& folder,
+                                        FoldOptions options, Place* place) {
+  const InterruptScope interrupt;
+  options.stop = [&interrupt] { return interrupt.interrupted(); };
+  std::unique_ptr<Progress> bar;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    if (context.json()) return;
+    if (bar == nullptr) {
+      bar = std::make_unique<Progress>(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
+                                       "folding", total);
+    }
+    bar->Update(done);
+  };
+  HOTBED_ASSIGN_OR_RETURN(Folded folded, FoldCheckpoint(folder, options, place, Clock::Real()));
+  if (bar != nullptr) bar->Finish();
+  return folded;
+}
+
 }  // namespace hotbed

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/fold.h"
 #include "cli/base/command.h"
 #include "hotbed/checkpoint.h"
 
@@ -30,6 +31,10 @@ absl::Status ParseSaveFlags(const SaveFlags& flags, SaveOptions* options);
 // Sets progress and stop of the options, and saves.
 absl::StatusOr<SavedCheckpoint> SaveWithProgress(const CommandContext& context,
                                                  SaveOptions options);
+
+// Sets progress and stop of the options, and folds (checkpoint/fold.h).
+absl::StatusOr<Folded> FoldWithProgress(const CommandContext& context, const std::string& folder,
+                                        FoldOptions options, Place* place);
 
 }  // namespace hotbed
 

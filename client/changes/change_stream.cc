@@ -38,6 +38,12 @@ constexpr uint32_t kWaitMs = 250;
 constexpr int64_t kListDeadlineMs = 60'000;  // a server may have many rows to write back first
 constexpr int64_t kChangesDeadlineMs = 5'000;
 constexpr int64_t kEndDeadlineMs = 1'000;
+constexpr int64_t kFeederDeadlineMs = 1'000;        // one that is silent makes rows so old
+constexpr int64_t kFeederAgeNsMax = 2 * kSecondNs;  // one that is later is left
+constexpr int64_t kFeederPauseNs = kSecondNs;       // doubled with each failure, up to:
+constexpr int64_t kFeederPauseNsMax = 16 * kSecondNs;
+constexpr int64_t kFeederLoadsNs = 10 * kSecondNs;     // without another row, until it is left
+constexpr int64_t kFeederJoinNs = 3 * kSecondNs / 10;  // of a shard that it had no answer for
 
 template <typename T>
 std::vector<T> ValuesOf(const std::string& bytes) {
@@ -81,9 +87,12 @@ struct Followed {
   std::string address;
   v1::ReadPlace read;
   uint64_t skip = 0;
+  v1::RelayCursor cursor;         // of the feeder, if the last answer was its
+  int64_t fed_not_before_ns = 0;  // until then it is followed at its primary
   v1::ReadPlace told;
   int64_t told_ns = 0;  // everything up to this time was told; 0: never yet
   uint64_t list = 0;
+  bool fed_list = false;         // it is the feeder's
   bool asked = false;            // in a call
   int64_t failing_since_ns = 0;  // 0: it is not
   int64_t not_before_ns = 0;
@@ -98,28 +107,34 @@ struct OpenCall {
   grpc::ClientContext context;
   grpc::Status status;
   bool lists = false;
+  bool feeder = false;  // asked, not a primary
   int64_t asked_ns = 0;
   v1::ListRowsReply listed;
+  v1::ListCopyReply fed_listed;
   v1::ReadChangesReply changed;
+  v1::FollowCopyReply fed;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ListRowsReply>> list_reader;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ListCopyReply>> fed_list_reader;
   std::unique_ptr<grpc::ClientAsyncResponseReader<v1::ReadChangesReply>> change_reader;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::FollowCopyReply>> fed_reader;
 };
 
-class TableStream : public ChangeStream {
+class TableStream : public CopyStream {
  public:
   TableStream(std::string table, std::unique_ptr<GrpcCheckpointCluster> cluster,
-              FollowOptions options, uint32_t table_id, const Clock* clock)
+              FollowOptions options, uint32_t table_id, CopyFeed feed, const Clock* clock)
       : table_(std::move(table)),
         cluster_(std::move(cluster)),
         options_(std::move(options)),
         clock_(*clock),
+        feeder_{std::move(feed)},
         lists_(RandomNumber()),
         table_id_(table_id) {}
 
   ~TableStream() override {
     for (auto& [tag, call] : calls_) call->context.TryCancel();
     for (const auto& [index, shard] : shards_) {
-      if (shard.state == State::kListing) EndList(index, shard);
+      if (shard.state == State::kListing && !shard.fed_list) EndList(index, shard);
     }
     queue_.Shutdown();
     void* tag = nullptr;
@@ -141,6 +156,12 @@ class TableStream : public ChangeStream {
   }
 
   absl::StatusOr<std::optional<RowChanges>> Next(absl::Duration wait) override {
+    HOTBED_ASSIGN_OR_RETURN(std::optional<CopyChanges> next, NextOfCopy(wait));
+    if (!next.has_value()) return std::nullopt;
+    return std::optional<RowChanges>(std::move(static_cast<RowChanges&>(*next)));
+  }
+
+  absl::StatusOr<std::optional<CopyChanges>> NextOfCopy(absl::Duration wait) override {
     const int64_t until_ns = clock_.NowNs() + absl::ToInt64Nanoseconds(wait);
     for (;;) {
       HOTBED_RETURN_IF_ERROR(RefreshIfDue());
@@ -163,7 +184,7 @@ class TableStream : public ChangeStream {
     ChangePositions positions(others_.begin(), others_.end());
     positions.insert(positions.end(), merged_.begin(), merged_.end());
     for (const auto& [index, shard] : shards_) {
-      if (IsTold(shard)) positions.push_back(PositionOf(shard));
+      if (IsTold(shard)) positions.push_back(PositionOf(shard.range, shard.told));
     }
     return positions;
   }
@@ -188,8 +209,16 @@ class TableStream : public ChangeStream {
 
  private:
   using State = Followed::State;
+  struct Feeder {
+    CopyFeed feed;
+    std::string address;  // empty: there is none
+    int64_t not_before_ns = 0;
+    int64_t pause_ns = 0;  // the last one; 0: it has answered since
+    uint64_t loaded_rows = 0;
+    int64_t loaded_ns = 0;  // when they became more; 0: it does not load
+  };
   struct Ready {
-    RowChanges changes;
+    CopyChanges changes;
     v1::ReadPlace told;   // with it
     int64_t told_ns = 0;  // 0: there may be more that was not told
     bool listed = false;
@@ -246,10 +275,10 @@ class TableStream : public ChangeStream {
   static bool IsTold(const Followed& shard) {
     return shard.told.through().lsn() != 0 || shard.told.seen().lsn() != 0;
   }
-  RangePosition PositionOf(const Followed& shard) const {
-    const v1::ReadPlace& told = shard.told;
-    return {table_number_,        shard.range,         told.through().epoch(),
-            told.through().lsn(), told.seen().epoch(), told.seen().lsn()};
+  RangePosition PositionOf(const ChangedRange& range, const v1::ReadPlace& told) const {
+    return {table_number_,          range,
+            told.through().epoch(), told.through().lsn(),
+            told.seen().epoch(),    told.seen().lsn()};
   }
 
   // A shard that was cut goes on as its parts: each has the rows and the log of the whole. One that
@@ -273,7 +302,7 @@ class TableStream : public ChangeStream {
     for (const auto& [other, shard] : shards_) {
       if (!Overlap(range, shard.range)) continue;
       merged = true;
-      if (IsTold(shard)) merged_.push_back(PositionOf(shard));
+      if (IsTold(shard)) merged_.push_back(PositionOf(shard.range, shard.told));
     }
     for (const RangePosition& from : options_.from) {
       if (merged || from.table != table_number_ || !Inside(range, from.range)) continue;
@@ -364,8 +393,8 @@ class TableStream : public ChangeStream {
   void Ask() {
     size_t ready_bytes = 0;
     for (const Ready& ready : ready_) {
-      ready_bytes +=
-          ready.changes.ids.size() * sizeof(uint64_t) + ready.changes.rows.size() * sizeof(float);
+      ready_bytes += ready.changes.ids.size() * sizeof(uint64_t) +
+                     ready.changes.rows.size() * sizeof(float) + ready.changes.bytes.size();
     }
     if (ready_bytes >= kReadyBytesMax) return;
     // A reader that is slower than the changes gets more of them per answer, and newer values, if
@@ -377,23 +406,53 @@ class TableStream : public ChangeStream {
     for (const auto& [tag, call] : calls_) {
       (call->lists ? lists : calls[call->address]) += 1;
     }
-    std::map<std::string, std::vector<uint32_t>> following;
+    LookForFeeder();
+    std::map<std::pair<std::string, bool>, std::vector<uint32_t>> following;  // by address
     for (auto& [index, shard] : shards_) {
-      if (shard.asked || now_ns < shard.not_before_ns || shard.state == State::kListed) continue;
+      if (shard.asked || shard.state == State::kListed) continue;
+      const bool fed = shard.state == State::kFollowing && MayBeFed(shard, now_ns);
+      if (!fed && now_ns < shard.not_before_ns) continue;
       if (shard.state == State::kFollowing) {
-        if (!changes_wait) following[shard.address].push_back(index);
+        const std::string& address = fed ? feeder_.address : shard.address;
+        if (!changes_wait) following[{address, fed}].push_back(index);
       } else if (shard.state == State::kListing || lists < kListsOpen) {
         AskForRows(index, &shard);
         ++lists;
       }
     }
-    for (const auto& [address, indexes] : following) {
+    for (const auto& [whom, indexes] : following) {
+      const auto& [address, fed] = whom;
       for (size_t first = 0; first < indexes.size() && calls[address] < kCallsPerServer;
            first += kFollowedPerCall, ++calls[address]) {
         const size_t limit = std::min(indexes.size(), first + kFollowedPerCall);
-        AskForChanges(address, {indexes.begin() + first, indexes.begin() + limit});
+        AskForChanges(address, fed, {indexes.begin() + first, indexes.begin() + limit});
       }
     }
+  }
+
+  void LookForFeeder() {
+    if (!feeder_.feed.feeder) return;
+    std::string address = feeder_.feed.feeder();
+    if (address == feeder_.address) return;
+    feeder_.address = std::move(address);
+    feeder_.not_before_ns = 0;
+    feeder_.pause_ns = 0;
+    feeder_.loaded_ns = 0;
+    for (auto& [index, shard] : shards_) shard.fed_not_before_ns = 0;
+  }
+
+  bool MayBeFed(const Followed& shard, int64_t now_ns) const {
+    const bool has_read = shard.read.through().lsn() != 0;
+    const bool begun = has_read || shard.read.seen().lsn() != 0;
+    return !feeder_.address.empty() && now_ns >= feeder_.not_before_ns &&
+           now_ns >= shard.fed_not_before_ns &&
+           (shard.state == State::kFollowing ? has_read : !begun && !options_.once);
+  }
+
+  // The primaries are asked meanwhile.
+  void RestFromFeeder() {
+    feeder_.pause_ns = std::clamp(2 * feeder_.pause_ns, kFeederPauseNs, kFeederPauseNsMax);
+    feeder_.not_before_ns = clock_.NowNs() + feeder_.pause_ns;
   }
 
   OpenCall* NewCall(const std::string& address, int64_t deadline_ms) {
@@ -409,6 +468,7 @@ class TableStream : public ChangeStream {
     const bool goes_on = shard->state == State::kListing;
     if (!goes_on) {
       // A list of all rows does not name those that were deleted since one before was broken off.
+      shard->fed_list = MayBeFed(*shard, clock_.NowNs());
       const bool begun = shard->read.through().lsn() == 0 && shard->read.seen().lsn() != 0;
       if (begun && hashed_ && !options_.once) Forget(index, shard);
       shard->list = ++lists_;
@@ -425,15 +485,36 @@ class TableStream : public ChangeStream {
     request.set_with_rows(options_.with_rows);
     request.set_goes_on(goes_on);
     request.set_with_statistics(options_.with_statistics);
-    OpenCall* const call = NewCall(shard->address, kListDeadlineMs);
+    SetPlaces(&request);
+    const std::string& address = shard->fed_list ? feeder_.address : shard->address;
+    OpenCall* const call = NewCall(address, kListDeadlineMs);
     call->lists = true;
+    call->feeder = shard->fed_list;
     call->shards = {{index, shard->range}};
+    if (shard->fed_list) {
+      v1::ListCopyRequest list;
+      *list.mutable_copy() = feeder_.feed.copy;
+      *list.mutable_list() = std::move(request);
+      call->fed_list_reader =
+          cluster_->RelayAt(address)->AsyncListCopy(&call->context, list, &queue_);
+      call->fed_list_reader->Finish(&call->fed_listed, &call->status, call);
+      return;
+    }
     call->list_reader =
         cluster_->ChangesAt(shard->address)->AsyncListRows(&call->context, request, &queue_);
     call->list_reader->Finish(&call->listed, &call->status, call);
   }
 
-  void AskForChanges(const std::string& address, std::vector<uint32_t> indexes) {
+  // The primaries leave out the rows that Wants would drop.
+  template <typename Request>
+  void SetPlaces(Request* request) const {
+    if (options_.first_place == 0 && options_.limit_place == ~uint64_t{0}) return;
+    request->set_first_place(options_.first_place);
+    request->set_limit_place(options_.limit_place);
+  }
+
+  // `fed`: the address is the feeder's.
+  void AskForChanges(const std::string& address, bool fed, std::vector<uint32_t> indexes) {
     // Those at the end of one answer are first in the next.
     std::rotate(indexes.begin(), indexes.begin() + static_cast<ptrdiff_t>(turn_++ % indexes.size()),
                 indexes.end());
@@ -441,7 +522,9 @@ class TableStream : public ChangeStream {
     request.set_bytes_max(kAnswerBytesMax);
     request.set_wait_ms(kWaitMs);
     request.set_with_rows(options_.with_rows);
-    OpenCall* const call = NewCall(address, kChangesDeadlineMs);
+    SetPlaces(&request);
+    OpenCall* const call = NewCall(address, fed ? kFeederDeadlineMs : kChangesDeadlineMs);
+    call->feeder = fed;
     for (const uint32_t index : indexes) {
       Followed& shard = shards_.at(index);
       shard.asked = true;
@@ -452,6 +535,16 @@ class TableStream : public ChangeStream {
       asked.set_range_limit(shard.range.limit);
       *asked.mutable_above() = shard.read;
       asked.set_skip(shard.skip);
+      if (fed && shard.cursor.run() != 0) *asked.mutable_cursor() = shard.cursor;
+    }
+    if (fed) {
+      v1::FollowCopyRequest follow;
+      *follow.mutable_copy() = feeder_.feed.copy;
+      *follow.mutable_changes() = std::move(request);
+      call->fed_reader =
+          cluster_->RelayAt(address)->AsyncFollowCopy(&call->context, follow, &queue_);
+      call->fed_reader->Finish(&call->fed, &call->status, call);
+      return;
     }
     call->change_reader =
         cluster_->ChangesAt(address)->AsyncReadChanges(&call->context, request, &queue_);
@@ -499,27 +592,46 @@ class TableStream : public ChangeStream {
   void TakeListed(const OpenCall& call) {
     Followed* const shard = Find(call.shards[0]);
     if (shard == nullptr) return;
-    const v1::ListRowsReply& reply = call.listed;
-    NoteRefusal(call.status);
+    const v1::ListRowsReply& reply = call.feeder ? call.fed_listed.rows() : call.listed;
+    if (!call.feeder) NoteRefusal(call.status);
     if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) return Postpone(shard);
+    if (call.feeder && (!call.status.ok() || reply.elsewhere() || call.fed_listed.loading())) {
+      return LeaveFedList(call, shard);
+    }
     if (!call.status.ok() || reply.elsewhere()) {
       return Fail(shard,
                   call.status.ok() ? "its primary is another server" : call.status.error_message());
     }
     shard->failing_since_ns = 0;
+    shard->cursor.Clear();
     if (reply.lost()) return Forget(call.shards[0].first, shard);
     if (!reply.ended()) {
       *shard->read.mutable_seen() = reply.at().seen();
       // A scan is as of one LSN; a stream has no more than before until the list ends.
       const v1::ReadPlace& through = options_.once ? reply.at() : shard->read;
       return Add(call.shards[0].first, *shard, /*listed=*/true, reply, through.through().lsn(),
-                 /*told_ns=*/0);
+                 /*told_ns=*/0, call.feeder);
     }
     shard->read = reply.at();
     shard->skip = 0;
     shard->state = options_.once ? State::kListed : State::kFollowing;
     Add(call.shards[0].first, *shard, /*listed=*/true, reply, reply.at().through().lsn(),
-        /*told_ns=*/0);  // the server may not be the primary by now
+        /*told_ns=*/0, call.feeder);  // the server may not be the primary by now
+  }
+
+  // The primary lists the shard at once, unless the feeder still gets its rows.
+  void LeaveFedList(const OpenCall& call, Followed* shard) {
+    const int64_t now_ns = clock_.NowNs();
+    shard->state = State::kToList;
+    if (!call.status.ok()) return RestFromFeeder();
+    shard->fed_not_before_ns = now_ns + kFeederJoinNs;
+    if (!call.fed_listed.loading()) return;
+    if (feeder_.loaded_ns == 0 || call.fed_listed.loaded_rows() != feeder_.loaded_rows) {
+      feeder_.loaded_rows = call.fed_listed.loaded_rows();
+      feeder_.loaded_ns = now_ns;
+    }
+    if (now_ns - feeder_.loaded_ns < kFeederLoadsNs)
+      shard->not_before_ns = shard->fed_not_before_ns;
   }
 
   // Changes that were told are lost: everything comes again.
@@ -539,30 +651,33 @@ class TableStream : public ChangeStream {
   }
 
   void TakeChanged(const OpenCall& call) {
-    NoteRefusal(call.status);
-    if (!call.status.ok()) {
-      for (const auto& asked : call.shards) {
-        Followed* const shard = Find(asked);
-        if (shard == nullptr) continue;
-        if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
-          Postpone(shard);
-        } else {
-          Fail(shard, call.status.error_message());
-        }
+    if (!call.status.ok()) return TakeFailed(call);
+    const v1::ReadChangesReply& reply = call.feeder ? call.fed.changes() : call.changed;
+    int64_t told_ns = call.asked_ns;
+    if (call.feeder) {
+      const int64_t age_ns = static_cast<int64_t>(call.fed.age_us()) * 1000;
+      told_ns -= age_ns;
+      if (age_ns > kFeederAgeNsMax) {
+        RestFromFeeder();
+      } else {
+        feeder_.pause_ns = 0;
       }
-      return;
     }
     for (const auto& asked : call.shards) {
       if (Followed* const shard = Find(asked)) shard->failing_since_ns = 0;
     }
-    for (const v1::ShardChanges& said : call.changed.shards()) {
+    std::map<uint64_t, const v1::ShardChanges*> last;  // a feeder may tell several of a shard
+    for (const v1::ShardChanges& said : reply.shards()) last[said.shard()] = &said;
+    for (const v1::ShardChanges& said : reply.shards()) {
       const uint32_t index = ShardId::FromPacked(said.shard()).index;
       const auto asked = std::find_if(call.shards.begin(), call.shards.end(),
                                       [index](const auto& one) { return one.first == index; });
       if (asked == call.shards.end()) continue;
       Followed* const shard = Find(*asked);
       if (shard == nullptr) continue;
-      if (said.elsewhere()) {
+      if (call.feeder && (said.elsewhere() || said.behind())) {
+        shard->fed_not_before_ns = clock_.NowNs() + kFeederJoinNs;
+      } else if (said.elsewhere()) {
         Fail(shard, "its primary is another server");
       } else if (said.behind()) {
         shard->state = State::kToList;
@@ -570,19 +685,33 @@ class TableStream : public ChangeStream {
       } else {
         shard->read = said.at();
         shard->skip = said.skip();
+        shard->cursor = said.cursor();
         Add(index, *shard, /*listed=*/false, said, said.at().through().lsn(),
-            call.changed.more() ? 0 : call.asked_ns);
+            reply.more() || last[said.shard()] != &said ? 0 : told_ns, call.feeder);
       }
     }
-    if (call.changed.more()) return;
+    if (reply.more()) return;
     // The others have had no change since then.
     for (const auto& asked : call.shards) {
       Followed* const shard = Find(asked);
-      if (shard == nullptr || shard->state != State::kFollowing || shard->failing_since_ns != 0 ||
-          HasReady(asked.second)) {
-        continue;
+      const bool unanswered = shard == nullptr || shard->state != State::kFollowing ||
+                              shard->failing_since_ns != 0 || HasReady(asked.second) ||
+                              (call.feeder && shard->fed_not_before_ns > call.asked_ns);
+      if (!unanswered) shard->told_ns = std::max(shard->told_ns, told_ns);
+    }
+  }
+
+  void TakeFailed(const OpenCall& call) {
+    if (call.feeder) return RestFromFeeder();
+    NoteRefusal(call.status);
+    for (const auto& asked : call.shards) {
+      Followed* const shard = Find(asked);
+      if (shard == nullptr) continue;
+      if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+        Postpone(shard);
+      } else {
+        Fail(shard, call.status.error_message());
       }
-      shard->told_ns = std::max(shard->told_ns, call.asked_ns);
     }
   }
 
@@ -594,19 +723,25 @@ class TableStream : public ChangeStream {
   // Reply: ListRowsReply or ShardChanges.
   template <typename Reply>
   void Add(uint32_t index, const Followed& shard, bool listed, const Reply& reply, uint64_t lsn,
-           int64_t told_ns) {
+           int64_t told_ns, bool coded = false) {
     Ready& ready = ready_.emplace_back();
     ready.told = shard.read;
     ready.told_ns = told_ns;
     ready.listed = listed;
     changes_ready_ += listed ? 0 : 1;
-    RowChanges& changes = ready.changes;
+    CopyChanges& changes = ready.changes;
     changes.shard = index;
     changes.range = shard.range;
     changes.lsn = lsn;
     changes.ids = ValuesOf<uint64_t>(reply.ids());
-    changes.rows = ValuesOf<float>(reply.rows());
     changes.deleted = ValuesOf<uint64_t>(reply.deleted());
+    changes.partial = shard.skip != 0 || (listed && shard.state == State::kListing);
+    changes.coded = coded;
+    if (coded) {
+      changes.bytes = reply.rows();
+      return;  // the feeder has the same rows as this copy
+    }
+    changes.rows = ValuesOf<float>(reply.rows());
     if constexpr (std::is_same_v<Reply, v1::ListRowsReply>) AddStatistics(reply, &changes);
     KeepWanted(&changes);
   }
@@ -649,7 +784,7 @@ class TableStream : public ChangeStream {
     changes->rows.resize(kept * columns);
   }
 
-  RowChanges Take() {
+  CopyChanges Take() {
     Ready ready = std::move(ready_.front());
     ready_.pop_front();
     changes_ready_ -= ready.listed ? 0 : 1;
@@ -667,6 +802,7 @@ class TableStream : public ChangeStream {
       shard.told = ready.told;
       shard.told_ns = ready.changes.again ? 0 : std::max(shard.told_ns, ready.told_ns);
     }
+    ready.changes.at = PositionOf(ready.changes.range, ready.told);
     return std::move(ready.changes);
   }
 
@@ -674,6 +810,7 @@ class TableStream : public ChangeStream {
   const std::unique_ptr<GrpcCheckpointCluster> cluster_;
   const FollowOptions options_;
   const Clock& clock_;
+  Feeder feeder_;
   grpc::CompletionQueue queue_;
   uint64_t lists_;     // the number of the last list
   uint32_t table_id_;  // 0: not known yet
@@ -690,9 +827,10 @@ class TableStream : public ChangeStream {
   int64_t refreshed_ns_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
-    std::unique_ptr<GrpcCheckpointCluster> cluster, const std::string& table,
-    const FollowOptions& options, uint32_t table_id) {
+absl::StatusOr<std::unique_ptr<CopyStream>> FollowBy(std::unique_ptr<GrpcCheckpointCluster> cluster,
+                                                     const std::string& table,
+                                                     const FollowOptions& options,
+                                                     uint32_t table_id, CopyFeed feed) {
   if (options.first_id > options.last_id) {
     return absl::InvalidArgumentError(absl::StrCat(
         "first_id is ", options.first_id, ", allowed: at most last_id, ", options.last_id));
@@ -706,8 +844,8 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> FollowBy(
     return absl::InvalidArgumentError(
         "with_statistics is for scans (once); a stream tells values of rows alone");
   }
-  auto stream =
-      std::make_unique<TableStream>(table, std::move(cluster), options, table_id, Clock::Real());
+  auto stream = std::make_unique<TableStream>(table, std::move(cluster), options, table_id,
+                                              std::move(feed), Clock::Real());
   HOTBED_RETURN_IF_ERROR(stream->Start());
   return stream;
 }
@@ -718,15 +856,15 @@ absl::StatusOr<std::unique_ptr<ChangeStream>> Follow(const std::string& target,
                                                      const std::string& table,
                                                      const FollowOptions& options) {
   HOTBED_ASSIGN_OR_RETURN(auto cluster, GrpcCheckpointCluster::Connect(target));
-  return FollowBy(std::move(cluster), table, options, /*table_id=*/0);
+  return FollowBy(std::move(cluster), table, options, /*table_id=*/0, {});
 }
 
-absl::StatusOr<std::unique_ptr<ChangeStream>> FollowAs(const std::string& coordinators,
-                                                       const ClientIdentity& identity,
-                                                       const v1::TableSpec& table,
-                                                       const FollowOptions& options) {
+absl::StatusOr<std::unique_ptr<CopyStream>> FollowAs(const std::string& coordinators,
+                                                     const ClientIdentity& identity,
+                                                     const v1::TableSpec& table,
+                                                     const FollowOptions& options, CopyFeed feed) {
   return FollowBy(std::make_unique<GrpcCheckpointCluster>(coordinators, identity), table.name(),
-                  options, table.id());
+                  options, table.id(), std::move(feed));
 }
 
 }  // namespace hotbed

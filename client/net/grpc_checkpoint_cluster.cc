@@ -75,6 +75,7 @@ const GrpcCheckpointCluster::Server& GrpcCheckpointCluster::ServerAt(const std::
         address, ChannelCredentialsOf(identity_), MapChannelArguments(identity_));
     server.checkpoints = v1::Checkpoints::NewStub(channel);
     server.changes = v1::Changes::NewStub(channel);
+    server.relay = v1::ServingRelay::NewStub(channel);
     server.search = v1::Search::NewStub(channel);
     server.output = v1::OutputLayer::NewStub(channel);
     server.vocabularies = v1::Vocabularies::NewStub(channel);

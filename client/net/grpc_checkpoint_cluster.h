@@ -13,6 +13,7 @@
 #include "places/servers/servers_place.h"
 #include "proto/changes.grpc.pb.h"
 #include "proto/checkpoint.grpc.pb.h"
+#include "proto/serving.grpc.pb.h"
 #include "proto/softmax.grpc.pb.h"
 #include "proto/top_k.grpc.pb.h"
 #include "proto/vocabulary.grpc.pb.h"
@@ -51,11 +52,15 @@ class GrpcCheckpointCluster final : public CheckpointCluster {
   v1::Changes::Stub* ChangesAt(const std::string& address) {
     return ServerAt(address).changes.get();
   }
+  v1::ServingRelay::Stub* RelayAt(const std::string& address) {
+    return ServerAt(address).relay.get();
+  }
 
  private:
   struct Server {
     std::unique_ptr<v1::Checkpoints::Stub> checkpoints;
     std::unique_ptr<v1::Changes::Stub> changes;
+    std::unique_ptr<v1::ServingRelay::Stub> relay;
     std::unique_ptr<v1::Search::Stub> search;
     std::unique_ptr<v1::OutputLayer::Stub> output;
     std::unique_ptr<v1::Vocabularies::Stub> vocabularies;

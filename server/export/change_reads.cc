@@ -40,6 +40,11 @@ absl::Status Check(const v1::ReadChangesRequest& request) {
 
 }  // namespace
 
+FollowCounters& FollowCounters::Get() {
+  static auto* const counters = new FollowCounters;
+  return *counters;
+}
+
 ReadPosition PositionOf(const v1::ReadPlace& place) {
   return {{place.through().epoch(), place.through().lsn()},
           {place.seen().epoch(), place.seen().lsn()}};
@@ -229,7 +234,7 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
     auto part = std::make_unique<Part>();
     part->changes =
         shard->feed()->Read(above, asked.skip(), std::max<uint64_t>(left / row_bytes, 1), now_ns);
-    const ChangeFeed::Changes& changes = part->changes;
+    ChangeFeed::Changes& changes = part->changes;
     const ReadPosition behind = {changes.through, changes.through};
     if (changes.skip != 0 || (!changes.ids.empty() &&
                               !shard->feed()->Read(behind, 0, /*ids_max=*/1, now_ns).ids.empty())) {
@@ -242,6 +247,8 @@ std::vector<std::unique_ptr<ChangeReads::Part>> ChangeReads::Gather(
       continue;
     }
     if (changes.through == above.through && changes.skip == asked.skip()) continue;
+    const WantedPlaces wanted = WantedPlaces::Of(request, shard->table().hashed);
+    std::erase_if(changes.ids, [&wanted](uint64_t id) { return !wanted.IncludeId(id); });
     left -= std::min(left, changes.ids.size() * row_bytes);
     part->with_rows = request.with_rows();
     if (!changes.ids.empty()) {
@@ -285,6 +292,8 @@ void ChangeReads::ReadRows(std::vector<std::unique_ptr<Part>>* parts, v1::ReadCh
     said.set_ids(BytesOf(part->changes.ids));
     said.set_deleted(BytesOf(part->deleted));
     if (part->with_rows) said.set_rows(part->values.data(), part->values.size());
+    FollowCounters::Get().changes.Add(said.ids().size() + said.rows().size() +
+                                      said.deleted().size());
   }
 }
 

@@ -16,8 +16,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/metrics.h"
 #include "proto/changes.pb.h"
 #include "proto/tool_calls.h"
+#include "row_math/position.h"
 #include "server/export/fair_share.h"
 #include "server/host/shard_host.h"
 #include "server/shard/change_feed.h"
@@ -30,8 +32,36 @@ constexpr size_t kChangeCallsMax = 256;  // that wait
 constexpr uint32_t kChangeBytesMax = 256u << 10;
 constexpr uint32_t kChangeWaitMsMax = 10'000;
 
+// Ids, rows and deletions that were sent to those who list rows or follow their changes.
+struct FollowCounters {
+  static FollowCounters& Get();
+  Counter lists{"hotbed_server_followed_bytes_total",
+                "Bytes of rows sent to clients that list tables or follow their changes.",
+                {{"call", "list"}}};
+  Counter changes{"hotbed_server_followed_bytes_total",
+                  "Bytes of rows sent to clients that list tables or follow their changes.",
+                  {{"call", "changes"}}};
+};
+
 ReadPosition PositionOf(const v1::ReadPlace& place);
 v1::ReadPlace ToWire(const ReadPosition& position);
+// Which rows a request of these names asks for, by place.
+struct WantedPlaces {
+  uint64_t first = 0;
+  uint64_t limit = 0;  // 0: all
+  bool hashed = false;
+
+  template <typename Request>
+  static WantedPlaces Of(const Request& request, bool hashed) {
+    return {request.first_place(), request.limit_place(), hashed};
+  }
+  bool Include(uint64_t position) const {
+    if (limit == 0) return true;
+    const uint64_t place = hashed ? BucketOf(position) : position;
+    return place >= first && place < limit;
+  }
+  bool IncludeId(uint64_t id) const { return Include(hashed ? Mix64(id) : id); }
+};
 // The shard, if its primary is here and active and its range is this one; else null.
 std::shared_ptr<Shard> FindFollowed(const ShardHost& host, ShardId id, uint64_t range_first,
                                     uint64_t range_limit);

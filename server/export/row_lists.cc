@@ -33,7 +33,9 @@ absl::Status AddRows(const SpillShard& spilled, const AdmissionParams& admission
   const bool with_deleted = request.above().through().lsn() != 0 && !request.of_one_moment();
   std::string& ids = *reply->mutable_ids();
   std::string& rows = *reply->mutable_rows();
+  const WantedPlaces wanted = WantedPlaces::Of(request, spilled.hashed);
   return VisitRows(spilled, block, [&](uint64_t position, const uint8_t* payload) {
+    if (!wanted.Include(position)) return;
     const uint64_t id = spilled.hashed ? Unmix64(position) : position;
     const uint8_t* const end = payload == nullptr ? nullptr : payload + spilled.payload_bytes;
     const bool candidate = payload != nullptr && IsCandidateRow(admission, end);
@@ -254,6 +256,8 @@ absl::Status RowLists::Read(const v1::ListRowsRequest& request, Listing* listing
     HOTBED_RETURN_IF_ERROR(
         AddRows(shard.spilled(), shard.table().life.admission, block, request, reply));
   }
+  FollowCounters::Get().lists.Add(reply->ids().size() + reply->rows().size() +
+                                  reply->deleted().size());
   // A shard that has left this server may have lost rows while they were read.
   if (!shard.PrimarySince(listing->epoch)) {
     return absl::AbortedError(

@@ -205,6 +205,8 @@ TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
                                                 {"publish", "user"},
                                                 {"publish", "user", "/v", "--at-step=x"},
                                                 {"publish", "user", "/v", "--group=g"},
+                                                {"publish", "user", "/v", "--from-checkpoint=v1",
+                                                 "--at-step=3"},
                                                 {"publish", "user", "/v", "--compress=lz4"},
                                                 {"publish", "user", "s3:///x"},
                                                 {"publish", "user", "server:x"},

@@ -99,6 +99,16 @@ class Versions:
         self.tell("go")
         self.tell(f"name v{number}")
 
+    def publish_saved(self, number):
+        """A checkpoint that has only the rows that have changed; it is published while later rows are pushed."""
+        self.settle(number)
+        saved = json.loads(self.command("checkpoint", "save", self.place, f"--name=v{number}", "--incremental", "-o", "json"))
+        self.tell("go")
+        said = json.loads(self.command("publish", "a", "b", self.place, f"--from-checkpoint=v{number}", "--no-wait", "-o", "json"))
+        if not saved["parent"] or said["checkpoint"] != os.path.join(self.place, f"v{number}-folded"):
+            raise RuntimeError(f"saved {saved}, published {said}")
+        self.tell(f"name v{number}")
+
     def wait_current(self, name):
         self.wait_for(f"{name} is current", lambda: self.version(name)["current"])
 
@@ -143,7 +153,9 @@ class Versions:
         self.wait_held("v3")
         self.command("serve", "rollback")
         self.wait_current("v2")
-        self.publish(4)
+        self.refused("v9", "publish", "a", "b", self.place, "--from-checkpoint=v9")
+        self.refused("--from-checkpoint publishes one that is there", "publish", "a", self.place, "--from-checkpoint=v2", "--at-step=1")
+        self.publish_saved(4)
         self.wait_current("v4")
         self.refused("v4 is current", "serve", "unpublish", "v4")
         # v1 was dropped, and is taken up again from its files; later versions do not take its place.

@@ -59,8 +59,53 @@ TEST(ServingServersTest, TablesGoToTheLeastFilledServersWithRoom) {
   v1::ServedTable large = ServedOf(3, 3);
   servers.Place(0, tables, SpecOf(3, 500'000), &large);
   EXPECT_THAT(large.servers(), testing::UnorderedElementsAre("a", "b"));
-  EXPECT_THAT(servers.OrdersFor("a", tables, specs).tables(),
+  EXPECT_THAT(servers.OrdersFor(0, "a", tables, specs).tables(),
               ElementsAre(testing::Property(&v1::ServedTable::table, 1)));
+}
+
+// The first ready copy of a part feeds the others; while none is ready, the first that may be.
+TEST(ServingServersTest, OneCopyOfEachPartFeedsTheOthers) {
+  ServingServers servers({.alive_ns = 10});
+  servers.Begin(0);
+  ServedTables tables;
+  const TableSpecs specs = {{1, SpecOf(1, 1000)}};
+  tables[1] = ServedOf(1, 3);
+  for (const char* name : {"a", "b", "c"}) tables[1].add_servers(name);
+  const auto report = [&](int64_t now_ns, const std::string& name, bool ready, uint64_t full = 0) {
+    v1::ServingReport one = ReportOf(name, 1);
+    one.set_address(absl::StrCat("127.0.0.1:", static_cast<int>(name[0])));
+    v1::ReplicaReport& copy = *one.add_replicas();
+    copy.set_table(1);
+    copy.set_format(v1::SERVED_INT8);
+    copy.set_ready(ready);
+    copy.set_full_bytes(full);
+    EXPECT_TRUE(servers.OnReport(now_ns, one).ok());
+  };
+  const auto feeder = [&](int64_t now_ns, const std::string& name) {
+    const v1::ServingOrders orders = servers.OrdersFor(now_ns, name, tables, specs);
+    EXPECT_EQ(orders.feeders_size(), 1);
+    return orders.feeders(0);
+  };
+  EXPECT_EQ(feeder(0, "b"), "");  // none has reported
+  for (const char* name : {"a", "b", "c"}) report(0, name, false, *name == 'a' ? 5 : 0);
+  EXPECT_EQ(feeder(0, "a"), "127.0.0.1:98");  // a is too small for its copy
+  EXPECT_EQ(feeder(0, "b"), "");
+  EXPECT_EQ(feeder(0, "c"), "127.0.0.1:98");
+  report(0, "c", true);
+  EXPECT_EQ(feeder(0, "a"), "127.0.0.1:99");
+  EXPECT_EQ(feeder(0, "b"), "127.0.0.1:99");
+  EXPECT_EQ(feeder(0, "c"), "");
+  report(1, "b", true);
+  EXPECT_EQ(feeder(1, "c"), "127.0.0.1:98");
+  EXPECT_EQ(feeder(1, "b"), "");
+  report(9, "c", true);
+  EXPECT_EQ(feeder(12, "c"), "");  // b is silent
+  tables[1].set_parts(2);          // no copy has been reported of a part
+  for (const uint32_t part : {0, 1, 1}) tables[1].add_server_parts(part);
+  report(20, "b", true);
+  report(20, "c", true);
+  EXPECT_EQ(feeder(20, "b"), "");
+  EXPECT_EQ(feeder(20, "c"), "127.0.0.1:98");
 }
 
 TEST(ServingServersTest, AServerThatIsAwayForGoodIsReplacedIfAnotherHasRoom) {

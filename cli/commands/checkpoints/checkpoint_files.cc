@@ -16,6 +16,7 @@
 #include "checkpoint/prune.h"
 #include "cli/base/command.h"
 #include "cli/base/interrupt.h"
+#include "cli/base/save_progress.h"
 #include "cli/commands/confirm.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
@@ -183,20 +184,8 @@ absl::Status Fold(const CommandContext& context, const FoldFlags& flags) {
   if (!flags.rate.empty()) {
     HOTBED_ASSIGN_OR_RETURN(options.bytes_per_s, ParseBytes(flags.rate));
   }
-  const InterruptScope interrupt;
-  options.stop = [&interrupt] { return interrupt.interrupted(); };
-  std::unique_ptr<Progress> bar;
-  options.progress = [&](uint64_t done, uint64_t total) {
-    if (context.json()) return;
-    if (bar == nullptr) {
-      bar = std::make_unique<Progress>(context.err, isatty(STDERR_FILENO) != 0, Clock::Real(),
-                                       "folding", total);
-    }
-    bar->Update(done);
-  };
   HOTBED_ASSIGN_OR_RETURN(const Folded folded,
-                          FoldCheckpoint(folder, options, at.place, Clock::Real()));
-  if (bar != nullptr) bar->Finish();
+                          FoldWithProgress(context, folder, options, at.place));
   return context.Answer({{"checkpoint", folded.path},
                          {"checkpoints", folded.checkpoints},
                          {"rows", folded.rows},

@@ -143,7 +143,8 @@ void Core::OnServingReport(CallerToken caller, const v1::ServingReport& report) 
     ready_.replies.push_back({caller, taken});
     return;
   }
-  v1::ServingOrders orders = serving_.OrdersFor(report.name(), state_.served(), state_.tables());
+  v1::ServingOrders orders =
+      serving_.OrdersFor(now_ns_, report.name(), state_.served(), state_.tables());
   AddVersions(state_.versions(), state_.version_choices(), &orders);
   if (report.records_cluster() != state_.cluster_id() ||
       report.records_revision() != state_.serving_revision()) {

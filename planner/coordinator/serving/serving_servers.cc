@@ -159,7 +159,25 @@ bool ServingServers::Away(int64_t now_ns, const std::string& name) const {
   return now_ns - std::max(since_ns, began_ns_) >= options_.away_ns;
 }
 
-v1::ServingOrders ServingServers::OrdersFor(const std::string& name, const ServedTables& tables,
+std::string ServingServers::FeederOf(int64_t now_ns, const v1::ServedTable& table,
+                                     const ServedPart& part) const {
+  std::string hopeful;
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    if (ServedPartAt(table, i) != part || !Alive(now_ns, name) ||
+        servers_.at(name).report.stopping()) {
+      continue;
+    }
+    const v1::ReplicaReport* const replica = FindReplica(name, table.table(), part);
+    if (replica != nullptr && replica->ready() && replica->format() == table.format()) return name;
+    const bool too_small = replica != nullptr && replica->full_bytes() != 0;
+    if (hopeful.empty() && !too_small) hopeful = name;
+  }
+  return hopeful;
+}
+
+v1::ServingOrders ServingServers::OrdersFor(int64_t now_ns, const std::string& name,
+                                            const ServedTables& tables,
                                             const TableSpecs& specs) const {
   v1::ServingOrders orders;
   orders.set_report_interval_ms(options_.report_interval_ms);
@@ -168,6 +186,9 @@ v1::ServingOrders ServingServers::OrdersFor(const std::string& name, const Serve
     if (spec == specs.end() || !HasCopy(table, name)) continue;
     *orders.add_tables() = table;
     *orders.add_specs() = spec->second;
+    const std::string feeder = FeederOf(now_ns, table, *ServedPartOn(table, name));
+    const bool follows = !feeder.empty() && feeder != name;
+    orders.add_feeders(follows ? servers_.at(feeder).report.address() : "");
   }
   return orders;
 }

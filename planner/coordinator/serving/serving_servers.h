@@ -44,7 +44,7 @@ class ServingServers {
   // InvalidArgument: name or address missing or malformed, or replicas of other kinds.
   // AlreadyExists: another process reports under that name. ResourceExhausted: too many servers.
   absl::Status OnReport(int64_t now_ns, const v1::ServingReport& report);
-  v1::ServingOrders OrdersFor(const std::string& name, const ServedTables& tables,
+  v1::ServingOrders OrdersFor(int64_t now_ns, const std::string& name, const ServedTables& tables,
                               const TableSpecs& specs) const;
   v1::ServingMap Map(int64_t now_ns, const ServedTables& tables, const TableSpecs& specs) const;
 
@@ -82,6 +82,9 @@ class ServingServers {
     int64_t heard_ns = 0;
   };
   bool Alive(int64_t now_ns, const std::string& name) const;
+  // The server whose copy the others of the part follow, as it follows the primaries: the first one
+  // that is alive and ready, or else the first one that may become so. Empty: none.
+  std::string FeederOf(int64_t now_ns, const v1::ServedTable& table, const ServedPart& part) const;
   const v1::ReplicaReport* FindReplica(const std::string& name, TableId table,
                                        const ServedPart& part) const;
   bool Holds(const std::string& name, TableId table, const ServedPart& part,
