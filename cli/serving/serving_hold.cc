@@ -56,15 +56,18 @@ std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::Se
     });
     if (leaving == copies.end()) continue;
     uint64_t others = 0;
+    bool one_can = false;
     std::string why;
     for (const ServedCopy& copy : copies) {
       if (copy.server == server || copy.part != leaving->part) continue;
       ++others;
-      if (why.empty()) why = WhyItCannotAnswerFor(copy, *leaving, map);
+      const std::string why_not = WhyItCannotAnswerFor(copy, *leaving, map);
+      one_can = one_can || why_not.empty();
+      if (why.empty()) why = why_not;
     }
     if (others == 0) {
       ++hold.alone;
-    } else if (why.empty()) {
+    } else if (one_can) {
       ++hold.answered;
     } else if (hold.missed++ == 0) {
       hold.why = absl::StrCat("of table ", map.specs(i).name(), ", ", why);
