@@ -371,6 +371,7 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.admin_listen = options.admin_listen;
   serving.http_listen = options.http_listen;
   serving.http_tls = options.http_secure == "on";
+  serving.http_drain_ns_max = options.drain_ms_max / 4 * kMillisecondNs;
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
   if (!options.host.data_dir.empty()) {
     serving.disk = absl::StrCat(options.host.data_dir, "/serving-", options.name);
