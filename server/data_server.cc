@@ -21,7 +21,6 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
-#include "common/threads/short_turns.h"
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
 #include "proto/tool_calls.h"
@@ -150,7 +149,6 @@ struct DataServer::Impl {
   }
 
   void Poll(grpc::ServerCompletionQueue* queue, Loop* loop) {
-    TakeShortTurns();
     void* tag = nullptr;
     bool ok = false;
     while (queue->Next(&tag, &ok)) {
