@@ -82,8 +82,7 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
       "Bytes received from other servers and not yet applied or written, by kind.";
   add(kHeld, kHeldHelp, {{"kind", "log"}}, peers.budget->log_bytes());
   add(kHeld, kHeldHelp, {{"kind", "rows"}}, peers.budget->rows_bytes());
-  add("hotbed_server_streams", "Streams of pulls, pushes and lookups open; a unary lookup is one.",
-      {}, plane.streams.load());
+  add("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load());
 }
 
 }  // namespace

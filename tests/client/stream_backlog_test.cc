@@ -59,6 +59,7 @@ class StreamBacklogTest : public testing::Test {
 
 TEST_F(StreamBacklogTest, JoinsNothingBeforeTheHello) {
   EXPECT_EQ(backlog_.Decide(), Next::kNothing);
+  EXPECT_TRUE(backlog_.idle());
   for (int i = 0; i < 3; ++i) Add(100);
   EXPECT_EQ(Write(), 1);
   EXPECT_EQ(Write(), 1);
@@ -102,6 +103,17 @@ TEST_F(StreamBacklogTest, HoldsBackWhileTheServerIsBusyUntilTheHoldEnds) {
   EXPECT_EQ(Write(), 1);
   Add(10);
   EXPECT_FALSE(backlog_.EndHold()) << "the message that was held back is written";
+}
+
+TEST_F(StreamBacklogTest, SlowLookupsHoldBackNoOthers) {
+  StreamBacklog lookups(StreamBacklog::kJoinedBytesMax, StreamBacklog::kBusyLookups);
+  lookups.TakeHello(HelloOf(32, 1 << 20, 1 << 20));
+  for (size_t open = 0; open <= StreamBacklog::kBusyLookups; ++open) {
+    lookups.Add(MessageOf(10), std::make_shared<Waiter>());
+    EXPECT_EQ(lookups.Decide(), open < StreamBacklog::kBusyLookups ? Next::kWrite : Next::kHold);
+    OutgoingMessage message;
+    lookups.Take(&message);
+  }
 }
 
 TEST_F(StreamBacklogTest, AFullMessageIsNotHeldBack) {
