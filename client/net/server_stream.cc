@@ -41,8 +41,7 @@ ServerStream::ServerStream(std::string address, Lane lane, v1::Hello hello, grpc
       queue_(queue),
       counters_(counters),
       live_(live),
-      backlog_(joined_bytes_max,
-               lane == Lane::kLookup ? StreamBacklog::kBusyLookups : StreamBacklog::kBusyMessages) {
+      backlog_(joined_bytes_max) {
   for (int op = 0; op < kOpCount; ++op) {
     events_[op].stream = this;
     events_[op].op = static_cast<Op>(op);

@@ -35,7 +35,7 @@ StreamBacklog::Next StreamBacklog::Decide() const {
   const bool fits = in_flight_.empty() || (in_flight_.size() < window_messages_ &&
                                            bytes_in_flight_ + next.bytes <= window_bytes_);
   if (!fits) return Next::kNothing;
-  if (overdue_ || next.message.join_key == 0 || in_flight_.size() < busy_messages_ ||
+  if (overdue_ || next.message.join_key == 0 || in_flight_.size() < kBusyMessages ||
       bytes_waiting_ + next.bytes > joined_bytes_now_) {
     return Next::kWrite;
   }

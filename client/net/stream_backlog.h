@@ -5,8 +5,8 @@
 // that wait are therefore joined to one message where their keys allow it, up to `joined_bytes_max`
 // and the server's own limit; before the server's hello arrives, nothing is joined. A request waits
 //   - while the window is full (messages and bytes without an answer), and
-//   - while `busy_messages` messages are unanswered, because the server is busy until it answers
-//     one of them. Slow messages would hold up everything behind them, so the caller ends this
+//   - while kBusyMessages messages are unanswered, because the server is busy until it answers one
+//     of them. Two slow messages would hold up everything behind them, so the caller ends this
 //     second wait after a time of its own (BeginHold, EndHold).
 //
 // Bytes are those of the larger direction of a request. Thread-compatible.
@@ -33,7 +33,6 @@ class StreamBacklog {
   static constexpr uint64_t kWindowBytes = 32ull << 20;
   static constexpr uint64_t kJoinedBytesMax = 576ull << 10;
   static constexpr size_t kBusyMessages = 2;
-  static constexpr size_t kBusyLookups = 8;  // that read from disk; others wait for none of them
 
   struct Joined {
     std::shared_ptr<PendingRequest> request;
@@ -50,8 +49,7 @@ class StreamBacklog {
   };
 
   // `joined_bytes_max` 0: every request travels alone.
-  explicit StreamBacklog(uint64_t joined_bytes_max, size_t busy_messages = kBusyMessages)
-      : joined_bytes_max_(joined_bytes_max), busy_messages_(busy_messages) {}
+  explicit StreamBacklog(uint64_t joined_bytes_max) : joined_bytes_max_(joined_bytes_max) {}
 
   // Returns the bytes that the request itself has on the wire.
   uint64_t Add(OutgoingMessage message, std::shared_ptr<PendingRequest> request);
@@ -94,7 +92,6 @@ class StreamBacklog {
   bool MayJoin(const InFlight& open, uint64_t key) const;
 
   const uint64_t joined_bytes_max_;
-  const size_t busy_messages_;
   std::deque<Queued> waiting_;
   uint64_t bytes_waiting_ = 0;
   absl::flat_hash_map<uint64_t, InFlight> in_flight_;  // by number

@@ -105,17 +105,6 @@ TEST_F(StreamBacklogTest, HoldsBackWhileTheServerIsBusyUntilTheHoldEnds) {
   EXPECT_FALSE(backlog_.EndHold()) << "the message that was held back is written";
 }
 
-TEST_F(StreamBacklogTest, SlowLookupsHoldBackNoOthers) {
-  StreamBacklog lookups(StreamBacklog::kJoinedBytesMax, StreamBacklog::kBusyLookups);
-  lookups.TakeHello(HelloOf(32, 1 << 20, 1 << 20));
-  for (size_t open = 0; open <= StreamBacklog::kBusyLookups; ++open) {
-    lookups.Add(MessageOf(10), std::make_shared<Waiter>());
-    EXPECT_EQ(lookups.Decide(), open < StreamBacklog::kBusyLookups ? Next::kWrite : Next::kHold);
-    OutgoingMessage message;
-    lookups.Take(&message);
-  }
-}
-
 TEST_F(StreamBacklogTest, AFullMessageIsNotHeldBack) {
   backlog_.TakeHello(HelloOf(32, 1 << 20, 4096));
   for (int i = 0; i < 2; ++i) Add(10, 0);
