@@ -6,6 +6,10 @@ foreach(daemon server coordinator)
   install(FILES ${PROJECT_SOURCE_DIR}/deploy/hotbed-${daemon}.yaml DESTINATION share/hotbed
           COMPONENT ${daemon} EXCLUDE_FROM_ALL)
 endforeach()
+# The same program with read copies for inference.
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/hotbed-serving.service DESTINATION lib/systemd/system
+        COMPONENT server EXCLUDE_FROM_ALL)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/hotbed-serving.yaml DESTINATION share/hotbed COMPONENT server EXCLUDE_FROM_ALL)
 foreach(package server coordinator cli)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/hotbed-${package} RENAME copyright
           COMPONENT ${package} EXCLUDE_FROM_ALL)
@@ -54,6 +58,10 @@ set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Hotbed: headers and static library of th
 
 # The user of the daemons, and a configuration to begin with.
 foreach(daemon server coordinator)
+  set(configurations ${daemon})
+  if(daemon STREQUAL server)
+    set(configurations "server serving")
+  endif()
   configure_file(${PROJECT_SOURCE_DIR}/deploy/systemd/postinst.in ${PROJECT_BINARY_DIR}/package_${daemon}/postinst @ONLY
                  FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   string(TOUPPER ${daemon} component)

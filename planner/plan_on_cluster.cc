@@ -334,8 +334,7 @@ namespace {
 
 // As the coordinator does (planner/coordinator/membership/asked_cuts.h).
 bool MayMerge(const TableSpec& spec) {
-  return spec.column_slices <= 1 && !IsSynchronous(spec) && !spec.data_parallel &&
-         spec.durability != Durability::kCheckpoint;
+  return spec.column_slices <= 1 && !IsSynchronous(spec) && !spec.data_parallel;
 }
 
 // Shards of one range of a plan that are merged down to `count`.

@@ -64,7 +64,7 @@ struct WantedMerge {
 // plan, as far as their shards can be merged: neighbours with the same members in one range of the
 // plan, at most kShardBytesMax together, the smallest first. To be made in this order, of a view
 // that is as the plan has it. None for tables whose shards are never merged: synchronous ones,
-// copied ones, those of class checkpoint and with column slices. The errors of WantedByPlan.
+// copied ones and those with column slices. The errors of WantedByPlan.
 absl::StatusOr<std::vector<WantedMerge>> MergesByPlan(const ClusterView& view,
                                                       const PlannerOutput& plan);
 

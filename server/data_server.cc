@@ -21,6 +21,7 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "common/threads/short_turns.h"
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
 #include "proto/tool_calls.h"
@@ -29,7 +30,6 @@
 #include "server/peers/replica_batch.h"
 #include "server/peers/replica_link.h"
 #include "server/peers/transfer_stream.h"
-#include "server/streams/lookup_service.h"
 #include "server/streams/pull_stream.h"
 #include "server/streams/push_stream.h"
 #include "server/streams/raw_data_service.h"
@@ -37,7 +37,7 @@
 namespace hotbed {
 namespace {
 
-constexpr int kLookupsWaitingPerQueue = 8;
+constexpr int kLookupsWaitingPerQueue = 8;  // unary ones come in crowds
 constexpr int64_t kStuckNs = 10'000'000'000;
 constexpr int64_t kGraceMsMax = 200;
 constexpr int64_t kStopStepNs = 1'000'000;
@@ -83,7 +83,8 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
       "Bytes received from other servers and not yet applied or written, by kind.";
   add(kHeld, kHeldHelp, {{"kind", "log"}}, peers.budget->log_bytes());
   add(kHeld, kHeldHelp, {{"kind", "rows"}}, peers.budget->rows_bytes());
-  add("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load());
+  add("hotbed_server_streams", "Streams of pulls, pushes and lookups open; a unary lookup is one.",
+      {}, plane.streams.load());
 }
 
 }  // namespace
@@ -149,6 +150,7 @@ struct DataServer::Impl {
   }
 
   void Poll(grpc::ServerCompletionQueue* queue, Loop* loop) {
+    TakeShortTurns();
     void* tag = nullptr;
     bool ok = false;
     while (queue->Next(&tag, &ok)) {
@@ -222,12 +224,12 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(const DataServerOp
                                                       clock, std::move(queues));
 
   for (auto& queue : impl.queues) {
-    PullStream::Start(&impl.plane, &impl.service, queue.get());
+    PullStream::Start(RequestKind::kPull, &impl.plane, &impl.service, queue.get());
     PushStream::Start(&impl.plane, &impl.service, queue.get());
     TransferStream::Start(&impl.peers, &impl.replica_service, queue.get());
     ToolStream::Start(&impl.tools, &impl.plane.tables_of, &impl.other_calls, queue.get());
     for (int i = 0; i < kLookupsWaitingPerQueue; ++i) {
-      LookupCall::Start(&impl.plane, &impl.service, queue.get());
+      PullStream::Start(RequestKind::kLookup, &impl.plane, &impl.service, queue.get());
     }
   }
   for (int i = 0; i < threads; ++i) {

@@ -141,7 +141,8 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddMillis("write-timeout-ms", &o->write_timeout_ms,
                     "A client that reads nothing of its answers for this long loses its stream.",
                     {.min = 100});
-  schema->AddInt("streams-max", &o->streams_max, "Open pull and push streams.",
+  schema->AddInt("streams-max", &o->streams_max,
+                 "Streams of pulls, pushes and lookups that are open; a unary lookup is one.",
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("connections-max", &o->connections_max,
                  "Connections open to the data port; beyond it one that is idle makes room, or the "
@@ -162,7 +163,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddMillis(
       "checkpoint-interval-ms", &o->host.checkpoint_interval_ms,
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
-      "at a clean stop.");
+      "at a clean stop, and after shards of theirs were cut or merged.");
   schema->AddMillis(
       "keep-deletions-ms", &o->host.keep_deletions_ms,
       "How long shards remember deleted rows. A shard that remembers more deletions than it has "

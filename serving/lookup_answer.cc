@@ -175,10 +175,12 @@ std::optional<RowsView> ViewOf(const TableReplica& replica, uint64_t version, Ou
 std::optional<RowsView> AdmitRows(const TableReplicas& tables,
                                   const std::function<absl::Status(absl::string_view)>& may_read,
                                   uint32_t table, const ServedPart& part, uint64_t version,
-                                  uint64_t staleness_ms_max, Outcome* said) {
+                                  uint64_t staleness_ms_max, uint64_t lookup_rows, Outcome* said) {
   const auto replica = Admit(tables, may_read, table, part, version, staleness_ms_max, said);
   if (replica == nullptr) return std::nullopt;
-  return ViewOf(*replica, version, said);
+  std::optional<RowsView> view = ViewOf(*replica, version, said);
+  if (view.has_value()) replica->NoteLookup(lookup_rows);
+  return view;
 }
 
 void RefuseBroken(const absl::Status& why, Outcome* said) {
@@ -215,7 +217,7 @@ absl::Status AnswerLookup(const TableReplicas& tables,
     const int i = number++;
     Outcome& said = *reply->add_tables();
     admitted[i] = AdmitRows(tables, may_read, asked.table, asked.part, request.version(),
-                            request.staleness_ms_max(), &said);
+                            request.staleness_ms_max(), asked.bags.ids, &said);
     if (!admitted[i].has_value()) return absl::OkStatus();
     const uint32_t dim = admitted[i]->coder().dim();
     said.set_dim(dim);

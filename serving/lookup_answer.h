@@ -26,11 +26,12 @@ absl::Status AnswerLookup(const TableReplicas& tables,
                           const v1::ServingLookupRequest& request, v1::ServingLookupReply* reply);
 
 // The rows of a part of `table`, newest or of a version, if they may be answered: the part is here,
-// loaded, allowed to the caller and not too old. Nothing: `said` has the outcome, and why.
+// loaded, allowed to the caller and not too old. Counts `lookup_rows` as asked of it. Nothing:
+// `said` has the outcome, and why.
 std::optional<RowsView> AdmitRows(
     const TableReplicas& tables,
     const std::function<absl::Status(absl::string_view table)>& may_read, uint32_t table,
-    const ServedPart& part, uint64_t version, uint64_t staleness_ms_max,
+    const ServedPart& part, uint64_t version, uint64_t staleness_ms_max, uint64_t lookup_rows,
     v1::ServingTableReply* said);
 // Says that this server's disk has failed under the table, so that other servers are asked.
 void RefuseBroken(const absl::Status& why, v1::ServingTableReply* said);

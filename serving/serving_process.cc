@@ -403,7 +403,7 @@ class Serving final : public ServingProcess {
     report.set_address(options_.advertise.empty() ? address() : options_.advertise);
     report.set_admin_address(options_.advertise_admin.empty() ? admin_address()
                                                               : options_.advertise_admin);
-    report.set_http_address(http_address_);
+    report.set_http_address(HttpAddressFor(report.address()));
     const absl::StatusOr<HostPort> place = SplitHostPort(report.address(), 0);
     report.set_failure_domain(!options_.failure_domain.empty() ? options_.failure_domain
                               : place.ok()                     ? place->host
@@ -434,6 +434,14 @@ class Serving final : public ServingProcess {
     }
     if (orders->has_records()) records_ = std::move(*orders->mutable_records());
     return absl::OkStatus();
+  }
+
+  // As others reach it: where it listens on all addresses, at the host of the data port.
+  std::string HttpAddressFor(const std::string& data_address) const {
+    const absl::StatusOr<HostPort> http = SplitHostPort(http_address_, 0);
+    const absl::StatusOr<HostPort> data = SplitHostPort(data_address, 0);
+    if (!http.ok() || !data.ok() || !IsWildcardHost(http->host)) return http_address_;
+    return JoinHostPort(data->host, http->port);
   }
 
   // Reports, and obeys. While the coordinator is away the tables stay as they are.
@@ -481,7 +489,17 @@ class Serving final : public ServingProcess {
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
     }
-    return {coordinator, port, tables, CurrentVersion()};
+    ReadyCondition version = CurrentVersion();
+    if (coordinator.holds && tables.holds && version.holds) was_loaded_.store(true);
+    // A table that is served later loads on all servers at once, and load balancers would find none
+    // for the other tables. This server asks others for it meanwhile.
+    if (was_loaded_.load()) {
+      for (ReadyCondition* const condition : {&tables, &version}) {
+        if (!condition->holds) absl::StrAppend(&condition->found, "; others are asked for it");
+        condition->holds = true;
+      }
+    }
+    return {coordinator, port, tables, version};
   }
 
   // A server that took its place before would leave readers of the current version without one.
@@ -581,6 +599,9 @@ class Serving final : public ServingProcess {
                 static_cast<double>(report.rows()), samples);
       AddSample("hotbed_serving_rows_bytes", "Memory of the replica's rows and their index.",
                 labels, static_cast<double>(report.bytes()), samples);
+      AddSample("hotbed_serving_copy_lookup_rows_total",
+                "Rows that lookups asked this copy of the table for.", labels,
+                static_cast<double>(report.lookup_rows_total()), samples);
       if (report.on_disk()) {
         AddSample("hotbed_serving_memory_rows", "Rows of the replica that are in memory.", labels,
                   static_cast<double>(report.memory_rows()), samples);
@@ -624,6 +645,8 @@ class Serving final : public ServingProcess {
   std::unique_ptr<grpc::Server> server_;
   mutable absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
+  // All that was ordered at first has been loaded.
+  mutable std::atomic<bool> was_loaded_{false};
   int64_t ordered_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: the coordinator has not answered yet
   std::string error_ ABSL_GUARDED_BY(mu_);       // of the last report
   // Used by the thread `link_`, and by Stop once it has ended.

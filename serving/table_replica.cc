@@ -65,9 +65,7 @@ bool Overlap(const ChangedRange& a, const ChangedRange& b) {
 TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& spec,
                            const Source& source, const std::string& feeder, ServedMemory* memory,
                            RelayMemory* relays, const Clock* clock)
-    : name_(spec.name()),
-      spec_(spec),
-      table_(spec.id()),
+    : spec_(spec),
       format_(served.format()),
       part_(ServedPartOn(served, source.server).value_or(ServedPart())),
       places_(ServedPlaces::Of(spec)),
@@ -141,7 +139,7 @@ void TableReplica::DropDisk() {
 }
 
 std::string TableReplica::folder() const {
-  return absl::StrCat("t", table_, "-", v1::ServedFormat_Name(format_), "-", part_.part, "of",
+  return absl::StrCat("t", table(), "-", v1::ServedFormat_Name(format_), "-", part_.part, "of",
                       part_.parts);
 }
 
@@ -208,7 +206,7 @@ absl::Status TableReplica::TakeUpBelow(const v1::ServedVersion& version, Version
 
 v1::ReplicaReport TableReplica::Report() const {
   v1::ReplicaReport report;
-  report.set_table(table_);
+  report.set_table(table());
   report.set_format(format_);
   report.set_feeder(relay_->feeder());
   report.set_ready(ready());
@@ -216,6 +214,7 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_part(part_.part);
   report.set_parts(part_.parts);
   report.set_full_bytes(full_bytes_.load());
+  report.set_lookup_rows_total(lookup_rows_.load(std::memory_order_relaxed));
   const std::shared_ptr<const VersionedRows> rows = WritableRows();
   const std::shared_ptr<const DiskRows> disk = Disk();
   report.set_memory_rows(rows->latest().rows());
@@ -238,7 +237,7 @@ void TableReplica::SetTrouble(std::string trouble) {
   if (trouble.size() > kTroubleBytesMax) trouble.resize(kTroubleBytesMax);
   absl::MutexLock lock(&mu_);
   if (!trouble.empty() && trouble != trouble_) {
-    HOTBED_LOG(Warning) << "serving " << name_ << ": " << trouble;
+    HOTBED_LOG(Warning) << "serving " << name() << ": " << trouble;
   }
   trouble_ = std::move(trouble);
 }
@@ -374,7 +373,7 @@ absl::Status TableReplica::FollowOnce() {
   options.limit_place = places_.FirstOf({part_.part + 1, part_.parts});
   if (kept_ != nullptr) options.from = kept_->Positions();
   CopyFeed feed;
-  feed.copy.set_table(table_);
+  feed.copy.set_table(table());
   feed.copy.set_part(part_.part);
   feed.copy.set_parts(part_.parts);
   feed.copy.set_format(format_);
@@ -441,7 +440,7 @@ absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& chan
   if (changes.coded ? changes.bytes.size() != count * coder.row_bytes()
                     : changes.rows.size() != count * spec_.dim()) {
     return absl::InternalError(
-        absl::StrCat("rows of ", name_, " come with ",
+        absl::StrCat("rows of ", name(), " come with ",
                      changes.coded ? absl::StrCat(changes.bytes.size(), " bytes for ", count,
                                                   " ids of ", coder.row_bytes(), " bytes")
                                    : absl::StrCat(changes.rows.size(), " elements for ", count,

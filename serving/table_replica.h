@@ -57,8 +57,8 @@ class TableReplica {
                const Clock* clock);
   ~TableReplica() { Stop(); }
 
-  const std::string& name() const { return name_; }
-  uint32_t table() const { return table_; }
+  const std::string& name() const { return spec_.name(); }
+  uint32_t table() const { return spec_.id(); }
   v1::ServedFormat format() const { return format_; }
   const ServedPart& part() const { return part_; }
   const ServedPlaces& places() const { return places_; }
@@ -86,6 +86,8 @@ class TableReplica {
   // Takes up one version, if one is due and this replica is ready; ends early when `stops` says so.
   // False: there was nothing to be done. One thread calls it.
   bool TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
+  // A lookup asks for so many rows: whether the table is hot is decided by that.
+  void NoteLookup(uint64_t rows) const { lookup_rows_.fetch_add(rows, std::memory_order_relaxed); }
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
   // After Stop: the rows on disk go when nobody reads them any more.
@@ -129,9 +131,7 @@ class TableReplica {
   void BeginAnew() ABSL_LOCKS_EXCLUDED(mu_);
   void SetTrouble(std::string trouble) ABSL_LOCKS_EXCLUDED(mu_);
 
-  const std::string name_;
   const v1::TableSpec spec_;
-  const uint32_t table_;
   const v1::ServedFormat format_;
   const ServedPart part_;
   const ServedPlaces places_;
@@ -140,6 +140,7 @@ class TableReplica {
   const Clock* const clock_;
   std::atomic<uint64_t> staleness_ms_max_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
+  mutable std::atomic<uint64_t> lookup_rows_{0};
   // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.
   std::atomic<uint64_t> full_bytes_{0};
   // The thread's:

@@ -52,6 +52,13 @@ LoadResult SumOf(const BenchRun& run) {
   return sum;
 }
 
+// The longest call of all rounds, in seconds.
+double Longest(const BenchRun& run) {
+  double longest = 0;
+  for (const LoadResult& round : run.rounds) longest = std::max(longest, round.Latency(1));
+  return longest;
+}
+
 struct RoofSummary {
   std::string name;
   double rows_per_s = 0;
@@ -139,7 +146,8 @@ void PrintRunJson(const BenchOptions& options, const BenchRun& run) {
   json["latency_s"] = {
       {"p50", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.5); })},
       {"p99", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.99); })},
-      {"p99.9", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.999); })}};
+      {"p99.9", MedianOf(run, [](const LoadResult& r) { return r.Latency(0.999); })},
+      {"longest", Longest(run)}};
   if (options.read_from == "any") {
     const LoadResult sum = SumOf(run);
     json["hedges"] = {{"messages", sum.messages},
@@ -197,10 +205,10 @@ void PrintRun(const BenchOptions& options, const BenchRun& run) {
   const auto latency = [&](double quantile) {
     return ShortSeconds(MedianOf(run, [&](const LoadResult& r) { return r.Latency(quantile); }));
   };
-  TablePrinter ours({"rows/s", "ids/s", "bytes/s", "calls/s", "p50", "p99", "p99.9"});
+  TablePrinter ours({"rows/s", "ids/s", "bytes/s", "calls/s", "p50", "p99", "p99.9", "longest"});
   ours.AddRow({rate(&LoadResult::RowsPerSecond), rate(&LoadResult::IdsPerSecond),
                rate(&LoadResult::BytesPerSecond), rate(&LoadResult::CallsPerSecond), latency(0.5),
-               latency(0.99), latency(0.999)});
+               latency(0.99), latency(0.999), ShortSeconds(Longest(run))});
   *options.out << ours.ToText();
   if (!run.unpooled.empty()) PrintPooled(options, run);
   if (options.read_from == "any") {

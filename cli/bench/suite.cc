@@ -161,7 +161,7 @@ class Suite {
   }
 
   absl::Status Lookup() {
-    Say("unary lookup of 26 ids");
+    Say("lookup of 26 ids");
     HOTBED_ASSIGN_OR_RETURN(const auto load, OpenWarm(Spec(BenchKind::kLookup, resident_, 26)));
     roofs::MessageLoad bare;
     bare.request_bytes = 26 * 8 + kMessageHeaderBytes;

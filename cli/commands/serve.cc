@@ -4,8 +4,10 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/base/command.h"
 #include "cli/commands/serve_versions.h"
 #include "cli/serving/served_copy.h"
@@ -20,6 +22,8 @@ namespace hotbed {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr uint32_t kCopiesMax = 64;
 
 const std::map<std::string, v1::ServedFormat>& Formats() {
   static const auto* const formats = new std::map<std::string, v1::ServedFormat>{
@@ -38,16 +42,43 @@ std::string FormatName(v1::ServedFormat format) {
 struct ServeFlags {
   std::vector<std::string> tables;
   std::string format = "fp32";
-  uint32_t replicas = 1;
+  std::string replicas = "1";
   uint32_t parts = 0;
   std::string staleness_max = "0";
   bool dry_run = false;
 };
 
+struct Copies {
+  uint32_t least = 1;
+  uint32_t most = 1;
+};
+
+// N, or MIN..MAX.
+absl::StatusOr<Copies> ParseCopies(absl::string_view text) {
+  const std::vector<absl::string_view> ends = absl::StrSplit(text, absl::MaxSplits("..", 1));
+  Copies copies;
+  if (absl::SimpleAtoi(ends.front(), &copies.least) &&
+      absl::SimpleAtoi(ends.back(), &copies.most) && copies.least >= 1 &&
+      copies.least <= copies.most && copies.most <= kCopiesMax) {
+    return copies;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is no number of copies; allowed: N or MIN..MAX, of 1..",
+                   kCopiesMax, ", as 2 or 2..6"));
+}
+
+std::string CopiesText(const v1::ServedTable& table) {
+  if (table.replicas_max() == 0) return absl::StrCat(table.replicas());
+  return absl::StrCat(table.replicas(), " (", table.replicas_min(), "..", table.replicas_max(),
+                      ")");
+}
+
 Json JsonOf(const v1::ServedTable& table, const std::string& name) {
   return {{"table", name},
           {"format", FormatName(table.format())},
           {"replicas", table.replicas()},
+          {"replicas_min", table.replicas_max() == 0 ? table.replicas() : table.replicas_min()},
+          {"replicas_max", std::max(table.replicas_max(), table.replicas())},
           {"parts", std::max<uint32_t>(table.parts(), 1)},
           {"staleness_ms_max", table.staleness_ms_max()},
           {"servers", std::vector<std::string>(table.servers().begin(), table.servers().end())}};
@@ -61,7 +92,9 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
   request.set_dry_run(flags.dry_run);
   if (action == v1::ServeTablesRequest::ADD) {
     request.set_format(Formats().at(flags.format));
-    request.set_replicas(flags.replicas);
+    HOTBED_ASSIGN_OR_RETURN(const Copies copies, ParseCopies(flags.replicas));
+    request.set_replicas(copies.least);
+    if (copies.most > copies.least) request.set_replicas_max(copies.most);
     request.set_parts(flags.parts);
     HOTBED_ASSIGN_OR_RETURN(const int64_t staleness_ms, ParseMillis(flags.staleness_max));
     request.set_staleness_ms_max(static_cast<uint64_t>(staleness_ms));
@@ -127,8 +160,8 @@ absl::Status Status(const CommandContext& context) {
                                {"bytes", server.bytes()},
                                {"bytes_max", server.bytes_max()}});
   }
-  TablePrinter tables(
-      {"table", "format", "part", "server", "state", "rows", "memory", "disk", "age", "trouble"});
+  TablePrinter tables({"table", "format", "copies", "part", "server", "state", "rows", "memory",
+                       "disk", "rows/s asked", "age", "trouble"});
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const v1::ServedTable& table = map.tables(i);
     const std::string& name = map.specs(i).name();
@@ -136,9 +169,10 @@ absl::Status Status(const CommandContext& context) {
     one["copies"] = Json::array();
     for (const ServedCopy& copy : CopiesOf(table, map)) {
       const v1::ReplicaReport& said = copy.said;
-      tables.AddRow({name, FormatName(table.format()), PartText(copy.part), copy.server, copy.state,
-                     WithCommas(said.rows()), FormatBytes(said.bytes()),
+      tables.AddRow({name, FormatName(table.format()), CopiesText(table), PartText(copy.part),
+                     copy.server, copy.state, WithCommas(said.rows()), FormatBytes(said.bytes()),
                      said.on_disk() ? FormatBytes(said.disk_bytes()) : "-",
+                     WithCommas(said.lookup_rows_per_s()),
                      said.ready() ? absl::StrCat(copy.age_ms, " ms") : "-", said.trouble()});
       one["copies"].push_back({{"server", copy.server},
                                {"part", copy.part.part},
@@ -148,12 +182,13 @@ absl::Status Status(const CommandContext& context) {
                                {"feeder", said.feeder()},
                                {"bytes", said.bytes()},
                                {"disk_bytes", said.disk_bytes()},
+                               {"lookup_rows_per_s", said.lookup_rows_per_s()},
                                {"age_ms", said.ready() ? Json(copy.age_ms) : Json()},
                                {"trouble", said.trouble()}});
     }
     for (const ServedPart& part : MissingCopies(table)) {
-      tables.AddRow({name, FormatName(table.format()), PartText(part), "-",
-                     "waits for a server with room", "-", "-", "-", "-", ""});
+      tables.AddRow({name, FormatName(table.format()), CopiesText(table), PartText(part), "-",
+                     "waits for a server with room", "-", "-", "-", "-", "-", ""});
     }
     json["tables"].push_back(std::move(one));
   }
@@ -183,8 +218,11 @@ void AddServeCommands(CLI::App* serve, CommandContext* context) {
   add->add_option("--format", flags->format, "How rows are kept and served")
       ->check(CLI::IsMember(formats))
       ->capture_default_str();
-  add->add_option("--replicas", flags->replicas, "Number of servers that have each part of a table")
-      ->check(CLI::Range(1, 64))
+  add->add_option("--replicas", flags->replicas,
+                  "Number of servers that have each part of a table; MIN..MAX, as 2..6: as many as "
+                  "lookups demand, by the coordinator's --copy-rows-per-s-max")
+      ->check(
+          [](const std::string& text) { return std::string(ParseCopies(text).status().message()); })
       ->capture_default_str();
   add->add_option("--parts", flags->parts,
                   "Number of parts that each table is cut into, of which a server has one. 0: as "

@@ -1,17 +1,21 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "cli/base/command.h"
 #include "cli/base/coordinator_stub.h"
+#include "cli/serving/serving_hold.h"
 #include "cli/shards/find_server.h"
 #include "cli/shards/shard_replicas.h"
 #include "cli/tables/table_text.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
 #include "config/units.h"
+#include "leader/serving_calls.h"
 #include "nlohmann/json.hpp"
+#include "security/identity.h"
 #include "terminal/table_printer.h"
 
 namespace hotbed {
@@ -22,6 +26,7 @@ constexpr int64_t kRetirePollNs = 200'000'000;
 struct RetireFlags {
   std::string server;
   std::string wait = "60s";
+  std::string wait_min = "0s";
   bool drain = false;
 };
 
@@ -71,26 +76,67 @@ Hold HoldOfHandOver(const v1::ServerInfo& server, const v1::ClusterMap& map) {
   return hold;
 }
 
-absl::StatusOr<v1::ServerInfo> Look(const RetireFlags& flags, CoordinatorStub* coordinator,
-                                    Hold* hold) {
-  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
-  HOTBED_ASSIGN_OR_RETURN(v1::ServerInfo server, FindServer(map, flags.server));
-  *hold = server.draining() ? HoldOfDrain(server, map) : HoldOfHandOver(server, map);
-  return server;
-}
+// A server as it is now, and whether it may be stopped.
+struct Look {
+  std::string name;
+  bool holds = false;  // it must not be stopped yet
+  std::string why;
+  std::string done;  // if it may be
+  nlohmann::ordered_json json;
+};
 
-std::string DoneText(const v1::ServerInfo& server, const Hold& hold, double seconds) {
-  std::string text =
-      absl::StrCat(server.name(), " may be stopped, after ", ShortSeconds(seconds), ": ");
-  if (server.draining()) return absl::StrCat(text, "it holds nothing any more\n");
-  absl::StrAppend(&text, hold.handed, " shards go on with their other replicas");
-  if (hold.waiting > 0) {
-    absl::StrAppend(&text, ", and ", hold.waiting, " have none and wait until it is back");
+Look LookAtShards(const v1::ServerInfo& server, const v1::ClusterMap& map) {
+  const Hold hold = server.draining() ? HoldOfDrain(server, map) : HoldOfHandOver(server, map);
+  Look look = {.name = server.name(), .holds = hold.shards > 0};
+  look.why = absl::StrCat(hold.shards, " shards that would miss it: ", hold.why);
+  look.json = {{"server", server.name()},
+               {"drained", server.draining()},
+               {"shards_handed_over", hold.handed},
+               {"shards_waiting", hold.waiting}};
+  look.done = server.draining()
+                  ? std::string("it holds nothing any more")
+                  : absl::StrCat(hold.handed, " shards go on with their other replicas");
+  if (!server.draining() && hold.waiting > 0) {
+    absl::StrAppend(&look.done, ", and ", hold.waiting, " have none and wait until it is back");
   }
-  return text + "\n";
+  return look;
 }
 
-absl::Status StartDrain(const RetireFlags& flags, CoordinatorStub* coordinator) {
+Look LookAtCopies(const std::string& name, const ServingHold& hold) {
+  Look look = {.name = name, .holds = hold.missed > 0};
+  look.why = absl::StrCat(hold.missed, " copies that lookups would miss: ", hold.why);
+  look.json = {
+      {"server", name}, {"copies_answered_elsewhere", hold.answered}, {"copies_alone", hold.alone}};
+  look.done = absl::StrCat("other copies answer for ", hold.answered, " of its tables");
+  if (hold.alone > 0) {
+    absl::StrAppend(&look.done, ", and ", hold.alone,
+                    " have no other copy and are not answered until it is back");
+  }
+  return look;
+}
+
+// A server of shards, or else a serving server.
+absl::StatusOr<Look> LookAt(const RetireFlags& flags, const CommandContext& context,
+                            CoordinatorStub* coordinator) {
+  HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
+  const absl::StatusOr<v1::ServerInfo> server = FindServer(map, flags.server);
+  if (server.ok()) return LookAtShards(*server, map);
+  ServingCalls calls(context.coordinator, IdentityOfEnvironment());
+  HOTBED_ASSIGN_OR_RETURN(const v1::ServingMap serving, calls.Get(context.timeout_duration()));
+  const std::optional<ServingHold> hold = HoldOfServing(flags.server, serving);
+  if (!hold.has_value()) return server.status();
+  if (flags.drain) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.server,
+                     " is a serving server, and --drain moves shards: stop it, and after "
+                     "--refill-wait-ms others with room get its copies"));
+  }
+  return LookAtCopies(flags.server, *hold);
+}
+
+absl::Status StartDrain(const RetireFlags& flags, const CommandContext& context,
+                        CoordinatorStub* coordinator) {
+  HOTBED_RETURN_IF_ERROR(LookAt(flags, context, coordinator).status());
   HOTBED_ASSIGN_OR_RETURN(const v1::ClusterMap map, coordinator->GetClusterMap());
   HOTBED_ASSIGN_OR_RETURN(const v1::ServerInfo server, FindServer(map, flags.server));
   v1::DrainServerRequest request;
@@ -100,30 +146,28 @@ absl::Status StartDrain(const RetireFlags& flags, CoordinatorStub* coordinator) 
 
 absl::Status Retire(const RetireFlags& flags, const CommandContext& context) {
   HOTBED_ASSIGN_OR_RETURN(const int64_t wait_ms, ParseMillis(flags.wait));
+  HOTBED_ASSIGN_OR_RETURN(const int64_t wait_ms_min, ParseMillis(flags.wait_min));
   const Clock* const clock = Clock::Real();
   const int64_t start_ns = clock->NowNs();
   CoordinatorStub coordinator(context.coordinator, context.timeout_duration());
-  if (flags.drain) HOTBED_RETURN_IF_ERROR(StartDrain(flags, &coordinator));
+  if (flags.drain) HOTBED_RETURN_IF_ERROR(StartDrain(flags, context, &coordinator));
   while (true) {
-    Hold hold;
-    const absl::StatusOr<v1::ServerInfo> server = Look(flags, &coordinator, &hold);
+    absl::StatusOr<Look> look = LookAt(flags, context, &coordinator);
     const double seconds = static_cast<double>(clock->NowNs() - start_ns) * 1e-9;
-    if (server.ok() && hold.shards == 0) {
-      return context.Answer({{"server", server->name()},
-                             {"drained", server->draining()},
-                             {"shards_handed_over", hold.handed},
-                             {"shards_waiting", hold.waiting},
-                             {"seconds", seconds}},
-                            DoneText(*server, hold, seconds));
+    const bool waits_min = seconds * 1e3 < static_cast<double>(wait_ms_min);
+    if (look.ok() && !look->holds && !waits_min) {
+      look->json["seconds"] = seconds;
+      return context.Answer(
+          look->json, absl::StrCat(look->name, " may be stopped, after ", ShortSeconds(seconds),
+                                   ": ", look->done, "\n"));
     }
-    const bool passing = server.ok() || absl::IsUnavailable(server.status()) ||
-                         absl::IsDeadlineExceeded(server.status());
-    if (!passing) return server.status();
-    if (seconds * 1e3 >= static_cast<double>(wait_ms)) {
-      if (!server.ok()) return server.status();
+    const bool passing =
+        look.ok() || absl::IsUnavailable(look.status()) || absl::IsDeadlineExceeded(look.status());
+    if (!passing) return look.status();
+    if (seconds * 1e3 >= static_cast<double>(wait_ms) && !waits_min) {
+      if (!look.ok()) return look.status();
       return absl::FailedPreconditionError(
-          absl::StrCat(server->name(), " holds ", hold.shards,
-                       " shards that would miss it: ", hold.why, ", after ", ShortSeconds(seconds),
+          absl::StrCat(look->name, " holds ", look->why, ", after ", ShortSeconds(seconds),
                        "; 'hotbed doctor' says what is wrong, --wait takes longer"));
     }
     clock->SleepNs(kRetirePollNs);
@@ -136,13 +180,19 @@ void AddServerRetireCommand(CLI::App* server, CommandContext* context) {
   auto flags = std::make_shared<RetireFlags>();
   CLI::App* app = server->add_subcommand("retire",
                                          "Wait until a server may be stopped: others hold all "
-                                         "replicas of its replicated shards, or, if "
-                                         "it is being drained, it is empty");
+                                         "replicas of its replicated shards, or, if it is being "
+                                         "drained, it is empty. A serving server: other copies "
+                                         "of its tables answer lookups");
   app->add_option("SERVER", flags->server, "Its name, as 'hotbed status' shows it")
       ->required()
       ->envname("HOTBED_NAME");
   app->add_flag("--drain", flags->drain, "Drain it first, for good: as 'hotbed shard drain' does");
   app->add_option("--wait", flags->wait, "Longest wait; 0s: look once")
+      ->check(
+          [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
+      ->capture_default_str();
+  app->add_option("--wait-min", flags->wait_min,
+                  "Shortest wait, in which load balancers stop to send lookups to it")
       ->check(
           [](const std::string& text) { return std::string(ParseMillis(text).status().message()); })
       ->capture_default_str();

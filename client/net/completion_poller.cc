@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/threads/await_for.h"
+#include "common/threads/short_turns.h"
 
 namespace hotbed {
 namespace {
@@ -35,6 +36,7 @@ void CompletionPoller::Shutdown() {
 }
 
 void CompletionPoller::Poll() {
+  TakeShortTurns();
   void* tag = nullptr;
   bool ok = false;
   do {

@@ -8,7 +8,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "client/net/completion_poller.h"
 #include "client/net/message_limits.h"
@@ -24,38 +23,6 @@ static_assert(static_cast<int>(v1::PullHeader::kHelloFieldNumber) ==
 static_assert(static_cast<int>(v1::PullHeader::kRequestFieldNumber) ==
               v1::PushHeader::kRequestFieldNumber);
 
-class GrpcTransport;
-
-// One lookup. Deletes itself when its event has run.
-class UnaryCall final : public CompletionEvent {
- public:
-  UnaryCall(GrpcTransport* transport, std::string address, std::shared_ptr<PendingRequest> request,
-            uint64_t row_bytes)
-      : transport_(transport),
-        address_(std::move(address)),
-        request_(std::move(request)),
-        row_bytes_(row_bytes) {}
-  void Start(grpc::GenericStub* stub, const grpc::ByteBuffer& message,
-             grpc::CompletionQueue* queue) {
-    call_ = stub->PrepareUnaryCall(&context_, "/hotbed.v1.Data/Lookup", message, queue);
-    call_->StartCall();
-    call_->Finish(&answer_, &status_, this);
-  }
-  void Cancel() { context_.TryCancel(); }
-  const std::string& address() const { return address_; }
-  void Run(bool ok) override;
-
- private:
-  GrpcTransport* const transport_;
-  const std::string address_;
-  const std::shared_ptr<PendingRequest> request_;
-  const uint64_t row_bytes_;  // as in OutgoingMessage
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
-  grpc::ByteBuffer answer_;
-  grpc::Status status_;
-};
-
 class GrpcTransport final : public Transport {
  public:
   GrpcTransport(const ClientOptions& options, const ClientIdentity& identity)
@@ -70,7 +37,6 @@ class GrpcTransport final : public Transport {
       for (auto& [key, endpoint] : endpoints_) {
         if (endpoint.lane != nullptr) endpoint.lane->Cancel();
       }
-      for (UnaryCall* call : unary_) call->Cancel();
     }
     live_.AwaitNone();
     driver_->Shutdown();
@@ -86,9 +52,6 @@ class GrpcTransport final : public Transport {
       if (it == endpoints_.end()) continue;
       if (it->second.lane != nullptr) it->second.lane->Cancel();
       endpoints_.erase(it);  // and its connection, whose other end may be gone
-    }
-    for (UnaryCall* call : unary_) {
-      if (call->address() == address) call->Cancel();
     }
   }
 
@@ -113,17 +76,10 @@ class GrpcTransport final : public Transport {
   std::shared_ptr<WaitDriver> driver() override { return driver_; }
   uint64_t MessageBytesMax() const override { return counters_.message_bytes_max.load(); }
 
-  void Finished(UnaryCall* call) {
-    absl::MutexLock lock(&mu_);
-    unary_.erase(call);
-    live_.Remove();
-  }
-  GrpcCounters* counters() { return &counters_; }
-
  private:
   struct Endpoint {
     std::unique_ptr<grpc::GenericStub> stub;
-    std::shared_ptr<ServerStream> lane;  // null: none yet, or a unary endpoint
+    std::shared_ptr<ServerStream> lane;  // null: none yet
   };
   static constexpr size_t kEndpointsMax = 4096;  // beyond it, dead streams are forgotten
 
@@ -134,8 +90,6 @@ class GrpcTransport final : public Transport {
     return std::min(StreamBacklog::kJoinedBytesMax,
                     options_.message_bytes_max - kMessageFrameBytes);
   }
-  void SendUnary(grpc::GenericStub* stub, const std::string& address, OutgoingMessage message,
-                 std::shared_ptr<PendingRequest> request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int AnswerBytesMax() const {
     return static_cast<int>(options_.message_bytes_max * 4 + (4 << 20));
   }
@@ -148,7 +102,6 @@ class GrpcTransport final : public Transport {
 
   absl::Mutex mu_;
   absl::flat_hash_map<std::pair<std::string, Lane>, Endpoint> endpoints_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<UnaryCall*> unary_ ABSL_GUARDED_BY(mu_);
   uint64_t session_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = 0;
   std::string cluster_id_ ABSL_GUARDED_BY(mu_);
@@ -188,9 +141,6 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
                          std::shared_ptr<PendingRequest> request) {
   absl::MutexLock lock(&mu_);
   Endpoint* endpoint = EndpointOf(address, lane);
-  if (lane == Lane::kLookup) {
-    return SendUnary(endpoint->stub.get(), address, std::move(message), std::move(request));
-  }
   if (endpoint->lane != nullptr && endpoint->lane->Send(&message, &request)) return;
   endpoint->lane =
       std::make_shared<ServerStream>(address, lane, MakeHello(lane), endpoint->stub.get(),
@@ -198,40 +148,6 @@ void GrpcTransport::Send(const std::string& address, Lane lane, OutgoingMessage 
   endpoint->lane->Send(&message, &request);
   endpoint->lane->Start();
   if (closing_) endpoint->lane->Cancel();
-}
-
-void GrpcTransport::SendUnary(grpc::GenericStub* stub, const std::string& address,
-                              OutgoingMessage message, std::shared_ptr<PendingRequest> request) {
-  v1::PullHeader prefix;
-  prefix.set_request(1);
-  prefix.set_deadline_ms(message.deadline_ms);
-  *prefix.mutable_hello() = MakeHello(Lane::kLookup);
-  const uint64_t row_bytes = message.row_bytes;
-  const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
-  counters_.bytes_sent.fetch_add(buffer.Length(), std::memory_order_relaxed);
-  counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  auto* call = new UnaryCall(this, address, std::move(request), row_bytes);
-  unary_.insert(call);
-  live_.Add();
-  call->Start(stub, buffer, driver_->queue());
-  if (closing_) call->Cancel();
-}
-
-void UnaryCall::Run(bool ok) {
-  thread_local ReceivedMessage message;
-  if (ok && status_.ok()) {
-    transport_->counters()->bytes_received.fetch_add(answer_.Length(), std::memory_order_relaxed);
-    const absl::Status parsed = message.Parse(answer_);
-    const ServerReply reply = message.reply(row_bytes_);
-    if (parsed.ok()) {
-      transport_->counters()->NoteHello(message.header().hello());
-    }
-    request_->Done(parsed, parsed.ok() ? &reply : nullptr);
-  } else {
-    request_->Done(StatusOfServer(status_, address_), nullptr);
-  }
-  transport_->Finished(this);
-  delete this;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The transport over gRPC: a channel and a stream per server and lane, and unary calls for lookups.
+// The transport over gRPC: a channel and a stream per server and lane.
 // The threads that poll its one completion queue process the answers. Thread-safe.
 #ifndef HOTBED_CLIENT_NET_GRPC_TRANSPORT_H_
 #define HOTBED_CLIENT_NET_GRPC_TRANSPORT_H_

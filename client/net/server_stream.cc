@@ -10,7 +10,15 @@ namespace hotbed {
 namespace {
 
 const char* MethodOf(Lane lane) {
-  return lane == Lane::kPush ? "/hotbed.v1.Data/Push" : "/hotbed.v1.Data/Pull";
+  switch (lane) {
+    case Lane::kPull:
+      return "/hotbed.v1.Data/Pull";
+    case Lane::kPush:
+      return "/hotbed.v1.Data/Push";
+    case Lane::kLookup:
+      return "/hotbed.v1.Data/Lookup";
+  }
+  return "";
 }
 
 }  // namespace
@@ -34,7 +42,6 @@ ServerStream::ServerStream(std::string address, Lane lane, v1::Hello hello, grpc
       counters_(counters),
       live_(live),
       backlog_(joined_bytes_max) {
-  HOTBED_CHECK(lane != Lane::kLookup) << "lookups are unary";
   for (int op = 0; op < kOpCount; ++op) {
     events_[op].stream = this;
     events_[op].op = static_cast<Op>(op);
@@ -102,7 +109,7 @@ void ServerStream::Pump(Dropped* dropped) {
   v1::PullHeader prefix;  // a PushHeader has the same fields except for the deadline
   prefix.set_request(number);
   if (number == 1) *prefix.mutable_hello() = hello_;
-  if (lane_ == Lane::kPull) prefix.set_deadline_ms(message.deadline_ms);
+  if (lane_ != Lane::kPush) prefix.set_deadline_ms(message.deadline_ms);
   const grpc::ByteBuffer buffer = ToByteBuffer(prefix.SerializeAsString(), std::move(message));
   writing_ = true;
   counters_->messages.fetch_add(1, std::memory_order_relaxed);

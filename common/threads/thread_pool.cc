@@ -8,10 +8,13 @@
 
 namespace hotbed {
 
-ThreadPool::ThreadPool(const std::string& name, int threads) {
+ThreadPool::ThreadPool(const std::string& name, int threads, void (*begin)()) {
   HOTBED_CHECK(threads > 0) << name << " with " << threads << " threads";
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back([this, begin] {
+      if (begin != nullptr) begin();
+      Work();
+    });
     pthread_setname_np(threads_.back().native_handle(), name.substr(0, 15).c_str());
   }
 }

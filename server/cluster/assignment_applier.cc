@@ -76,6 +76,7 @@ void AssignmentApplier::AddTablesMissing(const v1::ClusterMap& map,
     return;
   }
   std::set<TableId> known(dropped->begin(), dropped->end());
+  known.insert(map.tables_elsewhere().begin(), map.tables_elsewhere().end());
   for (const v1::TableSpec& table : map.tables()) known.insert(table.id());
   for (const v1::ShardRecord& record : map.shards()) {
     known.insert(ShardId::FromPacked(record.shard()).table);

@@ -86,11 +86,14 @@ class Assignments {
   absl::Status MayPrepareMerge(ShardId lower, ShardId upper) const;
   // Two parts that stand still, as they will be if the coordinator agrees to merge them: meanwhile
   // their rows, the log and the state of the merged shard come to the disk, so that pushes need
-  // not wait for that after the commit. Nothing reads the state if the coordinator refuses.
+  // not wait for that after the commit.
   void MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> lower,
                   std::shared_ptr<Shard> upper) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same of shards that were merged, and the end of that.
+  // The coordinator refuses: takes that state away again. Nothing, if none of the shard is there.
+  void DropAhead(ShardId lower) ABSL_LOCKS_EXCLUDED(mu_);
+  // As Inheriting, of shards that were merged; the LSN with which one began; and the end of that.
   ShardList Merged() const ABSL_LOCKS_EXCLUDED(mu_);
+  Lsn MergedAt(ShardId shard) const;
   void FinishMerge(const Shard& shard) ABSL_LOCKS_EXCLUDED(mu_);
   // What `shard` inherited is durable under its own name.
   void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
@@ -199,8 +202,7 @@ class Assignments {
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
   // A merge that is prepared. The thread writes it, and has ended before anybody reads it.
   struct Ahead {
-    ShardId shard;
-    ShardMerge merge;
+    ShardRecord merged;
     std::optional<std::string> meta;  // durable; nullopt: it failed
   };
   std::shared_ptr<Ahead> ahead_ ABSL_GUARDED_BY(mu_);

@@ -118,7 +118,7 @@ absl::Status Assignments::WriteMergedMeta(const ShardRecord& record, const Shard
   HOTBED_ASSIGN_OR_RETURN(const std::string upper_meta, wiring_.tiers->ReadMeta(upper.spilled()));
   HOTBED_ASSIGN_OR_RETURN(const ShardMeta of_lower, ShardMeta::Parse(lower_meta));
   HOTBED_ASSIGN_OR_RETURN(const ShardMeta of_upper, ShardMeta::Parse(upper_meta));
-  *bytes = MergeMetas(record, upper.range().first, base, of_lower, of_upper).Serialize();
+  *bytes = MergeMetas(record.lanes, upper.range().first, base, of_lower, of_upper).Serialize();
   const SpillShard aside(lower.table(), record.range, Catalog::MergedName(record.shard));
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(aside, *bytes, base.lsn));
   return wiring_.tiers->Flush();
@@ -128,7 +128,7 @@ void Assignments::MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> l
                              std::shared_ptr<Shard> upper) {
   absl::MutexLock lock(&mu_);
   if (closed_) return;
-  ahead_ = std::make_shared<Ahead>(Ahead{merged.shard, merged.merge, std::nullopt});
+  ahead_ = std::make_shared<Ahead>(Ahead{merged, std::nullopt});
   // The thread of an earlier merge may still write what belongs to the same parts.
   if (writes_ahead_.joinable()) writes_ahead_.join();
   writes_ahead_ = std::jthread([this, merged, lower, upper, ahead = ahead_] {
@@ -142,10 +142,26 @@ void Assignments::MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> l
   });
 }
 
+// Where this fails the state stays, and the next merge of the shard replaces it: nothing reads it.
+void Assignments::DropAhead(ShardId lower) {
+  absl::MutexLock lock(&mu_);
+  if (ahead_ == nullptr || ahead_->merged.shard != lower) return;
+  if (writes_ahead_.joinable()) writes_ahead_.join();
+  const std::shared_ptr<Ahead> ahead = std::exchange(ahead_, nullptr);
+  const auto table = tables_.find(lower.table);
+  if (table == tables_.end()) return;
+  const SpillShard aside(table->second, ahead->merged.range, Catalog::MergedName(lower));
+  if (const absl::Status dropped = wiring_.tiers->ReplaceMeta(aside, "", 0); !dropped.ok()) {
+    HOTBED_LOG_EVERY_S(Warning, 10) << "cannot take away what was prepared for a merge of "
+                                    << lower.ToString() << ": " << dropped;
+  }
+}
+
 std::optional<std::string> Assignments::TakeMergedAhead(const ShardRecord& record) {
   if (writes_ahead_.joinable()) writes_ahead_.join();
   const std::shared_ptr<Ahead> ahead = std::exchange(ahead_, nullptr);
-  if (ahead == nullptr || ahead->shard != record.shard || !(ahead->merge == record.merge)) {
+  if (ahead == nullptr || ahead->merged.shard != record.shard ||
+      !(ahead->merged.merge == record.merge)) {
     return std::nullopt;
   }
   return ahead->meta;
@@ -193,7 +209,7 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
     catalog->Forget(upper->id());
     catalog->NoteRange(record);
     catalog->log_from[record.shard] = *end;
-    catalog->merges.insert(record.shard);
+    catalog->merges[record.shard] = {upper->id(), upper->range().first, base, record.lanes};
   }));
   const SpillShard merged(table, record.range, record.shard);
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(merged, meta, base.lsn));
@@ -220,21 +236,30 @@ absl::Status Assignments::Merge(const ShardRecord& record, Map* map) {
 ShardList Assignments::Merged() const {
   absl::MutexLock lock(&mu_);
   ShardList shards;
-  for (const ShardId id : wiring_.data->catalog()->merges) {
+  for (const auto& [id, merge] : wiring_.data->catalog()->merges) {
     if (auto shard = wiring_.directory->Find(id)) shards.push_back(std::move(shard));
   }
   return shards;
 }
 
-// Its state is durable under its own name. The one aside stays where it is if this fails: nothing
-// reads it then.
+Lsn Assignments::MergedAt(ShardId shard) const {
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
+  const auto merge = catalog->merges.find(shard);
+  return merge == catalog->merges.end() ? 0 : merge->second.base.lsn;
+}
+
+// Its state is durable under its own name. The one aside and that of the upper part stay where they
+// are if this fails: nothing reads them then.
 void Assignments::FinishMerge(const Shard& shard) {
   absl::MutexLock lock(&mu_);
+  const std::shared_ptr<const Catalog> before = wiring_.data->catalog();
+  const auto merge = before->merges.find(shard.id());
+  if (merge == before->merges.end()) return;
   absl::Status finished =
       wiring_.data->ChangeCatalog([&](Catalog* catalog) { catalog->merges.erase(shard.id()); });
-  if (finished.ok()) {
-    finished = wiring_.tiers->ReplaceMeta(
-        SpillShard(shard.table(), shard.range(), Catalog::MergedName(shard.id())), "", 0);
+  for (const ShardId name : {Catalog::MergedName(shard.id()), merge->second.with}) {
+    if (!finished.ok() || name == shard.id()) continue;
+    finished = wiring_.tiers->ReplaceMeta(SpillShard(shard.table(), shard.range(), name), "", 0);
   }
   if (!finished.ok()) {
     HOTBED_LOG_EVERY_S(Warning, 10)

@@ -12,12 +12,13 @@ namespace hotbed {
 namespace {
 
 constexpr absl::string_view kMagic = "HOTBDCAT";
-constexpr uint32_t kVersion = 10;
+constexpr uint32_t kVersion = 11;
 constexpr uint32_t kVersionOldest = 6;
 constexpr uint32_t kVersionOfCuts = 7;
 constexpr uint32_t kVersionOfMerges = 8;
 constexpr uint32_t kVersionOfLives = 9;
 constexpr uint32_t kVersionOfStatistics = 10;
+constexpr uint32_t kVersionOfMergedParts = 11;
 
 // Visits a table's fields in the order of the format, both to write and to read them. A new field
 // goes where it belongs and raises kVersion.
@@ -179,6 +180,18 @@ void VisitLane(Io* io, Lane& lane) {
   io->Number(lane.limit);
 }
 
+// Fields of version 11, also written at the end of the file.
+template <typename Io, typename Merge>
+void VisitMerge(Io* io, Merge& merge) {
+  io->Number(merge.with.table);
+  io->Number(merge.with.index);
+  io->Number(merge.boundary);
+  io->Number(merge.base.epoch);
+  io->Number(merge.base.lsn);
+  io->Count(merge.lanes);
+  for (auto& lane : merge.lanes) VisitLane(io, lane);
+}
+
 class Writer {
  public:
   explicit Writer(std::string* out) : out_(out) {}
@@ -247,7 +260,7 @@ std::string Catalog::Serialize() const {
     writer.Number(cut.from.offset);
   }
   writer.Number(static_cast<uint32_t>(merges.size()));
-  for (const ShardId shard : merges) writer.Number(shard.packed());
+  for (const auto& [shard, merge] : merges) writer.Number(shard.packed());
   writer.Number(static_cast<uint32_t>(lanes.size()));
   for (const auto& [shard, list] : lanes) {
     writer.Number(shard.packed());
@@ -256,6 +269,7 @@ std::string Catalog::Serialize() const {
   }
   for (const auto& [id, table] : tables) VisitLife(&writer, table);
   for (const auto& [id, table] : tables) VisitStatistics(&writer, table);
+  for (const auto& [shard, merge] : merges) VisitMerge(&writer, merge);
   AppendLittle<uint32_t>(Crc32c(out.data(), out.size()), &out);
   return out;
 }
@@ -305,7 +319,8 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   }
   if (version >= kVersionOfMerges) {
     for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
-      catalog.merges.insert(ShardId::FromPacked(in.Take<uint64_t>()));
+      const ShardId shard = ShardId::FromPacked(in.Take<uint64_t>());
+      catalog.merges[shard].with = shard;  // before version 11: nothing else is left of the parts
     }
     for (uint32_t left = in.Take<uint32_t>(); left > 0 && in.ok(); --left) {
       std::vector<ShardLane>& list = catalog.lanes[ShardId::FromPacked(in.Take<uint64_t>())];
@@ -318,6 +333,9 @@ absl::StatusOr<Catalog> Catalog::Parse(absl::string_view bytes) {
   }
   if (version >= kVersionOfStatistics) {
     for (auto& [id, table] : catalog.tables) VisitStatistics(&reader, table);
+  }
+  if (version >= kVersionOfMergedParts) {
+    for (auto& [shard, merge] : catalog.merges) VisitMerge(&reader, merge);
   }
   if (!in.ok() || in.left() != 0) return absl::DataLossError("CATALOG: it does not parse");
   return catalog;

@@ -40,9 +40,16 @@ struct Catalog {
     LogPosition from;
   };
   std::map<ShardId, Cut> cuts;
-  // Shards that were merged from two here, until their state is durable under their own names:
-  // before, it is under the name MergedName.
-  std::set<ShardId> merges;
+  // Shards that were merged from two here, until their state is durable under their own names.
+  // Before, it is under the name MergedName. In a table of class checkpoint, which a crash takes
+  // back to its last checkpoint, recovery makes it once more of the states of both parts there.
+  struct Merge {
+    ShardId with;                  // the upper part, whose state is still under its name
+    uint64_t boundary = 0;         // its first row or bucket
+    LogEnd base;                   // with which the merged shard began here
+    std::vector<ShardLane> lanes;  // of the shard as it was merged
+  };
+  std::map<ShardId, Merge> merges;
   static ShardId MergedName(ShardId shard) { return {shard.table, shard.index | 1u << 31}; }
   // ShardRecord::lanes, of the shards that have some.
   std::map<ShardId, std::vector<ShardLane>> lanes;

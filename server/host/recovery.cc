@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
+#include "server/protocol/merged_meta.h"
 
 namespace hotbed {
 namespace {
@@ -121,19 +122,30 @@ absl::Status Recovery::WipeIncomplete() {
   });
 }
 
-// Shards that were merged just before the end of the last run: their state is still aside.
+// Shards that were merged just before the end of the last run: their state is still aside. The last
+// checkpoint of a table of class checkpoint may be from before: it has the parts, and what was
+// prepared for a merge that was refused, perhaps. So the parts are merged once more as they are
+// there. That state is the end of no log, so it counts less than any other replica.
 absl::Status Recovery::TakeMergedMetas() {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
-  for (const ShardId id : catalog->merges) {
-    const SpillShard shard(catalog->tables.at(id.table), catalog->shards.at(id), id);
-    const SpillShard aside(catalog->tables.at(id.table), catalog->shards.at(id),
-                           Catalog::MergedName(id));
-    HOTBED_ASSIGN_OR_RETURN(const std::string bytes, wiring_.tiers->ReadMeta(aside));
-    HOTBED_ASSIGN_OR_RETURN(const std::string own, wiring_.tiers->ReadMeta(shard));
-    HOTBED_ASSIGN_OR_RETURN(const ShardMeta merged, ShardMeta::Parse(bytes));
-    HOTBED_ASSIGN_OR_RETURN(const ShardMeta there, ShardMeta::Parse(own));
-    if (there.applied_lsn >= merged.applied_lsn) continue;
-    HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(shard, bytes, merged.applied_lsn));
+  for (const auto& [id, merge] : catalog->merges) {
+    const TableSpec& table = catalog->tables.at(id.table);
+    const auto meta_of = [&](ShardId name) -> absl::StatusOr<ShardMeta> {
+      const SpillShard spilled(table, catalog->shards.at(id), name);
+      HOTBED_ASSIGN_OR_RETURN(const std::string bytes, wiring_.tiers->ReadMeta(spilled));
+      return ShardMeta::Parse(bytes);
+    };
+    HOTBED_ASSIGN_OR_RETURN(const ShardMeta there, meta_of(id));
+    const bool went_back =
+        table.durability == Durability::kCheckpoint && !wiring_.data->was_clean();
+    HOTBED_ASSIGN_OR_RETURN(const ShardMeta other,
+                            meta_of(went_back ? merge.with : Catalog::MergedName(id)));
+    const Lsn merged_at = went_back ? merge.base.lsn : other.applied_lsn;
+    if (there.applied_lsn >= merged_at) continue;
+    const ShardMeta merged =
+        went_back ? MergeMetas(merge.lanes, merge.boundary, {0, merged_at}, there, other) : other;
+    HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(SpillShard(table, catalog->shards.at(id), id),
+                                                      merged.Serialize(), merged_at));
   }
   return absl::OkStatus();
 }

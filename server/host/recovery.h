@@ -33,6 +33,7 @@ class Recovery {
   // Shards that were cut from another one: what they inherited, where it is not on the disk under
   // their own names yet.
   absl::Status InheritMetas();
+  // Shards that were merged, likewise.
   absl::Status TakeMergedMetas();
   absl::Status ReplayLog(const ShardDirectory::Map& map);
   void RetryReplay(const ShardDirectory::Map& map);

@@ -77,7 +77,10 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
     return absl::UnavailableError(absl::StrCat(lower.ToString(), " and ", upper.ToString(),
                                                " are to be merged, and are not both active yet"));
   }
-  HOTBED_RETURN_IF_ERROR(wiring_.assignments->MayPrepareMerge(lower, upper));
+  if (const absl::Status may = wiring_.assignments->MayPrepareMerge(lower, upper); !may.ok()) {
+    if (!parts[0]->logged()) checkpoint_wanted_.store(true);
+    return may;
+  }
   HOTBED_RETURN_IF_ERROR(StandStill(parts));
   ready.epoch = record->epoch;
   ready.epoch_with = with->epoch;
@@ -89,38 +92,60 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
 }
 
 void ShardCuts::GiveUp(ShardId id) {
+  wiring_.assignments->DropAhead(id);
   if (const std::shared_ptr<Shard> shard = wiring_.directory->Find(id))
     shard->Pause(false, PauseFor::kCut);
 }
 
-// A table of class checkpoint goes back to its last checkpoint after a crash, and there the shards
-// may still be one. Without checkpoints it begins empty.
 void ShardCuts::FinishCuts() {
-  ShardsByClass shards = SplitByClass(wiring_.assignments->Inheriting());
-  std::erase_if(shards.logged, [](const auto& shard) { return !shard->error().empty(); });
-  if (!shards.logged.empty()) {
-    const absl::Status written = wiring_.write_back->WriteBack(shards.logged);
+  ShardsByClass cut = SplitByClass(wiring_.assignments->Inheriting());
+  const ShardsByClass merged = SplitByClass(wiring_.assignments->Merged());
+  std::erase_if(cut.logged, [](const auto& shard) { return !shard->error().empty(); });
+  FinishLogged(cut.logged, merged.logged);
+  FinishCheckpointed(cut.checkpointed, merged.checkpointed);
+}
+
+void ShardCuts::FinishLogged(const ShardList& cut, const ShardList& merged) {
+  if (!cut.empty()) {
+    const absl::Status written = wiring_.write_back->WriteBack(cut);
     if (written.ok()) {
-      for (const auto& shard : shards.logged) Finish(shard->id());
+      for (const auto& shard : cut) Finish(shard->id());
     } else {
       HOTBED_LOG_EVERY_S(Warning, 10) << "shards that were cut are not durable yet: " << written;
     }
   }
-  const ShardList merged = wiring_.assignments->Merged();
-  if (!merged.empty() && wiring_.write_back->WriteBack(merged).ok()) {
-    for (const auto& shard : merged) {
-      wiring_.assignments->FinishMerge(*shard);
-      merged_.fetch_add(1, std::memory_order_relaxed);
+  if (merged.empty() || !wiring_.write_back->WriteBack(merged).ok()) return;
+  for (const auto& shard : merged) FinishMerge(*shard);
+}
+
+// After a crash the table goes back to its last checkpoint, which may be from before the cut or the
+// merge.
+void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged) {
+  const bool wanted = checkpoint_wanted_.load() || !wiring_.checkpoints->periodic();
+  if (wanted && !(cut.empty() && merged.empty())) {
+    if (const absl::Status kept = wiring_.checkpoints->KeepNow(); !kept.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10)
+          << "shards that were cut or merged are in no checkpoint yet: " << kept;
     }
   }
-  for (const auto& shard : shards.checkpointed) {
-    if (wiring_.checkpoints->Keeps(shard->id())) Finish(shard->id());
+  for (const auto& shard : cut) {
+    if (wiring_.checkpoints->Keeps(shard->id(), 0)) Finish(shard->id());
   }
+  for (const auto& shard : merged) {
+    const Lsn begun = wiring_.assignments->MergedAt(shard->id());
+    if (wiring_.checkpoints->Keeps(shard->id(), begun)) FinishMerge(*shard);
+  }
+  checkpoint_wanted_.store(false);  // a merge that still waits asks again
 }
 
 void ShardCuts::Finish(ShardId id) {
   wiring_.assignments->FinishCut(id);
   total_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ShardCuts::FinishMerge(const Shard& shard) {
+  wiring_.assignments->FinishMerge(shard);
+  merged_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace hotbed

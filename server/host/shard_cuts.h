@@ -37,7 +37,8 @@ class ShardCuts {
   void GiveUp(ShardId id);
 
   // Writes back the shards that still inherit or were merged, so that they stand for themselves.
-  // Upkeep.
+  // In class checkpoint they do so from the next checkpoint on, which is kept at once where a merge
+  // waits for it. Upkeep.
   void FinishCuts();
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("shards cut", "hotbed_server_shards_cut_total",
@@ -52,9 +53,13 @@ class ShardCuts {
   // Pushes are refused from then on. Unavailable: some are on their way for too long, and are taken
   // again.
   absl::Status StandStill(const ShardList& shards);
+  void FinishLogged(const ShardList& cut, const ShardList& merged);
+  void FinishCheckpointed(const ShardList& cut, const ShardList& merged);
   void Finish(ShardId id);
+  void FinishMerge(const Shard& shard);
 
   const Wiring wiring_;
+  std::atomic<bool> checkpoint_wanted_{false};
   std::atomic<uint64_t> total_{0};
   std::atomic<uint64_t> merged_{0};
 };

@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/tables/shard_memory.h"
+#include "common/threads/short_turns.h"
 #include "common/threads/thread_pool.h"
 #include "server/host/assignments.h"
 #include "server/host/copy_memory.h"
@@ -319,7 +320,9 @@ absl::Status ShardHostImpl::OpenLog() {
 }
 
 void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
-  pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
+  // Requests wait for strands that it continues.
+  pool_ = std::make_unique<ThreadPool>(
+      "shard-pool", std::max(1, options_.pool_threads), +[] { TakeShortTurns(); });
   reports_ = std::make_unique<HostReports>(data_.get(), &directory_, &watched_, promises.get());
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,

@@ -53,11 +53,13 @@ class TableCheckpoints {
   // (UNAVAILABLE) for that moment. One caller at a time.
   absl::Status WhilePaused(const ShardList& shards, absl::FunctionRef<absl::Status()> work)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether a crash would find the shard in the last checkpoint, or no checkpoint at all.
-  bool Keeps(ShardId shard) ABSL_LOCKS_EXCLUDED(kept_mu_) {
+  // Whether a crash would find the shard in the last checkpoint as of `lsn` or later.
+  bool Keeps(ShardId shard, Lsn lsn) ABSL_LOCKS_EXCLUDED(kept_mu_) {
     absl::MutexLock lock(&kept_mu_);
-    return wiring_.interval_ns == 0 || kept_lsn_.contains(shard);
+    const auto kept = kept_lsn_.find(shard);
+    return kept != kept_lsn_.end() && kept->second >= lsn;
   }
+  bool periodic() const { return wiring_.interval_ns != 0; }
   void AddNumbers(StatusNumbers* numbers) const {
     numbers->Add("checkpoints", "hotbed_server_checkpoints_total",
                  "Checkpoints made of the tables of class checkpoint.",

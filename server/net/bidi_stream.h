@@ -82,6 +82,8 @@ class BidiStream : private StreamWatch::Watched {
   // Every answer must carry our hello until one that does is queued, so that the first one sent
   // does.
   bool must_greet() const { return !greeted_.load(std::memory_order_acquire); }
+  // The peer did not greet and expects no hello. For OnMessage.
+  void NeedNotGreet() { greeted_.store(true, std::memory_order_release); }
   // A protocol error: no further message is read, open requests are answered, then the stream ends
   // with `status`.
   void Fail(grpc::Status status);

@@ -11,7 +11,7 @@ LogEnd BaseHere(const ShardRecord& record, const LogEnd& lower, const LogEnd& up
   return {0, std::max(lower.lsn, upper.lsn) + 1};
 }
 
-ShardMeta MergeMetas(const ShardRecord& record, uint64_t boundary, const LogEnd& base,
+ShardMeta MergeMetas(absl::Span<const ShardLane> lanes, uint64_t boundary, const LogEnd& base,
                      const ShardMeta& lower, const ShardMeta& upper) {
   ShardMeta merged;
   merged.applied_lsn = base.lsn;
@@ -23,7 +23,7 @@ ShardMeta MergeMetas(const ShardRecord& record, uint64_t boundary, const LogEnd&
   // Sessions of lanes that the parts have no more, because they were cut off, are left out.
   const auto take = [&](const ShardMeta& part, bool is_lower) {
     part.sessions.ForEach([&](SessionId id, const Session& session) {
-      for (const ShardLane& lane : record.lanes) {
+      for (const ShardLane& lane : lanes) {
         if ((lane.first < boundary) != is_lower || lane.tag_before != LaneTagOf(id)) continue;
         merged.sessions.Set(SessionOfLane(ClientSessionOf(id), lane.tag), session);
       }

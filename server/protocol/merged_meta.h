@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "common/tables/shard_record.h"
 #include "server/protocol/session_table.h"
@@ -15,8 +16,8 @@ namespace hotbed {
 // the base has no epoch, agrees with no other replica's, and counts less than any.
 LogEnd BaseHere(const ShardRecord& record, const LogEnd& lower, const LogEnd& upper);
 
-// `boundary` is the first row or bucket of the upper part.
-ShardMeta MergeMetas(const ShardRecord& record, uint64_t boundary, const LogEnd& base,
+// `lanes` are those of the merged shard; `boundary` is the first row or bucket of the upper part.
+ShardMeta MergeMetas(absl::Span<const ShardLane> lanes, uint64_t boundary, const LogEnd& base,
                      const ShardMeta& lower, const ShardMeta& upper);
 
 }  // namespace hotbed

@@ -26,8 +26,9 @@
 
 namespace hotbed {
 
-// The shard takes pushes again once nothing needs it to stand still.
-enum class PauseFor : uint8_t { kCheckpoint, kCut };
+// The shard takes pushes again once nothing needs it to stand still. A division is a cut or a merge
+// that is committed: it does not end, and does not begin while a checkpoint is being kept.
+enum class PauseFor : uint8_t { kCheckpoint, kCut, kDivision };
 
 class ServingState {
  public:
@@ -47,9 +48,9 @@ class ServingState {
     ShutGates();
   }
   bool paused() const { return paused_ != 0; }
+  bool paused(PauseFor what) const { return (paused_ & Bit(what)) != 0; }
   void SetPaused(PauseFor what, bool paused) {
-    const auto bit = static_cast<uint8_t>(1u << static_cast<int>(what));
-    paused_ = static_cast<uint8_t>(paused ? paused_ | bit : paused_ & ~bit);
+    paused_ = static_cast<uint8_t>(paused ? paused_ | Bit(what) : paused_ & ~Bit(what));
     if (paused) push_gate_->Shut();
   }
   // Not OK: refused.
@@ -86,6 +87,7 @@ class ServingState {
   bool ReplicaLost(const ShardRecord& record, const Member& self) const;
 
  private:
+  static uint8_t Bit(PauseFor what) { return static_cast<uint8_t>(1u << static_cast<int>(what)); }
   void ShutGates() {
     pull_gate_->Shut();
     push_gate_->Shut();

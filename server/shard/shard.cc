@@ -216,6 +216,8 @@ bool Shard::Pause(bool paused, PauseFor what) {
     if (store_ != nullptr) pipeline_.Publish();
     settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying() &&
               replay_.rows_ahead_of_log_lsn() == 0;
+    // Its rows may be in the hands of its parts by now.
+    if (what == PauseFor::kCheckpoint) settled = settled && !serving_.paused(PauseFor::kDivision);
   });
   return settled;
 }
@@ -226,7 +228,9 @@ bool Shard::SettleForCut() {
     serving_.SetPaused(PauseFor::kCut, true);
     core_.CommitForCut();
     pipeline_.Drain();
-    settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying();
+    settled = core_.applied_lsn() == core_.last_lsn() && !pipeline_.applying() &&
+              !serving_.paused(PauseFor::kCheckpoint);
+    if (settled) serving_.SetPaused(PauseFor::kDivision, true);
   });
   return settled;
 }

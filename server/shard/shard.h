@@ -248,8 +248,9 @@ class alignas(64) Shard {
   // accepted has been applied and no row is ahead of the log, so the rows stand at applied_lsn().
   // Blocks.
   bool Pause(bool paused, PauseFor what = PauseFor::kCheckpoint);
-  // The shard was cut, and its record says so: refuses pushes from now on. True: every entry here
-  // has been applied, and the state may be handed on to the parts. Blocks.
+  // The shard was cut or merged, and a record says so: refuses pushes from now on. True: every
+  // entry here has been applied, no checkpoint is being kept, and none will be, so the state may be
+  // handed on. Blocks.
   bool SettleForCut();
   // The parts of a cut go on with this (ShardOptions::continued). Blocks.
   ShardOptions::Continued ContinuedState();

@@ -26,7 +26,8 @@ class DataStream : public BidiStream {
 
   // Waits for the next client of this method.
   virtual void StartNext() = 0;
-  virtual const char* method() const = 0;  // as rules name it
+  virtual const char* method() const = 0;                // as rules name it
+  virtual bool hello_optional() const { return false; }  // in the client's first message
 
   bool heard_hello() const { return heard_hello_; }
   // Whether a message for which Parse returned `parsed` may continue. If not, it is recycled and
@@ -34,7 +35,13 @@ class DataStream : public BidiStream {
   template <typename Message>
   bool Hears(const absl::Status& parsed, Message* message) {
     grpc::Status status = StreamError(parsed);
-    if (status.ok() && !heard_hello_) status = CheckHello(message->hello(), *plane_);
+    if (status.ok() && !heard_hello_) {
+      if (message->hello() == nullptr && hello_optional()) {
+        NeedNotGreet();
+      } else {
+        status = CheckHello(message->hello(), *plane_);
+      }
+    }
     if (status.ok()) {
       heard_hello_ = true;
       return true;

@@ -1,5 +1,6 @@
 #include "server/streams/pull_stream.h"
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,14 @@ constexpr uint64_t kRecycledPullBytesMax = 256 << 10;
 ObjectPool<PullMessage>& PullMessagePool() {
   static auto* const pool = new ObjectPool<PullMessage>(kIdlePullMessagesMax);
   return *pool;
+}
+
+// The end of the caller's whole call on the server's clock; 0: none.
+int64_t DeadlineNs(const grpc::ServerContextBase& context, int64_t now_ns) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return 0;
+  const auto left = deadline - std::chrono::system_clock::now();
+  return now_ns + std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
 }
 
 void GiveAnswer(void* buffer) { AnswerPool::Give(static_cast<AnswerBuffer*>(buffer)); }
@@ -241,24 +250,33 @@ void PullMessage::Recycle() {
   PullMessagePool().Give(this);
 }
 
-void PullStream::Start(DataPlane* plane, RawDataService* service,
+void PullStream::Start(RequestKind kind, DataPlane* plane, RawDataService* service,
                        grpc::ServerCompletionQueue* queue) {
-  (new PullStream(plane, service, queue))->Accept();
+  (new PullStream(kind, plane, service, queue))->Accept();
 }
 
 void PullStream::RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) {
-  service_->RequestPull(context, stream, queue_, queue_, accept_tag);
+  if (looks_up()) {
+    service_->RequestLookup(context, stream, queue_, queue_, accept_tag);
+  } else {
+    service_->RequestPull(context, stream, queue_, queue_, accept_tag);
+  }
 }
 
 void PullStream::OnMessage(grpc::ByteBuffer* raw) {
-  StreamMetrics::Get().pull_messages.Add(1);
+  StreamMetrics& metrics = StreamMetrics::Get();
+  (looks_up() ? metrics.lookup_messages : metrics.pull_messages).Add(1);
   PullMessage* const message = PullMessage::Take();
+  const int64_t now_ns = NowNs();
   const absl::Status parsed =
-      message->Parse(*raw, plane_, plane_->clock->NowNs(), peer_message_bytes_max_, tables());
+      message->Parse(*raw, plane_, now_ns, peer_message_bytes_max_, tables());
   raw->Clear();
   const bool first = !heard_hello();
   if (!Hears(parsed, message)) return;
-  if (first) peer_message_bytes_max_ = message->hello()->message_bytes_max();
+  if (first && message->hello() != nullptr) {
+    peer_message_bytes_max_ = message->hello()->message_bytes_max();
+  }
+  if (message->deadline_ns == 0) message->deadline_ns = DeadlineNs(context(), now_ns);
   if (OpenRequest(message->bytes(), message->deadline_ns, message)) Run(message);
 }
 
@@ -278,15 +296,15 @@ void PullStream::PullDone(PullMessage* message) {
     const int64_t since_ns = message->stages.NowNs();
     grpc::ByteBuffer answer = message->Encode(hello);
     const int64_t took_ns = NowNs() - message->arrival_ns();
-    StreamMetrics::Get().pull_seconds.RecordNs(took_ns);
-    LogIfSlow(&plane_->slow, RequestKind::kPull, *message, took_ns, since_ns,
-              connection()->pulls.peer);
+    StreamMetrics& metrics = StreamMetrics::Get();
+    (looks_up() ? metrics.lookup_seconds : metrics.pull_seconds).RecordNs(took_ns);
+    LogIfSlow(&plane_->slow, kind_, *message, took_ns, since_ns, account()->peer);
     return answer;
   });
 }
 
 void PullStream::OnReleased(uint64_t reserved) {
-  if (reserved > 0) plane_->pull_budget.Release(reserved, &connection()->pulls);
+  if (reserved > 0) budget()->Release(reserved, account());
 }
 
 }  // namespace hotbed

@@ -3,7 +3,8 @@
 // is copied after the gather.
 //
 // PullStream is one stream of such messages, several in flight, answered in the order of
-// completion. server/streams/lookup_service.h answers single lookups with the same PullMessage.
+// completion. Pulls and lookups have streams of their own, which differ in the budget of their
+// answers and in what counts them. A unary lookup is a stream of one message.
 #ifndef HOTBED_SERVER_STREAMS_PULL_STREAM_H_
 #define HOTBED_SERVER_STREAMS_PULL_STREAM_H_
 
@@ -134,14 +135,20 @@ class PullMessage final : public PullWork, private ByteBudget::Waiter {
 
 class PullStream final : public DataStream, private PullSink {
  public:
-  // Waits for a client; when one comes, the next stream is started on the same queue.
-  static void Start(DataPlane* plane, RawDataService* service, grpc::ServerCompletionQueue* queue);
+  // Waits for a client; when one comes, the next stream is started on the same queue. `kind` is
+  // kPull or kLookup.
+  static void Start(RequestKind kind, DataPlane* plane, RawDataService* service,
+                    grpc::ServerCompletionQueue* queue);
 
  private:
-  using DataStream::DataStream;
+  PullStream(RequestKind kind, DataPlane* plane, RawDataService* service,
+             grpc::ServerCompletionQueue* queue)
+      : DataStream(plane, service, queue), kind_(kind) {}
 
-  void StartNext() override { Start(plane_, service_, queue_); }
-  const char* method() const override { return "Pull"; }
+  bool looks_up() const { return kind_ == RequestKind::kLookup; }
+  void StartNext() override { Start(kind_, plane_, service_, queue_); }
+  const char* method() const override { return looks_up() ? "Lookup" : "Pull"; }
+  bool hello_optional() const override { return looks_up(); }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;
@@ -149,10 +156,15 @@ class PullStream final : public DataStream, private PullSink {
   void Run(PullMessage* message);
   void PullDone(PullMessage* message) override;
   bool abandoned() const override { return cancelled(); }
-  ByteBudget* budget() override { return &plane_->pull_budget; }
-  ByteBudget::Account* account() override { return &connection()->pulls; }
-  void OnStalled() override { plane_->pull_budget.Stalled(&connection()->pulls); }
+  ByteBudget* budget() override {
+    return looks_up() ? &plane_->lookup_budget : &plane_->pull_budget;
+  }
+  ByteBudget::Account* account() override {
+    return looks_up() ? &connection()->lookups : &connection()->pulls;
+  }
+  void OnStalled() override { budget()->Stalled(account()); }
 
+  const RequestKind kind_;
   uint64_t peer_message_bytes_max_ = 0;  // touched by OnMessage only
 };
 

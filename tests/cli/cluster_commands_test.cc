@@ -225,6 +225,45 @@ TEST_F(ClusterCommandsTest, ADrainedServerRetiresWhenItIsEmpty) {
               HasSubstr("it holds nothing any more"));
 }
 
+TEST_F(ClusterCommandsTest, AServingServerRetiresWhenOtherCopiesAnswerForIt) {
+  v1::ServingMap& map = fake_.serving.map;
+  v1::ServedTable& table = *map.add_tables();
+  table.set_table(1);
+  map.add_specs()->set_name("user");
+  v1::ServedVersion& version = *map.add_versions();
+  version.set_number(7);
+  version.set_name("v42");
+  for (const char* name : {"r0", "r1"}) {
+    table.add_servers(name);
+    v1::ServingServerInfo& server = *map.add_servers();
+    server.set_name(name);
+    server.set_alive(true);
+    v1::ReplicaReport& replica = *server.add_replicas();
+    replica.set_table(1);
+    replica.set_ready(true);
+    v1::VersionReport& held = *replica.add_versions();
+    held.set_number(7);
+    held.set_held(true);
+  }
+  const auto retire = [&](const char* name) {
+    return RunAt({"server", "retire", name, "--wait=0s", "--wait-min=1ms"});
+  };
+  EXPECT_THAT(retire("r0").out, HasSubstr("other copies answer for 1 of its tables"));
+  v1::ReplicaReport& other = *map.mutable_servers(1)->mutable_replicas(0);
+  other.mutable_versions(0)->set_held(false);
+  EXPECT_THAT(retire("r0").err, HasSubstr("r0 holds 1 copies that lookups would miss: of table "
+                                          "user, its copy on r1 does not hold version v42"));
+  EXPECT_EQ(retire("r1").code, 0) << "r0 has all that r1 has";
+  other.set_ready(false);
+  EXPECT_THAT(retire("r0").err, HasSubstr("of table user, its copy on r1 is loading"));
+  EXPECT_EQ(retire("r1").code, 0) << "nobody asks a copy that is not ready";
+  table.mutable_servers()->RemoveLast();
+  EXPECT_THAT(retire("r0").out, HasSubstr("and 1 have no other copy"));
+  EXPECT_THAT(RunAt({"server", "retire", "r0", "--drain", "--wait=0s"}).err,
+              HasSubstr("r0 is a serving server, and --drain moves shards"));
+  EXPECT_EQ(retire("r2").code, 1);
+}
+
 TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {
   fake_.map.mutable_servers(0)->set_draining(true);
   fake_.lists[0].set_moves_total(3);

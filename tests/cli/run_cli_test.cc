@@ -339,7 +339,7 @@ TEST(RunCli, CompletionKnowsEveryCommandAndItsFlags) {
   EXPECT_EQ(offered("hotbed ta", 1), "table\n");
   EXPECT_EQ(offered("hotbed table dr", 2), "drop\n");
   EXPECT_EQ(offered("hotbed server retire --dr", 3), "--drain\n");
-  EXPECT_EQ(offered("hotbed --coordinator h:1 server retire --wa", 5), "--wait\n");
+  EXPECT_EQ(offered("hotbed --coordinator h:1 server retire --wa", 5), "--wait\n--wait-min\n");
 }
 
 }  // namespace run_cli_test

@@ -46,6 +46,35 @@ TEST_F(ServeCommandsTest, AddAsksForWhatTheFlagsSay) {
   EXPECT_TRUE(fake_.serving.served[1].dry_run());
 }
 
+TEST_F(ServeCommandsTest, ANumberOfCopiesMayHaveLimits) {
+  v1::ServedTable table = Served({"r0", "r1"});
+  table.set_replicas_min(1);
+  table.set_replicas_max(6);
+  *fake_.serving.reply.add_tables() = table;
+  EXPECT_EQ(RunAt({"serve", "add", "user", "--format=int8", "--replicas=1..6"}).code, 0);
+  EXPECT_EQ(fake_.serving.served[0].replicas(), 1u);
+  EXPECT_EQ(fake_.serving.served[0].replicas_max(), 6u);
+  EXPECT_EQ(RunAt({"serve", "add", "user", "--format=int8", "--replicas=3..3"}).code, 0);
+  EXPECT_EQ(fake_.serving.served[1].replicas(), 3u);
+  EXPECT_EQ(fake_.serving.served[1].replicas_max(), 0u) << "a fixed number";
+  *fake_.serving.map.add_tables() = table;
+  fake_.serving.map.add_specs()->set_name("user");
+  v1::ServingServerInfo& server = *fake_.serving.map.add_servers();
+  server.set_name("r0");
+  server.set_alive(true);
+  v1::ReplicaReport& replica = *server.add_replicas();
+  replica.set_table(1);
+  replica.set_lookup_rows_per_s(1'234'567);
+  const nlohmann::json json = RunAt({"serve", "status", "-o", "json"}).json()["tables"][0];
+  EXPECT_EQ(json["replicas"], 2);
+  EXPECT_EQ(json["replicas_min"], 1);
+  EXPECT_EQ(json["replicas_max"], 6);
+  EXPECT_EQ(json["copies"][0]["lookup_rows_per_s"], 1'234'567);
+  const Answer text = RunAt({"serve", "status"});
+  EXPECT_THAT(text.out, HasSubstr("2 (1..6)"));
+  EXPECT_THAT(text.out, HasSubstr("1,234,567"));
+}
+
 TEST_F(ServeCommandsTest, PartsAreAskedForAndShown) {
   v1::ServedTable table = Served({"r0", "r1", "r2"});
   table.set_parts(2);
@@ -86,7 +115,8 @@ TEST_F(ServeCommandsTest, WithoutRoomAddSaysSo) {
 
 TEST_F(ServeCommandsTest, WrongFlagsAreRefusedBeforeTheCall) {
   for (const char* flag :
-       {"--format=int3", "--replicas=0", "--replicas=65", "--parts=65", "--staleness-max=3x"}) {
+       {"--format=int3", "--replicas=0", "--replicas=65", "--replicas=3..2", "--replicas=2..65",
+        "--replicas=2..", "--parts=65", "--staleness-max=3x"}) {
     EXPECT_NE(RunAt({"serve", "add", "user", flag}).code, 0) << flag;
   }
   EXPECT_NE(RunAt({"serve", "add"}).code, 0);

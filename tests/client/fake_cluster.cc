@@ -71,25 +71,21 @@ float GradientAt(const char* gradients, uint64_t index, v1::RowType type) {
 
 class FakeCluster::DataService final : public v1::Data::Service {
  public:
-  DataService(FakeCluster* cluster, int server) : cluster_(cluster), server_(server) {}
+  using ReadStream = grpc::ServerReaderWriter<v1::PullReply, v1::PullRequest>;
 
-  grpc::Status Pull(grpc::ServerContext*,
-                    grpc::ServerReaderWriter<v1::PullReply, v1::PullRequest>* stream) override {
-    v1::PullRequest request;
-    bool first = true;
-    while (stream->Read(&request)) {
-      if (first && !request.header().has_hello()) {
-        return {grpc::StatusCode::INVALID_ARGUMENT, "no hello in the first message"};
-      }
-      v1::Hello hello;
-      const grpc::Status greeted = first ? cluster_->Greet(&hello) : grpc::Status::OK;
-      if (!greeted.ok()) return greeted;
-      v1::PullReply reply = cluster_->ServePull(server_, request);
-      if (first) *reply.mutable_header()->mutable_hello() = hello;
-      first = false;
-      stream->Write(reply);
-    }
-    return grpc::Status::OK;
+  DataService(FakeCluster* cluster, int server) : cluster_(cluster), server_(server) {
+    // The server takes lookups as streams, too (server/streams/raw_data_service.h).
+    using Handler =
+        grpc::internal::BidiStreamingHandler<DataService, v1::PullRequest, v1::PullReply>;
+    MarkMethodStreamed(2, new Handler(
+                              [](DataService* service, grpc::ServerContext*, ReadStream* stream) {
+                                return service->ServeReads(stream, /*looks_up=*/true);
+                              },
+                              this));
+  }
+
+  grpc::Status Pull(grpc::ServerContext*, ReadStream* stream) override {
+    return ServeReads(stream, /*looks_up=*/false);
   }
 
   grpc::Status Push(grpc::ServerContext*,
@@ -114,15 +110,29 @@ class FakeCluster::DataService final : public v1::Data::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Lookup(grpc::ServerContext*, const v1::PullRequest* request,
-                      v1::PullReply* reply) override {
-    *reply = cluster_->ServePull(server_, *request);
-    absl::MutexLock lock(&cluster_->mu_);
-    ++cluster_->lookups_;
+ private:
+  grpc::Status ServeReads(ReadStream* stream, bool looks_up) {
+    v1::PullRequest request;
+    bool first = true;
+    while (stream->Read(&request)) {
+      if (first && !request.header().has_hello()) {
+        return {grpc::StatusCode::INVALID_ARGUMENT, "no hello in the first message"};
+      }
+      v1::Hello hello;
+      const grpc::Status greeted = first ? cluster_->Greet(&hello) : grpc::Status::OK;
+      if (!greeted.ok()) return greeted;
+      v1::PullReply reply = cluster_->ServePull(server_, request);
+      if (first) *reply.mutable_header()->mutable_hello() = hello;
+      first = false;
+      if (looks_up) {
+        absl::MutexLock lock(&cluster_->mu_);
+        ++cluster_->lookups_;
+      }
+      stream->Write(reply);
+    }
     return grpc::Status::OK;
   }
 
- private:
   FakeCluster* const cluster_;
   const int server_;
 };

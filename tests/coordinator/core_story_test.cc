@@ -256,8 +256,13 @@ TEST_F(ServerStory, AServersWholeMapNamesEveryTable) {
   ASSERT_TRUE(beat.ok());
   EXPECT_FALSE(beat->map().delta());
   EXPECT_EQ(beat->map().shards_size(), 0) << "all of them are at s1";
-  ASSERT_EQ(beat->map().tables_size(), 1) << "what is missing there is dropped";
+  EXPECT_EQ(beat->map().tables_size(), 0) << "it needs no spec";
+  EXPECT_THAT(beat->map().tables_elsewhere(), ElementsAre(1)) << "what is missing is dropped";
+  beat = rig_.Heartbeat(1, 1, 0);
+  ASSERT_TRUE(beat.ok());
+  ASSERT_EQ(beat->map().tables_size(), 1);
   EXPECT_EQ(beat->map().tables(0).name(), "a");
+  EXPECT_EQ(beat->map().tables_elsewhere_size(), 0);
 }
 
 TEST_F(ServerStory, ARivalsWriteIsNotOverwritten) {

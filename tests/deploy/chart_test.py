@@ -16,7 +16,7 @@ import kustomize
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CHART = os.path.join(SOURCE, "deploy", "helm", "hotbed")
-OVERLAYS = ("single", "ha", "gpu", "secure")
+OVERLAYS = ("single", "ha", "gpu", "secure", "serving", "secure-serving")
 VERSIONS = ("1.25", "1.28", "1.31", "1.34", "1.37")
 # What tells who made an object, and not what it is.
 MAKERS = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version")

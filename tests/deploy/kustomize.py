@@ -73,7 +73,7 @@ def build(folder):
 
 def without_hashes(text):
     """The output of kubectl kustomize with the plain names of generated ConfigMaps."""
-    return re.sub(r"(name: hotbed-(?:server|coordinator))-[a-z0-9]{10}\b", r"\1", text)
+    return re.sub(r"(name: hotbed-(?:server|serving|coordinator))-[a-z0-9]{10}\b", r"\1", text)
 
 
 def by_name(objects):

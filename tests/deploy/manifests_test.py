@@ -17,7 +17,8 @@ import local  # noqa: E402
 import sbom  # noqa: E402
 
 KUSTOMIZE = os.path.join(SOURCE, "deploy", "kustomize")
-OVERLAYS = ("single", "ha", "gpu", "secure")
+OVERLAYS = ("single", "ha", "gpu", "secure", "serving", "secure-serving")
+UNITS = ("hotbed-server", "hotbed-serving", "hotbed-coordinator")
 MARGIN_SECONDS = 10
 # Set for the programs, and none of their settings.
 OTHER_VARIABLES = {"POD_NAME", "POD_NAMESPACE", "NODE_ZONE"}
@@ -86,13 +87,14 @@ class Commands(unittest.TestCase):
                     if hook:
                         self.check(overlay, hook["command"], [])
                         seen += 1
-        self.assertEqual(seen, len(OVERLAYS))
+        self.assertEqual(seen, len(OVERLAYS) + 2)  # servers of each, and serving servers
 
     def test_of_config_maps(self):
         for overlay in OVERLAYS:
             for item in kustomize.build(os.path.join(KUSTOMIZE, "overlays", overlay)):
                 if item["kind"] == "ConfigMap":
-                    daemon = f"hotbed-{item['metadata']['labels']['app.kubernetes.io/component']}"
+                    component = item["metadata"]["labels"]["app.kubernetes.io/component"]
+                    daemon = "hotbed-coordinator" if component == "coordinator" else "hotbed-server"
                     for text in item["data"].values():
                         self.assertLessEqual(set(yaml.safe_load(text)), self.settings[daemon], overlay)
 
@@ -101,7 +103,7 @@ class Commands(unittest.TestCase):
         services = document["services"]
         ours = {name: s for name, s in services.items() if s["image"].startswith("hotbed:")}
         runs = [s["command"][0] for s in services.values() if "command" in s]
-        for program, times in (("/usr/bin/hotbed-server", 3), ("/usr/bin/hotbed-coordinator", 2), ("/usr/local/bin/etcd", 3)):
+        for program, times in (("/usr/bin/hotbed-server", 5), ("/usr/bin/hotbed-coordinator", 2), ("/usr/local/bin/etcd", 3)):
             self.assertEqual(runs.count(program), times, program)
         for name, service in ours.items():
             self.assertEqual(service["image"], f"hotbed:{version()}")
@@ -149,20 +151,24 @@ class Commands(unittest.TestCase):
             self.assertRegex(text_of("dev"), rf"(?m)^  {command}[ )\[]")
 
     def test_of_units(self):
-        for daemon in ("hotbed-server", "hotbed-coordinator"):
-            unit = text_of("deploy", "systemd", f"{daemon}.service")
-            self.check(daemon, re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split(), [])
+        for name in UNITS:
+            unit = text_of("deploy", "systemd", f"{name}.service")
+            self.check(name, re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split(), [])
             stop = seconds(re.search(r"^TimeoutStopSec=(.*)$", unit, re.M)[1])
-            sample = text_of("deploy", f"{daemon}.yaml")
-            drain = re.search(r"^# drain-ms-max: (.*)$", sample, re.M)
+            sample = text_of("deploy", f"{name}.yaml")
+            drain = re.search(r"^(?:# )?drain-ms-max: (.*)$", sample, re.M)
             self.assertGreaterEqual(stop, (seconds(drain[1]) if drain else 0) + MARGIN_SECONDS)
 
+    def test_the_sample_of_serving_servers_has_known_keys(self):
+        keys = set(yaml.safe_load(text_of("deploy", "hotbed-serving.yaml")))
+        self.assertLessEqual(keys, self.settings["hotbed-server"])
+        self.assertLessEqual({"name", "role", "coordinator", "http-listen"}, keys)
 
     def test_units_are_confined(self):
         if shutil.which("systemd-analyze") is None:
             self.skipTest("no systemd-analyze (Debian: systemd)")
-        for daemon in ("hotbed-server", "hotbed-coordinator"):
-            unit = os.path.join(SOURCE, "deploy", "systemd", f"{daemon}.service")
+        for name in UNITS:
+            unit = os.path.join(SOURCE, "deploy", "systemd", f"{name}.service")
             done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--threshold=15", "--no-pager", unit],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stdout[-400:] + done.stderr)
@@ -171,6 +177,14 @@ class Commands(unittest.TestCase):
 class Manifests(unittest.TestCase):
     def objects(self, overlay):
         return kustomize.by_name(kustomize.build(os.path.join(KUSTOMIZE, "overlays", overlay)))
+
+    def with_servers(self):
+        """Each overlay with the components that are hotbed-server: (overlay, objects, component)."""
+        for overlay in OVERLAYS:
+            objects = self.objects(overlay)
+            for component in ("server", "serving"):
+                if component == "server" or "serving" in overlay:
+                    yield overlay, objects, component
 
     def test_our_kustomize_is_kubectls(self):
         if shutil.which("kubectl") is None:
@@ -183,10 +197,9 @@ class Manifests(unittest.TestCase):
             self.assertEqual(self.objects(overlay), theirs)
 
     def test_grace_and_memory_fit_the_configuration(self):
-        for overlay in OVERLAYS:
-            objects = self.objects(overlay)
-            config = yaml.safe_load(objects["ConfigMap", "hotbed-server"]["data"]["server-config.yaml"])
-            pod = objects["StatefulSet", "hotbed-server"]["spec"]["template"]["spec"]
+        for overlay, objects, component in self.with_servers():
+            config = yaml.safe_load(objects["ConfigMap", f"hotbed-{component}"]["data"][f"{component}-config.yaml"])
+            pod = objects["StatefulSet", f"hotbed-{component}"]["spec"]["template"]["spec"]
             (server,) = pod["containers"]
             hook = server["lifecycle"]["preStop"]["exec"]["command"]
             wait = seconds(next(w for w in hook if w.startswith("--wait=")).partition("=")[2])
@@ -214,17 +227,55 @@ class Manifests(unittest.TestCase):
                 self.assertGreater(patience["liveness"], patience["readiness"])
 
     def test_selectors_meet_their_pods(self):
-        for overlay in OVERLAYS:
-            objects = self.objects(overlay)
-            for component in ("server", "coordinator"):
-                labels = objects["StatefulSet", f"hotbed-{component}"]["spec"]["template"]["metadata"]["labels"].items()
-                selector = objects["Service", f"hotbed-{component}"]["spec"]["selector"].items()
-                self.assertLessEqual(selector, labels)
-                self.assertTrue(objects["Service", f"hotbed-{component}"]["spec"]["publishNotReadyAddresses"])
-            self.assertEqual(objects["Service", "hotbed-server"]["spec"]["clusterIP"], "None")
-            pods = objects["StatefulSet", "hotbed-server"]["spec"]["template"]["metadata"]["labels"].items()
-            self.assertLessEqual(objects["PodDisruptionBudget", "hotbed-server"]["spec"]["selector"]["matchLabels"].items(), pods)
+        def labels(objects, component):
+            return objects["StatefulSet", f"hotbed-{component}"]["spec"]["template"]["metadata"]["labels"].items()
+        for _, objects, component in self.with_servers():
+            for name in (component, "coordinator"):
+                service = objects["Service", f"hotbed-{name}"]["spec"]
+                self.assertLessEqual(service["selector"].items(), labels(objects, name))
+                self.assertTrue(service["publishNotReadyAddresses"])
+            self.assertEqual(objects["Service", f"hotbed-{component}"]["spec"]["clusterIP"], "None")
+            pods = labels(objects, component)
+            budget = objects["PodDisruptionBudget", f"hotbed-{component}"]["spec"]
+            self.assertLessEqual(budget["selector"]["matchLabels"].items(), pods)
             self.assertLessEqual(objects["NetworkPolicy", "hotbed"]["spec"]["podSelector"]["matchLabels"].items(), pods)
+
+    def test_lookups_by_http_go_to_serving_pods_that_are_ready(self):
+        for _, objects, component in self.with_servers():
+            if component != "serving":
+                continue
+            template = objects["StatefulSet", "hotbed-serving"]["spec"]["template"]
+            labels = template["metadata"]["labels"].items()
+            service = objects["Service", "hotbed-lookup"]["spec"]
+            policy = objects["NetworkPolicy", "hotbed-lookup"]["spec"]
+            self.assertLessEqual(service["selector"].items(), labels)
+            self.assertLessEqual(policy["podSelector"]["matchLabels"].items(), labels)
+            self.assertFalse(service["selector"].items() <= objects["StatefulSet", "hotbed-server"]["spec"]["template"]["metadata"]["labels"].items())
+            # A pod that loads, or is about to stop, gets none.
+            self.assertNotIn("publishNotReadyAddresses", service)
+            self.assertNotIn("clusterIP", service)
+            (container,) = template["spec"]["containers"]
+            (port,) = service["ports"]
+            self.assertIn({"name": port["targetPort"], "containerPort": 7480}, container["ports"])
+            self.assertEqual([rule["ports"] for rule in policy["ingress"]], [[{"port": 7480}]])
+            variables = {v["name"]: v.get("value") for v in container["env"]}
+            self.assertEqual(variables["HOTBED_HTTP_LISTEN"], "0.0.0.0:7480")
+            self.assertIn("--wait-min=5s", container["lifecycle"]["preStop"]["exec"]["command"])
+
+    def test_with_tls_every_port_for_rows_has_it(self):
+        for overlay, objects, component in self.with_servers():
+            (container,) = objects["StatefulSet", f"hotbed-{component}"]["spec"]["template"]["spec"]["containers"]
+            variables = {v["name"]: v.get("value") for v in container["env"]}
+            secure = overlay.startswith("secure")
+            self.assertEqual(variables.get("HOTBED_SECURE") == "on", secure, (overlay, component))
+            self.assertEqual(variables.get("HOTBED_HTTP_SECURE") == "on", secure and component == "serving", (overlay, component))
+
+    def test_every_pod_may_have_an_object_store(self):
+        for overlay in OVERLAYS:
+            for (kind, name), item in self.objects(overlay).items():
+                if kind == "StatefulSet":
+                    (container,) = item["spec"]["template"]["spec"]["containers"]
+                    self.assertEqual(container["envFrom"], [{"secretRef": {"name": "hotbed-object-store", "optional": True}}], (overlay, name))
 
 
 class BillOfMaterials(unittest.TestCase):

@@ -73,29 +73,32 @@ def install(system, packages):
     said = system.run("apt-get", "install", "--simulate",
                       *(f"/packages/{os.path.basename(p)}" for p in glob.glob(f"{packages}/libhotbed-dev_*.deb")))
     expect("the client library's package can be installed", "libgrpc++-dev" in said and "Inst libhotbed-dev" in said, said)
-    for path in ("etc/hotbed/server.yaml", "etc/hotbed/coordinator.yaml", "usr/share/bash-completion/completions/hotbed"):
+    for path in ("etc/hotbed/server.yaml", "etc/hotbed/serving.yaml", "etc/hotbed/coordinator.yaml", "usr/share/bash-completion/completions/hotbed"):
         expect(f"/{path} is there", os.path.exists(f"{system.root}/{path}"))
 
 
 def use(system):
-    ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
+    ports = [f"127.0.0.1:{port}" for port in free_ports(7)]
     coordinator = system.service("hotbed-coordinator", {"LISTEN": ports[0], "ADMIN_LISTEN": ports[1]})
     server = system.service("hotbed-server", {"COORDINATOR": ports[0], "LISTEN": ports[2], "ADMIN_LISTEN": ports[3],
                                               "HOST_BYTES": "128MiB"})
+    serving = system.service("hotbed-serving", {"COORDINATOR": ports[0], "LISTEN": ports[4], "ADMIN_LISTEN": ports[5],
+                                                "HTTP_LISTEN": ports[6], "HOST_BYTES": "128MiB"})
     try:
         expect("the coordinator serves", "serving" in coordinator.stdout.readline())
         expect("the server serves", "serving" in server.stdout.readline())
+        expect("the serving server has an HTTP port", f"http {ports[6]}" in serving.stdout.readline())
         hotbed = ("hotbed", f"--coordinator={ports[0]}")
         system.run(*hotbed, "table", "create", "t", "--dim=4", "--rows=100")
         time.sleep(1)
         expect("a row is read", "17" in system.run(*hotbed, "row", "get", "t", "17"))
         system.run(*hotbed, "health", "--ready", f"--admin={ports[3]}")
         expect("settings of the package are in force", "/var/lib/hotbed/s0" in system.run("hotbed", "config", "print", "server"))
-        for process in (server, coordinator):
+        for process in (serving, server, coordinator):
             process.terminate()
             expect("a service that is stopped ends well", process.wait(45) == 0)
     finally:
-        for process in (server, coordinator):
+        for process in (serving, server, coordinator):
             process.kill()
             process.wait()
 

@@ -5,6 +5,7 @@ A pod that is started again has another address, as in Kubernetes. Names are tho
 """
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -20,6 +21,7 @@ from sandbox import die_with_parent
 
 USER = 65532
 NAMESPACE = "test"
+PROXY_LAG_SECONDS = 1
 ETC = ("nsswitch.conf", "host.conf", "gai.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "localtime")
 
 
@@ -33,6 +35,9 @@ class Cluster:
         self.names = {}  # to lists of addresses
         self.killed_by_liveness = []
         self.hosts_file = os.path.join(directory, "hosts")
+        self.shared = os.path.join(directory, "shared")  # in each pod, in the place of an object store
+        os.makedirs(self.shared)
+        os.chmod(self.shared, 0o777)
         self.write_hosts()
         run("mount", "--bind", self.hosts_file, "/etc/hosts")
         self.programs = {}
@@ -53,11 +58,11 @@ class Cluster:
                 shutil.copy2(os.path.join(bin_dir, program), os.path.join(usr, "bin", program))
         self.programs[usr] = bin_dir
 
-    def help_of(self, path):
-        """What a program says of its flags and commands."""
-        if path not in self.helps:
-            self.helps[path] = subprocess.run([path, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
-        return self.helps[path]
+    def help_of(self, *command):
+        """What a program, or a command of it, says of its flags and commands."""
+        if command not in self.helps:
+            self.helps[command] = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+        return self.helps[command]
 
     def write_hosts(self):
         with open(self.hosts_file, "w", encoding="ascii") as file:  # the same file: it is mounted
@@ -82,6 +87,13 @@ class Cluster:
         pod = Pod(self, self.objects["StatefulSet", controller], ordinal, node)
         self.pods[pod.name] = pod
         return pod
+
+    def endpoint(self, service):
+        """The address of some pod behind a service, as a proxy of the node has it: which pods stop is known a second later."""
+        selector = self.objects["Service", service]["spec"]["selector"].items()
+        pods = [p for p in self.pods.values() if selector <= p.controller["spec"]["template"]["metadata"]["labels"].items()
+                and (p.ready or p.deleting and time.monotonic() < p.deleted_at + PROXY_LAG_SECONDS)]
+        return random.choice(pods).host.address
 
     def _probe_liveness(self):
         failures = {}
@@ -111,7 +123,8 @@ class Pod:
         self.root = os.path.join(cluster.directory, self.name)
         self.log = os.path.join(cluster.directory, f"{self.name}.log")
         self.child = self.host = self.bin_dir = None
-        self.started = self.deleting = False
+        self.started = self.ready = self.deleting = False
+        self.deleted_at = 0.0
         self.exit_status = None
 
     def _mount(self):
@@ -152,6 +165,8 @@ class Pod:
             os.chown(source, 0, self.spec["securityContext"]["fsGroup"])
             os.chmod(source, 0o2775)
             run("mount", "--bind", source, target)
+        os.makedirs(self.root + self.cluster.shared)
+        run("mount", "--bind", self.cluster.shared, self.root + self.cluster.shared)
 
     def _write_config(self):
         kinds = {v["name"]: v for v in self.spec["volumes"]}
@@ -170,14 +185,23 @@ class Pod:
                     with open(f"{self.root}{mount['mountPath']}/{name}", "w", encoding="utf-8") as file:
                         file.write("".join(line for line in text.splitlines(True) if self._knows(line)))
 
-    def _help(self, program):
+    def _help(self, program, *words):
         """Of a program of the image, by its path there."""
-        return self.cluster.help_of(os.path.join(self.bin_dir, os.path.basename(program)))
+        return self.cluster.help_of(os.path.join(self.bin_dir, os.path.basename(program)), *words)
 
     def _knows(self, line):
         """Whether the program has the key of a line of its configuration. That of an earlier version's manifests has no later keys."""
         key = re.match(r"[a-z][a-z0-9-]*(?=:)", line)
         return key is None or f"--{key[0]}=" in self._help(self.container["command"][0])
+
+    def _hook(self):
+        """The preStop hook, without what an earlier version has not."""
+        hook = self.container.get("lifecycle", {}).get("preStop")
+        if hook is None or f"\n  {hook['exec']['command'][1]} " not in self._help(hook["exec"]["command"][0]):
+            return None
+        program, *words = hook["exec"]["command"]
+        known = self._help(program, *(w for w in words if not w.startswith("--"))) + self._help(program)
+        return [program, *(w for w in words if not w.startswith("--") or w.partition("=")[0] in known)]
 
     def environment(self):
         fields = {"metadata.name": self.name, "metadata.namespace": NAMESPACE, "spec.nodeName": self.node}
@@ -216,11 +240,11 @@ class Pod:
                               preexec_fn=self._enter, timeout=seconds, check=False)
         return done.returncode, done.stdout
 
-    def probe(self, probe):
+    def probe(self, probe, seconds=None):
         port = next(p["containerPort"] for p in self.container["ports"] if p["name"] == probe["httpGet"]["port"])
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"http://{self.host.address}:{port}{probe['httpGet']['path']}", timeout=probe.get("timeoutSeconds", 1)):
+            with opener.open(f"http://{self.host.address}:{port}{probe['httpGet']['path']}", timeout=seconds or probe.get("timeoutSeconds", 1)):
                 return True
         except (urllib.error.URLError, OSError):
             return False
@@ -234,14 +258,16 @@ class Pod:
                     raise RuntimeError(f"{self.name} is not up ({kind}) after {seconds} s, exit status {self.child.poll()}:\n{self.tail()}")
                 time.sleep(0.1)
             self.started = True
+        self.ready = True
 
     def delete(self):
         """preStop hook, SIGTERM, and SIGKILL after the grace period, which is an error here: seconds taken."""
         begin = time.monotonic()
-        self.deleting = True
-        hook = self.container.get("lifecycle", {}).get("preStop")
-        if hook and f"\n  {hook['exec']['command'][1]} " in self._help(hook["exec"]["command"][0]):  # an earlier version may have none
-            status, said = self.execute(hook["exec"]["command"])
+        self.deleted_at = begin
+        self.deleting, self.ready = True, False
+        hook = self._hook()
+        if hook is not None:
+            status, said = self.execute(hook)
             if status != 0:
                 raise RuntimeError(f"{self.name}: its preStop hook ended with {status}: {said}")
         self.child.send_signal(signal.SIGTERM)
@@ -257,7 +283,7 @@ class Pod:
 
     def kill(self):
         """As its node goes down."""
-        self.started = False
+        self.started = self.ready = False
         if self.child is not None and self.child.poll() is None:
             self.child.kill()
             self.child.wait()

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""The pods of deploy/kustomize/overlays/ha as processes, under load: started in any order, rolled, a node lost, scaled, upgraded.
+"""The pods of deploy/kustomize/overlays/serving as processes, under load: started in any order, rolled, a node lost, scaled, upgraded.
 
   pods_test.py --bin-dir build/bin [--old-bin-dir DIR [--one-way]]
-  pods_test.py --bin-dir build/bin --secure      overlays/secure: two coordinators on an etcd, TLS everywhere; started and rolled
+  pods_test.py --bin-dir build/bin --secure      overlays/secure-serving: two coordinators on an etcd, TLS everywhere; started and rolled
 
-No call fails, no acknowledged push is lost, no pod is killed by its liveness probe, and no shard has two members on a node. The
+Meanwhile lookups by HTTP ask the service of the serving pods for the newest rows and for those of a published version. No call fails, no acknowledged push is lost, no pod is killed by its liveness probe, and no shard has two members on a node. The
 longest push is printed. --old-bin-dir: programs of an earlier version, from which the pods are upgraded, and to which
 they go back and are upgraded again; with --one-way not, as where the formats of files have changed.
 Exit status: 0 all well; 77 no namespaces here.
 """
 
 import argparse
+import http.client
+import json
 import os
 import random
 import shutil
+import ssl
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -25,23 +30,81 @@ import kustomize  # noqa: E402
 from cluster import Process, json_of_command, run_command  # noqa: E402
 from meter import Table  # noqa: E402
 from network import Network, run as execute  # noqa: E402
-from pods import Cluster  # noqa: E402
+from pods import PROXY_LAG_SECONDS, USER, Cluster  # noqa: E402
 from sandbox import enter  # noqa: E402
 
-SERVER, COORDINATOR = "hotbed-server", "hotbed-coordinator"
+SERVER, COORDINATOR, SERVING, LOOKUP = "hotbed-server", "hotbed-coordinator", "hotbed-serving", "hotbed-lookup"
 NODES = 3
 ROWS, DIM = 40_000, 64
 # What the test's machine has instead of the manifest's gigabytes.
 HOST_BYTES = "128MiB"
+TOKEN = "a token nobody guesses"
+
+
+class Lookups:
+    """One lookup after another by HTTP, each on a connection of its own, as the service of the serving pods passes it on."""
+
+    def __init__(self, story):
+        self.story, self.cluster = story, story.cluster
+        self.ended = threading.Event()
+        self.answers, self.errors = {"latest": 0, "v1": 0}, []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def ask(self, version):
+        """The answer's document."""
+        connection = http.client.HTTPConnection(self.cluster.endpoint(LOOKUP), 7480, timeout=20)
+        connection.connect()
+        headers = {}
+        if self.story.tls is not None:
+            connection.sock = self.story.tls.wrap_socket(connection.sock, server_hostname=LOOKUP)
+            headers["Authorization"] = f"Bearer {TOKEN}"
+        body = json.dumps({"ids": [0, 17, ROWS - 1], "version": version, "timeout_ms": 10_000})
+        try:
+            connection.request("POST", "/v1/tables/kept:lookup", body, headers)
+            answer = connection.getresponse()
+            said = answer.read().decode()
+            if answer.status != 200:
+                raise RuntimeError(f"{answer.status} {said}")
+            return json.loads(said)
+        finally:
+            connection.close()
+
+    def _run(self):
+        while not self.ended.wait(0.05):
+            version = random.choice(("latest", "current"))
+            try:
+                said = self.ask(version)
+                if said["exists"] != [True] * 3:
+                    raise RuntimeError(f"rows are missing: {said}")
+                self.answers[said["version"]] += 1
+            except (OSError, RuntimeError, KeyError, http.client.HTTPException) as error:
+                self.errors.append(f"{version}: {error!r}")
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+
+    def check(self, what):
+        self.story.tell(f"{what}: lookups by HTTP: {self.answers}, {len(self.errors)} errors")
+        if self.errors or 0 in self.answers.values():
+            raise RuntimeError(f"lookups by HTTP: {self.answers}, errors: {self.errors[:3]}")
+        trained = [row["weights"] for row in self.story.json("row", "get", "kept", 0, 17, ROWS - 1)]
+        deadline = time.monotonic() + 60
+        while self.ask("latest")["values"] != trained:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"a minute later lookups give other rows than trainers have: {trained}")
+            time.sleep(0.1)
 
 
 class Story:
-    def __init__(self, args, cluster):
-        self.args, self.cluster = args, cluster
+    def __init__(self, args, cluster, tls):
+        self.args, self.cluster, self.tls = args, cluster, tls
         self.address = f"{COORDINATOR}:7400"
         self.begin = time.monotonic()
         self.coordinators = []
         self.servers = []
+        self.serving = []
         self.table = None
         self.acknowledged = 0  # pushed rows
 
@@ -57,7 +120,8 @@ class Story:
                              for i in range(self.cluster.objects["StatefulSet", COORDINATOR]["spec"]["replicas"])]
         replicas = self.cluster.objects["StatefulSet", SERVER]["spec"]["replicas"]
         self.servers = [self.cluster.pod(SERVER, i) for i in range(replicas)]
-        pods = [*self.coordinators, *self.servers]
+        self.serving = [self.cluster.pod(SERVING, i) for i in range(self.cluster.objects["StatefulSet", SERVING]["spec"]["replicas"])]
+        pods = [*self.coordinators, *self.servers, *self.serving]
         random.shuffle(pods)
         # A pod's address is known once it runs; the coordinator's name stands before anybody asks for it.
         for pod in pods:
@@ -70,6 +134,19 @@ class Story:
         self.table = Table(self.args.bin_dir, self.address, "kept", ROWS, DIM, "replicated=2", shards=6)
         self.table.wait_for(replicas=2)
         self.acknowledged = self.table.meter("fill").result()["ids_acknowledged"]
+        self.json("serve", "add", "kept", f"--replicas={len(self.serving)}")
+        # While all pods load a table, the others are still answered by all.
+        while any(copy["state"] != "ready" for copy in self.json("serve", "status")["tables"][0]["copies"]):
+            unready = [p.name for p in self.serving if not p.probe(p.container["readinessProbe"], seconds=20)]
+            if unready:
+                raise RuntimeError(f"not ready while a table is loaded that came later: {unready}")
+        # Servers write into the folders that the command makes.
+        done = subprocess.run([os.path.join(self.args.bin_dir, "hotbed"), f"--coordinator={self.address}", "publish", "kept",
+                               f"{self.cluster.shared}/versions", "--name=v1", "--timeout=60s"],
+                              user=USER, group=USER, capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"publish ended with {done.returncode}: {done.stderr}{done.stdout}")
+        self.tell("served, and published")
 
     def roll(self, pod):
         """As the controller of a StatefulSet does: the next one is deleted as soon as this one is ready."""
@@ -131,11 +208,16 @@ class Story:
 
     def under_load(self, what, push_seconds_max, actions):
         load = self.table.meter("shards", "--seconds=600", "--pace-ms=50", "--ids=4")
-        for action in actions:
-            action()
-            self.check_domains()
-        self.table.wait_for(replicas=2)
+        lookups = Lookups(self)
+        try:
+            for action in actions:
+                action()
+                self.check_domains()
+            self.table.wait_for(replicas=2)
+        finally:
+            lookups.end()
         pushed = load.stop()
+        lookups.check(what)
         longest = pushed["push_us_p100"] / 1e6
         self.tell(f"{what}: {pushed['pushes']} pushes, {pushed['errors']} errors, the longest {longest * 1e3:.0f} ms "
                   f"(bar {push_seconds_max} s: {'met' if longest <= push_seconds_max else 'MISSED'})")
@@ -148,7 +230,8 @@ class Story:
 
 def run(args, story):
     story.start_in_any_order()
-    rolls = [lambda pod=pod: story.roll(pod) for pod in [*reversed(story.servers), *reversed(story.coordinators)]]
+    rolls = [lambda pod=pod: story.roll(pod)
+             for pod in [*reversed(story.servers), *reversed(story.coordinators), *reversed(story.serving)]]
     if args.old_bin_dir:
         ways = (("upgrade", args.bin_dir), ("the way back", args.old_bin_dir), ("upgrade again", args.bin_dir))
         for what, bin_dir in ways[:1] if args.one_way else ways:
@@ -171,7 +254,8 @@ class Secrets:
         execute(self.hotbed, "cert", "create-ca", f"--dir={self.directory}")
         for name, role in (("hotbed-tls", "server"), ("hotbed-etcd", "server"), ("operator", "operator")):
             execute(self.hotbed, "cert", "create", f"--dir={self.directory}", f"--name={name}", f"--role={role}",
-                    f"--host={self.host.address}", "--host=127.0.0.1")
+                    f"--host={self.host.address}", "--host=127.0.0.1", f"--host={LOOKUP}")
+        execute("chown", "-R", f"{USER}:{USER}", self.directory)
         url, peer = f"https://{self.host.address}:2379", "http://127.0.0.1:2380"
         self.etcd = Process("etcd", ["etcd", "--name=e", f"--data-dir={directory}/etcd", f"--listen-client-urls={url}",
                                      f"--advertise-client-urls={url}", f"--listen-peer-urls={peer}",
@@ -192,6 +276,12 @@ class Secrets:
                 with open(os.path.join(self.directory, file), encoding="ascii") as source:
                     data[key] = source.read()
             objects["Secret", name] = {"stringData": data}
+        token = os.path.join(self.directory, "token")
+        with open(token, "w", encoding="ascii") as file:
+            file.write(TOKEN)
+        hashed = subprocess.run([self.hotbed, "cert", "hash-token", token], capture_output=True, text=True, check=True).stdout.strip()
+        rules = f"tokens:\n  - name: scorer\n    role: reader\n    sha256: {hashed}\n"
+        objects["Secret", "hotbed-access"] = {"stringData": {"access.yaml": rules}}
         for variable in objects["StatefulSet", COORDINATOR]["spec"]["template"]["spec"]["containers"][0]["env"]:
             if variable["name"] == "HOTBED_METADATA":
                 variable["value"] = f"etcd://{self.host.address}:2379/hotbed"
@@ -199,8 +289,12 @@ class Secrets:
 
 def objects_for_here(overlay):
     objects = kustomize.by_name(kustomize.build(os.path.join(SOURCE, "deploy", "kustomize", "overlays", overlay)))
-    config = objects["ConfigMap", SERVER]["data"]
-    config["server-config.yaml"] = config["server-config.yaml"].replace("host-bytes: 6GiB", f"host-bytes: {HOST_BYTES}")
+    for name in (SERVER, SERVING):
+        config = objects["ConfigMap", name]["data"]
+        for file, text in config.items():
+            config[file] = text.replace("host-bytes: 6GiB", f"host-bytes: {HOST_BYTES}")
+    hook = objects["StatefulSet", SERVING]["spec"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    hook[hook.index("--wait-min=5s")] = f"--wait-min={2 * PROXY_LAG_SECONDS}s"
     return objects
 
 
@@ -228,14 +322,15 @@ def main():
     directory = tempfile.mkdtemp(prefix="hotbed_pods_")
     os.chmod(directory, 0o755)
     network = Network()
-    objects = objects_for_here("secure" if args.secure else "ha")
-    secrets = None
+    objects = objects_for_here("secure-serving" if args.secure else "serving")
+    secrets = tls = None
     if args.secure:
         secrets = Secrets(args, directory, network)
         secrets.add_to(objects)
+        tls = ssl.create_default_context(cafile=f"{secrets.directory}/ca.crt")
     cluster = Cluster(objects, args.old_bin_dir or args.bin_dir, directory, network, NODES)
     try:
-        run(args, Story(args, cluster))
+        run(args, Story(args, cluster, tls))
         return 0
     except RuntimeError as error:
         print(f"FAILED: {error}")
@@ -246,8 +341,7 @@ def main():
         cluster.close()
         if secrets is not None:
             secrets.etcd.kill()
-        network.close()
-        remove(directory)
+        remove(directory)  # the network goes with the process
 
 
 if __name__ == "__main__":

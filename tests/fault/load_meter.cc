@@ -59,6 +59,7 @@ struct Options {
   double deadline_ms = 60'000;
   uint64_t seed = 1;
   int clients = 1000;
+  double pulls_per_s = 1;
 };
 
 // One call in flight. A slot is reused when its call has ended.
@@ -358,6 +359,7 @@ int Main(int argc, char** argv) {
   CLI::App* const sum = app.add_subcommand("sum", "the sum of column 0");
   CLI::App* const clients = app.add_subcommand("clients", "many clients that pull");
   clients->add_option("--clients", o.clients);
+  clients->add_option("--pulls-per-s", o.pulls_per_s, "of each client")->check(CLI::PositiveNumber);
   for (CLI::App* mode : {shards, load, fill, sum, clients}) {
     mode->add_option("--coordinator", o.coordinator)->required();
     mode->add_option("--table", o.table)->required();
@@ -384,6 +386,7 @@ int Main(int argc, char** argv) {
                                      .table = o.table,
                                      .clients = o.clients,
                                      .seconds = o.seconds,
+                                     .pulls_per_s = o.pulls_per_s,
                                      .deadline_ms = o.deadline_ms};
     std::printf("%s\n", RunManyClients(many, &stop_signal).c_str());
     return 0;

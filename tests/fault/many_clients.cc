@@ -65,8 +65,8 @@ class ManyClients {
     const int64_t begin_ns = Clock::Real()->NowNs();
     for (uint64_t turn = 1; *stop_ == 0 && SecondsSince(begin_ns) < o_.seconds; ++turn) {
       if (mine.empty()) return;
-      // Each client pulls once per second.
-      Clock::Real()->SleepNs(kSecondNs / static_cast<int64_t>(mine.size()));
+      Clock::Real()->SleepNs(
+          static_cast<int64_t>(kSecondNs / (o_.pulls_per_s * static_cast<double>(mine.size()))));
       One& one = mine[turn % mine.size()];
       if (turn % kPullsPerConnect == 0 || one.client == nullptr) one = Connected();
       if (one.client != nullptr) Note(Pull(one), &pulls_);

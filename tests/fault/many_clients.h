@@ -13,7 +13,8 @@ struct ManyClientsOptions {
   std::string coordinator;
   std::string table;
   int clients = 1000;
-  double seconds = 10;  // after all have connected
+  double seconds = 10;     // after all have connected
+  double pulls_per_s = 1;  // of each client
   double deadline_ms = 60'000;
 };
 

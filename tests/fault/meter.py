@@ -18,13 +18,6 @@ def now_ns():
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def processor_seconds(process):
-    """Of a running Process, since it began."""
-    with open(f"/proc/{process.child.pid}/stat") as file:
-        ticks = file.read().rpartition(")")[2].split()[11:13]
-    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
-
-
 def quantile(values, q):
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0

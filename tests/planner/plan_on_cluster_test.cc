@@ -194,7 +194,7 @@ TEST(MergesByPlan, TheSmallestFirstAndNoneAboveTheLimit) {
 
 TEST(MergesByPlan, SomeTablesAreNeverMerged) {
   for (const auto change : std::vector<void (*)(TableSpec*)>{
-           [](TableSpec* spec) { spec->durability = Durability::kCheckpoint; },
+           [](TableSpec* spec) { spec->data_parallel = true; },
            [](TableSpec* spec) { spec->consistency = Consistency::kSync; }}) {
     ClusterView view = Live({"a"}, {{11}, {11}});
     EXPECT_THAT(Texts(MergesByPlan(view, PlanOf("t", {{"a", 0, 200}}))), SizeIs(1));

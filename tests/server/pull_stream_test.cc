@@ -323,6 +323,78 @@ TEST_F(StalledReaderTest, LosesItsLookupAfterTheWriteTimeout) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED) << status.error_message();
 }
 
+class LookupStreamTest : public DataPlaneTest {
+ protected:
+  // Generated stubs have lookups as unary calls only.
+  auto Open(grpc::ClientContext* context) {
+    using Factory = grpc::internal::ClientReaderWriterFactory<v1::PullRequest, v1::PullReply>;
+    const grpc::internal::RpcMethod method("/hotbed.v1.Data/Lookup",
+                                           grpc::internal::RpcMethod::BIDI_STREAMING, channel_);
+    return std::unique_ptr<grpc::ClientReaderWriter<v1::PullRequest, v1::PullReply>>(
+        Factory::Create(channel_.get(), method, context));
+  }
+};
+
+TEST_F(LookupStreamTest, AnswersManyLookupsFromTheirOwnBudget) {
+  StreamMetrics& metrics = StreamMetrics::Get();
+  const uint64_t lookups_before = metrics.lookup_messages.Value();
+  const uint64_t pulls_before = metrics.pull_messages.Value();
+  host_->Hold();
+  grpc::ClientContext context;
+  auto call = Open(&context);
+  v1::PullRequest request;
+  Greet(&request);
+  AddSegment(kWide, 3, {5, 1}, &request);
+  for (uint64_t number = 1; number <= 3; ++number) {
+    request.mutable_header()->set_request(number);
+    ASSERT_TRUE(call->Write(request));
+    request.mutable_header()->clear_hello();
+  }
+  ASSERT_TRUE(WaitFor([&] { return host_->held() == 3; }));
+  EXPECT_GT(server_->plane().lookup_budget.in_flight(), 0u);
+  EXPECT_EQ(server_->plane().pull_budget.in_flight(), 0u);
+  host_->ReleaseHeld();
+  std::map<uint64_t, v1::PullReply> replies;
+  for (int i = 0; i < 3; ++i) {
+    v1::PullReply reply;
+    ASSERT_TRUE(call->Read(&reply));
+    EXPECT_EQ(reply.header().has_hello(), i == 0);
+    EXPECT_EQ(reply.rows(), ExpectedRows({5, 1}, 8));
+    replies[reply.header().request()] = reply;
+  }
+  EXPECT_EQ(replies.size(), 3u);
+  call->WritesDone();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_EQ(metrics.lookup_messages.Value(), lookups_before + 3);
+  EXPECT_EQ(metrics.pull_messages.Value(), pulls_before);
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().lookup_budget.in_flight() == 0; }));
+}
+
+TEST_F(LookupStreamTest, AUnaryLookupWhoseCallHasEndedIsNotServed) {
+  DataServerOptions options;
+  options.limits.pull_bytes_in_flight_max = 4 * 600;  // lookups have a quarter
+  StartServer(options);
+  host_->Hold();
+  v1::PullRequest request;
+  Greet(&request);
+  AddSegment(kWide, 3, std::vector<uint64_t>(10, 5), &request);
+  grpc::ClientContext first;
+  auto call = Open(&first);
+  ASSERT_TRUE(call->Write(request));
+  ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+  // Waits for the budget until its call ends.
+  grpc::ClientContext second;
+  second.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  v1::PullReply reply;
+  EXPECT_EQ(stub_->Lookup(&second, request, &reply).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(WaitFor([&] { return server_->plane().streams.load() == 1; }));
+  host_->ReleaseHeld();
+  ASSERT_TRUE(call->Read(&reply));
+  EXPECT_EQ(reply.header().code(), v1::OK);
+  EXPECT_EQ(host_->held(), 0u) << "the second came to the host";
+}
+
 TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {
   DataServerOptions options;
   options.limits.pull_bytes_in_flight_max = 600;

@@ -15,7 +15,10 @@
 namespace hotbed {
 namespace version_story_test {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class VersionStory : public CoreStory {
  protected:
@@ -49,6 +52,8 @@ class VersionStory : public CoreStory {
       v1::ReplicaReport& replica = *report.add_replicas();
       replica.set_table(table.table());
       replica.set_ready(true);
+      lookup_rows_[name] += table.table() == orders_[name].tables(0).table() ? rows_asked_ : 0;
+      replica.set_lookup_rows_total(lookup_rows_[name]);
       for (const v1::ServedVersion& version : orders_[name].versions()) {
         v1::VersionReport& held = *replica.add_versions();
         held.set_number(version.number());
@@ -119,7 +124,52 @@ class VersionStory : public CoreStory {
 
   std::map<std::string, v1::ServingOrders> orders_;
   std::map<std::string, std::set<std::string>> missing_;
+  uint64_t rows_asked_ = 0;  // between two reports, of each copy of the first table
+  std::map<std::string, uint64_t> lookup_rows_;
 };
+
+TEST_F(VersionStory, AHotTableGetsAnotherCopyAndAnEventSaysWhy) {
+  const auto serve = [&](uint32_t least, uint32_t most) -> absl::StatusOr<v1::ServedTable> {
+    v1::ServeTablesRequest request;
+    request.set_action(v1::ServeTablesRequest::ADD);
+    request.set_replicas(least);
+    request.set_replicas_max(most);
+    request.add_tables("user");
+    const auto reply = rig_.Call<v1::ServeTablesReply>(request);
+    if (!reply.ok()) return reply.status();
+    return reply->tables(0);
+  };
+  EXPECT_STATUS(serve(3, 2), kInvalidArgument, "replicas_max is 2, allowed: 0 (as replicas), or 3");
+  EXPECT_STATUS(serve(3, 65), kInvalidArgument, "replicas_max is 65");
+  const std::vector<std::string> all = {"r0", "r1", "r2"};
+  for (const std::string& name : all) Report(name);
+  EXPECT_EQ(serve(1, 3)->replicas(), 2u) << "as many as it had";
+  for (int i = 0; i < 10; ++i) Pass(all);
+  const v1::ServedTable& table = rig_.core->state().served().begin()->second;
+  EXPECT_EQ(table.servers_size(), 2);
+  rows_asked_ = 750'000;  // 1.5 million per second
+  for (int i = 0; i < 6; ++i) Pass(all);
+  EXPECT_EQ(table.servers_size(), 3);
+  EXPECT_EQ(table.replicas(), 3u);
+  const v1::ListEventsReply events = rig_.core->Events({});
+  EXPECT_THAT(events.events(events.events_size() - 1).text(),
+              AllOf(StartsWith("user is served by r0, r1, r2; 3 copies are wanted, as each of 2"),
+                    HasSubstr("rows per second")));
+  // In the calm one copy goes after the other, once the others hold all versions.
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass(all);
+  rows_asked_ = 0;
+  for (int i = 0; i < 70; ++i) Pass(all);
+  EXPECT_EQ(table.replicas(), 2u);
+  missing_["r0"] = {"v1"};
+  for (int i = 0; i < 70; ++i) Pass(all);
+  EXPECT_EQ(table.replicas(), 1u);
+  EXPECT_EQ(table.servers_size(), 2) << "r0 cannot answer for r1 yet";
+  missing_["r0"].clear();
+  Pass(all);
+  EXPECT_EQ(table.servers_size(), 1);
+  EXPECT_EQ(serve(2, 0)->replicas_max(), 0u) << "a fixed number again";
+}
 
 TEST_F(VersionStory, TheNumbersOfAVocabularyAreServedUnrounded) {
   TableSpec words;

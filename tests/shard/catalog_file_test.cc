@@ -72,7 +72,7 @@ TEST(CatalogFileTest, ReadsTheFormatWithoutCutsMergesAndLives) {
   const auto parsed = Catalog::Parse(older);
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->Serialize(), bytes);
-  for (const char version : {5, 11}) {
+  for (const char version : {5, 12}) {
     older.resize(older.size() - sizeof(uint32_t));
     older[std::string("HOTBDCAT").size()] = version;
     AppendLittle<uint32_t>(Crc32c(older.data(), older.size()), &older);
@@ -87,11 +87,17 @@ TEST(CatalogFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(Catalog::Load(&file).status().code(), absl::StatusCode::kNotFound);
   Catalog catalog = Sample();
   catalog.installing.insert({3, 0});
+  catalog.merges[{3, 7}] = {{3, 8}, 200, {4, 17}, {{7, 9, 7, 100, 200}, {8, 10, 8, 200, 65536}}};
   ASSERT_TRUE(catalog.Save(&file).ok());
   const auto loaded = Catalog::Load(&file);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->Serialize(), catalog.Serialize());
   EXPECT_EQ(loaded->installing, catalog.installing);
+  const Catalog::Merge& merge = loaded->merges.at({3, 7});
+  EXPECT_EQ(merge.with, (ShardId{3, 8}));
+  EXPECT_EQ(merge.boundary, 200u);
+  EXPECT_EQ(merge.base, (LogEnd{4, 17}));
+  EXPECT_EQ(merge.lanes, catalog.merges.at({3, 7}).lanes);
   const TableSpec& table = loaded->tables.at(3);
   EXPECT_EQ(table.name, "clicks \xc3\xa9");
   EXPECT_TRUE(table.hashed);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 #include <utility>
 
 #include "common/check.h"
@@ -124,13 +125,15 @@ ShardId TestServer::Cut(ShardId shard, uint64_t at, bool tell) {
   upper.revision = ++revision_;
   upper.active = false;
   upper.base = upper.members;
+  upper.merge = {};
   ShardRecord lower = upper;
   lower.range.limit = at;
   upper.range.first = at;
   for (const ShardRecord& r : records_) {
     if (r.shard.table != shard.table) continue;
-    upper.shard.index = std::max(upper.shard.index, r.shard.index + 1);
+    upper.shard.index = std::max(upper.shard.index, NumbersBelow(r));
   }
+  std::tie(lower.lanes, upper.lanes) = DivideLanes(record(shard), at, upper.shard.index);
   record(shard) = lower;
   records_.push_back(upper);
   if (tell) {

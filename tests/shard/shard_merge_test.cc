@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "common/random.h"
+#include "kv/kv_store.h"
+#include "server/host/catalog_file.h"
+#include "server/tiers/spill/spill_tier.h"
 #include "tests/common/fault_file_system.h"
 #include "tests/common/test_seed.h"
 #include "tests/shard/host_fixture.h"
@@ -35,12 +38,12 @@ class ShardMergeTest : public testing::Test {
     options.checkpoint_interval_ms = 0;
     return options;
   }
-  static TableSpec Countdown(bool hashed) {
+  static TableSpec Countdown(bool hashed, Durability durability = Durability::kLog) {
     TableSpec table = TestTable(1, "countdown", kRows, kDim, OptimizerKind::kSgd);
     table.hashed = hashed;
     table.optimizer.learning_rate = 1.0f;
     table.initializer = {InitializerKind::kZero, 0, 0};
-    table.durability = Durability::kLog;
+    table.durability = durability;
     return table;
   }
   static std::vector<float> Ones(size_t rows) { return std::vector<float>(rows * kDim, 1.0f); }
@@ -50,6 +53,16 @@ class ShardMergeTest : public testing::Test {
   void Kill(TestServer* server) {
     server->Kill();
     files_.Kill();
+  }
+  // The state that a server, which does not run now, has prepared for a merge; empty: none.
+  static std::string Prepared(const TempDir& dir, const TestServer& server, ShardId lower) {
+    KvOptions kv;
+    kv.wal = false;
+    auto tier = SpillTier::Open(dir.path() + "/spill", kv);
+    EXPECT_TRUE(tier.ok()) << tier.status();
+    const SpillShard aside(server.table(lower.table), {0, kRows, 0, kDim},
+                           Catalog::MergedName(lower));
+    return (*tier)->ReadMeta(aside).value();
   }
   // The coordinator commits the merge; the host is not told.
   static void Commit(TestServer* server, ShardId lower, ShardId upper) {
@@ -92,12 +105,22 @@ TEST_F(ShardMergeTest, RowsAndSessionsGoOnInTheMergedShard) {
 // The state that was written ahead of the coordinator's answer is of a moment which has passed.
 TEST_F(ShardMergeTest, AMergeThatWasRefusedLeavesNothingForTheNextOne) {
   const TempDir dir;
-  TestServer server(Options(dir), {Countdown(false)}, 2);
+  ShardHostOptions options = Options(dir);
+  options.files = nullptr;
+  TestServer server(options, {Countdown(false)}, 2);
   server.Start();
   TestClient client(&server, 7);
   client.Push(1, 1, {5, 700}, Ones(2));
-  ASSERT_TRUE(server.host()->PrepareMerge(kLower, kUpper).ok());
-  for (const ShardId part : {kLower, kUpper}) server.host()->GiveUpCut(part);
+  for (const bool refused : {false, true}) {
+    ASSERT_TRUE(server.host()->PrepareMerge(kLower, kUpper).ok());
+    for (const ShardId part : {kLower, kUpper}) {
+      if (refused) server.host()->GiveUpCut(part);
+    }
+    ASSERT_TRUE(server.Stop().ok());
+    EXPECT_EQ(Prepared(dir, server, kLower).empty(), refused);
+    MarkRowsOpened(dir.path());
+    server.Start();
+  }
   client.Push(1, 2, {5, 700}, Ones(2));
   Commit(&server, kLower, kUpper);
   ASSERT_TRUE(Tell(&server).ok());
@@ -106,6 +129,76 @@ TEST_F(ShardMergeTest, AMergeThatWasRefusedLeavesNothingForTheNextOne) {
   server.Start();
   client.ResendLast();
   EXPECT_EQ(server.Pull(1, {5, 700}), Minus(2, 2));
+}
+
+// The last checkpoint of the table has the two parts. `client` pushed before it, `later` after it.
+TEST_F(ShardMergeTest, AfterACrashTheLastCheckpointOfTheTableIsMergedOnceMore) {
+  const std::vector<uint64_t> ids = {5, 400, 600, 900};
+  const std::vector<uint64_t> last = {980};  // of the third shard
+  for (const bool told : {true, false}) {
+    const TempDir dir;
+    ShardHostOptions options = Options(dir);
+    options.checkpoint_interval_ms = 3'600'000;  // by a stop, and where a merge waits for one
+    TestServer server(options, {Countdown(/*hashed=*/told, Durability::kCheckpoint)}, 3);
+    server.Start();
+    TestClient client(&server, 7), later(&server, 8);
+    client.Push(1, 1, ids, Ones(ids.size()));
+    ASSERT_TRUE(server.Stop().ok());
+    server.Start();
+    later.Push(1, 1, ids, Ones(ids.size()));
+    Commit(&server, kLower, kUpper);
+    if (told) {
+      ASSERT_TRUE(Tell(&server).ok());
+      later.Push(1, 2, ids, Ones(ids.size()));
+    }
+    for (float round = 0; round < 2; ++round) {  // the second one begins with the same checkpoint
+      Kill(&server);
+      server.Start();
+      EXPECT_THAT(server.host()->Held(), ElementsAre(kLower, ShardId{1, 2}));
+      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1)) << "the checkpoint, round " << round;
+      client.ResendLast();
+      EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), round + 1)) << "sessions come with it";
+      if (round == 0) client.Push(1, 2, ids, Ones(ids.size()));
+    }
+    Commit(&server, kLower, {1, 2});  // waits until the merged shard is in a checkpoint
+    ASSERT_TRUE(Tell(&server).ok());
+    later.Restart();
+    later.Push(1, 3, last, Ones(last.size()));
+    Kill(&server);
+    server.Start();
+    EXPECT_THAT(server.host()->Held(), ElementsAre(kLower));
+    EXPECT_EQ(server.Pull(1, last), Minus(last.size(), 0));
+    client.ResendLast();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 2)) << "kept with the merged shard";
+    client.Push(1, 3, ids, Ones(ids.size()));
+    ASSERT_TRUE(server.Stop().ok());
+    server.Start();
+    Kill(&server);
+    server.Start();
+    EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 3)) << "the stop's checkpoint";
+  }
+}
+
+// A shard that was merged and then cut, all of it since the last checkpoint.
+TEST_F(ShardMergeTest, AfterACrashTheMergedShardIsCutOnceMore) {
+  const TempDir dir;
+  ShardHostOptions options = Options(dir);
+  options.checkpoint_interval_ms = 3'600'000;
+  TestServer server(options, {Countdown(false, Durability::kCheckpoint)}, 2);
+  server.Start();
+  TestClient client(&server, 7);
+  const std::vector<uint64_t> ids = {5, 400, 600, 900};
+  client.Push(1, 1, ids, Ones(ids.size()));
+  ASSERT_TRUE(server.Stop().ok());
+  server.Start();
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  client.LearnCut(kUpper, server.Cut(kLower, 700));
+  ASSERT_EQ(server.records().size(), 2u);
+  Kill(&server);
+  server.Start();
+  client.ResendLast();
+  EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1));
 }
 
 // A segment of a push names one lane: each has sequences of its own.
@@ -225,7 +318,9 @@ TEST_F(ShardMergeTest, HoldsEveryPushOnceOverKills) {
       }
       Commit(&server, kLower, {1, upper});
       const uint64_t dice = random.Uniform(4);
-      if (dice != 0) ASSERT_TRUE(Tell(&server).ok());
+      if (dice != 0) {
+        ASSERT_TRUE(Tell(&server).ok());
+      }
       if (dice == 1) Clock::Real()->SleepNs(1'300'000'000);  // the upkeep ends the merge
       if (dice < 3) {
         Kill(&server);

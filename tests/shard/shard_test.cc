@@ -293,6 +293,17 @@ TEST_F(ShardTest, ARecordOfAnEarlierEpochDoesNotEndTheRowGuard) {
   EXPECT_FALSE(shard_->Pause(false));
 }
 
+// Else the checkpoint might have the state of the whole and later rows of its parts.
+TEST_F(ShardTest, IsNotCutWhileACheckpointIsKept) {
+  Activate();
+  EXPECT_TRUE(shard_->Pause(true));
+  EXPECT_FALSE(shard_->SettleForCut());
+  EXPECT_TRUE(shard_->Pause(true)) << "the cut comes later";
+  shard_->Pause(false);
+  EXPECT_TRUE(shard_->SettleForCut());
+  EXPECT_FALSE(shard_->Pause(true)) << "its parts may have the rows by now";
+}
+
 TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {
   Activate();
   store().results = {absl::ResourceExhaustedError("full")};

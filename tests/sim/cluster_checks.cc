@@ -235,6 +235,8 @@ bool ClusterSimulation::HoldsAll(ServerId server, int of) const {
   }
   int shard = of;  // or the one that it was cut from, elsewhere
   while (!s.disk.shards[shard].held && shards_[shard].parent >= 0) shard = shards_[shard].parent;
+  const RowSet here = RowsOf(shard, s.disk.shards[shard].range);
+  if (shard != of && (RowsOf(of) & ~here) != 0) return false;  // that one was cut here, too
   Lsn all = watched.committed.size();
   for (const auto& [epoch, lsn] : watched.acknowledged_lsn) all = std::max(all, lsn);
   if (s.process != nullptr) {

@@ -109,7 +109,7 @@ TEST(ClusterSimTest, KeepsItsPromisesInAnyWeather) {
       EXPECT_GE(total.taken_back, seeds);
       EXPECT_GE(total.passed_over, seeds / 10);
     }
-    if (weather.name == "merges") {
+    if (weather.name == "merges" || weather.name == "checkpoints") {
       EXPECT_GE(total.merges, seeds / 2);
     }
     if (weather.name == "expiry") {

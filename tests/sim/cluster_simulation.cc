@@ -112,9 +112,10 @@ void ClusterSimulation::Setup() {
     shards_[shard].family = shard;
     ShardSetting& setting = shards_[shard].setting;
     const double dice = random_.Double();
-    setting.durability = dice < 0.1    ? Durability::kCheckpoint
-                         : dice < 0.35 ? Durability::kLog
-                                       : Durability::kReplicated;
+    const double checkpointed = weather_.checkpointed;
+    setting.durability = dice < checkpointed          ? Durability::kCheckpoint
+                         : dice < checkpointed + 0.25 ? Durability::kLog
+                                                      : Durability::kReplicated;
     setting.replicas = setting.durability == Durability::kReplicated ? 2 + Pick(2) : 1;
     setting.synchronous = setting.durability != Durability::kCheckpoint && Chance(0.3);
     setting.read_replicas = Chance(weather_.read_replicas);

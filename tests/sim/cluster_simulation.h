@@ -251,7 +251,10 @@ class ClusterSimulation {
   void DivideDisk(Server* server, const RecordPtr& record, const std::vector<RecordPtr>& parts,
                   const SpilledShard& before);
   void FinishCut(Server* server, int shard);
-  static void Flushed(Disk* disk);
+  void Flushed(Disk* disk) const;
+  static SpilledShard AfterKill(const SpilledShard& spilled);
+  void Wipe(Server* server, int shard);
+  void NoteCheckpoint(Server* server, int shard);
   void FollowCuts(int client, int lane, RowSet rows);
 
   // --- simulated_merges.cc: shards that are merged from two
@@ -265,9 +268,12 @@ class ClusterSimulation {
   bool CommitMerge(const CutAsk& ask);
   void NoteMerged(const CutAsk& ask);
   bool MergeFirst(Server* server, const RecordPtr& record);
-  static bool IsDurable(const Disk& disk, int shard);
+  bool IsDurable(const Disk& disk, int shard) const;
   bool MergeReplicas(Server* server, const RecordPtr& record);
-  void MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base);
+  SpilledShard MergeSpilled(const ShardRecord& record, const LogEnd& base,
+                            const SpilledShard& lower, const SpilledShard& upper) const;
+  void MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base,
+                 const SpilledShard& lower, const SpilledShard& upper);
   bool HoldsParts(const Server& server, const ShardRecord& record) const;
   std::optional<Lsn> EndOnDisk(const Server& server, int shard) const;
 

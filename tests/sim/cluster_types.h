@@ -147,7 +147,9 @@ struct SpilledShard {
   size_t log_from = 0;  // earlier records in the log are of an earlier replica
   Lsn installed = 0;    // rows that a snapshot brought are stamped up to here
   std::optional<Inherited> cut;
-  std::shared_ptr<const SpilledShard> unflushed;  // what a kill goes back to; null: this
+  // What a kill goes back to; null: this. In class checkpoint, from a cut or a merge to the next
+  // checkpoint: what recovery makes of the last one.
+  std::shared_ptr<const SpilledShard> unflushed;
 };
 
 struct Disk {
@@ -414,6 +416,8 @@ struct Watched {
   bool lossy = false;           // lost state that its class does not keep
   bool torn = false;            // by a replica whose rows were ahead of its log
   std::set<ServerId> kept;      // hold all that the shard lost, and nobody has given them up
+  // For a family of class checkpoint: the rows' pushes in the last checkpoint of each server.
+  std::array<std::array<uint32_t, kRows>, kServersMax> checkpointed{};  // nodes
   bool wish_open = false;
   // The group of a synchronous table, by family.
   uint64_t group_step = 0;

@@ -301,8 +301,9 @@ void ClusterSimulation::DamageDisk(Server* server) {
   const int dice = Pick(3);
   disk.log.resize(dice == 0 ? random_.Uniform(disk.log.size() + 1) : 0);
   disk.synced = std::min(disk.synced, disk.log.size());
-  for (SpilledShard& spilled : disk.shards) {
-    if (dice == 2) spilled = SpilledShard();
+  for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
+    if (dice == 2) Wipe(server, shard);
+    SpilledShard& spilled = disk.shards[shard];
     spilled.log_from = std::min(spilled.log_from, disk.log.size());
   }
   if (trace_ != nullptr) Trace(absl::StrCat("DISK of s", server->index + 1, " lost, kind ", dice));

@@ -25,12 +25,31 @@ constexpr PlantedBug Sim(const char* name, SimMutant mutant, uint64_t first_seed
   return {name, CoreMutant::kNone, mutant, weather, first_seed, seeds_max};
 }
 
-}  // namespace
+// In cuts and merges of shards.
+std::vector<PlantedBug> CutBugs() {
+  using S = SimMutant;
+  return {
+      Sim("CutAfterRefusal", S::kCutAfterRefusal, 174, 300, "cuts"),
+      Sim("CutWithoutStandstill", S::kCutWithoutStandstill, 1, 300, "cuts"),
+      Sim("CutForgetsSessions", S::kCutForgetsSessions, 1, 300, "cuts"),
+      Sim("CutLosesRow", S::kCutLosesRow, 1, 300, "cuts"),
+      Sim("CutOfOnePart", S::kCutOfOnePart, 1, 300, "cuts"),
+      Sim("CutReplaysOn", S::kCutReplaysOn, 1, 300, "cuts"),
+      Sim("CutNotInCheckpoint", S::kCutNotInCheckpoint, 1, 300, "checkpoints"),
+      Sim("MergeAfterRefusal", S::kMergeAfterRefusal, 410, 300, "merges"),
+      Sim("MergeWithoutStandstill", S::kMergeWithoutStandstill, 1, 300, "merges"),
+      Sim("MergeForgetsSessions", S::kMergeForgetsSessions, 1, 300, "merges"),
+      Sim("MergeMixesSessions", S::kMergeMixesSessions, 1, 300, "merges"),
+      Sim("MergeLosesRow", S::kMergeLosesRow, 1, 300, "merges"),
+      Sim("MergeOfAnyEnd", S::kMergeOfAnyEnd, 170, 300, "merges"),
+      Sim("MergeNotInCheckpoint", S::kMergeNotInCheckpoint, 1, 300, "checkpoints"),
+  };
+}
 
-const std::vector<PlantedBug>& PlantedBugs() {
+std::vector<PlantedBug> OtherBugs() {
   using C = CoreMutant;
   using S = SimMutant;
-  static const std::vector<PlantedBug>* const bugs = new std::vector<PlantedBug>{
+  return {
       Core("AckBeforeAppend", C::kAckBeforeAppend, 1, 2000),
       Core("SessionsForgottenOnRestart", C::kSessionsForgottenOnRestart, 1, 2000),
       Core("GapAccepted", C::kGapAccepted, 1, 2000),
@@ -82,19 +101,17 @@ const std::vector<PlantedBug>& PlantedBugs() {
       Sim("ReplacedByHigherOnly", S::kReplacedByHigherOnly, 1, 0, "links"),
       Sim("DeletedWhileInactive", S::kDeletedWhileInactive, 1, 2000),
       Sim("DeletedByOldRecord", S::kDeletedByOldRecord, 4, 2000),
-      Sim("CutAfterRefusal", S::kCutAfterRefusal, 174, 300, "cuts"),
-      Sim("CutWithoutStandstill", S::kCutWithoutStandstill, 1, 300, "cuts"),
-      Sim("CutForgetsSessions", S::kCutForgetsSessions, 1, 300, "cuts"),
-      Sim("CutLosesRow", S::kCutLosesRow, 1, 300, "cuts"),
-      Sim("CutOfOnePart", S::kCutOfOnePart, 1, 300, "cuts"),
-      Sim("CutReplaysOn", S::kCutReplaysOn, 1, 300, "cuts"),
-      Sim("MergeAfterRefusal", S::kMergeAfterRefusal, 410, 300, "merges"),
-      Sim("MergeWithoutStandstill", S::kMergeWithoutStandstill, 1, 300, "merges"),
-      Sim("MergeForgetsSessions", S::kMergeForgetsSessions, 1, 300, "merges"),
-      Sim("MergeMixesSessions", S::kMergeMixesSessions, 1, 300, "merges"),
-      Sim("MergeLosesRow", S::kMergeLosesRow, 1, 300, "merges"),
-      Sim("MergeOfAnyEnd", S::kMergeOfAnyEnd, 170, 300, "merges"),
   };
+}
+
+}  // namespace
+
+const std::vector<PlantedBug>& PlantedBugs() {
+  static const std::vector<PlantedBug>* const bugs = [] {
+    auto* const all = new std::vector<PlantedBug>(OtherBugs());
+    for (const PlantedBug& bug : CutBugs()) all->push_back(bug);
+    return all;
+  }();
   return *bugs;
 }
 

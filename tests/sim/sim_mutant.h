@@ -34,6 +34,7 @@ enum class SimMutant {
   kCutLosesRow,           // the one at the cut
   kCutOfOnePart,          // a server that knows one part alone cuts its replica
   kCutReplaysOn,          // recovery gives the new shard records of after the cut
+  kCutNotInCheckpoint,    // recovery finds no rows of the new shard in those of the whole
   // Shards that are merged.
   kMergeAfterRefusal,       // as kCutAfterRefusal
   kMergeWithoutStandstill,  // while the primary goes on taking pushes
@@ -41,6 +42,7 @@ enum class SimMutant {
   kMergeMixesSessions,      // a session has one sequence in both parts
   kMergeLosesRow,           // the first one of the upper part
   kMergeOfAnyEnd,           // a replica that lacks entries counts like the primary's
+  kMergeNotInCheckpoint,    // recovery finds no rows of the upper part in its checkpoint
 };
 
 extern SimMutant g_sim_mutant;  // set between simulations

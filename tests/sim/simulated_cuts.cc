@@ -51,8 +51,7 @@ void ClusterSimulation::AskForCuts() {
   if (Gone(shard)) return;
   const ShardRecord& record = *records_[shard];
   const uint64_t rows = record.range.limit - record.range.first;
-  const bool may = shards_.size() < kShardsMax && rows > 1 &&
-                   shards_[shard].setting.durability != Durability::kCheckpoint;
+  const bool may = shards_.size() < kShardsMax && rows > 1;
   const Process* const process = ProcessOf(record.primary);
   if (!may || process == nullptr) return;
   CutAsk ask;
@@ -75,7 +74,7 @@ void ClusterSimulation::PrepareCut(int server, CutAsk ask, int attempts) {
     replica->shard->Pause(false, PauseFor::kCut);
     return AfterEvent(server, shard);
   }
-  if (attempts == kPauseAttempts) WriteBackAll(&s, shard);
+  if (attempts == kPauseAttempts && replica->shard->logged()) WriteBackAll(&s, shard);
   const ShardRecord record = replica->shard->core().record();
   if (record.members.size() > 1 && !Planted(SimMutant::kCutWithoutStandstill) &&
       !replica->shard->Pause(true, PauseFor::kCut)) {
@@ -321,7 +320,7 @@ bool ClusterSimulation::CutFirst(Server* server, const RecordPtr& record) {
   if (IsCutFrom(server->disk, shard)) return false;
   CheckGivenUp(*server, shard);  // nothing here counts
   Retire(server, shard);
-  server->disk.shards[shard] = SpilledShard();
+  Wipe(server, shard);
   return true;
 }
 
@@ -379,14 +378,16 @@ bool ClusterSimulation::CutReplica(Server* server, const RecordPtr& record,
 }
 
 // The rows and the state of the whole, as they were just written back, in both parts. They may not
-// have been flushed: then a kill goes back to what was on the disk `before`, and the log.
+// have been flushed: then a kill goes back to what was on the disk `before`, and the log. Those of
+// class checkpoint are in no checkpoint yet.
 void ClusterSimulation::DivideDisk(Server* server, const RecordPtr& record,
                                    const std::vector<RecordPtr>& parts,
                                    const SpilledShard& before) {
   Disk& disk = server->disk;
   const int shard = static_cast<int>(record->shard.index);
   SyncLog(server);
-  const bool flushed = Chance(0.5);
+  const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+  const bool flushed = logged && Chance(0.5);
   const SpilledShard whole = disk.shards[shard];
   const auto divide = [&](const ShardRecord& part, const SpilledShard& from) {
     SpilledShard divided = from;
@@ -408,18 +409,43 @@ void ClusterSimulation::DivideDisk(Server* server, const RecordPtr& record,
   for (const RecordPtr& part : all) {
     SpilledShard& spilled = disk.shards[part->shard.index];
     spilled = divide(*part, whole);
-    if (!flushed) spilled.unflushed = std::make_shared<const SpilledShard>(divide(*part, before));
+    SpilledShard killed = logged ? before : AfterKill(before);
+    const bool is_new = static_cast<int>(part->shard.index) != shard;
+    if (Planted(SimMutant::kCutNotInCheckpoint) && is_new && !logged) killed.rows = Rows();
+    if (!flushed) spilled.unflushed = std::make_shared<const SpilledShard>(divide(*part, killed));
   }
 }
 
 // Whatever is written is durable no sooner than what was written before it.
-void ClusterSimulation::Flushed(Disk* disk) {
-  for (SpilledShard& spilled : disk->shards) spilled.unflushed = nullptr;
+void ClusterSimulation::Flushed(Disk* disk) const {
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+    if (logged) disk->shards[shard].unflushed = nullptr;
+  }
 }
 
+SpilledShard ClusterSimulation::AfterKill(const SpilledShard& spilled) {
+  SpilledShard after = spilled.unflushed == nullptr ? spilled : *spilled.unflushed;
+  after.unflushed = nullptr;
+  return after;
+}
+
+// Nothing of the shard is on the disk any more, and in no checkpoint.
+void ClusterSimulation::Wipe(Server* server, int shard) {
+  SpilledShard& spilled = server->disk.shards[shard];
+  const RowSet rows = RowsOf(shard, spilled.range);
+  for (int row = 0; row < kRows; ++row) {
+    if ((rows >> row & 1) != 0) Family(shard).checkpointed[server->index][row] = 0;
+  }
+  spilled = SpilledShard();
+}
+
+// In class checkpoint: once a checkpoint has the shard under its own name.
 void ClusterSimulation::FinishCut(Server* server, int shard) {
   WriteBackAll(server, shard);
-  server->disk.shards[shard].cut.reset();
+  SpilledShard& spilled = server->disk.shards[shard];
+  const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+  if (logged || spilled.unflushed == nullptr) spilled.cut.reset();
 }
 
 // --- clients, as PushEngine (client/push/push_cut.cc)

@@ -310,7 +310,7 @@ class ClusterSimulation::Store final : public TieredStore {
   void WriteBackAll(Lsn applied, std::string meta, Done done) override {
     for (int row = 0; row < kRows; ++row) world_.WriteBackRow(&server_, shard_, row, applied);
     if (replica_.before_write_back != nullptr) replica_.before_write_back(applied).IgnoreError();
-    Flushed(&server_.disk);
+    world_.Flushed(&server_.disk);
     server_.disk.shards[shard_].meta = std::move(meta);
     done(absl::OkStatus());
   }
@@ -531,6 +531,18 @@ void ClusterSimulation::WriteBack(Server* server, int shard) {
   if (replica != nullptr && logged) WriteBackRow(server, shard, Pick(kRows), replica->applied);
 }
 
+void ClusterSimulation::NoteCheckpoint(Server* server, int shard) {
+  SpilledShard& spilled = server->disk.shards[shard];
+  spilled.kept = true;
+  if (shards_[shard].setting.durability != Durability::kCheckpoint) return;
+  spilled.unflushed = nullptr;
+  const RowSet rows = RowsOf(shard, spilled.range);
+  for (int row = 0; row < kRows; ++row) {
+    if ((rows >> row & 1) == 0) continue;
+    Family(shard).checkpointed[server->index][row] = spilled.rows[row].node;
+  }
+}
+
 // All rows and the meta. For class checkpoint this is a checkpoint: the shard stands still for it.
 void ClusterSimulation::WriteBackAll(Server* server, int shard) {
   Shard& stored = *Open(*server, shard)->shard;
@@ -539,7 +551,7 @@ void ClusterSimulation::WriteBackAll(Server* server, int shard) {
       settled ? stored.WriteBack() : absl::UnavailableError("in motion");
   if (lsn.ok()) {
     stored.SetDurable(*lsn);
-    server->disk.shards[shard].kept = true;
+    NoteCheckpoint(server, shard);
   }
   if (!stored.logged()) stored.Pause(false);
   AfterEvent(server->index, shard);

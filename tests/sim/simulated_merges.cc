@@ -94,7 +94,7 @@ void ClusterSimulation::PrepareMerge(int server, CutAsk ask, int attempts) {
                      upper->shard->active();
   const bool durable = IsDurable(s.disk, ask.shard) && IsDurable(s.disk, ask.with);
   if (!leads || !durable || attempts == 0) return ReleaseParts(server, ask);
-  if (attempts == kMergeAttempts) {
+  if (attempts == kMergeAttempts && lower->shard->logged()) {
     WriteBackAll(&s, ask.shard);
     WriteBackAll(&s, ask.with);
   }
@@ -189,6 +189,7 @@ void ClusterSimulation::NoteMerged(const CutAsk& ask) {
   if (lower.committed.size() < base) lower.committed.resize(base);
   lower.lossy = lower.lossy || upper.lossy;
   lower.torn = lower.torn || upper.torn;
+  lower.lost_below = std::max(lower.lost_below, upper.lost_below);
   shards_[ask.with].merged_into = ask.shard;
 }
 
@@ -234,7 +235,7 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   for (const int part : parts) {  // nothing here counts
     CheckGivenUp(*server, part);
     Retire(server, part);
-    server->disk.shards[part] = SpilledShard();
+    Wipe(server, part);
     if (part == shard) continue;
     p.known[part] = nullptr;
     server->disk.promised[part] = std::max(server->disk.promised[part], record->epoch);
@@ -242,15 +243,21 @@ bool ClusterSimulation::MergeFirst(Server* server, const RecordPtr& record) {
   return true;
 }
 
-// Neither the shard nor one that was cut from it depends on the other's state.
-bool ClusterSimulation::IsDurable(const Disk& disk, int shard) {
-  return !disk.shards[shard].cut.has_value() && !IsCutFrom(disk, shard);
+// Neither the shard nor one that was cut from it depends on the other's state, and the shard not on
+// those that it was merged from.
+bool ClusterSimulation::IsDurable(const Disk& disk, int shard) const {
+  const SpilledShard& spilled = disk.shards[shard];
+  const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
+  const bool kept = logged || spilled.unflushed == nullptr;
+  return kept && !spilled.cut.has_value() && !IsCutFrom(disk, shard);
 }
 
 // False: later.
 bool ClusterSimulation::MergeReplicas(Server* server, const RecordPtr& record) {
   const int lower = static_cast<int>(record->shard.index);
   const int upper = static_cast<int>(record->merge.with.index);
+  const SpilledShard lower_before = server->disk.shards[lower];
+  const SpilledShard upper_before = server->disk.shards[upper];
   for (const int part : {lower, upper}) {
     if (!IsDurable(server->disk, part)) return false;
     Shard& shard = *Open(*server, part)->shard;
@@ -268,7 +275,7 @@ bool ClusterSimulation::MergeReplicas(Server* server, const RecordPtr& record) {
   state.durable_lsn = base.lsn;
   Retire(server, lower);
   Retire(server, upper);
-  MergeDisk(server, *record, base);
+  MergeDisk(server, *record, base, lower_before, upper_before);
   Process& p = *server->process;
   p.known[upper] = nullptr;
   p.unlearnt[upper] = nullptr;
@@ -282,29 +289,52 @@ bool ClusterSimulation::MergeReplicas(Server* server, const RecordPtr& record) {
   return true;
 }
 
-// The merged state is durable before the catalog names the merged shard.
-void ClusterSimulation::MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base) {
-  Disk& disk = server->disk;
-  const int lower = static_cast<int>(record.shard.index);
-  const int upper = static_cast<int>(record.merge.with.index);
-  const SpilledShard other = std::exchange(disk.shards[upper], SpilledShard());
-  SpilledShard& merged = disk.shards[lower];
-  ShardMeta of_upper = ShardMeta::Parse(other.meta).value();
+SpilledShard ClusterSimulation::MergeSpilled(const ShardRecord& record, const LogEnd& base,
+                                             const SpilledShard& lower,
+                                             const SpilledShard& upper) const {
+  SpilledShard merged = lower;
+  ShardMeta of_upper = ShardMeta::Parse(upper.meta).value();
   if (Planted(SimMutant::kMergeForgetsSessions)) of_upper.sessions = SessionTable();
-  merged.meta =
-      MergeMetas(record, other.range.first, base, ShardMeta::Parse(merged.meta).value(), of_upper)
-          .Serialize();
-  const RowSet rows = RowsOf(upper, other.range);
+  merged.meta = MergeMetas(record.lanes, upper.range.first, base,
+                           ShardMeta::Parse(lower.meta).value(), of_upper)
+                    .Serialize();
+  const RowSet rows = RowsOf(static_cast<int>(record.merge.with.index), upper.range);
   for (int row = 0; row < kRows; ++row) {
-    if ((rows >> row & 1) != 0) merged.rows[row] = other.rows[row];
+    if ((rows >> row & 1) != 0) merged.rows[row] = upper.rows[row];
   }
-  if (Planted(SimMutant::kMergeLosesRow)) merged.rows[other.range.first % kRows] = Row();
+  if (Planted(SimMutant::kMergeLosesRow)) merged.rows[upper.range.first % kRows] = Row();
   merged.range = record.range;
+  merged.installed = 0;
+  return merged;
+}
+
+// The merged state is durable before the catalog names the merged shard. In a table of class
+// checkpoint it is in no checkpoint yet: recovery merges the parts once more, as the last one has
+// them (Recovery::TakeMergedMetas), or as shards without rows.
+void ClusterSimulation::MergeDisk(Server* server, const ShardRecord& record, const LogEnd& base,
+                                  const SpilledShard& lower, const SpilledShard& upper) {
+  Disk& disk = server->disk;
+  const int of = static_cast<int>(record.shard.index);
+  const int with = static_cast<int>(record.merge.with.index);
+  const SpilledShard other = std::exchange(disk.shards[with], SpilledShard());
+  SpilledShard& merged = disk.shards[of];
+  merged = MergeSpilled(record, base, merged, other);
   SyncLog(server);
   merged.log_from = disk.log.size();
-  merged.installed = 0;
-  disk.promised[upper] = std::max(disk.promised[upper], record.epoch);
+  disk.promised[with] = std::max(disk.promised[with], record.epoch);
   Flushed(&disk);
+  if (shards_[of].setting.durability != Durability::kCheckpoint) return;
+  const auto kept = [](const SpilledShard& part) {
+    SpilledShard spilled = AfterKill(part);
+    if (!spilled.kept) spilled.rows = Rows();
+    if (!spilled.kept) spilled.meta.clear();
+    return spilled;
+  };
+  SpilledShard again = MergeSpilled(record, {0, base.lsn}, kept(lower), kept(upper));
+  if (Planted(SimMutant::kMergeNotInCheckpoint)) again.rows = kept(lower).rows;
+  again.kept = true;
+  merged.kept = true;
+  merged.unflushed = std::make_shared<const SpilledShard>(std::move(again));
 }
 
 // Whether the server has both parts of the record's shard, as they were when it was merged.

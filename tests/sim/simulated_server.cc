@@ -62,7 +62,7 @@ void ClusterSimulation::Boot(int server) {
   for (int shard = 0; shard < static_cast<int>(shards_.size()); ++shard) {
     SpilledShard& spilled = s.disk.shards[shard];
     const bool logged = shards_[shard].setting.durability != Durability::kCheckpoint;
-    if (spilled.installing || !(logged || spilled.kept)) spilled = SpilledShard();
+    if (spilled.installing || !(logged || spilled.kept)) Wipe(&s, shard);
     if (spilled.held) LoadShard(&s, shard);
   }
   SyncLog(&s);  // as recovery does: the records found may be acknowledged from here on
@@ -76,7 +76,7 @@ bool ClusterSimulation::LosesMemory(const Server& server, int shard) const {
   if (shards_[shard].setting.durability != Durability::kCheckpoint) return false;
   const Replica* const replica = Open(server, shard);
   if (replica == nullptr) return false;
-  const SpilledShard& spilled = server.disk.shards[shard];
+  const SpilledShard spilled = AfterKill(server.disk.shards[shard]);
   const absl::StatusOr<ShardMeta> meta = ShardMeta::Parse(spilled.meta);
   const Lsn checkpoint = spilled.kept && meta.ok() ? meta->applied_lsn : 0;
   return replica->shard->core().log_end().lsn > checkpoint;
@@ -241,7 +241,7 @@ void ClusterSimulation::DeleteReplica(Server* server, const ShardRecord& record)
   }
   Retire(server, shard);
   // The log keeps its records until it is truncated.
-  server->disk.shards[shard] = SpilledShard();
+  Wipe(server, shard);
 }
 
 }  // namespace hotbed::sim

@@ -118,7 +118,7 @@ void ClusterSimulation::FinishOpening(const Server& server, Replica* replica) {
 
 // A replica without rows.
 void ClusterSimulation::FreshReplica(Server* server, int shard) {
-  server->disk.shards[shard] = SpilledShard();
+  Wipe(server, shard);
   server->disk.shards[shard].held = true;
   server->disk.shards[shard].range = server->process->known[shard]->range;
   BeginLog(server, shard);

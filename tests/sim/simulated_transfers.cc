@@ -236,7 +236,7 @@ class ClusterSimulation::IntakeSite final : public SnapshotIntake::Site {
     world_.Retire(&server(), shard);
     p.replicas[shard] = std::make_unique<Replica>();
     SpilledShard& spilled = server().disk.shards[shard];
-    spilled = SpilledShard();
+    world_.Wipe(&server(), shard);
     spilled.held = true;
     spilled.range = p.known[shard]->range;
     spilled.installing = true;

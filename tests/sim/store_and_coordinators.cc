@@ -389,10 +389,22 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
   for (PushInfo& push : pushes_) {
     if (push.family == watched.family) push.may_be_lost |= rows;
   }
+  // But not what the last checkpoint has, whatever was cut or merged since.
+  const auto& checkpointed = Family(shard).checkpointed[primary.server - 1];
+  for (int row = 0; row < kRows; ++row) {
+    if ((rows >> row & 1) == 0) continue;
+    for (uint32_t node = checkpointed[row]; node != 0; node = nodes_[node].before) {
+      pushes_[nodes_[node].push].may_be_lost &= static_cast<RowSet>(~(1u << row));
+    }
+  }
   for (Client& client : clients_) {
-    client.pipes[shard].lsn_min = client.pipes[shard].lsn_known = 0;
-    client.pipes[shard].seen.fill(0);
-    client.pipes[shard].acknowledged.fill(0);
+    for (size_t lane = 0; lane < shards_.size(); ++lane) {
+      Pipe& pipe = client.pipes[lane];
+      if (shards_[lane].family != watched.family || (pipe.rows & rows) == 0) continue;
+      pipe.lsn_min = pipe.lsn_known = 0;
+      pipe.seen.fill(0);
+      pipe.acknowledged.fill(0);
+    }
   }
 }
 

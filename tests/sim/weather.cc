@@ -203,6 +203,16 @@ Weather Merges() {
   return weather;
 }
 
+// The same of shards of class checkpoint, whose servers die before and after the next checkpoint.
+Weather Checkpoints() {
+  Weather weather = Merges();
+  weather.name = "checkpoints";
+  weather.faults = {F::kKill, F::kKill, F::kKill, F::kKill, F::kStop, F::kDrain};
+  weather.faults_more = 8;
+  weather.checkpointed = 0.8;
+  return weather;
+}
+
 // Rows that their shards delete, by the primaries' clocks and steps, while these change.
 Weather Expiry() {
   Weather weather;
@@ -227,9 +237,10 @@ Weather Mixed() {
 }  // namespace
 
 const std::vector<Weather>& Weathers() {
-  static const std::vector<Weather>* const weathers = new std::vector<Weather>{
-      Mixed(),    Leases(), Revivals(), Isolation(), SlowRows(), Links(), Ends(),   Switches(),
-      SlowLogs(), Damage(), Silence(),  Disks(),     Stops(),    Cuts(),  Merges(), Expiry()};
+  static const std::vector<Weather>* const weathers =
+      new std::vector<Weather>{Mixed(), Leases(),   Revivals(), Isolation(),   SlowRows(), Links(),
+                               Ends(),  Switches(), SlowLogs(), Damage(),      Silence(),  Disks(),
+                               Stops(), Cuts(),     Merges(),   Checkpoints(), Expiry()};
   return *weathers;
 }
 

@@ -60,6 +60,7 @@ struct Weather {
   Time cuts_every = 0;         // from a shard that is to be cut to the next; 0: none is
   Time merges_every = 0;       // the same of two shards that are to be merged
   double merges_end = 0;       // of merges, at whose commit all members die
+  double checkpointed = 0.1;   // of shards, that are of class checkpoint
   bool expires = false;        // rows that were not touched for a second, or a step, are deleted
   double silences = 0;         // heartbeats in which a primary says that it hears of nobody
 };

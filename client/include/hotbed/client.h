@@ -322,8 +322,8 @@ class Client {
   // (hotbed/push_size.h); they begin and end no steps.
   virtual uint32_t TrainersInGroup() const = 0;
 
-  // --- Inference: one unary call per server; no session, no order, and no view of the client's own
-  // pushes. Otherwise as Pull.
+  // --- Inference: no session, no order, no view of the client's own pushes, and a budget of the
+  // servers that pulls cannot take. Otherwise as Pull.
   virtual Future<absl::Status> Lookup(absl::Span<const PullFeature> features,
                                       const PullOptions& options = {}) = 0;
 

@@ -266,9 +266,10 @@ Json CopiesOf(const v1::ServingMap& served, const v1::ServedTable& table) {
   for (int i = 0; i < table.servers_size(); ++i) {
     const std::string& name = table.servers(i);
     const ServedPart part = ServedPartAt(table, i);
-    Json copy = {{"server", name},  {"part", part.part},   {"state", "not reported"},
-                 {"rows", nullptr}, {"bytes", nullptr},    {"age_ms", nullptr},
-                 {"trouble", ""},   {"versions_held", 0u}, {"versions_wanted", 0u}};
+    Json copy = {{"server", name},         {"part", part.part},   {"state", "not reported"},
+                 {"rows", nullptr},        {"bytes", nullptr},    {"age_ms", nullptr},
+                 {"trouble", ""},          {"versions_held", 0u}, {"versions_wanted", 0u},
+                 {"lookup_rows_per_s", 0u}};
     for (const v1::ServingServerInfo& server : served.servers()) {
       if (server.name() != name) continue;
       for (const v1::ReplicaReport& replica : server.replicas()) {
@@ -278,6 +279,7 @@ Json CopiesOf(const v1::ServingMap& served, const v1::ServedTable& table) {
         copy["state"] = !server.alive() ? "silent" : replica.ready() ? "ready" : "loading";
         copy["rows"] = replica.rows();
         copy["bytes"] = replica.bytes();
+        copy["lookup_rows_per_s"] = server.alive() ? replica.lookup_rows_per_s() : 0;
         if (replica.ready()) copy["age_ms"] = replica.age_ms() + server.silent_ms();
         copy["trouble"] = replica.trouble();
         copy["versions_held"] = held;
@@ -300,6 +302,8 @@ Json ServedTablesOf(const v1::ServingMap& served) {
          {"format", absl::AsciiStrToLower(absl::StripPrefix(format, "SERVED_"))},
          {"parts", std::max<uint32_t>(table.parts(), 1)},
          {"copies_wanted", table.replicas()},
+         {"copies_min", table.replicas_max() == 0 ? table.replicas() : table.replicas_min()},
+         {"copies_max", std::max(table.replicas_max(), table.replicas())},
          {"age_ms_max", table.staleness_ms_max() == 0 ? Json() : Json(table.staleness_ms_max())},
          {"copies", CopiesOf(served, table)}});
   }

@@ -177,19 +177,21 @@ function drawServing() {
        }), 'no serving server has reported');
   const rows = now.served_tables.flatMap(served => {
     const alert = alertOf(served);
+    const name = served.copies_max > served.copies_min
+        ? `${served.name} (${served.copies_wanted} of ${served.copies_min} to ${served.copies_max} copies)` : served.name;
     const note = c => [alert === '' ? '' : state(alert, 'bad'), c.trouble].filter(n => n !== '');
     const copies = served.copies.length ? served.copies
-        : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0}];
+        : [{server: 'none', state: 'waits for room', part: 0, rows: null, bytes: null, age_ms: null, trouble: '', versions_held: 0, versions_wanted: 0, lookup_rows_per_s: 0}];
     return copies.map(c => ({urgency: alert !== '' ? 0 : c.trouble !== '' || c.state !== 'ready' ? 1 : 2, cells: [
-      served.parts > 1 ? `${served.name}, part ${c.part + 1} of ${served.parts}` : served.name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
-      c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes),
+      served.parts > 1 ? `${name}, part ${c.part + 1} of ${served.parts}` : name, served.format, c.server, state(c.state, c.state === 'ready' ? 'good' : c.state === 'loading' ? 'warn' : 'bad'),
+      c.rows === null ? '' : count(c.rows), c.bytes === null ? '' : bytes(c.bytes), perSecond(c.lookup_rows_per_s),
       c.age_ms === null ? '' : c.age_ms < 1000 ? `${c.age_ms} ms` : `${(c.age_ms / 1000).toFixed(1)} s`,
       c.versions_wanted === 0 ? 'none' : `${c.versions_held} of ${c.versions_wanted}`, make('span', {}, ...note(c).flatMap(n => [n, ' '])),
     ]}));
   }).sort((a, b) => a.urgency - b.urgency).map(row => row.cells);
   const left = rows.length - COPIES_SHOWN;
   byId('copies-left').textContent = left > 0 ? `${count(left)} further copies: hotbed serve status` : '';
-  fill(byId('copies'), [['table'], ['format'], ['copy on'], ['state'], ['rows', 'number'], ['bytes', 'number'], ['age', 'number'],
+  fill(byId('copies'), [['table'], ['format'], ['copy on'], ['state'], ['rows', 'number'], ['bytes', 'number'], ['rows asked', 'number'], ['age', 'number'],
                         ['versions held', 'number'], ['trouble', 'wrap']], rows.slice(0, COPIES_SHOWN), 'no table is served');
 }
 

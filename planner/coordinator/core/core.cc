@@ -35,7 +35,8 @@ Core::Core(CoreOptions options)
       rebalance_(RebalanceOf(options_)),
       busy_shards_(options_.split_above_rows_per_s),
       serving_({.alive_ns = options_.lease_ttl_ms * 1000000,
-                .away_ns = options_.refill_wait_ms * 1000000}),
+                .away_ns = options_.refill_wait_ms * 1000000,
+                .demand = options_.copy_demand}),
       trainers_(options_.trainers) {
   AskToLoad();
 }

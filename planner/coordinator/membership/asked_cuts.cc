@@ -165,7 +165,6 @@ absl::string_view WhyNoMerges(const v1::TableSpec& table) {
   if (table.column_slices() > 1) return "is cut into column slices";
   if (table.consistency() != v1::CONSISTENCY_ASYNC) return "is trained in synchronous steps";
   if (table.data_parallel()) return "has a read replica on every server";
-  if (table.durability() == v1::DURABILITY_CHECKPOINT) return "is of durability class checkpoint";
   return "";
 }
 

@@ -81,7 +81,7 @@ struct MergePlan {
 //   NotFound            there is no such shard
 //   FailedPrecondition  they are no neighbours in one table, not on the same servers with the same
 //                       primary, one of them is on the move or not served now, or their table is
-//                       synchronous, of class checkpoint, or cut by columns
+//                       synchronous, copied or cut by columns
 absl::StatusOr<MergePlan> PlanMerge(const ClusterState& state, uint64_t packed, uint64_t with);
 
 // Cuts to ask for without being told: of shards of hashed tables whose replica at the primary takes

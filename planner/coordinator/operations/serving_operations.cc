@@ -34,6 +34,15 @@ std::string PlaceText(const v1::ServedTable& table) {
   return absl::StrCat(table.parts(), " parts on ", absl::StrJoin(places, ", "));
 }
 
+// Why a hot table has another number of copies.
+std::string DemandText(const OperationContext& context, uint32_t before,
+                       const v1::ServedTable& table) {
+  const double rows = context.serving->LookupRowsPerS(context.now_ns, table) / before;
+  return absl::StrCat("; ", table.replicas(), " copies are wanted",
+                      table.parts() > 1 ? " of each part" : "", ", as each of ", before,
+                      " was asked for ", static_cast<uint64_t>(rows), " rows per second");
+}
+
 // As the command line has it.
 std::string FormatWord(v1::ServedFormat format) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::ServedFormat_Name(format), "SERVED_"));
@@ -89,6 +98,12 @@ class ServeTables {
       return absl::InvalidArgumentError(
           absl::StrCat("replicas is ", request_.replicas(), ", allowed: 1..", kReplicasMax));
     }
+    if (request_.replicas_max() != 0 &&
+        (request_.replicas_max() < request_.replicas() || request_.replicas_max() > kReplicasMax)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "replicas_max is ", request_.replicas_max(), ", allowed: 0 (as replicas), or ",
+          request_.replicas(), " (replicas)..", kReplicasMax));
+    }
     return absl::OkStatus();
   }
 
@@ -124,7 +139,7 @@ class ServeTables {
     }
     table.set_table(spec.id());
     table.set_format(request_.format());
-    table.set_replicas(request_.replicas());
+    SetReplicas(&table);
     table.set_staleness_ms_max(request_.staleness_ms_max());
     v1::ServedTable placed = table;
     context_.serving->Place(context_.now_ns, *after, spec, &placed);
@@ -132,6 +147,16 @@ class ServeTables {
     *reply_.add_tables() = table;
     txn->Put(keys::Served(spec.id()), table.SerializeAsString());
     return absl::OkStatus();
+  }
+
+  // A table that is served keeps the copies that it has, within the limits.
+  void SetReplicas(v1::ServedTable* table) const {
+    const uint32_t least = request_.replicas();
+    const uint32_t most = std::max(request_.replicas_max(), least);
+    const uint32_t now = table->replicas() == 0 ? least : table->replicas();
+    table->set_replicas(std::clamp(now, least, most));
+    table->set_replicas_min(most > least ? least : 0);
+    table->set_replicas_max(most > least ? most : 0);
   }
 
   absl::Status Remove(const v1::TableSpec& spec, ServedTables* after, Transaction* txn) {
@@ -182,10 +207,12 @@ Operation MakePlaceServing(const OperationContext& context) {
         continue;
       }
       txn.Put(keys::Served(table.table()), table.SerializeAsString());
-      events.Add(
-          "serving",
-          absl::StrCat(state.tables().at(table.table()).name(), " is served by ", PlaceText(table)),
-          0, 0, &txn);
+      const uint32_t before = state.served().at(table.table()).replicas();
+      const std::string why = table.replicas() == before ? "" : DemandText(context, before, table);
+      events.Add("serving",
+                 absl::StrCat(state.tables().at(table.table()).name(), " is served by ",
+                              PlaceText(table), why),
+                 0, 0, &txn);
     }
     if (txn.empty()) return Reply();
     return txn;

@@ -97,7 +97,10 @@ bool MayBeServed(const v1::ServedTable& table, const v1::TableSpec& spec) {
   const uint32_t parts = std::max<uint32_t>(table.parts(), 1);
   const auto& of = table.server_parts();
   const std::set<std::string> servers(table.servers().begin(), table.servers().end());
-  return table.replicas() != 0 && v1::ServedFormat_IsValid(table.format()) &&
+  const bool within = table.replicas_max() == 0 ||
+                      (table.replicas_min() >= 1 && table.replicas() >= table.replicas_min() &&
+                       table.replicas() <= table.replicas_max());
+  return table.replicas() != 0 && within && v1::ServedFormat_IsValid(table.format()) &&
          parts <= std::min<uint64_t>(kServedPartsMax, ServedPlaces::Of(spec).places) &&
          (of.empty() ? parts == 1 || servers.empty() : of.size() == table.servers_size()) &&
          std::all_of(of.begin(), of.end(), [parts](uint32_t part) { return part < parts; }) &&

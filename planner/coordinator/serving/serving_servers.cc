@@ -1,6 +1,7 @@
 #include "planner/coordinator/serving/serving_servers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -62,6 +63,8 @@ absl::Status CheckReport(const v1::ServingReport& report) {
 void ServingServers::Begin(int64_t now_ns) {
   began_ns_ = now_ns;
   for (auto& [name, server] : servers_) server.heard_ns = now_ns;
+  demand_.Begin();
+  wanted_.clear();
 }
 
 absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& report) {
@@ -88,6 +91,7 @@ absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& r
   }
   Server& server = servers_[report.name()];
   server.report = report;
+  server.rates.Note(now_ns, options_.demand.raise_after_ns / 3, report);
   server.heard_ns = now_ns;
   for (v1::ReplicaReport& replica : *server.report.mutable_replicas()) {
     if (replica.trouble().size() > kTroubleBytesMax) {
@@ -216,6 +220,10 @@ v1::ServingMap ServingServers::Map(int64_t now_ns, const ServedTables& tables,
     info.set_alive(Alive(now_ns, name) && !server.report.stopping());
     info.set_silent_ms(static_cast<uint64_t>((now_ns - server.heard_ns) / kMsNs));
     *info.mutable_replicas() = server.report.replicas();
+    for (v1::ReplicaReport& replica : *info.mutable_replicas()) {
+      const double rows_per_s = server.rates.RowsPerS(replica.table(), replica.part());
+      replica.set_lookup_rows_per_s(static_cast<uint64_t>(std::llround(rows_per_s)));
+    }
   }
   return map;
 }
@@ -356,7 +364,9 @@ std::optional<int> ServingServers::Surplus(int64_t now_ns, const v1::ServedTable
   const std::string& name = table.servers(gone);
   const v1::ReplicaReport* const leaving =
       FindReplica(name, table.table(), ServedPartAt(table, gone));
-  if (crowds[DomainOf(name)] < 2 || leaving == nullptr || !leaving->ready()) return gone;
+  // A person who wants fewer copies waits for nothing.
+  const bool asked = table.replicas_max() == 0 && crowds[DomainOf(name)] < 2;
+  if (asked || leaving == nullptr || !leaving->ready()) return gone;
   uint32_t others = 0;
   for (int i = 0; i < table.servers_size(); ++i) {
     if (i != gone && CanStandIn(now_ns, table.servers(i), *leaving)) ++others;
@@ -417,6 +427,43 @@ void ServingServers::CutFurther(int64_t now_ns, const ServedTables& tables,
   }
 }
 
+double ServingServers::LookupRowsPerS(int64_t now_ns, const v1::ServedTable& table) const {
+  std::vector<double> parts(std::max<uint32_t>(table.parts(), 1));
+  for (int i = 0; i < table.servers_size(); ++i) {
+    const std::string& name = table.servers(i);
+    const uint32_t part = ServedPartAt(table, i).part;
+    if (part >= parts.size() || !Alive(now_ns, name)) continue;
+    parts[part] += servers_.at(name).rates.RowsPerS(table.table(), part);
+  }
+  return *std::max_element(parts.begin(), parts.end());
+}
+
+CopyDemand::Load ServingServers::LoadOf(int64_t now_ns, const ServedTables& tables,
+                                        const v1::TableSpec& spec,
+                                        const v1::ServedTable& table) const {
+  CopyDemand::Load load = {.rows_per_s = LookupRowsPerS(now_ns, table)};
+  load.may_raise = load.may_lower = true;
+  v1::ServedTable more = table;
+  more.mutable_server_parts()->Resize(more.servers_size(), 0);
+  more.set_replicas(table.replicas() + 1);
+  Fill(now_ns, tables, spec, &more);
+  for (uint32_t part = 0; part < std::max<uint32_t>(table.parts(), 1); ++part) {
+    uint32_t ready = 0;
+    for (int i = 0; i < table.servers_size(); ++i) {
+      const ServedPart has = ServedPartAt(table, i);
+      if (has.part != part) continue;
+      const v1::ReplicaReport* const replica = FindReplica(table.servers(i), table.table(), has);
+      ready += replica != nullptr && CanStandIn(now_ns, table.servers(i), *replica) ? 1 : 0;
+    }
+    // A copy beyond the wanted ones is on its way to another failure domain.
+    const uint32_t copies = CopiesOf(table, part);
+    load.may_raise = load.may_raise && copies == table.replicas() && ready == copies &&
+                     CopiesOf(more, part) > copies;
+    load.may_lower = load.may_lower && copies <= table.replicas() && ready + 1 >= table.replicas();
+  }
+  return load;
+}
+
 bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
                            v1::ServedTable* table) const {
   const std::string before = table->SerializeAsString();
@@ -447,6 +494,17 @@ bool ServingServers::Place(int64_t now_ns, const ServedTables& tables, const v1:
 bool ServingServers::NeedsPlacing(int64_t now_ns, const std::string& revision,
                                   const ServedTables& tables, const TableSpecs& specs) {
   std::string depends = absl::StrCat(revision, now_ns - began_ns_ >= options_.away_ns);
+  wanted_.clear();
+  demand_.KeepOnly(tables);
+  for (const auto& [id, table] : tables) {
+    const auto spec = specs.find(id);
+    if (spec == specs.end() || table.replicas_max() == 0) continue;
+    const uint32_t wanted =
+        demand_.Wanted(now_ns, table, LoadOf(now_ns, tables, spec->second, table));
+    if (wanted == table.replicas()) continue;
+    wanted_[id] = {table.replicas(), wanted};
+    absl::StrAppend(&depends, " ", id, ":", wanted);
+  }
   for (const auto& [name, server] : servers_) {
     const v1::ServingReport& report = server.report;
     absl::StrAppend(&depends, ";", name, " ", Alive(now_ns, name), Away(now_ns, name),
@@ -477,7 +535,12 @@ std::vector<v1::ServedTable> ServingServers::Changes(int64_t now_ns, const Serve
       continue;
     }
     v1::ServedTable placed = table;
-    if (!Place(now_ns, after, spec->second, &placed)) continue;
+    const auto wanted = wanted_.find(id);
+    const bool other_number = wanted != wanted_.end() && wanted->second.first == table.replicas() &&
+                              wanted->second.second <= table.replicas_max() &&
+                              wanted->second.second >= table.replicas_min();
+    if (other_number) placed.set_replicas(wanted->second.second);
+    if (!Place(now_ns, after, spec->second, &placed) && !other_number) continue;
     table = placed;
     changes.push_back(std::move(placed));
   }

@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "common/ids.h"
+#include "planner/coordinator/serving/copy_demand.h"
 #include "proto/served_part.h"
 #include "proto/serving.pb.h"
 
@@ -33,8 +35,9 @@ class ServingServers {
     int64_t away_ns = 10'000'000'000;  // after so long another server takes its tables
     uint32_t report_interval_ms = 500;
     size_t servers_max = 1024;
+    CopyDemand::Options demand;
   };
-  explicit ServingServers(const Options& options) : options_(options) {}
+  explicit ServingServers(const Options& options) : options_(options), demand_(options.demand) {}
 
   // This coordinator begins to lead, or was held up: nobody is away yet.
   void Begin(int64_t now_ns);
@@ -56,15 +59,18 @@ class ServingServers {
   // changed.
   bool Place(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
              v1::ServedTable* table) const;
-  // The tables of which Place changes something, as they should be, and those that do not exist any
-  // more, without servers and replicas.
+  // The tables of which Place changes something, or which are to have another number of copies, as
+  // they should be, and those that do not exist any more, without servers and replicas.
   std::vector<v1::ServedTable> Changes(int64_t now_ns, const ServedTables& tables,
                                        const TableSpecs& specs) const;
   // Whether Changes has any. `revision` is that of the tables, and of which are served. Where there
   // was nothing to change, it is looked at again once something else has changed than the bytes of
-  // rows, or after some seconds: a table that finds no server costs little.
+  // rows, or after some seconds: a table that finds no server costs little. It also decides how
+  // many copies hot tables are to have, and is called twice a second for that.
   bool NeedsPlacing(int64_t now_ns, const std::string& revision, const ServedTables& tables,
                     const TableSpecs& specs);
+  // Rows per second that lookups ask of all copies together, of the part of which they ask most.
+  double LookupRowsPerS(int64_t now_ns, const v1::ServedTable& table) const;
   // Whether each server that is alive and has a table of the version holds it whole, and each of
   // its served tables has such a server.
   bool AllHold(int64_t now_ns, const v1::ServedVersion& version, const ServedTables& tables) const;
@@ -72,6 +78,7 @@ class ServingServers {
  private:
   struct Server {
     v1::ServingReport report;
+    CopyRates rates;
     int64_t heard_ns = 0;
   };
   bool Alive(int64_t now_ns, const std::string& name) const;
@@ -103,6 +110,8 @@ class ServingServers {
   // `beyond_memory`: on servers with a disk, whether or not their memory suffices.
   void Fill(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
             v1::ServedTable* table, bool beyond_memory = false) const;
+  CopyDemand::Load LoadOf(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
+                          const v1::ServedTable& table) const;
   // Whether no server will ever answer for some part, as things are.
   bool IsStuck(const v1::ServedTable& table) const;
   // Cuts a table that is stuck into more parts, if there are servers for all of them.
@@ -114,6 +123,9 @@ class ServingServers {
   absl::btree_map<std::string, Server> servers_;
   std::string placed_for_;  // what placement depended on when there was nothing to change
   int64_t place_again_ns_ = 0;
+  CopyDemand demand_;
+  // The numbers of copies that hot tables have, and are to have.
+  absl::btree_map<TableId, std::pair<uint32_t, uint32_t>> wanted_;
 };
 
 }  // namespace hotbed

@@ -60,6 +60,9 @@ struct Options {
   int64_t heartbeat_interval_ms = 500;
   int64_t trainer_lease_ms = 5000;
   int64_t refill_wait_ms = 10000;
+  int64_t copy_rows_per_s_max = 1'000'000;
+  int64_t copy_raise_after_ms = 30'000;
+  int64_t copy_lower_after_ms = 600'000;
   uint64_t split_above_bytes = 512ull << 20;
   int64_t split_above_rows_per_s = 1'000'000;
   uint64_t merge_below_bytes = 0;
@@ -146,6 +149,9 @@ CoreOptions CoreOptionsOf(const Options& options) {
   core.heartbeat_interval_ms = options.heartbeat_interval_ms;
   core.trainers.lease_ms = options.trainer_lease_ms;
   core.refill_wait_ms = options.refill_wait_ms;
+  core.copy_demand = {.rows_per_s_max = static_cast<double>(options.copy_rows_per_s_max),
+                      .raise_after_ns = options.copy_raise_after_ms * 1'000'000,
+                      .lower_after_ns = options.copy_lower_after_ms * 1'000'000};
   core.split_above_bytes = options.split_above_bytes;
   core.split_above_rows_per_s = static_cast<uint64_t>(options.split_above_rows_per_s);
   core.merge_below_bytes = options.merge_below_bytes;
@@ -402,6 +408,17 @@ void AddMembershipFlags(ConfigSchema* schema, Options* options) {
                     "other servers; and how long a shard that has lost all its members waits for "
                     "the others once the first of them is back.",
                     {.min = 0, .max = 3600000});
+  schema->AddInt("copy-rows-per-s-max", &options->copy_rows_per_s_max,
+                 "A table that is served by MIN..MAX copies gets another one while lookups ask "
+                 "each copy for more rows per second than this, and loses one while the others "
+                 "would be asked for less than seven tenths of it.",
+                 {.min = 1, .max = 1'000'000'000});
+  schema->AddMillis("copy-raise-after-ms", &options->copy_raise_after_ms,
+                    "For how long lookups must ask for more before there is another copy.",
+                    {.min = 0, .max = 86'400'000});
+  schema->AddMillis("copy-lower-after-ms", &options->copy_lower_after_ms,
+                    "For how long lookups must ask for less before a copy goes.",
+                    {.min = 0, .max = 86'400'000});
   schema->AddBytes("split-above-bytes", &options->split_above_bytes,
                    "A shard of a hashed table that takes more than this is cut in two while it is "
                    "used; 0: none is.");

@@ -87,18 +87,23 @@ v1::ClusterMap Build(const ClusterState& state, uint64_t revision_known, ServerI
     for (const Change* change : *changes) AddChange(state, *change, server, &parts);
     return Assemble(state, parts, delta);
   }
-  // Every table, even those of which the server holds nothing: the list of remembered dropped
-  // tables is bounded, so a server takes any table missing from a whole map as dropped.
-  for (const auto& [id, spec] : state.tables()) parts.tables.insert(id);
   if (server == 0) {
+    for (const auto& [id, spec] : state.tables()) parts.tables.insert(id);
     for (const auto& [id, record] : state.shards()) parts.shards.insert(id);
   } else {
     const auto& held = state.ShardsOfServer(server);
     parts.shards.insert(held.begin(), held.end());
+    for (const uint64_t id : held) parts.tables.insert(ShardId::FromPacked(id).table);
   }
   for (const auto& [id, info] : state.servers()) parts.servers.insert(id);
   for (const auto& [id, name] : state.dropped()) parts.dropped.insert(id);
-  return Assemble(state, parts, delta);
+  v1::ClusterMap map = Assemble(state, parts, delta);
+  // Even those of which the server holds nothing: the list of remembered dropped tables is bounded,
+  // so a server takes any table missing from a whole map as dropped.
+  for (const auto& [id, spec] : state.tables()) {
+    if (!parts.tables.contains(id)) map.add_tables_elsewhere(id);
+  }
+  return map;
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ void WriteBackAllOp::Step() {
 
 void WriteBackAllOp::WriteMeta() {
   writing_meta_ = true;
-  state_->io->Submit([this, alive = state_->alive, gate = state_->gate, meta = next_meta_,
-                      lsn = lsn_] {
+  state_->io->SubmitWrite([this, alive = state_->alive, gate = state_->gate, meta = next_meta_,
+                           lsn = lsn_] {
     if (!gate->Enter()) return;
     const TierHost::ShardParams& shard = state_->shard;
     absl::Status status = shard.before_write_back ? shard.before_write_back(lsn) : absl::OkStatus();

@@ -1,5 +1,6 @@
 // Runs the blocking work of the spill tier, reads of missing rows and write-back, off the threads
-// that serve requests.
+// that serve requests. Writes have threads of their own: one takes tens of milliseconds, and a
+// request waits for each read.
 //
 // Bounded by its users: a shard has one write in flight, and reads are bounded by the requests in
 // flight. Thread-safe.
@@ -17,16 +18,21 @@ class IoQueue {
  public:
   using Task = absl::AnyInvocable<void()>;
   virtual ~IoQueue() = default;
-  virtual void Submit(Task task) = 0;
+  virtual void Submit(Task task) = 0;  // a read
+  virtual void SubmitWrite(Task task) { Submit(std::move(task)); }
 };
 
 class ThreadedIoQueue : public IoQueue {
  public:
-  explicit ThreadedIoQueue(int threads) : pool_("io", threads) {}
-  void Submit(Task task) override { pool_.Submit(std::move(task)); }
+  // `threads` for reads, and as many for writes.
+  explicit ThreadedIoQueue(int threads)
+      : reads_("io-read", threads), writes_("io-write", threads) {}
+  void Submit(Task task) override { reads_.Submit(std::move(task)); }
+  void SubmitWrite(Task task) override { writes_.Submit(std::move(task)); }
 
  private:
-  ThreadPool pool_;
+  ThreadPool reads_;
+  ThreadPool writes_;
 };
 
 }  // namespace hotbed

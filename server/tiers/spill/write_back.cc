@@ -85,8 +85,8 @@ void WriteBack::Pump() {
     batches.push_back(batch);
   }
   // The wiring is alive only while the task is inside the gate.
-  wiring_.io->Submit([this, alive = alive_, gate = wiring_.gate, batches = std::move(batches),
-                      highest = highest_lsn_] {
+  wiring_.io->SubmitWrite([this, alive = alive_, gate = wiring_.gate, batches = std::move(batches),
+                           highest = highest_lsn_] {
     if (!gate->Enter()) return;
     absl::Status status = WriteNow(wiring_, shard_, batches, highest);
     wiring_.executor->Run([this, alive, count = batches.size(), status = std::move(status)] {

@@ -79,10 +79,42 @@ livenessProbe:
 {{- end }}
 {{- end }}
 
+{{/* The variables of an object store (docs/checkpoints.md), if there is such a Secret. */}}
+{{- define "hotbed.objectStore" -}}
+envFrom:
+  - secretRef:
+      name: {{ .Release.Name }}-object-store
+      optional: true
+{{- end }}
+
+{{- define "hotbed.failureDomain" -}}
+{{- if eq .Values.servers.failureDomain "zone" }}
+- name: NODE_ZONE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['topology.kubernetes.io/zone']
+- name: HOTBED_FAILURE_DOMAIN
+  value: "zone-$(NODE_ZONE)"
+{{- else if eq .Values.servers.failureDomain "node" }}
+- name: HOTBED_FAILURE_DOMAIN
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- else }}
+{{- fail (printf "servers.failureDomain is %q; allowed: node, zone" .Values.servers.failureDomain) }}
+{{- end }}
+{{- end }}
+
 {{- define "hotbed.serverConfig" -}}
 log-format: json
 drain-ms-max: {{ .Values.servers.drainSeconds }}s
 {{ .Values.servers.config }}
+{{- end }}
+
+{{- define "hotbed.servingConfig" -}}
+log-format: json
+drain-ms-max: {{ .Values.serving.drainSeconds }}s
+{{ .Values.serving.config }}
 {{- end }}
 
 {{- define "hotbed.coordinatorConfig" -}}

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""A served table that lookups ask for much gets further copies by itself, and loses them when they ask for little.
+
+  hot_table_test.py --bin-dir build/bin
+
+Three serving servers; the table may have 1 to 3 copies. Lookups by HTTP go to all servers meanwhile, and none fails. Exit status: 0 all
+well; anything else a failure.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from cluster import Cluster, Process, free_ports, run_command
+from meter import Table
+
+ROWS, DIM = 4_000, 8
+COPIES = 3
+SETTLE_SECONDS = 60
+
+
+class Lookups:
+    """One after another; each asks a server by chance for `ids` rows."""
+
+    def __init__(self, addresses, ids, pause):
+        self.addresses, self.ids, self.pause = addresses, ids, pause
+        self.ended = threading.Event()
+        self.answers, self.errors = 0, []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not self.ended.wait(self.pause):
+            body = {"ids": random.sample(range(ROWS), self.ids), "encoding": "base64", "timeout_ms": 20_000}
+            request = urllib.request.Request(random.choice(self.addresses) + "/v1/tables/t:lookup", json.dumps(body).encode())
+            try:
+                with opener.open(request, timeout=30) as answer:
+                    answer.read()
+                self.answers += 1
+            except urllib.error.HTTPError as error:
+                self.errors.append(f"{error.code} {error.read().decode()}")
+            except OSError as error:
+                self.errors.append(repr(error))
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        if self.errors or self.answers == 0:
+            raise RuntimeError(f"{self.answers} lookups were answered, errors: {self.errors[:3]}")
+        return self.answers
+
+
+class HotTable:
+    def __init__(self, args, directory):
+        self.args = args
+        self.cluster = Cluster(args.bin_dir, directory, 1, server_flags=["--host-bytes=128MiB"])
+        self.cluster.coordinator.command += ["--copy-rows-per-s-max=500", "--copy-raise-after-ms=600ms", "--copy-lower-after-ms=1s"]
+        self.http, self.serving = [], []
+        for i in range(COPIES):
+            listen, admin, http = free_ports(3)
+            self.http.append(f"http://127.0.0.1:{http}")
+            self.serving.append(Process(f"r{i}", [os.path.join(args.bin_dir, "hotbed-server"), "--role=serving", f"--name=r{i}",
+                                                  f"--coordinator={self.cluster.address}", f"--listen=127.0.0.1:{listen}",
+                                                  f"--admin-listen=127.0.0.1:{admin}", f"--http-listen=127.0.0.1:{http}",
+                                                  "--host-bytes=64MiB"], f"{directory}/r{i}.log"))
+
+    def json(self, *words):
+        status, out, err = run_command(self.args.bin_dir, self.cluster.address, *words, "-o", "json", "--timeout=30s")
+        if status != 0:
+            raise RuntimeError(f"hotbed {' '.join(words)} ended with {status}: {err or out}")
+        return json.loads(out)
+
+    def wait_for(self, copies):
+        """That many are wanted, there and ready."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while True:
+            (table,) = self.json("serve", "status")["tables"]
+            if table["replicas"] == copies and [c["state"] for c in table["copies"]] == ["ready"] * copies:
+                return table
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not {copies} copies within {SETTLE_SECONDS} s: {table}")
+            time.sleep(0.1)
+
+    def run(self):
+        self.cluster.start()
+        for server in self.serving:
+            server.start()
+        table = Table(self.args.bin_dir, self.cluster.address, "t", ROWS, DIM, shards=2)
+        table.wait_for(replicas=1)
+        table.meter("fill").result()
+        self.json("serve", "add", "t", f"--replicas=1..{COPIES}")
+        self.wait_for(1)
+        many = Lookups(self.http, ids=2_000, pause=0.01)
+        found = self.wait_for(COPIES)
+        if (found["replicas_min"], found["replicas_max"]) != (1, COPIES):
+            raise RuntimeError(f"other limits: {found}")
+        print(f"{many.end()} lookups of 2,000 rows: {COPIES} copies", flush=True)
+        few = Lookups(self.http, ids=1, pause=0.1)
+        self.wait_for(1)
+        print(f"{few.end()} lookups of a row: 1 copy", flush=True)
+        told = [e["text"] for e in self.json("events") if e["kind"] == "serving"]
+        for copies in (2, 3, 2, 1):
+            if not any(f"{copies} copies are wanted, as each of" in text for text in told):
+                raise RuntimeError(f"no event says that {copies} copies are wanted: {told}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bin-dir", required=True)
+    args = parser.parse_args()
+    args.bin_dir = os.path.abspath(args.bin_dir)
+    directory = tempfile.mkdtemp(prefix="hotbed_hot_")
+    test = HotTable(args, directory)
+    try:
+        test.run()
+        return 0
+    except RuntimeError as error:
+        print(error)
+        for process in [*test.cluster.processes(), *test.serving]:
+            print(process.name, process.tail(30))
+        return 1
+    finally:
+        for server in test.serving:
+            server.kill()
+        test.cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
