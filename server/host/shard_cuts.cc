@@ -79,7 +79,9 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
     return absl::UnavailableError(absl::StrCat(lower.ToString(), " and ", upper.ToString(),
                                                " are to be merged, and are not both active yet"));
   }
-  if (const absl::Status may = wiring_.assignments->MayPrepareMerge(lower, upper); !may.ok()) {
+  absl::Status may = wiring_.assignments->MayPrepareMerge(lower, upper);
+  if (may.ok() && !parts[0]->logged()) may = AreKept(parts);
+  if (!may.ok()) {
     if (!parts[0]->logged()) checkpoint_wanted_.store(true);
     return may;
   }
@@ -91,6 +93,17 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
   wiring_.assignments->MergeAhead(MergedRecord(*record, *with, ready.end, ready.end_with), parts[0],
                                   parts[1]);
   return ready;
+}
+
+// One that was moved here may be in no checkpoint yet: after a crash it would have no rows.
+absl::Status ShardCuts::AreKept(const ShardList& parts) const {
+  for (const auto& part : parts) {
+    if (!wiring_.checkpoints->Keeps(part)) {
+      return absl::UnavailableError(absl::StrCat(
+          part->id().ToString(), " is to be merged, and is in no checkpoint of this server yet"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void ShardCuts::GiveUp(ShardId id) {
@@ -126,9 +139,10 @@ void ShardCuts::FinishLogged(const ShardList& cut, const ShardList& merged) {
 // After a crash the table goes back to its last checkpoint, which may be from before the cut or the
 // merge.
 void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged) {
-  const bool wanted = checkpoint_wanted_.load() || !wiring_.checkpoints->periodic();
+  const bool asked = checkpoint_wanted_.exchange(false);  // a merge that still waits asks again
+  const bool never = !wiring_.checkpoints->periodic() && !(cut.empty() && merged.empty());
   const int64_t now_ns = wiring_.clock->NowNs();
-  if (wanted && !(cut.empty() && merged.empty()) && now_ns >= keep_next_ns_) {
+  if ((asked || never) && now_ns >= keep_next_ns_) {
     if (const absl::Status kept = wiring_.checkpoints->KeepNow(); !kept.ok()) {
       if (!absl::IsUnavailable(kept)) keep_next_ns_ = now_ns + kKeepRetryNs;
       HOTBED_LOG_EVERY_S(Warning, 10)
@@ -141,7 +155,6 @@ void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged
   for (const auto& shard : merged) {
     if (wiring_.checkpoints->Keeps(shard)) FinishMerge(*shard);
   }
-  checkpoint_wanted_.store(false);  // a merge that still waits asks again
 }
 
 void ShardCuts::Finish(ShardId id) {

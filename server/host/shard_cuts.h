@@ -50,6 +50,7 @@ class ShardCuts {
   }
 
  private:
+  absl::Status AreKept(const ShardList& parts) const;
   // Pushes are refused from then on. Unavailable: some are on their way for too long, and are taken
   // again.
   absl::Status StandStill(const ShardList& shards);

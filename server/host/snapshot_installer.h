@@ -62,8 +62,6 @@ class SnapshotInstaller : public SnapshotIntake::Site {
     std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
-  // Rows of class checkpoint that have arrived: a crash of this server finds them.
-  absl::Status KeepArrived(ShardId id);
   absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from,
                              int64_t warm_ns_max);
 

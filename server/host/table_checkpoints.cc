@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kDrainNsMax = 2 * kSecondNs;  // for pushes that were let in before
 constexpr int64_t kDrainStepNs = kMillisecondNs;
+constexpr int64_t kSoonNs = kSecondNs;
+constexpr int64_t kPartOfTime = 20;
 
 // A checkpoint holds the rows of whole tables. If one shard's rows do not match its meta, the
 // previous checkpoint is worth more.
@@ -37,18 +39,23 @@ ShardsByClass SplitByClass(const ShardList& shards) {
 
 void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
   if (tried_ns_ == 0) tried_ns_ = now_ns;
-  if (wiring_.interval_ns == 0 || now_ns - tried_ns_ < wiring_.interval_ns) return;
+  const int64_t since_ns = now_ns - tried_ns_;
+  const bool soon = soon_.load(std::memory_order_relaxed) &&
+                    since_ns >= std::max(kSoonNs, kPartOfTime * took_ns_);
+  if (!soon && (wiring_.interval_ns == 0 || since_ns < wiring_.interval_ns)) return;
   tried_ns_ = now_ns;
+  soon_.store(false, std::memory_order_relaxed);
   const ShardList shards = SplitByClass(*wiring_.directory->Shards()).checkpointed;
   const bool changed = std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
     return KeptLsn(shard) != shard->applied_lsn();
   });
   if (!changed) return;
   const absl::Status kept = Keep(shards);
+  took_ns_ = wiring_.clock->NowNs() - now_ns;
   if (kept.ok()) return;
   HOTBED_LOG_EVERY_S(Warning, 10) << "tables of class checkpoint: " << kept;
   // A cut or a merge is over in a moment.
-  if (absl::IsUnavailable(kept)) tried_ns_ -= std::max<int64_t>(0, wiring_.interval_ns - kSecondNs);
+  if (soon || absl::IsUnavailable(kept)) KeepSoon();
 }
 
 std::optional<Lsn> TableCheckpoints::KeptLsn(const std::shared_ptr<Shard>& shard) const {

@@ -38,13 +38,16 @@ class TableCheckpoints {
     ShardWriteBack* write_back = nullptr;
     TierHost* tiers = nullptr;
     const Clock* clock = nullptr;
-    int64_t interval_ns = 0;  // 0: only KeepNow and KeepLast
+    int64_t interval_ns = 0;  // 0: only KeepSoon, KeepNow and KeepLast
   };
   explicit TableCheckpoints(const Wiring& wiring) : wiring_(wiring) {}
 
-  // Once per interval, if a row has changed since the last checkpoint. Pushes to these tables are
-  // refused for a moment (UNAVAILABLE).
+  // Once per interval, and soon after KeepSoon, if a row has changed since the last checkpoint.
+  // Pushes to these tables are refused for a moment (UNAVAILABLE).
   void KeepWhereDue(int64_t now_ns);
+  // Rows have come that no checkpoint here has: one is kept within a second or two, and so that
+  // such checkpoints take a twentieth of the time at most.
+  void KeepSoon() { soon_.store(true, std::memory_order_relaxed); }
   // At the end: the shards are closed and take no more pushes.
   absl::Status KeepLast(const ShardList& shards);
   // Now, whether or not it is due.
@@ -81,7 +84,9 @@ class TableCheckpoints {
   };
   const Wiring wiring_;
   std::atomic<uint64_t> total_{0};
+  std::atomic<bool> soon_{false};
   int64_t tried_ns_ = 0;
+  int64_t took_ns_ = 0;  // the last one
   absl::Mutex mu_;  // one pause at a time: a shard that is resumed must not stand still elsewhere
   mutable absl::Mutex kept_mu_;
   absl::flat_hash_map<ShardId, Kept> kept_ ABSL_GUARDED_BY(kept_mu_);

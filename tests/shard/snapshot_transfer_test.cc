@@ -119,7 +119,12 @@ TEST_F(SnapshotTransferTest, AMovedShardOfClassCheckpointIsInACheckpointOfItsNew
   Push(10);
   const std::vector<uint64_t> ids = {0, 1, 2, 3, 4, 5, 6, 7};
   const std::vector<float> rows = cluster_->PullAll(1, ids);
-  for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 1, 3);
+  const auto kept = [&] { return cluster_->host(3)->Status().numbers["checkpoints"]; };
+  for (const ShardId shard : cluster_->shards()) {
+    const uint64_t before = kept();
+    cluster_->Move(shard, 1, 3);
+    for (int i = 0; i < 3000 && kept() == before; ++i) absl::SleepFor(absl::Milliseconds(20));
+  }
   cluster_->Kill(3);
   cluster_->Start(3);
   cluster_->FailOver();
