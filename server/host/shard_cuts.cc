@@ -95,12 +95,12 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
   return ready;
 }
 
-// One that was moved here may be in no checkpoint yet: after a crash it would have no rows.
+// After a crash, such a one would have no rows.
 absl::Status ShardCuts::AreKept(const ShardList& parts) const {
   for (const auto& part : parts) {
-    if (!wiring_.checkpoints->Keeps(part)) {
+    if (wiring_.checkpoints->Awaits(part->id())) {
       return absl::UnavailableError(absl::StrCat(
-          part->id().ToString(), " is to be merged, and is in no checkpoint of this server yet"));
+          part->id().ToString(), " has moved here, is to be merged, and is in no checkpoint yet"));
     }
   }
   return absl::OkStatus();

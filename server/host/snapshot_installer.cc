@@ -59,7 +59,7 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
   HOTBED_RETURN_IF_ERROR(OpenFilled(id, it->second.shard->range(), kWarmNsMax));
   // The server that sent them may have had them in a checkpoint.
-  if (!it->second.shard->logged()) wiring_.checkpoints->KeepSoon();
+  if (!it->second.shard->logged()) wiring_.checkpoints->KeepSoon(id);
   arriving_.erase(it);
   return absl::OkStatus();
 }

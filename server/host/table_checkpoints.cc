@@ -55,7 +55,13 @@ void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
   if (kept.ok()) return;
   HOTBED_LOG_EVERY_S(Warning, 10) << "tables of class checkpoint: " << kept;
   // A cut or a merge is over in a moment.
-  if (soon || absl::IsUnavailable(kept)) KeepSoon();
+  if (soon || absl::IsUnavailable(kept)) soon_.store(true, std::memory_order_relaxed);
+}
+
+void TableCheckpoints::KeepSoon(ShardId arrived) {
+  absl::MutexLock lock(&kept_mu_);
+  arrived_.insert(arrived);
+  soon_.store(true, std::memory_order_relaxed);
 }
 
 std::optional<Lsn> TableCheckpoints::KeptLsn(const std::shared_ptr<Shard>& shard) const {
@@ -110,7 +116,10 @@ absl::Status TableCheckpoints::Freeze(const ShardList& shards) {
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Freeze());
   absl::MutexLock lock(&kept_mu_);
   kept_.clear();
-  for (const auto& shard : shards) kept_[shard->id()] = {shard, shard->applied_lsn()};
+  for (const auto& shard : shards) {
+    kept_[shard->id()] = {shard, shard->applied_lsn()};
+    arrived_.erase(shard->id());
+  }
   total_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
@@ -45,9 +46,14 @@ class TableCheckpoints {
   // Once per interval, and soon after KeepSoon, if a row has changed since the last checkpoint.
   // Pushes to these tables are refused for a moment (UNAVAILABLE).
   void KeepWhereDue(int64_t now_ns);
-  // Rows have come that no checkpoint here has: one is kept within a second or two, and so that
-  // such checkpoints take a twentieth of the time at most.
-  void KeepSoon() { soon_.store(true, std::memory_order_relaxed); }
+  // The shard has come with rows that no checkpoint here has: one is kept within a second or two,
+  // and so that such checkpoints take a twentieth of the time at most.
+  void KeepSoon(ShardId arrived) ABSL_LOCKS_EXCLUDED(kept_mu_);
+  // Whether it has come, and no checkpoint has it yet.
+  bool Awaits(ShardId id) const ABSL_LOCKS_EXCLUDED(kept_mu_) {
+    absl::MutexLock lock(&kept_mu_);
+    return arrived_.contains(id);
+  }
   // At the end: the shards are closed and take no more pushes.
   absl::Status KeepLast(const ShardList& shards);
   // Now, whether or not it is due.
@@ -90,6 +96,7 @@ class TableCheckpoints {
   absl::Mutex mu_;  // one pause at a time: a shard that is resumed must not stand still elsewhere
   mutable absl::Mutex kept_mu_;
   absl::flat_hash_map<ShardId, Kept> kept_ ABSL_GUARDED_BY(kept_mu_);
+  absl::flat_hash_set<ShardId> arrived_ ABSL_GUARDED_BY(kept_mu_);
 };
 
 }  // namespace hotbed
