@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/net/grpc_transport.h"
 #include "proto/data.grpc.pb.h"
+#include "proto/grpc_tuning.h"
 #include "tests/proto/segment_twin.h"
 
 namespace hotbed {
@@ -48,6 +49,7 @@ class ScriptedServer final : public v1::Data::Service {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(this);
+    AllowKeepalives(&builder);
     server_ = builder.BuildAndStart();
     address = absl::StrCat("127.0.0.1:", port);
   }
