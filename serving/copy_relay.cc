@@ -73,7 +73,9 @@ void RelayMemory::Await(absl::Duration timeout) {
 }
 
 CopyRelay::CopyRelay(RelayMemory* memory, const Clock* clock)
-    : memory_(memory), clock_(clock), run_(memory->NewRun()) {}
+    : memory_(memory), clock_(clock), run_(memory->NewRun()) {
+  RelayedBytes();  // exported from now on, not from the first answer
+}
 
 CopyRelay::~CopyRelay() {
   absl::MutexLock lock(&mu_);
