@@ -19,6 +19,7 @@
 #include "common/host_port.h"
 #include "common/log.h"
 #include "common/status_macros.h"
+#include "common/threads/await_for.h"
 
 namespace hotbed {
 namespace {
@@ -77,6 +78,16 @@ HttpPort::~HttpPort() {
   for (const int fd : {listener_, wake_, reserve_}) {
     if (fd >= 0) close(fd);
   }
+}
+
+bool HttpPort::Drain(int64_t idle_ns, int64_t limit_ns) {
+  {
+    absl::MutexLock lock(&mu_);
+    drain_idle_ns_ = idle_ns;
+  }
+  Wake();
+  absl::MutexLock lock(&mu_);
+  return AwaitFor(&mu_, absl::Condition(&drained_), absl::Nanoseconds(limit_ns));
 }
 
 absl::Status HttpPort::Listen(const std::string& listen) {
@@ -158,7 +169,24 @@ void HttpPort::Serve() {
     }
     if (polled[1].revents != 0) AcceptSome();
     EndLate(Clock::Real()->NowNs());
+    if (drains_ && connections_.empty()) NoteDrained();
   }
+}
+
+void HttpPort::BeginDrain(int64_t idle_ns) {
+  AcceptSome();  // those that were taken by the system already
+  close(std::exchange(listener_, -1));
+  drains_ = true;
+  const int64_t until_ns = Clock::Real()->NowNs() + idle_ns;
+  for (auto& [number, connection] : connections_) {
+    if (connection.state != Connection::State::kReading || !connection.in.empty()) continue;
+    connection.until_ns = std::min(connection.until_ns, until_ns);
+  }
+}
+
+void HttpPort::NoteDrained() {
+  absl::MutexLock lock(&mu_);
+  drained_ = true;
 }
 
 void HttpPort::AcceptSome() {
@@ -310,6 +338,8 @@ void HttpPort::OnRequest(Number number, Connection* connection, HttpRequest requ
 
 void HttpPort::Answer(Connection* connection, const HttpResponse& response) {
   if (options_.answered) options_.answered(response.code);
+  // A further request that is here already is answered, too.
+  if (drains_ && connection->in.empty()) connection->keeps_open = false;
   connection->out = HttpAnswer(response, connection->head_only, !connection->keeps_open);
   connection->state = Connection::State::kWriting;
   connection->until_ns = Clock::Real()->NowNs() + kAnswerNsMax;
@@ -355,11 +385,14 @@ bool HttpPort::TakePages() {
   uint64_t count = 0;
   (void)!read(wake_, &count, sizeof(count));
   std::vector<std::pair<Number, HttpResponse>> made;
+  int64_t drain_idle_ns = -1;
   {
     absl::MutexLock lock(&mu_);
     if (stop_) return false;
     made.swap(made_);
+    drain_idle_ns = drain_idle_ns_;
   }
+  if (drain_idle_ns >= 0 && !drains_) BeginDrain(drain_idle_ns);
   for (const auto& [number, response] : made) {
     const auto it = connections_.find(number);
     if (it == connections_.end()) continue;

@@ -72,6 +72,10 @@ class HttpPort {
   HttpPort(const HttpPort&) = delete;
   HttpPort& operator=(const HttpPort&) = delete;
   const std::string& address() const { return address_; }  // as bound
+  // Takes no further connection, answers the requests that have come, each as the last one of its
+  // connection, and those that come on open connections within `idle_ns`; returns once all
+  // connections are closed. False: some were not within `limit_ns`.
+  bool Drain(int64_t idle_ns, int64_t limit_ns) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Connection {
@@ -112,6 +116,8 @@ class HttpPort {
   void Write(Number number, Connection* connection);
   void AwaitRequest(Number number, Connection* connection);
   bool TakePages();  // false: it stops
+  void BeginDrain(int64_t idle_ns);
+  void NoteDrained();
   void EndLate(int64_t now_ns);
   size_t AnswerBytes() const;
   uint64_t BodyBytes() ABSL_LOCKS_EXCLUDED(mu_);
@@ -129,10 +135,13 @@ class HttpPort {
   int wake_ = -1;     // eventfd: pages are made, or the end
   int reserve_ = -1;  // closed to accept a connection when no descriptor is left
   Number arrived_ = 0;
+  bool drains_ = false;
   std::map<Number, Connection> connections_;
 
   absl::Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t drain_idle_ns_ ABSL_GUARDED_BY(mu_) = -1;  // -1: it does not drain
+  bool drained_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<std::pair<Number, HttpRequest>> asked_ ABSL_GUARDED_BY(mu_);
   std::vector<std::pair<Number, HttpResponse>> made_ ABSL_GUARDED_BY(mu_);
   uint64_t asked_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // bodies of asked_

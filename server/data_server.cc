@@ -21,7 +21,6 @@
 #include "common/metrics.h"
 #include "common/status_macros.h"
 #include "common/threads/await_for.h"
-#include "common/threads/short_turns.h"
 #include "ports/grpc_hand_over.h"
 #include "proto/grpc_tuning.h"
 #include "proto/tool_calls.h"
@@ -83,8 +82,7 @@ void CollectGauges(const DataPlane& plane, const PeerPlane& peers,
       "Bytes received from other servers and not yet applied or written, by kind.";
   add(kHeld, kHeldHelp, {{"kind", "log"}}, peers.budget->log_bytes());
   add(kHeld, kHeldHelp, {{"kind", "rows"}}, peers.budget->rows_bytes());
-  add("hotbed_server_streams", "Streams of pulls, pushes and lookups open; a unary lookup is one.",
-      {}, plane.streams.load());
+  add("hotbed_server_streams", "Pull and push streams open.", {}, plane.streams.load());
 }
 
 }  // namespace
@@ -150,7 +148,6 @@ struct DataServer::Impl {
   }
 
   void Poll(grpc::ServerCompletionQueue* queue, Loop* loop) {
-    TakeShortTurns();
     void* tag = nullptr;
     bool ok = false;
     while (queue->Next(&tag, &ok)) {

@@ -92,7 +92,8 @@ void AddMemory(ConfigSchema* schema, ServerOptions* o) {
                  "Threads that poll and serve; 0: half of the cores, at least 1.",
                  {.min = 0, .max = 256});
   schema->AddInt("pool-threads", &o->pool_threads,
-                 "Threads that load rows that are not in memory, and write rows back.",
+                 "Threads that continue the work of busy shards; as many again load rows that are "
+                 "not in memory, and as many write rows back.",
                  {.min = 1, .max = 256});
   schema->AddBytes("staged-bytes-max", &o->host.staged_bytes_max,
                    "Pushes to synchronous tables that wait for the end of their step; 0: a 32nd of "
@@ -142,7 +143,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
                     "A client that reads nothing of its answers for this long loses its stream.",
                     {.min = 100});
   schema->AddInt("streams-max", &o->streams_max,
-                 "Streams of pulls, pushes and lookups that are open; a unary lookup is one.",
+                 "Open pull and push streams. Lookups are bounded by --connections-max.",
                  {.min = 1, .max = 1 << 20});
   schema->AddInt("connections-max", &o->connections_max,
                  "Connections open to the data port; beyond it one that is idle makes room, or the "
@@ -163,7 +164,7 @@ void AddLimits(ConfigSchema* schema, ServerOptions* o) {
   schema->AddMillis(
       "checkpoint-interval-ms", &o->host.checkpoint_interval_ms,
       "Interval between checkpoints of tables of class checkpoint that were pushed to; 0: only "
-      "at a clean stop, and after shards of theirs were cut or merged.");
+      "at a clean stop, and after shards of theirs came to the server, were cut or were merged.");
   schema->AddMillis(
       "keep-deletions-ms", &o->host.keep_deletions_ms,
       "How long shards remember deleted rows. A shard that remembers more deletions than it has "
@@ -371,6 +372,7 @@ ServingOptions ServingOptionsOf(const ServerOptions& options) {
   serving.admin_listen = options.admin_listen;
   serving.http_listen = options.http_listen;
   serving.http_tls = options.http_secure == "on";
+  serving.http_drain_ns_max = options.drain_ms_max / 4 * kMillisecondNs;
   serving.rows_bytes_max = options.host.host_bytes / 16 * 9;
   if (!options.host.data_dir.empty()) {
     serving.disk = absl::StrCat(options.host.data_dir, "/serving-", options.name);

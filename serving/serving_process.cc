@@ -48,6 +48,7 @@ namespace {
 constexpr absl::Duration kReportTimeout = absl::Seconds(2);
 constexpr absl::Duration kReportAgain = absl::Milliseconds(200);
 constexpr int64_t kOrdersOldNs = 10 * kSecondNs;  // without any, it is not ready
+constexpr int64_t kHttpIdleNs = kSecondNs;        // of open connections, once it stops
 constexpr int kStreamsPerConnectionMax = 1024;
 constexpr int kSearchesMax = 64;
 constexpr int kLookupThreadsMax = 32;
@@ -325,6 +326,11 @@ class Serving final : public ServingProcess {
       link_.join();
       (void)calls_.Report(MakeReport(/*stopping=*/true), kReportTimeout);
     }
+    if (http_ != nullptr && !http_->Drain(kHttpIdleNs, options_.http_drain_ns_max)) {
+      HOTBED_LOG(Warning) << "HTTP requests were not answered within "
+                          << options_.http_drain_ns_max / kMillisecondNs
+                          << " ms, a quarter of --drain-ms-max, and are cut";
+    }
     http_.reset();
     if (port_ != nullptr) port_->Stop();
     relays_.Stop();
@@ -472,8 +478,10 @@ class Serving final : public ServingProcess {
 
   std::vector<ReadyCondition> Conditions() const {
     ReadyCondition coordinator = {.name = "coordinator", .found = "gives orders"};
+    bool stops = false;
     {
       absl::MutexLock lock(&mu_);
+      stops = stops_;
       coordinator.holds =
           !stops_ && ordered_ns_ != 0 && clock_.NowNs() - ordered_ns_ < kOrdersOldNs;
       if (!coordinator.holds) {
@@ -491,9 +499,13 @@ class Serving final : public ServingProcess {
     }
     ReadyCondition version = CurrentVersion();
     if (coordinator.holds && tables.holds && version.holds) was_loaded_.store(true);
-    // A table that is served later loads on all servers at once, and load balancers would find none
-    // for the other tables. This server asks others for it meanwhile.
     if (was_loaded_.load()) {
+      // Load balancers would find no server at all when the coordinator is away, nor, for the other
+      // tables, when a table that is served later loads on all servers at once.
+      if (!coordinator.holds && !stops) {
+        coordinator.holds = true;
+        absl::StrAppend(&coordinator.found, "; lookups are answered as before");
+      }
       for (ReadyCondition* const condition : {&tables, &version}) {
         if (!condition->holds) absl::StrAppend(&condition->found, "; others are asked for it");
         condition->holds = true;

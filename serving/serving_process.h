@@ -28,6 +28,7 @@ struct ServingOptions {
   std::string admin_listen = "127.0.0.1:0";
   std::string http_listen;                  // for lookups by HTTP; empty: none
   bool http_tls = false;                    // there, with the files of `security`
+  int64_t http_drain_ns_max = 0;            // a stop waits so long for answers to requests there
   uint64_t rows_bytes_max = 0;              // memory of rows
   std::string disk;                         // the folder of all rows; empty: memory alone
   uint64_t message_bytes_max = 16 << 20;    // a request, and an answer

@@ -13,7 +13,6 @@
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "common/zipf.h"
-#include "hotbed/short_turns.h"
 #include "row_math/position.h"
 
 namespace hotbed {
@@ -307,7 +306,6 @@ absl::StatusOr<LoadResult> Load::Run(double seconds, double rate) {
     const int64_t offset_ns =
         interval_ns * static_cast<int64_t>(s) / static_cast<int64_t>(streams_.size());
     threads.emplace_back([&, s, offset_ns] {
-      TakeShortTurns();  // as callers that wait for answers should (docs/measurements.md)
       statuses[s] = streams_[s]->Run(start_ns + offset_ns, end_ns, interval_ns, &results[s]);
     });
   }

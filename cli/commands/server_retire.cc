@@ -161,8 +161,10 @@ absl::Status Retire(const RetireFlags& flags, const CommandContext& context) {
           look->json, absl::StrCat(look->name, " may be stopped, after ", ShortSeconds(seconds),
                                    ": ", look->done, "\n"));
     }
-    const bool passing =
-        look.ok() || absl::IsUnavailable(look.status()) || absl::IsDeadlineExceeded(look.status());
+    // A server without copies, of which a new coordinator has not heard yet, is not found.
+    const bool passing = look.ok() || absl::IsUnavailable(look.status()) ||
+                         absl::IsDeadlineExceeded(look.status()) ||
+                         (waits_min && absl::IsNotFound(look.status()));
     if (!passing) return look.status();
     if (seconds * 1e3 >= static_cast<double>(wait_ms) && !waits_min) {
       if (!look.ok()) return look.status();

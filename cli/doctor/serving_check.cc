@@ -36,13 +36,15 @@ Check CheckServing(const v1::ServingMap& map) {
       }
     }
     const auto least = std::min_element(ready_copies.begin(), ready_copies.end());
-    if (*least >= table.replicas()) continue;
+    // The further copies of a hot table come and go.
+    const uint32_t wanted = table.replicas_max() > 0 ? table.replicas_min() : table.replicas();
+    if (*least >= wanted) continue;
     const std::string part =
         ready_copies.size() == 1
             ? std::string()
             : absl::StrCat(" part ", least - ready_copies.begin() + 1, " of ", ready_copies.size());
     absl::StrAppend(*least == 0 ? &unanswered : &fewer, " ", name, part, " (", *least, " of ",
-                    table.replicas(), trouble.empty() ? "" : ": ", trouble, ")");
+                    wanted, trouble.empty() ? "" : ": ", trouble, ")");
   }
   const std::string next = "; see 'hotbed serve status'";
   if (!unanswered.empty()) {

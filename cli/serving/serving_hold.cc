@@ -38,8 +38,17 @@ std::string WhyItCannotAnswerFor(const ServedCopy& copy, const ServedCopy& leavi
 std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::ServingMap& map) {
   const bool known = std::any_of(map.servers().begin(), map.servers().end(),
                                  [&](const auto& one) { return one.name() == server; });
-  if (!known) return std::nullopt;
   ServingHold hold;
+  if (!known) {
+    // A coordinator that begins to lead hears of copies within a second.
+    for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
+      if (!ServedPartOn(map.tables(i), server).has_value()) continue;
+      if (hold.missed++ > 0) continue;
+      hold.why = absl::StrCat("of table ", map.specs(i).name(), ", ", server,
+                              " has not reported to this coordinator yet");
+    }
+    return hold.missed > 0 ? std::optional<ServingHold>(hold) : std::nullopt;
+  }
   for (int i = 0; i < std::min(map.tables_size(), map.specs_size()); ++i) {
     const std::vector<ServedCopy> copies = CopiesOf(map.tables(i), map);
     const auto leaving = std::find_if(copies.begin(), copies.end(), [&](const ServedCopy& copy) {
@@ -47,15 +56,18 @@ std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::Se
     });
     if (leaving == copies.end()) continue;
     uint64_t others = 0;
+    bool one_can = false;
     std::string why;
     for (const ServedCopy& copy : copies) {
       if (copy.server == server || copy.part != leaving->part) continue;
       ++others;
-      if (why.empty()) why = WhyItCannotAnswerFor(copy, *leaving, map);
+      const std::string why_not = WhyItCannotAnswerFor(copy, *leaving, map);
+      one_can = one_can || why_not.empty();
+      if (why.empty()) why = why_not;
     }
     if (others == 0) {
       ++hold.alone;
-    } else if (why.empty()) {
+    } else if (one_can) {
       ++hold.answered;
     } else if (hold.missed++ == 0) {
       hold.why = absl::StrCat("of table ", map.specs(i).name(), ", ", why);

@@ -11,14 +11,15 @@
 namespace hotbed {
 
 struct ServingHold {
-  uint64_t missed = 0;    // ready copies here whose other copies cannot all answer for them yet
+  uint64_t missed = 0;    // ready copies here for which no other one of their part can answer yet
   std::string why;        // of the first of them
-  uint64_t answered = 0;  // ready copies here for which all the others of their part can answer
+  uint64_t answered = 0;  // ready copies here for which another one of their part can answer
   uint64_t alone = 0;     // ready copies here that are the only ones of their part
 };
 
 // A copy can answer for another one of its part if its server is alive, it is ready, and it holds
-// the versions that the other one holds. Nothing: no serving server of that name has reported.
+// the versions that the other one holds. Nothing: no serving server of that name has reported, and
+// none is to have a copy.
 std::optional<ServingHold> HoldOfServing(const std::string& server, const v1::ServingMap& map);
 
 }  // namespace hotbed

@@ -78,34 +78,36 @@ void BatchPlan::CutGroup(uint32_t index, const TableRoute& route, RowType wire_t
         std::max(std::min(part_bytes_max / row_bytes, kPartRowsMax), rows_per_number);
     for (uint32_t range = 0; range < ranges; ++range) {
       if (begin[range + 1] == begin[range]) continue;
-      part.shard = route.ShardOf(slice, range);
-      CutShard(begin[range], begin[range + 1], rows_max, rows_per_number, part);
+      CutShard(route.ShardOf(slice, range), begin[range], begin[range + 1], rows_max,
+               rows_per_number, part);
     }
   }
 }
 
-// Appends the parts of one shard, which has the ids [begin, end) of the group's split; `part` has
-// what they share.
-void BatchPlan::CutShard(uint32_t begin, uint32_t end, uint64_t rows_max, uint64_t rows_per_number,
-                         PlanPart part) {
+// Appends the parts of one shard, which has the ids [begin, end) of the group's split. `shared` is
+// the same for all shards of a slice: a part that had just been written would be copied slowly.
+void BatchPlan::CutShard(uint32_t shard, uint32_t begin, uint32_t end, uint64_t rows_max,
+                         uint64_t rows_per_number, const PlanPart& shared) {
   const uint64_t count = end - begin;
   if (count <= rows_max / rows_per_number * rows_per_number) {
+    PlanPart& part = parts_.emplace_back(shared);
+    part.shard = shard;
     part.begin = begin;
     part.end = end;
     part.last_of_shard = true;
     part.number_limit = static_cast<uint32_t>(
         rows_per_number == 1 ? count : (count + rows_per_number - 1) / rows_per_number);
-    parts_.push_back(part);
     return;
   }
   const PartCut cut(count, rows_max, rows_per_number);
   for (uint64_t p = 0; p < cut.parts; ++p) {
+    PlanPart& part = parts_.emplace_back(shared);
+    part.shard = shard;
     part.begin = begin + static_cast<uint32_t>(cut.Begin(p));
     part.end = begin + static_cast<uint32_t>(cut.Begin(p + 1));
     part.last_of_shard = p + 1 == cut.parts;
     part.first_number = static_cast<uint32_t>(cut.FirstNumber(p));
     part.number_limit = static_cast<uint32_t>(cut.FirstNumber(p + 1));
-    parts_.push_back(part);
   }
 }
 

@@ -95,8 +95,8 @@ class BatchPlan {
   void FindUnique(absl::Span<const FeatureIds> features, Deduper* deduper, TableGroup* group);
   void CutGroup(uint32_t index, const TableRoute& route, RowType wire_type,
                 uint64_t part_bytes_max);
-  void CutShard(uint32_t begin, uint32_t end, uint64_t rows_max, uint64_t rows_per_number,
-                PlanPart part);
+  void CutShard(uint32_t shard, uint32_t begin, uint32_t end, uint64_t rows_max,
+                uint64_t rows_per_number, const PlanPart& shared);
 
   std::vector<TableGroup> groups_;  // the first group_count_ are in use; the rest keep their memory
   size_t group_count_ = 0;

@@ -6,7 +6,6 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/threads/await_for.h"
-#include "common/threads/short_turns.h"
 
 namespace hotbed {
 namespace {
@@ -36,7 +35,6 @@ void CompletionPoller::Shutdown() {
 }
 
 void CompletionPoller::Poll() {
-  TakeShortTurns();
   void* tag = nullptr;
   bool ok = false;
   do {

@@ -58,6 +58,7 @@ void ServerStream::Start() {
   absl::MutexLock lock(&mu_);
   stream_ = stub_->PrepareCall(&context_, MethodOf(lane_), queue_);
   stream_->StartCall(Arm(kStart));
+  if (lane_ == Lane::kLookup) SetRestAlarm();
 }
 
 void ServerStream::Event::Run(bool ok) {
@@ -74,6 +75,8 @@ void ServerStream::Event::Run(bool ok) {
       return keep->OnWrite(ok);
     case kHold:
       return keep->OnHold();
+    case kRest:
+      return keep->OnRest();
     case kRead:
       return keep->OnRead(ok);
     case kFinish:
@@ -86,6 +89,7 @@ void ServerStream::Event::Run(bool ok) {
 bool ServerStream::Send(OutgoingMessage* message, std::shared_ptr<PendingRequest>* request) {
   absl::MutexLock lock(&mu_);
   if (failed_) return false;
+  used_ = true;
   const uint64_t bytes = backlog_.Add(std::move(*message), std::move(*request));
   counters_->bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
   Pump(nullptr);
@@ -120,6 +124,11 @@ void ServerStream::SetHoldAlarm() {
   holding_ = true;
   backlog_.BeginHold();
   hold_alarm_.Set(queue_, std::chrono::system_clock::now() + kHoldMax, Arm(kHold));
+}
+
+void ServerStream::SetRestAlarm() {
+  used_ = false;
+  rest_alarm_.Set(queue_, std::chrono::system_clock::now() + kRestAfter, Arm(kRest));
 }
 
 void ServerStream::Fail() {
@@ -173,6 +182,18 @@ void ServerStream::OnHold() {
     Pump(&dropped);
   }
   EndDropped(std::move(dropped));
+}
+
+void ServerStream::OnRest() {
+  absl::MutexLock lock(&mu_);
+  if (finishing_) return;
+  if (rested_) {
+    context_.TryCancel();  // the server should have ended its side by now
+  } else if (!failed_ && started_ && !used_ && !writing_ && backlog_.idle()) {
+    rested_ = failed_ = writing_ = true;
+    stream_->WritesDone(Arm(kWrite));
+  }
+  SetRestAlarm();
 }
 
 void ServerStream::OnRead(bool ok) {
@@ -253,7 +274,8 @@ void ServerStream::OnFinish() {
   {
     absl::MutexLock lock(&mu_);
     backlog_.TakeAll(&lost, &unsent);
-    counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+    if (!rested_) counters_->reconnects.fetch_add(1, std::memory_order_relaxed);
+    if (lane_ == Lane::kLookup) rest_alarm_.Cancel();
   }
   const absl::Status status = StatusOfServer(finish_status_, address_);
   for (auto& request : lost) request->Done(status, nullptr);

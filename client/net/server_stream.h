@@ -6,6 +6,10 @@
 // Requests are written in the order of Send. When the stream ends, every open request is Done with
 // the reason, and the stream is dead: the transport opens a new one for the next request. Done is
 // called without any lock held.
+//
+// A lookup stream that nothing used for a while ends, and the next lookup opens another: a server
+// with many inference clients closes connections that are idle to make room, and none with an open
+// stream is.
 #ifndef HOTBED_CLIENT_NET_SERVER_STREAM_H_
 #define HOTBED_CLIENT_NET_SERVER_STREAM_H_
 
@@ -67,6 +71,8 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
  public:
   // How long a request waits for company while the server is busy.
   static constexpr std::chrono::milliseconds kHoldMax{1};
+  // A lookup stream that was not used from one multiple of this to the next rests.
+  static constexpr std::chrono::milliseconds kRestAfter{1000};
 
   // `joined_bytes_max` as in StreamBacklog. `stub`, `queue`, `counters` and `live` outlive the
   // stream.
@@ -81,7 +87,7 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   bool dead() const;
 
  private:
-  enum Op { kStart, kWrite, kHold, kRead, kFinish, kOpCount };
+  enum Op { kStart, kWrite, kHold, kRest, kRead, kFinish, kOpCount };
   struct Event final : CompletionEvent {
     void Run(bool ok) override;
     ServerStream* stream = nullptr;
@@ -92,6 +98,7 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   void OnStart(bool ok);
   void OnWrite(bool ok);
   void OnHold();
+  void OnRest();
   void OnRead(bool ok);
   void OnFinish();
   // The requests that the message answers; none ends the stream.
@@ -106,6 +113,7 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   // any other.
   void Pump(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetHoldAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetRestAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps the stream alive until the event has run.
   Event* Arm(Op op) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -121,6 +129,7 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   grpc::Status finish_status_;
   Event events_[kOpCount];
   grpc::Alarm hold_alarm_;
+  grpc::Alarm rest_alarm_;
   grpc::ByteBuffer incoming_;  // of the one read in flight
 
   mutable absl::Mutex mu_;
@@ -128,6 +137,8 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   StreamBacklog backlog_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServerStream>> self_ ABSL_GUARDED_BY(mu_);  // one per event in flight
   bool holding_ ABSL_GUARDED_BY(mu_) = false;                             // the alarm is set
+  bool used_ ABSL_GUARDED_BY(mu_) = false;    // since the rest alarm was set
+  bool rested_ ABSL_GUARDED_BY(mu_) = false;  // we have closed our side
   bool started_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_ ABSL_GUARDED_BY(mu_) = false;

@@ -73,6 +73,7 @@ class StreamBacklog {
   void TakeAll(RequestList* lost, RequestList* unsent);
 
   bool empty() const { return waiting_.empty(); }  // nothing waits to be written
+  bool idle() const { return waiting_.empty() && in_flight_.empty(); }
 
  private:
   struct Queued {

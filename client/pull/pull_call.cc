@@ -3,18 +3,9 @@
 #include <utility>
 
 #include "client/net/call_trace.h"
-#include "client/net/message_limits.h"
 #include "common/check.h"
 
 namespace hotbed {
-
-uint64_t PullScratch::BytesOf(uint32_t p, RowType wire_type) const {
-  if (const PooledPart* const part = Pooled(p); part != nullptr) {
-    return kSegmentHeaderBytes + pooled.BytesOf(*part, wire_type);
-  }
-  const PlanPart& part = plan.parts()[p];
-  return kSegmentHeaderBytes + uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
-}
 
 bool PullCall::Enter() {
   // No thread enters a closed gate, so the count of a closed gate only falls.

@@ -22,6 +22,7 @@
 #include "client/batch/resolve_ids.h"
 #include "client/batch/scatter.h"
 #include "client/net/buffer_pool.h"
+#include "client/net/message_limits.h"
 #include "client/net/transport.h"
 #include "hotbed/client.h"
 
@@ -79,6 +80,14 @@ struct PullScratch {
     if ((StateOf(p).load() & kPartGivenUp) != 0) return false;
     return (StateOf(p).fetch_or(kPartTaken) & kPartTaken) == 0;
   }
+  // The same where no other message may ask for the part while this one does, so that nobody else
+  // changes its state: without an atomic operation of 6 ns, which counts where parts are small.
+  bool TakePartAlone(uint32_t p) {
+    const uint32_t state = StateOf(p).load(std::memory_order_relaxed);
+    if ((state & (kPartTaken | kPartGivenUp)) != 0) return false;
+    StateOf(p).store(state | kPartTaken, std::memory_order_release);
+    return true;
+  }
   // A partial call does without the part. False: a message asks for it again.
   bool GiveUpPart(uint32_t p) {
     uint32_t no_message = 0;
@@ -96,7 +105,14 @@ struct PullScratch {
     return uint64_t{planned.rows()} * RowWireBytes(wire_type, planned.columns);
   }
   // Bytes of ids and rows as they travel, and of the segment's header.
-  uint64_t BytesOf(uint32_t p, RowType wire_type) const;
+  uint64_t BytesOf(uint32_t p, RowType wire_type) const {
+    if (const PooledPart* const part = Pooled(p); part != nullptr) {
+      return kSegmentHeaderBytes + pooled.BytesOf(*part, wire_type);
+    }
+    const PlanPart& part = plan.parts()[p];
+    return kSegmentHeaderBytes +
+           uint64_t{part.rows()} * (8 + RowWireBytes(wire_type, part.columns));
+  }
 
  private:
   static constexpr uint32_t kPartTaken = 1u << 31;

@@ -414,6 +414,8 @@ PullEngine::PartFates PullEngine::DecideParts(const CallPtr& call, absl::Span<co
   ReplySegments segments(reply.view->header, reply.segment_first);
   TargetFinder targets(*sent.map);
   std::optional<TableHandle::SeenShards> seen;
+  const TableHandle* of_alone = nullptr;
+  bool alone = false;  // no hedge of a part of this table is on its way
   for (size_t i = 0; i < parts.size(); ++i) {
     const v1::SegmentReply* const exception = segments.Next();
     if (exception != nullptr && exception->code() != v1::OK) {
@@ -422,9 +424,13 @@ PullEngine::PartFates PullEngine::DecideParts(const CallPtr& call, absl::Span<co
       fates[i] = PartFate::kRefused;
       continue;
     }
-    fates[i] = call->scratch->TakePart(parts[i]) ? PartFate::kTaken : PartFate::kAnsweredBefore;
-    if (fates[i] != PartFate::kTaken || call->lane != Lane::kPull) continue;
     const TableHandle& table = call->scratch->TableOf(parts[i]);
+    if (&table != of_alone) alone = !MayAskAny(*call, table);
+    of_alone = &table;
+    const bool taken =
+        alone ? call->scratch->TakePartAlone(parts[i]) : call->scratch->TakePart(parts[i]);
+    fates[i] = taken ? PartFate::kTaken : PartFate::kAnsweredBefore;
+    if (!taken || call->lane != Lane::kPull) continue;
     const uint32_t shard = call->scratch->ShardOf(parts[i]);
     if (!seen.has_value() || &seen->table() != &table) seen.emplace(table);
     seen->Note(shard,

@@ -8,13 +8,10 @@
 
 namespace hotbed {
 
-ThreadPool::ThreadPool(const std::string& name, int threads, void (*begin)()) {
+ThreadPool::ThreadPool(const std::string& name, int threads) {
   HOTBED_CHECK(threads > 0) << name << " with " << threads << " threads";
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, begin] {
-      if (begin != nullptr) begin();
-      Work();
-    });
+    threads_.emplace_back([this] { Work(); });
     pthread_setname_np(threads_.back().native_handle(), name.substr(0, 15).c_str());
   }
 }

@@ -15,9 +15,8 @@ namespace hotbed {
 
 class ThreadPool {
  public:
-  // `name` names the threads in a debugger (at most 15 characters). `begin`, if any, is the first
-  // that each of them does.
-  ThreadPool(const std::string& name, int threads, void (*begin)() = nullptr);
+  // `name` names the threads in a debugger (at most 15 characters).
+  ThreadPool(const std::string& name, int threads);
   // Runs the queued tasks, then ends the threads.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

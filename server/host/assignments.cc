@@ -216,10 +216,13 @@ absl::StatusOr<std::shared_ptr<Shard>> Assignments::BeginInstall(ShardId id, con
         absl::StrCat("what is here (epoch ", shard->epoch(), ", LSN ", shard->applied_lsn(),
                      ") must not be replaced by LSN ", lsn, " of epoch ", epoch));
   }
+  const std::shared_ptr<const Catalog> before = wiring_.data->catalog();
   HOTBED_RETURN_IF_ERROR(wiring_.data->ChangeCatalog([id](Catalog* catalog) {
     catalog->installing.insert(id);
     catalog->cuts.erase(id);
+    catalog->merges.erase(id);
   }));
+  DropPartsOfMerge(*before, *shard);
   installing_.insert(id);
   it->second.shard = nullptr;
   wiring_.directory->Publish(std::move(map));

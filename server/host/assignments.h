@@ -89,11 +89,11 @@ class Assignments {
   // not wait for that after the commit.
   void MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> lower,
                   std::shared_ptr<Shard> upper) ABSL_LOCKS_EXCLUDED(mu_);
-  // The coordinator refuses: takes that state away again. Nothing, if none of the shard is there.
+  // The coordinator refuses: that state is taken away again, without the caller waiting for it.
+  // Nothing, if none of the shard is there.
   void DropAhead(ShardId lower) ABSL_LOCKS_EXCLUDED(mu_);
-  // As Inheriting, of shards that were merged; the LSN with which one began; and the end of that.
+  // As Inheriting, of shards that were merged; and the end of that.
   ShardList Merged() const ABSL_LOCKS_EXCLUDED(mu_);
-  Lsn MergedAt(ShardId shard) const;
   void FinishMerge(const Shard& shard) ABSL_LOCKS_EXCLUDED(mu_);
   // What `shard` inherited is durable under its own name.
   void FinishCut(ShardId shard) ABSL_LOCKS_EXCLUDED(mu_);
@@ -172,6 +172,8 @@ class Assignments {
   // No earlier record of the parts, which may come late, makes a replica of them from then on.
   absl::Status PromiseMerged(const ShardRecord& record, const std::vector<ShardId>& parts) const;
   absl::Status Merge(const ShardRecord& record, Map* map) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The states of a merged shard that nothing reads any more. Where this fails they stay.
+  void DropPartsOfMerge(const Catalog& before, const Shard& shard) const;
   void LearnRecords(const std::vector<ShardRecord>& records, bool all, Map map)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayReturn(const ShardRecord& record) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -200,7 +202,8 @@ class Assignments {
   // Being cut or merged, closed and written back: what their parts go on with. Only after an
   // error, until the same records come again.
   std::map<ShardId, ShardOptions::Continued> cutting_ ABSL_GUARDED_BY(mu_);
-  // A merge that is prepared. The thread writes it, and has ended before anybody reads it.
+  // A merge that is prepared. The thread writes it, or takes it away, after those before it. It has
+  // ended before anybody reads the state.
   struct Ahead {
     ShardRecord merged;
     std::optional<std::string> meta;  // durable; nullopt: it failed

@@ -39,10 +39,10 @@ void Assignments::DropKeptLeft(int64_t now_ns) {
 // Rows are deleted and flushed without the lock: assignments do not wait for the disk.
 void Assignments::FinishDrops() {
   ShardList idle;
+  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   {
     absl::MutexLock lock(&mu_);
     if (dropping_.empty()) return AddMissing();
-    const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
     for (const auto& shard : dropping_) {
       if (shard->idle() && !catalog->IsCutFrom(shard->id())) idle.push_back(shard);
     }
@@ -55,6 +55,7 @@ void Assignments::FinishDrops() {
   ShardList deleted;
   for (const auto& shard : idle) {
     shard->ReleaseStore();
+    DropPartsOfMerge(*catalog, *shard);
     const absl::Status status = wiring_.tiers->DeleteShard(shard->spilled());
     if (status.ok()) {
       deleted.push_back(shard);

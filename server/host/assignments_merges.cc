@@ -129,32 +129,35 @@ void Assignments::MergeAhead(const ShardRecord& merged, std::shared_ptr<Shard> l
   absl::MutexLock lock(&mu_);
   if (closed_) return;
   ahead_ = std::make_shared<Ahead>(Ahead{merged, std::nullopt});
-  // The thread of an earlier merge may still write what belongs to the same parts.
-  if (writes_ahead_.joinable()) writes_ahead_.join();
-  writes_ahead_ = std::jthread([this, merged, lower, upper, ahead = ahead_] {
-    for (const auto& part : {lower, upper}) {
-      if (!part->WriteBack().ok()) return;
-    }
-    std::string meta;
-    if (!wiring_.log->Sync().ok()) return;
-    if (!WriteMergedMeta(merged, *lower, *upper, merged.merge.base, &meta).ok()) return;
-    ahead->meta = std::move(meta);
-  });
+  writes_ahead_ = std::jthread(
+      [this, merged, lower, upper, ahead = ahead_, before = std::move(writes_ahead_)]() mutable {
+        // The thread of an earlier merge may still write what belongs to the same parts.
+        if (before.joinable()) before.join();
+        for (const auto& part : {lower, upper}) {
+          if (!part->WriteBack().ok()) return;
+        }
+        std::string meta;
+        if (!wiring_.log->Sync().ok()) return;
+        if (!WriteMergedMeta(merged, *lower, *upper, merged.merge.base, &meta).ok()) return;
+        ahead->meta = std::move(meta);
+      });
 }
 
 // Where this fails the state stays, and the next merge of the shard replaces it: nothing reads it.
 void Assignments::DropAhead(ShardId lower) {
   absl::MutexLock lock(&mu_);
-  if (ahead_ == nullptr || ahead_->merged.shard != lower) return;
-  if (writes_ahead_.joinable()) writes_ahead_.join();
+  if (closed_ || ahead_ == nullptr || ahead_->merged.shard != lower) return;
   const std::shared_ptr<Ahead> ahead = std::exchange(ahead_, nullptr);
   const auto table = tables_.find(lower.table);
   if (table == tables_.end()) return;
   const SpillShard aside(table->second, ahead->merged.range, Catalog::MergedName(lower));
-  if (const absl::Status dropped = wiring_.tiers->ReplaceMeta(aside, "", 0); !dropped.ok()) {
-    HOTBED_LOG_EVERY_S(Warning, 10) << "cannot take away what was prepared for a merge of "
-                                    << lower.ToString() << ": " << dropped;
-  }
+  writes_ahead_ = std::jthread([this, aside, before = std::move(writes_ahead_)]() mutable {
+    if (before.joinable()) before.join();
+    if (const absl::Status dropped = wiring_.tiers->ReplaceMeta(aside, "", 0); !dropped.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "cannot take away what was prepared for a merge of "
+                                      << aside.shard.ToString() << ": " << dropped;
+    }
+  });
 }
 
 std::optional<std::string> Assignments::TakeMergedAhead(const ShardRecord& record) {
@@ -242,28 +245,29 @@ ShardList Assignments::Merged() const {
   return shards;
 }
 
-Lsn Assignments::MergedAt(ShardId shard) const {
-  const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
-  const auto merge = catalog->merges.find(shard);
-  return merge == catalog->merges.end() ? 0 : merge->second.base.lsn;
-}
-
-// Its state is durable under its own name. The one aside and that of the upper part stay where they
-// are if this fails: nothing reads them then.
+// Its state is durable under its own name.
 void Assignments::FinishMerge(const Shard& shard) {
   absl::MutexLock lock(&mu_);
   const std::shared_ptr<const Catalog> before = wiring_.data->catalog();
-  const auto merge = before->merges.find(shard.id());
-  if (merge == before->merges.end()) return;
-  absl::Status finished =
+  if (!before->merges.contains(shard.id())) return;
+  const absl::Status finished =
       wiring_.data->ChangeCatalog([&](Catalog* catalog) { catalog->merges.erase(shard.id()); });
+  if (finished.ok()) return DropPartsOfMerge(*before, shard);
+  HOTBED_LOG_EVERY_S(Warning, 10) << "cannot finish the merge of " << shard.id().ToString() << ": "
+                                  << finished;
+}
+
+// The one aside, and that of the upper part.
+void Assignments::DropPartsOfMerge(const Catalog& before, const Shard& shard) const {
+  const auto merge = before.merges.find(shard.id());
+  if (merge == before.merges.end()) return;
   for (const ShardId name : {Catalog::MergedName(shard.id()), merge->second.with}) {
-    if (!finished.ok() || name == shard.id()) continue;
-    finished = wiring_.tiers->ReplaceMeta(SpillShard(shard.table(), shard.range(), name), "", 0);
-  }
-  if (!finished.ok()) {
-    HOTBED_LOG_EVERY_S(Warning, 10)
-        << "cannot finish the merge of " << shard.id().ToString() << ": " << finished;
+    if (name == shard.id()) continue;
+    const SpillShard part(shard.table(), shard.range(), name);
+    if (const absl::Status dropped = wiring_.tiers->ReplaceMeta(part, "", 0); !dropped.ok()) {
+      HOTBED_LOG_EVERY_S(Warning, 10) << "cannot take away what was left of the merge of "
+                                      << shard.id().ToString() << ": " << dropped;
+    }
   }
 }
 

@@ -71,6 +71,9 @@ absl::Status Recovery::Run() {
   for (const auto& [id, range] : catalog->shards) {
     map[id].shard =
         wiring_.factory->Make(catalog->tables.at(id.table), id, range, /*installed=*/false);
+    if (const auto damaged = damaged_.find(id); damaged != damaged_.end()) {
+      map[id].shard->Refuse(damaged->second);
+    }
   }
   HOTBED_RETURN_IF_ERROR(ReplayLog(map));
   ShardList behind;
@@ -129,25 +132,35 @@ absl::Status Recovery::WipeIncomplete() {
 absl::Status Recovery::TakeMergedMetas() {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   for (const auto& [id, merge] : catalog->merges) {
-    const TableSpec& table = catalog->tables.at(id.table);
-    const auto meta_of = [&](ShardId name) -> absl::StatusOr<ShardMeta> {
-      const SpillShard spilled(table, catalog->shards.at(id), name);
-      HOTBED_ASSIGN_OR_RETURN(const std::string bytes, wiring_.tiers->ReadMeta(spilled));
-      return ShardMeta::Parse(bytes);
-    };
-    HOTBED_ASSIGN_OR_RETURN(const ShardMeta there, meta_of(id));
-    const bool went_back =
-        table.durability == Durability::kCheckpoint && !wiring_.data->was_clean();
-    HOTBED_ASSIGN_OR_RETURN(const ShardMeta other,
-                            meta_of(went_back ? merge.with : Catalog::MergedName(id)));
-    const Lsn merged_at = went_back ? merge.base.lsn : other.applied_lsn;
-    if (there.applied_lsn >= merged_at) continue;
-    const ShardMeta merged =
-        went_back ? MergeMetas(merge.lanes, merge.boundary, {0, merged_at}, there, other) : other;
-    HOTBED_RETURN_IF_ERROR(wiring_.tiers->ReplaceMeta(SpillShard(table, catalog->shards.at(id), id),
-                                                      merged.Serialize(), merged_at));
+    const absl::Status taken = TakeMergedMeta(*catalog, id, merge);
+    if (absl::IsDataLoss(taken)) {
+      HOTBED_LOG(Error) << id.ToString() << " was merged, and is refused: " << taken;
+      damaged_[id] = taken;
+    } else {
+      HOTBED_RETURN_IF_ERROR(taken);
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status Recovery::TakeMergedMeta(const Catalog& catalog, ShardId id,
+                                      const Catalog::Merge& merge) {
+  const TableSpec& table = catalog.tables.at(id.table);
+  const auto meta_of = [&](ShardId name) -> absl::StatusOr<ShardMeta> {
+    const SpillShard spilled(table, catalog.shards.at(id), name);
+    HOTBED_ASSIGN_OR_RETURN(const std::string bytes, wiring_.tiers->ReadMeta(spilled));
+    return ShardMeta::Parse(bytes);
+  };
+  HOTBED_ASSIGN_OR_RETURN(const ShardMeta there, meta_of(id));
+  const bool went_back = table.durability == Durability::kCheckpoint && !wiring_.data->was_clean();
+  HOTBED_ASSIGN_OR_RETURN(const ShardMeta other,
+                          meta_of(went_back ? merge.with : Catalog::MergedName(id)));
+  const Lsn merged_at = went_back ? merge.base.lsn : other.applied_lsn;
+  if (there.applied_lsn >= merged_at) return absl::OkStatus();
+  const ShardMeta merged =
+      went_back ? MergeMetas(merge.lanes, merge.boundary, {0, merged_at}, there, other) : other;
+  return wiring_.tiers->ReplaceMeta(SpillShard(table, catalog.shards.at(id), id),
+                                    merged.Serialize(), merged_at);
 }
 
 // A shard is numbered above the one that it was cut from, so the parents come first.
@@ -155,6 +168,10 @@ absl::Status Recovery::InheritMetas() {
   const std::shared_ptr<const Catalog> catalog = wiring_.data->catalog();
   for (const auto& [id, cut] : catalog->cuts) {
     const TableSpec& table = catalog->tables.at(id.table);
+    if (const auto damaged = damaged_.find(cut.parent); damaged != damaged_.end()) {
+      damaged_[id] = damaged->second;
+      continue;
+    }
     HOTBED_RETURN_IF_ERROR(
         wiring_.tiers->InheritMeta(SpillShard(table, catalog->shards.at(cut.parent), cut.parent),
                                    SpillShard(table, catalog->shards.at(id), id)));

@@ -3,7 +3,11 @@
 #ifndef HOTBED_SERVER_HOST_RECOVERY_H_
 #define HOTBED_SERVER_HOST_RECOVERY_H_
 
+#include <map>
+
 #include "absl/status/status.h"
+#include "common/ids.h"
+#include "server/host/catalog_file.h"
 #include "server/host/data_directory.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
@@ -35,11 +39,13 @@ class Recovery {
   absl::Status InheritMetas();
   // Shards that were merged, likewise.
   absl::Status TakeMergedMetas();
+  absl::Status TakeMergedMeta(const Catalog& catalog, ShardId id, const Catalog::Merge& merge);
   absl::Status ReplayLog(const ShardDirectory::Map& map);
   void RetryReplay(const ShardDirectory::Map& map);
   void RefuseDamaged(const ShardDirectory::Map& map);
 
   const Wiring wiring_;
+  std::map<ShardId, absl::Status> damaged_;  // why a state to take over cannot be read
 };
 
 // Tries to get a read-only log and a read-only spill tier back to work: a full disk may have space

@@ -19,6 +19,8 @@ constexpr uint64_t kDirtyRowsFew = 4096;  // written back in a few milliseconds
 // Pushes wait for so long at most before the commit is asked for; then it is tried again later.
 constexpr int64_t kPauseNsMax = 30 * kMillisecondNs;
 constexpr int64_t kPauseStepNs = kMillisecondNs / 4;
+// After a checkpoint that could not be kept: each try may stop pushes for a moment.
+constexpr int64_t kKeepRetryNs = 10 * kSecondNs;
 
 }  // namespace
 
@@ -92,15 +94,18 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
 }
 
 void ShardCuts::GiveUp(ShardId id) {
-  wiring_.assignments->DropAhead(id);
-  if (const std::shared_ptr<Shard> shard = wiring_.directory->Find(id))
+  if (const std::shared_ptr<Shard> shard = wiring_.directory->Find(id)) {
     shard->Pause(false, PauseFor::kCut);
+  }
+  wiring_.assignments->DropAhead(id);
 }
 
 void ShardCuts::FinishCuts() {
   ShardsByClass cut = SplitByClass(wiring_.assignments->Inheriting());
-  const ShardsByClass merged = SplitByClass(wiring_.assignments->Merged());
-  std::erase_if(cut.logged, [](const auto& shard) { return !shard->error().empty(); });
+  ShardsByClass merged = SplitByClass(wiring_.assignments->Merged());
+  for (ShardList* const shards : {&cut.logged, &merged.logged}) {
+    std::erase_if(*shards, [](const auto& shard) { return !shard->error().empty(); });
+  }
   FinishLogged(cut.logged, merged.logged);
   FinishCheckpointed(cut.checkpointed, merged.checkpointed);
 }
@@ -122,18 +127,19 @@ void ShardCuts::FinishLogged(const ShardList& cut, const ShardList& merged) {
 // merge.
 void ShardCuts::FinishCheckpointed(const ShardList& cut, const ShardList& merged) {
   const bool wanted = checkpoint_wanted_.load() || !wiring_.checkpoints->periodic();
-  if (wanted && !(cut.empty() && merged.empty())) {
+  const int64_t now_ns = wiring_.clock->NowNs();
+  if (wanted && !(cut.empty() && merged.empty()) && now_ns >= keep_next_ns_) {
     if (const absl::Status kept = wiring_.checkpoints->KeepNow(); !kept.ok()) {
+      if (!absl::IsUnavailable(kept)) keep_next_ns_ = now_ns + kKeepRetryNs;
       HOTBED_LOG_EVERY_S(Warning, 10)
           << "shards that were cut or merged are in no checkpoint yet: " << kept;
     }
   }
   for (const auto& shard : cut) {
-    if (wiring_.checkpoints->Keeps(shard->id(), 0)) Finish(shard->id());
+    if (wiring_.checkpoints->Keeps(shard)) Finish(shard->id());
   }
   for (const auto& shard : merged) {
-    const Lsn begun = wiring_.assignments->MergedAt(shard->id());
-    if (wiring_.checkpoints->Keeps(shard->id(), begun)) FinishMerge(*shard);
+    if (wiring_.checkpoints->Keeps(shard)) FinishMerge(*shard);
   }
   checkpoint_wanted_.store(false);  // a merge that still waits asks again
 }

@@ -60,6 +60,7 @@ class ShardCuts {
 
   const Wiring wiring_;
   std::atomic<bool> checkpoint_wanted_{false};
+  int64_t keep_next_ns_ = 0;  // of the upkeep's thread
   std::atomic<uint64_t> total_{0};
   std::atomic<uint64_t> merged_{0};
 };

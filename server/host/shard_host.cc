@@ -20,7 +20,6 @@
 #include "common/log.h"
 #include "common/status_macros.h"
 #include "common/tables/shard_memory.h"
-#include "common/threads/short_turns.h"
 #include "common/threads/thread_pool.h"
 #include "server/host/assignments.h"
 #include "server/host/copy_memory.h"
@@ -320,9 +319,7 @@ absl::Status ShardHostImpl::OpenLog() {
 }
 
 void ShardHostImpl::MakeParts(std::unique_ptr<PromiseFile> promises) {
-  // Requests wait for strands that it continues.
-  pool_ = std::make_unique<ThreadPool>(
-      "shard-pool", std::max(1, options_.pool_threads), +[] { TakeShortTurns(); });
+  pool_ = std::make_unique<ThreadPool>("shard-pool", std::max(1, options_.pool_threads));
   reports_ = std::make_unique<HostReports>(data_.get(), &directory_, &watched_, promises.get());
   promises_ = std::make_unique<PromiseKeeper>(std::move(promises), &directory_, log_.get());
   ticker_ = std::make_unique<ShardTicker>(ShardTicker::Wiring{.directory = &directory_,
@@ -401,6 +398,7 @@ void ShardHostImpl::MakeTransfers() {
       .assignments = assignments_.get(),
       .factory = factory_.get(),
       .promises = promises_.get(),
+      .checkpoints = checkpoints_.get(),
       .tiers = tiers_.get(),
       .log = log_.get(),
       .clock = clock_,

@@ -10,6 +10,8 @@ namespace {
 
 // The sender waits meanwhile, so this stays below its patience (kAnswerNsMax, snapshot_sender.cc).
 constexpr int64_t kWarmNsMax = 5 * kSecondNs;
+constexpr int64_t kKeepNsMax = 5 * kSecondNs;  // while a cut or pushes stand in the way
+constexpr int64_t kKeepStepNs = 10 * kMillisecondNs;
 
 absl::Status NoTransfer() { return absl::NotFoundError("no snapshot transfer of it is in flight"); }
 
@@ -57,9 +59,25 @@ absl::Status SnapshotInstaller::Finish(ShardId id, absl::string_view meta) {
   if (it == arriving_.end()) return NoTransfer();
   if (const auto parsed = ShardMeta::Parse(meta); !parsed.ok()) return parsed.status();
   HOTBED_RETURN_IF_ERROR(it->second.rows->Finish(meta));
+  if (!it->second.shard->logged()) HOTBED_RETURN_IF_ERROR(KeepArrived(id));
   HOTBED_RETURN_IF_ERROR(OpenFilled(id, it->second.shard->range(), kWarmNsMax));
   arriving_.erase(it);
   return absl::OkStatus();
+}
+
+// The server that sends them may have them in its checkpoint, and deletes them once they are here.
+absl::Status SnapshotInstaller::KeepArrived(ShardId id) {
+  const int64_t end_ns = wiring_.clock->NowNs() + kKeepNsMax;
+  for (;;) {
+    const absl::Status kept = wiring_.checkpoints->KeepNow();
+    if (kept.ok()) return kept;
+    if (!absl::IsUnavailable(kept) || wiring_.clock->NowNs() >= end_ns) {
+      return absl::Status(kept.code(),
+                          absl::StrCat(id.ToString(), " has arrived and is of class checkpoint, ",
+                                       "but is in no checkpoint yet: ", kept.message()));
+    }
+    wiring_.clock->SleepNs(kKeepStepNs);
+  }
 }
 
 absl::Status SnapshotInstaller::OpenFilled(ShardId id, const ShardRange& range,

@@ -20,6 +20,7 @@
 #include "server/host/promise_keeper.h"
 #include "server/host/shard_directory.h"
 #include "server/host/shard_factory.h"
+#include "server/host/table_checkpoints.h"
 #include "server/host/transfer/snapshot_intake.h"
 #include "server/shard_log/shard_log.h"
 #include "server/tiers/api/host.h"
@@ -34,6 +35,7 @@ class SnapshotInstaller : public SnapshotIntake::Site {
     Assignments* assignments = nullptr;
     const ShardFactory* factory = nullptr;
     PromiseKeeper* promises = nullptr;
+    TableCheckpoints* checkpoints = nullptr;
     TierHost* tiers = nullptr;
     ShardLog* log = nullptr;
     const Clock* clock = nullptr;
@@ -60,6 +62,8 @@ class SnapshotInstaller : public SnapshotIntake::Site {
     std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
+  // Rows of class checkpoint that have arrived: a crash of this server finds them.
+  absl::Status KeepArrived(ShardId id);
   absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from,
                              int64_t warm_ns_max);
 

@@ -41,14 +41,21 @@ void TableCheckpoints::KeepWhereDue(int64_t now_ns) {
   tried_ns_ = now_ns;
   const ShardList shards = SplitByClass(*wiring_.directory->Shards()).checkpointed;
   const bool changed = std::any_of(shards.begin(), shards.end(), [this](const auto& shard) {
-    absl::MutexLock lock(&kept_mu_);
-    const auto kept = kept_lsn_.find(shard->id());
-    return kept == kept_lsn_.end() || kept->second != shard->applied_lsn();
+    return KeptLsn(shard) != shard->applied_lsn();
   });
   if (!changed) return;
-  if (const absl::Status kept = Keep(shards); !kept.ok()) {
-    HOTBED_LOG_EVERY_S(Warning, 10) << "tables of class checkpoint: " << kept;
-  }
+  const absl::Status kept = Keep(shards);
+  if (kept.ok()) return;
+  HOTBED_LOG_EVERY_S(Warning, 10) << "tables of class checkpoint: " << kept;
+  // A cut or a merge is over in a moment.
+  if (absl::IsUnavailable(kept)) tried_ns_ -= std::max<int64_t>(0, wiring_.interval_ns - kSecondNs);
+}
+
+std::optional<Lsn> TableCheckpoints::KeptLsn(const std::shared_ptr<Shard>& shard) const {
+  absl::MutexLock lock(&kept_mu_);
+  const auto kept = kept_.find(shard->id());
+  if (kept == kept_.end() || kept->second.shard.lock() != shard) return std::nullopt;
+  return kept->second.lsn;
 }
 
 // Most rows are written back while pushes continue. The rest, and the freezing of the files, need
@@ -65,6 +72,10 @@ absl::Status AwaitPause(const ShardList& shards, const Clock& clock) {
   const int64_t end_ns = clock.NowNs() + kDrainNsMax;
   for (const auto& shard : shards) {
     while (!shard->Pause(true)) {
+      if (shard->divided()) {  // it never settles, and the cut may wait for a shard paused here
+        return absl::UnavailableError(
+            absl::StrCat(shard->id().ToString(), " is being cut or merged"));
+      }
       if (clock.NowNs() >= end_ns) {
         return absl::DeadlineExceededError(
             absl::StrCat(shard->id().ToString(), " still has pushes on their way"));
@@ -91,7 +102,8 @@ absl::Status TableCheckpoints::Freeze(const ShardList& shards) {
   HOTBED_RETURN_IF_ERROR(CheckWhole(shards));
   HOTBED_RETURN_IF_ERROR(wiring_.tiers->Freeze());
   absl::MutexLock lock(&kept_mu_);
-  for (const auto& shard : shards) kept_lsn_[shard->id()] = shard->applied_lsn();
+  kept_.clear();
+  for (const auto& shard : shards) kept_[shard->id()] = {shard, shard->applied_lsn()};
   total_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
 }

@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -36,7 +38,7 @@ class TableCheckpoints {
     ShardWriteBack* write_back = nullptr;
     TierHost* tiers = nullptr;
     const Clock* clock = nullptr;
-    int64_t interval_ns = 0;  // 0: only KeepLast
+    int64_t interval_ns = 0;  // 0: only KeepNow and KeepLast
   };
   explicit TableCheckpoints(const Wiring& wiring) : wiring_(wiring) {}
 
@@ -53,11 +55,9 @@ class TableCheckpoints {
   // (UNAVAILABLE) for that moment. One caller at a time.
   absl::Status WhilePaused(const ShardList& shards, absl::FunctionRef<absl::Status()> work)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether a crash would find the shard in the last checkpoint as of `lsn` or later.
-  bool Keeps(ShardId shard, Lsn lsn) ABSL_LOCKS_EXCLUDED(kept_mu_) {
-    absl::MutexLock lock(&kept_mu_);
-    const auto kept = kept_lsn_.find(shard);
-    return kept != kept_lsn_.end() && kept->second >= lsn;
+  // Whether a crash would find the shard, as it was since it opened, in the last checkpoint.
+  bool Keeps(const std::shared_ptr<Shard>& shard) const ABSL_LOCKS_EXCLUDED(kept_mu_) {
+    return KeptLsn(shard).has_value();
   }
   bool periodic() const { return wiring_.interval_ns != 0; }
   void AddNumbers(StatusNumbers* numbers) const {
@@ -70,12 +70,21 @@ class TableCheckpoints {
   absl::Status Keep(const ShardList& shards) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Freeze(const ShardList& shards) ABSL_LOCKS_EXCLUDED(kept_mu_);
 
+  std::optional<Lsn> KeptLsn(const std::shared_ptr<Shard>& shard) const
+      ABSL_LOCKS_EXCLUDED(kept_mu_);
+
+  // A shard in the last checkpoint. One that has left since and returned, or was cut or merged, is
+  // another object, whose LSNs may be those of the former one.
+  struct Kept {
+    std::weak_ptr<Shard> shard;
+    Lsn lsn = 0;
+  };
   const Wiring wiring_;
   std::atomic<uint64_t> total_{0};
   int64_t tried_ns_ = 0;
   absl::Mutex mu_;  // one pause at a time: a shard that is resumed must not stand still elsewhere
-  absl::Mutex kept_mu_;
-  absl::flat_hash_map<ShardId, Lsn> kept_lsn_ ABSL_GUARDED_BY(kept_mu_);  // in the last checkpoint
+  mutable absl::Mutex kept_mu_;
+  absl::flat_hash_map<ShardId, Kept> kept_ ABSL_GUARDED_BY(kept_mu_);
 };
 
 }  // namespace hotbed

@@ -25,8 +25,7 @@ struct StreamMetrics {
                             "Messages received from other servers."};
   Counter transfer_bytes{"hotbed_replica_received_bytes_total",
                          "Bytes received from other servers: log records and snapshot transfers."};
-  Counter streams_opened{"hotbed_server_streams_opened_total",
-                         "Streams of pulls, pushes and lookups opened; a unary lookup is one."};
+  Counter streams_opened{"hotbed_server_streams_opened_total", "Pull and push streams opened."};
   Counter streams_failed{"hotbed_server_streams_failed_total",
                          "Streams ended by this server for a protocol error."};
   Counter streams_stalled{

@@ -235,6 +235,12 @@ bool Shard::SettleForCut() {
   return settled;
 }
 
+bool Shard::divided() {
+  bool divided = false;
+  context_.RunAndWait([&] { divided = serving_.paused(PauseFor::kDivision); });
+  return divided;
+}
+
 ShardOptions::Continued Shard::ContinuedState() {
   ShardOptions::Continued state;
   context_.RunAndWait([&] { state.proven = !core_.unproven(); });

@@ -252,6 +252,8 @@ class alignas(64) Shard {
   // entry here has been applied, no checkpoint is being kept, and none will be, so the state may be
   // handed on. Blocks.
   bool SettleForCut();
+  // Whether it stands still for a cut or a merge for good.
+  bool divided();
   // The parts of a cut go on with this (ShardOptions::continued). Blocks.
   ShardOptions::Continued ContinuedState();
   // Writes back all rows that are dirty now, and the state; the LSN that this covers. Blocks until

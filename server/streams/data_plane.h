@@ -24,14 +24,16 @@ struct DataPlaneLimits {
   uint64_t message_bytes_max = 16ull << 20;  // per request and per answer
   uint32_t messages_in_flight_max = 64;      // per stream
   // Per stream; never more than a quarter of either budget below, so that a client that does not
-  // read its answers leaves room for the others. One message may be larger, alone on its stream.
+  // read its answers leaves room for the others. Lookups have such a quarter for all of their
+  // streams: there the budget alone leaves room (byte_budget.h). One message may be larger, alone
+  // on its stream.
   uint64_t stream_bytes_in_flight_max = 64ull << 20;
   uint64_t pull_bytes_in_flight_max = 256ull << 20;  // all pull streams and lookups: answers
   uint64_t push_bytes_in_flight_max = 256ull << 20;  // all push streams: requests
   // Pushes that wait for the budget, in addition to those in flight: they are in memory already.
   uint64_t push_bytes_waiting_max = 64ull << 20;
   int64_t write_timeout_ms = 10'000;  // a client that reads nothing for this long loses its stream
-  uint32_t streams_max = 4096;
+  uint32_t streams_max = 4096;        // pulls and pushes; connections_max bounds lookups
   uint32_t requests_waiting_max = 4096;  // for a budget; beyond it RESOURCE_EXHAUSTED
   uint32_t segments_max = 16384;         // per message
   uint32_t retry_after_ms = 20;          // sent with RESOURCE_EXHAUSTED and UNAVAILABLE

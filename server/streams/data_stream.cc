@@ -21,9 +21,10 @@ DataStream::~DataStream() {
 
 bool DataStream::OnAccepted(grpc::Status* refusal) {
   StartNext();
-  counted_ = true;
   connection_ = plane_->accounts.Of(peer());
   tables_ = plane_->TablesOf(context(), method());
+  if (may_be_unary()) return true;
+  counted_ = true;
   *refusal = AdmitStream(plane_);
   return refusal->ok();
 }

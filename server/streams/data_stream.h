@@ -26,8 +26,10 @@ class DataStream : public BidiStream {
 
   // Waits for the next client of this method.
   virtual void StartNext() = 0;
-  virtual const char* method() const = 0;                // as rules name it
-  virtual bool hello_optional() const { return false; }  // in the client's first message
+  virtual const char* method() const = 0;  // as rules name it
+  // The client's first message needs no hello. Nor does the stream count among streams_max, or is
+  // it refused while the server stops: a call without a stream has nothing but its answer.
+  virtual bool may_be_unary() const { return false; }
 
   bool heard_hello() const { return heard_hello_; }
   // Whether a message for which Parse returned `parsed` may continue. If not, it is recycled and
@@ -36,7 +38,7 @@ class DataStream : public BidiStream {
   bool Hears(const absl::Status& parsed, Message* message) {
     grpc::Status status = StreamError(parsed);
     if (status.ok() && !heard_hello_) {
-      if (message->hello() == nullptr && hello_optional()) {
+      if (message->hello() == nullptr && may_be_unary()) {
         NeedNotGreet();
       } else {
         status = CheckHello(message->hello(), *plane_);

@@ -148,7 +148,7 @@ class PullStream final : public DataStream, private PullSink {
   bool looks_up() const { return kind_ == RequestKind::kLookup; }
   void StartNext() override { Start(kind_, plane_, service_, queue_); }
   const char* method() const override { return looks_up() ? "Lookup" : "Pull"; }
-  bool hello_optional() const override { return looks_up(); }
+  bool may_be_unary() const override { return looks_up(); }
   void RequestCall(grpc::ServerContext* context, RawStream* stream, void* accept_tag) override;
   void OnMessage(grpc::ByteBuffer* raw) override;
   void OnReleased(uint64_t reserved) override;

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<TierHostImpl>> TierHostImpl::Open(const TierOptio
   HOTBED_ASSIGN_OR_RETURN(host->spill_,
                           SpillTier::Open(options.spill_dir, kv, options.marks, options.run));
   if (io == nullptr) {
-    host->own_io_ = std::make_unique<ThreadedIoQueue>(options.io_threads);
+    host->own_io_ = std::make_unique<SplitIoQueue>(options.io_threads);
     io = host->own_io_.get();
   }
   host->io_ = io;

@@ -6,20 +6,25 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/clock.h"
+#include "common/dial.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace hotbed {
 namespace http_port_test {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class Client {
@@ -34,6 +39,11 @@ class Client {
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   }
   ~Client() { close(fd_); }
+  static bool CanConnect(const std::string& address) {
+    const absl::StatusOr<int> fd = Dial(address, absl::Seconds(60));
+    if (fd.ok()) close(*fd);
+    return fd.ok();
+  }
 
   void Send(const std::string& bytes) const {
     EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
@@ -178,6 +188,74 @@ TEST_F(HttpPortTest, IdleConnectionsMakeRoomAndOthersAreAnswered) {
   }
 }
 
+class HttpPortDrainTest : public HttpPortTest {
+ protected:
+  // Requests wait until `answer_`, and are counted when they begin to.
+  void SetUp() override {
+    auto port = HttpPort::Start(
+        {.listen = "127.0.0.1:0",
+         .request_ns_max = 60 * kSecondNs,
+         .body_bytes_max = 1000,
+         .bodies_bytes_max = 1000,
+         .idle_ns_max = 60 * kSecondNs},
+        [](const HttpRequest& request) -> std::optional<HttpResponse> {
+          if (request.body == "later") return std::nullopt;
+          return HttpResponse{.body = absl::StrCat("[", request.body, "]")};
+        },
+        [this](const HttpRequest&) {
+          waits_.Notify();
+          answer_.WaitForNotification();
+          return HttpResponse{.body = "[late]"};
+        });
+    ASSERT_TRUE(port.ok()) << port.status();
+    port_ = *std::move(port);
+  }
+  void AwaitRefusal() {
+    while (Client::CanConnect(port_->address())) Clock::Real()->SleepNs(kMillisecondNs);
+  }
+  absl::Notification waits_, answer_;
+};
+
+TEST_F(HttpPortDrainTest, AnswersAllThatHasComeAndClosesAllConnections) {
+  Client waiting(port_->address()), open(port_->address()), half(port_->address());
+  const std::string head = "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n";
+  open.Send(Post("first"));
+  EXPECT_THAT(open.ReadUntil("[first]"), Not(HasSubstr("Connection: close")));
+  half.Send(head);
+  waiting.Send(Post("later"));
+  waits_.WaitForNotification();
+  bool drained = false;
+  std::thread drains([&] { drained = port_->Drain(60 * kSecondNs, 600 * kSecondNs); });
+  AwaitRefusal();
+  answer_.Notify();
+  open.Send(Post("second") + Post("third"));
+  half.Send("h");
+  EXPECT_THAT(waiting.ReadAll(), AllOf(HasSubstr("Connection: close"), HasSubstr("[late]")));
+  EXPECT_THAT(open.ReadUntil("[second]"), Not(HasSubstr("Connection: close")));
+  EXPECT_THAT(open.ReadAll(), AllOf(HasSubstr("Connection: close"), HasSubstr("[third]")));
+  EXPECT_THAT(half.ReadAll(), AllOf(HasSubstr("Connection: close"), HasSubstr("[h]")));
+  drains.join();
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(HttpPortDrainTest, EndsIdleConnections) {
+  Client open(port_->address()), silent(port_->address());
+  open.Send(Post("first"));
+  open.ReadUntil("[first]");
+  EXPECT_TRUE(port_->Drain(0, 600 * kSecondNs));
+  EXPECT_EQ(open.ReadAll() + silent.ReadAll(), "");
+  EXPECT_TRUE(port_->Drain(0, 600 * kSecondNs)) << "nothing is left";
+}
+
+TEST_F(HttpPortDrainTest, WaitsNoLongerThanItsLimit) {
+  Client waiting(port_->address());
+  waiting.Send(Post("later"));
+  waits_.WaitForNotification();
+  EXPECT_FALSE(port_->Drain(0, kMillisecondNs));
+  answer_.Notify();
+  port_.reset();
+}
+
 // The thread of the connections must not read away the wake-up by which it is told to stop.
 TEST_F(HttpPortTest, StopsWhileItsLastConnectionGoes) {
   for (int64_t i = 0; i < 1000; ++i) {
@@ -185,6 +263,9 @@ TEST_F(HttpPortTest, StopsWhileItsLastConnectionGoes) {
     Client(port_->address()).Send("GET");
     const int64_t stop_ns = Clock::Real()->NowNs() + i % 200 * 1000;
     while (Clock::Real()->NowNs() < stop_ns) {
+    }
+    if (i % 2 == 0) {
+      EXPECT_TRUE(port_->Drain(0, 600 * kSecondNs));
     }
     port_.reset();
   }

@@ -257,11 +257,20 @@ TEST_F(ClusterCommandsTest, AServingServerRetiresWhenOtherCopiesAnswerForIt) {
   other.set_ready(false);
   EXPECT_THAT(retire("r0").err, HasSubstr("of table user, its copy on r1 is loading"));
   EXPECT_EQ(retire("r1").code, 0) << "nobody asks a copy that is not ready";
+  *map.add_servers() = map.servers(0);
+  map.mutable_servers(2)->set_name("r3");
+  table.add_servers("r3");
+  EXPECT_EQ(retire("r0").code, 0) << "r3 answers, whatever r1 does";
+  map.mutable_servers(2)->set_alive(false);
+  EXPECT_THAT(retire("r0").err, HasSubstr("of table user, its copy on r1 is loading"));
+  table.mutable_servers()->RemoveLast();
   table.mutable_servers()->RemoveLast();
   EXPECT_THAT(retire("r0").out, HasSubstr("and 1 have no other copy"));
   EXPECT_THAT(RunAt({"server", "retire", "r0", "--drain", "--wait=0s"}).err,
               HasSubstr("r0 is a serving server, and --drain moves shards"));
-  EXPECT_EQ(retire("r2").code, 1);
+  EXPECT_THAT(retire("r2").err, HasSubstr("there is no server 'r2'"));
+  table.add_servers("r2");
+  EXPECT_THAT(retire("r2").err, HasSubstr("r2 has not reported to this coordinator yet"));
 }
 
 TEST_F(ClusterCommandsTest, StatusShowsReplicasDrainsMovesAndEvents) {

@@ -85,6 +85,12 @@ TEST(DoctorChecksTest, CopiesThatDoNotAnswerOrAreOldAreTold) {
   EXPECT_EQ(check.verdict, Verdict::kWarning);
   EXPECT_THAT(check.found, HasSubstr("fewer copies than wanted: user (1 of 2); silent: r1"));
   EXPECT_EQ(LiveServingProcesses(map).size(), 1u);
+  table.set_replicas_min(1);
+  table.set_replicas_max(3);
+  EXPECT_THAT(CheckServing(map).found, testing::StartsWith("silent: r1"))
+      << "the further copies of a hot table come and go";
+  table.clear_replicas_min();
+  table.clear_replicas_max();
 
   map.mutable_servers(0)->mutable_replicas(0)->set_ready(false);
   map.mutable_servers(0)->mutable_replicas(0)->set_trouble("the memory is used up");

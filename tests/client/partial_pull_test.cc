@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "client/pull/pull_call.h"
 #include "hotbed/client.h"
 #include "tests/client/fake_cluster.h"
 
@@ -171,6 +172,26 @@ TEST_F(PartialPullTest, AllFeaturesOrNone) {
   const absl::Status status = client_->Lookup(features).Wait();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("all or none"));
+}
+
+// Both ways of taking a part: the first answer counts, and later ones see that it was taken.
+TEST(PartStateTest, APartIsTakenOnceOrGivenUp) {
+  PullScratch scratch;
+  scratch.part_states.assign(3, 0);
+  for (const uint32_t part : {0, 1, 2}) scratch.BeginFirst(part);
+  EXPECT_FALSE(scratch.GiveUpPart(0)) << "a message asks for it";
+  EXPECT_TRUE(scratch.TakePartAlone(0));
+  EXPECT_TRUE(scratch.TakePart(1));
+  for (const uint32_t part : {0, 1}) {
+    EXPECT_TRUE(scratch.PartIsTaken(part));
+    EXPECT_FALSE(scratch.TakePart(part));
+    EXPECT_FALSE(scratch.TakePartAlone(part));
+    EXPECT_FALSE(scratch.LosePart(part)) << "its answer was taken";
+  }
+  EXPECT_TRUE(scratch.LosePart(2));
+  EXPECT_TRUE(scratch.GiveUpPart(2));
+  EXPECT_FALSE(scratch.TakePartAlone(2));
+  EXPECT_FALSE(scratch.PartIsTaken(2));
 }
 
 }  // namespace partial_pull_test

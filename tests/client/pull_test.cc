@@ -295,6 +295,7 @@ TEST_F(PullTest, BadCallsAreRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(client_->Pull({&no_buffer, 1}).Wait().code(), absl::StatusCode::kInvalidArgument);
   const PullFeature empty{t, {}, nullptr};
   EXPECT_TRUE(client_->Pull({&empty, 1}).Wait().ok());
+  EXPECT_EQ(cluster_.pull_messages(), 0);
   EXPECT_EQ(client_->OpenTable("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -1,5 +1,5 @@
 // Requests joined to one message, over a real stream to a scripted server: each request's part of
-// the reply, a refused neighbour, limits, the window, and the loss of the stream.
+// the reply, a refused neighbour, limits, the window, the loss of the stream, and its rest.
 #include "client/net/server_stream.h"
 
 #include <gmock/gmock.h>
@@ -30,9 +30,20 @@ constexpr uint64_t kBreakEpoch = 100;
 // releases it.
 class ScriptedServer final : public v1::Data::Service {
  public:
+  using PullReplies = grpc::ServerReaderWriter<v1::PullReply, v1::PullRequest>;
+
   ScriptedServer() {
     hello.set_messages_in_flight_max(1);
     hello.set_message_bytes_max(1 << 20);
+    // Lookups come as streams; in the generated service they are unary.
+    using Handler =
+        grpc::internal::BidiStreamingHandler<v1::Data::Service, v1::PullRequest, v1::PullReply>;
+    MarkMethodStreamed(
+        kLookup, new Handler(
+                     [](v1::Data::Service* service, grpc::ServerContext*, PullReplies* stream) {
+                       return static_cast<ScriptedServer*>(service)->Lookups(stream);
+                     },
+                     this));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -45,18 +56,7 @@ class ScriptedServer final : public v1::Data::Service {
     server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  grpc::Status Pull(grpc::ServerContext*,
-                    grpc::ServerReaderWriter<v1::PullReply, v1::PullRequest>* stream) override {
-    v1::PullRequest request;
-    for (bool first = true; stream->Read(&request); first = false) {
-      Await(request);
-      v1::PullReply reply;
-      if (!Answer(request, &reply)) return {grpc::StatusCode::UNAVAILABLE, "broken by the test"};
-      if (first) *reply.mutable_header()->mutable_hello() = hello;
-      stream->Write(reply);
-    }
-    return grpc::Status::OK;
-  }
+  grpc::Status Pull(grpc::ServerContext*, PullReplies* stream) override { return Answers(stream); }
 
   grpc::Status Push(grpc::ServerContext*,
                     grpc::ServerReaderWriter<v1::PushReply, v1::PushRequest>* stream) override {
@@ -83,6 +83,13 @@ class ScriptedServer final : public v1::Data::Service {
     return seen_;
   }
 
+  void AwaitLookupsEnded(int streams) {
+    absl::MutexLock lock(&mu_);
+    const auto ended = [&]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return lookups_ended_ >= streams; };
+    mu_.Await(absl::Condition(&ended));
+  }
+
   std::string address;
   // Set before the first request.
   v1::Hello hello;
@@ -90,6 +97,26 @@ class ScriptedServer final : public v1::Data::Service {
   bool forget_last_segment = false;
 
  private:
+  static constexpr int kLookup = 2;  // its number in the service of proto/data.proto
+
+  grpc::Status Lookups(PullReplies* stream) {
+    const grpc::Status status = Answers(stream);
+    absl::MutexLock lock(&mu_);
+    ++lookups_ended_;
+    return status;
+  }
+  grpc::Status Answers(PullReplies* stream) {
+    v1::PullRequest request;
+    for (bool first = true; stream->Read(&request); first = false) {
+      Await(request);
+      v1::PullReply reply;
+      if (!Answer(request, &reply)) return {grpc::StatusCode::UNAVAILABLE, "broken by the test"};
+      if (first) *reply.mutable_header()->mutable_hello() = hello;
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
   void Await(const v1::PullRequest& request) {
     absl::MutexLock lock(&mu_);
     seen_.push_back(request);
@@ -133,6 +160,7 @@ class ScriptedServer final : public v1::Data::Service {
   std::unique_ptr<grpc::Server> server_;
   absl::Mutex mu_;
   int released_ ABSL_GUARDED_BY(mu_) = 0;
+  int lookups_ended_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<v1::PullRequest> seen_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -214,7 +242,7 @@ class ServerStreamTest : public testing::Test {
     message.reply_bytes = shape.reply_bytes;
     auto ask = std::make_shared<Ask>();
     for (const auto& ids : segments) ask->row_bytes.push_back(8 * ids.size());
-    transport_->Send(server_.address, Lane::kPull, std::move(message), ask);
+    transport_->Send(server_.address, lane_, std::move(message), ask);
     return ask;
   }
   std::shared_ptr<Ask> Send(const std::vector<std::vector<uint64_t>>& segments) {
@@ -232,7 +260,10 @@ class ServerStreamTest : public testing::Test {
     for (const auto& ask : asks) ask->done.WaitForNotification();
   }
 
+  void LosesTheStream();
+
   ScriptedServer server_;
+  Lane lane_ = Lane::kPull;
   std::unique_ptr<Transport> transport_ = NewGrpcTransport({}, {});
   std::shared_ptr<Ask> held_;
 };
@@ -343,7 +374,7 @@ TEST_F(ServerStreamTest, OtherKeysAndAbandonedOnesAreNotJoined) {
   for (const auto& message : seen) EXPECT_EQ(AskedOf(message.header()).size(), 1u);
 }
 
-TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
+void ServerStreamTest::LosesTheStream() {
   Fill();
   const auto a = Send({{10}});
   const auto b = Send({{20}}, OfEpoch(kBreakEpoch));
@@ -363,6 +394,37 @@ TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) {
   const auto again = Send({{50}});
   again->done.WaitForNotification();
   EXPECT_THAT(again->rows, ElementsAre(150)) << "the next request opens a new stream";
+}
+
+TEST_F(ServerStreamTest, ALostStreamTellsWhatWasWrittenFromWhatWasNot) { LosesTheStream(); }
+
+TEST_F(ServerStreamTest, SoDoesALostStreamOfLookups) {
+  lane_ = Lane::kLookup;
+  LosesTheStream();
+}
+
+TEST_F(ServerStreamTest, AnIdleLookupStreamRestsAndTheNextLookupOpensAnother) {
+  lane_ = Lane::kLookup;
+  server_.Release(2);
+  for (int i = 1; i <= 2; ++i) {
+    const auto ask = Send({{10}});
+    ask->done.WaitForNotification();
+    ASSERT_TRUE(ask->status.ok()) << ask->status;
+    EXPECT_THAT(ask->rows, ElementsAre(30));
+    server_.AwaitLookupsEnded(i);
+  }
+  EXPECT_EQ(transport_->Stats().reconnects, 0) << "a rest is no loss";
+}
+
+TEST_F(ServerStreamTest, ALookupStreamThatWaitsForAnAnswerDoesNotRest) {
+  lane_ = Lane::kLookup;
+  const auto slow = Send({{10}});
+  server_.AwaitMessages(1);
+  // A stream that rested now would be cancelled, since its server does not end it.
+  absl::SleepFor(absl::FromChrono(4 * ServerStream::kRestAfter));
+  server_.Release(1);
+  slow->done.WaitForNotification();
+  EXPECT_TRUE(slow->status.ok()) << slow->status;
 }
 
 TEST_F(ServerStreamTest, APushKeepsItsSessionWhateverADeadlineSays) {

@@ -59,6 +59,7 @@ class StreamBacklogTest : public testing::Test {
 
 TEST_F(StreamBacklogTest, JoinsNothingBeforeTheHello) {
   EXPECT_EQ(backlog_.Decide(), Next::kNothing);
+  EXPECT_TRUE(backlog_.idle());
   for (int i = 0; i < 3; ++i) Add(100);
   EXPECT_EQ(Write(), 1);
   EXPECT_EQ(Write(), 1);

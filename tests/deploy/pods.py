@@ -33,7 +33,7 @@ class Cluster:
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.pods = {}
         self.names = {}  # to lists of addresses
-        self.killed_by_liveness = []
+        self.killed_by_liveness, self.unready = [], []
         self.hosts_file = os.path.join(directory, "hosts")
         self.shared = os.path.join(directory, "shared")  # in each pod, in the place of an object store
         os.makedirs(self.shared)
@@ -102,6 +102,8 @@ class Cluster:
                 if not pod.started or pod.deleting:
                     failures.pop(pod.name, None)
                     continue
+                if pod.ready and pod.refuses(pod.container["readinessProbe"]) and pod.ready:
+                    self.unready.append(pod.name)
                 probe = pod.container["livenessProbe"]
                 failures[pod.name] = 0 if pod.probe(probe) else failures.get(pod.name, 0) + 1
                 if failures[pod.name] == probe["failureThreshold"] and pod.started and not pod.deleting:
@@ -240,13 +242,27 @@ class Pod:
                               preexec_fn=self._enter, timeout=seconds, check=False)
         return done.returncode, done.stdout
 
-    def probe(self, probe, seconds=None):
+    def get(self, probe, seconds):
         port = next(p["containerPort"] for p in self.container["ports"] if p["name"] == probe["httpGet"]["port"])
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{self.host.address}:{port}{probe['httpGet']['path']}", timeout=seconds):
+            pass
+
+    def probe(self, probe, seconds=None):
         try:
-            with opener.open(f"http://{self.host.address}:{port}{probe['httpGet']['path']}", timeout=seconds or probe.get("timeoutSeconds", 1)):
-                return True
+            self.get(probe, seconds or probe.get("timeoutSeconds", 1))
+            return True
         except (urllib.error.URLError, OSError):
+            return False
+
+    def refuses(self, probe):
+        """Whether it is answered, by an error: a pod that is slow does not count."""
+        try:
+            self.get(probe, seconds=5)
+            return False
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
             return False
 
     def wait_ready(self, seconds=60):

@@ -15,6 +15,7 @@ import http.client
 import json
 import os
 import random
+import select
 import shutil
 import ssl
 import subprocess
@@ -42,23 +43,33 @@ TOKEN = "a token nobody guesses"
 
 
 class Lookups:
-    """One lookup after another by HTTP, each on a connection of its own, as the service of the serving pods passes it on."""
+    """One lookup after another by HTTP, as the service of the serving pods passes connections on. Each is on a connection of its own, or
+    all are on one that stays open, until its pod says that it closes it."""
 
-    def __init__(self, story):
+    def __init__(self, story, keeps_open=False):
         self.story, self.cluster = story, story.cluster
+        self.keeps_open, self.open = keeps_open, None
         self.ended = threading.Event()
         self.answers, self.errors = {"latest": 0, "v1": 0}, []
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def ask(self, version):
-        """The answer's document."""
+    def connect(self):
         connection = http.client.HTTPConnection(self.cluster.endpoint(LOOKUP), 7480, timeout=20)
         connection.connect()
-        headers = {}
         if self.story.tls is not None:
             connection.sock = self.story.tls.wrap_socket(connection.sock, server_hostname=LOOKUP)
-            headers["Authorization"] = f"Bearer {TOKEN}"
+        return connection
+
+    def ask(self, version):
+        """The answer's document."""
+        connection, self.open = self.open, None
+        if connection is not None and select.select([connection.sock], [], [], 0)[0]:  # closed meanwhile
+            connection.close()
+            connection = None
+        if connection is None:
+            connection = self.connect()
+        headers = {} if self.story.tls is None else {"Authorization": f"Bearer {TOKEN}"}
         body = json.dumps({"ids": [0, 17, ROWS - 1], "version": version, "timeout_ms": 10_000})
         try:
             connection.request("POST", "/v1/tables/kept:lookup", body, headers)
@@ -66,9 +77,12 @@ class Lookups:
             said = answer.read().decode()
             if answer.status != 200:
                 raise RuntimeError(f"{answer.status} {said}")
+            if self.keeps_open and not answer.will_close:
+                self.open = connection
             return json.loads(said)
         finally:
-            connection.close()
+            if self.open is None:
+                connection.close()
 
     def _run(self):
         while not self.ended.wait(0.05):
@@ -84,8 +98,13 @@ class Lookups:
     def end(self):
         self.ended.set()
         self.thread.join()
+        if self.open is not None:
+            self.open.close()
+            self.open = None
 
     def check(self, what):
+        if self.keeps_open:
+            what += ", on connections that stay open"
         self.story.tell(f"{what}: lookups by HTTP: {self.answers}, {len(self.errors)} errors")
         if self.errors or 0 in self.answers.values():
             raise RuntimeError(f"lookups by HTTP: {self.answers}, errors: {self.errors[:3]}")
@@ -136,7 +155,9 @@ class Story:
         self.acknowledged = self.table.meter("fill").result()["ids_acknowledged"]
         self.json("serve", "add", "kept", f"--replicas={len(self.serving)}")
         # While all pods load a table, the others are still answered by all.
-        while any(copy["state"] != "ready" for copy in self.json("serve", "status")["tables"][0]["copies"]):
+        loads = True
+        while loads:
+            loads = any(copy["state"] != "ready" for copy in self.json("serve", "status")["tables"][0]["copies"])
             unready = [p.name for p in self.serving if not p.probe(p.container["readinessProbe"], seconds=20)]
             if unready:
                 raise RuntimeError(f"not ready while a table is loaded that came later: {unready}")
@@ -208,22 +229,27 @@ class Story:
 
     def under_load(self, what, push_seconds_max, actions):
         load = self.table.meter("shards", "--seconds=600", "--pace-ms=50", "--ids=4")
-        lookups = Lookups(self)
+        lookups = [Lookups(self), Lookups(self, keeps_open=True)]
         try:
             for action in actions:
                 action()
                 self.check_domains()
             self.table.wait_for(replicas=2)
         finally:
-            lookups.end()
+            for one in lookups:
+                one.end()
         pushed = load.stop()
-        lookups.check(what)
+        for one in lookups:
+            one.check(what)
         longest = pushed["push_us_p100"] / 1e6
         self.tell(f"{what}: {pushed['pushes']} pushes, {pushed['errors']} errors, the longest {longest * 1e3:.0f} ms "
                   f"(bar {push_seconds_max} s: {'met' if longest <= push_seconds_max else 'MISSED'})")
         self.acknowledged += pushed["ids_acknowledged"]
         if pushed["errors"] != 0 or self.table.sum() != self.acknowledged:
             raise RuntimeError(f"the table holds {self.table.sum()}, pushed were {self.acknowledged}; errors: {pushed['errors']}")
+        unready = [name for name in self.cluster.unready if name.startswith(SERVING)]
+        if unready:
+            raise RuntimeError(f"serving pods that were ready were so no more: {unready}")
         if self.cluster.killed_by_liveness:
             raise RuntimeError(f"liveness probes would have killed {self.cluster.killed_by_liveness}")
 

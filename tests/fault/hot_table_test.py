@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -108,9 +109,9 @@ class HotTable:
         self.wait_for(1)
         print(f"{few.end()} lookups of a row: 1 copy", flush=True)
         told = [e["text"] for e in self.json("events") if e["kind"] == "serving"]
-        for copies in (2, 3, 2, 1):
-            if not any(f"{copies} copies are wanted, as each of" in text for text in told):
-                raise RuntimeError(f"no event says that {copies} copies are wanted: {told}")
+        numbers = [int(n) for text in told for n in re.findall(r"; ([0-9]+) copies are wanted, as each of", text)]
+        if numbers != [2, 3, 2, 1]:
+            raise RuntimeError(f"events say that {numbers} copies are wanted: {told}")
 
 
 def main():

@@ -128,7 +128,7 @@ class WipeRun(Run):
             said = self.json("serve", "status")
             states = [c["state"] for t in said["tables"] for c in t["copies"]]
             current = [v["name"] for v in said["versions"] if v["current"]]
-            if states == ["ready"] and current == ["v1"]:
+            if states == ["ready"] and current == ["v1"] and self.is_ready()[0]:
                 return [(t["table"], t["format"], t["replicas"]) for t in said["tables"]]
             if time.monotonic() > deadline:
                 raise Wrong(f"not within {SECONDS} s: a served table with a current version: {said}")
@@ -142,11 +142,17 @@ class WipeRun(Run):
             if time.monotonic() > deadline:
                 raise Wrong(f"not within {SECONDS} s: the serving server is asked for its records: {said}")
             time.sleep(0.1)
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=20) as answer:
-                    said = answer.read().decode()
-            except urllib.error.HTTPError as error:  # not ready: the text says why
-                said = error.read().decode()
+            ready, said = self.is_ready()
+            if not ready:
+                raise Wrong(f"a serving server that has its tables is not ready without its coordinator: {said}")
+
+    def is_ready(self):
+        """What /readyz of the serving server says: whether it is, and the text."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=20) as answer:
+                return True, answer.read().decode()
+        except urllib.error.HTTPError as error:  # not ready: the text says why
+            return False, error.read().decode()
 
     def rebuild_is_refused_without(self, name):
         """It is refused for other reasons until all other servers have asked, and said what is served."""

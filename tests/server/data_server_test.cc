@@ -97,6 +97,9 @@ TEST_F(DataServerTest, RefusesStreamsBeyondItsLimit) {
   second->Write(request);
   EXPECT_FALSE(second->Read(&reply));
   EXPECT_EQ(second->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  grpc::ClientContext lookup;
+  EXPECT_TRUE(stub_->Lookup(&lookup, SmallPull(kWide, 3), &reply).ok()) << "lookups do not count";
+  EXPECT_EQ(server_->plane().streams.load(), 1u);
 }
 
 TEST_F(DataServerTest, FinishesWhatIsInFlightWhenItStops) {
@@ -114,6 +117,10 @@ TEST_F(DataServerTest, FinishesWhatIsInFlightWhenItStops) {
   ASSERT_TRUE(call->Read(&reply));
   EXPECT_EQ(reply.header().code(), v1::UNAVAILABLE);
   ASSERT_EQ(reply.header().segments(), 1u);
+  EXPECT_GT(reply.header().retry_after_ms(), 0u);
+  grpc::ClientContext late;
+  ASSERT_TRUE(stub_->Lookup(&late, SmallPull(kWide, 3), &reply).ok());
+  EXPECT_EQ(reply.header().code(), v1::UNAVAILABLE) << "a unary lookup learns as much";
   EXPECT_GT(reply.header().retry_after_ms(), 0u);
   host_->ReleaseHeld();
   ASSERT_TRUE(call->Read(&reply));

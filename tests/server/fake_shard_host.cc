@@ -66,6 +66,11 @@ size_t FakeShardHost::held() const {
   return held_pulls_.size() + held_pushes_.size();
 }
 
+uint64_t FakeShardHost::pulls() const {
+  absl::MutexLock lock(&mu_);
+  return pulls_;
+}
+
 std::vector<FakeShardHost::PushSeen> FakeShardHost::pushes() const {
   absl::MutexLock lock(&mu_);
   return pushes_;
@@ -134,6 +139,7 @@ SegmentResult FakeShardHost::Check(ShardId shard, Epoch epoch, uint32_t count) c
 void FakeShardHost::Pull(PullWork* work) {
   {
     absl::MutexLock lock(&mu_);
+    ++pulls_;
     if (holding_) {
       held_pulls_.push_back(work);
       return;

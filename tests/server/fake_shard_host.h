@@ -40,6 +40,7 @@ class FakeShardHost final : public ShardHost {
   void Hold();
   void ReleaseHeld();
   size_t held() const;
+  uint64_t pulls() const;  // that came, held or not
   std::vector<PushSeen> pushes() const;
   size_t assignments() const;
   std::vector<TableId> tables_dropped() const;  // of the last assignment
@@ -102,6 +103,7 @@ class FakeShardHost final : public ShardHost {
   std::map<ShardId, std::shared_ptr<FakeShard>> shards_ ABSL_GUARDED_BY(mu_);
   std::map<ShardId, ShardRecord> records_ ABSL_GUARDED_BY(mu_);
   bool holding_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<PullWork*> held_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<PushWork*> held_pushes_ ABSL_GUARDED_BY(mu_);
   std::vector<PushSeen> pushes_ ABSL_GUARDED_BY(mu_);

@@ -370,32 +370,70 @@ TEST_F(LookupStreamTest, AnswersManyLookupsFromTheirOwnBudget) {
   EXPECT_TRUE(WaitFor([&] { return server_->plane().lookup_budget.in_flight() == 0; }));
 }
 
-TEST_F(LookupStreamTest, AUnaryLookupWhoseCallHasEndedIsNotServed) {
-  DataServerOptions options;
-  options.limits.pull_bytes_in_flight_max = 4 * 600;  // lookups have a quarter
-  StartServer(options);
-  host_->Hold();
-  v1::PullRequest request;
-  Greet(&request);
-  AddSegment(kWide, 3, std::vector<uint64_t>(10, 5), &request);
-  grpc::ClientContext first;
-  auto call = Open(&first);
-  ASSERT_TRUE(call->Write(request));
-  ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
-  // Waits for the budget until its call ends.
-  grpc::ClientContext second;
-  second.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+// A lookup that waits for the budget of lookups, which another has taken.
+class WaitingLookupTest : public LookupStreamTest {
+ protected:
+  void SetUp() override {
+    DataServerOptions options;
+    options.limits.pull_bytes_in_flight_max = 4 * 600;  // lookups have a quarter
+    StartServer(options);
+    calls_before_ = server_->plane().calls.load();
+    host_->Hold();
+    Greet(&request_);
+    AddSegment(kWide, 3, std::vector<uint64_t>(10, 5), &request_);
+    first_ = Open(&first_context_);
+    ASSERT_TRUE(first_->Write(request_));
+    ASSERT_TRUE(WaitFor([&] { return host_->held() == 1; }));
+  }
+  // Call after the waiting lookup has ended for its caller.
+  void ExpectItIsNotServed() {
+    // A call is an open stream, or the accept of one.
+    EXPECT_TRUE(WaitFor([&] { return server_->plane().calls.load() == calls_before_ + 1; }));
+    host_->ReleaseHeld();  // from now on the host serves all that comes
+    v1::PullReply reply;
+    ASSERT_TRUE(first_->Read(&reply));
+    EXPECT_EQ(reply.header().code(), v1::OK);
+    first_->WritesDone();
+    EXPECT_TRUE(first_->Finish().ok());
+    EXPECT_TRUE(WaitFor([&] { return server_->plane().calls.load() == calls_before_; }));
+    EXPECT_EQ(server_->plane().lookup_budget.in_flight(), 0u);
+    EXPECT_EQ(host_->pulls(), 1u);
+  }
+
+  v1::PullRequest request_;
+  grpc::ClientContext first_context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::PullRequest, v1::PullReply>> first_;
+  uint64_t calls_before_ = 0;
+};
+
+TEST_F(WaitingLookupTest, IsNotServedAfterItsDeadline) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
   v1::PullReply reply;
-  const grpc::Status late = stub_->Lookup(&second, request, &reply);
+  const grpc::Status late = stub_->Lookup(&context, request_, &reply);
   // Either side may notice first.
   EXPECT_TRUE(late.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
               reply.header().code() == v1::DEADLINE_EXCEEDED)
       << late.error_message();
-  EXPECT_TRUE(WaitFor([&] { return server_->plane().streams.load() == 1; }));
-  EXPECT_EQ(host_->held(), 1u) << "the second came to the host";
-  host_->ReleaseHeld();
-  ASSERT_TRUE(call->Read(&reply));
-  EXPECT_EQ(reply.header().code(), v1::OK);
+  ExpectItIsNotServed();
+}
+
+TEST_F(WaitingLookupTest, IsNotServedAfterItsCallerHasGone) {
+  const uint64_t parked_before = StreamMetrics::Get().requests_parked.Value();
+  grpc::ClientContext context;  // no deadline
+  grpc::CompletionQueue queue;
+  auto call = stub_->AsyncLookup(&context, request_, &queue);
+  v1::PullReply reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, &status);
+  const auto parked = [] { return StreamMetrics::Get().requests_parked.Value(); };
+  ASSERT_TRUE(WaitFor([&] { return parked() == parked_before + 1; }));
+  context.TryCancel();
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  ExpectItIsNotServed();
 }
 
 TEST_F(PullStreamTest, ACancelledStreamDropsWhatWaits) {

@@ -207,6 +207,68 @@ TEST_F(CopyDemandTest, ALostServerIsReplacedAndTheNumberStays) {
   EXPECT_EQ(tables_[kTable].servers_size(), 2);
 }
 
+TEST_F(CopyDemandTest, TheNumberFallsAlthoughTwoCopiesWereLost) {
+  Serve(2, 4, 4);
+  EXPECT_NE(RunUntilChange(100, 3500), -1);
+  EXPECT_NE(RunUntilChange(100, 3500), -1);
+  Run(60, 3500);
+  ASSERT_EQ(Ready(), 4u);
+  for (const int i : {0, 1}) fleet_[tables_[kTable].servers(i)].up = false;
+  least_ready_ = 2;
+  EXPECT_NE(RunUntilChange(1000, 100), -1);
+  EXPECT_NE(RunUntilChange(1000, 100), -1);
+  EXPECT_EQ(Wanted(), 2u);
+  EXPECT_EQ(tables_[kTable].servers_size(), 2);
+}
+
+// "c" has room for one further copy, and a disk; each of two tables is to have one.
+TEST(HotTablesTest, TwoThatAreRaisedAtOnceStayWithinMemory) {
+  ServingServers servers({.demand = {.rows_per_s_max = 1000}});
+  servers.Begin(0);
+  ServedTables tables;
+  TableSpecs specs;
+  for (const TableId id : {1, 2}) {
+    specs[id].set_id(id);
+    specs[id].set_hashed(true);
+    specs[id].set_dim(8);
+    v1::ServedTable& table = tables[id];
+    table.set_table(id);
+    table.set_replicas(1);
+    table.set_replicas_min(1);
+    table.set_replicas_max(2);
+    table.add_servers(id == 1 ? "a" : "b");
+  }
+  const auto report = [&](int64_t now_ns, const std::string& name, TableId id) {
+    v1::ServingReport one;
+    one.set_name(name);
+    one.set_run(1);
+    one.set_address("127.0.0.1:1");
+    one.set_bytes_max(15'000);
+    one.set_has_disk(true);
+    if (id != 0) {
+      v1::ReplicaReport& replica = *one.add_replicas();
+      replica.set_table(id);
+      replica.set_ready(true);
+      replica.set_bytes(10'000);
+      replica.set_lookup_rows_total(static_cast<uint64_t>(now_ns / kSecond) * 5000);
+    }
+    ASSERT_TRUE(servers.OnReport(now_ns, one).ok());
+  };
+  size_t raised = 0;
+  for (int64_t now_ns = 0; now_ns < 100 * kSecond; now_ns += kTick) {
+    report(now_ns, "a", 1);
+    report(now_ns, "b", 2);
+    report(now_ns, "c", 0);
+    if (!servers.NeedsPlacing(now_ns, absl::StrCat(raised), tables, specs)) continue;
+    for (const v1::ServedTable& change : servers.Changes(now_ns, tables, specs)) {
+      tables[change.table()] = change;
+      ++raised;
+    }
+  }
+  EXPECT_EQ(raised, 1u) << "only one finds room";
+  EXPECT_EQ(tables[1].replicas() + tables[2].replicas(), 3u);
+}
+
 TEST_F(CopyDemandTest, ThePartThatIsAskedMostDecidesForAll) {
   Serve(1, 3, 6, /*parts=*/2);
   least_ready_ = 1;

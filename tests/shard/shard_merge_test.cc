@@ -201,6 +201,35 @@ TEST_F(ShardMergeTest, AfterACrashTheMergedShardIsCutOnceMore) {
   EXPECT_EQ(server.Pull(1, ids), Minus(ids.size(), 1));
 }
 
+// The other shards of the server are served.
+TEST_F(ShardMergeTest, AMergedShardWhoseStateIsDamagedIsRefusedAlone) {
+  const TempDir dir;
+  ShardHostOptions options = Options(dir);
+  options.files = nullptr;
+  TestServer server(options, {Countdown(false)}, 3);
+  server.Start();
+  TestClient client(&server, 7);
+  client.Push(1, 1, {5, 400, 900}, Ones(3));
+  Commit(&server, kLower, kUpper);
+  ASSERT_TRUE(Tell(&server).ok());
+  server.Kill();
+  {
+    KvOptions kv;
+    kv.wal = false;
+    auto tier = SpillTier::Open(dir.path() + "/spill", kv);
+    ASSERT_TRUE(tier.ok()) << tier.status();
+    const SpillShard aside(server.table(1), {0, kRows, 0, kDim}, Catalog::MergedName(kLower));
+    ASSERT_TRUE((*tier)->WriteMeta(aside, "no meta").ok());
+    ASSERT_TRUE((*tier)->store()->Flush().ok());
+  }
+  MarkRowsOpened(dir.path());
+  server.Start();
+  EXPECT_EQ(server.Pull(1, {900}), Minus(1, 1));
+  const auto pull = server.MakePull(1, {5});
+  server.Run(pull.get());
+  EXPECT_EQ(pull->segments[0].result.code, SegmentCode::kCorrupt);
+}
+
 // A segment of a push names one lane: each has sequences of its own.
 TEST_F(ShardMergeTest, RefusesRowsOfTwoLanesInOneSegment) {
   const TempDir dir;

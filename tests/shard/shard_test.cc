@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "common/threads/thread_pool.h"
+#include "server/host/table_checkpoints.h"
 #include "tests/shard/fake_store.h"
 #include "tests/shard/host_fixture.h"
 
@@ -302,6 +303,15 @@ TEST_F(ShardTest, IsNotCutWhileACheckpointIsKept) {
   shard_->Pause(false);
   EXPECT_TRUE(shard_->SettleForCut());
   EXPECT_FALSE(shard_->Pause(true)) << "its parts may have the rows by now";
+}
+
+// The cut, or the merge, may wait for a shard that the checkpoint has paused already.
+TEST_F(ShardTest, ACheckpointGivesWayToACutAtOnce) {
+  Activate();
+  EXPECT_TRUE(shard_->SettleForCut());
+  TableCheckpoints checkpoints({.clock = Clock::Real()});
+  const auto work = [] { return absl::InternalError("the shard does not stand still"); };
+  EXPECT_TRUE(absl::IsUnavailable(checkpoints.WhilePaused({shard_}, work)));
 }
 
 TEST_F(ShardTest, PausedItTakesNoPushesAndSaysWhenItStandsStill) {

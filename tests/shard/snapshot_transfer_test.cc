@@ -111,6 +111,22 @@ TEST_F(SnapshotTransferTest, ReplicasAdmitTheSameRows) {
   cluster_->ExpectReplicasEqual();
 }
 
+// The server that sent the rows may have had them in a checkpoint.
+TEST_F(SnapshotTransferTest, AMovedShardOfClassCheckpointIsInACheckpointOfItsNewServer) {
+  TableSpec table = Table(OptimizerKind::kAdam, 1);
+  table.durability = Durability::kCheckpoint;
+  Begin(table, {1});
+  Push(10);
+  const std::vector<uint64_t> ids = {0, 1, 2, 3, 4, 5, 6, 7};
+  const std::vector<float> rows = cluster_->PullAll(1, ids);
+  for (const ShardId shard : cluster_->shards()) cluster_->Move(shard, 1, 3);
+  cluster_->Kill(3);
+  cluster_->Start(3);
+  cluster_->FailOver();
+  cluster_->Settle();
+  EXPECT_EQ(cluster_->PullAll(1, ids), rows);
+}
+
 TEST_F(SnapshotTransferTest, ThereAndBackAgain) {
   Begin(Table(OptimizerKind::kAdam, 1), {1}, 2);
   Push(10);

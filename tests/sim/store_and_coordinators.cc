@@ -402,8 +402,11 @@ void ClusterSimulation::NoteTakenBack(int shard, const ShardRecord& before, cons
       Pipe& pipe = client.pipes[lane];
       if (shards_[lane].family != watched.family || (pipe.rows & rows) == 0) continue;
       pipe.lsn_min = pipe.lsn_known = 0;
-      pipe.seen.fill(0);
-      pipe.acknowledged.fill(0);
+      for (int row = 0; row < kRows; ++row) {
+        if ((rows >> row & 1) == 0) continue;  // of another shard
+        pipe.seen[row] = 0;
+        pipe.acknowledged[row] = 0;
+      }
     }
   }
 }

@@ -329,7 +329,7 @@ TEST_F(DirectAnswersTest, ManyThreadsAndShardsThatGo) {
   device::HostDeviceOptions options;
   options.order_seed = 21;
   OpenWithRows(options, 64);
-  ThreadedIoQueue own(1);
+  ThreadedIoQueue own("device", 1);
   tier_->RunOn(&own, 64);  // nothing is queued now
   const auto pool = AnswerPool::Create(2 * kBlock, tier_->pinner());
   // A block for each of the two sizes that are asked for: who takes from one that another thread is

@@ -34,10 +34,14 @@ std::string PlaceText(const v1::ServedTable& table) {
   return absl::StrCat(table.parts(), " parts on ", absl::StrJoin(places, ", "));
 }
 
-// Why a hot table has another number of copies.
-std::string DemandText(const OperationContext& context, uint32_t before,
+// Why a hot table has another number of copies than `had`; empty where that was beyond its limits.
+std::string DemandText(const OperationContext& context, const v1::ServedTable& had,
                        const v1::ServedTable& table) {
-  const double rows = context.serving->LookupRowsPerS(context.now_ns, table) / before;
+  const uint32_t before = had.replicas();
+  if (before == table.replicas() || before < had.replicas_min() || before > had.replicas_max()) {
+    return "";
+  }
+  const double rows = context.serving->LookupRowsPerS(context.now_ns, had) / before;
   return absl::StrCat("; ", table.replicas(), " copies are wanted",
                       table.parts() > 1 ? " of each part" : "", ", as each of ", before,
                       " was asked for ", static_cast<uint64_t>(rows), " rows per second");
@@ -207,8 +211,7 @@ Operation MakePlaceServing(const OperationContext& context) {
         continue;
       }
       txn.Put(keys::Served(table.table()), table.SerializeAsString());
-      const uint32_t before = state.served().at(table.table()).replicas();
-      const std::string why = table.replicas() == before ? "" : DemandText(context, before, table);
+      const std::string why = DemandText(context, state.served().at(table.table()), table);
       events.Add("serving",
                  absl::StrCat(state.tables().at(table.table()).name(), " is served by ",
                               PlaceText(table), why),

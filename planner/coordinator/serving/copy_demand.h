@@ -44,7 +44,7 @@ class CopyDemand {
   struct Load {
     double rows_per_s = 0;   // of all copies together
     bool may_raise = false;  // as many as are wanted are ready, and a server has room for another
-    bool may_lower = false;  // without one of them, all that would be wanted are ready
+    bool may_lower = false;  // the fewest that the table may have are ready
   };
   explicit CopyDemand(const Options& options) : options_(options) {}
 

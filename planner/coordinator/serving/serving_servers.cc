@@ -442,11 +442,16 @@ CopyDemand::Load ServingServers::LoadOf(int64_t now_ns, const ServedTables& tabl
                                         const v1::TableSpec& spec,
                                         const v1::ServedTable& table) const {
   CopyDemand::Load load = {.rows_per_s = LookupRowsPerS(now_ns, table)};
-  load.may_raise = load.may_lower = true;
+  // A place for another copy is looked for where one would be wanted: few tables are hot.
+  load.may_raise = table.replicas() < table.replicas_max() &&
+                   load.rows_per_s > table.replicas() * options_.demand.rows_per_s_max;
+  load.may_lower = true;
   v1::ServedTable more = table;
-  more.mutable_server_parts()->Resize(more.servers_size(), 0);
-  more.set_replicas(table.replicas() + 1);
-  Fill(now_ns, tables, spec, &more);
+  if (load.may_raise) {
+    more.mutable_server_parts()->Resize(more.servers_size(), 0);
+    more.set_replicas(table.replicas() + 1);
+    Fill(now_ns, tables, spec, &more);
+  }
   for (uint32_t part = 0; part < std::max<uint32_t>(table.parts(), 1); ++part) {
     uint32_t ready = 0;
     for (int i = 0; i < table.servers_size(); ++i) {
@@ -459,7 +464,7 @@ CopyDemand::Load ServingServers::LoadOf(int64_t now_ns, const ServedTables& tabl
     const uint32_t copies = CopiesOf(table, part);
     load.may_raise = load.may_raise && copies == table.replicas() && ready == copies &&
                      CopiesOf(more, part) > copies;
-    load.may_lower = load.may_lower && copies <= table.replicas() && ready + 1 >= table.replicas();
+    load.may_lower = load.may_lower && copies <= table.replicas() && ready >= table.replicas_min();
   }
   return load;
 }
@@ -536,9 +541,14 @@ std::vector<v1::ServedTable> ServingServers::Changes(int64_t now_ns, const Serve
     }
     v1::ServedTable placed = table;
     const auto wanted = wanted_.find(id);
-    const bool other_number = wanted != wanted_.end() && wanted->second.first == table.replicas() &&
-                              wanted->second.second <= table.replicas_max() &&
-                              wanted->second.second >= table.replicas_min();
+    bool other_number = wanted != wanted_.end() && wanted->second.first == table.replicas() &&
+                        wanted->second.second <= table.replicas_max() &&
+                        wanted->second.second >= table.replicas_min();
+    // Other hot tables may have taken the room since.
+    if (other_number && wanted->second.second > table.replicas() &&
+        table.replicas() >= table.replicas_min()) {
+      other_number = LoadOf(now_ns, after, spec->second, table).may_raise;
+    }
     if (other_number) placed.set_replicas(wanted->second.second);
     if (!Place(now_ns, after, spec->second, &placed) && !other_number) continue;
     table = placed;

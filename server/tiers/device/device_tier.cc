@@ -129,7 +129,7 @@ void DeviceTier::Submit(std::shared_ptr<DeviceJob> job) {
   queue_.push_back(std::move(job));
   if (std::exchange(draining_, true)) return;
   if (io_ == nullptr) {
-    own_io_ = std::make_unique<ThreadedIoQueue>(1);
+    own_io_ = std::make_unique<ThreadedIoQueue>("device", 1);
     io_ = own_io_.get();
   }
   io_->Submit([this] { Drain(); });
