@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -296,6 +297,22 @@ class Folder {
 absl::StatusOr<Folded> FoldCheckpoint(const std::string& folder, const FoldOptions& options,
                                       Place* place, const Clock* clock) {
   return Folder(folder, options, place, clock).Fold();
+}
+
+bool IsFoldOf(const v1::CheckpointManifest& folded, const v1::CheckpointManifest& source) {
+  const auto states = [](const v1::CheckpointManifest& manifest) {
+    std::map<std::tuple<uint32_t, uint64_t, uint64_t, uint32_t>, std::tuple<uint64_t, uint64_t>> by;
+    for (const v1::CheckpointTable& table : manifest.tables()) {
+      for (const v1::CheckpointShard& shard : table.shards()) {
+        by[{table.spec().id(), shard.range_first(), shard.range_limit(), shard.column_first()}] = {
+            shard.lsn_epoch(), shard.lsn()};
+      }
+    }
+    return by;
+  };
+  return !folded.folded_from().empty() && folded.cluster_id() == source.cluster_id() &&
+         folded.at_step() == source.at_step() && folded.begun_unix_ms() == source.begun_unix_ms() &&
+         states(folded) == states(source);
 }
 
 }  // namespace hotbed

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "places/place.h"
+#include "proto/checkpoint.pb.h"
 
 namespace hotbed {
 
@@ -36,6 +37,10 @@ inline constexpr char kFoldedSuffix[] = "-folded";
 // pass, one shard at a time.
 absl::StatusOr<Folded> FoldCheckpoint(const std::string& folder, const FoldOptions& options,
                                       Place* place, const Clock* clock);
+
+// Whether the checkpoint `folded` was made of `source` as it is, and not of one of the same name
+// that was there before.
+bool IsFoldOf(const v1::CheckpointManifest& folded, const v1::CheckpointManifest& source);
 
 }  // namespace hotbed
 

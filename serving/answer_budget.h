@@ -23,6 +23,8 @@ class AnswerBudget {
                                                      before, " of ", bytes_max_,
                                                      " bytes: ask another one, or again later"));
   }
+  // For an answer that has become larger than was taken for it.
+  void Charge(uint64_t bytes) { in_flight_.fetch_add(bytes); }
   void Give(uint64_t bytes) { in_flight_.fetch_sub(bytes); }
   uint64_t in_flight() const { return in_flight_.load(); }
 

@@ -92,7 +92,8 @@ absl::Status CopyLists::Find(const std::shared_ptr<const TableReplica>& copy,
   std::optional<CopyRelay::Known> known;
   if (copy->relay()->feeder().empty())
     known = copy->relay()->BeginList(request.range_first(), request.range_limit());
-  if (!known.has_value() || copy->OnDiskAlone()) {
+  // Asked last: rows that come again from now on end this list (CopyRelay::SeenOf).
+  if (!known.has_value() || copy->OnDiskAlone() || copy->ComesAgain()) {
     reply->mutable_rows()->set_elsewhere(true);
     return absl::OkStatus();
   }
@@ -122,7 +123,8 @@ absl::Status CopyLists::Read(std::shared_ptr<const TableReplica> copy,
   // After the rows: none of them is newer.
   const std::optional<v1::LogPlace> seen =
       copy->relay()->SeenOf(list->first, list->limit, list->known);
-  const bool lost = !seen.has_value() || copy->OnDiskAlone() || !copy->relay()->feeder().empty();
+  // It goes on where the copy follows another one by now: its rows become no older by that.
+  const bool lost = !seen.has_value() || copy->OnDiskAlone();
   if (lost) {
     page.Clear();
     page.set_elsewhere(true);

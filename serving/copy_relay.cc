@@ -36,6 +36,10 @@ bool Same(const v1::LogPlace& a, const v1::LogPlace& b) {
   return a.lsn() == b.lsn() && a.epoch() == b.epoch();
 }
 
+bool IsLater(const v1::LogPlace& a, const v1::LogPlace& b) {
+  return std::pair(a.epoch(), a.lsn()) > std::pair(b.epoch(), b.lsn());
+}
+
 // Takes the ids of `from`, and their rows, that are not in `told` yet.
 void TakeUntold(const std::string& from, const std::string& rows,
                 absl::flat_hash_set<uint64_t>* told, std::string* ids, std::string* out) {
@@ -69,7 +73,9 @@ void RelayMemory::Await(absl::Duration timeout) {
 }
 
 CopyRelay::CopyRelay(RelayMemory* memory, const Clock* clock)
-    : memory_(memory), clock_(clock), run_(memory->NewRun()) {}
+    : memory_(memory), clock_(clock), run_(memory->NewRun()) {
+  RelayedBytes();  // exported from now on, not from the first answer
+}
 
 CopyRelay::~CopyRelay() {
   absl::MutexLock lock(&mu_);
@@ -101,16 +107,18 @@ void CopyRelay::Begin(const ChangePositions& positions) {
     Range& range = ranges_[{position.range.first, position.range.limit}];
     range.end = PlaceOf(position);
     range.seen = range.end.seen();
-    range.kept_from = next_;
     range.born = next_++;
+    range.kept_from = next_;
   }
 }
 
 void CopyRelay::Takes(const CopyChanges& changes) {
   absl::MutexLock lock(&mu_);
-  const auto range = ranges_.find({changes.range.first, changes.range.limit});
-  if (range == ranges_.end()) return;
-  range->second.seen = PlaceOf(changes.at).seen();
+  const v1::LogPlace seen = PlaceOf(changes.at).seen();
+  for (auto& [key, range] : ranges_) {  // parts of a shard and the whole have rows in common
+    const bool overlaps = key.first < changes.range.limit && changes.range.first < key.second;
+    if (overlaps && IsLater(seen, range.seen)) range.seen = seen;
+  }
 }
 
 std::optional<CopyRelay::Known> CopyRelay::BeginList(uint64_t first, uint64_t limit) {
@@ -142,10 +150,12 @@ void CopyRelay::Took(const CopyChanges& changes, absl::Span<const uint8_t> rows)
     Range& range = at->second;
     const v1::LogPlace from = std::exchange(range.end, PlaceOf(changes.at)).through();
     const uint64_t number = next_++;
-    range.seen = range.end.seen();
+    if (IsLater(range.end.seen(), range.seen)) range.seen = range.end.seen();
     if (is_new) range.born = number;
-    if (open_ && clock_->NowNs() - asked_ns_ > kUnaskedNsMax) Close();
-    if (is_new || !open_) {
+    // An answer of a feeder may end within an entry of the log and not say so. A primary tells that
+    // entry whole behind it, and so its changes are kept from there on.
+    if (is_new || !open_ || changes.coded) {
+      Drop(&range, range.changes.size());
       range.kept_from = next_;
       range.torn = changes.partial;
       return;
@@ -202,6 +212,12 @@ void CopyRelay::Shrink() {
   }
 }
 
+void CopyRelay::Sweep() {
+  absl::MutexLock lock(&mu_);
+  if (open_ && clock_->NowNs() - asked_ns_ > kUnaskedNsMax) Close();
+  Shrink();
+}
+
 void CopyRelay::Open() {
   asked_ns_ = clock_->NowNs();
   if (feeder_.empty() && !std::exchange(open_, true)) memory_->AddOpen();
@@ -216,10 +232,12 @@ CopyRelay::Start CopyRelay::Join(const Range& range, const v1::ReadPlace& above)
   const v1::LogPlace& through = above.through();
   const v1::LogPlace& end = range.end.through();
   if (through.lsn() >= end.lsn()) {
-    // It is ahead, or has all: what comes next decides.
+    // It is ahead, or has all. If it is ahead, entries that it has may be lost by now: the copy
+    // knows nothing of that until it is there as well.
     const bool goes_on =
         through.lsn() == end.lsn() ? Same(through, end) : through.epoch() >= end.epoch();
-    return {goes_on ? Start::kNothing : Start::kBehind};
+    const bool ahead = through.lsn() > end.lsn() || above.seen().lsn() > range.seen.lsn();
+    return {!goes_on ? Start::kBehind : ahead ? Start::kWait : Start::kNothing};
   }
   const std::deque<Change>& changes = range.changes;
   if (changes.empty() || through.lsn() < changes.front().from.lsn()) return {Start::kBehind};
@@ -244,7 +262,9 @@ CopyRelay::Start CopyRelay::Join(const Range& range, const v1::ReadPlace& above)
   while (start.first > 0 && changes[start.first - 1].partial) --start.first;
   if (start.first == 0 && range.torn) return {Start::kBehind};
   start.merged = last + 1 - start.first;
-  return start;
+  uint64_t bytes = 0;
+  for (size_t i = start.first; i <= last; ++i) bytes += changes[i].bytes();
+  return bytes > kMergedBytesMax ? Start{Start::kBehind} : start;
 }
 
 CopyRelay::Start CopyRelay::Find(const Range& range, const v1::FollowedShard& asked) const {

@@ -84,6 +84,8 @@ class CopyRelay {
   uint64_t Read(const v1::ReadChangesRequest& request, uint64_t bytes_max, bool waits_no_more,
                 v1::ReadChangesReply* reply) ABSL_LOCKS_EXCLUDED(mu_);
   uint64_t bytes() const ABSL_LOCKS_EXCLUDED(mu_);
+  // About once a second: changes go that nobody has asked for lately, and those beyond the share.
+  void Sweep() ABSL_LOCKS_EXCLUDED(mu_);
   // How far a copy is in a shard, all of whose rows it has.
   struct Known {
     v1::LogPlace through;
@@ -123,6 +125,8 @@ class CopyRelay {
     size_t merged = 0;  // so many are told as one; 0: each by itself
   };
   static constexpr uint64_t kOverheadBytes = 200;
+  // A primary tells changes that would have to be told as one and are larger.
+  static constexpr uint64_t kMergedBytesMax = 4u << 20;
 
   static Start Join(const Range& range, const v1::ReadPlace& above);
   Start Find(const Range& range, const v1::FollowedShard& asked) const

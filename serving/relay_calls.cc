@@ -48,9 +48,8 @@ class RelayCalls::Call final : public grpc::ServerUnaryReactor {
   uint64_t bytes_ = 0;
 };
 
-RelayCalls::RelayCalls(TableReplicas* tables, AnswerBudget* budget, const Clock* clock)
+RelayCalls::RelayCalls(TableReplicas* tables, const Clock* clock)
     : tables_(tables),
-      budget_(budget),
       clock_(clock),
       lists_(clock),
       list_threads_("copy lists", 1),
@@ -69,8 +68,8 @@ void RelayCalls::Stop() {
 grpc::ServerUnaryReactor* RelayCalls::ListCopy(grpc::CallbackServerContext*,
                                                const v1::ListCopyRequest* request,
                                                v1::ListCopyReply* reply) {
-  auto* const call = new Call(budget_);
-  const absl::Status taken = budget_->Take(kListPageBytes);
+  auto* const call = new Call(&budget_);
+  const absl::Status taken = budget_.Take(kListPageBytes);
   if (!taken.ok()) {
     call->End(taken);
     return call;
@@ -85,7 +84,7 @@ grpc::ServerUnaryReactor* RelayCalls::ListCopy(grpc::CallbackServerContext*,
 grpc::ServerUnaryReactor* RelayCalls::FollowCopy(grpc::CallbackServerContext*,
                                                  const v1::FollowCopyRequest* request,
                                                  v1::FollowCopyReply* reply) {
-  auto* const call = new Call(budget_);
+  auto* const call = new Call(&budget_);
   const int shards = request->changes().shards_size();
   if (shards < 1 || shards > kShardsMax) {
     call->End(absl::InvalidArgumentError(
@@ -113,6 +112,7 @@ grpc::ServerUnaryReactor* RelayCalls::FollowCopy(grpc::CallbackServerContext*,
 
 void RelayCalls::Work() {
   std::vector<Waiting> waiting;
+  int64_t swept_ns = 0;
   for (;;) {
     bool stops = false;
     {
@@ -130,7 +130,11 @@ void RelayCalls::Work() {
       waiting_ -= answered;
     }
     if (stops) return;
-    lists_.DropUnread();
+    if (clock_->NowNs() - swept_ns > kSecondNs) {
+      swept_ns = clock_->NowNs();
+      lists_.DropUnread();
+      for (const auto& copy : tables_->All()) copy->relay()->Sweep();
+    }
     tables_->relay_memory()->Await(
         absl::Nanoseconds(std::max<int64_t>(until_ns - clock_->NowNs(), kMillisecondNs / 10)));
   }
@@ -159,13 +163,18 @@ bool RelayCalls::Answer(const Waiting& waiting, bool stops) {
   // Before the changes are read: all that the copy had by then is in the answer.
   reply.set_age_us(static_cast<uint64_t>(
       absl::ToInt64Microseconds(absl::Ceil(copy->Age(), absl::Microseconds(1)))));
-  if (!budget_->Take(bytes_max).ok()) return false;  // until other answers have left
-  copy->relay()->Read(asked, bytes_max, over, reply.mutable_changes());
+  const absl::Status taken = budget_.Take(bytes_max);
+  if (!taken.ok()) {
+    if (over) waiting.call->End(taken);
+    return over;  // else it waits until other answers have left
+  }
+  const uint64_t bytes = copy->relay()->Read(asked, bytes_max, over, reply.mutable_changes());
   if (reply.changes().shards().empty() && !over) {
-    budget_->Give(bytes_max);
+    budget_.Give(bytes_max);
     return false;
   }
-  waiting.call->End(absl::OkStatus(), bytes_max);
+  if (bytes > bytes_max) budget_.Charge(bytes - bytes_max);
+  waiting.call->End(absl::OkStatus(), std::max<uint64_t>(bytes, bytes_max));
   return true;
 }
 

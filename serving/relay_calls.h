@@ -22,10 +22,12 @@
 
 namespace hotbed {
 
+constexpr uint64_t kRelayAnswerBytesMax = 16u << 20;
+
 class RelayCalls final : public v1::ServingRelay::CallbackService {
  public:
-  // All outlive it.
-  RelayCalls(TableReplicas* tables, AnswerBudget* budget, const Clock* clock);
+  // Both outlive it.
+  RelayCalls(TableReplicas* tables, const Clock* clock);
   ~RelayCalls() override { Stop(); }
 
   // InvalidArgument: no shards, or too many. ResourceExhausted: too many calls wait.
@@ -53,8 +55,8 @@ class RelayCalls final : public v1::ServingRelay::CallbackService {
   bool Answer(const Waiting& waiting, bool stops);
 
   TableReplicas* const tables_;
-  AnswerBudget* const budget_;
   const Clock* const clock_;
+  AnswerBudget budget_{kRelayAnswerBytesMax};  // its own: lookups in plenty stop no follower
   absl::Mutex mu_;
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;

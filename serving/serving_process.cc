@@ -267,7 +267,7 @@ class Serving final : public ServingProcess {
                 options.rows_bytes_max, clock),
         budget_(options.answer_bytes_max),
         methods_(options, &tables_, &budget_, clock),
-        relays_(&tables_, &budget_, clock),
+        relays_(&tables_, clock),
         calls_(options.coordinators, options.security.identity()),
         gauges_([this](std::vector<MetricSample>* samples) { Collect(samples); }) {}
   ~Serving() override { Stop(); }

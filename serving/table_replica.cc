@@ -381,11 +381,12 @@ absl::Status TableReplica::FollowOnce() {
   HOTBED_ASSIGN_OR_RETURN(
       const std::unique_ptr<CopyStream> stream,
       FollowAs(source_.coordinators, source_.identity, spec_, options, std::move(feed)));
-  relay_->Begin(options.from);
-  again_.clear();
-  if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   // Rows of the disk may be gone while memory has them.
   comes_again_ = options.from.empty() && (rows()->rows() > 0 || Report().rows() > 0);
+  // Memory may have newer rows than the positions of the disk, once a stream has told it some.
+  relay_->Begin(std::exchange(followed_, true) ? ChangePositions() : options.from);
+  again_.clear();
+  if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   if (comes_again_) {
     // Whatever an earlier stream has told, all rows come again by this one.
     WritableRows()->Unmark([](uint64_t) { return true; });
@@ -459,9 +460,9 @@ absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& chan
 
 absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream& stream) {
   if (changes.again) {
+    comes_again_ = true;  // before the relay knows: no list begins in between
     relay_->Took(changes, {});
     again_.push_back(changes.range);
-    comes_again_ = true;
     return kept_ == nullptr ? absl::OkStatus()
                             : kept_->BeginAgain(changes.range, stream.Positions());
   }

@@ -74,6 +74,8 @@ class TableReplica {
   uint64_t AgeMs() const;                                                   // rounded up
   std::shared_ptr<const ServedRows> rows() const ABSL_LOCKS_EXCLUDED(mu_);  // in memory
   RowsView Latest() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Memory may have rows that the sources have no more: all come again, and those go then.
+  bool ComesAgain() const { return comes_again_.load(); }
   // Memory has not all rows.
   bool OnDiskAlone() const ABSL_LOCKS_EXCLUDED(mu_);
   // The rows of a version; nothing if it is not held whole, and WhyNoVersion says why.
@@ -143,10 +145,11 @@ class TableReplica {
   mutable std::atomic<uint64_t> lookup_rows_{0};
   // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.
   std::atomic<uint64_t> full_bytes_{0};
+  std::atomic<bool> comes_again_{false};  // rows without a mark go once all parts were told
   // The thread's:
   std::vector<ChangedRange> again_;  // parts that come again, whose rows are marked still
-  bool comes_again_ = false;         // rows without a mark go once all parts were told
   bool full_ = false;                // the server's memory is used up
+  bool followed_ = false;            // a stream has begun before
   std::unique_ptr<KeptRows> kept_;   // null: no disk
   struct Failures {
     int full_pauses = 1;  // before it is tried again

@@ -100,9 +100,12 @@ absl::StatusOr<std::string> WholeFolder(const CommandContext& context, const Sav
     return folded->path;
   }
   std::string before = absl::StrCat(folder, kFoldedSuffix);
-  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest, ReadManifest(before, place));
-  if (absl::StrCat("/", manifest.folded_from()) == folder.substr(folder.rfind('/'))) return before;
-  return folded.status();  // a folder of another kind
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest made, ReadManifest(before, place));
+  HOTBED_ASSIGN_OR_RETURN(const v1::CheckpointManifest source, ReadManifest(folder, place));
+  if (IsFoldOf(made, source)) return before;
+  return absl::FailedPreconditionError(
+      absl::StrCat(before, " is there, and does not have the rows of ", folder,
+                   ": delete it ('hotbed checkpoint delete'), and publish again"));
 }
 
 // What is published: saved now, or before.
@@ -217,6 +220,11 @@ void AddPublishCommand(CLI::App* root, CommandContext* context) {
   app->add_option("--from-checkpoint", flags->checkpoint,
                   "Publish this checkpoint of PLACE, by its name, and save nothing; an incremental "
                   "one is folded first, with those that it needs, into NAME-folded")
+      ->check([](const std::string& name) {
+        const bool is_name =
+            !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
+        return is_name ? "" : absl::StrCat("is '", name, "': give the name of a folder of PLACE");
+      })
       ->option_text("NAME");
   app->add_option("--model", flags->model,
                   "The model that the tables make up: each model has a current version of its own. "

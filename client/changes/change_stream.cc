@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <set>
 #include <type_traits>
 #include <utility>
 
@@ -92,7 +93,7 @@ struct Followed {
   v1::ReadPlace told;
   int64_t told_ns = 0;  // everything up to this time was told; 0: never yet
   uint64_t list = 0;
-  bool fed_list = false;         // it is the feeder's
+  std::string fed_list;          // the address of the feeder whose list it is; empty: a primary's
   bool asked = false;            // in a call
   int64_t failing_since_ns = 0;  // 0: it is not
   int64_t not_before_ns = 0;
@@ -134,7 +135,7 @@ class TableStream : public CopyStream {
   ~TableStream() override {
     for (auto& [tag, call] : calls_) call->context.TryCancel();
     for (const auto& [index, shard] : shards_) {
-      if (shard.state == State::kListing && !shard.fed_list) EndList(index, shard);
+      if (shard.state == State::kListing && shard.fed_list.empty()) EndList(index, shard);
     }
     queue_.Shutdown();
     void* tag = nullptr;
@@ -449,8 +450,9 @@ class TableStream : public CopyStream {
            (shard.state == State::kFollowing ? has_read : !begun && !options_.once);
   }
 
-  // The primaries are asked meanwhile.
+  // The primaries are asked meanwhile. Calls that were open together fail once.
   void RestFromFeeder() {
+    if (clock_.NowNs() < feeder_.not_before_ns) return;
     feeder_.pause_ns = std::clamp(2 * feeder_.pause_ns, kFeederPauseNs, kFeederPauseNsMax);
     feeder_.not_before_ns = clock_.NowNs() + feeder_.pause_ns;
   }
@@ -468,7 +470,7 @@ class TableStream : public CopyStream {
     const bool goes_on = shard->state == State::kListing;
     if (!goes_on) {
       // A list of all rows does not name those that were deleted since one before was broken off.
-      shard->fed_list = MayBeFed(*shard, clock_.NowNs());
+      shard->fed_list = MayBeFed(*shard, clock_.NowNs()) ? feeder_.address : "";
       const bool begun = shard->read.through().lsn() == 0 && shard->read.seen().lsn() != 0;
       if (begun && hashed_ && !options_.once) Forget(index, shard);
       shard->list = ++lists_;
@@ -486,12 +488,13 @@ class TableStream : public CopyStream {
     request.set_goes_on(goes_on);
     request.set_with_statistics(options_.with_statistics);
     SetPlaces(&request);
-    const std::string& address = shard->fed_list ? feeder_.address : shard->address;
+    const bool fed = !shard->fed_list.empty();
+    const std::string& address = fed ? shard->fed_list : shard->address;  // to its end
     OpenCall* const call = NewCall(address, kListDeadlineMs);
     call->lists = true;
-    call->feeder = shard->fed_list;
+    call->feeder = fed;
     call->shards = {{index, shard->range}};
-    if (shard->fed_list) {
+    if (fed) {
       v1::ListCopyRequest list;
       *list.mutable_copy() = feeder_.feed.copy;
       *list.mutable_list() = std::move(request);
@@ -594,7 +597,9 @@ class TableStream : public CopyStream {
     if (shard == nullptr) return;
     const v1::ListRowsReply& reply = call.feeder ? call.fed_listed.rows() : call.listed;
     if (!call.feeder) NoteRefusal(call.status);
-    if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) return Postpone(shard);
+    if (call.status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED) {
+      return call.feeder ? PostponeFedList(call, shard) : Postpone(shard);
+    }
     if (call.feeder && (!call.status.ok() || reply.elsewhere() || call.fed_listed.loading())) {
       return LeaveFedList(call, shard);
     }
@@ -619,10 +624,19 @@ class TableStream : public CopyStream {
         /*told_ns=*/0, call.feeder);  // the server may not be the primary by now
   }
 
+  // The page that was refused is asked for again, for as long as the feeder keeps the list. A list
+  // that has not begun is the primary's.
+  void PostponeFedList(const OpenCall& call, Followed* shard) {
+    const bool has_begun = shard->read.seen().lsn() != 0;
+    if (!has_begun) return LeaveFedList(call, shard);
+    shard->not_before_ns = clock_.NowNs() + kBusyRetryNs;
+  }
+
   // The primary lists the shard at once, unless the feeder still gets its rows.
   void LeaveFedList(const OpenCall& call, Followed* shard) {
     const int64_t now_ns = clock_.NowNs();
     shard->state = State::kToList;
+    if (call.address != feeder_.address) return;  // another one feeds by now
     if (!call.status.ok()) return RestFromFeeder();
     shard->fed_not_before_ns = now_ns + kFeederJoinNs;
     if (!call.fed_listed.loading()) return;
@@ -654,18 +668,20 @@ class TableStream : public CopyStream {
     if (!call.status.ok()) return TakeFailed(call);
     const v1::ReadChangesReply& reply = call.feeder ? call.fed.changes() : call.changed;
     int64_t told_ns = call.asked_ns;
+    const bool feeds = call.feeder && call.address == feeder_.address;  // still
     if (call.feeder) {
       const int64_t age_ns = static_cast<int64_t>(call.fed.age_us()) * 1000;
       told_ns -= age_ns;
-      if (age_ns > kFeederAgeNsMax) {
+      if (feeds && age_ns > kFeederAgeNsMax) {
         RestFromFeeder();
-      } else {
+      } else if (feeds) {
         feeder_.pause_ns = 0;
       }
     }
     for (const auto& asked : call.shards) {
       if (Followed* const shard = Find(asked)) shard->failing_since_ns = 0;
     }
+    std::set<uint32_t> left;                           // shards that the feeder cannot tell of
     std::map<uint64_t, const v1::ShardChanges*> last;  // a feeder may tell several of a shard
     for (const v1::ShardChanges& said : reply.shards()) last[said.shard()] = &said;
     for (const v1::ShardChanges& said : reply.shards()) {
@@ -676,7 +692,8 @@ class TableStream : public CopyStream {
       Followed* const shard = Find(*asked);
       if (shard == nullptr) continue;
       if (call.feeder && (said.elsewhere() || said.behind())) {
-        shard->fed_not_before_ns = clock_.NowNs() + kFeederJoinNs;
+        if (feeds) shard->fed_not_before_ns = clock_.NowNs() + kFeederJoinNs;
+        left.insert(index);
       } else if (said.elsewhere()) {
         Fail(shard, "its primary is another server");
       } else if (said.behind()) {
@@ -696,13 +713,16 @@ class TableStream : public CopyStream {
       Followed* const shard = Find(asked);
       const bool unanswered = shard == nullptr || shard->state != State::kFollowing ||
                               shard->failing_since_ns != 0 || HasReady(asked.second) ||
-                              (call.feeder && shard->fed_not_before_ns > call.asked_ns);
+                              left.contains(asked.first);
       if (!unanswered) shard->told_ns = std::max(shard->told_ns, told_ns);
     }
   }
 
   void TakeFailed(const OpenCall& call) {
-    if (call.feeder) return RestFromFeeder();
+    if (call.feeder) {
+      if (call.address == feeder_.address) RestFromFeeder();
+      return;
+    }
     NoteRefusal(call.status);
     for (const auto& asked : call.shards) {
       Followed* const shard = Find(asked);

@@ -31,6 +31,7 @@ LABELS = {
     "hotbed_port_unfinished_bytes": ("port",),
     "hotbed_replica_queued_bytes": ("server",),
     "hotbed_replica_received_held_bytes": ("kind",),
+    "hotbed_server_followed_bytes_total": ("call",),
     "hotbed_server_in_flight_bytes": ("budget",),
     "hotbed_server_in_flight_limit_bytes": ("budget",),
     "hotbed_server_numbers_not_given_total": ("number",),

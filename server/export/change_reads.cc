@@ -102,7 +102,9 @@ struct ChangeReads::Part {
 
 ChangeReads::ChangeReads(const ShardHost* host, std::shared_ptr<ChangeMemory> memory,
                          const Clock* clock)
-    : host_(host), memory_(std::move(memory)), clock_(clock), thread_([this] { Work(); }) {}
+    : host_(host), memory_(std::move(memory)), clock_(clock), thread_([this] { Work(); }) {
+  FollowCounters::Get();  // exported from now on, not from the first answer
+}
 
 void ChangeReads::Stop() {
   {

@@ -220,6 +220,11 @@ TEST(FoldTest, HasTheRowsOfTheWholeSeries) {
     // The rest is that of the newest.
     const v1::CheckpointManifest after = *ReadManifest(folded->path, &place);
     EXPECT_EQ(after.begun_unix_ms(), before.begun_unix_ms());
+    EXPECT_TRUE(IsFoldOf(after, before));
+    EXPECT_FALSE(IsFoldOf(before, before));
+    v1::CheckpointManifest other = before;  // of the same name, with other rows
+    other.mutable_tables(0)->mutable_shards(0)->set_lsn(before.tables(0).shards(0).lsn() + 1);
+    EXPECT_FALSE(IsFoldOf(after, other));
     ASSERT_EQ(after.tables(0).shards_size(), before.tables(0).shards_size());
     for (int k = 0; k < after.tables(0).shards_size(); ++k) {
       const v1::CheckpointShard& shard = after.tables(0).shards(k);

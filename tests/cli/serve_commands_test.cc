@@ -201,19 +201,21 @@ TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
 }
 
 TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"publish"},
-                                                {"publish", "user"},
-                                                {"publish", "user", "/v", "--at-step=x"},
-                                                {"publish", "user", "/v", "--group=g"},
-                                                {"publish", "user", "/v", "--from-checkpoint=v1",
-                                                 "--at-step=3"},
-                                                {"publish", "user", "/v", "--compress=lz4"},
-                                                {"publish", "user", "s3:///x"},
-                                                {"publish", "user", "server:x"},
-                                                {"serve", "pin"},
-                                                {"serve", "pin", "v1", "--off"},
-                                                {"serve", "pin", "v1", "--model=ads"},
-                                                {"serve", "unpublish"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"publish"},
+        {"publish", "user"},
+        {"publish", "user", "/v", "--at-step=x"},
+        {"publish", "user", "/v", "--group=g"},
+        {"publish", "user", "/v", "--from-checkpoint=v1", "--at-step=3"},
+        {"publish", "user", "/v", "--from-checkpoint="},
+        {"publish", "user", "/v", "--from-checkpoint=../v1"},
+        {"publish", "user", "/v", "--compress=lz4"},
+        {"publish", "user", "s3:///x"},
+        {"publish", "user", "server:x"},
+        {"serve", "pin"},
+        {"serve", "pin", "v1", "--off"},
+        {"serve", "pin", "v1", "--model=ads"},
+        {"serve", "unpublish"}}) {
     EXPECT_NE(RunAt(words).code, kExitOk) << words.back();
   }
   EXPECT_TRUE(fake_.serving.published.empty());
