@@ -45,6 +45,12 @@ def end(process):
     process.communicate(timeout=60)
 
 
+def pause(process):
+    """Returns when each of its threads has stopped: one that runs may answer until then."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+
+
 def curl(*words, body=''):
     """(code of HTTP, body); `body` is what '-d @-' sends."""
     done = subprocess.run(['curl', '-sS', '--noproxy', '*', '-w', '\n%{http_code}', *words], input=body.encode(),
@@ -293,7 +299,7 @@ class TwoCopies(unittest.TestCase):
                 with hotbed.ServingClient(f'hotbed://{up.coordinator}', failure_domain=f'z{number}') as client:
                     self.assertEqual({client.lookup({'user': [7]}, timeout=20)['user'].server for _ in range(6)}, {f'r{number}'})
             with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
-                servers[1].send_signal(signal.SIGSTOP)
+                pause(servers[1])
                 self.addCleanup(servers[1].send_signal, signal.SIGCONT)
                 # Calls take turns among the two. Without a second call, one to r1 would wait for half of the timeout.
                 for _ in range(4):
@@ -311,7 +317,7 @@ class TwoCopies(unittest.TestCase):
                 self.assertEqual(client.stats()['hedges'], 0)
                 self.assertGreater(client.stats()['hedges_refused'], 0)
                 # Nobody answers now: Ctrl-C ends the call.
-                servers[0].send_signal(signal.SIGSTOP)
+                pause(servers[0])
                 self.addCleanup(servers[0].send_signal, signal.SIGCONT)
                 for call in (lambda: client.lookup({'user': [7]}, timeout=1000), lambda: client.topk('user', [1, 0], 5, timeout=1000)):
                     with self.assertRaises(KeyboardInterrupt):
@@ -350,7 +356,7 @@ class TwoCopies(unittest.TestCase):
         """The one that has item is paused; the port of the other one is asked for both tables."""
         place = [copy['server'] for table in up.json('serve', 'status')['tables'] for copy in table['copies'] if table['table'] == 'item']
         paused = int(place[0][1])
-        servers[paused].send_signal(signal.SIGSTOP)
+        pause(servers[paused])
         try:
             code, text = curl('-d', json.dumps(body), f'http://{ports[1 - paused]}/v1/lookup')
         finally:
