@@ -108,7 +108,7 @@ absl::StatusOr<std::string> WholeFolder(const CommandContext& context, const Sav
                    ": delete it ('hotbed checkpoint delete'), and publish again"));
 }
 
-// What is published: saved now, or before.
+// The checkpoint to publish: one that is saved now, or was before.
 struct Published {
   std::string folder;
   uint64_t at_step = 0;

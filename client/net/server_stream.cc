@@ -138,7 +138,7 @@ void ServerStream::Fail() {
   stream_->Finish(&finish_status_, Arm(kFinish));
 }
 
-void ServerStream::EndDropped(Dropped dropped) {
+void ServerStream::EndDropped(const Dropped& dropped) {
   for (auto& request : dropped) request->NotSent(absl::CancelledError("nobody waits"));
 }
 
@@ -155,7 +155,7 @@ void ServerStream::OnStart(bool ok) {
       Pump(&dropped);
     }
   }
-  EndDropped(std::move(dropped));
+  EndDropped(dropped);
 }
 
 void ServerStream::OnWrite(bool ok) {
@@ -169,7 +169,7 @@ void ServerStream::OnWrite(bool ok) {
       Pump(&dropped);
     }
   }
-  EndDropped(std::move(dropped));
+  EndDropped(dropped);
 }
 
 void ServerStream::OnHold() {
@@ -181,7 +181,7 @@ void ServerStream::OnHold() {
     if (!backlog_.EndHold()) return SetHoldAlarm();  // the waiting requests are younger
     Pump(&dropped);
   }
-  EndDropped(std::move(dropped));
+  EndDropped(dropped);
 }
 
 void ServerStream::OnRest() {
@@ -265,7 +265,7 @@ void ServerStream::Dispatch(const grpc::ByteBuffer& buffer) {
   const StreamBacklog::Requests answered = TakeAnswered(parsed, message.header(), &dropped);
   if (answered.empty()) return;
   DeliverReply(message, answered);
-  EndDropped(std::move(dropped));
+  EndDropped(dropped);
 }
 
 void ServerStream::OnFinish() {

@@ -107,7 +107,7 @@ class ServerStream : public std::enable_shared_from_this<ServerStream> {
   void Dispatch(const grpc::ByteBuffer& buffer);
   static void DeliverReply(const ReceivedMessage& message,
                            absl::Span<const StreamBacklog::Joined> requests);
-  static void EndDropped(Dropped dropped);
+  static void EndDropped(const Dropped& dropped);
   // Writes the next message if nothing hinders. Requests that nobody waits for go to `dropped`, to
   // be ended without the lock. Null (inside Send, which may end no request): they are written like
   // any other.
