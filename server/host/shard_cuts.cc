@@ -95,7 +95,7 @@ absl::StatusOr<ShardHost::MergeReady> ShardCuts::PrepareMerge(ShardId lower, Sha
   return ready;
 }
 
-// After a crash, such a one would have no rows.
+// After a crash, a shard that has moved here and is in no checkpoint yet would have no rows.
 absl::Status ShardCuts::AreKept(const ShardList& parts) const {
   for (const auto& part : parts) {
     if (wiring_.checkpoints->Awaits(part->id())) {
