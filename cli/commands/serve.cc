@@ -179,6 +179,7 @@ absl::Status Status(const CommandContext& context) {
                                {"state", copy.state},
                                {"rows", said.rows()},
                                {"memory_rows", said.memory_rows()},
+                               {"device_rows", said.device_rows()},
                                {"feeder", said.feeder()},
                                {"bytes", said.bytes()},
                                {"disk_bytes", said.disk_bytes()},
