@@ -492,7 +492,7 @@ class Serving final : public ServingProcess {
     ReadyCondition port = {.name = "data port", .found = "answers"};
     port.holds = port_->Answers(&port.found);
     ReadyCondition tables = {.name = "tables", .found = "all are loaded"};
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       if (replica->ready()) continue;
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
@@ -518,7 +518,7 @@ class Serving final : public ServingProcess {
   ReadyCondition CurrentVersion() const {
     ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
     const OrderedVersions versions = tables_.Versions();
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       for (const v1::VersionReport& one : report.versions()) {
         if (one.held() || !versions.IsCurrent(one.number())) continue;
@@ -602,7 +602,7 @@ class Serving final : public ServingProcess {
               static_cast<double>(tables_.memory().bytes_max()), samples);
     AddSample("hotbed_serving_in_flight_bytes", "Answers to lookups in flight.", {},
               static_cast<double>(budget_.in_flight()), samples);
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       const Labels labels = {{"table", replica->name()}};
       AddSample("hotbed_serving_ready", "1 once the replica has had all rows, and answers.", labels,
