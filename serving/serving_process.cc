@@ -494,7 +494,7 @@ class Serving final : public ServingProcess {
     ReadyCondition port = {.name = "data port", .found = "answers"};
     port.holds = port_->Answers(&port.found);
     ReadyCondition tables = {.name = "tables", .found = "all are loaded"};
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       if (replica->ready()) continue;
       tables.holds = false;
       tables.found = absl::StrCat(replica->name(), " is not loaded: ", replica->Report().trouble());
@@ -520,7 +520,7 @@ class Serving final : public ServingProcess {
   ReadyCondition CurrentVersion() const {
     ReadyCondition version = {.name = "current version", .holds = true, .found = "is held"};
     const OrderedVersions versions = tables_.Versions();
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       for (const v1::VersionReport& one : report.versions()) {
         if (one.held() || !versions.IsCurrent(one.number())) continue;
@@ -622,7 +622,7 @@ class Serving final : public ServingProcess {
       options_.device->tier()->AddNumbers(&numbers);
       numbers.AddSamplesTo(samples, {{"device", options_.device->tier()->name()}});
     }
-    for (const auto& replica : tables_.All()) {
+    for (const auto& replica : tables_.Present()) {
       const v1::ReplicaReport report = replica->Report();
       const Labels labels = {{"table", replica->name()}};
       AddSample("hotbed_serving_ready", "1 once the replica has had all rows, and answers.", labels,

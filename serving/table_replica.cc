@@ -25,6 +25,7 @@ constexpr absl::Duration kAgain = absl::Milliseconds(300);  // after an error
 constexpr absl::Duration kReadersAgain = absl::Milliseconds(5);
 constexpr uint64_t kRowsPerLook = 1024;  // rows between two looks whether a pass is to stop
 constexpr absl::Duration kFullAgain = absl::Seconds(10);
+constexpr absl::Duration kFullKnown = absl::Seconds(3);  // to the coordinator
 constexpr int64_t kDamageForgottenNs = 3600 * kSecondNs;
 constexpr int kFullPausesMax = 64;  // of these, before a table that has no room is tried again
 constexpr size_t kTroubleBytesMax = 400;
@@ -74,7 +75,6 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       source_(source),
       memory_(memory),
       clock_(clock),
-      staleness_ms_max_(served.staleness_ms_max()),
       relay_(std::make_unique<CopyRelay>(relays, clock)),
       rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
                                             memory)),
@@ -83,6 +83,7 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
                          ? nullptr
                          : std::make_shared<RowsOnDevice>(source.device, rows_->latest().coder())}),
       thread_([this] { Run(); }) {
+  SetOrder({.staleness_ms_max = served.staleness_ms_max()});
   relay_->SetFeeder(feeder);
 }
 
@@ -404,10 +405,16 @@ absl::Status TableReplica::BringUp() {
 // else ever more rarely.
 bool TableReplica::PauseUntilRoom() {
   const uint64_t had = full_bytes_.load();
+  // By then the coordinator knows whether other copies are as full as this one.
+  if (ready() && !Pause(kFullKnown)) return false;
   for (int pauses = 1;; ++pauses) {
+    // Another copy may answer by now.
+    if (rows()->rows() > 0 && !(ready() && order_.alone.load())) BeginAnew();
     if (!Pause(kFullAgain)) return false;
+    const uint64_t has = rows()->bytes();
+    const uint64_t wanted = had + had / 8 - std::min(has, had);
     const uint64_t used = std::min(memory_->used(), memory_->bytes_max());
-    if (memory_->bytes_max() - used > had + had / 8 || pauses >= failures_.full_pauses) break;
+    if (memory_->bytes_max() - used > wanted || pauses >= failures_.full_pauses) break;
   }
   failures_.full_pauses = std::min(2 * failures_.full_pauses, kFullPausesMax);
   return true;
@@ -432,8 +439,8 @@ void TableReplica::Run() {
       return;
     }
     if (!full_) continue;
+    full_ = false;
     full_bytes_.store(std::max<uint64_t>(rows()->bytes(), 1));
-    BeginAnew();
     if (!PauseUntilRoom()) return;
   } while (Pause(kAgain));
 }

@@ -7,7 +7,8 @@
 // again. With a disk, all rows lie there as well, and it goes on from there after a restart.
 // Rows on disk that turn out to be damaged are deleted, and all come again.
 // Where the server's memory is used up it gives up versions; then rows that have no room lie on
-// disk alone, or without a disk it gives up its rows and begins again later. Versions that were
+// disk alone. Without a disk it gives up its rows and begins again later; but if no other copy can
+// answer for it, it keeps them as they are, and grows old until there is room. Versions that were
 // ordered are taken up from their files once it has had all rows: as the rows that differ, in
 // memory, or whole, on disk, where the table has no room in memory.
 // Thread-safe.
@@ -21,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <thread>  // NOLINT(build/c++11)
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -65,8 +67,21 @@ class TableReplica {
   const ServedPart& part() const { return part_; }
   const ServedPlaces& places() const { return places_; }
   // Older rows are refused; 0: none are.
-  uint64_t staleness_ms_max() const { return staleness_ms_max_.load(std::memory_order_relaxed); }
-  void SetStalenessMax(uint64_t ms) { staleness_ms_max_.store(ms, std::memory_order_relaxed); }
+  uint64_t staleness_ms_max() const {
+    return order_.staleness_ms_max.load(std::memory_order_relaxed);
+  }
+  // As the coordinator orders, and may order otherwise later.
+  struct Order {
+    uint64_t staleness_ms_max = 0;
+    bool beside = false;  // of another cut than the one that readers are told of
+    bool alone = false;   // no other copy of the part follows
+  };
+  void SetOrder(const Order& order) {
+    order_.staleness_ms_max.store(order.staleness_ms_max, std::memory_order_relaxed);
+    order_.beside.store(order.beside);
+    order_.alone.store(order.alone);
+  }
+  bool beside() const { return order_.beside.load(); }
 
   CopyRelay* relay() const { return relay_.get(); }
 
@@ -84,8 +99,9 @@ class TableReplica {
   std::optional<RowsView> Version(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
   std::string WhyNoVersion(uint64_t number) const { return versions_.WhyNot(number); }
   // From now on these, and no others.
-  void OrderVersions(const std::vector<v1::ServedVersion>& versions, uint64_t current) {
-    versions_.Order(versions, current);
+  void OrderVersions(const std::vector<v1::ServedVersion>& versions,
+                     std::vector<uint64_t> current) {
+    versions_.Order(versions, std::move(current));
   }
   // Takes up one version, if one is due and this replica is ready; ends early when `stops` says so.
   // False: there was nothing to be done. One thread calls it.
@@ -150,7 +166,10 @@ class TableReplica {
   const Source source_;
   ServedMemory* const memory_;
   const Clock* const clock_;
-  std::atomic<uint64_t> staleness_ms_max_;
+  struct {
+    std::atomic<uint64_t> staleness_ms_max{0};
+    std::atomic<bool> beside{false}, alone{false};
+  } order_;
   std::atomic<int64_t> as_of_ns_{0};  // 0: it has not had all rows yet
   mutable std::atomic<uint64_t> lookup_rows_{0};
   // Bytes of rows when the server's memory was used up; 0: it was not, or all rows came since.

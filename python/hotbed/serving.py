@@ -108,7 +108,8 @@ class ServingClient:
                 the first answer is taken, within `hedge_budget`. None: never.
             wire_type: how rows travel, "fp32", "fp16", "bf16" or "int8"; narrower ones round each row once.
             version: empty or "latest": the newest rows of each table; "current": of each table the current version of
-                its model (`hotbed publish`), one per model for the whole call; else the name of a version.
+                its model (`hotbed publish`), one per model for the whole call; "current/MODEL": of that model, which is to be
+                named where a table belongs to several; else the name of a version.
             partial: tables that cannot be answered in time do not fail the others; `ServedRows.error` says which ones they
                 are. A lookup without any answer is an error nevertheless.
             batch: batch scoring, which gets what inference leaves: servers run it later and refuse it sooner.

@@ -239,8 +239,11 @@ std::shared_ptr<VersionOverlay> VersionedRows::Drop(Overlays::iterator at) {
 
 bool VersionedRows::GiveUpOne() {
   if (overlays_.empty()) return false;
-  const auto rank = [most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
-    return std::tuple(overlay->whole_.load(), overlay->number_ == most_wanted, overlay->number_);
+  const auto rank = [&most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
+    const uint64_t number = overlay->number_;
+    const bool wanted =
+        std::find(most_wanted.begin(), most_wanted.end(), number) != most_wanted.end();
+    return std::tuple(overlay->whole_.load(), wanted, number);
   };
   const auto least =
       std::min_element(overlays_.begin(), overlays_.end(),
@@ -258,9 +261,10 @@ void VersionedRows::Drop(uint64_t number) {
   if (const auto at = Locate(number); at != overlays_.end()) Drop(at);
 }
 
-void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted) {
+void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted,
+                         std::vector<uint64_t> most_wanted) {
   absl::MutexLock lock(&mu_);
-  most_wanted_ = most_wanted;
+  most_wanted_ = std::move(most_wanted);
   {
     absl::MutexLock shown(&shown_mu_);
     std::erase_if(below_, [&](const auto& one) { return !wanted(one.first); });

@@ -157,8 +157,8 @@ class VersionedRows final : private RowChangeWatcher {
 
   // --- any thread
   void Drop(uint64_t number) ABSL_LOCKS_EXCLUDED(mu_);
-  // Drops all versions for which `wanted` is false; `most_wanted` is given up last.
-  void Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted)
+  // Drops all versions for which `wanted` is false; those that are `most_wanted` are given up last.
+  void Keep(const std::function<bool(uint64_t number)>& wanted, std::vector<uint64_t> most_wanted)
       ABSL_LOCKS_EXCLUDED(mu_);
   const ServedRows& latest() const { return *latest_; }
   RowsView Latest() const { return {latest_, nullptr}; }
@@ -191,7 +191,7 @@ class VersionedRows final : private RowChangeWatcher {
   const std::shared_ptr<ServedRows> latest_;
   absl::Mutex mu_;  // may be held for as long as it takes to look at all rows
   Overlays overlays_ ABSL_GUARDED_BY(mu_);
-  uint64_t most_wanted_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> most_wanted_ ABSL_GUARDED_BY(mu_);
   mutable absl::Mutex shown_mu_;
   Overlays shown_ ABSL_GUARDED_BY(shown_mu_);  // overlays_, for readers
   std::map<uint64_t, std::shared_ptr<const RowsBelow>> below_ ABSL_GUARDED_BY(shown_mu_);

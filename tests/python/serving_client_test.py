@@ -434,6 +434,16 @@ class TwoCopies(unittest.TestCase):
         self.assertEqual(up.json('serve', 'rollback', '--model', 'shop')['version'], 's1')
         local.eventually('s1 is current again', lambda: current() == [('v1', 1), ('s1', 5)])
         self.assertIn('belongs to model shop', up.cli('publish', 'shop.item', place, '--model', 'default')[2])
+        self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v1b', '--model', 'default', '--share')['current'])
+        # Of all tables of the lookup there is one model, and each can be named.
+        local.eventually('v1b has both', lambda: current() == [('v1b', 0), ('v1b', 6)])
+        for version, expected in (('current/shop', ('s1', 5)), ('current/default', ('v1b', 6))):
+            rows = client.lookup({'shop.item': [1]}, timeout=20, version=version)['shop.item']
+            self.assertEqual((rows.version, rows.values[0, 0]), expected)
+        with self.assertRaisesRegex(hotbed.InvalidArgument, 'belongs to the models default, shop: name one, as "current/default"'):
+            client.lookup({'shop.item': [1]}, timeout=20, version='current')
+        with self.assertRaisesRegex(hotbed.FailedPrecondition, 'no version of model "web" is current'):
+            client.topk('shop.item', [1, 0], 5, timeout=20, version='current/web')
         self.assertTrue(up.json('publish', 'user', 'shop.item', place, '--name', 'v2', '--model', 'default', '--take-over')['current'])
         local.eventually('v2 has both', lambda: current() == [('v2', 0), ('v2', 6)])
         self.assertEqual([v['model'] for v in up.json('serve', 'status')['versions']], ['default', 'default'])
