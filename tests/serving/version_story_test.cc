@@ -446,6 +446,25 @@ TEST_F(VersionStory, ATableMayBelongToSeveralModels) {
   EXPECT_EQ(Current("shop"), "s1");
 }
 
+TEST_F(VersionStory, ASharedTableIsTakenOnce) {
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  ASSERT_TRUE(Publish("s1", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  ASSERT_TRUE(Publish("v2", {"user", "item"}, false, "default", /*take_over=*/true).ok());
+  Pass();
+  EXPECT_EQ(Current("shop"), "-") << "it had no other table";
+  ASSERT_TRUE(Publish("v3").ok());
+  ASSERT_TRUE(Publish("s2", {"item"}, false, "shop", false, /*share=*/true).ok());
+  Pass();
+  for (const char* const name : {"v2", "v1"}) {
+    ASSERT_TRUE(Choose(v1::ChooseVersionRequest::PIN, name).ok());
+    Pass();
+    EXPECT_EQ(Current(), name);
+    EXPECT_EQ(Current("shop"), "s2");
+  }
+}
+
 TEST_F(VersionStory, ATableBelongsToOneModelUnlessItIsShared) {
   ASSERT_TRUE(Publish("v1").ok());
   ASSERT_TRUE(Publish("v2").ok());
