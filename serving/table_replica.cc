@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "client/changes/follow_as.h"
 #include "common/log.h"
@@ -13,6 +14,7 @@
 #include "common/threads/await_for.h"
 #include "proto/served_format.h"
 #include "row_math/position.h"
+#include "server/tiers/device/device_tier.h"
 #include "serving/version_files.h"
 
 namespace hotbed {
@@ -76,6 +78,10 @@ TableReplica::TableReplica(const v1::ServedTable& served, const v1::TableSpec& s
       relay_(std::make_unique<CopyRelay>(relays, clock)),
       rows_(std::make_shared<VersionedRows>(RowCoder(FromProto(served.format()), spec.dim()),
                                             memory)),
+      elsewhere_(
+          {.device = source.device == nullptr
+                         ? nullptr
+                         : std::make_shared<RowsOnDevice>(source.device, rows_->latest().coder())}),
       thread_([this] { Run(); }) {
   SetOrder({.staleness_ms_max = served.staleness_ms_max()});
   relay_->SetFeeder(feeder);
@@ -110,14 +116,36 @@ std::shared_ptr<VersionedRows> TableReplica::WritableRows() const {
 
 std::shared_ptr<DiskRows> TableReplica::Disk() const {
   absl::MutexLock lock(&mu_);
-  return disk_;
+  return elsewhere_.disk;
 }
 
 RowsView TableReplica::Latest() const {
   absl::MutexLock lock(&mu_);
   RowsView view = rows_->Latest();
-  view.below = disk_;
+  view.below = elsewhere_.disk;
+  view.device = elsewhere_.device;
   return view;
+}
+
+std::shared_ptr<RowsOnDevice> TableReplica::OnDevice() const {
+  absl::MutexLock lock(&mu_);
+  return elsewhere_.device;
+}
+
+void TableReplica::ForgetDevice() {
+  const std::shared_ptr<RowsOnDevice> before = OnDevice();
+  if (before == nullptr) return;
+  before->GiveUp();  // readers that have it find nothing there
+  auto next =
+      std::make_shared<RowsOnDevice>(source_.device, RowCoder(FromProto(format_), spec_.dim()));
+  absl::MutexLock lock(&mu_);
+  elsewhere_.device.swap(next);
+  elsewhere_.device_hits += before->hits();
+}
+
+uint64_t TableReplica::DeviceHits() const {
+  absl::MutexLock lock(&mu_);
+  return elsewhere_.device_hits + (elsewhere_.device == nullptr ? 0 : elsewhere_.device->hits());
 }
 
 bool TableReplica::OnDiskAlone() const {
@@ -128,7 +156,7 @@ bool TableReplica::OnDiskAlone() const {
 void TableReplica::DropDisk() {
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   if (kept_ != nullptr) {
     kept_->rows()->DeleteAtEnd();
@@ -145,7 +173,11 @@ std::string TableReplica::folder() const {
 }
 
 std::optional<RowsView> TableReplica::Version(uint64_t number) const {
-  return WritableRows()->Version(number);
+  absl::MutexLock lock(&mu_);
+  std::optional<RowsView> view = rows_->Version(number);
+  // One that lies on disk as a whole shares no rows with the newest ones.
+  if (view.has_value() && view->below == nullptr) view->device = elsewhere_.device;
+  return view;
 }
 
 bool TableReplica::TakeUpNext(PlaceFinder* places, const std::function<bool()>& stops) {
@@ -223,9 +255,15 @@ v1::ReplicaReport TableReplica::Report() const {
   report.set_on_disk(disk != nullptr);
   if (disk != nullptr) report.set_disk_bytes(disk->bytes());
   report.set_bytes(rows->latest().bytes());
+  if (const auto device = OnDevice()) report.set_device_rows(device->rows());
   versions_.Report(*rows, &report);
   absl::MutexLock lock(&mu_);
   report.set_trouble(trouble_);
+  if (trouble_.empty() && source_.device != nullptr && source_.device->tier()->failed()) {
+    report.set_trouble(
+        "the device has failed: rows are read from memory and disk until this server is started "
+        "again");
+  }
   return report;
 }
 
@@ -247,6 +285,7 @@ void TableReplica::BeginAnew() {
   as_of_ns_.store(0);
   full_ = false;
   relay_->Begin({});  // before the rows go: a list of them ends
+  ForgetDevice();
   // Lookups that hold the old rows release them soon.
   auto rows = std::make_shared<VersionedRows>(RowCoder(FromProto(format_), spec_.dim()), memory_);
   absl::MutexLock lock(&mu_);
@@ -270,7 +309,7 @@ absl::Status TableReplica::OpenDiskOnce() {
   std::filesystem::remove_all(absl::StrCat(dir, "/versions"), ignored);
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   kept_.reset();  // of an earlier try
   HOTBED_ASSIGN_OR_RETURN(
@@ -278,7 +317,7 @@ absl::Status TableReplica::OpenDiskOnce() {
                             source_.cluster, [this] { return !Pause(absl::ZeroDuration()); }));
   {
     absl::MutexLock lock(&mu_);
-    disk_ = kept_->rows();
+    elsewhere_.disk = kept_->rows();
   }
   // Memory may have newer rows than the disk.
   return ready() ? absl::OkStatus() : Warm();
@@ -288,7 +327,7 @@ bool TableReplica::ReopenDisk() {
   if (kept_->rows()->needed()) BeginAnew();
   {
     absl::MutexLock lock(&mu_);
-    disk_ = nullptr;
+    elsewhere_.disk = nullptr;
   }
   // The folder is one store's at a time: readers of the old one end soon.
   while (kept_->rows().use_count() > 1) {
@@ -319,14 +358,47 @@ absl::Status TableReplica::Promote() {
   if (read.empty()) return absl::OkStatus();
   std::sort(read.begin(), read.end());
   read.erase(std::unique(read.begin(), read.end()), read.end());
+  std::vector<uint64_t> left;  // memory
+  std::vector<uint8_t> left_rows;
   const absl::Status found =
       kept_->rows()->Find(read, [&](size_t, uint64_t id, const uint8_t* row) {
         if (rows->latest().Get(id) != nullptr || rows->PutRow(id, row).ok()) return;
-        rows->MakePlaceFor(id, Mix64(id ^ static_cast<uint64_t>(clock_->NowNs())));
+        const uint64_t random = Mix64(id ^ static_cast<uint64_t>(clock_->NowNs()));
+        const std::optional<uint64_t> other = rows->MakePlaceFor(id, random, &left_rows);
+        if (other.has_value()) left.push_back(*other);
         (void)rows->PutRow(id, row);  // it stays on disk alone while readers look at the other
       });
   rows->Reclaim();
+  if (const auto device = OnDevice())
+    device->BringUp(left, left_rows.data(), kept_->rows()->rows());
   return found;
+}
+
+absl::Status TableReplica::BringUp() {
+  const std::shared_ptr<RowsOnDevice> device = OnDevice();
+  if (device == nullptr) return absl::OkStatus();
+  const std::shared_ptr<VersionedRows> rows = WritableRows();
+  const uint32_t row_bytes = rows->latest().coder().row_bytes();
+  std::vector<uint64_t> ids, below;
+  std::vector<uint8_t> found;
+  const auto add = [&](uint64_t id, const uint8_t* row) {
+    ids.push_back(id);
+    found.insert(found.end(), row, row + row_bytes);
+  };
+  for (const uint64_t id : device->TakeWanted()) {
+    if (const uint8_t* const row = rows->latest().Get(id)) {
+      add(id, row);
+    } else {
+      below.push_back(id);
+    }
+  }
+  if (!below.empty() && kept_ != nullptr && kept_->rows()->needed()) {
+    HOTBED_RETURN_IF_ERROR(
+        kept_->rows()->Find(below, [&](size_t, uint64_t id, const uint8_t* row) { add(id, row); }));
+  }
+  device->BringUp(ids, found.data(),
+                  kept_ == nullptr ? rows->latest().rows() : kept_->rows()->rows());
+  return absl::OkStatus();
 }
 
 // Loading takes work of the sources: it is tried again when more room is free than it has had, and
@@ -395,6 +467,7 @@ absl::Status TableReplica::FollowOnce() {
   again_.clear();
   if (kept_ != nullptr) HOTBED_RETURN_IF_ERROR(kept_->BeginStream());
   if (comes_again_) {
+    ForgetDevice();
     // Whatever an earlier stream has told, all rows come again by this one.
     WritableRows()->Unmark([](uint64_t) { return true; });
     if (kept_ != nullptr) {
@@ -425,6 +498,7 @@ absl::Status TableReplica::Follow(CopyStream* stream) {
       if (kept_->rows()->needed() && !comes_again_) HOTBED_RETURN_IF_ERROR(Promote());
       HOTBED_RETURN_IF_ERROR(kept_->FlushIfDue(now_ns));
     }
+    if (ready() && !comes_again_) HOTBED_RETURN_IF_ERROR(BringUp());
     if (!Pause(absl::ZeroDuration())) return absl::OkStatus();
   }
 }
@@ -468,6 +542,7 @@ absl::StatusOr<std::vector<uint8_t>> TableReplica::Coded(const CopyChanges& chan
 absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream& stream) {
   if (changes.again) {
     comes_again_ = true;  // before the relay knows: no list begins in between
+    ForgetDevice();       // rows that do not come again go without being told
     relay_->Took(changes, {});
     again_.push_back(changes.range);
     return kept_ == nullptr ? absl::OkStatus()
@@ -491,6 +566,12 @@ absl::Status TableReplica::Apply(const CopyChanges& changes, const ChangeStream&
     for (const uint64_t id : changes.deleted) kept_->rows()->Delete(id);
     HOTBED_RETURN_IF_ERROR(kept_->Commit(stream.Positions()));
   }
+  // On the device after disk and before memory (rows_on_device.h).
+  const std::shared_ptr<RowsOnDevice> device = OnDevice();
+  if (device != nullptr) device->BeginChanges(changes.ids, coded.data(), changes.deleted);
+  const absl::Cleanup ends = [&] {
+    if (device != nullptr) device->EndChanges();
+  };
   for (size_t i = 0; i < changes.ids.size(); ++i) {
     HOTBED_RETURN_IF_ERROR(
         PutInMemory(changes.ids[i], coded.data() + i * coder.row_bytes(), rows.get()));

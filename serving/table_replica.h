@@ -37,6 +37,7 @@
 #include "security/identity.h"
 #include "serving/copy_relay.h"
 #include "serving/kept_rows.h"
+#include "serving/rows/rows_on_device.h"
 #include "serving/rows/versioned_rows.h"
 #include "serving/table_versions.h"
 
@@ -51,6 +52,7 @@ class TableReplica {
     std::string disk;     // a folder for rows, of this server alone; empty: memory alone
     std::string cluster;  // whose tables they are
     uint64_t run = 0;     // random, of this process
+    std::shared_ptr<ServedDevice> device = nullptr;  // null: there is none
   };
   // Has the part of the table that `served` gives to this server, or else all of it. `memory`,
   // `relays` and `clock` outlive it. `feeder` as CopyRelay::SetFeeder has it.
@@ -107,6 +109,8 @@ class TableReplica {
   // A lookup asks for so many rows: whether the table is hot is decided by that.
   void NoteLookup(uint64_t rows) const { lookup_rows_.fetch_add(rows, std::memory_order_relaxed); }
   v1::ReplicaReport Report() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Rows that lookups found on the device.
+  uint64_t DeviceHits() const ABSL_LOCKS_EXCLUDED(mu_);
   void Stop();
   // After Stop: the rows on disk go when nobody reads them any more.
   void DropDisk() ABSL_LOCKS_EXCLUDED(mu_);
@@ -124,8 +128,14 @@ class TableReplica {
   // Fills memory with rows of the disk.
   absl::Status Warm();
   absl::Status PutInMemory(uint64_t id, const uint8_t* row, VersionedRows* rows);
-  // Gives rows that readers found on disk the places of others in memory.
+  // Gives rows that readers found on disk the places of others in memory; these go to the device.
   absl::Status Promote();
+  // Brings rows to the device that readers missed there.
+  absl::Status BringUp();
+  // Null: there is no device.
+  std::shared_ptr<RowsOnDevice> OnDevice() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The device has no rows of this copy from now on, until some are brought up.
+  void ForgetDevice() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeUpBelow(const v1::ServedVersion& version, VersionedRows* rows, Place* place,
                            const std::function<bool()>& stops) ABSL_LOCKS_EXCLUDED(mu_);
   // Follows until an error.
@@ -179,7 +189,11 @@ class TableReplica {
   const std::unique_ptr<CopyRelay> relay_;
   mutable absl::Mutex mu_;
   std::shared_ptr<VersionedRows> rows_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<DiskRows> disk_ ABSL_GUARDED_BY(mu_);  // null: none, or not open yet
+  struct RowsElsewhere {
+    std::shared_ptr<DiskRows> disk;        // null: none, or not open yet
+    std::shared_ptr<RowsOnDevice> device;  // null: there is no device
+    uint64_t device_hits = 0;              // of earlier ones
+  } elsewhere_ ABSL_GUARDED_BY(mu_);
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   bool stops_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -170,6 +170,7 @@ Json AddCopies(const v1::ServedTable& table, const std::string& name, const std:
                       {"state", copy.state},
                       {"rows", said.rows()},
                       {"memory_rows", said.memory_rows()},
+                      {"device_rows", said.device_rows()},
                       {"feeder", said.feeder()},
                       {"bytes", said.bytes()},
                       {"disk_bytes", said.disk_bytes()},

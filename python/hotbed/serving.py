@@ -46,7 +46,7 @@ class ServedRows:
         error: why there is no answer for this table, with `partial` alone; then nothing is known about any of its rows, and
             values and exists are empty. None: all is well.
         tiers: uint8, shape (ids,), with `with_tiers` alone: 1 where memory of the server had the row, 2 where its disk
-            had it, 0 where there is no row.
+            had it, 3 where its device had it, 0 where there is no row.
     """
 
     values: Any

@@ -53,9 +53,7 @@ void RowsView::Reader::Identify(
   const bool is_latest = part < ServedRows::kStripes;
   ReaderOf(part).Identify(walk.stripe, row, [&](uint64_t id, const uint8_t* now) {
     // The overlay wins, and is looked into after the row was found: see the head of the header.
-    const bool differs = is_latest && rows_.has_value() &&
-                         (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
-    if (!differs) tell(id, now);
+    if (!is_latest || !Differs(id)) tell(id, now);
   });
 }
 
@@ -80,11 +78,17 @@ absl::Status VersionedRows::PutRow(uint64_t id, const uint8_t* row) {
   }
 }
 
-void VersionedRows::MakePlaceFor(uint64_t id, uint64_t random) {
+std::optional<uint64_t> VersionedRows::MakePlaceFor(uint64_t id, uint64_t random,
+                                                    std::vector<uint8_t>* rows) {
   absl::MutexLock lock(&mu_);
   const std::optional<uint64_t> other = latest_->OtherOf(id, random);
-  if (other.has_value()) latest_->Delete(*other);
+  if (other.has_value()) {
+    const uint8_t* const row = latest_->Get(*other);
+    rows->insert(rows->end(), row, row + latest_->coder().row_bytes());
+    latest_->Delete(*other);
+  }
   latest_->Reclaim();
+  return other;
 }
 
 bool VersionedRows::Delete(uint64_t id) {

@@ -183,6 +183,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
     replica.set_ready(true);
     replica.set_rows(123'456);
     replica.set_memory_rows(100'000);
+    replica.set_device_rows(20'000);
     replica.set_on_disk(true);
     replica.set_disk_bytes(7 << 20);
     replica.set_age_ms(250);
@@ -201,6 +202,7 @@ TEST_F(ServeCommandsTest, StatusShowsEachCopy) {
   EXPECT_EQ(copies[0]["state"], "ready");
   EXPECT_EQ(copies[0]["age_ms"], 260);
   EXPECT_EQ(copies[0]["memory_rows"], 100'000);
+  EXPECT_EQ(copies[0]["device_rows"], 20'000);
   EXPECT_EQ(copies[1]["state"], "ordered");
   EXPECT_TRUE(copies[1]["age_ms"].is_null());
   EXPECT_EQ(copies[2]["state"], "away");

@@ -7,8 +7,8 @@ The table is cut by itself. Lookups by gRPC and HTTP, bags, and a top-k equal th
 servers, one of which is killed while a trainer pushes to a second table, which is cut into parts and joined meanwhile, and readers look it
 up: no lookup fails, and none shows less than its age promises. A version becomes current when all parts have it.
 
---disk: one server with a data directory has the table alone. Stopped and started again it goes on from its disk: it reads no rows again
-but those that have changed. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
+--disk: one server with a data directory has the table alone. Stopped and started again, with a device, it goes on from its disk: it
+reads no rows again but those that have changed, and lookups find rows in memory, on the device and on disk. When its files are damaged they are read again, and another table is answered meanwhile. Exit status: 0 all well; anything else a failure.
 """
 
 import argparse
@@ -179,9 +179,15 @@ class Parts:
         self.publish(copies_in_all=1)
         self.serving[0].stop()
         table.meter("load", "--seconds=1", "--rate=20", "--ids=64", "--push-flights=1").result()
+        self.serving[0].command += ["--device=emulated", "--device-bytes=12MiB"]
         self.serving[0].start()
         self.wait_ready("t", [0])
-        self.check()
+
+        def device_has_rows():
+            self.check()
+            copy = self.status()["tables"][0]["copies"][0]
+            return copy["device_rows"] > 0 and self.metric("hotbed_serving_device_hits_total") > 0
+        self.wait_for("lookups find rows on the device", device_has_rows)
         self.check_top_k()
         written = self.metric("hotbed_serving_rows_written_total")
         if not 0 < written <= 64 * 20 * 2:

@@ -98,7 +98,7 @@ struct ServingLookupOptions {
 };
 
 // Where a serving server has found a row.
-enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2 };
+enum class ServingTier : uint8_t { kNone = 0, kMemory = 1, kDisk = 2, kDevice = 3 };
 
 struct ServingRows {
   // With `partial` alone it may be another than OK: why there is no answer for this table. Then
