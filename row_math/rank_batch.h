@@ -21,7 +21,8 @@ struct CodeQuery {
 // that `at` names.
 struct RankBatch {
   const uint8_t* rows = nullptr;  // the weights of the first one
-  uint64_t stride = 0;            // bytes from row to row; of a row, with `at`
+  uint64_t stride = 0;            // bytes from row to row
+  uint32_t row_bytes = 0;         // with `at`
   uint32_t count = 0;
   uint32_t dim = 0;
   WeightType weight_type = WeightType::kFp32;

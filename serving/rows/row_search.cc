@@ -65,7 +65,7 @@ void RowSearch::Offer(size_t vector, uint64_t id, double score) {
 
 RankBatch RowSearch::BatchOf(size_t vector) const {
   RankBatch batch;
-  batch.stride = view_.coder().row_bytes();
+  batch.row_bytes = view_.coder().row_bytes();
   batch.dim = dim_;
   batch.metric = query_.metric;
   batch.vector = vectors_.data() + vector * wide_dim_;
