@@ -20,7 +20,9 @@ struct RowsInOrder {
   HOTBED_ROW_FN const uint8_t* At(uint32_t i) const { return first + stride * i; }
   HOTBED_ROW_FN void FetchAhead(uint32_t i, uint32_t rows) const {
     const uint8_t* const from = At(i) + ahead;
-    for (uint64_t b = 0; b < stride * rows; b += 64) __builtin_prefetch(from + b, 0, 3);
+    for (uint64_t b = 0; b < stride * rows; b += 256) {
+      for (uint32_t line = 0; line < 256; line += 64) __builtin_prefetch(from + b + line, 0, 3);
+    }
   }
   const uint8_t* const first;
   const uint64_t stride;

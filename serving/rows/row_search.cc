@@ -32,6 +32,10 @@ uint32_t StepRows(uint32_t row_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(rows, 16, kStepRowsMax));
 }
 
+uint64_t CodeBytes(const RowCoder& coder) {
+  return coder.code_bits() == 0 ? 0 : CodeQueryBytes(coder.code_bits(), coder.dim());
+}
+
 double NormOf(absl::Span<const float> vector, const double* wide) {
   double square = 0;
   Nearness<Fp32Codec, RowMetric::kDot, 1>({reinterpret_cast<const uint8_t*>(vector.data())}, wide,
@@ -50,24 +54,22 @@ RowSearch::RowSearch(const RowsView& view, const RowQuery& query)
     : view_(view),
       query_(query),
       dim_(view.coder().dim()),
-      wide_dim_((dim_ + kNearnessLanes - 1) / kNearnessLanes * kNearnessLanes),
       rows_max_(StepRows(view.coder().row_bytes())),
+      vectors_(query.vectors.size() / dim_, dim_),
+      codes_(query.vectors.size() / dim_, CodeBytes(view.coder())),
       late_(view.version == nullptr && query.first_id == 0 && query.last_id == ~uint64_t{0}),
       met_(query.vectors.size() / dim_),
       floors_(met_.size(), kNoFloor),
       elements_(kLookElements) {
   const size_t count = query.vectors.size() / dim_;
   const uint32_t bits = view.coder().code_bits();
-  const uint64_t code_bytes = bits == 0 ? 0 : CodeQueryBytes(bits, dim_);
-  vectors_.resize(count * wide_dim_);
-  codes_.resize(count * code_bytes);
   for (size_t v = 0; v < count; ++v) {
     const absl::Span<const float> vector = query.vectors.subspan(v * dim_, dim_);
-    double* const wide = vectors_.data() + v * wide_dim_;
+    double* const wide = vectors_[v];
     std::copy(vector.begin(), vector.end(), wide);
     norms_.push_back(NormOf(vector, wide));
     if (bits != 0) {
-      quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_.data() + v * code_bytes));
+      quick_.push_back(MakeCodeQuery(bits, wide, dim_, codes_[v]));
     }
     tops_.emplace_back(query.k, SmallerIsNearer(query.metric));
   }
@@ -82,7 +84,7 @@ RankBatch RowSearch::BatchOf(size_t vector) const {
   batch.row_bytes = view_.coder().row_bytes();
   batch.dim = dim_;
   batch.metric = query_.metric;
-  batch.vector = vectors_.data() + vector * wide_dim_;
+  batch.vector = vectors_[vector];
   batch.norm = norms_[vector];
   batch.floor = tops_[vector].floor();
   if (!(Nearer(batch.floor, floors_[vector]))) batch.floor = floors_[vector];

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/top_rows.h"
+#include "row_math/line_vectors.h"
 #include "row_math/metric.h"
 #include "row_math/rank_batch.h"
 #include "serving/rows/versioned_rows.h"
@@ -83,11 +84,10 @@ class RowSearch {
   const RowsView& view_;
   const RowQuery query_;
   const uint32_t dim_;
-  const uint32_t wide_dim_;      // dim, up to the next multiple of eight
-  const uint32_t rows_max_;      // of those that are compared in one step
-  std::vector<double> vectors_;  // wide_dim_ each
+  const uint32_t rows_max_;  // of those that are compared in one step
+  LineVectors<double> vectors_;
   std::vector<double> norms_;
-  std::vector<int8_t> codes_;     // of quick_
+  LineVectors<int8_t> codes_;     // of quick_
   std::vector<CodeQuery> quick_;  // one per vector, if rows hold codes
   std::vector<TopRows> tops_;
   // Whether ids are asked for late. Not where a row may turn out to be out of question by its id.

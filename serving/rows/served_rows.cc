@@ -37,6 +37,11 @@ uint32_t ChunkRows(uint32_t stride) {
   return std::bit_floor(static_cast<uint32_t>(rows));
 }
 
+uint32_t RowShift(uint32_t row_bytes) {
+  const bool apart = std::has_single_bit(row_bytes) && row_bytes >= 64 && row_bytes <= 8192;
+  return apart ? static_cast<uint32_t>(std::countr_zero(row_bytes)) : 0;
+}
+
 // A load of nine tenths: a found id takes 5 looks on average, a missing one 50 along 3 cache lines.
 bool IsFull(uint64_t used, uint64_t capacity) { return used * 10 >= capacity * 9; }
 
@@ -50,7 +55,8 @@ bool ServedMemory::Take(uint64_t bytes) {
 
 ServedRows::ServedRows(const RowCoder& coder, ServedMemory* memory)
     : coder_(coder),
-      stride_(coder.row_bytes() + kKeyBytes),
+      row_shift_(RowShift(coder.row_bytes())),
+      stride_(coder.row_bytes() + (row_shift_ == 0 ? kKeyBytes : 0)),
       chunk_rows_(ChunkRows(stride_)),
       chunk_shift_(static_cast<uint32_t>(std::countr_zero(chunk_rows_))),
       chunk_bytes_(uint64_t{chunk_rows_} * stride_),
@@ -86,15 +92,13 @@ absl::Status ServedRows::Full() const {
 
 uint64_t ServedRows::PositionOf(uint32_t stripe, uint32_t entry) const {
   uint64_t key = 0;
-  std::memcpy(&key,
-              RecordOf(stripes_[stripe], (entry & kSlotMask) - kFirstSlot) + coder_.row_bytes(),
-              kKeyBytes);
+  std::memcpy(&key, KeyOf(RecordOf(stripes_[stripe], (entry & kSlotMask) - kFirstSlot)), kKeyBytes);
   return uint64_t{stripe} << 56 | key << 8 | entry >> 24;
 }
 
 bool ServedRows::HasKey(const uint8_t* record, uint64_t position) const {
   const uint64_t key = position >> 8;
-  return std::memcmp(record + coder_.row_bytes(), &key, kKeyBytes) == 0;
+  return std::memcmp(KeyOf(record), &key, kKeyBytes) == 0;
 }
 
 std::atomic<uint32_t>* ServedRows::FindEntry(const Stripe& stripe, uint64_t position) const {
@@ -206,6 +210,7 @@ bool ServedRows::Reader::NextChunk(Walk* walk) const {
       continue;
     }
     const uint32_t* const owners = walk->block->owners + walk->chunk;
+    __builtin_prefetch(owners + 4 * kAhead);
     if (walk->chunk + kAhead < chunks) {
       __builtin_prefetch(walk->rows.data() + place(owners[kAhead]));
     }
@@ -243,7 +248,7 @@ void ServedRows::Reader::Identify(
     absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
   const Stripe& stripe = rows_.stripes_[number];
   uint64_t key = 0;
-  std::memcpy(&key, row + rows_.coder_.row_bytes(), kKeyBytes);
+  std::memcpy(&key, rows_.KeyOf(row), kKeyBytes);
   const uint64_t position = uint64_t{number} << 56 | key << 8;
   const Index* const index = stripe.index.load();
   if (index == nullptr) return;
@@ -260,8 +265,9 @@ void ServedRows::Reader::Identify(
 }
 
 absl::Status ServedRows::AddBlock() {
-  constexpr uint64_t kOwnerBytes = sizeof(uint32_t), kLine = 64;
-  const uint64_t least = kLine + kOwnerBytes + chunk_bytes_;
+  constexpr uint64_t kOwnerBytes = sizeof(uint32_t);
+  const uint64_t aligned = row_shift_ == 0 ? 64 : stride_;
+  const uint64_t least = aligned + kOwnerBytes + chunk_bytes_;
   absl::StatusOr<HugeBuffer> buffer = HugeBuffer::Allocate(std::max(kHugePageBytes, least));
   if (!buffer.ok()) return buffer.status();
   // Small pages until all of it is paid for.
@@ -269,10 +275,13 @@ absl::Status ServedRows::AddBlock() {
   Block* const before = blocks_.empty() ? nullptr : &blocks_.back();
   Block& block = blocks_.emplace_back();
   block.buffer = *std::move(buffer);
-  block.chunks_max =
-      static_cast<uint32_t>((block.buffer.size() - kLine) / (chunk_bytes_ + kOwnerBytes));
-  block.owners = reinterpret_cast<uint32_t*>(block.buffer.data());
-  block.memory = block.buffer.data() + (block.chunks_max * kOwnerBytes + kLine - 1) / kLine * kLine;
+  // Keys that stand apart have places for the whole block, with those that lie before the rows.
+  const uint64_t keys = row_shift_ == 0 ? 0 : (block.buffer.size() >> row_shift_) * kKeyBytes;
+  const uint64_t room = block.buffer.size() - keys - aligned;
+  block.chunks_max = static_cast<uint32_t>(room / (chunk_bytes_ + kOwnerBytes));
+  block.owners = reinterpret_cast<uint32_t*>(block.buffer.data() + keys);
+  const uint64_t head = keys + block.chunks_max * kOwnerBytes;
+  block.memory = block.buffer.data() + (head + aligned - 1) / aligned * aligned;
   (before == nullptr ? first_block_ : before->next).store(&block);
   return absl::OkStatus();
 }
@@ -414,7 +423,7 @@ absl::Status ServedRows::Write(uint64_t id, Fill fill) {
   uint8_t* const record = RecordOf(stripe, slot);
   fill(record);
   const uint64_t key = position >> 8;
-  std::memcpy(record + coder_.row_bytes(), &key, kKeyBytes);
+  std::memcpy(KeyOf(record), &key, kKeyBytes);
   const uint32_t entry = static_cast<uint32_t>(position & 0xff) << 24 | (slot + kFirstSlot);
   if (std::atomic<uint32_t>* const present = FindEntry(stripe, position)) {
     Replace(number, present, slot, entry);

@@ -102,7 +102,7 @@ class ServedRows {
   struct Block {
     HugeBuffer buffer;
     uint32_t* owners = nullptr;  // per chunk, 8 bits of the stripe, 24 of its number there
-    uint8_t* memory = nullptr;   // of chunks
+    uint8_t* memory = nullptr;   // of chunks; before it are the owners, and keys that stand apart
     uint32_t chunks_max = 0;
     uint64_t paid = 0;                // bytes that were taken out of the budget; the writer's
     std::atomic<uint32_t> chunks{0};  // set after their owners
@@ -215,6 +215,14 @@ class ServedRows {
     return stripe.chunks.load()[slot >> chunk_shift_] +
            uint64_t{slot & (chunk_rows_ - 1)} * stride_;
   }
+  // The key stands behind the row; or, so that rows whose size is a power of two begin with cache
+  // lines, with the other keys of its block before all of its rows.
+  uint8_t* KeyOf(const uint8_t* record) const {
+    if (row_shift_ == 0) return const_cast<uint8_t*>(record) + coder_.row_bytes();
+    const auto at = reinterpret_cast<uintptr_t>(record);
+    const uint64_t in_block = at % kHugePageBytes;
+    return reinterpret_cast<uint8_t*>(at - in_block + (in_block >> row_shift_) * kKeyBytes);
+  }
   uint64_t PositionOf(uint32_t stripe, uint32_t entry) const;
   bool HasKey(const uint8_t* record, uint64_t position) const;
   // Where the id's entry is; null: it has none.
@@ -253,6 +261,7 @@ class ServedRows {
   absl::Status Full() const;
 
   const RowCoder coder_;
+  const uint32_t row_shift_;  // of a row's size, if keys stand apart; else 0
   const uint32_t stride_;
   const uint32_t chunk_rows_;  // a power of two
   const uint32_t chunk_shift_;
