@@ -39,6 +39,8 @@ LABELS = {
     "hotbed_server_slow_requests_total": ("kind",),
     "hotbed_serving_age_seconds": ("table",),
     "hotbed_serving_copy_lookup_rows_total": ("table",),
+    "hotbed_serving_device_hits_total": ("table",),
+    "hotbed_serving_device_rows": ("table",),
     "hotbed_serving_disk_bytes": ("table",),
     "hotbed_serving_http_requests_total": ("code",),
     "hotbed_serving_lookups_total": ("outcome",),

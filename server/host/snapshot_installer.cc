@@ -27,7 +27,7 @@ absl::Status SnapshotInstaller::Begin(ShardId id, const Member& from, Epoch epoc
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard,
                           wiring_.assignments->BeginInstall(id, from, epoch, lsn));
   shard->Close();
-  auto rows = EmptyShard(shard);
+  auto rows = EmptyAndReceive(shard, lsn);
   if (!rows.ok()) {
     // Its rows may still be in use.
     wiring_.assignments->GiveUpInstall(std::move(shard));
@@ -39,12 +39,22 @@ absl::Status SnapshotInstaller::Begin(ShardId id, const Member& from, Epoch epoc
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ShardRowWriter>> SnapshotInstaller::EmptyShard(
-    const std::shared_ptr<Shard>& shard) {
+absl::Status SnapshotInstaller::Empty(const std::shared_ptr<Shard>& shard) {
   HOTBED_RETURN_IF_ERROR(AwaitIdle({shard}, wiring_.clock));
   shard->ReleaseStore();
-  HOTBED_RETURN_IF_ERROR(wiring_.tiers->DeleteShard(shard->spilled()));
+  return wiring_.tiers->DeleteShard(shard->spilled());
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> SnapshotInstaller::EmptyShard(
+    const std::shared_ptr<Shard>& shard) {
+  HOTBED_RETURN_IF_ERROR(Empty(shard));
   return wiring_.tiers->WriteShard(shard->spilled());
+}
+
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> SnapshotInstaller::EmptyAndReceive(
+    const std::shared_ptr<Shard>& shard, Lsn lsn) {
+  HOTBED_RETURN_IF_ERROR(Empty(shard));
+  return wiring_.tiers->ReceiveShard(shard->table(), shard->range(), shard->id(), lsn);
 }
 
 absl::Status SnapshotInstaller::Write(ShardId id, absl::string_view block) {

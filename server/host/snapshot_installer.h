@@ -62,6 +62,10 @@ class SnapshotInstaller : public SnapshotIntake::Site {
     std::shared_ptr<Shard> shard;  // the one that it replaces, closed and without its store
     std::unique_ptr<ShardRowWriter> rows;
   };
+  // The rows of the shard, which is closed, go.
+  absl::Status Empty(const std::shared_ptr<Shard>& shard);
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> EmptyAndReceive(
+      const std::shared_ptr<Shard>& shard, Lsn lsn);
   absl::Status OpenInstalled(ShardId id, const ShardRange& range, const LogPosition& log_from,
                              int64_t warm_ns_max);
 

@@ -141,6 +141,9 @@ bool LogReplay::AfterApply(const absl::Status& status) {
 
 void LogReplay::Warm(int64_t ns_max) {
   if (shard_.store == nullptr || shard_.serving.refused()) return;
+  bool arrived = false;
+  shard_.RunAndWait([&] { arrived = shard_.store->TakeArrived(); });
+  if (arrived) return;
   const ShardOptions& options = shard_.options;
   const int64_t end_ns = options.clock->NowNs() + ns_max;
   auto reader = options.tiers->ReadShard(options.Spilled(), /*above=*/0);

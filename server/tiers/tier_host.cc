@@ -1,6 +1,7 @@
 #include "server/tiers/tier_host.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,32 @@ constexpr int64_t kRoundNsMax = 4 * kSecondNs;
 constexpr int64_t kRoundNsPerShard = 50'000;
 // Counts from before a longer time than this without demand say nothing about the present.
 constexpr int64_t kStaleNs = 4 * kRoundNsMax;
+
+// Hands the rows that have come on when all are written.
+class ReceivingWriter : public ShardRowWriter {
+ public:
+  using Finished = std::function<void(std::unique_ptr<ArrivingRows>)>;
+
+  ReceivingWriter(std::unique_ptr<ArrivingRows> rows, Finished finished)
+      : rows_(std::move(rows)), finished_(std::move(finished)) {}
+  ArrivingRows* rows() { return rows_.get(); }
+  void set_writer(std::unique_ptr<ShardRowWriter> writer) { writer_ = std::move(writer); }
+
+  absl::Status Write(absl::string_view block) override { return writer_->Write(block); }
+  absl::Status WriteValues(absl::Span<const uint64_t>, const uint8_t*, Lsn) override {
+    return absl::UnimplementedError("rows that are received come in blocks");
+  }
+  absl::Status Finish(absl::string_view meta) override {
+    HOTBED_RETURN_IF_ERROR(writer_->Finish(meta));
+    finished_(std::move(rows_));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::unique_ptr<ArrivingRows> rows_;
+  const Finished finished_;
+  std::unique_ptr<ShardRowWriter> writer_;  // places into rows_
+};
 
 }  // namespace
 
@@ -84,6 +111,53 @@ TierHostImpl::~TierHostImpl() {
       << shards_.size() + unopened_ << " shards are still open";
 }
 
+// The device has rows that memory has not, and takes rows of memory; it gets them when they are
+// asked for.
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> TierHostImpl::ReceiveShard(
+    const SharedValue<TableSpec>& table, const ShardRange& range, ShardId shard, Lsn log_from) {
+  const SpillShard spill_shard(table, range, shard);
+  if (device_ != nullptr) return WriteShard(spill_shard);
+  HotArena::Table* memory = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    arrived_.erase(shard);
+    memory = MemoryOf(table->id);
+  }
+  auto writer = std::make_unique<ReceivingWriter>(
+      std::make_unique<ArrivingRows>(table, range, log_from, options_.use_huge_pages, &arena_,
+                                     memory),
+      [this, shard](std::unique_ptr<ArrivingRows> rows) {
+        absl::MutexLock lock(&mu_);
+        arrived_[shard] = std::move(rows);
+      });
+  HOTBED_ASSIGN_OR_RETURN(
+      auto to_disk,
+      spill_->NewWriter(spill_shard, options_.snapshot_file_bytes_min,
+                        [rows = writer->rows()](const RowBlock& block) { rows->Place(block); }));
+  writer->set_writer(std::move(to_disk));
+  return writer;
+}
+
+std::unique_ptr<ArrivingRows> TierHostImpl::TakeArrived(ShardId shard, const ShardRange& range) {
+  absl::MutexLock lock(&mu_);
+  const auto it = arrived_.find(shard);
+  if (it == arrived_.end()) return nullptr;
+  std::unique_ptr<ArrivingRows> rows = std::move(it->second);
+  arrived_.erase(it);
+  const ShardRange& of = rows->range();
+  const bool same = of.first == range.first && of.limit == range.limit &&
+                    of.column_first == range.column_first && of.column_limit == range.column_limit;
+  return same ? std::move(rows) : nullptr;
+}
+
+absl::Status TierHostImpl::DeleteShard(const SpillShard& shard) {
+  {
+    absl::MutexLock lock(&mu_);
+    arrived_.erase(shard.shard);
+  }
+  return spill_->Delete(shard);
+}
+
 absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams params) {
   HOTBED_CHECK(params.executor != nullptr);
   const MemoryShare share = MemoryShareOf(params.table);
@@ -110,6 +184,7 @@ absl::StatusOr<std::unique_ptr<TieredStore>> TierHostImpl::OpenShard(ShardParams
 std::unique_ptr<TieredShard> TierHostImpl::MakeShard(ShardParams params, UnopenedStore::Found found,
                                                      bool has_spilled_rows) {
   TieredShard::Params wiring;
+  if (has_spilled_rows) wiring.arrived = TakeArrived(params.shard, params.range);
   wiring.has_spilled_rows = has_spilled_rows;
   wiring.meta = std::move(found.meta);
   wiring.highest_lsn = found.highest_lsn;
@@ -268,6 +343,7 @@ void TierHostImpl::AddNumbers(StatusNumbers* numbers) const {
 
 absl::Status TierHostImpl::Renew() {
   absl::MutexLock lock(&mu_);
+  arrived_.clear();
   if (!shards_.empty() || unopened_ > 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("the spill tier cannot be emptied: ", shards_.size() + unopened_,

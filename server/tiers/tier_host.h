@@ -15,6 +15,7 @@
 #include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
 #include "server/tiers/device/device_tier.h"
+#include "server/tiers/memory/arriving_rows.h"
 #include "server/tiers/memory/hot_arena.h"
 #include "server/tiers/memory/memory_division.h"
 #include "server/tiers/memory/tiered_shard.h"
@@ -34,7 +35,7 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
 
   absl::StatusOr<std::unique_ptr<TieredStore>> OpenShard(ShardParams params) override;
   void SetMemoryShare(TableId table, float least, float most) override;
-  absl::Status DeleteShard(const SpillShard& shard) override { return spill_->Delete(shard); }
+  absl::Status DeleteShard(const SpillShard& shard) override ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status InheritMeta(const SpillShard& parent, const SpillShard& child) override {
     return spill_->InheritMeta(parent, child);
   }
@@ -59,6 +60,10 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) override {
     return spill_->NewWriter(shard, options_.snapshot_file_bytes_min);
   }
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> ReceiveShard(const SharedValue<TableSpec>& table,
+                                                               const ShardRange& range,
+                                                               ShardId shard, Lsn log_from) override
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CompactShard(const SpillShard& shard) override { return spill_->Compact(shard); }
   absl::StatusOr<uint64_t> DropMarks(const SpillShard& shard, Lsn through,
                                      absl::FunctionRef<absl::Status()> go_on) override {
@@ -92,6 +97,9 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
 
   std::unique_ptr<TieredShard> MakeShard(ShardParams params, UnopenedStore::Found found,
                                          bool has_spilled_rows) ABSL_LOCKS_EXCLUDED(mu_);
+  // Null: no rows of this range have come just now.
+  std::unique_ptr<ArrivingRows> TakeArrived(ShardId shard, const ShardRange& range)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(TieredShard* shard);
   HotArena::Table* MemoryOf(TableId table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DivideDevice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -117,6 +125,8 @@ class TierHostImpl : public TierHost, public UnopenedStore::Opener {
   size_t unopened_ ABSL_GUARDED_BY(mu_) = 0;  // stores besides those of shards_
   // Every table that has ever had a shard here is in it.
   absl::flat_hash_map<TableId, std::unique_ptr<HotArena::Table>> tables_ ABSL_GUARDED_BY(mu_);
+  // Finished by the writers of ReceiveShard; for OpenShard.
+  absl::flat_hash_map<ShardId, std::unique_ptr<ArrivingRows>> arrived_ ABSL_GUARDED_BY(mu_);
   // A round ages all rows and divides the memory; none ends while nobody is refused.
   std::atomic<int64_t> next_look_ns_{0};            // whether the round is over
   int64_t last_round_ns_ ABSL_GUARDED_BY(mu_) = 0;  // 0: never

@@ -54,9 +54,7 @@ void RowsView::Reader::Identify(
     absl::FunctionRef<void(uint64_t id, const uint8_t* now)> tell) const {
   ReaderOf(walk).Identify(stripe, row, [&](uint64_t id, const uint8_t* now) {
     // The overlay wins, and is looked into after the row was found: see the head of the header.
-    const bool differs = !walk.of_version && rows_.has_value() &&
-                         (rows_->Find(id) != nullptr || absent_->Find(id) != nullptr);
-    if (!differs) tell(id, now);
+    if (walk.of_version || !Differs(id)) tell(id, now);
   });
 }
 
@@ -81,11 +79,17 @@ absl::Status VersionedRows::PutRow(uint64_t id, const uint8_t* row) {
   }
 }
 
-void VersionedRows::MakePlaceFor(uint64_t id, uint64_t random) {
+std::optional<uint64_t> VersionedRows::MakePlaceFor(uint64_t id, uint64_t random,
+                                                    std::vector<uint8_t>* rows) {
   absl::MutexLock lock(&mu_);
   const std::optional<uint64_t> other = latest_->OtherOf(id, random);
-  if (other.has_value()) latest_->Delete(*other);
+  if (other.has_value()) {
+    const uint8_t* const row = latest_->Get(*other);
+    rows->insert(rows->end(), row, row + latest_->coder().row_bytes());
+    latest_->Delete(*other);
+  }
   latest_->Reclaim();
+  return other;
 }
 
 bool VersionedRows::Delete(uint64_t id) {
@@ -236,8 +240,11 @@ std::shared_ptr<VersionOverlay> VersionedRows::Drop(Overlays::iterator at) {
 
 bool VersionedRows::GiveUpOne() {
   if (overlays_.empty()) return false;
-  const auto rank = [most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
-    return std::tuple(overlay->whole_.load(), overlay->number_ == most_wanted, overlay->number_);
+  const auto rank = [&most_wanted = most_wanted_](const std::shared_ptr<VersionOverlay>& overlay) {
+    const uint64_t number = overlay->number_;
+    const bool wanted =
+        std::find(most_wanted.begin(), most_wanted.end(), number) != most_wanted.end();
+    return std::tuple(overlay->whole_.load(), wanted, number);
   };
   const auto least =
       std::min_element(overlays_.begin(), overlays_.end(),
@@ -255,9 +262,10 @@ void VersionedRows::Drop(uint64_t number) {
   if (const auto at = Locate(number); at != overlays_.end()) Drop(at);
 }
 
-void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted, uint64_t most_wanted) {
+void VersionedRows::Keep(const std::function<bool(uint64_t number)>& wanted,
+                         std::vector<uint64_t> most_wanted) {
   absl::MutexLock lock(&mu_);
-  most_wanted_ = most_wanted;
+  most_wanted_ = std::move(most_wanted);
   {
     absl::MutexLock shown(&shown_mu_);
     std::erase_if(below_, [&](const auto& one) { return !wanted(one.first); });

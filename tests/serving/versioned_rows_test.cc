@@ -178,7 +178,7 @@ class World {
     const uint64_t gone = whole_.begin()->first;
     const std::optional<RowsView> view = rows_.Version(gone);
     ASSERT_TRUE(view.has_value());
-    rows_.Keep([gone](uint64_t number) { return number != gone; }, 0);
+    rows_.Keep([gone](uint64_t number) { return number != gone; }, {});
     ASSERT_FALSE(view->Holds());
     ASSERT_FALSE(rows_.Version(gone).has_value());
     whole_.erase(gone);
@@ -243,7 +243,7 @@ TEST(VersionedRowsTest, MemoryThatIsUsedUpCostsVersionsBeforeRows) {
     ASSERT_TRUE(TakeUp(&rows, number, twin).ok());
     ASSERT_TRUE(rows.End(number).ok());
   }
-  rows.Keep([](uint64_t) { return true; }, /*most_wanted=*/1);
+  rows.Keep([](uint64_t) { return true; }, /*most_wanted=*/{1});
   // One that does not fit ends, and harms nothing.
   rows.Begin(3);
   Twin other;
@@ -386,7 +386,7 @@ class ManyReaders {
     EXPECT_TRUE(TakeUp(&rows_, number, twin).ok());
     EXPECT_TRUE(rows_.End(number).ok());
     current_.store(number);
-    rows_.Keep([number](uint64_t other) { return other + 1 >= number; }, number);
+    rows_.Keep([number](uint64_t other) { return other + 1 >= number; }, {number});
   }
 
   const uint64_t seed_;

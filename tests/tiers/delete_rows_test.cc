@@ -2,8 +2,10 @@
 // over write-backs, crashes with replays, and restarts.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "row_math/position.h"
@@ -259,6 +261,65 @@ TEST_P(DeleteRowsTest, AMarkGuardsAgainstOlderRecords) {
   Apply(1);  // the rows are ahead: the log has lost what is behind this record
   store_->EndReplay();
   CheckRows();
+}
+
+// Passes of a transfer arrive at another server: rows of a later pass replace those of an earlier
+// one, or delete them. The log goes on above the last pass, whose rows are partly ahead of it.
+TEST_P(DeleteRowsTest, RowsArriveInSeveralPasses) {
+  const uint64_t seed = SeedFromEnvironment(20261128);
+  SCOPED_TRACE(Replay(seed));
+  Random random(seed);
+  const auto change = [&] {
+    for (int i = 0; i < 8; ++i) {
+      const uint64_t id = random.Uniform(kIds);
+      random.OneIn(3) ? Delete({id}) : Push({id, (id + 5) % kIds, (id + 11) % kIds});
+    }
+    WriteBack();
+  };
+  const SpillShard shard(spec_, {0, 65536, 0, spec_.dim}, {spec_.id, 3});
+  for (int round = 0; round < 8; ++round) {
+    OpenStore();
+    std::vector<std::string> blocks;
+    Lsn pass = 0, first_pass = 0;
+    for (int passes = 1 + round % 3; passes > 0; --passes) {
+      change();
+      const Lsn above = std::exchange(pass, last());
+      if (above == 0) first_pass = pass;
+      if (random.OneIn(2)) change();
+      auto reader = host_->ReadShard(shard, above);
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      for (;;) {
+        auto block = (*reader)->Next(300);
+        ASSERT_TRUE(block.ok()) << block.status();
+        if (block->empty()) break;
+        blocks.push_back(*std::move(block));
+      }
+    }
+    CloseStore();
+    host_ = nullptr;
+    std::filesystem::remove_all(dir_);
+    OpenHost();
+    auto writer = host_->ReceiveShard(spec_, range_, {spec_.id, 3}, first_pass);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (const std::string& block : blocks) ASSERT_TRUE((*writer)->Write(block).ok());
+    ASSERT_TRUE((*writer)->Finish("moved").ok());
+    writer->reset();
+    OpenStore();
+    EXPECT_EQ(store_->meta(), "moved");
+    store_->SetAppliedLsn(pass);
+    store_->BeginReplay();
+    EXPECT_EQ(store_->TakeArrived(), GetParam() >= 0);
+    EXPECT_FALSE(store_->TakeArrived()) << "once";
+    if (GetParam() == 0) {
+      EXPECT_EQ(store_->Stats().rows_resident, TwinAt(last()).rows().size());
+    }
+    for (Lsn lsn = pass + 1; lsn <= last(); ++lsn) Apply(lsn);
+    store_->EndReplay();
+    CheckRows();
+    if (HasFatalFailure()) return;
+    WriteBack();
+    CloseStore();
+  }
 }
 
 TEST_P(DeleteRowsTest, ThousandsOfPushesAndDeletesWithCrashes) {

@@ -8,6 +8,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
+#include "proto/served_models.h"
 #include "proto/serving.pb.h"
 
 namespace hotbed {
@@ -25,7 +26,6 @@ absl::Status CheckModelName(const std::string& name);
 
 // The models that have versions, ascending.
 std::vector<std::string> ModelsOf(const ServedVersions& versions);
-bool HasTable(const v1::ServedVersion& version, uint32_t table);
 // The version that is current of `model`. Null: none is.
 const v1::ServedVersion* CurrentOf(const ServedVersions& versions, const VersionChoices& choices,
                                    const std::string& model);

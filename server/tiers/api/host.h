@@ -114,6 +114,14 @@ class TierHost {
   // For rows that come from another server. The shard has no open TieredStore and no rows here
   // (DeleteShard). The writer does not outlive the host.
   virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> WriteShard(const SpillShard& shard) = 0;
+  // The same for a shard that will be opened as soon as its rows are finished, with a log that
+  // continues above `log_from` or a later LSN: as many rows as unused memory lasts for are in
+  // memory then (TieredStore::TakeArrived). Tiers that cannot do this only write.
+  virtual absl::StatusOr<std::unique_ptr<ShardRowWriter>> ReceiveShard(
+      const SharedValue<TableSpec>& table, const ShardRange& range, ShardId shard,
+      Lsn /*log_from*/) {
+    return WriteShard(SpillShard(table, range, shard));
+  }
 
   // The approximate bytes that a shard's rows take in the spill tier.
   virtual uint64_t SpilledBytes(const SpillShard& /*shard*/) { return 0; }

@@ -88,6 +88,9 @@ class TieredStore {
   // never evicts for them. Call after BeginReplay and before any other read or update, each block
   // once. False: memory is used up. DataLoss: the block is damaged.
   virtual absl::StatusOr<bool> Warm(absl::string_view /*block*/) { return false; }
+  // True: the rows came to memory as they were written (TierHost::ReceiveShard), and nothing is to
+  // be warmed. Call after BeginReplay and before any read or update.
+  virtual bool TakeArrived() { return false; }
   // Every block was warmed: a row that is not resident exists nowhere.
   virtual void WarmedAll() {}
 

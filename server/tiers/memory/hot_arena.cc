@@ -183,6 +183,12 @@ uint64_t HotSlab::BytesToFill(uint64_t byte) const {
   return lacking <= unit_bytes_ / kLackingShare ? lacking : 0;
 }
 
+uint64_t HotSlab::BytesToBegin(uint64_t byte) const {
+  if (unit_bytes_ == 0) return 0;
+  const uint64_t unit = byte / unit_bytes_;
+  return unit >= used_.size() || used_[unit] == 0 ? unit_bytes_ : 0;
+}
+
 void HotSlab::Fill(uint64_t byte) {
   filled_.push_back(byte / unit_bytes_);
   Use(filled_.back() * unit_bytes_, (filled_.back() + 1) * unit_bytes_);

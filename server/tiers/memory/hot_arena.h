@@ -103,8 +103,11 @@ class HotSlab {
   // Bytes that the unit around `byte` lacks to get huge pages, if that is an eighth of it at most;
   // else 0.
   uint64_t BytesToFill(uint64_t byte) const;
+  // Bytes of the unit around `byte` if none of them is in use; else 0.
+  uint64_t BytesToBegin(uint64_t byte) const;
   // Uses the rest of that unit until EmptyFilled.
   void Fill(uint64_t byte);
+  uint64_t unit_bytes() const { return unit_bytes_; }  // 0: no huge pages
   // Returns the bytes of blocks that nobody else uses.
   uint64_t EmptyFilled();
 

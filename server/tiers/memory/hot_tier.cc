@@ -21,6 +21,10 @@ constexpr uint64_t kChunksPerBudget = 1024;  // at least, so that a small budget
 constexpr uint64_t kUnitsPerBudget = 8192;
 // While less than this part of the budget is unused, no memory is taken for the sake of huge pages.
 constexpr uint64_t kPlentyShare = 16;
+// TakeUnused leaves this part of the budget.
+constexpr uint64_t kUnusedLeftShare = 16;
+// Rows that lie so densely are taken for a part of a run that goes on.
+constexpr double kDense = 0.875;
 
 uint32_t RoundUp4(uint32_t bytes) { return (bytes + 3) / 4 * 4; }
 
@@ -94,6 +98,30 @@ HotTier::HotTier(const TableSpec& spec, const ShardRange& range, bool direct, bo
   }
 }
 
+HotTier::HotTier(HotTier* from, const TableSpec& table, HotArena::Account* account)
+    : arena_(from->arena_),
+      account_(account),
+      huge_pages_(from->huge_pages_),
+      row_bytes_(from->row_bytes_),
+      slots_max_(from->slots_max_),
+      chunk_slots_(from->chunk_slots_),
+      paid_(std::move(from->paid_)),
+      unpaid_(from->unpaid_),
+      paid_slots_(from->paid_slots_),
+      granted_(from->granted_),
+      taken_(from->taken_),
+      table_(from->table_),
+      weights_(std::move(from->weights_)),
+      state_(std::move(from->state_)),
+      bits_(std::move(from->bits_)),
+      positions_(std::move(from->positions_)),
+      buckets_(std::move(from->buckets_)),
+      free_(std::move(from->free_)) {
+  table_.optimizer = &table.optimizer;  // of the owner from now on
+  arena_->TakeAnyway(account_, taken_);
+  arena_->Give(from->account_, std::exchange(from->taken_, 0));
+}
+
 HotTier::~HotTier() { arena_->Give(account_, taken_); }
 
 HotSlab HotTier::NewSlab(uint64_t slot_bytes) const {
@@ -155,7 +183,46 @@ void HotTier::Unpay(uint32_t chunk) {
   arena_->Give(account_, bytes);
 }
 
+uint32_t HotTier::TakeUnused(const uint64_t* positions, uint32_t count, uint32_t* slots) {
+  const uint64_t kept = arena_->taken() + arena_->budget() / kUnusedLeftShare;
+  if (kept >= arena_->budget()) return 0;
+  const uint64_t affordable = (arena_->budget() - kept) / row_bytes_;
+  count = static_cast<uint32_t>(std::min<uint64_t>(count, affordable));
+  if (count == 0 || !direct()) return TakeSlots(count, slots);
+  for (uint32_t k = 0; k < count; ++k) {
+    slots[k] = static_cast<uint32_t>(positions[k] - table_.first_position);
+  }
+  if (count > kDense * (slots[count - 1] - slots[0] + 1)) FillAhead(slots[0], slots[count - 1]);
+  for (uint32_t k = 0; k < count; ++k) {
+    if (!PayForSlot(slots[k])) return k;
+  }
+  return count;
+}
+
 // --- direct
+
+// Units that dense rows will fill have huge pages from the first touch on. Otherwise the kernel
+// would have to clear small pages first and copy them when the last one is paid for.
+void HotTier::FillAhead(uint32_t first_slot, uint32_t last_slot) {
+  FillUnitsAhead(&weights_, table_.weight_stride, first_slot, last_slot);
+  FillUnitsAhead(&state_, table_.state_bytes, first_slot, last_slot);
+  FillUnitsAhead(&bits_, 1, first_slot, last_slot);
+}
+
+void HotTier::FillUnitsAhead(HotSlab* slab, uint64_t slot_bytes, uint32_t first_slot,
+                             uint32_t last_slot) {
+  const uint64_t unit = slab->unit_bytes();
+  if (unit == 0) return;
+  const uint64_t last = slot_bytes * last_slot, whole = slot_bytes * slots_max_ / unit * unit;
+  for (uint64_t byte = slot_bytes * first_slot / unit * unit; byte <= last && byte < whole;
+       byte += unit) {
+    const uint64_t bytes = slab->BytesToBegin(byte);
+    if (bytes == 0) continue;
+    if (!MemoryIsPlenty() || !arena_->Take(account_, bytes)) return;
+    taken_ += bytes;
+    slab->Fill(byte);
+  }
+}
 
 bool HotTier::PayForSlot(uint32_t slot) {
   const uint32_t chunk = slot / chunk_slots_;

@@ -30,6 +30,9 @@ class HotTier {
   // `direct` only where CanBeDirect. Both pointers outlive the tier.
   HotTier(const TableSpec& table, const ShardRange& range, bool direct, bool huge_pages,
           HotArena* arena, HotArena::Account* account);
+  // Takes over the rows of `from`, a tier of an equal table and range over the same arena. The only
+  // thing left to do with `from` is to destroy it.
+  HotTier(HotTier* from, const TableSpec& table, HotArena::Account* account);
   ~HotTier();
   HotTier(const HotTier&) = delete;
 
@@ -47,6 +50,11 @@ class HotTier {
   uint32_t chunk_slots() const { return chunk_slots_; }
   uint32_t paid_slots() const { return paid_slots_; }
   uint32_t free_slots() const { return paid_slots_ - table_.rows; }
+
+  // Slots for the first of `count` rows, which are not resident and whose positions ascend; for how
+  // many of them there were some. Takes memory alone that nobody else has, and leaves a part of it
+  // for shards in use, which grow without asking.
+  uint32_t TakeUnused(const uint64_t* positions, uint32_t count, uint32_t* slots);
 
   // --- direct
   // Pays for the chunk of `slot`; false: the arena gives nothing.
@@ -102,6 +110,8 @@ class HotTier {
   void Unpay(uint32_t chunk);
   void MarkPaid(uint32_t chunk);
   void FillUnit(HotSlab* slab, uint64_t byte);
+  void FillAhead(uint32_t first_slot, uint32_t last_slot);
+  void FillUnitsAhead(HotSlab* slab, uint64_t slot_bytes, uint32_t first_slot, uint32_t last_slot);
   bool MemoryIsPlenty() const;
   bool Grow();
   bool GrowByChunk();

@@ -10,20 +10,20 @@
 namespace hotbed {
 namespace {
 
-// This part of the budget stays free for shards in use, which grow without asking.
-constexpr uint64_t kWarmLeftShare = 16;
 // With less than this part of the budget left, a direct tier may have to evict at any time.
 constexpr uint64_t kTightShare = 32;
 
 }  // namespace
 
 Residency::Residency(RowTableState* state, HotArena* arena, HotArena::Account* account,
-                     bool huge_pages)
+                     bool huge_pages, HotTier* arrived)
     : state_(state),
       arena_(arena),
-      hot_(state->shard.table, state->shard.range,
-           HotTier::CanBeDirect(state->shard.table, state->shard.range, arena->unused()),
-           huge_pages, arena, account) {
+      hot_(arrived != nullptr ? HotTier(arrived, state->shard.table, account)
+                              : HotTier(state->shard.table, state->shard.range,
+                                        HotTier::CanBeDirect(state->shard.table, state->shard.range,
+                                                             arena->unused()),
+                                        huge_pages, arena, account)) {
   if (state_->shard.hint != nullptr) state_->shard.hint->Set(*table());
 }
 
@@ -360,7 +360,8 @@ bool Residency::Warm(const RowBlock& block) {
     records.push_back(record);
   }
   std::vector<uint32_t> slots(positions.size());
-  const uint32_t count = SlotsToWarm(positions, slots.data());
+  const uint32_t count =
+      hot_.TakeUnused(positions.data(), static_cast<uint32_t>(positions.size()), slots.data());
   std::vector<const uint8_t*> sources(count);
   for (uint32_t row = 0; row < count; ++row) {
     sources[row] = SpillTier::PayloadOf(records[row]);
@@ -371,15 +372,6 @@ bool Residency::Warm(const RowBlock& block) {
   Insert(positions.data(), slots.data(), sources.data(), count, /*dirty=*/false);
   Publish();
   return count == positions.size();
-}
-
-uint32_t Residency::SlotsToWarm(const std::vector<uint64_t>& positions, uint32_t* slots) {
-  const uint64_t kept = arena_->taken() + arena_->budget() / kWarmLeftShare;
-  if (kept >= arena_->budget()) return 0;
-  const uint64_t affordable = (arena_->budget() - kept) / hot_.row_bytes();
-  const auto wanted = static_cast<uint32_t>(std::min<uint64_t>(positions.size(), affordable));
-  if (!hot_.direct()) return hot_.TakeSlots(wanted, slots);
-  return MakeDirectSlots(positions.data(), wanted, slots);
 }
 
 // --- the tier as a whole

@@ -23,8 +23,10 @@ class Residency {
   // Rows that come in together, at most: as many may have to be evicted for them.
   static constexpr uint32_t kInsertRows = 256;
 
-  // The tier is direct if its whole range fits into memory that nobody has taken.
-  Residency(RowTableState* state, HotArena* arena, HotArena::Account* account, bool huge_pages);
+  // `arrived`: a tier with rows to take over (ArrivingRows), or null. An empty tier is direct if
+  // its whole range fits into memory that nobody has taken.
+  Residency(RowTableState* state, HotArena* arena, HotArena::Account* account, bool huge_pages,
+            HotTier* arrived);
   Residency(const Residency&) = delete;
 
   HotTier* hot() { return &hot_; }
@@ -50,8 +52,8 @@ class Residency {
   // Slots for the first of `count` rows that are not resident, evicting others if need be; returns
   // for how many rows there are slots, at least one of them. Evicted rows are stamped with `stamp`.
   uint32_t MakeSlots(const uint64_t* positions, uint32_t count, Lsn stamp, uint32_t* slots);
-  // Fills slots that MakeSlots or SlotsToWarm gave; `dirty`: the spill tier does not have these
-  // values.
+  // Fills slots that MakeSlots or HotTier::TakeUnused gave; `dirty`: the spill tier does not have
+  // these values.
   void Insert(const uint64_t* positions, const uint32_t* slots, const uint8_t* const* sources,
               uint32_t count, bool dirty);
   // Rows that were clean and have been updated in place.
@@ -91,7 +93,6 @@ class Residency {
 
  private:
   uint32_t DirectSlot(uint64_t position) const;
-  uint32_t SlotsToWarm(const std::vector<uint64_t>& positions, uint32_t* slots);
   void TakeRow(uint32_t slot, ExchangedRows* taken);
   void Free(uint32_t slot, uint8_t* payload);
   uint32_t MakeDirectSlots(const uint64_t* positions, uint32_t count, uint32_t* slots);

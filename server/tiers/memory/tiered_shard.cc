@@ -33,9 +33,11 @@ TieredShard::TieredShard(Params params)
       whole_bytes_(WholeBytes(state_.shard)),
       row_bytes_(HotTier::IndexedRowBytes(state_.shard.table, state_.shard.range)),
       began_with_rows_(params.has_spilled_rows),
+      arrived_(std::move(params.arrived)),
       arena_(params.arena),
       account_{params.memory_of_table},
-      residency_(&state_, params.arena, &account_, params.huge_pages),
+      residency_(&state_, params.arena, &account_, params.huge_pages,
+                 arrived_ == nullptr ? nullptr : arrived_->hot()),
       pulls_(&state_, &residency_),
       pools_(&state_, &residency_, this),
       update_(
@@ -180,6 +182,18 @@ void TieredShard::WarmedAll() {
       !residency_.found_deleted()) {
     state_.SetMayMiss(false);
   }
+}
+
+bool TieredShard::TakeArrived() {
+  const std::unique_ptr<ArrivingRows> arrived = std::move(arrived_);
+  if (arrived == nullptr) return false;
+  for (const auto& [position, lsn] : arrived->ahead()) {
+    if (state_.replaying && lsn > state_.applied_lsn) state_.replay_guard[position] = lsn;
+  }
+  Count(&state_.counters.inserted, residency_.rows());
+  residency_.Publish();
+  if (arrived->complete()) WarmedAll();
+  return true;
 }
 
 // --- snapshot transfers

@@ -14,12 +14,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "server/tiers/api/exchanged_rows.h"
 #include "server/tiers/api/host.h"
 #include "server/tiers/api/tiered_store.h"
+#include "server/tiers/memory/arriving_rows.h"
 #include "server/tiers/memory/hot_arena.h"
 #include "server/tiers/memory/memory_pass.h"
 #include "server/tiers/memory/pool_ops.h"
@@ -44,6 +46,7 @@ class alignas(64) TieredShard : public TieredStore {
     bool has_spilled_rows = false;
     std::string meta;
     Lsn highest_lsn = 0;
+    std::unique_ptr<ArrivingRows> arrived;           // of the same shard; null: none
     HotArena::Table* memory_of_table = nullptr;      // of the arena
     std::function<void()> memory_refused;            // any thread may call it at any time
     std::function<void(TieredShard*)> before_close;  // forgets this shard
@@ -58,6 +61,7 @@ class alignas(64) TieredShard : public TieredStore {
   void EndReplay() override;
   absl::StatusOr<bool> Warm(absl::string_view block) override;
   void WarmedAll() override;
+  bool TakeArrived() override;
   const std::string& meta() const override { return write_back_all_.meta(); }
   Lsn highest_lsn() const override { return highest_lsn_; }
   void WriteBackAll(Lsn applied_lsn, std::string meta, Done done) override;
@@ -134,6 +138,7 @@ class alignas(64) TieredShard : public TieredStore {
   const uint64_t whole_bytes_;
   const uint64_t row_bytes_;
   const bool began_with_rows_;
+  std::unique_ptr<ArrivingRows> arrived_;  // until TakeArrived; residency_ has its rows
   uint64_t evictions_before_replay_ = 0;
   std::function<void()> above_progress_;
   std::atomic<double> device_share_{0};

@@ -169,6 +169,7 @@ absl::Status SpillWriter::Write(absl::string_view bytes) {
     highest_ = std::max(highest_, SpillTier::LsnOf(record));
   }
   broken_ = Put(block, bytes.size());
+  if (broken_.ok() && written_) written_(block);
   return broken_;
 }
 

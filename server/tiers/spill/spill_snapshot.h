@@ -5,9 +5,11 @@
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_SNAPSHOT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -66,8 +68,15 @@ constexpr uint64_t kSnapshotFileBytes = 64ull << 20;
 
 class SpillWriter : public ShardRowWriter {
  public:
-  SpillWriter(const SpillShard& shard, std::shared_ptr<KvStore> store, uint64_t file_bytes_min)
-      : shard_(shard), store_(std::move(store)), file_bytes_min_(file_bytes_min) {}
+  // Hears of each block that Write has written.
+  using Written = std::function<void(const RowBlock&)>;
+
+  SpillWriter(const SpillShard& shard, std::shared_ptr<KvStore> store, uint64_t file_bytes_min,
+              Written written)
+      : shard_(shard),
+        store_(std::move(store)),
+        file_bytes_min_(file_bytes_min),
+        written_(std::move(written)) {}
   absl::Status Write(absl::string_view block) override;
   absl::Status WriteValues(absl::Span<const uint64_t> positions, const uint8_t* payloads,
                            Lsn lsn) override;
@@ -94,6 +103,7 @@ class SpillWriter : public ShardRowWriter {
   const SpillShard shard_;
   const std::shared_ptr<KvStore> store_;
   const uint64_t file_bytes_min_;
+  const Written written_;         // may be null
   std::unique_ptr<KvFile> file_;  // null: none is open
   uint64_t last_position_ = 0;    // in the file
   Lsn highest_ = 0;

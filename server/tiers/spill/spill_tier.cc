@@ -238,10 +238,11 @@ absl::StatusOr<std::unique_ptr<ShardRowReader>> SpillTier::ReadLive(const SpillS
   return std::make_unique<LiveReader>(shard, std::move(pass), std::move(store));
 }
 
-absl::StatusOr<std::unique_ptr<ShardRowWriter>> SpillTier::NewWriter(const SpillShard& shard,
-                                                                     uint64_t file_bytes_min) {
+absl::StatusOr<std::unique_ptr<ShardRowWriter>> SpillTier::NewWriter(
+    const SpillShard& shard, uint64_t file_bytes_min,
+    std::function<void(const RowBlock&)> written) {
   HOTBED_ASSIGN_OR_RETURN(std::shared_ptr<KvStore> store, Use());
-  return std::make_unique<SpillWriter>(shard, std::move(store), file_bytes_min);
+  return std::make_unique<SpillWriter>(shard, std::move(store), file_bytes_min, std::move(written));
 }
 
 absl::Status SpillTier::Freeze() {

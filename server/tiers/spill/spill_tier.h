@@ -9,6 +9,7 @@
 #define HOTBED_SERVER_TIERS_SPILL_SPILL_TIER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct SpillRows {
   bool deleted = false;  // the rows are deleted: the records become their marks
 };
 
+class RowBlock;
 class RowJournals;
 
 class SpillTier {
@@ -85,9 +87,11 @@ class SpillTier {
   absl::StatusOr<std::unique_ptr<ShardRowReader>> Read(const SpillShard& shard, Lsn above);
   absl::StatusOr<std::unique_ptr<ShardRowReader>> ReadLive(const SpillShard& shard, LivePass pass);
   // Takes blocks of another tier's reader; blocks of at least `file_bytes_min` bytes go into files
-  // of their own (spill_snapshot.h). The writer does not outlive the tier.
-  absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(const SpillShard& shard,
-                                                            uint64_t file_bytes_min);
+  // of their own (spill_snapshot.h). `written`, unless it is null, hears of each block that is
+  // written. The writer does not outlive the tier.
+  absl::StatusOr<std::unique_ptr<ShardRowWriter>> NewWriter(
+      const SpillShard& shard, uint64_t file_bytes_min,
+      std::function<void(const RowBlock&)> written = nullptr);
 
   absl::Status Freeze();
   absl::Status RestoreTable(TableId table);
