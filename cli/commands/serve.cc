@@ -85,6 +85,18 @@ Json JsonOf(const v1::ServedTable& table, const std::string& name) {
           {"servers", std::vector<std::string>(table.servers().begin(), table.servers().end())}};
 }
 
+// In how many parts it is to be, and who loads them. Empty: it stays as it is.
+std::string ComingText(const v1::ServedTable& table) {
+  if (!table.has_beside() || table.beside().leaves()) return "";
+  const v1::ServedTable cut = BesideOf(table);
+  return absl::StrCat(
+      "; it is to be in ", ServedPartsOf(cut), ServedPartsOf(cut) == 1 ? " part" : " parts",
+      ", which ",
+      cut.servers().empty()
+          ? std::string("wait for servers with room for them besides")
+          : absl::StrCat("are loaded first, by ", absl::StrJoin(cut.servers(), ", ")));
+}
+
 absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& flags,
                     const CommandContext& context) {
   v1::ServeTablesRequest request;
@@ -127,18 +139,6 @@ absl::Status Change(v1::ServeTablesRequest::Action action, const ServeFlags& fla
 // `note`: of the cut.
 std::string PartText(const ServedPart& part, const std::string& note) {
   return absl::StrCat(part.part + 1, " of ", part.parts, note);
-}
-
-// In how many parts it is to be, and who loads them. Empty: it stays as it is.
-std::string ComingText(const v1::ServedTable& table) {
-  if (!table.has_beside() || table.beside().leaves()) return "";
-  const v1::ServedTable cut = BesideOf(table);
-  return absl::StrCat(
-      "; it is to be in ", ServedPartsOf(cut), ServedPartsOf(cut) == 1 ? " part" : " parts",
-      ", which ",
-      cut.servers().empty()
-          ? std::string("wait for servers with room for them besides")
-          : absl::StrCat("are loaded first, by ", absl::StrJoin(cut.servers(), ", ")));
 }
 
 // Copies that the table wants besides those that it has.

@@ -226,6 +226,11 @@ TEST_F(ServeCommandsTest, PublishAsksBeforeItSaves) {
   RunAt({"publish", "user", "/nowhere/versions", "--model=ads", "--take-over", "--dry-run"});
   EXPECT_EQ(fake_.serving.published.back().model(), "ads");
   EXPECT_TRUE(fake_.serving.published.back().take_over());
+  EXPECT_FALSE(fake_.serving.published.back().share());
+  RunAt({"publish", "user", "/nowhere/versions", "--model=ads", "--share", "--dry-run"});
+  EXPECT_TRUE(fake_.serving.published.back().share());
+  EXPECT_EQ(RunAt({"publish", "user", "/v", "--share", "--take-over", "--dry-run"}).code,
+            kExitUsage);
 }
 
 TEST_F(ServeCommandsTest, WrongPublicationsAreRefusedBeforeAnyCall) {

@@ -493,6 +493,53 @@ class ServingWithDisk(unittest.TestCase):
         return sum(float(number) for number in re.findall(r'^hotbed_serving_rows_written_total (\S+)', page, re.MULTILINE))
 
 
+class ServingWithLittleMemory(unittest.TestCase):
+    def test_a_table_that_outgrows_its_server_is_cut_while_it_is_looked_up(self):
+        with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:
+            up = local.Up(os.path.join(directory, 'cluster'), '--servers', 1, '--port', 0, '--host-bytes', '192MiB')
+            self.addCleanup(up.stop)
+            for name in ('r0', 'r1', 'r2'):  # each has 36 MiB for rows
+                self.addCleanup(end, serving_server(up.coordinator, name=name)[0])
+            local.eventually('all report', lambda: len(up.json('serve', 'status')['servers']) == 3)
+            with hotbed.connect(f'hotbed://{up.coordinator}', session='serving') as trainer:
+                table = trainer.create_table('user', dim=256, hashed=True, init='zero', optimizer=hotbed.optim.SGD(lr=1.0))
+                half = 24_000  # 23 MiB
+
+                def push(first, step):
+                    for begin in range(first, first + half, 4000):
+                        table.push(np.arange(begin, begin + 4000), np.full((4000, 256), -1, np.float32), step=step)
+                push(0, 1)
+                self.assertEqual(up.cli('serve', 'add', 'user')[0], 0)
+
+                def parts():
+                    one = up.json('serve', 'status')['tables'][0]
+                    return one['parts'], sorted(copy['part'] for copy in one['copies'] if copy['state'] == 'ready')
+                local.eventually('one copy has all', lambda: parts() == (1, [0]))
+                with hotbed.ServingClient(f'hotbed://{up.coordinator}') as client:
+                    stop, found = threading.Event(), []
+
+                    def look_up():
+                        try:
+                            while not stop.is_set():
+                                rows = client.lookup({'user': np.arange(0, half, 97)}, timeout=20)['user']
+                                found.append(rows.server if rows.exists.all() and (rows.values == 1).all() else 'wrong rows')
+                                stop.wait(0.01)
+                        except hotbed.HotbedError as error:
+                            found.append(str(error))
+                    reader = threading.Thread(target=look_up)
+                    reader.start()
+                    try:
+                        push(half, 2)
+                        local.eventually('two parts answer', lambda: parts() == (2, [0, 1]))
+                        local.eventually('readers are told', lambda: ',' in found[-1] or ' ' in found[-1])
+                    finally:
+                        stop.set()
+                        reader.join()
+                    self.assertRegex(' '.join(sorted(set(found))), r'^r\d r\d,r\d$')  # the whole, then its parts
+                    ids = np.arange(0, 2 * half, 31)
+                    local.eventually('all rows are served', lambda: client.lookup({'user': ids}, timeout=20)['user'].exists.all())
+
+
 class ServingWithTls(unittest.TestCase):
     def test_http_asks_for_tokens_by_table(self):
         with tempfile.TemporaryDirectory(prefix='hotbed-serving-') as directory:

@@ -252,7 +252,7 @@ TEST_F(ServedCutsTest, PartsAreJoinedOnceTheTableHasFittedFewerServersForAWhile)
   table_bytes_ = 60;
   Run(50);
   EXPECT_EQ(Beside(), "");
-  RunUntil(1, 30);
+  RunUntil(1, 45);
   EXPECT_EQ(unanswered_, 0);
   Run(200);
   EXPECT_EQ(Parts(), 1u);

@@ -49,9 +49,14 @@ class VersionStory : public CoreStory {
     report.set_run(7);
     report.set_address("127.0.0.1:1");
     report.set_bytes_max(1 << 30);
-    for (const v1::ServedTable& table : orders_[name].tables()) {
+    std::vector<v1::ServedTable> tables(orders_[name].tables().begin(),
+                                        orders_[name].tables().end());
+    for (const v1::OrderedCopy& copy : orders_[name].beside()) tables.push_back(copy.table());
+    for (const v1::ServedTable& table : tables) {
       v1::ReplicaReport& replica = *report.add_replicas();
       replica.set_table(table.table());
+      replica.set_part(ServedPartOn(table, name)->part);
+      replica.set_parts(table.parts());
       replica.set_ready(true);
       lookup_rows_[name] += table.table() == orders_[name].tables(0).table() ? rows_asked_ : 0;
       replica.set_lookup_rows_total(lookup_rows_[name]);
@@ -172,6 +177,46 @@ TEST_F(VersionStory, AHotTableGetsAnotherCopyAndAnEventSaysWhy) {
   Pass(all);
   EXPECT_EQ(table.servers_size(), 1);
   EXPECT_EQ(serve(2, 0)->replicas_max(), 0u) << "a fixed number again";
+}
+
+TEST_F(VersionStory, APersonAsksForOtherPartsAndEventsSayWhatBecomesOfThem) {
+  const auto ask = [&](uint32_t parts) -> absl::StatusOr<v1::ServedTable> {
+    v1::ServeTablesRequest request;
+    request.set_action(v1::ServeTablesRequest::ADD);
+    request.add_tables("user");
+    request.set_replicas(1);
+    request.set_parts(parts);
+    HOTBED_ASSIGN_OR_RETURN(const auto reply, rig_.Call<v1::ServeTablesReply>(request));
+    return reply.tables(0);
+  };
+  const auto last_event = [&] { return rig_.core->state().events().rbegin()->second.text(); };
+  ASSERT_TRUE(Publish("v1").ok());
+  Pass();
+  missing_["r1"] = {"v1"};
+  const auto asked = ask(2);
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(ServedPartsOf(*asked), 1u);
+  EXPECT_EQ(asked->beside().servers_size(), 2);
+  EXPECT_THAT(last_event(), HasSubstr("2 parts are loaded by r"));
+  Pass();
+  const auto table = [&] { return rig_.core->Serving()->tables(0); };
+  EXPECT_EQ(ServedPartsOf(table()), 1u) << "r1 does not hold the version";
+  missing_.clear();
+  Report("r0");
+  Report("r1");
+  rig_.Tick(500);
+  rig_.Pump();
+  EXPECT_EQ(ServedPartsOf(table()), 2u);
+  EXPECT_THAT(last_event(), HasSubstr("it was in 1 part until now"));
+  EXPECT_STATUS(ask(1), kFailedPrecondition, "ask again in some seconds");
+  Pass();
+  EXPECT_FALSE(table().has_beside());
+  ASSERT_TRUE(ask(3).ok());
+  EXPECT_THAT(last_event(), HasSubstr("until servers have room for 3 parts besides, 1 more, it "
+                                      "stays in 2 parts"));
+  // Changed again, and back.
+  EXPECT_EQ(ask(1)->beside().servers_size(), 1);
+  EXPECT_FALSE(ask(2)->has_beside());
 }
 
 TEST_F(VersionStory, TheNumbersOfAVocabularyAreServedUnrounded) {

@@ -59,7 +59,7 @@ std::string CutText(const v1::ServedTable& had, const v1::ServedTable& table) {
   const bool came = had.has_beside() && !had.beside().leaves();
   if (ServedPartsOf(had) != ServedPartsOf(table)) {
     return came && ServedPartsOf(BesideOf(had)) == ServedPartsOf(table) && table.beside().leaves()
-               ? absl::StrCat("; the former ", PartsText(ServedPartsOf(had)), " go")
+               ? absl::StrCat("; it was in ", PartsText(ServedPartsOf(had)), " until now")
                : absl::StrCat("; ", PartsText(ServedPartsOf(had)),
                               " did not fit, and there is no room for both: it is not answered "
                               "until the new ones are loaded");

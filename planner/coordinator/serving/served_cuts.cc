@@ -16,6 +16,7 @@ namespace {
 // Joined parts must be asked for less than this share of the rate that is too much for one copy, so
 // that a table is not joined only to get further copies.
 constexpr double kJoinedRateShare = 0.7;
+constexpr int64_t kLookForJoinsNs = 10'000'000'000;  // that takes as long as placing all tables
 
 bool IsComing(const v1::ServedTable& table) {
   return table.has_beside() && !table.beside().leaves();
@@ -197,6 +198,11 @@ void ServingServers::NoteCuts(int64_t now_ns, const ServedTables& tables, const 
     } else {
       left_since_ns_.erase(id);
     }
+    if (table.has_beside()) may_join_since_ns_.erase(id);
+  }
+  if (now_ns < look_for_joins_ns_) return;
+  look_for_joins_ns_ = now_ns + std::min(options_.join_after_ns / 2, kLookForJoinsNs);
+  for (const auto& [id, table] : tables) {
     const auto spec = specs.find(id);
     const bool may = spec != specs.end() && ServedPartsOf(table) > 1 &&
                      Joined(now_ns, tables, spec->second, table).has_value();

@@ -67,6 +67,7 @@ void ServingServers::Begin(int64_t now_ns) {
   wanted_.clear();
   left_since_ns_.clear();
   may_join_since_ns_.clear();
+  look_for_joins_ns_ = 0;
 }
 
 absl::Status ServingServers::OnReport(int64_t now_ns, const v1::ServingReport& report) {
@@ -220,7 +221,8 @@ v1::ServingOrders ServingServers::OrdersFor(int64_t now_ns, const std::string& n
       const std::string server = FeederOf(now_ns, cut, *ServedPartOn(cut, name));
       return server.empty() || server == name ? "" : servers_.at(server).report.address();
     };
-    if (const v1::ServedTable cut = BesideOf(table); HasCopy(cut, name)) {
+    const v1::ServedTable cut = table.has_beside() ? BesideOf(table) : v1::ServedTable();
+    if (HasCopy(cut, name)) {
       v1::OrderedCopy& copy = *orders.add_beside();
       *copy.mutable_table() = cut;
       *copy.mutable_spec() = spec->second;
