@@ -39,6 +39,8 @@ class ServingServers {
     CopyDemand::Options demand;
     int64_t leave_ns = 5'000'000'000;         // a cut stays so long for readers with an old map
     int64_t join_after_ns = 600'000'000'000;  // that a table would have fitted fewer parts
+    // A table that grows old for want of room is cut without its parts after so long.
+    int64_t give_up_after_ns = 20'000'000'000;
   };
   explicit ServingServers(const Options& options) : options_(options), demand_(options.demand) {}
 
@@ -130,7 +132,12 @@ class ServingServers {
   bool IsAlone(int64_t now_ns, const v1::ServedTable& table, const std::string& name) const;
   PartStates StatesOf(int64_t now_ns, const v1::ServedTable& table) const;
   // Whether no server will ever follow some part, as things are.
-  bool IsStuck(const v1::ServedTable& table) const;
+  bool IsStuck(int64_t now_ns, const v1::ServedTable& table) const;
+  // Whether the server restarts, or is silent for a moment: it may have room soon.
+  bool IsQuiet(int64_t now_ns, const std::string& name) const;
+  // Whether the parts of a table that is stuck may go before others are loaded: not on the view of
+  // a moment, if they still answer.
+  bool MayGiveUp(int64_t now_ns, const v1::ServedTable& table) const;
   // Cuts a table that is stuck into more parts, if there are servers for all of them: besides the
   // parts that it has, or instead of them where nobody can look them up or there is no room.
   void CutFurther(int64_t now_ns, const ServedTables& tables, const v1::TableSpec& spec,
@@ -158,6 +165,7 @@ class ServingServers {
   CopyDemand demand_;
   absl::btree_map<TableId, int64_t> left_since_ns_;
   absl::btree_map<TableId, int64_t> may_join_since_ns_;
+  absl::btree_map<TableId, int64_t> stuck_since_ns_;  // without others that are loaded
   int64_t look_for_joins_ns_ = 0;
   // The numbers of copies that hot tables have, and are to have.
   absl::btree_map<TableId, std::pair<uint32_t, uint32_t>> wanted_;
