@@ -141,5 +141,19 @@ TEST_F(WriteFilesTest, AWriteThatFailedIsRepeated) {
   EXPECT_FALSE(later == rows);
 }
 
+TEST_F(WriteFilesTest, AFullDiskIsToldAndLosesNoRow) {
+  CloseStore();
+  host_ = nullptr;
+  options_.spill_bytes_max = 4 << 20;
+  OpenStore();
+  Update(0, 1);
+  const std::vector<float> rows = Rows();
+  absl::Status status = WriteBackNow(lsn_, "");
+  if (status.ok()) status = host_->Flush();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_FALSE(host_->GetHealth().background_error.empty());
+  EXPECT_TRUE(Rows() == rows);
+}
+
 }  // namespace write_files_test
 }  // namespace hotbed

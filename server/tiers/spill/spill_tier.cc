@@ -81,6 +81,12 @@ std::vector<SpillEntry> CompleteInOrder(const SpillShard& shard, absl::Span<cons
   return entries;
 }
 
+void PutRows(const SpillShard& shard, absl::Span<const SpillEntry> entries, KvBatch* batch) {
+  for (const SpillEntry& entry : entries) {
+    batch->Put(View(SpillRowKey(shard, entry.position)), entry.record);
+  }
+}
+
 // The highest LSN and the journal of these rows are in the memtable, and must be durable before any
 // of the rows is.
 absl::Status WriteFile(const SpillShard& shard, absl::Span<const SpillEntry> entries,
@@ -152,15 +158,20 @@ absl::Status SpillTier::Write(const SpillShard& shard, absl::Span<const SpillRow
   const bool as_file = entries.size() * shard.record_bytes() >= kWriteFileBytesMin;
   // Otherwise a file of the memtable, and then a compaction, might reach over these rows.
   if (as_file) HOTBED_RETURN_IF_ERROR(store->Flush());
-  for (const SpillEntry& entry : entries) {
-    if (!as_file) batch->Put(View(SpillRowKey(shard, entry.position)), entry.record);
-  }
+  if (!as_file) PutRows(shard, entries, batch.get());
   PutHighestLsn(shard, highest_lsn, batch.get());
   absl::ReaderMutexLock no_marks_end(&marks_mu_);
   absl::Status written =
       journals_->Add(shard, positions, highest_written, store.get(), batch.get());
   if (written.ok()) written = store->Write(batch.get());
-  if (written.ok() && as_file) written = WriteFile(shard, entries, store.get());
+  if (written.ok() && as_file) {
+    written = WriteFile(shard, entries, store.get());
+    if (absl::IsResourceExhausted(written)) {  // the memtable waits for room, files do not
+      batch->Clear();
+      PutRows(shard, entries, batch.get());
+      written = store->Write(batch.get());
+    }
+  }
   if (!written.ok()) journals_->Forget(shard.shard);
   return written;
 }
